@@ -1,22 +1,34 @@
-//! Base64 with the alphabet that is safe in URLs, without padding: RFC 4648 section 5.
+//! Base64: RFC 4648, with the common alphabet and padding (section 4), and with the alphabet that
+//! is safe in URLs, without padding (section 5).
 
 use alloc::vec::Vec;
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+const COMMON: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+const URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-/// Appends the encoding of `bytes`.
+/// Appends the encoding of `bytes`, padded.
+pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
+    encode_with(COMMON, bytes, out);
+    out.resize(out.len() + (3 - bytes.len() % 3) % 3, b'=');
+}
+
+/// Appends the encoding of `bytes` that is safe in URLs.
 pub fn encode_url(bytes: &[u8], out: &mut Vec<u8>) {
+    encode_with(URL, bytes, out);
+}
+
+fn encode_with(alphabet: &[u8; 64], bytes: &[u8], out: &mut Vec<u8>) {
     for group in bytes.chunks(3) {
         let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
         let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
         for place in 0..=group.len() {
-            out.push(ALPHABET[(bits >> (18 - 6 * place) & 63) as usize]);
+            out.push(alphabet[(bits >> (18 - 6 * place) & 63) as usize]);
         }
     }
 }
 
-/// The bytes that `text` encodes; `None` where it holds a foreign character, cannot be so long, or
-/// has bits that no encoder sets. Padding is accepted.
+/// The bytes that `text`, safe in URLs, encodes; `None` where it holds a foreign character, cannot
+/// be so long, or has bits that no encoder sets. Padding is accepted.
 #[must_use]
 pub fn decode_url(text: &[u8]) -> Option<Vec<u8>> {
     let padded = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
@@ -52,11 +64,11 @@ const fn value(byte: u8) -> Option<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::{decode_url, encode_url};
+    use super::{decode_url, encode, encode_url};
 
     #[test]
     fn the_vectors_of_the_specification() {
-        // RFC 4648 section 10, without padding.
+        // RFC 4648 section 10, with and without padding.
         for (bytes, text) in [
             ("", ""),
             ("f", "Zg"),
@@ -69,9 +81,16 @@ mod tests {
             let mut out = alloc::vec::Vec::new();
             encode_url(bytes.as_bytes(), &mut out);
             assert_eq!(out, text.as_bytes());
+            let mut padded = alloc::vec::Vec::new();
+            encode(bytes.as_bytes(), &mut padded);
+            assert_eq!((padded.len() % 4, padded.starts_with(&out)), (0, true));
+            assert!(padded[out.len()..].iter().all(|byte| *byte == b'='));
             assert_eq!(decode_url(text.as_bytes()).as_deref(), Some(bytes.as_bytes()));
         }
         assert_eq!(decode_url(b"-_8=").as_deref(), Some(&b"\xfb\xff"[..]));
+        let mut common = alloc::vec::Vec::new();
+        encode(b"\xfb\xff", &mut common);
+        assert_eq!(common, b"+/8=");
     }
 
     #[test]

@@ -406,8 +406,8 @@ impl Server {
         self.memory_kib("VmHWM:")
     }
 
-    /// Memory that the process holds now, in KiB, without the pages of files that it has mapped: its
-    /// own text grows with each path that is taken for the first time.
+    /// Memory that the process holds now, in KiB, without the pages of files that it has mapped:
+    /// its own text grows with each path that is taken for the first time.
     #[must_use]
     pub fn own_kib(&self) -> u64 {
         self.memory_kib("RssAnon:")

@@ -5,8 +5,9 @@
 //! a future. What has to wait is a task of `tasks`, polled by the connection's own.
 //!
 //! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
-//! stream's request, `output` sends its response, `turn` reads and writes, `leave` ends the
-//! connection. Nothing outside this folder knows about frames.
+//! stream's request, `output` sends its response, `tunnel` is a stream that carries another
+//! protocol, `turn` reads and writes, `leave` ends the connection. Nothing outside this folder
+//! knows about frames.
 
 mod exchange;
 mod input;
@@ -15,6 +16,7 @@ mod lingering;
 mod output;
 mod shared;
 mod tasks;
+mod tunnel;
 mod turn;
 
 use std::cell::RefCell;
@@ -115,7 +117,7 @@ impl<'c> H2Conn<'c> {
         let now_ms = worker.machine.clock.mono_ms();
         worker.machine.counters.http2_connections.add(1);
         let limits = worker.global().server.http2_limits;
-        let machine = Connection::server(limits, now_ms);
+        let machine = Connection::server_with_extended_connect(limits, now_ms);
         let shared = Rc::new(RefCell::new(Shared::new(machine, Rc::clone(&conn.stream))));
         driver::limit(RequestStream { conn, entry: &conn.entry.stream }, &worker.global().core);
         Self {

@@ -71,6 +71,7 @@ request_faults! {
     HostMissing = BAD_REQUEST, "host-missing", "an HTTP/1.1 request without Host";
     HostRepeated = BAD_REQUEST, "host-repeated", "more than one Host";
     HostMalformed = BAD_REQUEST, "host-malformed", "Host is neither a name nor an address";
+    ProtocolMalformed = BAD_REQUEST, "protocol-malformed", ":protocol is not one token";
     ContentTypeConflict = BAD_REQUEST, "content-type-conflict",
         "two different Content-Type values";
     IfModifiedSinceConflict = BAD_REQUEST, "if-modified-since-conflict",

@@ -1,7 +1,8 @@
 //! A request of HTTP/2 as one that HTTP/1 might have brought: what comes behind it knows one kind.
 
-use lighty_http::Version;
+use lighty_http::fields::is_token;
 use lighty_http::uri::ParseOpts;
+use lighty_http::{Fields, Known, Version};
 
 use super::message::MessageHead;
 use crate::http1::request::Parts;
@@ -10,7 +11,8 @@ use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 /// Reads `message` into `out`, which takes its fields. Content of unknown length is
 /// [`BodyFraming::Chunked`]; `ends` if there is none.
 ///
-/// An extended CONNECT (RFC 8441) is read as what it is, with its path for a target.
+/// An extended CONNECT (RFC 8441) is read as the GET with `Upgrade` that HTTP/1 has for it, so that
+/// the same rules, handlers and backends serve both.
 ///
 /// # Errors
 /// [`RequestFault`], as for HTTP/1: the message is well-formed, so the response has its status.
@@ -26,6 +28,10 @@ pub fn read_request(
         Some(bytes) => BodyFraming::Length(bytes),
         None => BodyFraming::Chunked,
     };
+    if let Some(protocol) = message.protocol() {
+        let protocol = protocol.to_vec();
+        return read_upgrade(message, &protocol, limits, opts, out);
+    }
     let mut fields = core::mem::take(&mut message.fields);
     let target = if message.path().is_empty() {
         message.authority().unwrap_or_default()
@@ -39,6 +45,34 @@ pub fn read_request(
         out.framing = BodyFraming::None;
     }
     result
+}
+
+/// Reads an extended CONNECT. What follows it on the stream are the tunnel's bytes.
+#[cold]
+fn read_upgrade(
+    message: &mut MessageHead,
+    protocol: &[u8],
+    limits: &Limits,
+    opts: &ParseOpts,
+    out: &mut RequestHead,
+) -> Result<(), RequestFault> {
+    let mut fields: Fields = core::mem::take(&mut message.fields);
+    fields.push_known(Known::Connection, "upgrade");
+    fields.push_known(Known::Upgrade, protocol);
+    let parts = Parts {
+        version: Version::Http2,
+        method: b"GET",
+        target: message.path(),
+        framing: BodyFraming::None,
+    };
+    let result = out.read_parts(&parts, &mut fields, limits, opts);
+    message.fields = fields;
+    result?;
+    if !is_token(protocol) {
+        return Err(RequestFault::ProtocolMalformed);
+    }
+    out.upgrade = true;
+    Ok(())
 }
 
 #[cfg(test)]
@@ -68,7 +102,8 @@ mod tests {
         }
         let flags = flag::END_HEADERS | if ends { flag::END_STREAM } else { 0 };
         frame::push(kind::HEADERS, flags, 1, &block, &mut input);
-        let mut conn = Connection::server(super::super::Limits::default(), 0);
+        let limits = super::super::Limits::default();
+        let mut conn = Connection::server_with_extended_connect(limits, 0);
         let handled = conn.handle_input(&input, 0).expect("no fault");
         assert!(matches!(handled.event, Some(Event::Request { .. })), "{fields:?}");
         let mut out = RequestHead::new();
@@ -155,6 +190,25 @@ mod tests {
         assert_eq!(head.fields.get(Known::Host), Some(&b"b.example:443"[..]));
         let long = format!("/{}", "x".repeat(100));
         assert!(read(&line("GET", &long), true).is_ok());
+    }
+
+    #[test]
+    fn an_extended_connect_is_a_get_that_upgrades() {
+        let with = |protocol: &'static str| {
+            [&[(":method", "CONNECT"), (":protocol", protocol)], &line("", "/chat?x")[1..]].concat()
+        };
+        for ends in [false, true] {
+            let head = read(&with("websocket"), ends).expect("an upgrade");
+            assert_eq!((head.method, head.form), (Some(Method::Get), TargetForm::Origin));
+            assert!(head.upgrade && head.framing == BodyFraming::None);
+            assert_eq!(head.line(), b"GET /chat?x HTTP/2.0");
+            assert_eq!(head.fields.get(Known::Upgrade), Some(&b"websocket"[..]));
+            assert_eq!(head.fields.get(Known::Connection), Some(&b"upgrade"[..]));
+        }
+        for protocol in ["", "a b", "websocket, h2c"] {
+            let fault = read(&with(protocol), false).err();
+            assert_eq!(fault, Some(RequestFault::ProtocolMalformed), "{protocol}");
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@ use std::rc::Rc;
 
 use lighty_buf::ChunkQueue;
 use lighty_core::{Exchange, RequestBody};
-use lighty_http::Fields;
+use lighty_http::{Fields, Known, base64};
 use lighty_io::clock::Clock;
+use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
 use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 use lighty_wire::http2::request::read_request;
@@ -69,7 +70,11 @@ impl H2Exchange {
         io.head_bytes = message.bytes;
         let rules = &self.exchange.generation.rules;
         read_request(message, ends, &rules.limits, &rules.options, &mut io.head)?;
-        check_size(&io.head.fields, &rules.limits)
+        check_size(&io.head.fields, &rules.limits)?;
+        if io.head.upgrade {
+            add_key(&mut io.head.fields);
+        }
+        Ok(())
     }
 
     /// Detaches from the stream.
@@ -92,6 +97,19 @@ fn check_size(fields: &Fields, limits: &Limits) -> Result<(), RequestFault> {
         return Err(RequestFault::TooManyFields);
     }
     Ok(())
+}
+
+/// Adds the key of a WebSocket's handshake, which backends that speak HTTP/1 require (RFC 6455
+/// section 4.1).
+#[cold]
+fn add_key(fields: &mut Fields) {
+    if fields.list_contains(Known::Upgrade, "websocket") {
+        // It proves nothing here: any key will do.
+        let bytes = random_bytes::<16>().unwrap_or_default();
+        let mut key = Vec::new();
+        base64::encode(&bytes, &mut key);
+        fields.set_named(b"sec-websocket-key", &key);
+    }
 }
 
 impl H2Io {

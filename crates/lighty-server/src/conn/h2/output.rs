@@ -37,6 +37,11 @@ impl H2Io {
         ex: &mut Exchange,
     ) -> io::Result<Rest> {
         let at = self.at.clone().ok_or(io::ErrorKind::NotConnected)?;
+        if ex.request.upgrade
+            && let Some(rest) = self.answer_connect(on, ex, &at)?
+        {
+            return Ok(rest);
+        }
         let throttled = is_throttled(ex);
         if !self.send_head(on, ex, &at)? {
             return Ok(Rest::Nothing);
@@ -80,7 +85,7 @@ impl H2Io {
                 meanwhile(None, |_| input.borrow().discard(), sending).await
             }
             Rest::Stream(source) => self.send_stream(on, ex, &at, source).await,
-            Rest::Tunnel(_) => Err(io::ErrorKind::Unsupported.into()),
+            Rest::Tunnel(tunnel) => self.hand_over(on, ex, &at, tunnel).await,
         };
         if sent.is_err() {
             let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
@@ -117,14 +122,7 @@ impl H2Io {
                 Err(fault) => fault,
             };
             drop(shared);
-            // Configured values were validated at load, so the bad text comes from the request.
-            let blame = match fault {
-                SendFault::Value => Fault::HeadSplit,
-                _ => Fault::Internal,
-            };
-            ex.fail_saying(blame, &fault.to_string());
-            let id = ex.id();
-            error_page::fill(&mut ex.response, id);
+            fail_head(ex, fault);
         }
         self.send_bare_head(ex, at)
     }
@@ -145,19 +143,14 @@ impl H2Io {
         let response = &mut ex.response;
         let length = response.body.known_length();
         let bodiless = !response.status.allows_content() || ex.request.is_head();
-        if !ex.settings.core.tag.is_empty() && !response.fields.contains(Known::Server) {
-            response.fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
-        }
         if response.status.allows_content() {
             let told = if bodiless { response.head_content_length.or(length) } else { length };
             content_length::set(response, told, &mut self.digits);
         }
-        if !response.fields.contains(Known::Date) {
-            response.fields.push_known(Known::Date, on.conn.worker().date());
-        }
         if bodiless {
             response.body = Body::Empty;
         }
+        push_origin(on, ex);
         !bodiless && length != Some(0)
     }
 
@@ -323,9 +316,34 @@ impl H2Io {
     }
 }
 
+/// Replaces a response whose head cannot be sent.
+#[cold]
+pub(super) fn fail_head(ex: &mut Exchange, fault: SendFault) {
+    // Configured values were validated at load, so the bad text comes from the request.
+    let blame = match fault {
+        SendFault::Value => Fault::HeadSplit,
+        _ => Fault::Internal,
+    };
+    ex.fail_saying(blame, &fault.to_string());
+    let id = ex.id();
+    error_page::fill(&mut ex.response, id);
+}
+
+/// Adds what names the server and the time.
+#[inline]
+pub(super) fn push_origin(on: RequestStream<'_>, ex: &mut Exchange) {
+    let fields = &mut ex.response.fields;
+    if !ex.settings.core.tag.is_empty() && !fields.contains(Known::Server) {
+        fields.push_known(Known::Server, ex.settings.core.tag.as_bytes());
+    }
+    if !fields.contains(Known::Date) {
+        fields.push_known(Known::Date, on.conn.worker().date());
+    }
+}
+
 /// Writes the head into the log as HTTP/1 would spell it, if that is wanted.
 #[inline]
-fn trace_head(ex: &Exchange) {
+pub(super) fn trace_head(ex: &Exchange) {
     if ex.settings.core.log_response_header {
         let mut head = format!("HTTP/2.0 {}\r\n", ex.response.status.code()).into_bytes();
         // It was sent, so it can be spelled.
@@ -347,7 +365,7 @@ async fn room(on: RequestStream<'_>, at: &StreamRef) -> io::Result<usize> {
 }
 
 /// Waits until all that the stream has to send is on its way.
-async fn drained(on: RequestStream<'_>, at: &StreamRef) -> io::Result<()> {
+pub(super) async fn drained(on: RequestStream<'_>, at: &StreamRef) -> io::Result<()> {
     std::future::poll_fn(|cx| {
         let drained = at.shared.borrow_mut().poll_drained(at.key, cx);
         if drained.is_pending() && on.entry.cut().is_some() {

@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
 use lighty_core::settings::limits;
@@ -322,6 +322,37 @@ impl Shared {
         }
         slot.reader = Some(cx.waker().clone());
         Poll::Pending
+    }
+
+    /// Ready once some content has arrived, or none will.
+    pub(super) fn poll_readable(
+        &mut self,
+        key: StreamKey,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let Ok(slot) = self.live(key) else { return Poll::Ready(Err(gone())) };
+        if !slot.received.is_empty() || slot.has_ended {
+            return Poll::Ready(Ok(()));
+        }
+        slot.reader = Some(cx.waker().clone());
+        Poll::Pending
+    }
+
+    /// Takes as much of what was received as `buffer` holds; 0 at the end. The window opens by what
+    /// is taken.
+    pub(super) fn poll_read(
+        &mut self,
+        key: StreamKey,
+        cx: &mut Context<'_>,
+        buffer: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        ready!(self.poll_readable(key, cx))?;
+        let slot = self.live(key)?;
+        let count = slot.received.len().min(buffer.len());
+        buffer[..count].copy_from_slice(&slot.received[..count]);
+        slot.received.drain(..count);
+        self.machine.credit(key, count);
+        Poll::Ready(Ok(count))
     }
 
     /// True if some content has arrived, or none will.

@@ -33,6 +33,7 @@ use tokio::sync::watch;
 
 use crate::boot_error::BootError;
 use crate::counts;
+use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners::{self, Bound};
@@ -74,16 +75,15 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
-    let fds = raise_descriptors(&server)?;
-    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
+    check_database_directories(&config)?;
+    let fds = set_limits(&server)?;
     let workers = worker_count(&server);
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let ears = listen_to_signals()?;
     let tls = load_tls(&config)?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
-    let pid_file = server.pid_file.as_deref().map(|path| PidFile::create(path.as_ref()));
-    let pid_file = pid_file.transpose().map_err(failed("server.pid-file"))?;
+    let pid_file = create_pid_file(&server)?;
     let control = open_control(&ears, &server);
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
@@ -125,11 +125,11 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
         errors: &logs.errors,
         keeper,
         old: Vec::new(),
+        holds_databases: false,
     };
-    if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
-        say(Level::Warning, &format!("{why}: a reload is by signal only"));
-    }
-    let main = Main { control: control.as_ref().ok(), reloader: &mut reloader };
+    warn_without_control(&control, &server, &say);
+    let (socket, pid) = (control.as_ref().ok(), pid_file.as_ref());
+    let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
     let ended = wait_for_end(ears, &mut running, main, &say);
     let access = reloader.access_logs();
     drop(control);
@@ -214,7 +214,9 @@ fn wall_s() -> i64 {
 /// Default cap on descriptors where the hard limit is higher than needed.
 const DESCRIPTORS_DEFAULT_MAX: u64 = 65_536;
 
-fn raise_descriptors(server: &ServerSettings) -> Result<u64, BootError> {
+/// Sets the limits of the process; returns how many descriptors it may have.
+fn set_limits(server: &ServerSettings) -> Result<u64, BootError> {
+    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
     let wanted = match server.max_fds {
         0 => {
             let all = privileges::raise_max_files(None).map_err(failed("server.max-fds"))?;
@@ -270,7 +272,8 @@ fn open_logs(config: &Config<Settings>, server: &ServerSettings) -> Result<Logs,
 }
 
 fn open_error_log(server: &ServerSettings) -> Result<LogWriter, BootError> {
-    LogWriter::open(error_log::target(server)).map_err(failed("server.errorlog"))
+    LogWriter::open(error_log::target(server))
+        .map_err(|error| BootError(error_log::failure(server, &error)))
 }
 
 fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
@@ -425,6 +428,21 @@ fn document_roots(fds: u64, workers: usize) -> usize {
     share.clamp(1, limits::ROOTS_MAX)
 }
 
+fn warn_without_control(
+    control: &Result<ControlSocket, String>,
+    server: &ServerSettings,
+    say: &dyn Fn(Level, &str),
+) {
+    if let Some(why) = control.as_ref().err().filter(|_| server.pid_file.is_some()) {
+        say(Level::Warning, &format!("{why}: a reload is by signal only"));
+    }
+}
+
+fn create_pid_file(server: &ServerSettings) -> Result<Option<PidFile>, BootError> {
+    let created = server.pid_file.as_deref().map(|path| PidFile::create(path.as_ref()));
+    created.transpose().map_err(failed("server.pid-file"))
+}
+
 /// The control socket beside the pid file, if there is one and its directory allows it.
 fn open_control(ears: &Ears, server: &ServerSettings) -> Result<ControlSocket, String> {
     let pid_file = server.pid_file.as_deref().ok_or("server.pid-file is not set")?;
@@ -442,6 +460,7 @@ fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
 /// What the main thread serves besides signals.
 struct Main<'a, 'b> {
     control: Option<&'a ControlSocket>,
+    pid_file: Option<&'a PidFile>,
     reloader: &'a mut Reloader<'b>,
 }
 
@@ -481,7 +500,7 @@ impl Main<'_, '_> {
 
     /// Waits until it is to be looked whether an old configuration can be dropped.
     async fn looks_back(&self) {
-        match self.reloader.old.is_empty() {
+        match self.reloader.is_settled() {
             true => std::future::pending().await,
             false => tokio::time::sleep(FORGET_LOOK).await,
         }
@@ -527,15 +546,10 @@ fn wait_for_end(
                 Signal::GracefulStop => {
                     say(Level::Notice, "graceful stop: waiting for responses under way");
                     let patience = main.reloader.graceful_patience();
-                    graceful(running, &main, patience, &mut signals).await;
+                    graceful(running, &main, patience, &mut signals, say).await;
                     return Ok(());
                 }
-                Signal::ReopenLogs => {
-                    main.reloader.errors.reopen();
-                    main.reloader.access_logs().reopen();
-                    running.orders.send_modify(|order| order.reopened += 1);
-                    say(Level::Notice, "logs were opened again");
-                }
+                Signal::ReopenLogs => reopen_logs(running, &main, say),
                 Signal::Report => {
                     report(&main.reloader.upstreams, say);
                     running.orders.send_modify(|order| order.reported += 1);
@@ -544,6 +558,14 @@ fn wait_for_end(
             }
         }
     })
+}
+
+/// Opens all logs again, which may have been moved away.
+fn reopen_logs(running: &Workers, main: &Main<'_, '_>, say: &dyn Fn(Level, &str)) {
+    main.reloader.errors.reopen();
+    main.reloader.access_logs().reopen();
+    running.orders.send_modify(|order| order.reopened += 1);
+    say(Level::Notice, "logs were opened again");
 }
 
 /// Ends a process that can no longer serve. The shutdown is orderly, and the supervisor sees the
@@ -557,8 +579,23 @@ async fn give_up(
 ) -> Result<(), BootError> {
     say(Level::Error, &format!("{why}: stopping"));
     let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
-    graceful(running, main, patience, signals).await;
+    graceful(running, main, patience, signals, say).await;
     Err(BootError(why))
+}
+
+/// What signals other than those that end the server do during a graceful stop.
+fn serve_while_stopping(
+    signal: Signal,
+    running: &Workers,
+    main: &Main<'_, '_>,
+    say: &dyn Fn(Level, &str),
+) {
+    match signal {
+        Signal::ReopenLogs => reopen_logs(running, main, say),
+        Signal::Report => report(&main.reloader.upstreams, say),
+        Signal::Reload => say(Level::Warning, "reload refused: the server is stopping"),
+        Signal::Stop | Signal::GracefulStop => {}
+    }
 }
 
 fn stop(running: &Workers, command: Command) {
@@ -577,9 +614,13 @@ async fn graceful(
     main: &Main<'_, '_>,
     patience: Duration,
     signals: &mut Signals,
+    say: &dyn Fn(Level, &str),
 ) {
     // Removed first: a client that finds a unix socket's file expects service.
     running.files.clear();
+    if let Some(pid_file) = main.pid_file {
+        pid_file.release();
+    }
     running.orders.send_modify(|order| order.command = Command::Drain);
     let deadline = Deadline::after(patience);
     let mut left = running.workers;
@@ -594,7 +635,13 @@ async fn graceful(
         let tick = tokio::time::sleep(Duration::from_millis(50));
         let again = tokio::select! {
             () = tick => false,
-            signal = signals.next() => matches!(signal, Signal::Stop | Signal::GracefulStop),
+            signal = signals.next() => match signal {
+                Signal::Stop | Signal::GracefulStop => true,
+                other => {
+                    serve_while_stopping(other, running, main, say);
+                    false
+                }
+            },
             caller = main.caller() => {
                 reload::decline(caller, STOPPING).await;
                 false

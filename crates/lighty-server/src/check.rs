@@ -5,6 +5,7 @@
 mod foreign;
 mod machine;
 mod modules;
+mod needed;
 
 use std::path::Path;
 
@@ -51,9 +52,6 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
             check.directory(name, path, chroot, Some(span));
         }
     }
-    for dir in server.upload_dirs.iter() {
-        check.directory("server.upload-dirs", dir, "", check.place("server.upload-dirs"));
-    }
     for (name, file) in
         [("server.errorlog", &server.errorlog), ("server.pid-file", &server.pid_file)]
     {
@@ -72,7 +70,21 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         check.report(place, format!("server.username, server.groupname: {error}"));
     }
     check.problems.extend(tls::load(config, &Materials::default()).err().unwrap_or_default());
+    for (path, span) in lighty_modules::webdav::databases(config) {
+        check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
+    }
+    needed::look(&mut check, Level::Error, chroot);
     machine::look(&mut check, chroot);
+    check.problems
+}
+
+/// Warnings of files and directories that are missing: the server starts without them, but requests
+/// will fail.
+pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let server = &config.global().server;
+    let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
+    let mut check = Check { config, problems: Vec::new() };
+    needed::look(&mut check, Level::Warning, chroot);
     check.problems
 }
 

@@ -3,6 +3,16 @@
 use lighty_core::settings::ServerSettings;
 use lighty_io::log_writer::LogTarget;
 
+/// An error about the error log, with the directive and what it names.
+pub(crate) fn failure(server: &ServerSettings, error: &std::io::Error) -> String {
+    match &server.errorlog {
+        Some(path) if !server.errorlog_use_syslog => {
+            format!("server.errorlog = \"{path}\": {error}")
+        }
+        _ => format!("server.errorlog: {error}"),
+    }
+}
+
 /// Where the error log goes.
 pub(crate) fn target(server: &ServerSettings) -> LogTarget {
     match (&server.errorlog, server.errorlog_use_syslog) {

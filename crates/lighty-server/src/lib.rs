@@ -15,6 +15,7 @@ pub mod check;
 mod conn;
 mod conn_table;
 mod counts;
+mod database_directories;
 mod document_root;
 mod error_log;
 mod listener_recovery;

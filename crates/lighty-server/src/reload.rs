@@ -21,6 +21,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners;
@@ -80,6 +81,8 @@ pub(crate) struct Reloader<'a> {
     pub keeper: Keeper,
     /// Configurations whose last requests may still be under way; the first one stays in any case.
     pub old: Vec<Arc<Config<Settings>>>,
+    /// Requests under way still have a database that the configuration names no more.
+    pub holds_databases: bool,
 }
 
 impl Reloader<'_> {
@@ -143,19 +146,13 @@ impl Reloader<'_> {
     fn prepare(&self, loaded: Loaded) -> Result<Prepared, String> {
         let Loaded { config, said } = loaded;
         let present = Arc::clone(&self.plans.borrow());
-        let needs_restart = needs_restart(&present.config, &config)?;
-        if !needs_restart.is_empty() {
-            let names = needs_restart.join(", ");
-            return Err(format!("{said}changed, but needs a restart: {names}"));
-        }
-        check_document_root(config.global()).map_err(|error| format!("{said}{error}"))?;
-        let refused = |what: &str, why: String| format!("{said}{what}: {why}");
         let config = Arc::new(config);
-        let logs = present.shared.access_logs.open_next(&config);
-        let logs = logs.map_err(|error| refused("accesslog.filename", error.to_string()))?;
-        logs.start().map_err(|error| refused("accesslog.filename", error.to_string()))?;
-        let errors = next_error_log(&present.config.global().server, &config.global().server);
-        let errors = errors.map_err(|error| refused("server.errorlog", error.to_string()))?;
+        let (logs, errors) = match open_files(&present, &config) {
+            Ok(opened) => opened,
+            Err(refusals) => return Err(format!("{said}{}", refusals.join("\n"))),
+        };
+        let refused = |what: &str, why: String| format!("{said}{what}: {why}");
+        // Starts programs, so it comes behind all that may be refused without.
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|why| format!("{said}{why}"))?;
         let before = &present.shared.tls;
@@ -227,6 +224,15 @@ impl Reloader<'_> {
     /// takes its time.
     pub(crate) fn forget(&mut self) {
         self.old.retain(|config| Arc::strong_count(config) > 1);
+        let plan = Arc::clone(&self.plans.borrow());
+        let named: Vec<&Path> =
+            webdav::databases(&plan.config).map(|(path, _)| path.as_ref()).collect();
+        self.holds_databases = !plan.shared.stores.close_others(&named);
+    }
+
+    /// True if nothing is left of earlier configurations.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.old.is_empty() && !self.holds_databases
     }
 
     fn say(&self, level: Level, text: &str) {
@@ -248,15 +254,42 @@ struct Prepared {
     said: String,
 }
 
+/// Opens what the next configuration names beside the present one; else everything that is in the
+/// way of it.
+fn open_files(
+    present: &Plan,
+    next: &Arc<Config<Settings>>,
+) -> Result<(Sinks, Option<log_writer::Prepared>), Vec<String>> {
+    let mut refusals = Vec::new();
+    match needs_restart(&present.config, next) {
+        Ok(names) if names.is_empty() => {}
+        Ok(names) => {
+            refusals.push(format!("changed, but needs a restart: {}", names.join(", ")));
+        }
+        Err(why) => refusals.push(why),
+    }
+    let found = [check_document_root(next.global()), check_database_directories(next)];
+    refusals.extend(found.into_iter().filter_map(|found| Some(found.err()?.to_string())));
+    let logs = present.shared.access_logs.open_next(next);
+    let logs = logs.and_then(|logs| logs.start().map(|()| logs));
+    let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
+    let errors = next_error_log(&present.config.global().server, &next.global().server);
+    let errors = errors.map_err(|why| refusals.push(why));
+    match (logs, errors) {
+        (Ok(logs), Ok(errors)) if refusals.is_empty() => Ok((logs, errors)),
+        _ => Err(refusals),
+    }
+}
+
 fn next_error_log(
     present: &ServerSettings,
     next: &ServerSettings,
-) -> io::Result<Option<log_writer::Prepared>> {
+) -> Result<Option<log_writer::Prepared>, String> {
     let target = error_log::target(next);
-    match target == error_log::target(present) {
-        true => Ok(None),
-        false => LogWriter::prepare(target).map(Some),
+    if target == error_log::target(present) {
+        return Ok(None);
     }
+    LogWriter::prepare(target).map(Some).map_err(|error| error_log::failure(next, &error))
 }
 
 /// A worker's share of `server.max-connections`.

@@ -242,6 +242,10 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     if cli.strict {
         diagnostics.make_strict(&STRICT);
     }
+    // Never errors: the server starts without, and another machine may be the one that has them.
+    if let Some(config) = config.as_ref().filter(|_| !checks_deeply(cli)) {
+        check::missing(config).into_iter().for_each(|problem| diagnostics.push(problem));
+    }
     diagnostics.sort();
     let diagnostics = check::name_foreign(diagnostics, &sources);
     (config, diagnostics, sources)

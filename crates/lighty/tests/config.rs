@@ -170,6 +170,8 @@ fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
         ("$SERVER[\"socket\"] == \"192.0.2.1:81\" { }", "does not have the address", "error"),
         ("auth.backend.plain.userfile = \"@DIR@/no-users\"", "no-users", "error"),
         ("auth.backend.htdigest.userfile = \"@DIR@/no-users\"", "no-users", "error"),
+        ("magnet.attract-raw-url-to = ( \"@DIR@/no.lua\" )", "no.lua", "error"),
+        ("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"", "none/dav.db", "error"),
         ("alias.url = ( \"/a/\" => \"@DIR@/no-alias/\" )", "no-alias", "warning"),
         ("server.errorfile-prefix = \"@DIR@/no-pages/\"", "No such file", "warning"),
         ("server.errorfile-prefix = \"@DIR@/root/status-\"", "status-404.html", "warning"),

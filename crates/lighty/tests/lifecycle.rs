@@ -156,6 +156,60 @@ fn the_pid_file_is_there_while_the_server_is() {
     assert!(!path.exists());
 }
 
+#[test]
+fn a_second_server_does_not_take_over_the_pid_file_of_the_first() {
+    let mut first = lighty!().config("server.pid-file = \"@DIR@/lighty.pid\"").start();
+    let path = first.directory().join("lighty.pid");
+    let second = || lighty!().config(&format!("server.pid-file = \"{}\"", path.display()));
+    let (code, _, said) = second().run(&["-D", "-f", "@CONF@"]);
+    let why = format!("a running server holds it, process {}", first.pid());
+    assert!(code == 1 && said.contains("server.pid-file") && said.contains(&why), "{said}");
+    let written = fs::read_to_string(&path).expect("a pid file");
+    assert_eq!(written.trim(), first.pid().to_string());
+    // What a killed server has left holds nobody up.
+    first.kill();
+    let third = second().start();
+    let written = fs::read_to_string(&path).expect("a pid file");
+    assert_eq!(written.trim(), third.pid().to_string());
+}
+
+#[test]
+fn another_server_takes_the_pid_file_while_the_first_finishes() {
+    let mut first = lighty!()
+        .file("large", pattern(0, LARGE))
+        .config("server.pid-file = \"@DIR@/lighty.pid\"")
+        .start();
+    let path = first.directory().join("lighty.pid");
+    let mut download = begin_download(&first);
+    first.signal(Signal::INT);
+    first.await_log("graceful");
+    let second = lighty!().config(&format!("server.pid-file = \"{}\"", path.display())).start();
+    download.read_to_end();
+    first.await_exit(STOP_DEADLINE);
+    let written = fs::read_to_string(&path).expect("the second server's pid file");
+    assert_eq!(written.trim(), second.pid().to_string());
+}
+
+#[test]
+fn signals_during_a_graceful_stop_are_served_or_refused_in_words() {
+    let server = with_large_file();
+    let _download = begin_download(&server);
+    server.signal(Signal::INT);
+    server.await_log("graceful");
+    server.signal(Signal::USR1);
+    server.await_log("reload refused: the server is stopping");
+    server.signal(Signal::HUP);
+    server.await_log("logs were opened again");
+}
+
+#[test]
+fn a_database_without_a_directory_keeps_the_server_from_starting() {
+    let setup = lighty!().config("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"");
+    let (code, _, said) = setup.run(&["-D", "-f", "@CONF@"]);
+    let why = "none/dav.db\": the directory does not exist";
+    assert!(code == 1 && said.contains("webdav.sqlite-db-name") && said.contains(why), "{said}");
+}
+
 /// Runs a command with standard input as descriptor 3, announced as an inherited socket.
 const ACTIVATE: &str = "exec 3<&0 0</dev/null; LISTEN_FDS=1 LISTEN_PID=$$; export LISTEN_FDS LISTEN_PID; exec \"$0\" \"$@\"";
 

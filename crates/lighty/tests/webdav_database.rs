@@ -13,10 +13,13 @@ fn a_database_that_cannot_be_had_is_said() {
     let server = lighty!()
         .webdav("webdav.sqlite-db-name = \"@DIR@/none/dav.db\"")
         .file("a.txt", "A")
+        .file("../none/other", "")
         .start();
+    let directory = server.directory().join("none");
+    std::fs::remove_dir_all(&directory).expect("removed");
     assert_eq!(lock(&server, "/a.txt", "").status, 500);
     server.await_log("webdav.sqlite-db-name");
-    std::fs::create_dir(server.directory().join("none")).expect("a directory");
+    std::fs::create_dir(&directory).expect("a directory");
     assert_eq!(lock(&server, "/a.txt", "").status, 200, "found again without a restart");
 }
 

@@ -1,8 +1,8 @@
 //! Small files that are read whole where blocking is allowed: tables of users, keys, certificates.
 
-use std::fs::{File, Metadata};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 /// An open file.
@@ -50,10 +50,16 @@ impl Stamp {
 }
 
 impl SmallFile {
-    /// Opens a file.
+    /// Opens a regular file; a FIFO without a writer does not hold up the caller.
+    ///
+    /// # Errors
+    /// The system's; `InvalidInput` for what is no regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let file = File::open(path)?;
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, "is not a regular file"));
+        }
         let stamp = Stamp::of_meta(&meta);
         Ok(Self { file, stamp })
     }
@@ -80,6 +86,16 @@ impl SmallFile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fifo_is_refused_at_once() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("fifo");
+        let mode = rustix::fs::Mode::from_raw_mode(0o600);
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, mode).expect("a FIFO");
+        let error = SmallFile::open(&path).err().expect("refused");
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    }
 
     #[test]
     fn a_file_is_read_up_to_its_limit() {

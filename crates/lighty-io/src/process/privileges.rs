@@ -5,11 +5,13 @@
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// The user and group to become.
@@ -339,6 +341,9 @@ pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1 as libc::c_ulong) })
 }
 
+/// What the file of a process id may contain.
+const PID_BYTES_MAX: u64 = 16;
+
 /// A file with the process id. On drop the file is removed if it is still ours, or emptied if
 /// removal is no longer permitted.
 #[derive(Debug)]
@@ -350,10 +355,11 @@ pub struct PidFile {
 }
 
 impl PidFile {
-    /// Writes the file, replacing that of an earlier server. A symbolic link is not followed.
+    /// Writes the file, replacing that of an earlier server, and locks it. A symbolic link is not
+    /// followed.
     ///
     /// # Errors
-    /// Errors with the path in the text.
+    /// Errors with the path in the text; `AddrInUse` if a running server holds the file.
     pub fn create(path: &Path) -> io::Result<Self> {
         Self::write(path).map_err(|error| {
             io::Error::new(error.kind(), format!("pid file {}: {error}", path.display()))
@@ -374,10 +380,23 @@ impl PidFile {
             // It is removed at the end, so it must not be a device or socket.
             return Err(io::Error::other("is not a regular file"));
         }
+        if flock(&file, FlockOperation::NonBlockingLockExclusive) == Err(Errno::WOULDBLOCK) {
+            // A file system without locks takes none; then the last server has the file.
+            let mut holder = String::new();
+            let _ = (&file).take(PID_BYTES_MAX).read_to_string(&mut holder);
+            let text = format!("a running server holds it, process {}", holder.trim());
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, text));
+        }
         file.set_len(0)?;
         let pid = std::process::id();
         writeln!(file, "{pid}")?;
         Ok(PidFile { path: path.to_path_buf(), file, pid })
+    }
+
+    /// Lets another server take the file over, while this one still finishes what is under way.
+    pub fn release(&self) {
+        // Without locks there is nothing to release.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 
     /// True if the file still contains our id; another server may have overwritten it.

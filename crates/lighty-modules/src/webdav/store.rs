@@ -48,6 +48,14 @@ impl Stores {
         keep(path, keeper::ADDED);
     }
 
+    /// Closes the databases that are not `named`, but for those that a request under way uses.
+    /// Returns whether none of them is left.
+    pub fn close_others(&self, named: &[&Path]) -> bool {
+        let mut stores = unpoisoned(&self.all);
+        stores.retain(|path, store| named.contains(&path.as_path()) || store.is_in_use());
+        stores.keys().all(|path| named.contains(&path.as_path()))
+    }
+
     /// The store in this file. Nothing is opened before it is used.
     pub(super) fn at(&self, path: &str) -> io::Result<Store> {
         let mut stores = unpoisoned(&self.all);
@@ -80,6 +88,13 @@ pub(super) struct Store {
 }
 
 impl Store {
+    /// True if someone has a handle besides the table of all, or a job is not done.
+    fn is_in_use(&self) -> bool {
+        let gates = [&self.reads, &self.writes];
+        gates.into_iter().any(|gate| Arc::strong_count(gate) > 1)
+            || Arc::strong_count(&self.writers.0) > 1
+    }
+
     /// Looks something up in the database.
     ///
     /// # Errors

@@ -121,9 +121,6 @@ impl Keeping {
             match order {
                 Order::Begin(upstream, naming, reply) => {
                     let started = processes.begin(&upstream, naming).await;
-                    if let Err(text) = &started {
-                        self.log.say(Level::Error, text);
-                    }
                     let _ = reply.send(started);
                 }
                 Order::Care(upstream) => self.follow(upstream),

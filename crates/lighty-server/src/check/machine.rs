@@ -15,14 +15,6 @@ use crate::listeners;
 const SERVERS: [&str; 5] =
     ["fastcgi.server", "scgi.server", "ajp13.server", "proxy.server", "sockproxy.server"];
 
-/// Files read for authentication.
-const USERS: [&str; 4] = [
-    "auth.backend.plain.userfile",
-    "auth.backend.plain.groupfile",
-    "auth.backend.htpasswd.userfile",
-    "auth.backend.htdigest.userfile",
-];
-
 /// Runs all checks. Under a chroot, `beneath` is its directory.
 pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     addresses(check);
@@ -35,13 +27,6 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     }
     for value in config.assigned("cgi.assign") {
         interpreters(check, value, beneath);
-    }
-    for name in USERS {
-        for (path, span) in assigned(config, name).filter(|(path, _)| !path.is_empty()) {
-            if let Err(error) = std::fs::File::open(format!("{beneath}{path}")) {
-                check.report(Some(span), format!("{name} = \"{path}\": {error}"));
-            }
-        }
     }
     for value in config.assigned("alias.url") {
         aliases(check, value, beneath);

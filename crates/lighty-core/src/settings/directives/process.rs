@@ -268,7 +268,8 @@ fn privileges() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "File to write the process id to; removed when the server stops, or emptied where its \
-                 user may not remove it.",
+                 user may not remove it. A server does not start while another one that runs \
+                 holds the file; one that stops gracefully holds it no more.",
             )
             .example("server.pid-file = \"/run/lighty.pid\""),
         Row::bool("server.core-files", |s, v| s.server.core_files = v)

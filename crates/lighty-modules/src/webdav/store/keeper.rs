@@ -77,6 +77,15 @@ impl Database {
     }
 }
 
+impl Drop for Database {
+    fn drop(&mut self) {
+        if self.open.take().is_some() {
+            // SQLite has removed its other files. The database itself stays protected.
+            keep(&self.path, ADDED);
+        }
+    }
+}
+
 /// How SQLite ends the names of the files that it has beside a database, at the end of all links.
 /// It believes what it finds there: a journal is played back.
 pub(super) const ADDED: &[&str] = &["-wal", "-shm", "-journal"];

@@ -207,7 +207,12 @@ impl Fields {
 
     /// Whether a comma-separated field names `token`, in any case, in any of its lines.
     #[must_use]
+    #[inline]
     pub fn list_contains(&self, name: Known, token: &str) -> bool {
+        self.contains(name) && self.is_listed(name, token)
+    }
+
+    fn is_listed(&self, name: Known, token: &str) -> bool {
         self.get_all(name)
             .flat_map(list_items)
             .any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
@@ -312,11 +317,13 @@ impl Fields {
         let value_start = self.buf.len();
         self.buf.extend_from_slice(value);
         self.buf.extend_from_slice(LINE_END);
+        // No part lies behind the end, so what holds for that holds for all.
+        offset(self.buf.len());
         Entry {
-            name_start: offset(name_start),
-            name_len: offset(value_start - name_start - SEPARATOR.len()),
-            value_start: offset(value_start),
-            value_len: offset(value.len()),
+            name_start: name_start as u32,
+            name_len: (value_start - name_start - SEPARATOR.len()) as u32,
+            value_start: value_start as u32,
+            value_len: value.len() as u32,
             id,
         }
     }
@@ -367,12 +374,13 @@ impl Section<'_> {
         self.len() == 0
     }
 
-    /// Notes the next line of `section`.
+    /// Notes the next line of `section`. Returns whether its name is a [`Known`] one, and so surely
+    /// a token.
     ///
     /// # Panics
     /// Unless the parts follow each other within `section`.
     #[inline]
-    pub fn push(&mut self, section: &[u8], line: Line) {
+    pub fn push(&mut self, section: &[u8], line: Line) -> bool {
         let Line { name, name_end, value, value_end, end } = line;
         assert!(name_end < value && value <= value_end && value_end < end && end <= section.len());
         let id = Known::from_bytes(&section[name..name_end]);
@@ -391,6 +399,7 @@ impl Section<'_> {
         self.fields.altered |= !usual || name != self.end;
         self.fields.suspect = true;
         self.end = end;
+        id.is_some()
     }
 
     /// Copies the bytes up to the end of the last line: the fields are there.
@@ -417,15 +426,22 @@ impl Drop for Section<'_> {
 }
 
 /// Whether there is a byte up to CR. Most values are short, so eight bytes at a time rather than a
-/// vector: taking 14 from each byte borrows, and so sets the highest bit, where it is smaller.
+/// vector: taking 14 from each byte borrows, and so sets the highest bit, where it is smaller. What
+/// is left over is looked at in a word that overlaps the one before it.
 fn may_end_line(value: &[u8]) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
-    let (words, rest) = value.as_chunks::<8>();
-    let borrowed = words.iter().fold(0, |seen, &eight| {
-        let word = u64::from_le_bytes(eight);
-        seen | (word.wrapping_sub(ONES * (b'\r' as u64 + 1)) & !word)
-    });
-    borrowed & (ONES << 7) != 0 || rest.iter().any(|&byte| byte <= b'\r')
+    let borrowed = |word: u64| word.wrapping_sub(ONES * (b'\r' as u64 + 1)) & !word;
+    let seen = if let Some(last) = value.last_chunk::<8>() {
+        let (words, _) = value.as_chunks::<8>();
+        let words = words.iter().chain([last]);
+        words.fold(0, |seen, &eight| seen | borrowed(u64::from_le_bytes(eight)))
+    } else if let (Some(&first), Some(&last)) = (value.first_chunk(), value.last_chunk::<4>()) {
+        let (first, last) = (u32::from_le_bytes(first), u32::from_le_bytes(last));
+        borrowed(u64::from(first) | u64::from(last) << 32)
+    } else {
+        return value.iter().any(|&byte| byte <= b'\r');
+    };
+    seen & (ONES << 7) != 0
 }
 
 /// Bytes up to CR, of which a section has two at the end of each line and none elsewhere (a tab
@@ -493,206 +509,5 @@ fn offset(len: usize) -> u32 {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-
-    #[test]
-    fn each_byte_up_to_cr_is_noticed_wherever_it_stands() {
-        for byte in 0..=u8::MAX {
-            for at in 0..20 {
-                for filler in [14, b'a', 0x80, 0xFF] {
-                    let mut value = [filler; 20];
-                    value[at] = byte;
-                    assert_eq!(may_end_line(&value), byte <= b'\r', "{byte} at {at}");
-                }
-            }
-        }
-        assert!(!may_end_line(b""));
-    }
-
-    fn sample() -> Fields {
-        let mut fields = Fields::new();
-        fields.push(b"hOSt", b"a");
-        fields.push(b"X-One", b"1");
-        fields.push(b"Vary", b"a, b");
-        fields.push(b"x-one", b"2");
-        fields.push_known(Known::Vary, "C");
-        fields
-    }
-
-    #[test]
-    fn several_fields_of_a_name_are_joined() {
-        let mut fields = Fields::new();
-        for (name, value) in [
-            ("Cookie", "a=1"),
-            ("X-K", ""),
-            ("Cookie", "b=2"),
-            ("x-k", "a"),
-            ("Content-Type", "t"),
-            ("X-K", ""),
-            ("X-Kk", "other"),
-            ("Content-Type", "t"),
-            ("X-K", "b"),
-        ] {
-            fields.push(name.as_bytes(), value.as_bytes());
-        }
-        let joined = |name: &str| fields.joined(name.as_bytes());
-        assert_eq!(&*joined("cookie"), b"a=1; b=2");
-        assert_eq!(&*joined("X-K"), b"a, b");
-        assert_eq!(&*joined("content-type"), b"t");
-        assert_eq!((&*joined("Referer"), &*joined("x-none")), (&b""[..], &b""[..]));
-        assert!(matches!(joined("x-kk"), Cow::Borrowed(b"other")), "one is not copied");
-    }
-
-    #[test]
-    fn appended_lists_read_as_one() {
-        let mut fields = sample();
-        let mut more = sample();
-        more.remove(Known::Host);
-        fields.append(&more);
-        let all: Vec<_> = sample().iter().chain(more.iter()).map(owned).collect();
-        assert_eq!(fields.iter().map(owned).collect::<Vec<_>>(), all);
-        assert!(fields.contains(Known::Vary) && fields.names_are_tokens());
-        more.push(b"a b", b"c");
-        fields.append(&more);
-        assert!(!fields.names_are_tokens());
-        assert_eq!(fields.as_wire(), None, "what was removed still lies in the buffer");
-        let mut fields = Fields::new();
-        fields.push_known(Known::Vary, "a");
-        fields.append(&fields.clone());
-        assert_eq!(fields.as_wire(), Some(&b"Vary: a\r\nVary: a\r\n"[..]));
-    }
-
-    /// Lines of a section, split at their colons.
-    fn lines(section: &[u8]) -> impl Iterator<Item = Line> + '_ {
-        let mut name = 0;
-        section.split_inclusive(|&byte| byte == b'\n').map(move |text| {
-            let name_end = name + text.iter().position(|&byte| byte == b':').expect("a colon");
-            let value = section[name_end + 1..].iter().position(|&byte| byte != b' ');
-            let value = name_end + 1 + value.expect("a line end");
-            let end = name + text.len();
-            let line = Line { name, name_end, value, value_end: end - 2, end };
-            name = end;
-            line
-        })
-    }
-
-    #[test]
-    fn a_section_is_taken_over_as_it_came() {
-        for (text, wire) in [
-            (&b"Host: a\r\nx-One: 1\r\nVary: \r\n"[..], true),
-            (b"Host:a\r\nx-One:  1\r\nVary:\r\n", false),
-        ] {
-            let mut fields = sample();
-            let mut section = fields.section();
-            lines(text).for_each(|line| section.push(text, line));
-            assert!(section.len() == 3 && !section.is_empty());
-            section.finish(text);
-            assert_eq!(fields.get(Known::Host), Some(&b"a"[..]));
-            assert_eq!(fields.get(Known::Vary), Some(&b""[..]));
-            assert_eq!(fields.iter().nth(1), Some((&b"x-One"[..], &b"1"[..])));
-            assert_eq!(fields.as_wire(), wire.then_some(text));
-            assert!(!fields.names_are_tokens());
-            fields.push_known(Known::Via, "b");
-            assert_eq!(fields.get(Known::Via), Some(&b"b"[..]));
-        }
-    }
-
-    #[test]
-    fn a_section_given_up_leaves_nothing() {
-        let mut fields = sample();
-        let text = b"Host: a\r\n";
-        let mut section = fields.section();
-        lines(text).for_each(|line| section.push(text, line));
-        drop(section);
-        assert!(fields.is_empty() && !fields.contains(Known::Host));
-        fields.section().finish(b"");
-        assert!(fields.is_empty());
-    }
-
-    fn owned(field: (&[u8], &[u8])) -> (Vec<u8>, Vec<u8>) {
-        (field.0.to_vec(), field.1.to_vec())
-    }
-
-    #[test]
-    fn keeps_order_and_spelling() {
-        let fields = sample();
-        let all: Vec<_> = fields.iter().collect();
-        assert_eq!(all[0], (&b"hOSt"[..], &b"a"[..]));
-        assert_eq!(all[3], (&b"x-one"[..], &b"2"[..]));
-        assert_eq!(all[4], (&b"Vary"[..], &b"C"[..]));
-        assert_eq!(fields.len(), 5);
-    }
-
-    #[test]
-    fn looks_up_in_any_case() {
-        let fields = sample();
-        assert_eq!(fields.get(Known::Host), Some(&b"a"[..]));
-        assert_eq!(fields.get_named(b"HOST"), Some(&b"a"[..]));
-        assert_eq!(fields.get_named(b"X-ONE"), Some(&b"1"[..]));
-        assert_eq!(fields.get_named(b"x-two"), None);
-        assert_eq!(fields.get(Known::Cookie), None);
-        assert_eq!(fields.get_all(Known::Vary).count(), 2);
-        assert!(fields.list_contains(Known::Vary, "B") && fields.list_contains(Known::Vary, "c"));
-        assert!(!fields.list_contains(Known::Vary, "d"));
-    }
-
-    #[test]
-    fn set_replaces_in_place_and_remove_removes_all() {
-        let mut fields = sample();
-        fields.set(Known::Vary, "z");
-        assert_eq!(fields.get_all(Known::Vary).collect::<Vec<_>>(), [b"z"]);
-        assert_eq!(fields.iter().nth(2), Some((&b"Vary"[..], &b"z"[..])));
-        fields.set_named(b"X-oNe", b"3");
-        assert_eq!(fields.iter().nth(1), Some((&b"X-oNe"[..], &b"3"[..])));
-        assert_eq!(fields.len(), 3);
-        assert!(fields.remove(Known::Vary) && !fields.remove(Known::Vary));
-        assert!(fields.remove_named(b"x-ONE") && !fields.remove_named(b"x-one"));
-        assert!(!fields.contains(Known::Vary) && fields.contains(Known::Host));
-        fields.set(Known::Age, "1");
-        assert_eq!(fields.get(Known::Age), Some(&b"1"[..]));
-    }
-
-    #[test]
-    fn a_value_with_a_control_byte_is_suspect_until_all_is_forgotten() {
-        let mut fields = sample();
-        assert!(fields.values_are_clean());
-        for byte in [0, b'\t', b'\n', b'\r'] {
-            let mut bad = Fields::new();
-            bad.push_known(Known::Vary, [b'a', byte]);
-            assert!(!bad.values_are_clean(), "{byte}");
-            fields.append(&bad);
-            assert!(!fields.values_are_clean(), "{byte}");
-            fields.remove(Known::Vary);
-            assert!(!fields.values_are_clean(), "its bytes still lie in the buffer");
-            fields.clear();
-            assert!(fields.values_are_clean());
-        }
-    }
-
-    #[test]
-    fn clear_keeps_the_memory() {
-        let mut fields = sample();
-        let capacity = fields.capacity();
-        fields.clear();
-        assert!(fields.is_empty() && !fields.contains(Known::Host));
-        assert_eq!(fields.capacity(), capacity);
-    }
-
-    #[test]
-    fn list_items_are_trimmed() {
-        let items: Vec<_> = list_items(b" a ,, b\t,").collect();
-        assert_eq!(items, [b"a", b"b"]);
-    }
-
-    #[test]
-    fn token_bytes_are_those_of_the_rfc() {
-        let extra = b"!#$%&'*+-.^_`|~";
-        for byte in 0..=u8::MAX {
-            let expected = byte.is_ascii_alphanumeric() || extra.contains(&byte);
-            assert_eq!(is_token_byte(byte), expected, "{byte}");
-        }
-    }
-}
+#[path = "fields_tests.rs"]
+mod tests;

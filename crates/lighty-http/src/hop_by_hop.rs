@@ -34,7 +34,7 @@ const HOP_BY_HOP: [Known; 8] = [
 /// Each field is held against each nomination: both together are bounded by the head's size.
 pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
     const TRAILERS: &str = "trailers";
-    let nominates = fields.get_all(Known::Connection).flat_map(list_items).any(is_nomination);
+    let nominates = nominates(fields);
     let mut wants_trailers = fields.list_contains(Known::Te, TRAILERS);
     fields.iter_known().filter_map(move |(known, name, value)| {
         if known == Some(Known::Te) && wants_trailers {
@@ -47,11 +47,17 @@ pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8]
     })
 }
 
+/// Whether `Connection` nominates a field.
+#[inline]
+fn nominates(fields: &Fields) -> bool {
+    fields.contains(Known::Connection)
+        && fields.get_all(Known::Connection).flat_map(list_items).any(is_nomination)
+}
+
 /// Appends the end-to-end fields of `from` to `to`, which has no hop-by-hop fields. Cheaper than
 /// one by one.
 pub fn append_end_to_end(from: &Fields, to: &mut Fields) {
-    let mut options = from.get_all(Known::Connection).flat_map(list_items);
-    if from.contains(Known::Te) || options.any(is_nomination) {
+    if from.contains(Known::Te) || nominates(from) {
         for (known, name, value) in end_to_end(from) {
             to.push_looked_up(known, name, value);
         }

@@ -123,7 +123,7 @@ impl Known {
         let candidate = *ALL.get(usize::from(slot))?;
         let usual = candidate.as_str().as_bytes();
         // Most clients use the usual spelling, and comparing bytes is faster.
-        (usual == name || usual.eq_ignore_ascii_case(name)).then_some(candidate)
+        (is_same(usual, name) || usual.eq_ignore_ascii_case(name)).then_some(candidate)
     }
 
     /// All of them, in alphabetical order.
@@ -133,7 +133,36 @@ impl Known {
     }
 
     pub(crate) const fn bit(self) -> u128 {
-        1 << self as u8
+        BITS[self as usize]
+    }
+}
+
+/// Shifting a bit through two words takes longer than a load.
+const BITS: [u128; Known::COUNT] = {
+    let mut bits = [1; Known::COUNT];
+    let mut index = 0;
+    while index < bits.len() {
+        bits[index] <<= index;
+        index += 1;
+    }
+    bits
+};
+
+/// Whether two names are equal byte by byte. Most have 4 to 16 bytes: two words, which may overlap,
+/// are compared before a call of `memcmp` has begun.
+#[inline]
+fn is_same(one: &[u8], other: &[u8]) -> bool {
+    if one.len() != other.len() || one.len() > 16 {
+        return one == other;
+    }
+    if let (Some(front), Some(back)) = (one.first_chunk::<8>(), one.last_chunk::<8>()) {
+        return other.first_chunk() == Some(front) && other.last_chunk() == Some(back);
+    }
+    match (one.first_chunk::<4>(), one.last_chunk::<4>()) {
+        (Some(front), Some(back)) => {
+            other.first_chunk() == Some(front) && other.last_chunk() == Some(back)
+        }
+        _ => one == other,
     }
 }
 
@@ -182,6 +211,20 @@ mod tests {
             assert_eq!(Known::from_bytes(name.as_bytes()), Some(known));
             assert_eq!(Known::from_bytes(name.to_ascii_lowercase().as_bytes()), Some(known));
             assert_eq!(Known::from_bytes(name.to_ascii_uppercase().as_bytes()), Some(known));
+        }
+    }
+
+    #[test]
+    fn names_of_any_length_are_compared_to_their_last_byte() {
+        let name: [u8; 24] = core::array::from_fn(|at| b'a' + at as u8);
+        for len in 0..=name.len() {
+            assert!(is_same(&name[..len], &name[..len]));
+            assert!(len == 0 || !is_same(&name[..len], &name[..len - 1]));
+            for at in 0..len {
+                let mut other = name;
+                other[at] ^= 0x20;
+                assert!(!is_same(&name[..len], &other[..len]), "{at} of {len}");
+            }
         }
     }
 

@@ -63,7 +63,7 @@ fn encode(request: &RequestHead, wire: &mut Vec<u8>) {
         method: request.method_raw(),
         target: &request.target,
         version: request.version,
-        host: &request.host,
+        host: request.host(),
         framing: request.framing,
     };
     encode_request_fields(&line, black_box(&request.fields), wire).expect("legal");

@@ -16,7 +16,7 @@ pub mod trailer;
 pub mod upstream_response;
 mod whole;
 
-pub use client::{RequestLine, encode_request, encode_request_fields};
+pub use client::{RequestLine, encode_passed_on, encode_request, encode_request_fields};
 pub use fault::RequestFault;
 pub use request::{BodyFraming, Head, Limits, RequestHead, parse_request};
 pub use upstream_response::{

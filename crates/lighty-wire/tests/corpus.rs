@@ -38,7 +38,7 @@ fn describe(head: &RequestHead, rest: usize) -> String {
         head.version,
         text(head.path()),
         head.query().map_or("-".into(), text),
-        text(&head.host),
+        text(head.host()),
         head.port.map_or("-".into(), |port| port.to_string()),
         match head.framing {
             BodyFraming::None => "none".into(),

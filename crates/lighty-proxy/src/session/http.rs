@@ -6,7 +6,7 @@ use lighty_wire::http1::BodyFraming;
 use lighty_wire::http1::Head;
 use lighty_wire::http1::chunked::push_last_chunk;
 use lighty_wire::http1::chunked::{CHUNK_END, ChunkHead, ChunkedDecoder, LAST_CHUNK};
-use lighty_wire::http1::client::{RequestLine, encode_request};
+use lighty_wire::http1::client::{RequestLine, encode_passed_on};
 use lighty_wire::http1::upstream_response::{
     ResponseFault, ResponseFraming, ResponseHead, ResponseLimits,
 };
@@ -94,11 +94,10 @@ impl Session for HttpSession {
             host: &upstream_request.words.host,
             framing: upstream_request.framing,
         };
-        let ours = upstream_request.words.extra.iter_known();
+        let (theirs, ours) = (upstream_request.fields(), &upstream_request.words.extra);
         let hop = connection_fields(upstream_request)
             .map(|(name, value)| (Some(name), name.as_str().as_bytes(), value));
-        let fields = upstream_request.fields().chain(ours).chain(hop);
-        encode_request(&line, fields, out)
+        encode_passed_on(&line, theirs, ours, hop, out)
             .map_err(|fault| FaultReport::new(Fault::Internal, fault.to_string()))
     }
 

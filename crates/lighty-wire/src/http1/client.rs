@@ -45,11 +45,36 @@ pub fn encode_request<'a>(
     fields: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeFault> {
-    let others = fields.into_iter().filter(|(known, name, _)| {
+    encode_around(line, out, |out| push_lines(others(fields), out))
+}
+
+/// As [`encode_request`], for a request that is passed on: `client` are fields of its client,
+/// `ours` a list added to them, and `hop` what is between us and the backend alone.
+///
+/// # Errors
+/// [`EncodeFault`]; `out` is as before then.
+pub fn encode_passed_on<'a>(
+    line: &RequestLine<'_>,
+    client: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
+    ours: &Fields,
+    hop: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
+    out: &mut Vec<u8>,
+) -> Result<(), EncodeFault> {
+    encode_around(line, out, |out| {
+        push_lines(others(client), out)?;
+        push_list(ours, out)?;
+        push_lines(others(hop), out)
+    })
+}
+
+/// The fields that the line does not state.
+fn others<'a>(
+    fields: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
+) -> impl Iterator<Item = (Option<Known>, &'a [u8], &'a [u8])> {
+    fields.into_iter().filter(|(known, name, _)| {
         let known = known.or_else(|| Known::from_bytes(name));
         known.is_none_or(|known| !STATED.contains(&known))
-    });
-    encode_around(line, out, |out| push_lines(others, out))
+    })
 }
 
 /// As [`encode_request`], for a whole list: one that lies in the buffer as it goes over the wire is
@@ -62,18 +87,22 @@ pub fn encode_request_fields(
     fields: &Fields,
     out: &mut Vec<u8>,
 ) -> Result<(), EncodeFault> {
+    encode_around(line, out, |out| push_list(fields, out))
+}
+
+/// Appends the fields of a list that the line does not state, in one piece if it lies in the buffer
+/// as it goes over the wire.
+fn push_list(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     match fields.as_wire() {
         Some(section)
             if fields.names_are_tokens()
                 && !fields.contains_any(&STATED)
-                && control_bytes(section) == 2 * fields.len() =>
+                && (fields.values_are_clean() || control_bytes(section) == 2 * fields.len()) =>
         {
-            encode_around(line, out, |out| {
-                out.extend_from_slice(section);
-                Ok(())
-            })
+            out.extend_from_slice(section);
+            Ok(())
         }
-        _ => encode_request(line, fields.iter_known(), out),
+        _ => push_lines(others(fields.iter_known()), out),
     }
 }
 

@@ -22,6 +22,9 @@ fn encode(line: &RequestLine<'_>, fields: &Fields) -> Result<Vec<u8>, EncodeFaul
     let result = encode_request(line, fields.iter_known(), &mut one);
     assert_eq!(encode_request_fields(line, fields, &mut other), result, "both ways agree");
     assert_eq!(one.strip_prefix(b"before"), Some(&*other), "nothing stays after a fault");
+    let (mut third, none) = (Vec::new(), || core::iter::empty());
+    let passed_on = encode_passed_on(line, none(), fields, none(), &mut third);
+    assert_eq!((passed_on, &third), (result, &other), "whoever adds the fields");
     result.map(|()| other)
 }
 
@@ -59,6 +62,18 @@ fn a_head_is_written() {
         &[],
         "PUT /a?b HTTP/1.1\r\nHost: example.org\r\nTransfer-Encoding: chunked\r\n\r\n",
     );
+}
+
+#[test]
+fn ours_come_between_the_clients_and_the_connections() {
+    let client = list(&[("Accept", "*/*"), ("Host", "evil")]);
+    let ours = list(&[("X-Host", "a"), ("X-Forwarded-For", "127.0.0.1")]);
+    let hop = list(&[("Connection", "close")]);
+    let mut out = Vec::new();
+    encode_passed_on(&LINE, client.iter_known(), &ours, hop.iter_known(), &mut out).expect("legal");
+    let expected = "GET /a?b HTTP/1.1\r\nHost: example.org\r\nAccept: */*\r\nX-Host: a\r\n\
+                    X-Forwarded-For: 127.0.0.1\r\nConnection: close\r\n\r\n";
+    assert_eq!(String::from_utf8_lossy(&out), expected);
 }
 
 #[test]
@@ -163,7 +178,7 @@ proptest! {
         let (came, went) = relay(text.as_bytes());
         prop_assert_eq!(came.method_raw(), went.method_raw());
         prop_assert_eq!((&came.target, came.query()), (&went.target, went.query()));
-        prop_assert_eq!((&came.host, came.port), (&went.host, went.port));
+        prop_assert_eq!((came.host(), came.port), (went.host(), went.port));
         prop_assert_eq!(came.framing, went.framing);
         prop_assert_eq!(
             (came.version, came.keep_alive, came.upgrade),

@@ -142,10 +142,14 @@ fn transfer_coding(version: Version, fields: &Fields) -> Result<(), FramingFault
 
 fn content_length(fields: &Fields) -> Result<Announced, FramingFault> {
     let mut lines = fields.get_all(Known::ContentLength);
-    if let (Some(only), None) = (lines.next(), lines.next())
-        && !only.contains(&b',')
-    {
-        return parse_length(trim(only)).map(|bytes| Announced::Length { bytes, repeated: false });
+    if let (Some(only), None) = (lines.next(), lines.next()) {
+        if let Some(bytes) = few_digits(only) {
+            return Ok(Announced::Length { bytes, repeated: false });
+        }
+        if !only.contains(&b',') {
+            let length = parse_length(trim(only));
+            return length.map(|bytes| Announced::Length { bytes, repeated: false });
+        }
     }
     let mut values =
         fields.get_all(Known::ContentLength).flat_map(|value| value.split(|&byte| byte == b','));
@@ -158,6 +162,17 @@ fn content_length(fields: &Fields) -> Result<Announced, FramingFault> {
         }
     }
     parse_length(first).map(|bytes| Announced::Length { bytes, repeated })
+}
+
+/// A number that certainly fits, of digits and nothing else, as nearly all lengths are.
+fn few_digits(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() || digits.len() > 18 {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |sum, &digit| {
+        let digit = digit.is_ascii_digit().then(|| digit - b'0')?;
+        Some(sum.wrapping_mul(10).wrapping_add(u64::from(digit)))
+    })
 }
 
 fn parse_length(digits: &[u8]) -> Result<u64, FramingFault> {

@@ -238,8 +238,7 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
     if let Some(host) = host {
         out.last_host.parse(host, opts)?;
         out.port = out.last_host.port;
-        out.host.clear();
-        out.host.extend_from_slice(&out.last_host.host);
+        out.has_host = true;
     }
     let is_options = out.method == Some(Method::Options);
     (out.form, out.parts) = match form {

@@ -44,8 +44,8 @@ pub struct RequestHead {
     pub form: TargetForm,
     /// Path and query, normalised; `*` or an authority for those two forms.
     pub target: Vec<u8>,
-    /// The requested host, without its port; empty when an HTTP/1.0 client names none.
-    pub host: Vec<u8>,
+    /// Whether the last host is this request's.
+    pub(super) has_host: bool,
     /// The port that the client named.
     pub port: Option<u16>,
     /// The header fields. `Host` is the target's authority when that names one (RFC 9112 section
@@ -109,11 +109,14 @@ impl RequestHead {
     /// Path and query as they came, without the scheme and the host of an absolute target; what is
     /// normalised where the client wrote no path.
     #[must_use]
+    #[inline(always)]
     pub fn path_and_query_raw(&self) -> &[u8] {
         let raw = self.target_raw();
-        if raw.first() == Some(&b'/') {
-            return raw;
-        }
+        if raw.first() == Some(&b'/') { raw } else { self.without_authority(raw) }
+    }
+
+    #[cold]
+    fn without_authority<'a>(&'a self, raw: &'a [u8]) -> &'a [u8] {
         match split_target(raw, false) {
             Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
             Ok(Form::Absolute { .. }) if !self.target.is_empty() => &self.target,
@@ -121,16 +124,22 @@ impl RequestHead {
         }
     }
 
+    /// The requested host, without its port; empty when an HTTP/1.0 client names none.
+    #[must_use]
+    pub fn host(&self) -> &[u8] {
+        if self.has_host { &self.last_host.host } else { &[] }
+    }
+
     /// The host with the port that the client named, if any: `example.org:8080`.
     #[must_use]
     pub fn authority(&self) -> &[u8] {
-        if self.host.is_empty() { &[] } else { &self.last_host.authority }
+        if self.host().is_empty() { &[] } else { &self.last_host.authority }
     }
 
     /// Whether the `Host` field is the authority as it is, without a change by the rules for hosts.
     #[must_use]
     pub fn is_host_as_sent(&self) -> bool {
-        self.last_host.is_as_sent && !self.host.is_empty()
+        self.last_host.is_as_sent && !self.host().is_empty()
     }
 
     /// Whether the path stands for itself and need not be decoded.
@@ -156,7 +165,7 @@ impl RequestHead {
     pub fn capacity(&self) -> usize {
         self.line.capacity()
             + self.target.capacity()
-            + self.host.capacity()
+            + self.last_host.capacity()
             + self.fields.capacity()
     }
 
@@ -168,7 +177,7 @@ impl RequestHead {
         self.version = Version::Http11;
         self.form = TargetForm::Origin;
         self.target.clear();
-        self.host.clear();
+        self.has_host = false;
         self.port = None;
         self.fields.clear();
         self.framing = BodyFraming::None;
@@ -190,6 +199,10 @@ pub(super) struct LastHost {
 }
 
 impl LastHost {
+    fn capacity(&self) -> usize {
+        self.raw.capacity() + self.host.capacity() + self.authority.capacity()
+    }
+
     pub(super) fn parse(&mut self, raw: &[u8], opts: &ParseOpts) -> Result<(), RequestFault> {
         let opts_seen = (opts.host_strict, opts.host_normalize);
         if raw.is_empty() || raw != self.raw || opts_seen != self.opts_seen {

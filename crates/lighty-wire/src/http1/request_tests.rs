@@ -27,7 +27,7 @@ fn everything_has_its_place() {
     assert_eq!((head.method, head.method_raw()), (Some(Method::Put), &b"PUT"[..]));
     assert_eq!(head.target_raw(), b"/a/../b%41?c=d");
     assert_eq!((head.path(), head.query()), (&b"/bA"[..], Some(&b"c=d"[..])));
-    assert_eq!((head.host.as_slice(), head.port), (&b"example.org"[..], Some(8080)));
+    assert_eq!((head.host(), head.port), (&b"example.org"[..], Some(8080)));
     assert_eq!(head.framing, BodyFraming::Length(12));
     assert!(head.keep_alive && head.expect_continue && head.upgrade);
     assert_eq!(head.fields.get_named(b"x-z"), Some(&b"1"[..]));
@@ -38,7 +38,7 @@ fn everything_has_its_place() {
 fn the_authority_of_the_target_replaces_host() {
     let head = parse("GET http://B.example:81/x HTTP/1.1\r\nHost: a.example\r\nA: b\r\n\r\n");
     assert_eq!(head.form, TargetForm::Absolute { secure: false });
-    assert_eq!((head.host.as_slice(), head.port), (&b"b.example"[..], Some(81)));
+    assert_eq!((head.host(), head.port), (&b"b.example"[..], Some(81)));
     assert_eq!(head.fields.iter().next(), Some((&b"Host"[..], &b"B.example:81"[..])));
     assert_eq!((head.fields.len(), head.path()), (2, &b"/x"[..]));
 }

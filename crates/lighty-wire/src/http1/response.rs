@@ -99,6 +99,7 @@ fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
 ///
 /// # Errors
 /// [`EncodeFault`]; what was appended before the fault stays.
+#[inline]
 pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     if let Some(section) = fields.as_wire()
         && fields.names_are_tokens()

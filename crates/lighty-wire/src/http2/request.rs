@@ -150,7 +150,7 @@ mod tests {
             };
             assert_eq!((frames.method, frames.form), (lines.method, lines.form));
             assert_eq!((&frames.target, frames.path()), (&lines.target, lines.path()));
-            assert_eq!((&frames.host, frames.port), (&lines.host, lines.port));
+            assert_eq!((frames.host(), frames.port), (lines.host(), lines.port));
             assert_eq!((frames.framing, frames.keep_alive), (lines.framing, lines.keep_alive));
             let all = |head: &RequestHead| -> Vec<_> {
                 let lower = |(n, v): (&[u8], &[u8])| (n.to_ascii_lowercase(), v.to_vec());
@@ -186,7 +186,7 @@ mod tests {
         let connect = [(":method", "CONNECT"), (":authority", "b.example:443")];
         let head = read(&connect, false).expect("a tunnel");
         assert_eq!((head.method, head.form), (Some(Method::Connect), TargetForm::Authority));
-        assert_eq!((&head.host[..], head.port), (&b"b.example"[..], Some(443)));
+        assert_eq!((head.host(), head.port), (&b"b.example"[..], Some(443)));
         assert_eq!(head.fields.get(Known::Host), Some(&b"b.example:443"[..]));
         let long = format!("/{}", "x".repeat(100));
         assert!(read(&line("GET", &long), true).is_ok());

@@ -64,54 +64,63 @@ pub(crate) struct Upstreams {
 }
 
 /// Answers a request through a route.
-pub(crate) async fn serve(
+#[expect(
+    clippy::manual_async_fn,
+    reason = "an async fn keeps its arguments twice in its future, and each request moves that"
+)]
+pub(crate) fn serve(
     ex: &mut Exchange,
     upstreams: Upstreams,
     route: Arc<Route>,
-) -> Step<'static> {
-    let Upstreams { local, naming } = upstreams;
-    if route.upstream.protocol == Protocol::Raw {
-        let name = &route.upstream.name;
-        let words =
-            format!("{name} is for whole connections: it belongs into a $SERVER[\"socket\"]");
-        ex.fail_saying(Fault::Internal, &words);
-        return Step::Answered;
-    }
-    let upstream = local.upstream(&route.upstream, &naming);
-    upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-    // An authorizer gets no body: the handler after it needs it.
-    let upload = match route.is_authorizer() {
-        true => ReplayableBody::none(),
-        false => ReplayableBody::new(std::mem::take(&mut ex.body), route.request.trailers),
-    };
-    let mut serving = Serving {
-        ex,
-        local,
-        route,
-        upstream,
-        upload,
-        tried: Vec::new(),
-        stale: 0,
-        repeats: 0,
-        trace: UpstreamTrace::default(),
-    };
-    let outcome = serving.run().await;
-    *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
-    match outcome {
-        Ok(step) => step,
-        Err(report) => {
-            let report = report.about(&serving.upstream.spec.name);
-            serving.ex.fail_reporting(&report);
-            if report.fault.verdict().status.is_some_and(|status| status.code() == 503) {
-                let after_s = serving.retry_after_s(report.fault).to_string();
-                serving.ex.response.fields.push_known(Known::RetryAfter, after_s);
-            }
-            Step::Answered
+) -> impl Future<Output = Step<'static>> {
+    async move {
+        if route.upstream.protocol == Protocol::Raw {
+            return refuse_raw(ex, &route);
         }
+        let upstream = upstreams.local.upstream(&route.upstream, &upstreams.naming);
+        upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        // An authorizer gets no body: the handler after it needs it.
+        let upload = match route.is_authorizer() {
+            true => ReplayableBody::none(),
+            false => ReplayableBody::new(std::mem::take(&mut ex.body), route.request.trailers),
+        };
+        let mut serving = Serving {
+            ex,
+            local: upstreams.local,
+            route,
+            upstream,
+            upload,
+            tried: Vec::new(),
+            stale: 0,
+            repeats: 0,
+            trace: UpstreamTrace::default(),
+        };
+        let outcome = serving.run().await;
+        *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
+        outcome.unwrap_or_else(|report| serving.fail(report))
     }
 }
 
+#[cold]
+fn refuse_raw(ex: &mut Exchange, route: &Route) -> Step<'static> {
+    let name = &route.upstream.name;
+    let words = format!("{name} is for whole connections: it belongs into a $SERVER[\"socket\"]");
+    ex.fail_saying(Fault::Internal, &words);
+    Step::Answered
+}
+
 impl Serving<'_> {
+    #[cold]
+    fn fail(&mut self, report: FaultReport) -> Step<'static> {
+        let report = report.about(&self.upstream.spec.name);
+        self.ex.fail_reporting(&report);
+        if report.fault.verdict().status.is_some_and(|status| status.code() == 503) {
+            let after_s = self.retry_after_s(report.fault).to_string();
+            self.ex.response.fields.push_known(Known::RetryAfter, after_s);
+        }
+        Step::Answered
+    }
+
     async fn run(&mut self) -> Result<Step<'static>, FaultReport> {
         if self.needs_whole_body() {
             Box::pin(self.receive_body()).await?;
@@ -123,15 +132,23 @@ impl Serving<'_> {
         loop {
             self.ex.enter(Stage::BackendQueue);
             self.ex.stages.forget(Stage::RequestSent);
-            let checkout = self.timed_seat(&call, only.as_deref()).await?;
-            self.ex.enter(Stage::Connect);
-            let began_ms = self.local.clock.mono_ms();
-            let connection = match checkout {
-                Checkout::Reused(connection) => self.if_open(connection),
-                // To connect takes a while: an allocation more does not count.
-                Checkout::Fresh(permit) => Box::pin(self.connect(permit, began_ms)).await?,
+            let began_ms;
+            // Nothing of this block stays in the future.
+            let Some(mut connection) = ({
+                let checkout = match self.checkout_at_once(&call, only.as_deref()) {
+                    Some(checkout) => checkout,
+                    None => Box::pin(self.wait_for_checkout(&call, only.as_deref())).await?,
+                };
+                self.ex.enter(Stage::Connect);
+                began_ms = self.local.clock.mono_ms();
+                match checkout {
+                    Checkout::Reused(connection) => self.if_open(connection),
+                    // To connect takes a while: an allocation more does not count.
+                    Checkout::Fresh(permit) => Box::pin(self.connect(permit, began_ms)).await?,
+                }
+            }) else {
+                continue;
             };
-            let Some(mut connection) = connection else { continue };
             self.ex.enter(Stage::Connected);
             let began_us = self.local.clock.mono_us();
             match self.ask(&mut call, &connection).await {
@@ -189,24 +206,30 @@ impl Serving<'_> {
         is_known.then(|| wanted.into_owned())
     }
 
-    /// Checks out a connection and records the wait.
-    async fn timed_seat(
+    /// Checks out a connection, if there is one without waiting.
+    fn checkout_at_once(&mut self, call: &UpstreamCall, only: Option<&str>) -> Option<Checkout> {
+        let checkout = self.local.checkout_at_once(&self.checkout_request(call, only))?;
+        self.note(&checkout);
+        Some(checkout)
+    }
+
+    /// Waits for a connection, and records the wait.
+    async fn wait_for_checkout(
         &mut self,
         call: &UpstreamCall,
         only: Option<&str>,
     ) -> Result<Checkout, FaultReport> {
         let began_us = self.local.clock.mono_us();
-        let checkout = match self.local.checkout_at_once(&self.checkout_request(call, only)) {
-            Some(checkout) => Ok(checkout),
-            None => Box::pin(self.wait_for_checkout(call, only)).await,
-        };
+        let waited = self.wait_in_backlog(call, only).await;
         let took_us = self.local.clock.mono_us().saturating_sub(began_us);
         self.trace.wait_us = self.trace.wait_us.saturating_add(took_us);
-        if let Ok(checkout) = &checkout {
-            self.trace.tries += 1;
-            self.trace.address = Some(Arc::clone(&checkout.permit().address.spec.text));
-        }
-        checkout
+        waited.inspect(|checkout| self.note(checkout))
+    }
+
+    /// Records where the request goes.
+    fn note(&mut self, checkout: &Checkout) {
+        self.trace.tries += 1;
+        self.trace.address = Some(Arc::clone(&checkout.permit().address.spec.text));
     }
 
     fn checkout_request<'c>(
@@ -232,7 +255,7 @@ impl Serving<'_> {
     }
 
     /// Waits in the backlog, as long as the client waits.
-    async fn wait_for_checkout(
+    async fn wait_in_backlog(
         &self,
         call: &UpstreamCall,
         only: Option<&str>,

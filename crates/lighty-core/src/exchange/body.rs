@@ -1,7 +1,6 @@
 //! Bodies: what a response carries, and how a handler reads the client's request body.
 
 use std::cell::RefCell;
-use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -128,7 +127,8 @@ pub struct RequestBody {
     announced: Option<u64>,
     received: u64,
     ended: bool,
-    pushed_back: VecDeque<Bytes>,
+    /// Pieces that come before the rest, the next one last.
+    pushed_back: Vec<Bytes>,
     meter: Option<Arc<BodyMeter>>,
 }
 
@@ -171,7 +171,7 @@ impl RequestBody {
 
     /// Returns a piece, to be read again before the rest.
     pub fn push_back(&mut self, piece: Bytes) {
-        self.pushed_back.push_front(piece);
+        self.pushed_back.push(piece);
     }
 
     /// The next piece; `None` at the end.
@@ -181,7 +181,7 @@ impl RequestBody {
 
     /// Polling form of [`RequestBody::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyFault>>> {
-        if let Some(piece) = self.pushed_back.pop_front() {
+        if let Some(piece) = self.pushed_back.pop() {
             return Poll::Ready(Some(Ok(piece)));
         }
         let Some(source) = self.source.as_ref().filter(|_| !self.ended) else {

@@ -25,7 +25,8 @@ pub(crate) struct ReplayableBody {
     ended: bool,
     /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
-    trailers: Option<Fields>,
+    // Boxed: few bodies have some, and every request that is proxied moves this.
+    trailers: Option<Box<Fields>>,
     /// The rest of a piece that was too long for the protocol; sent next.
     rest: Bytes,
 }
@@ -106,7 +107,7 @@ impl ReplayableBody {
 
     /// The trailers, once the body is over.
     pub(crate) fn trailers(&self) -> Option<&Fields> {
-        self.trailers.as_ref()
+        self.trailers.as_deref()
     }
 
     /// Rewinds to the beginning.
@@ -170,7 +171,8 @@ impl ReplayableBody {
             Some(Err(_)) => self.ended = true,
             None => {
                 self.ended = true;
-                self.trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
+                let trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
+                self.trailers = trailers.map(Box::new);
             }
         }
         Poll::Ready(piece)

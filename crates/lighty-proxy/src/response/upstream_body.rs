@@ -41,7 +41,7 @@ pub(crate) struct UpstreamBody {
     input: Bytes,
     turn_bytes: usize,
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
-    trailers: Option<Fields>,
+    trailers: Option<Box<Fields>>,
     /// A fault that was found and is not reported yet.
     found: Option<FaultReport>,
     /// Why the rest of the request body failed; reported in place of the truncation that it causes.
@@ -162,7 +162,7 @@ impl UpstreamBody {
         let Some(transfer) = self.transfer.take() else { return };
         let Transfer { mut call, connection, upload } = transfer;
         self.local.log_stderr(&connection.permit, &mut call);
-        self.trailers = call.session.trailers().cloned();
+        self.trailers = call.session.trailers().cloned().map(Box::new);
         let is_sent = upload.is_over() && call.has_sent_all();
         let is_sound = call.session.is_reusable() && is_sent;
         // Bytes after a response are unsolicited: the next request would take them for its
@@ -343,6 +343,6 @@ impl BodyStream for UpstreamBody {
     }
 
     fn trailers(&self) -> Option<&Fields> {
-        self.trailers.as_ref()
+        self.trailers.as_deref()
     }
 }

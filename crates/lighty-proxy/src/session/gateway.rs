@@ -1,9 +1,14 @@
 //! FastCGI, SCGI and uwsgi: the same variables and response head in different framings.
 
+use std::borrow::Cow;
+use std::net::SocketAddr;
+use std::rc::Rc;
+
 use bytes::Bytes;
 use lighty_core::exchange::variables;
 use lighty_core::{Fault, FaultReport};
 use lighty_http::{Fields, Method, Status};
+use lighty_io::transport::Peer;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
 use lighty_wire::fastcgi::{self, Begin, ParamsWriter, ProtocolStatus, Role};
@@ -40,6 +45,7 @@ pub(super) struct GatewaySession {
     said: Vec<u8>,
     request: Request,
     expects: Expects,
+    listener: Option<Listener>,
 }
 
 /// What is still to be sent of the request.
@@ -86,6 +92,7 @@ impl GatewaySession {
             said: Vec::new(),
             request: Request::Body,
             expects: Expects::Head,
+            listener: None,
         }
     }
 
@@ -243,9 +250,10 @@ impl Session for GatewaySession {
             BodyFraming::None => Some(0),
             BodyFraming::Chunked => None,
         };
-        let addresses = Addresses::of(upstream_request);
+        let listener = Listener::of(upstream_request, &mut self.listener);
+        let server_addr = listener.address_of(upstream_request);
         let extra: Vec<_> = upstream_request.ex.environment.iter().collect();
-        let mut params = params(upstream_request, &addresses, length);
+        let mut params = params(upstream_request, server_addr.as_bytes(), length);
         params.extra = &extra;
         match &mut self.wrapping {
             Wrapping::Fastcgi { role, keep_conn, .. } => {
@@ -399,45 +407,53 @@ fn unfit(words: &'static str) -> FaultReport {
     FaultReport::new(Fault::Internal, words)
 }
 
-/// Texts of addresses, which a request holds as numbers.
-struct Addresses {
-    server: String,
-    remote_port: u16,
+/// The listener of the last request, and its address as text: the next one usually comes by it.
+struct Listener {
+    name: Rc<str>,
+    /// `None` if it does not tell on which address a client came.
+    address: Option<Box<str>>,
 }
 
-impl Addresses {
-    fn of(upstream_request: &UpstreamRequest<'_>) -> Self {
-        let request = &upstream_request.ex.request;
-        let remote_port = match request.peer {
-            lighty_io::transport::Peer::Inet(address) => address.port(),
-            lighty_io::transport::Peer::Unix => 0,
-        };
-        let listener: Option<std::net::SocketAddr> = request.local_socket.parse().ok();
-        let server = match listener {
-            Some(at) if !at.ip().is_unspecified() => at.ip().to_string(),
-            // A listener on all addresses does not tell on which a client came.
-            _ => upstream_request.local_ip().map(|ip| ip.to_string()).unwrap_or_default(),
-        };
-        Self { server, remote_port }
+impl Listener {
+    /// The listener of a request.
+    fn of<'l>(upstream_request: &UpstreamRequest<'_>, last: &'l mut Option<Self>) -> &'l Self {
+        let name = &upstream_request.ex.request.local_socket;
+        let seen = last.take().filter(|seen| Rc::ptr_eq(&seen.name, name));
+        last.insert(seen.unwrap_or_else(|| Self::named(name)))
+    }
+
+    fn named(name: &Rc<str>) -> Self {
+        let at = name.parse::<SocketAddr>().ok().filter(|at| !at.ip().is_unspecified());
+        Self { name: Rc::clone(name), address: at.map(|at| at.ip().to_string().into()) }
+    }
+
+    /// The address that the client connected to; empty if it is unknown.
+    fn address_of(&self, upstream_request: &UpstreamRequest<'_>) -> Cow<'_, str> {
+        let own = || upstream_request.local_ip().map(|ip| ip.to_string()).unwrap_or_default();
+        self.address.as_deref().map_or_else(|| own().into(), Cow::Borrowed)
     }
 }
 
 fn params<'a>(
     upstream_request: &'a UpstreamRequest<'_>,
-    addresses: &'a Addresses,
+    server_addr: &'a [u8],
     length: Option<u64>,
 ) -> Params<'a> {
     let ex = upstream_request.ex;
     let request = &ex.request;
+    let remote_port = match request.peer {
+        Peer::Inet(address) => address.port(),
+        Peer::Unix => 0,
+    };
     let script = &upstream_request.words.script;
     Params {
         server_software: ex.settings.core.tag.as_bytes(),
         server_name: variables::server_name(ex),
         server_port: request.local_port,
-        server_addr: addresses.server.as_bytes(),
+        server_addr,
         protocol: request.version,
         remote_addr: request.peer_text.as_bytes(),
-        remote_port: addresses.remote_port,
+        remote_port,
         remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
         method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
         request_uri: upstream_request.words.request_uri(ex),

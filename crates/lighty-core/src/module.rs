@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use crate::exchange::Exchange;
 use crate::exchange::file_part::FilePart;
-use crate::pipeline::phase::{ModuleSet, ORDER, Parts, Phase, PhaseSet, in_order};
+use crate::pipeline::phase::{FastPath, ModuleSet, ORDER, Parts, Phase, PhaseSet, in_order};
 use crate::settings::Settings;
 use lighty_config::{Config, Directive};
 
@@ -28,6 +28,25 @@ pub enum Step<'a> {
     /// Something must be awaited (disk, backend, script). Boxed, so that the common case keeps the
     /// connection's future small and allocates nothing.
     Wait(Pin<Box<dyn Future<Output = Step<'static>> + 'a>>),
+}
+
+impl Step<'_> {
+    /// True for [`Step::Answered`]. Takes the others apart, so that what is left to drop is known.
+    #[inline(always)]
+    pub(crate) fn answers(self) -> bool {
+        match self {
+            Step::Answered => true,
+            Step::Next | Step::Restart | Step::SendFile(_) => false,
+            Step::SendParts(parts) => {
+                drop(parts);
+                false
+            }
+            Step::Wait(future) => {
+                drop(future);
+                false
+            }
+        }
+    }
 }
 
 /// What happens to a file named by a handler once it is open.
@@ -131,6 +150,12 @@ pub trait Module {
     /// The physical path is final but not looked up: for modules that need no file.
     fn remote<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
+    }
+
+    /// False if [`Module::remote`] would pass this request on, judged by the URL alone. A known
+    /// file is sent without a future then.
+    fn may_take_unseen(&self, _ex: &Exchange) -> bool {
+        true
     }
 
     /// The path is a directory.
@@ -342,22 +367,16 @@ impl ModuleList {
     }
 
     /// The module with this index.
+    #[inline]
     pub(crate) fn get(&self, at: usize) -> Option<&dyn Module> {
         self.all.get(at).map(|module| &**module)
     }
 
-    /// True if a known file is sent without any other module but those that may handle it.
+    /// True if a module of a set satisfies a predicate.
     #[inline]
-    pub(crate) fn has_fast_path(&self, settings: &Settings) -> bool {
-        self.parts(settings).fast_path.is_some()
-    }
-
-    /// True if a module before the one that sends files may handle this file.
-    #[inline]
-    pub(crate) fn others_may_handle(&self, ex: &Exchange) -> bool {
-        let mut before = self.parts(&ex.settings).before_sender;
-        while let Some(module) = self.take_first(&mut before) {
-            if module.may_handle(ex) {
+    pub(crate) fn any(&self, mut part: ModuleSet, holds: impl Fn(&dyn Module) -> bool) -> bool {
+        while let Some(module) = self.take_first(&mut part) {
+            if holds(module) {
                 return true;
             }
         }
@@ -370,16 +389,10 @@ impl ModuleList {
         self.parts(settings).heads_may_wait
     }
 
-    /// True if some module keeps the settings of a known file for the response's head.
+    /// How a known file is sent, if no module acts on it without having been asked.
     #[inline]
-    pub(crate) fn keep_settings(&self, settings: &Settings) -> bool {
-        !self.parts(settings).keepers.is_empty()
-    }
-
-    /// The module that sends a known file, if no other module acts before it.
-    #[inline]
-    pub(crate) fn fast_path(&self, settings: &Settings) -> Option<&dyn Module> {
-        self.parts(settings).fast_path.map(|at| &*self.all[at])
+    pub(crate) fn fast_path(&self, settings: &Settings) -> Option<FastPath> {
+        self.parts(settings).fast_path
     }
 
     #[inline]
@@ -388,6 +401,7 @@ impl ModuleList {
     }
 
     /// Removes the first module from the set and returns it.
+    #[inline]
     pub(crate) fn take_first(&self, part: &mut ModuleSet) -> Option<&dyn Module> {
         part.take_first().map(|first| &*self.all[first])
     }
@@ -505,8 +519,8 @@ mod tests {
     fn keeping_settings_is_no_obstacle_to_the_fast_path() {
         let list = ModuleList::new(vec![Rc::new(Keeper), Rc::new(Sender)]);
         let (bare, named) = (Settings::default(), named());
-        assert!(list.has_fast_path(&bare) && list.keep_settings(&bare));
-        assert!(!list.has_fast_path(&named) && !list.keep_settings(&named));
+        assert!(list.fast_path(&bare).is_some_and(|path| path.keeps_settings));
+        assert!(list.fast_path(&named).is_none());
         assert!(!list.heads_may_wait(&bare));
         let hooks = Hooks { response_head: true, ..Hooks::default() };
         let waiting =
@@ -583,7 +597,6 @@ mod tests {
             Hooks { clean_url: true, ..Hooks::default() },
             Hooks { docroot: true, ..Hooks::default() },
             Hooks { physical: true, ..Hooks::default() },
-            Hooks { remote: true, ..Hooks::default() },
             Hooks { found: true, ..Hooks::default() },
         ] {
             assert!(!fast_path(early, &named()), "{early:?}");
@@ -593,6 +606,8 @@ mod tests {
         assert!(fast_path(late, &named()));
         let handles = Hooks { handle: true, ..Hooks::default() };
         assert!(fast_path(handles, &named()), "it may decline this file");
+        let remote = Hooks { remote: true, ..Hooks::default() };
+        assert!(fast_path(remote, &named()), "it may pass this request on");
         assert!(ModuleList::default().fast_path(&named()).is_none());
     }
 

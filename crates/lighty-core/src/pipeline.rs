@@ -31,8 +31,8 @@ use crate::exchange::file_part::FilePart;
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::log::trace;
-use crate::module::{Among, FileFate, HOOKS, Module, Step};
-use crate::pipeline::phase::{ModuleSet, Phase};
+use crate::module::{Among, FileFate, HOOKS, Module, ModuleList, Step};
+use crate::pipeline::phase::{FastPath, ModuleSet, Phase};
 use crate::settings::limits;
 
 pub use authorize::{authorize_again, authorize_script};
@@ -70,7 +70,7 @@ pub enum Attempt {
 
 /// Responds to the request in `ex`, whose settings are resolved, if nothing has to wait: to most
 /// requests for files. [`respond_from`] does the rest.
-#[inline]
+#[inline(always)]
 pub fn try_respond(ex: &mut Exchange) -> Attempt {
     let is_traced = trace::is_on(ex);
     if is_traced {
@@ -204,28 +204,31 @@ fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
 /// files, none may handle this file, and it is already known. Returns `false`, with no side
 /// effects, if the normal path must be taken.
 fn respond_with_known_file(ex: &mut Exchange) -> bool {
-    if !ex.generation.modules.has_fast_path(&ex.settings) {
-        return false;
-    }
+    let Some(path) = ex.generation.modules.fast_path(&ex.settings) else { return false };
     let generation = Rc::clone(&ex.generation);
-    let Some(sender) = generation.modules.fast_path(&ex.settings) else { return false };
+    let modules = &generation.modules;
     let is_plain = ex.request.method.is_some_and(Method::is_get_or_head) && !ex.body.exists();
     let is_lowered = generation.asks_url && ex.is_lowered();
-    if !is_plain || ex.state.undecided.is_some() || is_lowered {
+    if !is_plain
+        || ex.state.undecided.is_some()
+        || is_lowered
+        || modules.any(path.remote, |module| module.may_take_unseen(ex))
+    {
         return false;
     }
     let is_known = match generation.asks_physical {
-        true => is_known_under_settings(ex),
-        false => is_known_file(ex),
+        true => is_known_under_settings(ex, modules, path),
+        false => is_known_file(ex, modules, path),
     };
-    if !is_known || takes_part(ex, Phase::Conditions) && is_conditional(ex) {
+    if !is_known || path.meets_conditions && is_conditional(ex) {
         return false;
     }
-    ex.state.keeps_settings |= generation.modules.keep_settings(&ex.settings);
+    ex.state.keeps_settings |= path.keeps_settings;
     // Nothing has waited since the head.
     let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
     ex.stages.enter_with(Stage::Head, met);
-    if !matches!(sender.handle(ex), Step::Answered) {
+    let Some(sender) = modules.get(path.sender) else { return false };
+    if !sender.handle(ex).answers() {
         return false;
     }
     if ex.state.fault.is_none() {
@@ -235,10 +238,10 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
 }
 
 /// True if a file that may be sent is known to be at the path, and no other module may handle it.
-#[inline]
-fn is_known_file(ex: &mut Exchange) -> bool {
+#[inline(always)]
+fn is_known_file(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> bool {
     ex.set_physical();
-    if ex.generation.modules.others_may_handle(ex) {
+    if modules.any(path.before_sender, |module| module.may_handle(ex)) {
         return false;
     }
     let is_open_file =
@@ -247,13 +250,13 @@ fn is_known_file(ex: &mut Exchange) -> bool {
 }
 
 /// [`is_known_file`] where conditions ask for the path: no settings may change by it.
-fn is_known_under_settings(ex: &mut Exchange) -> bool {
+fn is_known_under_settings(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> bool {
     // They could not be restored.
     if ex.generation.keeps_captures() {
         return false;
     }
     let before = Rc::clone(&ex.settings);
-    let is_known = is_known_file(ex) && !settle(ex) && ex.state.undecided.is_none();
+    let is_known = is_known_file(ex, modules, path) && !settle(ex) && ex.state.undecided.is_none();
     if !is_known {
         ex.settings = before;
         ex.state.undecided = None;
@@ -287,11 +290,15 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
 }
 
 /// Runs after the last byte, or when the connection broke.
+#[inline(always)]
 pub fn finish(ex: &mut Exchange) {
-    let mut part = ex.generation.modules.part(Phase::Done, &ex.settings);
-    if part.is_empty() {
-        return;
+    let part = ex.generation.modules.part(Phase::Done, &ex.settings);
+    if !part.is_empty() {
+        call_done_hooks(part, ex);
     }
+}
+
+fn call_done_hooks(mut part: ModuleSet, ex: &mut Exchange) {
     ex.enter(Stage::Phase(Phase::Done));
     let (ex, modules) = (&*ex, &ex.generation.modules);
     while let Some(module) = modules.take_first(&mut part) {

@@ -1,6 +1,6 @@
 //! The phases that a request goes through: their order, and that a hook of each may wait.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -83,8 +83,65 @@ waits! {
     response_head ResponseHead,
 }
 
+/// Takes what begins with `/r`, and counts how often it is called.
+#[derive(Default)]
+struct Remote(Rc<Cell<u32>>);
+
+impl Module for Remote {
+    fn name(&self) -> &'static str {
+        "mod_remote"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { remote: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        Vec::new()
+    }
+
+    fn may_take_unseen(&self, ex: &Exchange) -> bool {
+        ex.request.path.starts_with(b"/r")
+    }
+
+    fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        self.0.set(self.0.get() + 1);
+        match self.may_take_unseen(ex) {
+            true => answer(ex),
+            false => Step::Next,
+        }
+    }
+}
+
+/// Sends files.
+struct Sender;
+
+impl Module for Sender {
+    fn name(&self) -> &'static str {
+        "mod_sender"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { handle: true, send_file: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        Vec::new()
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        answer(ex)
+    }
+}
+
+fn answer(ex: &mut Exchange) -> Step<'_> {
+    ex.response.status = Status::OK;
+    ex.response.answered = true;
+    Step::Answered
+}
+
 /// A worker without sockets, over a directory.
-fn generation(root: &Path, config: &str, module: Everywhere) -> Rc<Generation> {
+fn generation(root: &Path, config: &str, modules: Vec<Rc<dyn Module>>) -> Rc<Generation> {
     let text = format!("server.document-root = \"{}\"\n{config}\n", root.display());
     let table = Table::new().rows(directives::all());
     let main = Main::Text { name: "test", text: text.as_bytes() };
@@ -96,29 +153,44 @@ fn generation(root: &Path, config: &str, module: Everywhere) -> Rc<Generation> {
     let cache = StatCache::new(engine.clone(), CacheEngine::Simple, CacheLimits::default());
     let errors = LogWriter::open(LogTarget::stderr()).expect("stderr");
     let log = Log::new(errors.handle(), Level::Error, false);
-    let modules = ModuleList::new(vec![Rc::new(module)]);
+    let modules = ModuleList::new(modules);
     let config = Arc::new(config.expect("a good configuration"));
     let machine = Rc::new(Machine::new(clock, engine, cache, log));
     Rc::new(Generation::new(machine, config, modules))
 }
 
-/// The phases that a request for `path` meets.
-fn met(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
+fn run<T>(what: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let local = tokio::task::LocalSet::new();
-    local.block_on(&runtime.expect("a runtime"), respond(config, path, field))
+    tokio::task::LocalSet::new().block_on(&runtime.expect("a runtime"), what)
 }
 
-async fn respond(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
+/// A directory with the file `a.txt`.
+fn directory() -> tempfile::TempDir {
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("a.txt"), "a").expect("written");
-    let module = Everywhere::default();
-    let met = Rc::clone(&module.met);
-    let mut ex = Exchange::new(&generation(root.path(), config, module));
+    root
+}
+
+/// A request for `path`.
+fn request(generation: &Rc<Generation>, path: &str) -> Exchange {
+    let mut ex = Exchange::new(generation);
     ex.request.method = Some(Method::Get);
     ex.request.target = path.as_bytes().to_vec();
     ex.request.path_end = path.len();
     ex.decode_path().expect("a good path");
+    ex
+}
+
+/// The phases that a request for `path` meets.
+fn met(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
+    run(respond(config, path, field))
+}
+
+async fn respond(config: &str, path: &str, field: Option<Known>) -> Vec<Phase> {
+    let root = directory();
+    let module = Everywhere::default();
+    let met = Rc::clone(&module.met);
+    let mut ex = request(&generation(root.path(), config, vec![Rc::new(module)]), path);
     if let Some(known) = field {
         ex.request.fields.push_known(known, "\"x\"");
     }
@@ -152,4 +224,21 @@ fn access_is_decided_again_where_the_path_changes_the_settings() {
     let by_path = "$PHYSICAL[\"path\"] =~ \"a\" { server.tag = \"a\" }";
     let without = [P::Withhold, P::SendFile, P::Directory, P::Conditions];
     assert_eq!(met(by_path, "/a.txt", None), all_but(&without));
+}
+
+#[test]
+fn a_known_file_passes_a_route_that_does_not_take_it() {
+    let root = directory();
+    let called = Rc::new(Cell::new(0));
+    let modules: Vec<Rc<dyn Module>> = vec![Rc::new(Remote(Rc::clone(&called))), Rc::new(Sender)];
+    run(async {
+        let generation = generation(root.path(), "", modules);
+        let calls = [("/a.txt", 1), ("/a.txt", 1), ("/r", 2), ("/a.txt", 2), ("/r", 3)];
+        for (number, (path, wanted)) in calls.into_iter().enumerate() {
+            let mut ex = request(&generation, path);
+            ex.resolve_settings();
+            pipeline::respond(&mut ex).await;
+            assert_eq!((ex.response.status, called.get()), (Status::OK, wanted), "{number}");
+        }
+    });
 }

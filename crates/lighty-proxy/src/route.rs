@@ -147,6 +147,12 @@ impl Module for ProxyCore {
         }
     }
 
+    fn may_take_unseen(&self, ex: &Exchange) -> bool {
+        let routes = ProxySettings::routes(&ex.settings);
+        let is_sure = routes.flaw.is_none() && !routes.authorize;
+        !is_sure || taking(routes, ex, When::Named).next().is_some()
+    }
+
     fn may_handle(&self, ex: &Exchange) -> bool {
         let routes = ProxySettings::routes(&ex.settings);
         routes.flaw.is_some() || taking(routes, ex, When::Found).next().is_some()
@@ -241,7 +247,8 @@ fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
         return None;
     }
     let end = split(path, &route.takes, route.request.fix_root_scriptname);
-    (end < path.len()).then_some(end)
+    // The key "" names no script.
+    (0 < end && end < path.len()).then_some(end)
 }
 
 /// Serves a request with path info by a route that needs no file: what holds for the script holds

@@ -191,15 +191,25 @@ pub(crate) struct Parts {
     pub(crate) by_phase: [ModuleSet; ORDER.len()],
     /// The phases at which a pass has something to do.
     pub(crate) stops: PhaseSet,
-    /// Index of the module that sends files, if no other module acts on a known file but those of
-    /// `before_sender`.
-    pub(crate) fast_path: Option<usize>,
-    /// The modules that may handle a file before it is sent.
-    pub(crate) before_sender: ModuleSet,
-    /// The modules whose hook before the look-up only keeps the settings.
-    pub(crate) keepers: ModuleSet,
+    /// How a known file is sent, if no module acts on it without having been asked.
+    pub(crate) fast_path: Option<FastPath>,
     /// Some module of [`Phase::ResponseHead`] may wait.
     pub(crate) heads_may_wait: bool,
+}
+
+/// How a known file is sent without a walk through the phases, under a settings variant.
+#[derive(Clone, Copy)]
+pub(crate) struct FastPath {
+    /// Index of the module that sends files.
+    pub(crate) sender: usize,
+    /// The modules that may take a request before its file is looked up.
+    pub(crate) remote: ModuleSet,
+    /// The modules that may handle a file before it is sent.
+    pub(crate) before_sender: ModuleSet,
+    /// Some module takes part in [`Phase::Conditions`].
+    pub(crate) meets_conditions: bool,
+    /// Some module keeps the settings of the file for the response's head.
+    pub(crate) keeps_settings: bool,
 }
 
 impl Parts {
@@ -223,15 +233,14 @@ impl Parts {
             !early.any(|phase| phase.meets_known_file() && !acting(phase).is_empty());
         let met = ORDER.into_iter().filter(|phase| !part(*phase).is_empty());
         let stops = met.fold(OWN, |stops, phase| stops.with(PhaseSet::of(&[phase])));
-        let fast_path = sender.filter(|_| is_fast_path);
-        Self {
-            by_phase,
-            stops,
-            fast_path,
+        let fast_path = sender.filter(|_| is_fast_path).map(|sender| FastPath {
+            sender,
+            remote: part(Phase::Remote),
             before_sender: part(Phase::Handle).without(behind),
-            keepers,
-            heads_may_wait: true,
-        }
+            meets_conditions: !part(Phase::Conditions).is_empty(),
+            keeps_settings: !keepers.is_empty(),
+        });
+        Self { by_phase, stops, fast_path, heads_may_wait: true }
     }
 }
 
@@ -246,10 +255,11 @@ const OWN: PhaseSet = PhaseSet::of(&[
 
 impl Phase {
     /// True if a request for a known file whose settings do not change comes through this phase
-    /// before it is handled. Conditions are met on the fast path, too.
+    /// before it is handled. Conditions are met on the fast path, too, and who may take a request
+    /// before the look-up is asked there.
     fn meets_known_file(self) -> bool {
         use Phase as P;
-        !matches!(self, P::Authorize | P::Directory | P::Conditions | P::Withhold)
+        !matches!(self, P::Authorize | P::Remote | P::Directory | P::Conditions | P::Withhold)
     }
 }
 

@@ -123,9 +123,12 @@ impl<F> ChunkQueue<F> {
     }
 
     /// Drops everything, and keeps the queue's own small table.
+    #[inline]
     pub fn clear(&mut self) {
-        self.chunks.clear();
-        (self.len_bytes, self.memory_bytes) = (0, 0);
+        if !self.chunks.is_empty() {
+            self.chunks.clear();
+            (self.len_bytes, self.memory_bytes) = (0, 0);
+        }
     }
 
     /// The chunks in order.

@@ -115,6 +115,7 @@ impl Module for StaticFile {
     }
 }
 
+#[inline(always)]
 fn send(ex: &mut Exchange, entry: Rc<Entry>) -> Step<'_> {
     match ex.settings.core.mime_xattr.clone() {
         Some(name) if facts_of(&entry, ex).is_none() => {
@@ -274,6 +275,7 @@ fn add_fields(fields: &mut Fields, own: &Fields) {
 }
 
 /// Builds the response: 200, 206, 304, 412 or 416.
+#[inline(always)]
 fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
@@ -316,6 +318,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
     }
 }
 
+#[inline(always)]
 fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outcome {
     let validators = Validators {
         etag: facts.etag.as_ref().map(ETag::as_bytes),

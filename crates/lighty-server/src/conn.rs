@@ -276,7 +276,9 @@ impl Conn {
     #[inline]
     fn describe(&self, request: &mut Request) {
         request.peer = self.peer;
-        request.peer_text = Rc::clone(&self.peer_text);
+        if !Rc::ptr_eq(&request.peer_text, &self.peer_text) {
+            request.peer_text = Rc::clone(&self.peer_text);
+        }
         request.scheme = self.scheme();
         if !Rc::ptr_eq(&request.local_socket, &self.listener.name) {
             request.local_socket = Rc::clone(&self.listener.name);

@@ -72,10 +72,16 @@ pub fn response(ex: &Exchange) {
 }
 
 /// The response head as sent: `debug.log-response-header`.
+#[inline]
 pub fn response_head(ex: &Exchange, head: &[u8]) {
     if ex.settings.core.log_response_header {
-        ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
+        log_response_head(ex, head);
     }
+}
+
+#[cold]
+fn log_response_head(ex: &Exchange, head: &[u8]) {
+    ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
 }
 
 /// A rejected head as received: both request-header switches.

@@ -46,6 +46,7 @@ pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
 }
 
 /// Looks up the physical path without waiting, which nearly always succeeds.
+#[inline]
 pub(super) fn is_known(ex: &mut Exchange) -> bool {
     let Some(root) = ex.machine.root(&ex.physical.docroot) else { return false };
     let rel = ex.physical.rel.as_slice();

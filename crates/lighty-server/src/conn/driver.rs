@@ -42,7 +42,7 @@ pub(super) fn try_drive(
 }
 
 /// Sends the response, as far as the client has room.
-#[inline]
+#[inline(always)]
 fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
     let sent = match sink.try_send(on, ex) {
         Ok(Rest::Nothing) => {
@@ -141,7 +141,7 @@ pub(super) fn abandon(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'
 
 /// Makes the received head a request with settings and limits. Returns whether it is refused; the
 /// response says why.
-#[inline]
+#[inline(always)]
 fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> bool {
     on.enter(Stage::Head, &mut ex.stages);
     let conn = on.conn;
@@ -188,7 +188,7 @@ pub(super) fn limit(on: RequestStream<'_>, core: &CoreSettings) {
 }
 
 /// Counts, logs and clears an exchange whose response was sent or cut short.
-#[inline]
+#[inline(always)]
 fn finish(
     on: RequestStream<'_>,
     ex: &mut Exchange,
@@ -230,7 +230,7 @@ fn note_cut(on: RequestStream<'_>, ex: &mut Exchange, error: &io::Error) {
 }
 
 /// Counts and logs a finished exchange, and clears it.
-#[inline]
+#[inline(always)]
 fn conclude(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) {
     let counters = &on.conn.worker().machine.counters;
     counters.requests.add(1);

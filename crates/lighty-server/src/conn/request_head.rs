@@ -5,7 +5,7 @@ use lighty_http::{Fields, Known, host};
 use lighty_wire::http1::RequestHead;
 
 /// Moves a whole head into the request without copying its buffers.
-#[inline]
+#[inline(always)]
 pub(super) fn take(head: &mut RequestHead, ex: &mut Exchange) {
     take_part(head, &mut ex.request);
     if head.has_plain_path() {
@@ -19,7 +19,7 @@ pub(super) fn take(head: &mut RequestHead, ex: &mut Exchange) {
 }
 
 /// Moves as much of a head as was parsed.
-#[inline]
+#[inline(always)]
 pub(super) fn take_part(head: &mut RequestHead, request: &mut Request) {
     request.method = head.method;
     request.version = head.version;
@@ -34,7 +34,7 @@ pub(super) fn take_part(head: &mut RequestHead, request: &mut Request) {
 
 /// Normalises the host for conditions, logs and backends, as lighttpd does. `is_as_sent`: the
 /// `Host` field is the authority.
-#[inline]
+#[inline(always)]
 fn take_host(request: &mut Request, named: &[u8], is_as_sent: bool) {
     let authority = host::without_default_port(named, request.scheme);
     request.authority.extend_from_slice(authority);

@@ -57,7 +57,7 @@ impl Sink<'_> {
     }
 
     /// Moves the request's head into `ex`.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_head(&mut self, ex: &mut Exchange) {
         match self {
             Sink::H1(io) => io.take_head(ex),
@@ -67,7 +67,7 @@ impl Sink<'_> {
 
     /// The request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it has
     /// none.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         match self {
             Sink::H1(io) => io.take_body(limit_bytes),
@@ -76,7 +76,7 @@ impl Sink<'_> {
     }
 
     /// Frames the response and sends as much as possible without waiting.
-    #[inline]
+    #[inline(always)]
     pub(super) fn try_send(
         &mut self,
         on: RequestStream<'_>,
@@ -102,7 +102,7 @@ impl Sink<'_> {
     }
 
     /// Takes the number of bytes received for this request.
-    #[inline]
+    #[inline(always)]
     pub(super) fn take_received(&mut self) -> u64 {
         match self {
             Sink::H1(io) => io.take_received(),
@@ -112,7 +112,7 @@ impl Sink<'_> {
     }
 
     /// Drops what is queued, and the response's part of the buffers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn clear(&mut self) {
         match self {
             Sink::H1(io) => io.queue.clear(),

@@ -88,7 +88,7 @@ fn wait_for_head(on: RequestStream<'_>, stages: &mut Stages) {
 impl H1Io {
     /// Moves the head into the request, and decides as far as the head does whether the connection
     /// stays open.
-    #[inline]
+    #[inline(always)]
     pub(in crate::conn) fn take_head(&mut self, ex: &mut Exchange) {
         let head = &mut self.head;
         request_head::take(head, ex);
@@ -99,7 +99,7 @@ impl H1Io {
     }
 
     /// The body that follows the head.
-    #[inline]
+    #[inline(always)]
     pub(in crate::conn) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         let framing = self.head.framing;
         let mut input = self.input.borrow_mut();

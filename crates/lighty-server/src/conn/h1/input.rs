@@ -93,7 +93,7 @@ impl Input {
     }
 
     /// Detaches from the connection and frees oversized buffers.
-    #[inline]
+    #[inline(always)]
     pub(super) fn detach(&mut self) {
         self.gone = None;
         self.unsent.clear();

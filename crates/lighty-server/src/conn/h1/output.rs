@@ -166,6 +166,7 @@ impl H1Io {
 
     /// Writes the head. Returns `false` on a partial write and puts the remainder at the front of
     /// the queue.
+    #[inline(always)]
     fn send_out(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> io::Result<bool> {
         if has_bug(Bug::TwoResponses) {
             self.out.extend_from_within(..);

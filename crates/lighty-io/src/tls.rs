@@ -3,13 +3,16 @@
 //! Reading order: `materials` (certificates and keys, loaded beforehand), `policy` (what is made
 //! from them), `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then
 //! `traffic` over `record`: what passes afterwards. `names` has OpenSSL's words, `tickets` the keys
-//! of resumed sessions, `client_auth` clients' certificates. Nothing here waits for a disk but
-//! [`Materials`] and [`TicketKeys::read_file`], which belong on a thread that may.
+//! of resumed sessions, `client_auth` clients' certificates, `certificate` what these say, `offer`
+//! the words about a handshake that failed. Nothing here waits for a disk but [`Materials`] and
+//! [`TicketKeys::read_file`], which belong on a thread that may.
 
+mod certificate;
 mod client_auth;
 mod handshake;
 mod materials;
 mod names;
+mod offer;
 mod policy;
 mod record;
 mod tickets;
@@ -18,6 +21,7 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
+pub use certificate::{CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use materials::{Materials, PairFiles};

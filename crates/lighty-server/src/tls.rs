@@ -21,7 +21,7 @@ use crate::listeners;
 
 pub(crate) use keeper::Keeper;
 pub(crate) use load::load;
-pub(crate) use policies::WorkerTls;
+pub(crate) use policies::{SharedVariables, WorkerTls};
 
 /// What the workers of one configuration share.
 #[derive(Clone, Default)]

@@ -1,6 +1,6 @@
 //! Certificates made for a test, and clients that speak TLS.
 
-use std::io;
+use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -154,12 +154,77 @@ pub fn connect(
     address: SocketAddr,
     name: &str,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    shake_hands(say_hello(config, address, name)?)
+}
+
+/// A connection on which the client has said hello and not looked at what is answered.
+///
+/// # Errors
+/// What the system says of it.
+pub fn say_hello(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    name: &str,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     let socket = TcpStream::connect_timeout(&address, DEADLINE)?;
+    say_hello_on(config, socket, name)
+}
+
+/// As [`say_hello`], on a connection that is there.
+///
+/// # Errors
+/// What the system says of it.
+pub fn say_hello_on(
+    config: &Arc<ClientConfig>,
+    socket: TcpStream,
+    name: &str,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut stream = begin(config, socket, name)?;
+    while stream.conn.wants_write() {
+        stream.conn.write_tls(&mut stream.sock)?;
+    }
+    Ok(stream)
+}
+
+/// As [`say_hello`], in pieces of so many bytes.
+///
+/// # Errors
+/// What the system says of it.
+pub fn say_hello_in_pieces(
+    config: &Arc<ClientConfig>,
+    address: SocketAddr,
+    name: &str,
+    bytes: usize,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
+    let socket = TcpStream::connect_timeout(&address, DEADLINE)?;
+    let mut stream = begin(config, socket, name)?;
+    let mut hello = Vec::new();
+    stream.conn.write_tls(&mut hello)?;
+    for piece in hello.chunks(bytes) {
+        stream.sock.write_all(piece)?;
+    }
+    Ok(stream)
+}
+
+fn begin(
+    config: &Arc<ClientConfig>,
+    socket: TcpStream,
+    name: &str,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     socket.set_nodelay(true)?;
     socket.set_read_timeout(Some(DEADLINE))?;
     let name = ServerName::try_from(name.to_owned()).map_err(io::Error::other)?;
     let connection = ClientConnection::new(Arc::clone(config), name).map_err(io::Error::other)?;
-    let mut stream = StreamOwned::new(connection, socket);
+    Ok(StreamOwned::new(connection, socket))
+}
+
+/// The rest of the handshake.
+///
+/// # Errors
+/// What the server or the client says of it.
+pub fn shake_hands(
+    mut stream: StreamOwned<ClientConnection, TcpStream>,
+) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {
     while stream.conn.is_handshaking() {
         stream.conn.complete_io(&mut stream.sock)?;
     }

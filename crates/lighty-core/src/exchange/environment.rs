@@ -19,9 +19,15 @@ pub struct Variables(Vec<Variable>);
 type Variable = (Box<[u8]>, Box<[u8]>);
 
 impl Variables {
-    /// Adds a variable whose name is not there yet.
-    pub fn push(&mut self, name: &[u8], value: &[u8]) {
+    /// Sets a variable, replacing any previous value.
+    pub fn set(&mut self, name: &[u8], value: &[u8]) {
+        self.0.retain(|(known, _)| **known != *name);
         self.0.push((name.into(), value.into()));
+    }
+
+    /// Names and values.
+    pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
+        self.0.iter().map(|(name, value)| (&**name, &**value))
     }
 
     /// The value of a variable; names are compared byte by byte.
@@ -76,8 +82,7 @@ impl Environment {
     /// Names and values.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let own = self.vars.iter().map(|(name, value)| (&**name, value.as_slice()));
-        let base = self.base.iter().flat_map(|base| &base.0);
-        let base = base.map(|(name, value)| (&**name, &**value));
+        let base = self.base.iter().flat_map(|base| base.iter());
         base.filter(|(name, _)| self.own(name).is_none()).chain(own)
     }
 
@@ -118,9 +123,10 @@ mod tests {
     #[test]
     fn a_request_has_the_last_word_about_what_its_connection_brings() {
         let mut base = Variables::default();
-        base.push(b"A", b"1");
-        base.push(b"B", b"2");
-        base.push(b"C", b"3");
+        base.set(b"A", b"0");
+        base.set(b"A", b"1");
+        base.set(b"B", b"2");
+        base.set(b"C", b"3");
         let mut environment = Environment::default();
         environment.set_base(&Rc::new(base));
         environment.set(b"B", b"own");

@@ -90,6 +90,7 @@ impl TlsSettings {
         }
         Ok(PolicyOptions {
             pair: self.pair().ok_or("ssl.pemfile is not set")?,
+            chain_file: self.client_auth.ca_file.clone(),
             tls12: conf.tls12,
             tls13: conf.tls13,
             prefers_own_order: conf.prefers_own_order || self.cipher_list.is_some(),

@@ -8,6 +8,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, Unbuffered
 
 use super::client_auth::ClientVerdict;
 use super::names;
+use super::offer::{self, Offer};
 use super::policy::Policy;
 use super::traffic::Traffic;
 use crate::transport::Stream;
@@ -80,8 +81,15 @@ pub enum HandshakeFault {
     Gone,
     /// There was no policy for what it wants.
     Unserved,
-    /// It broke the protocol or shares nothing with the server; in words.
-    Refused(String),
+    /// It broke the protocol or shares nothing with the server: the cause, and what was offered and
+    /// wanted, if that is what it is about.
+    Refused { cause: String, offer: String },
+}
+
+impl HandshakeFault {
+    fn refused(cause: impl Into<String>) -> Self {
+        Self::Refused { cause: cause.into(), offer: String::new() }
+    }
 }
 
 impl From<io::Error> for HandshakeFault {
@@ -99,6 +107,7 @@ struct Handshake<'a> {
     output: Vec<u8>,
     /// Application data that came with the client's last message.
     opened: Vec<u8>,
+    offer: Option<Offer>,
 }
 
 impl Stream {
@@ -117,18 +126,18 @@ impl Stream {
         rest: impl AsyncFn(),
     ) -> Result<TlsInfo, HandshakeFault> {
         let (input, output, opened) = (early, Vec::new(), Vec::new());
-        let mut handshake = Handshake { stream: self, input, output, opened };
+        let mut handshake = Handshake { stream: self, input, output, opened, offer: None };
         let (policy, server_name) = handshake.hello(choose).await?;
         rest().await;
         let connection = UnbufferedServerConnection::new(Arc::clone(&policy.config));
-        let connection = connection.map_err(|error| HandshakeFault::Refused(error.to_string()))?;
+        let connection = connection.map_err(|error| HandshakeFault::refused(error.to_string()))?;
         let connection = handshake.run(connection, &rest).await?;
         let info = describe(&connection, policy, server_name)?;
         let (input, opened) = (handshake.input, handshake.opened);
-        let refused = |error: rustls::Error| HandshakeFault::Refused(error.to_string());
+        let refused = |error: rustls::Error| HandshakeFault::refused(error.to_string());
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
         let traffic = Traffic::new(&secrets, kernel, &input, &opened);
-        let traffic = traffic.map_err(|fault| HandshakeFault::Refused(fault.words().to_owned()))?;
+        let traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.words()))?;
         self.secure(traffic);
         Ok(info)
     }
@@ -166,7 +175,10 @@ impl Handshake<'_> {
         let server_name =
             hello.server_name().map(|name| name.to_ascii_lowercase().into_boxed_str());
         match choose(&Hello { server_name: server_name.as_deref() }) {
-            Ok(policy) => Ok((policy, server_name)),
+            Ok(policy) => {
+                self.offer = Some(Offer::new(&hello, &policy));
+                Ok((policy, server_name))
+            }
             Err(denial) => {
                 self.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, denial.alert()]);
                 self.send().await?;
@@ -238,7 +250,7 @@ impl Handshake<'_> {
     async fn receive(&mut self) -> Result<(), HandshakeFault> {
         let start = self.input.len();
         if start >= INPUT_BYTES_MAX {
-            return Err(HandshakeFault::Refused("the handshake is too long".to_owned()));
+            return Err(HandshakeFault::refused("the handshake is too long"));
         }
         self.input.resize(start + PIECE_BYTES, 0);
         let count = self.stream.read(&mut self.input[start..]).await;
@@ -268,7 +280,20 @@ impl Handshake<'_> {
     async fn refuse<T>(&mut self, error: rustls::Error) -> Result<T, HandshakeFault> {
         // A client that does not read its alert learns less.
         let _ = self.send().await;
-        Err(HandshakeFault::Refused(error.to_string()))
+        let offer = self.offer.as_ref().map(|offer| offer.words(&error)).unwrap_or_default();
+        Err(HandshakeFault::Refused { cause: words(&error), offer })
+    }
+}
+
+fn words(error: &rustls::Error) -> String {
+    match error {
+        rustls::Error::AlertReceived(alert) => format!("the client gave up: {alert:?}"),
+        rustls::Error::PeerIncompatible(why) => {
+            offer::words(why).unwrap_or(&error.to_string()).to_owned()
+        }
+        rustls::Error::NoApplicationProtocol => "no protocol above TLS in common".to_owned(),
+        rustls::Error::General(_) => "the client takes no signature of the certificate".to_owned(),
+        error => error.to_string(),
     }
 }
 
@@ -292,7 +317,7 @@ fn describe(
     policy: Arc<Policy>,
     server_name: Option<Box<str>>,
 ) -> Result<TlsInfo, HandshakeFault> {
-    let incomplete = || HandshakeFault::Refused("the handshake is not complete".to_owned());
+    let incomplete = || HandshakeFault::refused("the handshake is not complete");
     let version = connection.protocol_version().ok_or_else(incomplete)?;
     let suite = connection.negotiated_cipher_suite().ok_or_else(incomplete)?;
     let (cipher, cipher_bits) = names::suite_name(suite.suite());
@@ -301,7 +326,7 @@ fn describe(
     let is_enforced = policy.client_auth.as_ref().is_some_and(|auth| auth.is_enforced());
     // A resumed session remembers a certificate that may have expired or been revoked since.
     if is_enforced && client_verdict != Some(ClientVerdict::Verified) {
-        return Err(HandshakeFault::Refused("the client's certificate is not valid".to_owned()));
+        return Err(HandshakeFault::refused("the client's certificate is not valid"));
     }
     Ok(TlsInfo {
         version: names::version_name(version),

@@ -3,10 +3,12 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedProtocolVersion, version};
 
+use super::certificate::Names;
 use super::client_auth::{ClientAuth, ClientAuthOptions};
 use super::materials::{Materials, PairFiles};
 use super::names;
@@ -17,6 +19,8 @@ use super::tickets::TicketKeys;
 pub struct PolicyOptions {
     /// The server's certificate.
     pub pair: PairFiles,
+    /// Authorities that complete the chain of a certificate that stands alone.
+    pub chain_file: Option<Arc<str>>,
     pub tls12: bool,
     pub tls13: bool,
     /// Whether the server's order of suites counts, and not the client's.
@@ -80,6 +84,8 @@ pub struct Policy {
     pub(super) config: Arc<ServerConfig>,
     pub(super) client_auth: Option<Arc<ClientAuth>>,
     client_auth_options: Option<ClientAuthOptions>,
+    /// Those that are spoken, in words.
+    pub(super) versions: &'static str,
     /// What a session of this policy must not be resumed beyond.
     pub(super) identity: String,
 }
@@ -102,6 +108,7 @@ impl Policy {
         );
         let pair = materials.pair(&options.pair);
         let pair = pair.ok_or_else(|| format!("{}: not loaded", options.pair.chain))?;
+        let pair = complete(pair, options.chain_file.as_deref(), materials);
         let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
         versions.extend(options.tls13.then_some(&version::TLS13));
         versions.extend(options.tls12.then_some(&version::TLS12));
@@ -127,7 +134,12 @@ impl Policy {
             config.send_tls13_tickets = 0;
         }
         let client_auth_options = options.client_auth.clone();
-        Ok(Self { config: Arc::new(config), client_auth, client_auth_options, identity })
+        let versions = match (options.tls12, options.tls13) {
+            (true, true) => "TLS 1.2 and 1.3",
+            (true, false) => "TLS 1.2",
+            (false, _) => "TLS 1.3",
+        };
+        Ok(Self { config: Arc::new(config), client_auth, client_auth_options, versions, identity })
     }
 
     /// How clients' certificates are asked for, if they are.
@@ -147,6 +159,29 @@ fn identity(options: &PolicyOptions) -> String {
     // Writing to a text cannot fail.
     let _ = write!(text, "{:?} {:?}", options.client_auth, options.alpn);
     text
+}
+
+/// Adds the authorities between a certificate that stands alone and its root, as far as the file
+/// has them.
+fn complete(
+    pair: Arc<CertifiedKey>,
+    chain_file: Option<&str>,
+    materials: &Materials,
+) -> Arc<CertifiedKey> {
+    let ([leaf], Some(chain_file)) = (&pair.cert[..], chain_file) else { return pair };
+    let authorities = materials.authorities(chain_file);
+    let mut chain = vec![leaf.clone()];
+    while let Some(names) = chain.last().and_then(|last| Names::read(last))
+        && names.issuer != names.subject
+        && chain.len() <= authorities.len()
+    {
+        let is_issuer = |one: &&CertificateDer<'_>| {
+            Names::read(one).is_some_and(|other| other.subject == names.issuer)
+        };
+        let Some(issuer) = authorities.iter().find(is_issuer) else { break };
+        chain.push(issuer.clone());
+    }
+    Arc::new(CertifiedKey { cert: chain, key: Arc::clone(&pair.key), ocsp: pair.ocsp.clone() })
 }
 
 /// Answers with one certificate, if the client can verify its signatures.

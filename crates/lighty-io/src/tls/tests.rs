@@ -72,6 +72,7 @@ impl Site {
     fn options(&self) -> PolicyOptions {
         PolicyOptions {
             pair: self.pair("a.test"),
+            chain_file: None,
             tls12: true,
             tls13: true,
             prefers_own_order: false,
@@ -292,7 +293,7 @@ async fn clients_certificates_are_judged() {
         let info = accept(&mut ours, &policy).await;
         match expected {
             Some(verdict) => assert_eq!(info.expect("let in").client_verdict, Some(verdict)),
-            None => assert!(matches!(info, Err(HandshakeFault::Refused(_))), "{info:?}"),
+            None => assert!(matches!(info, Err(HandshakeFault::Refused { .. })), "{info:?}"),
         }
         drop(ours);
         dialled.join().expect("a client");
@@ -386,7 +387,7 @@ async fn other_protocols_and_strangers_are_told_apart() {
         client.write_all(b"x").expect_err("an alert")
     });
     let refused = accept(&mut ours, &site.policy(&old)).await;
-    assert!(matches!(refused, Err(HandshakeFault::Refused(_))), "{refused:?}");
+    assert!(matches!(refused, Err(HandshakeFault::Refused { .. })), "{refused:?}");
     let said = dialled.join().expect("a client").to_string();
     assert!(said.contains("ProtocolVersion") || said.contains("HandshakeFailure"), "{said}");
 }

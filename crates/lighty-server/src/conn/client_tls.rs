@@ -5,7 +5,9 @@ use std::rc::Rc;
 use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::tls::{ClientAuthSettings, TlsSettings};
 use lighty_core::{Exchange, Fault};
-use lighty_io::tls::{ClientAuthOptions, TlsInfo};
+use lighty_io::tls::{CertificateText, ClientAuthOptions, ClientVerdict, TlsInfo, pem};
+
+use crate::tls::SharedVariables;
 
 /// The TLS of a client's connection: its own, or what a trusted proxy reports.
 pub(crate) struct ClientTls {
@@ -19,7 +21,7 @@ pub(crate) struct ClientTls {
 
 impl ClientTls {
     /// What a handshake has settled.
-    pub(super) fn of(info: TlsInfo, _auth: &ClientAuthSettings) -> Self {
+    pub(super) fn of(info: TlsInfo, auth: &ClientAuthSettings) -> Self {
         let bits = info.cipher_bits.to_string();
         let mut variables = Variables::default();
         for (name, value) in [
@@ -28,10 +30,18 @@ impl ClientTls {
             ("SSL_CIPHER_USEKEYSIZE", &bits),
             ("SSL_CIPHER_ALGKEYSIZE", &bits),
         ] {
-            variables.push(name.as_bytes(), value.as_bytes());
+            variables.set(name.as_bytes(), value.as_bytes());
         }
+        let user = certify(&info, auth, &mut variables);
         let shown = Some(info.policy.client_auth_options().cloned());
-        Self { variables: Rc::new(variables), user: None, shown }
+        Self { variables: Rc::new(variables), user, shown }
+    }
+
+    /// Connections that have the same variables share them.
+    pub(super) fn share_variables(&mut self, shared: &SharedVariables) {
+        if self.user.is_none() {
+            self.variables = shared.share(Rc::clone(&self.variables));
+        }
     }
 
     /// As a trusted proxy reports it: `name` is the common name in a certificate that it has
@@ -39,10 +49,10 @@ impl ClientTls {
     pub(super) fn reported(name: Option<&[u8]>) -> Self {
         let mut variables = Variables::default();
         if let Some(name) = name {
-            variables.push(b"SSL_CLIENT_VERIFY", b"SUCCESS");
-            variables.push(b"SSL_CLIENT_S_DN_CN", name);
-            variables.push(b"REMOTE_USER", name);
-            variables.push(b"AUTH_TYPE", b"SSL_CLIENT_VERIFY");
+            variables.set(b"SSL_CLIENT_VERIFY", b"SUCCESS");
+            variables.set(b"SSL_CLIENT_S_DN_CN", name);
+            variables.set(b"REMOTE_USER", name);
+            variables.set(b"AUTH_TYPE", b"SSL_CLIENT_VERIFY");
         }
         let user = name.map(Into::into);
         Self { variables: Rc::new(variables), user, shown: None }
@@ -69,4 +79,39 @@ impl ClientTls {
         }
         is_misdirected
     }
+}
+
+/// Sets the variables of a client's certificate; the user that it names.
+fn certify(
+    info: &TlsInfo,
+    auth: &ClientAuthSettings,
+    variables: &mut Variables,
+) -> Option<Box<[u8]>> {
+    let verdict = match info.client_verdict.as_ref()? {
+        ClientVerdict::None => "NONE".to_owned(),
+        ClientVerdict::Verified => "SUCCESS".to_owned(),
+        ClientVerdict::Failed(why) => format!("FAILED:{why}"),
+    };
+    variables.set(b"SSL_CLIENT_VERIFY", verdict.as_bytes());
+    let certificate = info.client_certificate.as_deref();
+    let certificate =
+        certificate.filter(|_| info.client_verdict == Some(ClientVerdict::Verified))?;
+    let text = CertificateText::read(certificate)?;
+    variables.set(b"SSL_CLIENT_S_DN", text.subject.as_bytes());
+    for (name, value) in &text.parts {
+        // A line end would be one to programs that write or read lines.
+        if !value.contains(|c: char| c.is_ascii_control()) {
+            variables.set(format!("SSL_CLIENT_S_DN_{name}").as_bytes(), value.as_bytes());
+        }
+    }
+    variables.set(b"SSL_CLIENT_M_SERIAL", text.serial.as_bytes());
+    if auth.exports_certificate {
+        variables.set(b"SSL_CLIENT_CERT", pem(certificate).as_bytes());
+    }
+    let wanted = auth.username.as_deref()?.as_bytes();
+    let named = variables.iter().find(|(name, _)| name.eq_ignore_ascii_case(wanted));
+    let user: Box<[u8]> = named.map(|(_, value)| value.into())?;
+    variables.set(b"REMOTE_USER", &user);
+    variables.set(b"AUTH_TYPE", b"SSL_CLIENT_VERIFY");
+    Some(user)
 }

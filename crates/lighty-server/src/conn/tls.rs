@@ -82,7 +82,10 @@ fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings) {
     let counters = &conn.worker().machine.counters;
     counters.tls_handshakes.add(1);
     counters.tls_resumed.add(info.is_resumed.into());
-    conn.tls = Some(Box::new(ClientTls::of(info, &settings.module::<TlsSettings>().client_auth)));
+    let auth = &settings.module::<TlsSettings>().client_auth;
+    let mut tls = ClientTls::of(info, auth);
+    tls.share_variables(&conn.worker().tls.variables);
+    conn.tls = Some(Box::new(tls));
 }
 
 /// There is no TLS with this client: says so, once for each cause.
@@ -96,6 +99,7 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
     };
     let log_noise = choice.exchange.settings.module::<TlsSettings>().log_noise;
     let noise = |words: &str| (log_noise, words.to_owned());
+    let mut offered = "";
     let (is_said, words) = match &fault {
         _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),
         HandshakeFault::ClearText(_) if is_http => {
@@ -104,9 +108,15 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
         HandshakeFault::ClearText(_) => noise("the client does not speak TLS"),
         HandshakeFault::Gone => noise("the client went away during the TLS handshake"),
         HandshakeFault::Unserved => (true, format!("no TLS: {}", choice.why)),
-        HandshakeFault::Refused(words) => (true, format!("TLS handshake failed: {words}")),
+        HandshakeFault::Refused { cause, offer } => {
+            offered = offer;
+            (true, format!("TLS handshake failed: {cause}"))
+        }
     };
-    if is_said && let Some(words) = worker.tls.causes.meet(&words, worker.now_s()) {
+    if is_said && let Some(mut words) = worker.tls.causes.meet(&words, worker.now_s()) {
+        if !offered.is_empty() {
+            words += &format!("; {offered}");
+        }
         let about = About { client: &conn.peer_text, ..About::default() };
         conn.log(&words, about);
     }

@@ -3,9 +3,11 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::Settings;
+use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::limits;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::Policy;
@@ -22,6 +24,8 @@ pub(crate) struct WorkerTls {
     turn: Semaphore,
     /// Handshakes that wait for it.
     waiting: Cell<u32>,
+    /// Sets of variables that many connections have.
+    pub variables: SharedVariables,
     /// What has gone wrong with handshakes, so that it is not said for each client.
     pub causes: Causes,
 }
@@ -34,6 +38,27 @@ struct Policies {
     version: u64,
 }
 
+/// Sets of variables that many connections have: one for each version and suite.
+#[derive(Default)]
+pub(crate) struct SharedVariables(RefCell<Vec<Rc<Variables>>>);
+
+/// Sets that are kept: there are fewer suites.
+const VARIABLES_MAX: usize = 16;
+
+impl SharedVariables {
+    /// The set that is equal, if it is kept.
+    pub(crate) fn share(&self, variables: Rc<Variables>) -> Rc<Variables> {
+        let mut all = self.0.borrow_mut();
+        if let Some(known) = all.iter().find(|known| **known == variables) {
+            return Rc::clone(known);
+        }
+        if all.len() < VARIABLES_MAX {
+            all.push(Rc::clone(&variables));
+        }
+        variables
+    }
+}
+
 impl Default for WorkerTls {
     fn default() -> Self {
         Self {
@@ -41,6 +66,7 @@ impl Default for WorkerTls {
             policies: RefCell::default(),
             turn: Semaphore::new(1),
             waiting: Cell::new(0),
+            variables: SharedVariables::default(),
             causes: Causes::default(),
         }
     }

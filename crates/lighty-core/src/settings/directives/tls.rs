@@ -182,7 +182,10 @@ fn client_authorities() -> Vec<Row> {
     vec![
         row("ssl.verifyclient.ca-file", |auth| &mut auth.ca_file)
             .alias("ssl.ca-file")
-            .doc("File of the authorities whose certificates clients may have, in PEM.")
+            .doc(
+                "File of the authorities whose certificates clients may have, in PEM. It also \
+                 completes the chain of an `ssl.pemfile` that holds the site's certificate alone.",
+            )
             .example("ssl.verifyclient.ca-file = \"/etc/lighty/clients-ca.pem\""),
         row("ssl.verifyclient.ca-dn-file", |auth| &mut auth.ca_dn_file)
             .alias("ssl.ca-dn-file")

@@ -1,5 +1,10 @@
 //! TLS on listeners: certificates, names, protocols above, and what a handshake comes to.
 
+mod carrying;
+mod clients;
+mod handshakes;
+mod renewal;
+
 use std::process::Command;
 
 use lighty_testkit::client::{Client, End};
@@ -8,7 +13,7 @@ use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::tls::Authority;
 
 /// A server that speaks TLS, with a certificate for `a.test` and a page.
-fn site(config: &str) -> (Authority, Setup) {
+pub(crate) fn site(config: &str) -> (Authority, Setup) {
     let setup = lighty!().file("a.txt", "hello\n");
     let authority = Authority::new(setup.directory());
     authority.issue("a.pem", &["a.test", "localhost"]);
@@ -17,14 +22,14 @@ fn site(config: &str) -> (Authority, Setup) {
     (authority, setup)
 }
 
-fn start(config: &str) -> (Authority, Server) {
+pub(crate) fn start(config: &str) -> (Authority, Server) {
     let (authority, setup) = site(config);
     (authority, setup.start())
 }
 
-const GET: &str = "GET /a.txt HTTP/1.1\r\nHost: a.test\r\n\r\n";
+pub(crate) const GET: &str = "GET /a.txt HTTP/1.1\r\nHost: a.test\r\n\r\n";
 
-fn get(client: &mut Client) -> String {
+pub(crate) fn get(client: &mut Client) -> String {
     client.send(GET);
     let response = client.response();
     assert_eq!(response.status, 200, "{response:?}");
@@ -32,7 +37,7 @@ fn get(client: &mut Client) -> String {
 }
 
 /// Output of curl, which trusts the authority and knows `a.test` and `b.test`.
-fn curl(authority: &Authority, server: &Server, arguments: &[&str]) -> String {
+pub(crate) fn curl(authority: &Authority, server: &Server, arguments: &[&str]) -> String {
     let port = server.address().port();
     let mut command = Command::new("curl");
     command.args(["-sS", "--max-time", "30", "--cacert"]).arg(authority.path("ca.pem"));

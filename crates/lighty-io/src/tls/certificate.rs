@@ -1,0 +1,251 @@
+//! What a certificate says of its holder (RFC 5280 section 4.1), in OpenSSL's words.
+
+/// A certificate, as far as it is told to programs.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CertificateText {
+    /// The holder's name on one line: `C = DE, O = "Shop, Inc.", CN = a`.
+    pub subject: String,
+    /// The parts of that name: OpenSSL's short name, or numbers with dots, and the value.
+    pub parts: Vec<(String, String)>,
+    /// The serial number, in upper-case hexadecimal digits.
+    pub serial: String,
+}
+
+impl CertificateText {
+    /// Reads a certificate in DER; `None` if it is broken.
+    pub fn read(der: &[u8]) -> Option<Self> {
+        let names = Names::read(der)?;
+        let serial = names.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty());
+        let serial = serial.unwrap_or(names.serial);
+        let serial = serial.iter().map(|byte| format!("{byte:02X}")).collect();
+        let (mut subject, mut parts) = (String::new(), Vec::new());
+        let mut sets = Der(names.subject);
+        while let Some((SET, set)) = sets.next() {
+            let mut separator = if subject.is_empty() { "" } else { ", " };
+            let mut attributes = Der(set);
+            while let Some((SEQUENCE, attribute)) = attributes.next() {
+                let mut attribute = Der(attribute);
+                let (name, (kind, value)) = (attribute.next()?.1, attribute.next()?);
+                let (name, value) = (short_name(name), text(kind, value)?);
+                subject += separator;
+                subject += &format!("{name} = {}", quoted(&value));
+                separator = " + ";
+                parts.push((name, value));
+            }
+        }
+        Some(Self { subject, parts, serial })
+    }
+}
+
+/// A certificate in PEM.
+pub fn pem(der: &[u8]) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
+    for line in der.chunks(48) {
+        for group in line.chunks(3) {
+            let byte = |at: usize| u32::from(group.get(at).copied().unwrap_or(0));
+            let bits = byte(0) << 16 | byte(1) << 8 | byte(2);
+            for digit in 0..4 {
+                let index = (bits >> (18 - 6 * digit)) & 63;
+                let is_filler = digit > group.len() as u32;
+                text.push(if is_filler { '=' } else { char::from(ALPHABET[index as usize]) });
+            }
+        }
+        text.push('\n');
+    }
+    text + "-----END CERTIFICATE-----\n"
+}
+
+const SEQUENCE: u8 = 0x30;
+const SET: u8 = 0x31;
+const INTEGER: u8 = 0x02;
+const VERSION: u8 = 0xa0;
+
+/// The names in a certificate, in DER, and its serial number.
+pub(super) struct Names<'a> {
+    serial: &'a [u8],
+    pub(super) issuer: &'a [u8],
+    pub(super) subject: &'a [u8],
+}
+
+impl<'a> Names<'a> {
+    pub(super) fn read(der: &'a [u8]) -> Option<Self> {
+        let (SEQUENCE, certificate) = Der(der).next()? else { return None };
+        let (SEQUENCE, signed) = Der(certificate).next()? else { return None };
+        let mut signed = Der(signed);
+        let mut first = signed.next()?;
+        if first.0 == VERSION {
+            first = signed.next()?;
+        }
+        let (INTEGER, serial) = first else { return None };
+        let (SEQUENCE, _algorithm) = signed.next()? else { return None };
+        let (SEQUENCE, issuer) = signed.next()? else { return None };
+        let (SEQUENCE, _validity) = signed.next()? else { return None };
+        let (SEQUENCE, subject) = signed.next()? else { return None };
+        Some(Self { serial, issuer, subject })
+    }
+}
+
+/// A series of values in DER.
+struct Der<'a>(&'a [u8]);
+
+impl<'a> Der<'a> {
+    /// The next value: its tag and content.
+    fn next(&mut self) -> Option<(u8, &'a [u8])> {
+        let (&[tag, short], mut rest) = self.0.split_first_chunk()?;
+        let mut length = usize::from(short);
+        if short >= 0x80 {
+            let (bytes, behind) = rest.split_at_checked(usize::from(short & 0x7f))?;
+            if bytes.is_empty() || bytes.len() > 4 {
+                return None;
+            }
+            length = bytes.iter().fold(0, |length, byte| length << 8 | usize::from(*byte));
+            rest = behind;
+        }
+        let (value, behind) = rest.split_at_checked(length)?;
+        self.0 = behind;
+        Some((tag, value))
+    }
+}
+
+/// Text of one of the types that names are made of (RFC 5280 section 4.1.2.4).
+fn text(kind: u8, value: &[u8]) -> Option<String> {
+    match kind {
+        // UTF8String, NumericString, PrintableString, IA5String.
+        0x0c | 0x12 | 0x13 | 0x16 => String::from_utf8(value.to_vec()).ok(),
+        // TeletexString, which is Latin 1 in practice.
+        0x14 => Some(value.iter().map(|byte| char::from(*byte)).collect()),
+        // BMPString.
+        0x1e => {
+            let units = value.chunks_exact(2).map(|pair| u16::from_be_bytes([pair[0], pair[1]]));
+            String::from_utf16(&units.collect::<Vec<_>>()).ok()
+        }
+        _ => None,
+    }
+}
+
+/// A value as OpenSSL writes it on one line: with what separates values in quotes, and control
+/// characters in hexadecimal digits.
+fn quoted(value: &str) -> String {
+    let needs_quotes = value.contains([',', '+', '<', '>', ';'])
+        || value.starts_with([' ', '#'])
+        || value.ends_with(' ');
+    let mut text = String::new();
+    for character in value.chars() {
+        match character {
+            '"' | '\\' => text.extend(['\\', character]),
+            _ if character.is_ascii_control() => text += &format!("\\{:02X}", character as u32),
+            _ => text.push(character),
+        }
+    }
+    if needs_quotes { format!("\"{text}\"") } else { text }
+}
+
+/// Object identifiers in DER, and OpenSSL's short names.
+const SHORT_NAMES: [(&[u8], &str); 21] = [
+    (&[0x55, 4, 3], "CN"),
+    (&[0x55, 4, 4], "SN"),
+    (&[0x55, 4, 5], "serialNumber"),
+    (&[0x55, 4, 6], "C"),
+    (&[0x55, 4, 7], "L"),
+    (&[0x55, 4, 8], "ST"),
+    (&[0x55, 4, 9], "street"),
+    (&[0x55, 4, 10], "O"),
+    (&[0x55, 4, 11], "OU"),
+    (&[0x55, 4, 12], "title"),
+    (&[0x55, 4, 13], "description"),
+    (&[0x55, 4, 17], "postalCode"),
+    (&[0x55, 4, 41], "name"),
+    (&[0x55, 4, 42], "GN"),
+    (&[0x55, 4, 43], "initials"),
+    (&[0x55, 4, 46], "dnQualifier"),
+    (&[0x55, 4, 65], "pseudonym"),
+    (&[0x55, 4, 97], "organizationIdentifier"),
+    (&[0x2a, 0x86, 0x48, 0x86, 0xf7, 0x0d, 1, 9, 1], "emailAddress"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 1], "UID"),
+    (&[0x09, 0x92, 0x26, 0x89, 0x93, 0xf2, 0x2c, 0x64, 1, 25], "DC"),
+];
+
+fn short_name(id: &[u8]) -> String {
+    let known = SHORT_NAMES.iter().find(|(known, _)| *known == id);
+    known.map_or_else(|| numbers(id), |(_, name)| (*name).to_owned())
+}
+
+/// An object identifier in numbers: `1.2.3`.
+fn numbers(id: &[u8]) -> String {
+    let mut all: Vec<u64> = Vec::new();
+    let mut number = 0_u64;
+    for byte in id {
+        number = number << 7 | u64::from(byte & 0x7f);
+        if byte & 0x80 == 0 {
+            all.push(std::mem::take(&mut number));
+        }
+    }
+    if let Some(first) = all.first().copied() {
+        let root = (first / 40).min(2);
+        all.splice(0..1, [root, first - 40 * root]);
+    }
+    all.iter().map(u64::to_string).collect::<Vec<_>>().join(".")
+}
+
+#[cfg(test)]
+mod tests {
+    use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SerialNumber};
+    use rustls::pki_types::CertificateDer;
+    use rustls::pki_types::pem::PemObject;
+
+    use super::*;
+
+    fn certificate(parts: &[(DnType, &str)]) -> Vec<u8> {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.serial_number = Some(SerialNumber::from(vec![0x8a, 0xbc, 0x01]));
+        params.distinguished_name = DistinguishedName::new();
+        for (kind, value) in parts {
+            params.distinguished_name.push(kind.clone(), *value);
+        }
+        let key = KeyPair::generate().expect("a key");
+        params.self_signed(&key).expect("signed").der().to_vec()
+    }
+
+    #[test]
+    fn a_name_is_written_as_openssl_does() {
+        let der = certificate(&[
+            (DnType::CountryName, "DE"),
+            (DnType::OrganizationName, "Prüf, \"Stelle\""),
+            (DnType::CustomDnType(vec![1, 2, 840, 113_549, 1, 9, 1]), "a\nb@c.test"),
+            (DnType::CustomDnType(vec![2, 999, 3]), "x"),
+            (DnType::CommonName, " a"),
+        ]);
+        let text = CertificateText::read(&der).expect("a certificate");
+        let wanted = "C = DE, O = \"Prüf, \\\"Stelle\\\"\", emailAddress = a\\0Ab@c.test, \
+                      2.999.3 = x, CN = \" a\"";
+        assert_eq!(text.subject, wanted);
+        assert_eq!(text.parts[0], ("C".to_owned(), "DE".to_owned()));
+        assert_eq!(text.serial, "8ABC01");
+    }
+
+    #[test]
+    fn what_is_broken_is_none() {
+        let der = certificate(&[(DnType::CommonName, "a")]);
+        for end in 0..der.len() {
+            // The end of a certificate is its signature, which is not looked at.
+            let _ = CertificateText::read(&der[..end]);
+        }
+        for at in 0..der.len() {
+            let mut changed = der.clone();
+            changed[at] ^= 0xff;
+            let _ = CertificateText::read(&changed);
+        }
+        assert_eq!(CertificateText::read(b""), None);
+        assert_eq!(CertificateText::read(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+
+    #[test]
+    fn pem_is_what_it_was_made_of() {
+        for length in [1, 2, 3, 47, 48, 49, 500] {
+            let der: Vec<u8> = (0..length).map(|at| (at * 7) as u8).collect();
+            let read = CertificateDer::from_pem_slice(pem(&der).as_bytes()).expect("PEM");
+            assert_eq!(read.as_ref(), der);
+        }
+    }
+}

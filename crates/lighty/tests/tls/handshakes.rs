@@ -1,0 +1,92 @@
+//! Handshakes that fail, are late or too many.
+
+use lighty_testkit::client::{Client, End};
+use lighty_testkit::tls;
+use rustix::process::Signal;
+
+use crate::{get, start};
+
+#[test]
+fn a_failure_says_what_was_offered_and_wanted_once() {
+    let (authority, server) =
+        start("ssl.openssl.ssl-conf-cmd = ( \"MinProtocol\" => \"TLSv1.3\" )");
+    for _ in 0..3 {
+        let client = authority.client().with_alpn(&["foo"]);
+        assert!(client.try_connect(server.address(), "a.test").is_err());
+        assert!(authority.client().with_tls12().try_connect(server.address(), "a.test").is_err());
+    }
+    server
+        .await_log("the client offers \"foo\"; the server has \"h2\", \"http/1.1\", \"http/1.0\"");
+    server.await_log("no version of TLS in common; the server speaks TLS 1.3");
+    assert_eq!(server.log().matches("TLS handshake failed").count(), 2, "{}", server.log());
+    get(&mut authority.client().connect(server.address(), "a.test"));
+}
+
+#[test]
+fn a_handshake_has_its_time() {
+    let (_, server) = start("server.max-handshake-time = 1\ndebug.log-ssl-noise = \"enable\"");
+    let mut client = server.connect();
+    client.send(b"\x16\x03\x01\x02\x00\x01");
+    client.expect_end();
+    server.await_log("(server.max-handshake-time)");
+}
+
+#[test]
+fn noise_is_logged_where_it_is_wanted() {
+    for (config, is_said) in [("", false), ("debug.log-ssl-noise = \"enable\"", true)] {
+        let (authority, server) = start(config);
+        let mut client = server.connect();
+        client.send(b"\x00\x01\x02\x03");
+        client.half_close_quietly();
+        assert_ne!(client.expect_end(), End::Torn);
+        get(&mut authority.client().connect(server.address(), "a.test"));
+        if is_said {
+            server.await_log("the client does not speak TLS");
+        }
+        assert_eq!(server.log().contains("does not speak TLS"), is_said);
+    }
+}
+
+#[test]
+fn a_flood_is_turned_away_and_the_limit_is_named() {
+    let (authority, server) = start("server.max-handshake-backlog = 4");
+    let config = authority.client().config();
+    // All hellos are there when the server looks.
+    server.signal(Signal::STOP);
+    let hello = |_| tls::say_hello(&config, server.address(), "a.test").expect("a connection");
+    let waiting: Vec<_> = (0..64).map(hello).collect();
+    server.signal(Signal::CONT);
+    let shaken = waiting.into_iter().map(tls::shake_hands);
+    let (served, refused): (Vec<_>, Vec<_>) = shaken.partition(Result::is_ok);
+    assert!(served.len() >= 4 && !refused.is_empty(), "{} {}", served.len(), refused.len());
+    for stream in served.into_iter().flatten() {
+        assert_eq!(get(&mut Client::over_tls(stream)), "hello\n");
+    }
+    server.await_log("server.max-handshake-backlog");
+    get(&mut authority.client().connect(server.address(), "a.test"));
+}
+
+#[test]
+fn other_requests_are_served_between_handshakes() {
+    let (authority, server) = start("");
+    let mut client = authority.client().connect(server.address(), "a.test");
+    let config = authority.client().config();
+    let hello = |_| tls::say_hello(&config, server.address(), "a.test").expect("a connection");
+    let waiting: Vec<_> = (0..100).map(hello).collect();
+    for _ in 0..20 {
+        assert_eq!(get(&mut client), "hello\n");
+    }
+    for stream in waiting {
+        let stream = tls::shake_hands(stream).expect("a handshake");
+        assert_eq!(get(&mut Client::over_tls(stream)), "hello\n");
+    }
+}
+
+#[test]
+fn a_hello_comes_in_pieces() {
+    let (authority, server) = start("");
+    let config = authority.client().config();
+    let stream = tls::say_hello_in_pieces(&config, server.address(), "a.test", 7);
+    let stream = tls::shake_hands(stream.expect("a connection")).expect("a handshake");
+    assert_eq!(get(&mut Client::over_tls(stream)), "hello\n");
+}

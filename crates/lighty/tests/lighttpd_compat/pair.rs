@@ -235,13 +235,18 @@ impl Side {
     }
 }
 
-/// How lighttpd ends is not what is tested: told to by TERM, it may report an error.
+/// How lighttpd ends is not what is tested: told to by TERM, it may report an error. It ends the
+/// programs that it has started, which being killed it cannot.
 impl Drop for Side {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take()
             && self.which == Which::Lighttpd
+            && !server.has_exited()
         {
-            server.kill();
+            server.signal(Signal::TERM);
+            if !wait_until(Duration::from_secs(20), || server.has_exited()) {
+                server.kill();
+            }
         }
     }
 }

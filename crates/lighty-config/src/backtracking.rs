@@ -12,8 +12,20 @@ pub trait Backtracker: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// Why the match was given up.
-    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, String>;
+    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, GivenUp>;
 }
+
+/// Why an engine gave a match up, in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenUp(pub String);
+
+impl std::fmt::Display for GivenUp {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for GivenUp {}
 
 /// Compiles a pattern for an engine that goes back; with `true` a dot is a character, not a byte.
 /// In place of one that is none: what is wrong with it, and how far it was read.

@@ -32,7 +32,7 @@ impl Loader for FsLoader {
         glob::expand(pattern)
     }
 
-    fn shell(&self, command: &str) -> Result<Vec<u8>, String> {
+    fn shell(&self, command: &str) -> io::Result<Vec<u8>> {
         run_command(command, Duration::from_secs(COMMAND_SECONDS_MAX))
     }
 
@@ -55,41 +55,41 @@ impl Loader for FsLoader {
 
 /// Runs a command and returns its output. A command that is still running after `limit` is ended
 /// with all that it has started: a start, a check or a reload waits for it.
-fn run_command(command: &str, limit: Duration) -> Result<Vec<u8>, String> {
+fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
     let child = Command::new("/bin/sh")
         .args(["-c", command])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .process_group(0)
-        .spawn()
-        .map_err(|error| error.to_string())?;
+        .spawn()?;
     let group = child.id();
     let (ended, end) = mpsc::channel();
     let wait = move || drop(ended.send(output_of(child)));
     if let Err(error) = thread::Builder::new().name("include_shell".into()).spawn(wait) {
         end_group(group);
-        return Err(error.to_string());
+        return Err(error);
     }
     end.recv_timeout(limit).unwrap_or_else(|_| {
         end_group(group);
-        Err(format!("it was still running after {} s, which is the limit", limit.as_secs()))
+        let text = format!("it was still running after {} s, which is the limit", limit.as_secs());
+        Err(io::Error::new(io::ErrorKind::TimedOut, text))
     })
 }
 
 /// What a child prints, once it has ended.
-fn output_of(mut child: Child) -> Result<Vec<u8>, String> {
+fn output_of(mut child: Child) -> io::Result<Vec<u8>> {
     let output = child.stdout.take().map_or(Ok(Vec::new()), read_limited);
     if output.as_ref().map_or(true, |bytes| bytes.len() > FILE_BYTES_MAX) {
         // The command may never exit by itself, and its output is no longer needed.
         let _ = child.kill();
         let _ = child.wait();
-        return output.map_err(|error| error.to_string());
+        return output;
     }
-    let status = child.wait().map_err(|error| error.to_string())?;
+    let status = child.wait()?;
     if !status.success() {
-        return Err(status.to_string());
+        return Err(io::Error::other(status.to_string()));
     }
-    output.map_err(|error| error.to_string())
+    output
 }
 
 /// Kills a process group. The shell does it, because the standard library knows single processes.
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn commands_give_their_output_or_the_reason() {
         assert_eq!(FsLoader.shell("echo 'a = 1'").unwrap(), b"a = 1\n");
-        assert!(FsLoader.shell("exit 3").unwrap_err().contains('3'));
+        assert!(FsLoader.shell("exit 3").unwrap_err().to_string().contains('3'));
     }
 
     #[test]
@@ -138,7 +138,7 @@ mod tests {
         let pid = std::env::temp_dir().join(format!("lighty-child-{}", std::process::id()));
         let command = format!("sleep 3600 & echo $! > {}; sleep 3600", pid.display());
         let error = run_command(&command, limit).unwrap_err();
-        assert!(error.contains("still running after"), "{error}");
+        assert!(error.to_string().contains("still running after"), "{error}");
         assert!(begun.elapsed() < Duration::from_secs(60), "it was waited for");
         let child = std::fs::read_to_string(&pid).unwrap();
         std::fs::remove_file(&pid).unwrap();
@@ -150,7 +150,7 @@ mod tests {
         }
         // One that has closed its output is no exception.
         let error = run_command("exec >&-; sleep 3600", limit).unwrap_err();
-        assert!(error.contains("still running after"), "{error}");
+        assert!(error.to_string().contains("still running after"), "{error}");
     }
 
     #[test]

@@ -65,7 +65,7 @@ mod table;
 mod typographic;
 mod value;
 
-pub use backtracking::{Backtracker, Backtracking, Place};
+pub use backtracking::{Backtracker, Backtracking, GivenUp, Place};
 pub use block::{Block, Condition, Setting};
 pub use compile::LoadOptions;
 pub use condition::Op;

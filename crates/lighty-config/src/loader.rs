@@ -13,8 +13,11 @@ pub trait Loader {
     /// The paths that a pattern matches, sorted; none is not an error.
     fn glob(&self, pattern: &str) -> io::Result<Vec<PathBuf>>;
 
-    /// The standard output of a command; `Err` says why it failed.
-    fn shell(&self, command: &str) -> Result<Vec<u8>, String>;
+    /// The standard output of a command.
+    ///
+    /// # Errors
+    /// It did not start, did not end in time, or failed.
+    fn shell(&self, command: &str) -> io::Result<Vec<u8>>;
 
     /// A variable of the environment.
     fn env(&self, name: &str) -> Option<String>;
@@ -68,9 +71,10 @@ impl Loader for MemoryLoader {
         Ok(list)
     }
 
-    fn shell(&self, command: &str) -> Result<Vec<u8>, String> {
+    fn shell(&self, command: &str) -> io::Result<Vec<u8>> {
         let found = self.commands.iter().find(|(name, _)| name == command);
-        found.map_or(Err("no such command".into()), |(_, r)| r.clone().map(String::into_bytes))
+        let (_, outcome) = found.ok_or_else(|| io::Error::other("no such command"))?;
+        outcome.clone().map(String::into_bytes).map_err(io::Error::other)
     }
 
     fn env(&self, name: &str) -> Option<String> {

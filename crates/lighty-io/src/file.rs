@@ -35,7 +35,6 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 use std::rc::{Rc, Weak};
-use std::str::FromStr;
 use std::task::{Poll, Waker};
 
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -71,19 +70,6 @@ pub enum EngineChoice {
     Uring,
     /// The threads.
     Threads,
-}
-
-impl FromStr for EngineChoice {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<EngineChoice, String> {
-        match name {
-            "auto" => Ok(EngineChoice::Auto),
-            "io-uring" => Ok(EngineChoice::Uring),
-            "threads" => Ok(EngineChoice::Threads),
-            _ => Err(format!("unknown file engine {name:?}: use auto, io-uring or threads")),
-        }
-    }
 }
 
 /// Limits on concurrent operations.

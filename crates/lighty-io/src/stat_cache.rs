@@ -23,7 +23,6 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::str::FromStr;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
@@ -53,20 +52,6 @@ pub enum CacheEngine {
     Inotify,
     /// By caching nothing.
     Disable,
-}
-
-impl FromStr for CacheEngine {
-    type Err = String;
-
-    fn from_str(name: &str) -> Result<CacheEngine, String> {
-        match name {
-            "simple" => Ok(CacheEngine::Simple),
-            // "fam" is lighttpd's name for event-based detection.
-            "inotify" | "fam" => Ok(CacheEngine::Inotify),
-            "disable" => Ok(CacheEngine::Disable),
-            _ => Err(format!("unknown stat cache engine {name:?}: use simple, inotify or disable")),
-        }
-    }
 }
 
 /// Limits of a cache.

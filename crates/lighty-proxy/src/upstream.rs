@@ -9,6 +9,7 @@ pub(crate) mod names;
 pub(crate) mod protocol;
 pub mod registry;
 pub mod spec;
+pub mod start_error;
 pub mod stats;
 pub(crate) mod supervisor;
 

@@ -167,7 +167,7 @@ fn shared(
 ) -> Result<Shared, BootError> {
     upstreams.start(log.clone());
     let naming = upstreams.name(&configured::upstreams(config));
-    let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE)).map_err(BootError)?;
+    let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     upstreams.commit(&naming);
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
@@ -242,7 +242,7 @@ fn bind(
     server: &ServerSettings,
     workers: usize,
 ) -> Result<Vec<Bound>, BootError> {
-    let wanted = listeners::wanted(config, server).map_err(BootError)?;
+    let wanted = listeners::wanted(config, server)?;
     let inherited = match server.systemd_socket_activation {
         true => lighty_io::listen::inherited_sockets().map_err(failed("LISTEN_FDS"))?,
         false => Vec::new(),
@@ -385,7 +385,7 @@ fn await_workers(
                 engine = report;
                 blind.extend(unwatched);
             }
-            Ok(Ready::Failed(why)) => return Err(BootError(why)),
+            Ok(Ready::Failed(why)) => return Err(why),
             Err(_) => return Err(BootError("a worker ended while starting".into())),
         }
     }

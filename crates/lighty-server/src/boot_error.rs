@@ -1,7 +1,9 @@
 //! Why a server does not start.
 
+use lighty_proxy::upstream::start_error::StartError;
+
 /// Why the server could not start or continue, worded for the operator.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct BootError(pub String);
 
 impl std::fmt::Display for BootError {
@@ -11,3 +13,9 @@ impl std::fmt::Display for BootError {
 }
 
 impl std::error::Error for BootError {}
+
+impl From<StartError> for BootError {
+    fn from(error: StartError) -> Self {
+        Self(error.to_string())
+    }
+}

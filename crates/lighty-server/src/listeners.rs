@@ -10,6 +10,8 @@ use lighty_core::Settings;
 use lighty_core::settings::ServerSettings;
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited};
 
+use crate::boot_error::BootError;
+
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
@@ -36,14 +38,14 @@ pub(crate) struct Bound {
 pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     let server = config.global().server.clone();
-    if let Err(text) = main_listener(&server) {
-        findings.push(unusable(config.value("server.bind").map(|value| value.span), text));
+    if let Err(error) = main_listener(&server) {
+        findings.push(unusable(config.value("server.bind").map(|value| value.span), error.0));
     }
     let mut names = HashMap::new();
     for socket in config.listen_sockets() {
         match extra_listener(config, &server, &socket.text) {
             Ok(spec) => drop(names.insert(socket.text, spec.to_string())),
-            Err(text) => findings.push(unusable(Some(socket.span), text)),
+            Err(error) => findings.push(unusable(Some(socket.span), error.0)),
         }
     }
     for socket in config.avoided_sockets() {
@@ -75,7 +77,7 @@ fn unusable(span: Option<Span>, message: String) -> Diagnostic {
 pub(crate) fn wanted(
     config: &Config<Settings>,
     server: &ServerSettings,
-) -> Result<Vec<Wanted>, String> {
+) -> Result<Vec<Wanted>, BootError> {
     let main = main_listener(server)?;
     let mut known = HashSet::from([main.clone()]);
     let mut all = vec![main];
@@ -93,7 +95,7 @@ fn extra_listener(
     config: &Config<Settings>,
     server: &ServerSettings,
     text: &str,
-) -> Result<BindSpec, String> {
+) -> Result<BindSpec, BootError> {
     let use_ipv6 = at(config, text).use_ipv6;
     let every = text.strip_prefix('*').unwrap_or(text);
     let said = match every.starts_with(':') && use_ipv6 {
@@ -101,10 +103,10 @@ fn extra_listener(
         false => BindSpec::look_up(text, Some(server.default_port()), family(use_ipv6))
             .map_err(|error| error.to_string()),
     };
-    said.map_err(|error| format!("$SERVER[\"socket\"] == \"{text}\": {error}"))
+    said.map_err(|error| BootError(format!("$SERVER[\"socket\"] == \"{text}\": {error}")))
 }
 
-fn main_listener(server: &ServerSettings) -> Result<BindSpec, String> {
+fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {
     let bind = &*server.bind;
     let bare: Result<IpAddr, _> = bind.trim_matches(['[', ']']).parse();
     if let Ok(ip) = bare {
@@ -120,7 +122,7 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, String> {
     BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
         let with_port = bind.contains(':') && !is_path;
         let hint = if with_port { "; the port belongs into server.port" } else { "" };
-        format!("server.bind = \"{bind}\": {error}{hint}")
+        BootError(format!("server.bind = \"{bind}\": {error}{hint}"))
     })
 }
 

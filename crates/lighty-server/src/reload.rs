@@ -14,6 +14,7 @@ use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::control::{self, Caller};
 use lighty_io::threads::{self, panics};
+use lighty_io::tls::Materials;
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
@@ -21,6 +22,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::boot_error::BootError;
 use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
@@ -35,8 +37,20 @@ pub struct Loaded {
     pub said: String,
 }
 
-/// Reads the configuration again; an error is everything that is wrong with it, as it is printed.
-pub type Loader = Arc<dyn Fn() -> Result<Loaded, String> + Send + Sync>;
+/// Everything that is in the way of a reload, as it is printed. Nothing has changed then.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal(pub String);
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+/// Reads the configuration again.
+pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 
 /// What a caller says to have the configuration read again.
 const REQUEST: &str = "reload";
@@ -90,7 +104,7 @@ impl Reloader<'_> {
     /// `Ok` and `Err` are what to tell who asked.
     ///
     /// The future may be dropped: nothing has changed then, or all of it has.
-    pub(crate) async fn reload(&mut self) -> Result<String, String> {
+    pub(crate) async fn reload(&mut self) -> Result<String, Refusal> {
         self.forget();
         let loaded = self.load().await;
         let done = match loaded.and_then(|loaded| self.prepare(loaded)) {
@@ -99,7 +113,7 @@ impl Reloader<'_> {
         };
         let (level, text) = match &done {
             Ok(text) => (Level::Notice, text),
-            Err(why) => (Level::Error, why),
+            Err(Refusal(why)) => (Level::Error, why),
         };
         if done.is_err() {
             self.say(level, "reload refused, the configuration stays as it was:");
@@ -134,39 +148,35 @@ impl Reloader<'_> {
 
     /// Reads the configuration on a thread of its own: a file on a dead network disk, or a command
     /// that hangs, must not keep the server from being stopped.
-    async fn load(&self) -> Result<Loaded, String> {
-        let loader = self.loader.as_ref().map_err(|why| format!("{why}: restart the server"))?;
+    async fn load(&self) -> Result<Loaded, Refusal> {
+        let loader = self.loader.as_ref();
+        let loader = loader.map_err(|why| Refusal(format!("{why}: restart the server")))?;
         let (loader, (done, loaded)) = (Arc::clone(loader), oneshot::channel());
         let body = move || drop(done.send(loader()));
-        threads::start("reload", Some(LOADER_STACK_BYTES), body).map_err(|e| e.to_string())?;
-        loaded.await.unwrap_or_else(|_| Err("reading the configuration panicked".to_owned()))
+        threads::start("reload", Some(LOADER_STACK_BYTES), body)
+            .map_err(|error| Refusal(error.to_string()))?;
+        loaded.await.unwrap_or_else(|_| Err(Refusal("reading the configuration panicked".into())))
     }
 
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
-    fn prepare(&self, loaded: Loaded) -> Result<Prepared, String> {
+    fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
         let Loaded { config, said } = loaded;
         let present = Arc::clone(&self.plans.borrow());
         let config = Arc::new(config);
-        let (logs, errors) = match open_files(&present, &config) {
-            Ok(opened) => opened,
-            Err(refusals) => return Err(format!("{said}{}", refusals.join("\n"))),
-        };
-        let refused = |what: &str, why: String| format!("{said}{what}: {why}");
+        let refused = |why: String| Refusal(format!("{said}{why}"));
+        let opened = open_files(&present, &config);
+        let Opened { logs, errors, materials } =
+            opened.map_err(|refusals| refused(refusals.join("\n")))?;
         // Starts programs, so it comes behind all that may be refused without.
         let naming = self.upstreams.name(&configured::upstreams(&config));
-        let naming = naming.map_err(|why| format!("{said}{why}"))?;
-        let before = &present.shared.tls;
-        let materials = tls::load(&config, &before.materials).map_err(|problems| {
-            let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
-            format!("{said}{}", words.join("\n"))
-        })?;
-        let tls = Tls { materials: Arc::new(materials), ..before.clone() };
+        let naming = naming.map_err(|error| refused(error.to_string()))?;
+        let tls = Tls { materials: Arc::new(materials), ..present.shared.tls.clone() };
         let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
         // What would fail in a worker fails here first.
         panics::caught_in(|| {
             modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
         })
-        .map_err(|panicked| refused("building the modules", panicked.0))?;
+        .map_err(|panicked| refused(format!("building the modules: {}", panicked.0)))?;
         let connections_max = connections(&config.global().server, self.fds, self.workers);
         let number = present.number + 1;
         let plan = Plan { number, config, shared, connections_max };
@@ -254,19 +264,24 @@ struct Prepared {
     said: String,
 }
 
+/// What is open for the next configuration.
+struct Opened {
+    logs: Sinks,
+    /// Where the error log goes, if it goes elsewhere.
+    errors: Option<log_writer::Prepared>,
+    materials: Materials,
+}
+
 /// Opens what the next configuration names beside the present one; else everything that is in the
 /// way of it.
-fn open_files(
-    present: &Plan,
-    next: &Arc<Config<Settings>>,
-) -> Result<(Sinks, Option<log_writer::Prepared>), Vec<String>> {
+fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Vec<String>> {
     let mut refusals = Vec::new();
     match needs_restart(&present.config, next) {
         Ok(names) if names.is_empty() => {}
         Ok(names) => {
             refusals.push(format!("changed, but needs a restart: {}", names.join(", ")));
         }
-        Err(why) => refusals.push(why),
+        Err(why) => refusals.push(why.to_string()),
     }
     let found = [check_document_root(next.global()), check_database_directories(next)];
     refusals.extend(found.into_iter().filter_map(|found| Some(found.err()?.to_string())));
@@ -275,8 +290,13 @@ fn open_files(
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
     let errors = next_error_log(&present.config.global().server, &next.global().server);
     let errors = errors.map_err(|why| refusals.push(why));
-    match (logs, errors) {
-        (Ok(logs), Ok(errors)) if refusals.is_empty() => Ok((logs, errors)),
+    let materials = tls::load(next, &present.shared.tls.materials).map_err(|problems| {
+        refusals.extend(problems.into_iter().map(|problem| problem.message));
+    });
+    match (logs, errors, materials) {
+        (Ok(logs), Ok(errors), Ok(materials)) if refusals.is_empty() => {
+            Ok(Opened { logs, errors, materials })
+        }
         _ => Err(refusals),
     }
 }
@@ -337,7 +357,7 @@ const OF_LISTENERS: &[(&str, Told)] = &[
 fn needs_restart(
     present: &Config<Settings>,
     next: &Config<Settings>,
-) -> Result<Vec<String>, String> {
+) -> Result<Vec<String>, BootError> {
     let (before, after) = (&present.global().server, &next.global().server);
     let changed =
         |rows: &[(&'static str, Told)], before: &ServerSettings, after: &ServerSettings| {
@@ -375,7 +395,7 @@ fn needs_restart(
 ///
 /// # Errors
 /// The reload was refused, or no server is there.
-pub fn ask(pid_file: &Path) -> Result<String, String> {
+pub fn ask(pid_file: &Path) -> Result<String, Refusal> {
     let path = control::path_beside(pid_file);
     let reply = control::ask(&path, REQUEST, CALLER_PATIENCE).map_err(|error| {
         let why = match error.kind() {
@@ -388,9 +408,9 @@ pub fn ask(pid_file: &Path) -> Result<String, String> {
             }
             _ => error.to_string(),
         };
-        format!("{}: {why}", path.display())
+        Refusal(format!("{}: {why}", path.display()))
     })?;
     let (first, rest) = reply.split_once('\n').unwrap_or((&reply, ""));
     let text = rest.trim_end().to_owned();
-    if first == DONE { Ok(text) } else { Err(text) }
+    if first == DONE { Ok(text) } else { Err(Refusal(text)) }
 }

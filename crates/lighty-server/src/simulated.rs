@@ -17,6 +17,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
+use crate::boot_error::BootError;
 use crate::live_listeners::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
@@ -46,12 +47,12 @@ impl Simulated {
         log: &Log,
         connections_max: usize,
         observers: Vec<Rc<dyn Module>>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, BootError> {
         let upstreams = Arc::new(Registry::default());
         upstreams.start(log.clone());
         let naming = upstreams.name(&configured::upstreams(config))?;
         upstreams.commit(&naming);
-        let shared = Shared::new(0, naming).map_err(|error| error.to_string())?;
+        let shared = Shared::new(0, naming).map_err(|error| BootError(error.to_string()))?;
         let (order, orders) = watch::channel(Order::default());
         let plan =
             Plan { number: 0, config: Arc::clone(config), shared: shared.clone(), connections_max };
@@ -92,7 +93,7 @@ impl Simulated {
     ///
     /// # Errors
     /// An upstream of it cannot be started.
-    pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), String> {
+    pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), BootError> {
         let naming = self.upstreams.name(&configured::upstreams(config))?;
         let shared = Shared { naming: Arc::clone(&naming), ..self.shared.clone() };
         let built_in = modules::instances(config, &shared, &self.proxy);

@@ -22,6 +22,7 @@ use lighty_proxy::upstream::registry::Registry;
 use tokio::runtime::LocalOptions;
 use tokio::sync::watch;
 
+use crate::boot_error::BootError;
 use crate::counts;
 use crate::listeners;
 use crate::live_listeners::LiveListeners;
@@ -77,7 +78,7 @@ pub(crate) enum Ready {
         /// Why inotify does not watch files although it was configured.
         unwatched: Option<String>,
     },
-    Failed(String),
+    Failed(BootError),
 }
 
 /// Worker stack size: nested pages (`ssi.recursion-max`) are nested requests. Only the used part
@@ -103,13 +104,15 @@ fn main(setup: Setup) {
         Ok(runtime) => {
             let (ready, live_listeners) = (setup.ready.clone(), setup.live_listeners.clone());
             if let Err(panicked) = runtime.block_on(panics::catch(serve(setup))) {
-                let _ = ready.send(Ready::Failed(format!("it panicked at {}", panicked.0)));
+                let _ =
+                    ready.send(Ready::Failed(BootError(format!("it panicked at {}", panicked.0))));
                 live_listeners.lose(index);
             }
             runtime.shutdown_background();
         }
         Err(error) => {
-            let _ = setup.ready.send(Ready::Failed(format!("starting the event loop: {error}")));
+            let why = BootError(format!("starting the event loop: {error}"));
+            let _ = setup.ready.send(Ready::Failed(why));
         }
     }
     let _ = done.send(index);
@@ -213,7 +216,7 @@ pub(crate) struct Started {
     accepting: Accepting,
 }
 
-pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
+pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     let plan = Arc::clone(&setup.plans.borrow_and_update());
     let global = plan.config.settings(&Active::default());
     let machine = Rc::new(machine(setup, &plan.shared, &global)?);
@@ -227,7 +230,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
     };
     let pool = ThreadPool::global().clone();
     let sender = Sender::start(machine.engine.clone(), pool, options)
-        .map_err(|error| format!("server.network-backend = \"{backend}\": {error}"))?;
+        .map_err(|e| BootError(format!("server.network-backend = \"{backend}\": {e}")))?;
     let proxy = WorkerProxy::new(Arc::clone(&setup.upstreams));
     let generation = generation(&plan, &machine, &proxy);
     let worker = Rc::new(Worker::new(generation, sender, plan.connections_max));
@@ -239,7 +242,8 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
             BindSpec::Inet(address) => address.port(),
             BindSpec::Unix(_) => 0,
         };
-        let listener = socket.into_listener().map_err(|error| format!("{name}: {error}"))?;
+        let listener =
+            socket.into_listener().map_err(|error| BootError(format!("{name}: {error}")))?;
         let raw = RefCell::new(tcp_proxy(&plan, &worker, &proxy, &name));
         let speaks_tls = Cell::new(tls::is_spoken_at(&plan.config, &name));
         let listener_info = Rc::new(ListenerInfo { name: name.into(), port, speaks_tls, raw });
@@ -259,7 +263,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, String> {
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 
-fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine, String> {
+fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine, BootError> {
     let server = &global.server;
     let clock = Clock::start();
     clock.install();
@@ -276,7 +280,7 @@ fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine,
         ..EngineLimits::default()
     };
     let engine = FileEngine::start_with_clock(choice, limits, clock.clone())
-        .map_err(|error| format!("server.io-engine = \"{}\": {error}", server.io_engine))?;
+        .map_err(|e| BootError(format!("server.io-engine = \"{}\": {e}", server.io_engine)))?;
     let cache = match &*server.stat_cache_engine {
         "inotify" => CacheEngine::Inotify,
         "disable" => CacheEngine::Disable,

@@ -1,17 +1,50 @@
 //! One row per fault: variant, name in logs, message.
 
 /// Generates an enum of faults from its table: `ALL`, `slug`, `words`, and the traits of an error.
+/// With a column between name and table, each row has a constant of the column's type in front.
+/// A last row that begins with two dots wraps the faults of another type.
 macro_rules! fault_table {
-    ($(#[$doc:meta])* $name:ident { $($variant:ident = $slug:literal, $words:literal;)* }) => {
+    (
+        $(#[$doc:meta])* $name:ident, $(#[$column_doc:meta])* $column:ident: $type:ident {
+            $($variant:ident = $value:ident, $slug:literal, $words:literal;)*
+            $(.. $wrapped:ident($inner:ident) = $wrapped_value:ident;)?
+        }
+    ) => {
+        $crate::fault_table::fault_table! {
+            $(#[$doc])*
+            $name {
+                $($variant = $slug, $words;)*
+                $(.. $wrapped($inner);)?
+            }
+        }
+
+        impl $name {
+            $(#[$column_doc])*
+            #[must_use]
+            pub const fn $column(self) -> $type {
+                match self {
+                    $(Self::$variant => $type::$value,)*
+                    $(Self::$wrapped(_) => $type::$wrapped_value,)?
+                }
+            }
+        }
+    };
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($variant:ident = $slug:literal, $words:literal;)*
+            $(.. $wrapped:ident($inner:ident);)?
+        }
+    ) => {
         $(#[$doc])*
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[allow(missing_docs, reason = "the words of each variant document it")]
         pub enum $name {
             $(#[doc = $words] $variant,)*
+            $(#[doc = concat!("See [`", stringify!($inner), "`].")] $wrapped($inner),)?
         }
 
         impl $name {
-            /// Every fault, for tests and the manual.
+            /// Every fault of the table itself, for tests and the manual.
             pub const ALL: &[Self] = &[$(Self::$variant,)*];
 
             /// A stable name for logs and counters.
@@ -19,14 +52,16 @@ macro_rules! fault_table {
             pub const fn slug(self) -> &'static str {
                 match self {
                     $(Self::$variant => $slug,)*
+                    $(Self::$wrapped(fault) => fault.slug(),)?
                 }
             }
 
-            /// The reason in words.
+            /// The reason in words. Where a limit was exceeded, they name it.
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self {
                     $(Self::$variant => $words,)*
+                    $(Self::$wrapped(fault) => fault.words(),)?
                 }
             }
         }

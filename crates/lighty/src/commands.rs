@@ -154,13 +154,13 @@ fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<()
 
 /// Reads the configuration of the running server again. Everything that is to be said about it is
 /// for who asked.
-fn load_again(cli: &Cli) -> Result<reload::Loaded, String> {
+fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     let path = cli.config.as_deref().unwrap_or(Path::new("-"));
     let (config, diagnostics, sources) = read(cli, &Main::File(path));
     let said = diagnostics.render(&sources, Style { color: false });
     match config {
         Some(config) if !diagnostics.has_errors() => Ok(reload::Loaded { config, said }),
-        _ => Err(said.trim_end().to_owned()),
+        _ => Err(reload::Refusal(said.trim_end().to_owned())),
     }
 }
 
@@ -176,7 +176,7 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
             })?
         }
     };
-    let said = reload::ask(&path).map_err(Failure::Says)?;
+    let said = reload::ask(&path).map_err(|refusal| Failure::Says(refusal.0))?;
     writeln!(std::io::stdout(), "{said}")?;
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Backtracker, Place};
+use lighty_config::{Backtracker, GivenUp, Place};
 use lighty_io::pcre;
 
 /// Compiles a pattern; see [`lighty_config::Backtracking`].
@@ -17,7 +17,7 @@ pub fn compile(source: &str, is_text: bool) -> Result<Arc<dyn Backtracker>, (Str
 struct Pcre(pcre::Pattern);
 
 impl Backtracker for Pcre {
-    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, String> {
-        self.0.find(subject, steps, places).map_err(|why| why.to_string())
+    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, GivenUp> {
+        self.0.find(subject, steps, places).map_err(|why| GivenUp(why.to_string()))
     }
 }

@@ -590,12 +590,3 @@ fn lost_events_drop_everything() {
         assert_eq!(bed.text("g").await, "one");
     });
 }
-
-#[test]
-fn names_of_engines() {
-    assert_eq!("simple".parse(), Ok(CacheEngine::Simple));
-    assert_eq!("inotify".parse(), Ok(CacheEngine::Inotify));
-    assert_eq!("disable".parse(), Ok(CacheEngine::Disable));
-    let error = "gamin".parse::<CacheEngine>().expect_err("unknown");
-    assert!(error.contains("simple, inotify or disable"));
-}

@@ -13,6 +13,7 @@ use crate::upstream::Upstream;
 use crate::upstream::backend::Backends;
 use crate::upstream::configured::Configured;
 use crate::upstream::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
+use crate::upstream::start_error::StartError;
 use crate::upstream::supervisor::{Care, Supervisor};
 
 /// The process's upstreams. Equal specs of a generation share one upstream; an upstream stays while
@@ -93,7 +94,7 @@ impl Registry {
     ///
     /// # Errors
     /// A backend program does not start, or a socket cannot be bound.
-    pub fn name(self: &Arc<Self>, named: &[Configured]) -> Result<Arc<Naming>, String> {
+    pub fn name(self: &Arc<Self>, named: &[Configured]) -> Result<Arc<Naming>, StartError> {
         let number = {
             let mut state = self.lock();
             state.named += 1;

@@ -25,6 +25,7 @@ use lighty_io::threads::keep;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::upstream::Upstream;
+use crate::upstream::start_error::StartError;
 use processes::Processes;
 
 /// Poll interval in milliseconds while stopping: the standard library cannot join a thread with a
@@ -35,12 +36,12 @@ const END_LOOK_MS: u64 = 5;
 pub(crate) struct Supervisor {
     orders: UnboundedSender<Order>,
     /// The thread, or why it could not start.
-    thread: Result<JoinHandle<()>, String>,
+    thread: Result<JoinHandle<()>, StartError>,
 }
 
 enum Order {
     /// Start its programs, for the generation of this number.
-    Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), String>>),
+    Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), StartError>>),
     /// Look up its names and check its addresses.
     Care(Arc<Upstream>),
     /// End the programs that no other upstream has.
@@ -49,12 +50,14 @@ enum Order {
 }
 
 /// The pending start of an upstream's programs.
-pub(crate) struct Care(mpsc::Receiver<Result<(), String>>);
+pub(crate) struct Care(mpsc::Receiver<Result<(), StartError>>);
 
 impl Care {
     /// Waits until the processes of the upstream have been started.
-    pub(crate) fn wait(self) -> Result<(), String> {
-        self.0.recv().unwrap_or_else(|_| Err("the thread that cares for backends ended".into()))
+    pub(crate) fn wait(self) -> Result<(), StartError> {
+        self.0
+            .recv()
+            .unwrap_or_else(|_| Err(StartError("the thread that cares for backends ended".into())))
     }
 }
 
@@ -68,7 +71,8 @@ impl Supervisor {
                 trouble.line(Level::Error, Clock::start().unix_s(), &text, About::default());
             }
         };
-        let thread = threads::start("upstreams", None, body).map_err(|error| error.to_string());
+        let thread =
+            threads::start("upstreams", None, body).map_err(|error| StartError(error.to_string()));
         Self { orders, thread }
     }
 

@@ -3,98 +3,60 @@
 use lighty_http::Status;
 use lighty_http::uri::UriFault;
 
-/// Generates the enum and its table of status, slug and words.
-macro_rules! request_faults {
-    ($($variant:ident = $status:ident, $slug:literal, $words:literal;)*) => {
-        /// Why a request is rejected before it is processed. The connection always closes after the
-        /// response: where the next request would begin is uncertain.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the words of each variant document it")]
-        pub enum RequestFault {
-            $(#[doc = $words] $variant,)*
-            /// The request target: see [`UriFault`].
-            Target(UriFault),
-        }
+use crate::fault_table::fault_table;
 
-        impl RequestFault {
-            /// All variants but those of the target.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The response status.
-            #[must_use]
-            pub const fn status(self) -> Status {
-                match self {
-                    $(Self::$variant => Status::$status,)*
-                    Self::Target(_) => Status::BAD_REQUEST,
-                }
-            }
-
-            /// A stable name for logs, counters and the table in the manual.
-            #[must_use]
-            pub const fn slug(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $slug,)*
-                    Self::Target(fault) => fault.slug(),
-                }
-            }
-
-            /// The reason in words.
-            #[must_use]
-            pub const fn words(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $words,)*
-                    Self::Target(fault) => fault.words(),
-                }
-            }
-        }
-    };
-}
-
-request_faults! {
-    LeadingLines = BAD_REQUEST, "leading-lines", "too many empty lines before the request line";
-    RequestLine = BAD_REQUEST, "request-line", "the request line is not `method target version`";
-    Version = HTTP_VERSION_NOT_SUPPORTED, "version", "a version other than HTTP/1.0 and HTTP/1.1";
-    TargetTooLong = URI_TOO_LONG, "target-too-long", "the request target exceeds its limit";
-    HeadTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large",
-        "request line and header fields together exceed their limit";
-    FieldsTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "fields-too-large",
-        "the header fields exceed server.max-request-field-size";
-    TooManyFields = REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-fields",
-        "more header fields than the limit allows";
-    BareLf = BAD_REQUEST, "bare-lf", "a line feed without a carriage return ends a line";
-    BareCr = BAD_REQUEST, "bare-cr", "a carriage return without a line feed";
-    ObsoleteFolding = BAD_REQUEST, "obs-fold", "a header line begins with white space";
-    NoColon = BAD_REQUEST, "no-colon", "a header line has no colon";
-    SpaceBeforeColon = BAD_REQUEST, "space-before-colon", "white space before the colon";
-    FieldName = BAD_REQUEST, "field-name", "a character that no field name may have";
-    FieldValue = BAD_REQUEST, "field-value", "a control character in a field value";
-    HostMissing = BAD_REQUEST, "host-missing", "an HTTP/1.1 request without Host";
-    HostRepeated = BAD_REQUEST, "host-repeated", "more than one Host";
-    HostMalformed = BAD_REQUEST, "host-malformed", "Host is neither a name nor an address";
-    ProtocolMalformed = BAD_REQUEST, "protocol-malformed", ":protocol is not one token";
-    ContentTypeConflict = BAD_REQUEST, "content-type-conflict",
-        "two different Content-Type values";
-    IfModifiedSinceConflict = BAD_REQUEST, "if-modified-since-conflict",
-        "two different If-Modified-Since values";
-    ContentLengthMalformed = BAD_REQUEST, "content-length-malformed",
-        "Content-Length is not a number";
-    ContentLengthRepeated = BAD_REQUEST, "content-length-repeated",
-        "more than one Content-Length value";
-    ContentLengthConflict = BAD_REQUEST, "content-length-conflict",
-        "two different Content-Length values";
-    ContentLengthTooLarge = CONTENT_TOO_LARGE, "content-length-too-large",
-        "Content-Length exceeds what can be counted";
-    LengthAndCoding = BAD_REQUEST, "length-and-coding",
-        "both Content-Length and Transfer-Encoding";
-    CodingInHttp10 = BAD_REQUEST, "coding-in-http10", "Transfer-Encoding in an HTTP/1.0 request";
-    CodingMalformed = BAD_REQUEST, "coding-malformed",
-        "Transfer-Encoding is empty, or chunked is not the last coding and there once";
-    CodingUnknown = NOT_IMPLEMENTED, "coding-unknown", "a transfer coding other than chunked";
-    LengthRequired = LENGTH_REQUIRED, "length-required",
-        "a POST with neither Content-Length nor Transfer-Encoding";
-    ContentInGet = BAD_REQUEST, "content-in-get",
-        "GET or HEAD with content, and method-get-body is off";
-    Expectation = EXPECTATION_FAILED, "expectation", "an expectation other than 100-continue";
+fault_table! {
+    /// Why a request is rejected before it is processed. The connection always closes after the
+    /// response: where the next request would begin is uncertain.
+    RequestFault,
+    /// The response status.
+    status: Status {
+        LeadingLines = BAD_REQUEST, "leading-lines", "too many empty lines before the request line";
+        RequestLine = BAD_REQUEST, "request-line", "the request line is not `method target version`";
+        Version = HTTP_VERSION_NOT_SUPPORTED, "version", "a version other than HTTP/1.0 and HTTP/1.1";
+        TargetTooLong = URI_TOO_LONG, "target-too-long", "the request target exceeds its limit";
+        HeadTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "head-too-large",
+            "request line and header fields together exceed their limit";
+        FieldsTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "fields-too-large",
+            "the header fields exceed server.max-request-field-size";
+        TooManyFields = REQUEST_HEADER_FIELDS_TOO_LARGE, "too-many-fields",
+            "more header fields than the limit allows";
+        BareLf = BAD_REQUEST, "bare-lf", "a line feed without a carriage return ends a line";
+        BareCr = BAD_REQUEST, "bare-cr", "a carriage return without a line feed";
+        ObsoleteFolding = BAD_REQUEST, "obs-fold", "a header line begins with white space";
+        NoColon = BAD_REQUEST, "no-colon", "a header line has no colon";
+        SpaceBeforeColon = BAD_REQUEST, "space-before-colon", "white space before the colon";
+        FieldName = BAD_REQUEST, "field-name", "a character that no field name may have";
+        FieldValue = BAD_REQUEST, "field-value", "a control character in a field value";
+        HostMissing = BAD_REQUEST, "host-missing", "an HTTP/1.1 request without Host";
+        HostRepeated = BAD_REQUEST, "host-repeated", "more than one Host";
+        HostMalformed = BAD_REQUEST, "host-malformed", "Host is neither a name nor an address";
+        ProtocolMalformed = BAD_REQUEST, "protocol-malformed", ":protocol is not one token";
+        ContentTypeConflict = BAD_REQUEST, "content-type-conflict",
+            "two different Content-Type values";
+        IfModifiedSinceConflict = BAD_REQUEST, "if-modified-since-conflict",
+            "two different If-Modified-Since values";
+        ContentLengthMalformed = BAD_REQUEST, "content-length-malformed",
+            "Content-Length is not a number";
+        ContentLengthRepeated = BAD_REQUEST, "content-length-repeated",
+            "more than one Content-Length value";
+        ContentLengthConflict = BAD_REQUEST, "content-length-conflict",
+            "two different Content-Length values";
+        ContentLengthTooLarge = CONTENT_TOO_LARGE, "content-length-too-large",
+            "Content-Length exceeds what can be counted";
+        LengthAndCoding = BAD_REQUEST, "length-and-coding",
+            "both Content-Length and Transfer-Encoding";
+        CodingInHttp10 = BAD_REQUEST, "coding-in-http10", "Transfer-Encoding in an HTTP/1.0 request";
+        CodingMalformed = BAD_REQUEST, "coding-malformed",
+            "Transfer-Encoding is empty, or chunked is not the last coding and there once";
+        CodingUnknown = NOT_IMPLEMENTED, "coding-unknown", "a transfer coding other than chunked";
+        LengthRequired = LENGTH_REQUIRED, "length-required",
+            "a POST with neither Content-Length nor Transfer-Encoding";
+        ContentInGet = BAD_REQUEST, "content-in-get",
+            "GET or HEAD with content, and method-get-body is off";
+        Expectation = EXPECTATION_FAILED, "expectation", "an expectation other than 100-continue";
+        ..Target(UriFault) = BAD_REQUEST;
+    }
 }
 
 impl From<UriFault> for RequestFault {
@@ -102,14 +64,6 @@ impl From<UriFault> for RequestFault {
         Self::Target(fault)
     }
 }
-
-impl core::fmt::Display for RequestFault {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
-impl core::error::Error for RequestFault {}
 
 #[cfg(test)]
 mod tests {

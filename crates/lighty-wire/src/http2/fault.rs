@@ -2,62 +2,14 @@
 
 use super::frame::ErrorCode;
 use super::hpack::HpackFault;
+use crate::fault_table::fault_table;
 
-/// Generates an enum of faults from its table: error code, name in logs, words.
-macro_rules! http2_faults {
-    ($(#[$doc:meta])* $name:ident {
-        $($variant:ident = $code:ident, $slug:literal, $words:literal;)*
-    }) => {
-        $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[allow(missing_docs, reason = "the words of each variant document it")]
-        pub enum $name {
-            $(#[doc = $words] $variant,)*
-        }
-
-        impl $name {
-            /// Every fault, for tests and the manual.
-            pub const ALL: &[Self] = &[$(Self::$variant,)*];
-
-            /// The error code that is sent.
-            #[must_use]
-            pub const fn code(self) -> ErrorCode {
-                match self {
-                    $(Self::$variant => ErrorCode::$code,)*
-                }
-            }
-
-            /// A stable name for logs and counters.
-            #[must_use]
-            pub const fn slug(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $slug,)*
-                }
-            }
-
-            /// The reason in words. Where a limit was exceeded, they name it.
-            #[must_use]
-            pub const fn words(self) -> &'static str {
-                match self {
-                    $(Self::$variant => $words,)*
-                }
-            }
-        }
-
-        impl core::fmt::Display for $name {
-            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-                f.write_str(self.words())
-            }
-        }
-
-        impl core::error::Error for $name {}
-    };
-}
-
-http2_faults! {
+fault_table! {
     /// Why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::words`] as its
     /// debug data.
-    ConnFault {
+    ConnFault,
+    /// The error code that is sent.
+    code: ErrorCode {
         Preface = PROTOCOL_ERROR, "h2-preface", "no HTTP/2 connection preface";
         FirstFrame = PROTOCOL_ERROR, "h2-first-frame", "the first frame is not SETTINGS";
         FrameTooLarge = FRAME_SIZE_ERROR, "h2-frame-too-large",
@@ -137,9 +89,11 @@ impl From<HpackFault> for ConnFault {
     }
 }
 
-http2_faults! {
+fault_table! {
     /// Why a stream ends, by the peer's fault: RST_STREAM with [`StreamFault::code`].
-    StreamFault {
+    StreamFault,
+    /// The error code that is sent.
+    code: ErrorCode {
         Closed = STREAM_CLOSED, "h2-stream-closed", "a frame for a stream whose sender had ended it";
         WindowExceeded = FLOW_CONTROL_ERROR, "h2-stream-window-exceeded",
             "more DATA than the stream's window allows";

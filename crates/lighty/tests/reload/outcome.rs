@@ -265,7 +265,7 @@ fn a_stop_does_not_wait_for_a_reload_that_hangs() {
     assert_eq!(site.tag(), "one");
     site.server.stop();
     let said = asking.join().expect("no panic").expect_err("no reload");
-    assert_eq!(said, "the server is stopping");
+    assert_eq!(said.to_string(), "the server is stopping");
 }
 
 #[test]

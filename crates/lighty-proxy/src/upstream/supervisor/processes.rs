@@ -18,6 +18,7 @@ use super::group::Group;
 use super::{SupervisorLog, process};
 use crate::upstream::Upstream;
 use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
+use crate::upstream::start_error::StartError;
 
 /// How often the wanted number of processes is updated, in milliseconds.
 const GOVERN_MS: u64 = 200;
@@ -39,7 +40,7 @@ impl Processes {
         &mut self,
         upstream: &Arc<Upstream>,
         naming: u64,
-    ) -> Result<(), String> {
+    ) -> Result<(), StartError> {
         for backend in &upstream.spec.backends {
             let Some(spawn) = &backend.spawn else { continue };
             let mut newest = self.groups.iter().rev();
@@ -94,9 +95,9 @@ impl Processes {
         backend: &BackendSpec,
         spawn: &Arc<SpawnSpec>,
         before: Option<&Group>,
-    ) -> Result<Rc<Group>, String> {
+    ) -> Result<Rc<Group>, StartError> {
         let name = &upstream.spec.name;
-        let failed = |error: std::io::Error| format!("{name}: {error}");
+        let failed = |error: std::io::Error| StartError(format!("{name}: {error}"));
         let (socket, file) = match before {
             Some(before) => (before.socket.try_clone().map_err(failed)?, None),
             None => {

@@ -20,6 +20,7 @@ import hotset
 import neighbour
 import plot
 import rig
+import stat_accel
 
 HEAD = """\
 # Experiments
@@ -405,6 +406,51 @@ def ruled(results, _plots):
         body) + table(["rules", "server", "`-t`, s", "resident, MiB"], loads)
 
 
+def scripted(results, _plots):
+    """{connections: {row: rates, CPU, failures}}; lighttpd 1.5 had 5.04 for mod_magnet."""
+    checks, body = [], []
+    for conns, rows in results.items():
+        rps = {name: rig.median(r["rps"]) for name, r in rows.items()}
+        us = {name: rig.median(r["us"]) for name, r in rows.items()}
+        label = f"{conns} connection{'' if conns == '1' else 's'}"
+        checks += [
+            at_least(f"{label}: mod_magnet over PHP without keep-alive",
+                     quotient(rps.get("magnet"), rps.get("php-close")), 5.04),
+            at_least(f"{label}: over lighttpd 1.4's mod_magnet",
+                     quotient(rps.get("magnet"), rps.get("lighttpd-magnet")), 1),
+            at_least(f"{label}: over nginx's Lua",
+                     quotient(rps.get("magnet"), rps.get("nginx-lua")), 1)]
+        if conns != "1":
+            checks.append(at_most(f"{label}: CPU over that of a file",
+                                  quotient(us.get("magnet"), us.get("file")), 1.3))
+        first = rps.get("php-close")
+        for name, r in rows.items():
+            ratio = quotient(rps[name], first)
+            body.append([conns, name, f"{rps[name]:.0f} ({min(r['rps']):.0f}-{max(r['rps']):.0f})",
+                         "-" if ratio is None else f"{ratio:.2f}", spread(r["us"]), r["bad"]])
+    return required(checks) + table(
+        ["connections", "row", "requests/s (range)", "over php-close",
+         "CPU us per request (range)", "failed"], body)
+
+
+def looked_up(results, _plots):
+    """Who opens cold files; lighttpd 1.5 had 1 : 1.13 : 1.148 : 1.186."""
+    rows = results["servers"]
+    rate = {name: row["fetches_s"] for name, row in rows.items()}
+    names = [name for name in stat_accel.ANCESTOR if name in rate]
+    checks = [at_least(f"{name} over inline", quotient(rate[name], rate.get("inline")),
+                       stat_accel.ANCESTOR[name]) for name in names if name != "inline"]
+    checks += [at_least(f"{after} over {before}", quotient(rate[after], rate[before]), 1)
+               for before, after in zip(names, names[1:])]
+    body = [[name, f"{rate[name]:.1f} ({rows[name]['lowest']:.1f}-{rows[name]['highest']:.1f})",
+             f"{quotient(rate[name], rate.get('inline')) or 0:.2f}",
+             f"{stat_accel.ANCESTOR[name]:g}", f"{rows[name]['blocked_pct']:.1f}",
+             f"{rows[name]['disk_util_pct']:.0f}", f"{rows[name]['errors']:g}"] for name in names]
+    return [f"Disk at {results['speed']:g} times its speed.", ""] + required(checks) + table(
+        ["who opens", "fetches/s (range)", "over inline", "in lighttpd 1.5", "loop blocked %",
+         "disk busy %", "errors"], body)
+
+
 def drilled(results, _plots):
     names = list(dict.fromkeys(n for row in results.values() for n in row))
     body = [[drill] + [cell(row.get(n)) for n in names] for drill, row in results.items()]
@@ -431,7 +477,9 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("9. A backend that dies or is restarted", "failover", failed_over),
            ("10. A small answer from PHP-FPM", "php", before_php),
            ("11. Compressed answers", "deflate", compressed),
-           ("12. Many rules and conditions", "rules", ruled)]
+           ("12. Many rules and conditions", "rules", ruled),
+           ("13. Scripts: an answer of three bytes", "scripts", scripted),
+           ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up)]
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ mkdir -p "$dist/completions"
 install -m 755 "$DIST_BINARY" "$dist/lighty"
 if command -v strip >/dev/null; then strip "$dist/lighty"; fi
 # Names by which the binary is another program.
-for name in spawn-fcgi fcgi-stat-accel lua-fastcgi-magnet; do ln -s lighty "$dist/$name"; done
+for link in spawn-fcgi fcgi-stat-accel lua-fastcgi-magnet; do ln -s lighty "$dist/$link"; done
 "$DIST_BINARY" generate man >"$dist/lighty.8"
 for shell in bash fish zsh; do
     "$DIST_BINARY" generate completions "$shell" >"$dist/completions/lighty.$shell"

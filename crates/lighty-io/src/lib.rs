@@ -16,9 +16,12 @@
 //! only code that writes to a client), `connect` (the way to a backend, names included), `spool`
 //! (bodies that wait on disk), `threads` (where what may block waits: the pool, databases, what
 //! becomes of a panic), `process` (children, signals, privileges, memory), then `log_writer`,
-//! `pcre` (patterns that no linear engine can match), `entropy`, and `simulated`, a thread without
-//! any of it.
+//! `pcre` (patterns that no linear engine can match), `lua_thread`, `lua_call` and `lua_hook` (what
+//! the script engine has to do without mlua), `entropy`, `allocator`, and `simulated`, a thread
+//! without any of it.
 
+#[cfg(feature = "mimalloc")]
+pub mod allocator;
 pub mod clock;
 pub mod connect;
 pub mod entropy;
@@ -26,7 +29,11 @@ pub mod file;
 pub mod listen;
 pub mod log_writer;
 #[cfg(any(feature = "luajit", feature = "lua54"))]
+pub mod lua_call;
+#[cfg(any(feature = "luajit", feature = "lua54"))]
 pub mod lua_hook;
+#[cfg(any(feature = "luajit", feature = "lua54"))]
+pub mod lua_thread;
 pub mod pcre;
 pub mod process;
 pub mod send;

@@ -66,10 +66,9 @@ thread_local! {
 pub(crate) fn begin(
     clock: &Clock,
     (instructions, stopped): (u64, Option<Stopped>),
-    deadline_us: u64,
+    (now_us, deadline_us): (u64, u64),
     limits: &Limits,
 ) {
-    let now_us = clock.precise_us();
     BUDGET.set(Some(Budget {
         clock: clock.clone(),
         slice_end_us: now_us + SLICE_US,

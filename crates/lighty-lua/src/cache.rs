@@ -46,9 +46,4 @@ impl<K> ScriptCache<K> {
         scripts.insert(path.into(), (known, Rc::clone(&script)));
         script
     }
-
-    /// What is known of the file of a script that is kept.
-    pub fn with<T>(&self, path: &[u8], of: impl FnOnce(&K) -> T) -> Option<T> {
-        self.0.borrow().get(path).map(|(known, _)| of(known))
-    }
 }

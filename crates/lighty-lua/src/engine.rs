@@ -5,10 +5,15 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::sync::Arc;
 
 use lighty_io::clock::Clock;
+use lighty_io::lua_call::{self, Host};
 use lighty_io::lua_hook;
-use mlua::{Function, IntoLua, Lua, MultiValue, Table, Thread, Value};
+use lighty_io::lua_thread::{Coroutine, First, Pinned};
+use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
+
+use crate::accounts::Account;
 
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
@@ -22,7 +27,11 @@ use crate::request::ScriptRequest;
 pub struct Script {
     /// Its path, as errors name it.
     pub path: Rc<str>,
-    factory: Function,
+    /// What its runs have used.
+    pub account: Arc<Account>,
+    factory: Pinned,
+    /// Its text names `header`.
+    has_header: bool,
     /// Bytes of Lua's memory that loading it took.
     pub bytes: usize,
 }
@@ -63,10 +72,13 @@ pub enum Input {
 
 /// One run of a script.
 pub struct Run {
-    thread: Thread,
-    begins: Option<Function>,
+    /// Absent once it can be used again.
+    coroutine: Option<Coroutine>,
+    begins: Option<Begins>,
     script: Rc<Script>,
-    env: Rc<RefCell<Option<Table>>>,
+    /// Its environment and its `lighty`, while it waits.
+    env: Option<(Value, Value)>,
+    /// 0 before its first step.
     began_us: u64,
     /// Instructions used so far.
     pub instructions: u64,
@@ -84,18 +96,34 @@ enum Waits {
     Turn,
 }
 
+/// With which function of the prelude's a run begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Run,
+    Filter,
+}
+
 /// A Lua state with what scripts see.
 pub struct Engine<R: ScriptRequest> {
     lua: Lua,
     clock: Clock,
     current: Rc<Current<R>>,
-    run: Function,
-    filter: Function,
+    host: Rc<dyn Host>,
+    run: Pinned,
+    filter: Pinned,
+    /// The environment and the `lighty` of the run that runs.
     environment: Table,
     token: Table,
     traceback: Function,
     /// Coroutines of ended runs.
-    idle: RefCell<Vec<Thread>>,
+    idle: RefCell<Vec<Coroutine>>,
+}
+
+impl Run {
+    /// What it runs.
+    pub fn script(&self) -> &Script {
+        &self.script
+    }
 }
 
 /// Coroutines kept for later runs.
@@ -118,12 +146,14 @@ impl<R: ScriptRequest> Engine<R> {
         let prelude = lua.load(PRELUDE).set_name("=lighty").into_function()?;
         let (run, filter, environment): (Function, Function, Table) = prelude.call(primitives)?;
         lua_hook::watch(&lua, budget::judge);
+        let host: Rc<dyn Host> = Rc::<Current<R>>::clone(&current);
         Ok(Self {
+            run: Pinned::new(&lua, &run)?,
+            filter: Pinned::new(&lua, &filter)?,
             lua,
             clock: clock.clone(),
             current,
-            run,
-            filter,
+            host,
             environment,
             token,
             traceback,
@@ -165,8 +195,10 @@ impl<R: ScriptRequest> Engine<R> {
         };
         let wrapped = [head, &text, b"\nend"].concat();
         let factory = chunk(&wrapped).map_err(|error| message(&error))?;
+        let factory = Pinned::new(&self.lua, &factory).map_err(|error| message(&error))?;
         let bytes = self.lua.used_memory().saturating_sub(before);
-        Ok(Script { path: path.into(), factory, bytes })
+        let has_header = text.windows(6).any(|word| word == b"header");
+        Ok(Script { path: path.into(), account: Arc::default(), factory, has_header, bytes })
     }
 
     /// Begins a run; nothing happens before [`Engine::resume`].
@@ -174,7 +206,7 @@ impl<R: ScriptRequest> Engine<R> {
     /// # Errors
     /// Lua has no memory.
     pub fn start(&self, script: &Rc<Script>) -> mlua::Result<Run> {
-        self.begin(script, &self.run)
+        self.begin(script, Begins::Run)
     }
 
     /// Begins a run of a filter: a script that returns a function for each piece of a body.
@@ -182,23 +214,20 @@ impl<R: ScriptRequest> Engine<R> {
     /// # Errors
     /// Lua has no memory.
     pub fn start_filter(&self, script: &Rc<Script>) -> mlua::Result<Run> {
-        self.begin(script, &self.filter)
+        self.begin(script, Begins::Filter)
     }
 
-    fn begin(&self, script: &Rc<Script>, main: &Function) -> mlua::Result<Run> {
-        let thread = match self.idle.borrow_mut().pop() {
-            Some(thread) => {
-                thread.reset(main.clone())?;
-                thread
-            }
-            None => self.lua.create_thread(main.clone())?,
+    fn begin(&self, script: &Rc<Script>, begins: Begins) -> mlua::Result<Run> {
+        let coroutine = match self.idle.borrow_mut().pop() {
+            Some(coroutine) => coroutine,
+            None => Coroutine::new(&self.lua)?,
         };
         Ok(Run {
-            thread,
-            begins: Some(script.factory.clone()),
+            coroutine: Some(coroutine),
+            begins: Some(begins),
             script: Rc::clone(script),
-            env: Rc::default(),
-            began_us: self.clock.precise_us(),
+            env: None,
+            began_us: 0,
             instructions: 0,
             memory: 0,
             waits: Waits::Call,
@@ -214,17 +243,21 @@ impl<R: ScriptRequest> Engine<R> {
         input: Input,
         limits: &Limits,
     ) -> (R, Progress) {
+        let now_us = self.clock.precise_us();
+        if run.began_us == 0 {
+            run.began_us = now_us;
+        }
         let deadline_us = run.began_us.saturating_add(limits.time_ms.saturating_mul(1000));
-        if run.begins.is_none() && self.clock.precise_us() >= deadline_us {
+        if run.begins.is_none() && now_us >= deadline_us {
             return (request, Progress::Failed(self.late(run)));
         }
         let before = self.lua.used_memory();
         let room = limits.memory.saturating_sub(run.memory).max(1);
         let _ = self.lua.set_memory_limit(before.saturating_add(room));
-        self.current.enter(request, &run.script.path, Rc::clone(&run.env), limits.memory);
-        let _ = self.environment.raw_set("env", run.env.borrow().clone());
-        budget::begin(&self.clock, (run.instructions, run.stopped), deadline_us, limits);
-        let result = self.step(run, input);
+        self.current.enter(request, &run.script.path, limits.memory);
+        let used = (run.instructions, run.stopped);
+        budget::begin(&self.clock, used, (now_us, deadline_us), limits);
+        let progress = lua_call::with_host(&self.host, || self.step(run, input));
         let (instructions, stopped) = budget::end();
         let request = self.current.leave();
         let _ = self.lua.set_memory_limit(0);
@@ -235,14 +268,14 @@ impl<R: ScriptRequest> Engine<R> {
         if stopped.is_some() {
             lua_hook::rearm(&self.lua);
         }
-        let progress = self.progress(run, result, stopped);
-        (request, progress)
+        (request, self.progress(run, progress))
     }
 
     /// The failure of a run whose time passed while it waited.
     #[cold]
     fn late(&self, run: &Run) -> Failure {
-        let traceback = self.traceback.call::<String>(run.thread.clone());
+        let thread = run.coroutine.as_ref().map(|coroutine| coroutine.thread().clone());
+        let traceback = self.traceback.call::<String>(thread);
         let text = format!("stopped while it waited\n{}", traceback.unwrap_or_default());
         Failure { text, limit: Some(Stopped::Time.limit()) }
     }
@@ -258,59 +291,78 @@ impl<R: ScriptRequest> Engine<R> {
         deadline_us.saturating_sub(self.clock.precise_us())
     }
 
-    fn step(&self, run: &mut Run, input: Input) -> mlua::Result<MultiValue> {
-        if let Some(factory) = run.begins.take() {
-            return run.thread.resume(factory);
+    fn step(&self, run: &mut Run, input: Input) -> First {
+        let Some(coroutine) = &run.coroutine else { return First::Nothing };
+        if let Some(begins) = run.begins.take() {
+            let main = match begins {
+                Begins::Run => &self.run,
+                Begins::Filter => &self.filter,
+            };
+            let script = &run.script;
+            return coroutine.begin(&self.lua, main, &script.factory, script.has_header);
         }
-        if run.waits == Waits::Turn {
-            return run.thread.resume(());
-        }
-        match input {
-            Input::Go => run.thread.resume(()),
-            Input::Reply(reply) => run.thread.resume(reply::into_lua(&self.lua, reply)?),
-            Input::Piece(piece) => {
-                let piece = piece.map(|piece| self.lua.create_string(piece)).transpose()?;
-                run.thread.resume(piece.into_lua(&self.lua)?)
+        let went_on = self.restore(run).and_then(|()| {
+            let thread = coroutine.thread();
+            match input {
+                _ if run.waits == Waits::Turn => thread.resume(()),
+                Input::Go => thread.resume(()),
+                Input::Reply(reply) => thread.resume(reply::into_lua(&self.lua, reply)?),
+                Input::Piece(piece) => {
+                    let piece = piece.map(|piece| self.lua.create_string(piece)).transpose()?;
+                    thread.resume(piece.into_lua(&self.lua)?)
+                }
             }
+        });
+        let mut values: MultiValue = match went_on {
+            Ok(values) => values,
+            Err(error) => return First::Failed(error),
+        };
+        if coroutine.thread().is_resumable() {
+            return First::Yielded(values);
+        }
+        match values.pop_front() {
+            Some(Value::Integer(number)) => First::Number(number as f64),
+            Some(Value::Number(number)) => First::Number(number),
+            Some(Value::String(text)) => First::Text(text.as_bytes().to_vec()),
+            _ => First::Nothing,
         }
     }
 
-    fn progress(
-        &self,
-        run: &mut Run,
-        result: mlua::Result<MultiValue>,
-        stopped: Option<Stopped>,
-    ) -> Progress {
+    /// Makes a run's environment the current one again.
+    fn restore(&self, run: &Run) -> mlua::Result<()> {
+        let Some((env, object)) = &run.env else { return Ok(()) };
+        self.environment.raw_set(lua_call::ENVIRONMENT, env)?;
+        self.environment.raw_set(lua_call::OBJECT, object)
+    }
+
+    fn progress(&self, run: &mut Run, first: First) -> Progress {
         run.waits = Waits::Call;
-        let mut values = match result {
-            Ok(values) => values,
-            Err(error) => {
+        let progress = match first {
+            First::Nothing => Progress::Done(0),
+            First::Number(number) => Progress::Done(number as i64),
+            First::Text(text) => Progress::Piece(Some(text)),
+            First::Yielded(values) => return self.suspended(run, values),
+            First::Failed(error) => {
                 let limit = match error {
                     mlua::Error::MemoryError(_) => Some("magnet.max-memory"),
-                    _ => stopped.map(Stopped::limit),
+                    _ => run.stopped.map(Stopped::limit),
                 };
                 return Progress::Failed(Failure { text: message(&error), limit });
             }
         };
-        if run.thread.is_resumable() {
-            return self.suspended(run, values);
+        let mut idle = self.idle.borrow_mut();
+        if run.stopped.is_none() && idle.len() < IDLE_THREADS_MAX {
+            idle.extend(run.coroutine.take());
         }
-        if stopped.is_none() && run.thread.is_finished() {
-            let mut idle = self.idle.borrow_mut();
-            if idle.len() < IDLE_THREADS_MAX {
-                idle.push(run.thread.clone());
-            }
-        }
-        match values.pop_front() {
-            Some(Value::Integer(number)) => Progress::Done(number),
-            Some(Value::Number(number)) => Progress::Done(number as i64),
-            Some(Value::String(text)) => Progress::Piece(Some(text.as_bytes().to_vec())),
-            _ => Progress::Done(0),
-        }
+        progress
     }
 
     /// What a suspended run wants.
     fn suspended(&self, run: &mut Run, mut values: MultiValue) -> Progress {
+        if run.env.is_none() {
+            let value = |place| self.environment.raw_get(place).unwrap_or(Value::Nil);
+            run.env = Some((value(lua_call::ENVIRONMENT), value(lua_call::OBJECT)));
+        }
         let first = values.pop_front();
         let is_call = matches!(&first, Some(Value::Table(table)) if *table == self.token);
         if !is_call {

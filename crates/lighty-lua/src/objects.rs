@@ -4,6 +4,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
+use lighty_io::lua_call::{self, Answer, Host};
 use mlua::{Error, Lua, LuaString, Table, Value};
 
 use crate::request::{Group, Item, Piece, ScriptRequest};
@@ -22,7 +23,6 @@ pub struct Options {
 pub(crate) struct Current<R> {
     request: RefCell<Option<R>>,
     path: RefCell<Rc<str>>,
-    env: RefCell<Rc<RefCell<Option<Table>>>>,
     memory_max: Cell<usize>,
     options: Options,
 }
@@ -32,22 +32,14 @@ impl<R: ScriptRequest> Current<R> {
         Self {
             request: RefCell::new(None),
             path: RefCell::new("".into()),
-            env: RefCell::default(),
             memory_max: Cell::new(0),
             options,
         }
     }
 
-    pub(crate) fn enter(
-        &self,
-        request: R,
-        path: &Rc<str>,
-        env: Rc<RefCell<Option<Table>>>,
-        memory_max: usize,
-    ) {
+    pub(crate) fn enter(&self, request: R, path: &Rc<str>, memory_max: usize) {
         self.request.replace(Some(request));
         self.path.replace(Rc::clone(path));
-        self.env.replace(env);
         self.memory_max.set(memory_max);
     }
 
@@ -68,8 +60,42 @@ impl<R: ScriptRequest> Current<R> {
     }
 }
 
+impl<R: ScriptRequest> Host for Current<R> {
+    fn get(&self, group: usize, name: &[u8], answer: &mut Answer) {
+        let (Some((_, group, _)), Ok(request)) = (GROUPS.get(group), self.get()) else {
+            return answer.error(OUTSIDE);
+        };
+        match request.get(*group, name) {
+            Ok(Item::Nil) => {}
+            Ok(Item::Bool(value)) => answer.bool(value),
+            Ok(Item::Int(number)) => answer.number(number),
+            Ok(Item::Bytes(bytes)) => answer.bytes(&bytes),
+            Err(text) => answer.error(&text),
+        }
+    }
+
+    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer) {
+        let (Some((_, group, _)), Ok(mut request)) = (GROUPS.get(group), self.get_mut()) else {
+            return answer.error(OUTSIDE);
+        };
+        if let Err(text) = request.set(*group, name, value) {
+            answer.error(&text);
+        }
+    }
+
+    fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer) {
+        match (self.get_mut(), bytes) {
+            (Ok(mut request), Some(bytes)) => request.add_body(Piece::Bytes(bytes.to_vec())),
+            (Ok(mut request), None) => request.clear_body(),
+            (Err(_), _) => answer.error(OUTSIDE),
+        }
+    }
+}
+
+const OUTSIDE: &str = "there is no request here";
+
 fn outside() -> Error {
-    Error::runtime("there is no request here")
+    Error::runtime(OUTSIDE)
 }
 
 /// The names of groups as fields of `lighty.r` and `lighty.server`.
@@ -84,6 +110,9 @@ const GROUPS: &[(&str, Group, bool)] = &[
     ("plugin_stats", Group::PluginStats, true),
     ("stats", Group::ServerStats, false),
 ];
+
+/// The place of the response's fields in [`GROUPS`].
+pub(crate) const RESPONSE_HEADER: usize = 4;
 
 /// The functions that the prelude is given.
 pub(crate) fn primitives<R: ScriptRequest>(
@@ -115,30 +144,9 @@ fn groups<R: ScriptRequest>(
     table: &Table,
 ) -> mlua::Result<()> {
     let (get, set, list) = (lua.create_table()?, lua.create_table()?, lua.create_table()?);
-    for &(name, group, is_listed) in GROUPS {
-        let own = Rc::clone(current);
-        get.set(
-            name,
-            lua.create_function(move |lua, (_, key): (Value, LuaString)| {
-                match own.get()?.get(group, &key.as_bytes()).map_err(Error::runtime)? {
-                    Item::Nil => Ok(Value::Nil),
-                    Item::Bool(bool) => Ok(Value::Boolean(bool)),
-                    Item::Int(number) => Ok(Value::Integer(number as mlua::Integer)),
-                    Item::Bytes(bytes) => lua.create_string(bytes).map(Value::String),
-                }
-            })?,
-        )?;
-        let own = Rc::clone(current);
-        set.set(
-            name,
-            lua.create_function(
-                move |_, (_, key, value): (Value, LuaString, Option<LuaString>)| {
-                    let bytes = value.as_ref().map(|value| value.as_bytes());
-                    let set = own.get_mut()?.set(group, &key.as_bytes(), bytes.as_deref());
-                    set.map_err(Error::runtime)
-                },
-            )?,
-        )?;
+    for (at, &(name, group, is_listed)) in GROUPS.iter().enumerate() {
+        get.set(name, lua_call::getter(lua, at)?)?;
+        set.set(name, lua_call::setter(lua, at)?)?;
         if is_listed {
             let own = Rc::clone(current);
             list.set(
@@ -210,18 +218,17 @@ fn surroundings<R: ScriptRequest>(
     let own = Rc::clone(current);
     let path = lua.create_function(move |_, ()| Ok(own.path.borrow().to_string()))?;
     let own = Rc::clone(current);
-    let enter = lua.create_function(move |_, env: Table| {
-        own.env.borrow().replace(Some(env));
-        Ok(())
-    })?;
-    let own = Rc::clone(current);
     let allowed = lua.create_function(move |_, ()| Ok(own.options.unsafe_calls))?;
     let own = Rc::clone(current);
     let memory = lua.create_function(move |_, ()| Ok(own.memory_max.get()))?;
     table.set("log", log)?;
     table.set("print", print)?;
     table.set("path", path)?;
-    table.set("enter", enter)?;
+    let run = |lua: &Lua, (current, env_meta, meta): (Table, Table, Table)| {
+        let finish = lua_call::finisher(lua, &current, RESPONSE_HEADER)?;
+        Ok((lua_call::enterer(lua, &current, env_meta, meta)?, finish))
+    };
+    table.set("run", lua.create_function(run)?)?;
     table.set("unsafe", allowed)?;
     table.set("memory_max", memory)?;
     table.set("error_text", lua.create_function(error_text)?)

@@ -234,24 +234,27 @@ local shared_lighty = {
   end,
 }
 
--- `lighty` of one run: the shared part, and what the script sets for its response.
-local lighty_meta = { __metatable = false }
-function lighty_meta.__index(self, key)
-  local value = shared_lighty[key]
-  if value ~= nil then return value end
+-- The environment and the `lighty` of the run.
+local current = { false, false }
+
+-- `lighty` of one run: the shared part, and what the script sets for its response. Tables stand
+-- behind one another here: functions would be called for each name.
+local lighty_meta = { __metatable = false, __index = shared_lighty }
+setmetatable(shared_lighty, { __index = function(_, key)
+  local self = current[2]
   if key == "header" or key == "content" then
-    value = {}
+    local value = {}
     rawset(self, key, value)
     return value
   end
   if key == "result" then return self end
   return nil
-end
+end })
 function lighty_meta.__pairs()
   return next, shared_lighty
 end
 function lighty_meta.__newindex(self, key, value)
-  if shared_lighty[key] ~= nil then error("lua table is read-only", 2) end
+  if rawget(shared_lighty, key) ~= nil then error("lua table is read-only", 2) end
   rawset(self, key, value)
 end
 
@@ -671,8 +674,7 @@ local base = {
   end,
 }
 
-local current = { env = false }
-local env_meta = { __metatable = false }
+local env_meta = { __metatable = false, __index = base }
 
 -- A chunk of text; byte code could corrupt the state.
 local function compile(text, name, env)
@@ -788,9 +790,8 @@ local function script_require(env, path)
   end
 end
 
-function env_meta.__index(env, key)
-  local value = base[key]
-  if value ~= nil then return value end
+setmetatable(base, { __index = function(_, key)
+  local env, value = current[1], nil
   local library = libraries[key]
   if library then
     value = copied(library)
@@ -819,14 +820,14 @@ function env_meta.__index(env, key)
   end
   rawset(env, key, value)
   return value
-end
+end })
 
 -- Methods that a script gave its strings: `function string.trim(s) ...`.
 local real_string = script_string
 string_meta.__index = function(_, key)
   local f = real_string[key]
   if f ~= nil then return f end
-  local env = current.env
+  local env = current[1]
   local own = env and rawget(env, "string")
   return own and own[key]
 end
@@ -874,41 +875,19 @@ local function finish(lighty, status)
   return number
 end
 
-local run
-if setfenv then
-  function run(factory)
-    local lighty = setmetatable({}, lighty_meta)
-    local env = setmetatable({ lighty = lighty }, env_meta)
-    prim.enter(env)
-    current.env = env
-    setfenv(factory, env)
-    return finish(lighty, factory()())
-  end
-else
-  function run(factory)
-    local lighty = setmetatable({}, lighty_meta)
-    local env = setmetatable({ lighty = lighty }, env_meta)
-    prim.enter(env)
-    current.env = env
-    return finish(lighty, factory(env)())
-  end
+local enter, finish_plain = prim.run(current, env_meta, lighty_meta)
+local function finished(number, is_odd)
+  if is_odd then return finish(current[2], number) end
+  return number
+end
+local function run(factory, has_header)
+  return finished(finish_plain(enter(factory, has_header)()))
 end
 
 -- A filter's function, called for each piece of a streamed body.
-local function filter(factory)
-  local lighty = setmetatable({}, lighty_meta)
-  local env = setmetatable({ lighty = lighty }, env_meta)
-  prim.enter(env)
-  current.env = env
-  local f
-  if setfenv then
-    setfenv(factory, env)
-    f = factory()
-  else
-    f = factory(env)
-  end
-  local each = f()
-  if type(each) ~= "function" then each = rawget(env, "filter") end
+local function filter(factory, has_header)
+  local each = enter(factory, has_header)()
+  if type(each) ~= "function" then each = rawget(current[1], "filter") end
   if type(each) ~= "function" then
     error("the script returns no function, and defines none called filter", 0)
   end

@@ -23,7 +23,7 @@ mod scripts;
 mod server;
 mod settings;
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use lighty_config::{Config, Directive};
@@ -47,6 +47,9 @@ pub(crate) struct Magnet {
     server: Rc<Server>,
     dictionaries: Dictionaries,
     complaints: Complaints,
+    /// What lent requests lie in, with blank exchanges.
+    #[expect(clippy::vec_box, reason = "the boxes themselves are lent")]
+    spare: RefCell<Vec<Box<MagnetRequest>>>,
     /// Suspended scripts go on one at a time, one slice in each turn of the loop.
     turns: Semaphore,
 }
@@ -59,6 +62,7 @@ impl Magnet {
             server: Rc::new(server),
             dictionaries,
             complaints: Complaints::default(),
+            spare: RefCell::default(),
             turns: Semaphore::new(1),
         }
     }

@@ -90,9 +90,7 @@ impl Magnet {
         };
         let ended = self.go_on(&mut run, request).await;
         let time_us = self.engine.elapsed_us(&run);
-        let account = self.accounts.of(&script.path);
-        account.add(ended.1.is_err(), run.instructions, time_us, run.memory);
-        account.set_compiled(script.bytes);
+        script.account.add(ended.1.is_err(), run.instructions, time_us, run.memory);
         ended
     }
 
@@ -128,10 +126,11 @@ impl Magnet {
         mut seen: FastcgiRequest,
     ) -> (FastcgiRequest, Response) {
         for _ in 0..=RESTARTS_MAX {
-            let script = match self.scripts.get(&self.pool, &self.engine, &path).await {
-                Ok(script) => script,
-                Err(refused) => return (seen, refused),
-            };
+            let script =
+                match self.scripts.get(&self.pool, &self.engine, &self.accounts, &path).await {
+                    Ok(script) => script,
+                    Err(refused) => return (seen, refused),
+                };
             let ended;
             (seen, ended) = self.drive(&script, seen).await;
             match ended {

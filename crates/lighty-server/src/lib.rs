@@ -34,3 +34,6 @@ mod thread;
 mod tls;
 mod upstreams;
 pub mod worker;
+
+#[cfg(feature = "mimalloc")]
+pub use lighty_io::allocator::Allocator;

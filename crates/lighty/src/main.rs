@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use clap::Parser;
 
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: lighty_server::Allocator = lighty_server::Allocator;
 
 fn main() -> ExitCode {
     match programs::called(std::env::args_os()) {

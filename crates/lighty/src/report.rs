@@ -59,7 +59,7 @@ const LIBRARIES: [&str; 13] = [
     "zstd",
     "bzip2",
     "clap",
-    "mimalloc",
+    "libmimalloc-sys",
 ];
 
 /// Every library of the build with its version.

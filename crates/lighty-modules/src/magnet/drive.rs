@@ -10,10 +10,11 @@ use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, 
 
 use super::request::MagnetRequest;
 use super::script_changes::ScriptChanges;
-use super::scripts::Used;
-use super::server::Server;
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, body, calls};
+
+/// Lent requests kept for use.
+const SPARE_MAX: usize = 64;
 
 /// A script that runs, and what it has come to.
 struct Running {
@@ -73,14 +74,12 @@ impl Magnet {
         };
         for (at, path) in list.iter().enumerate() {
             let known = self.scripts.known(&ex.machine, path);
-            let server = &self.server;
-            let running =
-                known.map(|script| begin((engine, server), &script, ex, stage, own.limits()));
+            let running = known.map(|script| self.begin(engine, &script, ex, stage, own.limits()));
             match running {
                 Some(Ok(Running { progress: Progress::Done(status), ref run, .. }))
                     if body::take_bytes(ex) && !ends_after_wait(ex, stage, status) =>
                 {
-                    self.account(engine, path, run, false);
+                    account(engine, run, false);
                     match self.finish(ex, stage, status) {
                         Next::GoOn => {}
                         next => return step(next),
@@ -111,7 +110,7 @@ impl Magnet {
                 None => self.begin_loaded(engine, ex, stage, path).await,
             };
             let ended = match running {
-                Ok(running) => self.drive(engine, ex, stage, path, running).await,
+                Ok(running) => self.drive(engine, ex, stage, running).await,
                 Err(failure) => Err(failure),
             };
             let next = match ended {
@@ -137,7 +136,7 @@ impl Magnet {
         let script = self.scripts.get(&machine, engine, path).await;
         let script = script.map_err(|text| Failure { text, limit: None })?;
         let limits = ex.settings.module::<MagnetSettings>().limits();
-        begin((engine, &self.server), &script, ex, stage, limits)
+        self.begin(engine, &script, ex, stage, limits)
     }
 
     /// Takes a script to its end and returns its value.
@@ -146,18 +145,17 @@ impl Magnet {
         engine: &Engine<Box<MagnetRequest>>,
         ex: &mut Exchange,
         stage: Stage,
-        path: &str,
         running: Running,
     ) -> Result<i64, Failure> {
         let Running { mut run, limits, mut progress } = running;
         loop {
             let input = match progress {
                 Progress::Done(status) => {
-                    self.account(engine, path, &run, false);
+                    account(engine, &run, false);
                     return Ok(status);
                 }
                 Progress::Failed(failure) => {
-                    self.account(engine, path, &run, true);
+                    account(engine, &run, true);
                     return Err(failure);
                 }
                 Progress::Piece(_) => {
@@ -174,19 +172,12 @@ impl Magnet {
                     // A closed semaphore would only mean no order among scripts.
                     let _turn = self.turns.acquire().await.ok();
                     tokio::task::yield_now().await;
-                    progress =
-                        resume((engine, &self.server), ex, stage, &mut run, Input::Go, &limits);
+                    progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
                     continue;
                 }
             };
-            progress = resume((engine, &self.server), ex, stage, &mut run, input, &limits);
+            progress = self.resume(engine, ex, stage, &mut run, input, &limits);
         }
-    }
-
-    fn account(&self, engine: &Engine<Box<MagnetRequest>>, path: &str, run: &Run, failed: bool) {
-        let (instructions, memory) = (run.instructions, run.memory);
-        let used = Used { failed, instructions, time_us: engine.elapsed_us(run), memory };
-        self.scripts.account(path, &used);
     }
 
     async fn finish_waiting(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
@@ -265,6 +256,11 @@ impl Magnet {
     }
 }
 
+fn account(engine: &Engine<Box<MagnetRequest>>, run: &Run, failed: bool) {
+    let time_us = engine.elapsed_us(run);
+    run.script().account.add(failed, run.instructions, time_us, run.memory);
+}
+
 /// True if something has to wait before the script's value counts.
 fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
     let is_changed = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.changed);
@@ -279,33 +275,47 @@ fn step(next: Next) -> Step<'static> {
     }
 }
 
-fn begin(
-    (engine, server): (&Engine<Box<MagnetRequest>>, &Rc<Server>),
-    script: &Rc<Script>,
-    ex: &mut Exchange,
-    stage: Stage,
-    limits: Limits,
-) -> Result<Running, Failure> {
-    let run = engine.start(script);
-    let mut run = run.map_err(|error| Failure { text: error.to_string(), limit: None })?;
-    let progress = resume((engine, server), ex, stage, &mut run, Input::Go, &limits);
-    Ok(Running { run, limits, progress })
-}
+impl Magnet {
+    fn begin(
+        &self,
+        engine: &Engine<Box<MagnetRequest>>,
+        script: &Rc<Script>,
+        ex: &mut Exchange,
+        stage: Stage,
+        limits: Limits,
+    ) -> Result<Running, Failure> {
+        let run = engine.start(script);
+        let mut run = run.map_err(|error| Failure { text: error.to_string(), limit: None })?;
+        let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
+        Ok(Running { run, limits, progress })
+    }
 
-/// Lends the exchange to the engine for one step of the script.
-fn resume(
-    (engine, server): (&Engine<Box<MagnetRequest>>, &Rc<Server>),
-    ex: &mut Exchange,
-    stage: Stage,
-    run: &mut Run,
-    input: Input,
-    limits: &Limits,
-) -> Progress {
-    let (blank, server) = (Exchange::new(&ex.generation), Rc::clone(server));
-    // Boxed, so that the engine hands on a pointer.
-    let mut lent = Box::new(MagnetRequest { ex: blank, stage, server });
-    std::mem::swap(&mut lent.ex, ex);
-    let (mut back, progress) = engine.resume(run, lent, input, limits);
-    std::mem::swap(&mut back.ex, ex);
-    progress
+    /// Lends the exchange to the engine for one step of the script.
+    fn resume(
+        &self,
+        engine: &Engine<Box<MagnetRequest>>,
+        ex: &mut Exchange,
+        stage: Stage,
+        run: &mut Run,
+        input: Input,
+        limits: &Limits,
+    ) -> Progress {
+        let spare = self.spare.borrow_mut().pop();
+        let mut lent = spare.unwrap_or_else(|| self.blank(ex));
+        lent.stage = stage;
+        std::mem::swap(&mut lent.ex, ex);
+        let (mut back, progress) = engine.resume(run, lent, input, limits);
+        std::mem::swap(&mut back.ex, ex);
+        let mut spare = self.spare.borrow_mut();
+        if spare.len() < SPARE_MAX {
+            spare.push(back);
+        }
+        progress
+    }
+
+    #[cold]
+    fn blank(&self, ex: &Exchange) -> Box<MagnetRequest> {
+        let (blank, server) = (Exchange::new(&ex.generation), Rc::clone(&self.server));
+        Box::new(MagnetRequest { ex: blank, stage: Stage::RawUrl, server })
+    }
 }

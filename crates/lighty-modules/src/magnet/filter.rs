@@ -189,7 +189,9 @@ impl Drop for ScriptFilter {
         if let Some(engine) = self.magnet.engine.get().and_then(Option::as_ref) {
             self.used.add(engine, &self.run);
         }
-        self.magnet.scripts.account(&self.path, &self.used);
+        let used = &self.used;
+        let account = &self.run.script().account;
+        account.add(used.failed, used.instructions, used.time_us, used.memory);
     }
 }
 

@@ -110,10 +110,7 @@ impl ScriptRequest for MagnetRequest {
 fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
     match fields.get_named(name) {
         None => Item::Nil,
-        Some(_) => Item::Bytes(match fields.joined(name) {
-            Cow::Borrowed(bytes) => Cow::Owned(bytes.to_vec()),
-            Cow::Owned(bytes) => Cow::Owned(bytes),
-        }),
+        Some(_) => Item::Bytes(fields.joined(name)),
     }
 }
 

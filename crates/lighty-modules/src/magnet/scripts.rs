@@ -3,26 +3,19 @@
 
 use std::io;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
 use lighty_io::file::{Follow, Root};
 use lighty_io::stat_cache::{Entry, Lookup};
-use lighty_lua::accounts::{Account, Accounts};
+use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{Engine, Run, Script, ScriptRequest};
 
-/// What is known of a compiled script.
-struct Compiled {
-    account: Arc<Account>,
-    /// What the file was when it was compiled.
-    entry: Rc<Entry>,
-}
-
 /// Compiled scripts by path.
 pub(super) struct Scripts {
-    compiled: ScriptCache<Compiled>,
+    /// With what each file was when it was compiled.
+    compiled: ScriptCache<Rc<Entry>>,
     accounts: Accounts,
 }
 
@@ -48,14 +41,6 @@ impl Scripts {
         Self { compiled: ScriptCache::default(), accounts: accounts.clone() }
     }
 
-    /// A run of the script has ended.
-    pub(super) fn account(&self, path: &str, used: &Used) {
-        self.compiled.with(path.as_bytes(), |compiled| {
-            let account = &compiled.account;
-            account.add(used.failed, used.instructions, used.time_us, used.memory);
-        });
-    }
-
     /// The script, if it is compiled and its file known to be unchanged without waiting.
     pub(super) fn known(&self, machine: &Machine, path: &str) -> Option<Rc<Script>> {
         let (dir, name) = split(path);
@@ -65,13 +50,13 @@ impl Scripts {
     }
 
     fn unchanged(&self, path: &str, entry: &Rc<Entry>) -> Option<Rc<Script>> {
-        self.compiled.get(path.as_bytes(), |compiled| {
-            if Rc::ptr_eq(&compiled.entry, entry) {
+        self.compiled.get(path.as_bytes(), |known| {
+            if Rc::ptr_eq(known, entry) {
                 return true;
             }
-            let is_same = compiled.entry.meta().same_content(entry.meta());
+            let is_same = known.meta().same_content(entry.meta());
             if is_same {
-                compiled.entry = Rc::clone(entry);
+                *known = Rc::clone(entry);
             }
             is_same
         })
@@ -94,10 +79,10 @@ impl Scripts {
         }
         let source =
             read(machine, path.to_owned(), SCRIPT_BYTES_MAX, "a script").await.map_err(unread)?;
-        let script = engine.load(path, &source)?;
-        let account = self.accounts.of(path);
-        account.set_compiled(script.bytes);
-        Ok(self.compiled.insert(path.as_bytes(), Compiled { account, entry }, script))
+        let mut script = engine.load(path, &source)?;
+        script.account = self.accounts.of(path);
+        script.account.set_compiled(script.bytes);
+        Ok(self.compiled.insert(path.as_bytes(), entry, script))
     }
 }
 

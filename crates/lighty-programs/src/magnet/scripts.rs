@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use lighty_io::file::small_file::{SmallFile, Stamp};
 use lighty_io::threads::pool::{Lane, ThreadPool};
+use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{Engine, Script, ScriptRequest};
 
@@ -24,6 +25,7 @@ impl Scripts {
         &self,
         pool: &ThreadPool,
         engine: &Engine<R>,
+        accounts: &Accounts,
         path: &[u8],
     ) -> Result<Rc<Script>, Response> {
         if let Some(script) = self.unchanged(path) {
@@ -40,9 +42,11 @@ impl Scripts {
             };
             output::refused(status, &format!("{shown}: {error}"))
         })?;
-        let script = engine
+        let mut script = engine
             .load(&shown, &source)
             .map_err(|text| output::refused("500 Internal Server Error", &text))?;
+        script.account = accounts.of(&shown);
+        script.account.set_compiled(script.bytes);
         Ok(self.0.insert(path, stamp, script))
     }
 

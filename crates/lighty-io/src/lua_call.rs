@@ -1,0 +1,434 @@
+//! Functions in C's manner, by which scripts reach their host: values by name, fields, the body.
+//! Closures of Rust behind mlua's handles cost ten times as much.
+//!
+//! Lua leaves a function by unwinding or by jumping. Therefore no value with a destructor is alive
+//! here where Lua may do so: [`ask`] has dropped all of them when it returns.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::os::raw::{c_char, c_int};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::rc::Rc;
+
+use mlua::{Function, IntoLua, Lua, Result, Table, Value, ffi};
+
+/// Where scripts' values come from and go to.
+pub trait Host {
+    /// The value of a name in a group.
+    fn get(&self, group: usize, name: &[u8], answer: &mut Answer);
+
+    /// Changes or, with `None`, removes a value.
+    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer);
+
+    /// Adds to the response's body; `None` empties it.
+    fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer);
+}
+
+/// What a host answers: nil, unless it says something else.
+#[derive(Default)]
+pub struct Answer {
+    kind: Kind,
+    number: i64,
+    bytes: Vec<u8>,
+}
+
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum Kind {
+    #[default]
+    Nil,
+    Bool,
+    Number,
+    Bytes,
+    /// The bytes are an error, to be raised.
+    Error,
+}
+
+impl Answer {
+    /// A truth value.
+    pub fn bool(&mut self, value: bool) {
+        (self.kind, self.number) = (Kind::Bool, value.into());
+    }
+
+    /// A number.
+    pub fn number(&mut self, value: i64) {
+        (self.kind, self.number) = (Kind::Number, value);
+    }
+
+    /// A text.
+    pub fn bytes(&mut self, bytes: &[u8]) {
+        self.kind = Kind::Bytes;
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// An error, raised where the script called.
+    pub fn error(&mut self, text: &str) {
+        self.kind = Kind::Error;
+        self.bytes.clear();
+        self.bytes.extend_from_slice(text.as_bytes());
+    }
+}
+
+/// Bytes of an answer that are kept for the next one.
+const KEPT_BYTES_MAX: usize = 64 * 1024;
+
+thread_local! {
+    static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
+    static ANSWER: RefCell<Answer> =
+        const { RefCell::new(Answer { kind: Kind::Nil, number: 0, bytes: Vec::new() }) };
+    static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
+}
+
+/// Runs `work`, while which this host answers this thread's scripts. A panic of the host goes on
+/// here.
+pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
+    struct Leave;
+    impl Drop for Leave {
+        fn drop(&mut self) {
+            HOST.set(None);
+        }
+    }
+    HOST.set(Some(Rc::clone(host)));
+    let leave = Leave;
+    let done = work();
+    drop(leave);
+    if let Some(panic) = PANIC.take() {
+        resume_unwind(panic);
+    }
+    done
+}
+
+/// An answer without a destructor. The bytes are the thread's until the next question.
+#[derive(Clone, Copy)]
+struct Said {
+    kind: Kind,
+    number: i64,
+    bytes: *const c_char,
+    length: usize,
+}
+
+fn ask(question: impl FnOnce(&dyn Host, &mut Answer)) -> Said {
+    ANSWER.with_borrow_mut(|answer| {
+        answer.kind = Kind::Nil;
+        answer.bytes.clear();
+        answer.bytes.shrink_to(KEPT_BYTES_MAX);
+        HOST.with_borrow(|host| match host {
+            Some(host) => {
+                let asked = catch_unwind(AssertUnwindSafe(|| question(&**host, answer)));
+                if let Err(panic) = asked {
+                    PANIC.set(Some(panic));
+                    answer.error("the server has failed");
+                }
+            }
+            None => answer.error("there is no request here"),
+        });
+        let bytes = answer.bytes.as_ptr().cast();
+        Said { kind: answer.kind, number: answer.number, bytes, length: answer.bytes.len() }
+    })
+}
+
+/// Leaves the answer on the stack, or raises it.
+///
+/// # Safety
+/// As for [`get`]; no question was asked since.
+unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
+    // SAFETY: as the caller promises. Two values fit on any stack (LUA_MINSTACK).
+    unsafe {
+        match said.kind {
+            Kind::Nil => ffi::lua_pushnil(state),
+            Kind::Bool => ffi::lua_pushboolean(state, c_int::from(said.number != 0)),
+            Kind::Number => ffi::lua_pushinteger(state, said.number as ffi::lua_Integer),
+            Kind::Bytes => {
+                ffi::lua_pushlstring(state, said.bytes, said.length);
+            }
+            Kind::Error => {
+                ffi::luaL_where(state, 1);
+                ffi::lua_pushlstring(state, said.bytes, said.length);
+                ffi::lua_concat(state, 2);
+                ffi::lua_error(state);
+            }
+        }
+        1
+    }
+}
+
+/// The bytes of a text on the stack. A number becomes one.
+///
+/// # Safety
+/// As for [`get`]; the value stays on the stack as long as the bytes are used.
+unsafe fn text<'a>(state: *mut ffi::lua_State, index: c_int) -> Option<&'a [u8]> {
+    let mut length = 0;
+    // SAFETY: as the caller promises; the length is that of the text.
+    unsafe {
+        let bytes = ffi::lua_tolstring(state, index, &raw mut length);
+        (!bytes.is_null()).then(|| std::slice::from_raw_parts(bytes.cast(), length))
+    }
+}
+
+/// `object[name]`. Its upvalue is the group.
+///
+/// # Safety
+/// Lua alone calls this, with a state that is running.
+unsafe extern "C-unwind" fn get(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; the name is the call's argument until it returns.
+    unsafe {
+        let group = ffi::lua_tointeger(state, ffi::lua_upvalueindex(1)) as usize;
+        let Some(name) = text(state, 2) else {
+            ffi::lua_pushnil(state);
+            return 1;
+        };
+        push(state, ask(|host, answer| host.get(group, name, answer)))
+    }
+}
+
+/// `object[name] = value`. Its upvalue is the group.
+///
+/// # Safety
+/// As for [`get`].
+unsafe extern "C-unwind" fn set(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; name and value are the call's arguments until it returns.
+    unsafe {
+        let group = ffi::lua_tointeger(state, ffi::lua_upvalueindex(1)) as usize;
+        ffi::luaL_checklstring(state, 2, std::ptr::null_mut());
+        if ffi::lua_type(state, 3) > ffi::LUA_TNIL {
+            ffi::luaL_checklstring(state, 3, std::ptr::null_mut());
+        }
+        let (name, value) = (text(state, 2).unwrap_or_default(), text(state, 3));
+        let said = ask(|host, answer| host.set(group, name, value, answer));
+        if said.kind == Kind::Error {
+            push(state, said);
+        }
+        0
+    }
+}
+
+/// `object[name]` of a group, as a function of Lua's.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn getter(lua: &Lua, group: usize) -> Result<Function> {
+    closure(lua, get, &[group.into_lua(lua)?])
+}
+
+/// `object[name] = value` of a group, as a function of Lua's.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn setter(lua: &Lua, group: usize) -> Result<Function> {
+    closure(lua, set, &[group.into_lua(lua)?])
+}
+
+/// A function of C's with upvalues.
+fn closure(lua: &Lua, function: ffi::lua_CFunction, upvalues: &[Value]) -> Result<Function> {
+    let count = upvalues.len() as c_int;
+    let upvalues: mlua::MultiValue = upvalues.iter().cloned().collect();
+    // SAFETY: the upvalues lie on the stack; the functions here keep to what Lua demands of C's.
+    unsafe { lua.exec_raw(upvalues, |state| ffi::lua_pushcclosure(state, function, count)) }
+}
+
+/// The table that holds a run's environment ([`ENVIRONMENT`]) and its `lighty` ([`OBJECT`]).
+pub type Current = Table;
+
+/// Where [`Current`] has the environment.
+pub const ENVIRONMENT: c_int = 1;
+
+/// Where it has the object that scripts call `lighty`.
+pub const OBJECT: c_int = 2;
+
+/// A function that makes a run's environment and returns its script, ready to be called. Its
+/// arguments are a function that returns the script, and whether the script sets fields by
+/// `lighty.header`.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn enterer(lua: &Lua, current: &Current, env_meta: Table, meta: Table) -> Result<Function> {
+    let names = ["lighty", "header"];
+    let [lighty, header] = names.map(|name| lua.create_string(name).map(Value::String));
+    let upvalues = [current.clone(), env_meta, meta].map(Value::Table);
+    let [current, env_meta, meta] = upvalues;
+    closure(lua, enter, &[current, env_meta, meta, lighty?, header?])
+}
+
+/// # Safety
+/// As for [`get`].
+unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; five values fit on any stack (LUA_MINSTACK), the upvalues are those of
+    // [`enterer`].
+    unsafe {
+        ffi::lua_createtable(state, 0, 2);
+        let env = ffi::lua_gettop(state);
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
+        ffi::lua_setmetatable(state, env);
+        ffi::lua_createtable(state, 0, 2);
+        let object = env + 1;
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
+        ffi::lua_setmetatable(state, object);
+        if ffi::lua_toboolean(state, 2) != 0 {
+            ffi::lua_pushvalue(state, ffi::lua_upvalueindex(5));
+            ffi::lua_createtable(state, 0, 1);
+            ffi::lua_rawset(state, object);
+        }
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(4));
+        ffi::lua_pushvalue(state, object);
+        ffi::lua_rawset(state, env);
+        ffi::lua_rawseti(state, ffi::lua_upvalueindex(1), OBJECT as _);
+        ffi::lua_pushvalue(state, env);
+        ffi::lua_rawseti(state, ffi::lua_upvalueindex(1), ENVIRONMENT as _);
+        // LuaJIT's functions have the environment of the one that makes them; Lua 5.4's take it.
+        #[cfg(feature = "luajit")]
+        {
+            ffi::lua_setfenv(state, 1);
+            ffi::lua_pushvalue(state, 1);
+            ffi::lua_call(state, 0, 1);
+        }
+        #[cfg(not(feature = "luajit"))]
+        {
+            ffi::lua_pushvalue(state, 1);
+            ffi::lua_pushvalue(state, env);
+            ffi::lua_call(state, 1, 1);
+        }
+        1
+    }
+}
+
+/// Fields or pieces that [`finisher`]'s function goes through: it cannot be interrupted.
+const AT_ONCE_MAX: c_int = 256;
+
+/// A function that takes what a script returned, sets the fields of `lighty.header` in this group,
+/// and makes the body of `lighty.content` if the script responds. It returns the number that the
+/// script returned; with a second value, true, nothing is done yet: fields, body or the number are
+/// none that it knows.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn finisher(lua: &Lua, current: &Current, group: usize) -> Result<Function> {
+    let names = ["header", "content"];
+    let [header, content] = names.map(|name| lua.create_string(name).map(Value::String));
+    let current = Value::Table(current.clone());
+    closure(lua, finish, &[current, header?, content?, group.into_lua(lua)?])
+}
+
+/// # Safety
+/// As for [`get`].
+unsafe extern "C-unwind" fn finish(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; at most seven values stand on the stack at a time (LUA_MINSTACK), the
+    // upvalues are those of [`finisher`].
+    unsafe {
+        ffi::lua_settop(state, 1);
+        let kind = ffi::lua_type(state, 1);
+        ffi::lua_rawgeti(state, ffi::lua_upvalueindex(1), OBJECT as _);
+        let is_plain = kind == ffi::LUA_TNIL || kind == ffi::LUA_TNUMBER;
+        let number = ffi::lua_tonumber(state, 1);
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
+        ffi::lua_rawget(state, 2);
+        ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
+        ffi::lua_rawget(state, 2);
+        let responds = number >= 200.0;
+        let content_is_plain = !responds || is_list_of_texts(state, 4);
+        if !is_plain || !content_is_plain || !has_few(state, 3) {
+            ffi::lua_settop(state, 1);
+            ffi::lua_pushboolean(state, 1);
+            return 2;
+        }
+        set_fields(state, 3);
+        if responds && ffi::lua_type(state, 4) == ffi::LUA_TTABLE {
+            add_pieces(state, 4);
+        }
+        ffi::lua_pushnumber(state, if kind == ffi::LUA_TNIL { 0.0 } else { number });
+        1
+    }
+}
+
+/// True of what is no table, or one of few texts.
+///
+/// # Safety
+/// As for [`get`]; the index is a place on the stack.
+unsafe fn is_list_of_texts(state: *mut ffi::lua_State, index: c_int) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        if ffi::lua_type(state, index) != ffi::LUA_TTABLE {
+            return true;
+        }
+        let count = ffi::lua_rawlen(state, index) as ffi::lua_Integer;
+        (count <= AT_ONCE_MAX as ffi::lua_Integer)
+            && (1..=count).all(|at| {
+                ffi::lua_rawgeti(state, index, at as _);
+                let kind = ffi::lua_type(state, -1);
+                ffi::lua_settop(state, -2);
+                kind == ffi::LUA_TSTRING || kind == ffi::LUA_TNUMBER
+            })
+    }
+}
+
+/// True of what is no table, or a small one.
+///
+/// # Safety
+/// As for [`is_list_of_texts`].
+unsafe fn has_few(state: *mut ffi::lua_State, index: c_int) -> bool {
+    // SAFETY: as the caller promises; the pairs are taken from the stack again.
+    unsafe {
+        if ffi::lua_type(state, index) != ffi::LUA_TTABLE {
+            return true;
+        }
+        let top = ffi::lua_gettop(state);
+        ffi::lua_pushnil(state);
+        let mut left = AT_ONCE_MAX;
+        while left > 0 && ffi::lua_next(state, index) != 0 {
+            ffi::lua_settop(state, -2);
+            left -= 1;
+        }
+        ffi::lua_settop(state, top);
+        left > 0
+    }
+}
+
+/// Sets each pair of texts as a field. What is no text is left out.
+///
+/// # Safety
+/// As for [`is_list_of_texts`].
+unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
+    // SAFETY: as the caller promises; the value is on the stack while its bytes are used.
+    unsafe {
+        if ffi::lua_type(state, index) != ffi::LUA_TTABLE {
+            return;
+        }
+        let group = ffi::lua_tointeger(state, ffi::lua_upvalueindex(4)) as usize;
+        ffi::lua_pushnil(state);
+        while ffi::lua_next(state, index) != 0 {
+            let kind = ffi::lua_type(state, -1);
+            if ffi::lua_type(state, -2) == ffi::LUA_TSTRING
+                && (kind == ffi::LUA_TSTRING || kind == ffi::LUA_TNUMBER)
+                && let (Some(name), Some(value)) = (text(state, -2), text(state, -1))
+            {
+                let said = ask(|host, answer| host.set(group, name, Some(value), answer));
+                if said.kind == Kind::Error {
+                    push(state, said);
+                }
+            }
+            ffi::lua_settop(state, -2);
+        }
+    }
+}
+
+/// Makes the response's body of a list of texts.
+///
+/// # Safety
+/// As for [`is_list_of_texts`].
+unsafe fn add_pieces(state: *mut ffi::lua_State, index: c_int) {
+    // SAFETY: as the caller promises; the piece is on the stack while its bytes are used.
+    unsafe {
+        let mut said = ask(|host, answer| host.add_body(None, answer));
+        let count = ffi::lua_rawlen(state, index) as ffi::lua_Integer;
+        for at in 1..=count {
+            ffi::lua_rawgeti(state, index, at as _);
+            if said.kind != Kind::Error
+                && let Some(piece) = text(state, -1)
+            {
+                said = ask(|host, answer| host.add_body(Some(piece), answer));
+            }
+            ffi::lua_settop(state, -2);
+        }
+        if said.kind == Kind::Error {
+            push(state, said);
+        }
+    }
+}

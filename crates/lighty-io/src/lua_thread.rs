@@ -1,0 +1,167 @@
+//! Coroutines of Lua's that run one function after the other.
+//!
+//! The first step of a run, which is the whole of most, goes past mlua's handles. What it yields,
+//! and the steps after it, are mlua's again.
+
+use std::os::raw::c_int;
+
+use mlua::{Error, Function, Lua, MultiValue, Result, Thread, Value, WeakLua, ffi};
+
+/// A function that is kept where a coroutine finds it.
+pub struct Pinned {
+    lua: WeakLua,
+    place: c_int,
+}
+
+impl Pinned {
+    /// Keeps a function.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn new(lua: &Lua, function: &Function) -> Result<Self> {
+        let mut place = ffi::LUA_NOREF;
+        // SAFETY: the function lies on the stack and is taken from it.
+        unsafe {
+            lua.exec_raw::<()>(function, |state| {
+                place = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX);
+            })?;
+        }
+        Ok(Self { lua: lua.weak(), place })
+    }
+}
+
+impl std::fmt::Debug for Pinned {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Pinned").field(&self.place).finish()
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        if let Some(lua) = self.lua.try_upgrade() {
+            // SAFETY: the state is alive, and the place is this one's.
+            unsafe { ffi::luaL_unref(lua.state(), ffi::LUA_REGISTRYINDEX, self.place) }
+        }
+    }
+}
+
+/// A coroutine.
+#[derive(Debug)]
+pub struct Coroutine(Thread);
+
+/// What the first step of a run came to.
+#[derive(Debug)]
+pub enum First {
+    /// The function returned nothing that counts, a number or a text. The coroutine can run
+    /// another.
+    Nothing,
+    Number(f64),
+    Text(Vec<u8>),
+    /// It yielded these.
+    Yielded(MultiValue),
+    Failed(Error),
+}
+
+impl Coroutine {
+    /// A coroutine that runs nothing yet.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn new(lua: &Lua) -> Result<Self> {
+        let nothing = lua.globals().get::<Function>("type")?;
+        let thread = lua.create_thread(nothing)?;
+        // SAFETY: it has not begun: the function is all that its stack holds.
+        unsafe { ffi::lua_settop(thread.state(), 0) }
+        Ok(Self(thread))
+    }
+
+    /// The same, as mlua sees it.
+    pub fn thread(&self) -> &Thread {
+        &self.0
+    }
+
+    /// Calls `main(argument, flag)`. The coroutine is new, or the last run has returned.
+    pub fn begin(&self, lua: &Lua, main: &Pinned, argument: &Pinned, flag: bool) -> First {
+        let (state, coroutine) = (lua.state(), self.0.state());
+        let mut results = 0;
+        // SAFETY: both states are alive, the coroutine as long as `self.0` is. Its stack is empty,
+        // so that three values fit (LUA_MINSTACK); what it leaves there is taken below.
+        let status = unsafe {
+            ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, main.place as _);
+            ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, argument.place as _);
+            ffi::lua_pushboolean(coroutine, c_int::from(flag));
+            ffi::lua_resume(coroutine, state, 2, &raw mut results)
+        };
+        match status {
+            ffi::LUA_OK => self.returned(results),
+            ffi::LUA_YIELD => match self.taken(lua, results) {
+                Ok(values) => First::Yielded(values),
+                Err(error) => First::Failed(error),
+            },
+            status => First::Failed(self.error(lua, status)),
+        }
+    }
+
+    fn returned(&self, results: c_int) -> First {
+        let coroutine = self.0.state();
+        // SAFETY: the coroutine is alive and has ended; its results are on top of its stack.
+        unsafe {
+            let first = match results {
+                0 => First::Nothing,
+                _ => match ffi::lua_type(coroutine, -results) {
+                    ffi::LUA_TNUMBER => First::Number(ffi::lua_tonumber(coroutine, -results)),
+                    ffi::LUA_TSTRING => {
+                        let mut length = 0;
+                        let bytes = ffi::lua_tolstring(coroutine, -results, &raw mut length);
+                        First::Text(std::slice::from_raw_parts(bytes.cast(), length).to_vec())
+                    }
+                    _ => First::Nothing,
+                },
+            };
+            ffi::lua_settop(coroutine, 0);
+            first
+        }
+    }
+
+    /// What the coroutine has yielded.
+    fn taken(&self, lua: &Lua, results: c_int) -> Result<MultiValue> {
+        let coroutine = self.0.state();
+        // SAFETY: so many values are on the coroutine's stack, and there is room for them.
+        unsafe {
+            lua.exec_raw((), |state| {
+                if ffi::lua_checkstack(state, results) != 0 {
+                    ffi::lua_xmove(coroutine, state, results);
+                }
+            })
+        }
+    }
+
+    /// The error on the coroutine's stack, with a traceback.
+    #[cold]
+    fn error(&self, lua: &Lua, status: c_int) -> Error {
+        let coroutine = self.0.state();
+        // SAFETY: the error is on top of the coroutine's stack; Lua catches what goes wrong here.
+        let error = unsafe {
+            lua.exec_raw::<Value>((), |state| {
+                ffi::lua_xmove(coroutine, state, 1);
+                let is_rusts = ffi::lua_type(state, -1) == ffi::LUA_TUSERDATA;
+                if status != ffi::LUA_ERRMEM && !is_rusts {
+                    let text = ffi::luaL_tolstring(state, -1, std::ptr::null_mut());
+                    ffi::luaL_traceback(state, coroutine, text, 0);
+                    ffi::lua_replace(state, 1);
+                    ffi::lua_settop(state, 1);
+                }
+            })
+        };
+        let text = match error {
+            Ok(Value::Error(error)) => return *error,
+            Ok(Value::String(text)) => text.to_string_lossy(),
+            Ok(other) => other.type_name().to_owned(),
+            Err(error) => return error,
+        };
+        match status {
+            ffi::LUA_ERRMEM => Error::MemoryError(text),
+            _ => Error::RuntimeError(text),
+        }
+    }
+}

@@ -4,12 +4,14 @@
 //! from them), `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then
 //! `traffic` over `record`: what passes afterwards. `names` has OpenSSL's words, `tickets` the keys
 //! of resumed sessions, `client_auth` clients' certificates, `certificate` what these say, `offer`
-//! the words about a handshake that failed. Nothing here waits for a disk but [`Materials`] and
-//! [`TicketKeys::read_file`], which belong on a thread that may.
+//! the words about a handshake that failed; `local_authority` signs for sites that nobody has
+//! configured. Nothing here waits for a disk but [`Materials`],
+//! [`TicketKeys::read_file`] and [`LocalAuthority`], which belong on a thread that may.
 
 mod certificate;
 mod client_auth;
 mod handshake;
+mod local_authority;
 mod materials;
 mod names;
 mod offer;
@@ -24,6 +26,7 @@ mod tests;
 pub use certificate::{CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
+pub use local_authority::LocalAuthority;
 pub use materials::{Materials, PairFiles};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use tickets::TicketKeys;

@@ -21,6 +21,7 @@ mod error_log;
 mod listener_recovery;
 pub mod listeners;
 pub mod live_listeners;
+pub mod local_tls;
 pub mod manual;
 pub mod modules;
 mod paces;

@@ -90,6 +90,15 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
+    /// A client that trusts the authorities in this file alone.
+    #[must_use]
+    pub fn trusting(file: &Path) -> Self {
+        let mut roots = RootCertStore::empty();
+        let authority = CertificateDer::from_pem_file(file).expect("a certificate");
+        roots.add(authority).expect("a root");
+        Self { roots, own: None, alpn: Vec::new(), versions: rustls::ALL_VERSIONS.to_vec() }
+    }
+
     /// Shows the certificate in this file, with its key.
     #[must_use]
     pub fn with_certificate(mut self, file: PathBuf) -> Self {

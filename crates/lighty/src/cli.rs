@@ -83,6 +83,9 @@ pub(crate) enum Command {
         /// What is spoken with them: http, fastcgi, scgi, uwsgi or ajp13
         #[arg(long, default_value = "http")]
         protocol: String,
+        /// Speak TLS with clients, with a certificate of an authority of this user's own
+        #[arg(long)]
+        tls: bool,
     },
     /// Check the configuration; as -t
     Check {
@@ -206,6 +209,9 @@ pub(crate) struct Serve {
     /// Answer what is not a file with the index file: the page itself looks at the URL
     #[arg(long)]
     pub(crate) spa: bool,
+    /// Speak TLS, with a certificate of an authority of this user's own; says where it is
+    #[arg(long)]
+    pub(crate) tls: bool,
     /// Let the scripts of every other site read the responses (Access-Control-Allow-Origin: *)
     #[arg(long)]
     pub(crate) cors: bool,

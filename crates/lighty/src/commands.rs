@@ -49,11 +49,12 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Serve(serve)) => {
             let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
             site::configuration(serve, shows_requests)
+                .and_then(|text| Ok(text + &local_tls(serve.tls, &serve.listen)?))
                 .and_then(|text| start_text(&cli, "lighty serve", &text))
         }
-        Some(Command::Proxy { from, to, protocol }) => {
-            site::proxy(from, to, protocol).and_then(|text| start_text(&cli, "lighty proxy", &text))
-        }
+        Some(Command::Proxy { from, to, protocol, tls }) => site::proxy(from, to, protocol)
+            .and_then(|text| Ok(text + &local_tls(*tls, from)?))
+            .and_then(|text| start_text(&cli, "lighty proxy", &text)),
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print) => print_config(&cli),
         Some(Command::Explain { url, method, headers, from, socket }) => {
@@ -179,6 +180,17 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
     let said = reload::ask(&path).map_err(|refusal| Failure::Says(refusal.0))?;
     writeln!(std::io::stdout(), "{said}")?;
     Ok(())
+}
+
+/// The lines of a configuration that have it speak TLS, if it is to. Says whom clients have to
+/// trust.
+fn local_tls(is_wanted: bool, listen: &str) -> Result<String, Failure> {
+    if !is_wanted {
+        return Ok(String::new());
+    }
+    let (text, authority) = site::local_tls(listen)?;
+    say(&format!("lighty: clients that trust {authority} take this site for genuine\n"));
+    Ok(text)
 }
 
 fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {

@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use lighty_server::local_tls;
+
 use crate::cli::Serve;
 use crate::failure::Failure;
 
@@ -107,6 +109,20 @@ pub(crate) fn proxy(from: &str, to: &[String], protocol: &str) -> Result<String,
         if protocol == "http" { "enable" } else { "disable" },
         backends.join(", "),
     ))
+}
+
+/// Configuration text for TLS with a certificate of this user's own authority, and the file that
+/// clients have to trust.
+pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
+    let (bind, _) = split(listen)?;
+    let made = local_tls::prepare(bind).map_err(|why| Failure::Says(format!("--tls: {why}")))?;
+    let text = |path: &Path| {
+        let text = path.to_str().map(str::to_owned);
+        text.ok_or_else(|| Failure::Says(format!("{}: the name is not UTF-8", path.display())))
+    };
+    let (pair, authority) = (text(&made.pair)?, text(&made.authority)?);
+    let lines = format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"\n", quote(&pair));
+    Ok((lines, authority))
 }
 
 /// A backend as the language has it: a port alone is one of this machine.

@@ -3,6 +3,7 @@
 mod carrying;
 mod clients;
 mod handshakes;
+mod local;
 mod renewal;
 
 use std::process::Command;

@@ -1,0 +1,37 @@
+//! TLS for a server that nobody has configured: a certificate of this user's own authority.
+
+use std::path::{Path, PathBuf};
+
+use lighty_io::tls::LocalAuthority;
+
+/// Files in PEM.
+pub struct LocalTls {
+    /// Certificate and key of the site.
+    pub pair: PathBuf,
+    /// The authority's certificate, which clients have to trust.
+    pub authority: PathBuf,
+}
+
+/// Makes a certificate for this machine's own names and `host`, the address that is listened on.
+///
+/// # Errors
+/// In words: no directory for the authority can be found or used.
+pub fn prepare(host: &str) -> Result<LocalTls, String> {
+    let authority = LocalAuthority::open(&directory()?)?;
+    let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
+    let host = host.trim_matches(['[', ']']);
+    let is_every = matches!(host, "" | "*" | "0.0.0.0" | "::") || host.starts_with('/');
+    if !is_every && names.iter().all(|name| name != host) {
+        names.push(host.to_owned());
+    }
+    let pair = authority.issue(&names)?;
+    Ok(LocalTls { pair, authority: authority.certificate() })
+}
+
+/// Where this user keeps data of programs (XDG Base Directory Specification).
+fn directory() -> Result<PathBuf, String> {
+    let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let data = named("XDG_DATA_HOME").or_else(|| Some(named("HOME")?.join(".local/share")));
+    let data = data.ok_or("neither XDG_DATA_HOME nor HOME names a directory for the authority")?;
+    Ok(data.join(Path::new("lighty")))
+}

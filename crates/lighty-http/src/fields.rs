@@ -346,11 +346,9 @@ pub struct Section<'a> {
     end: usize,
 }
 
-/// Where a line's parts lie in a section. Behind the value: OWS, if any, and CR LF.
+/// Where a line's parts lie, from its first byte on. Behind the value: OWS, if any, and CR LF.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// First byte of the name; the line begins with it.
-    pub name: usize,
     /// Behind the last byte of the name, where the colon is.
     pub name_end: usize,
     /// First byte of the value.
@@ -374,31 +372,32 @@ impl Section<'_> {
         self.len() == 0
     }
 
-    /// Notes the next line of `section`. Returns whether its name is a [`Known`] one, and so surely
-    /// a token.
+    /// Notes the next line, with which `rest` of the section begins. Returns whether its name is a
+    /// [`Known`] one, and so surely a token.
     ///
     /// # Panics
-    /// Unless the parts follow each other within `section`.
+    /// Unless the parts follow each other within `rest`.
     #[inline]
-    pub fn push(&mut self, section: &[u8], line: Line) -> bool {
-        let Line { name, name_end, value, value_end, end } = line;
-        assert!(name_end < value && value <= value_end && value_end < end && end <= section.len());
-        let id = Known::from_bytes(&section[name..name_end]);
+    pub fn push(&mut self, rest: &[u8], line: Line) -> bool {
+        let Line { name_end, value, value_end, end } = line;
+        assert!(name_end < value && value <= value_end && value_end < end && end <= rest.len());
+        let id = Known::from_bytes(&rest[..name_end]);
+        let start = self.end;
+        self.end += end;
         // No part lies behind the end, so what holds for that holds for all.
-        offset(end);
+        offset(self.end);
         self.fields.entries.push(Entry {
-            name_start: name as u32,
-            name_len: (name_end - name) as u32,
-            value_start: value as u32,
+            name_start: start as u32,
+            name_len: name_end as u32,
+            value_start: (start + value) as u32,
             value_len: (value_end - value) as u32,
             id,
         });
         self.fields.present |= id.map_or(0, Known::bit);
         self.fields.spelled |= id.is_none();
         let usual = value == name_end + SEPARATOR.len() && end == value_end + LINE_END.len();
-        self.fields.altered |= !usual || name != self.end;
+        self.fields.altered |= !usual;
         self.fields.suspect = true;
-        self.end = end;
         id.is_some()
     }
 

@@ -48,7 +48,7 @@ pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8]
 }
 
 /// Whether `Connection` nominates a field.
-#[inline]
+#[inline(always)]
 fn nominates(fields: &Fields) -> bool {
     fields.contains(Known::Connection)
         && fields.get_all(Known::Connection).flat_map(list_items).any(is_nomination)

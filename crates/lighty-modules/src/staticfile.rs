@@ -260,12 +260,19 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
 }
 
 /// Adds a file's fields. Those that a script has set count instead.
+#[inline(always)]
 fn add_fields(fields: &mut Fields, own: &Fields) {
-    const CHOSEN: [Known; 3] = [Known::ContentType, Known::ETag, Known::LastModified];
-    if !fields.contains_any(&CHOSEN) {
-        fields.append(own);
-        return;
+    match fields.contains_any(&CHOSEN) {
+        true => add_unset(fields, own),
+        false => fields.append(own),
     }
+}
+
+/// Fields of a file that a script may have set.
+const CHOSEN: [Known; 3] = [Known::ContentType, Known::ETag, Known::LastModified];
+
+#[cold]
+fn add_unset(fields: &mut Fields, own: &Fields) {
     for (known, name, value) in own.iter_known() {
         let is_set = known.is_some_and(|name| CHOSEN.contains(&name) && fields.contains(name));
         if !is_set {

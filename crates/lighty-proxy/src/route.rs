@@ -90,7 +90,7 @@ impl ProxyCore {
     /// Proxies the request, if a route takes it.
     fn go<'a>(&self, ex: &'a mut Exchange, when: When) -> Step<'a> {
         let routes = ProxySettings::routes(&ex.settings);
-        if routes.is_empty() {
+        if routes.is_empty() || when == When::Named && must_wait_for_leave(routes, ex) {
             return Step::Next;
         }
         if let Some(flaw) = routes.flaw.clone() {
@@ -141,10 +141,7 @@ impl Module for ProxyCore {
     }
 
     fn remote<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        match must_wait_for_leave(ex) {
-            true => Step::Next,
-            false => self.go(ex, When::Named),
-        }
+        self.go(ex, When::Named)
     }
 
     fn may_take_unseen(&self, ex: &Exchange) -> bool {
@@ -206,8 +203,7 @@ fn taking<'r>(
 
 /// Whether an authorizer is asked only once the file is known: whoever needs none must not answer
 /// before it.
-fn must_wait_for_leave(ex: &Exchange) -> bool {
-    let routes = ProxySettings::routes(&ex.settings);
+fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     if !routes.authorize {
         return false;
     }

@@ -46,8 +46,17 @@ enum Replay {
 impl ReplayableBody {
     /// Streams the body from the client, with its trailers if they are forwarded.
     pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
-        let ended = !body.exists();
-        Self { body, ended, keeps_trailers, ..Self::default() }
+        Self {
+            ended: !body.exists(),
+            body,
+            kept: Vec::new(),
+            kept_bytes: 0,
+            at: 0,
+            replay: Replay::Kept,
+            keeps_trailers,
+            trailers: None,
+            rest: Bytes::new(),
+        }
     }
 
     /// A body that was received whole. It is sent with its length, so it has no trailers (RFC 9112

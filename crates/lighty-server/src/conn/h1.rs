@@ -67,6 +67,7 @@ pub(super) fn serve(conn: &mut Conn) -> impl Future<Output = End> {
 
 impl<'c> H1Conn<'c> {
     /// Takes buffers for a connection that has become readable.
+    #[inline(always)]
     fn acquire(conn: &'c mut Conn) -> Self {
         let h1 = conn.worker().acquire();
         h1.io.input.borrow_mut().attach(&conn.stream, &conn.entry);
@@ -77,6 +78,7 @@ impl<'c> H1Conn<'c> {
     }
 
     /// Returns the buffers, for other connections.
+    #[inline(always)]
     fn release(self) {
         self.h1.io.input.borrow_mut().detach();
         self.conn.worker().give_back(self.h1);

@@ -76,28 +76,29 @@ pub(super) fn section<'a>(
     fields: &'a mut Fields,
 ) -> Option<(Section<'a>, usize)> {
     let mut section = fields.section();
-    let mut at = 0;
-    while *bytes.get(at)? != b'\r' {
+    let mut rest = bytes;
+    while *rest.first()? != b'\r' {
         if section.len() == fields_max {
             return None;
         }
-        let line = field_line(bytes, at)?;
-        if !section.push(bytes, line) && !is_token(&bytes[line.name..line.name_end]) {
+        let line = field_line(rest)?;
+        if !section.push(rest, line) && !is_token(&rest[..line.name_end]) {
             return None;
         }
-        at = line.end;
+        rest = &rest[line.end..];
     }
-    if bytes.get(at + 1) != Some(&b'\n') || at > bytes_max {
+    let len = bytes.len() - rest.len();
+    if rest.get(1) != Some(&b'\n') || len > bytes_max {
         return None;
     }
-    Some((section, at))
+    Some((section, len))
 }
 
 /// RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`. Whether the name is a
 /// token, the caller sees to.
 #[inline]
-fn field_line(bytes: &[u8], name: usize) -> Option<Line> {
-    let name_end = name + colon(&bytes[name..])?;
+fn field_line(bytes: &[u8]) -> Option<Line> {
+    let name_end = colon(bytes)?;
     let mut value = name_end + 1;
     while is_blank(*bytes.get(value)?) {
         value += 1;
@@ -110,7 +111,7 @@ fn field_line(bytes: &[u8], name: usize) -> Option<Line> {
     while value_end > value && is_blank(bytes[value_end - 1]) {
         value_end -= 1;
     }
-    Some(Line { name, name_end, value, value_end, end: line_end + LINE_END.len() })
+    Some(Line { name_end, value, value_end, end: line_end + LINE_END.len() })
 }
 
 /// Where the first colon is. Eight bytes at a time, as in [`run_len`].

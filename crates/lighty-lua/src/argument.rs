@@ -8,7 +8,13 @@ use crate::budget;
 
 /// Bytes of a text that a function of `lighty.c` takes. A longer one would hold the event loop for
 /// more than a few milliseconds.
-pub(crate) const TEXT_BYTES_MAX: usize = 4 << 20;
+pub(crate) const TEXT_BYTES_MAX: usize = 512 << 10;
+
+/// Names with values that a function of `lighty.c` makes or takes: each costs a microsecond.
+pub(crate) const PAIRS_MAX: usize = 2048;
+
+/// Words that a function of `lighty.c` makes of a field.
+pub(crate) const WORDS_MAX: usize = 4096;
 
 /// A text that a script passed. Numbers are texts too, as everywhere in Lua.
 pub(crate) struct Text(LuaString);
@@ -69,6 +75,17 @@ pub(crate) fn texts<const N: usize>(
     let bytes = texts.iter().map(|text| text.bytes().len()).sum();
     check_length(lua, name, bytes, TEXT_BYTES_MAX)?;
     texts.try_into().map_err(|_| refused(1, name, "no value"))
+}
+
+/// Refuses the one after so many.
+///
+/// # Errors
+/// There are more.
+pub(crate) fn check_count(function: &str, at: usize, what: &str, max: usize) -> Result<()> {
+    if at < max {
+        return Ok(());
+    }
+    Err(Error::RuntimeError(format!("{function}: more than {max} {what}")))
 }
 
 /// Refuses a text of more than `max` bytes, and charges the script for going through another.

@@ -22,10 +22,10 @@ use crate::budget;
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes of a JSON text that is written.
-pub const OUTPUT_BYTES_MAX: usize = 4 << 20;
+pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
 /// Values in a JSON text: what takes the time, and the memory.
-pub const VALUES_MAX: usize = 65_536;
+pub const VALUES_MAX: usize = 8192;
 
 /// Arrays and objects within each other.
 pub const DEPTH_MAX: usize = 128;

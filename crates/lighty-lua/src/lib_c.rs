@@ -15,7 +15,7 @@ use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use mlua::{Lua, MultiValue, Result, Table, Value};
 
-use crate::argument::{self, TEXT_BYTES_MAX, Text};
+use crate::argument::{self, PAIRS_MAX, TEXT_BYTES_MAX, Text, WORDS_MAX};
 
 /// A function from text to text that may refuse what it gets.
 type Transform = fn(&[u8], &mut Vec<u8>) -> bool;
@@ -124,7 +124,8 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let table = lua.create_table()?;
         let Some(text) = Text::first(lua, "cookie_tokens", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "cookie_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
-        for (name, value) in tokens::cookies(&text.bytes()) {
+        for (at, (name, value)) in tokens::cookies(&text.bytes()).enumerate() {
+            argument::check_count("cookie_tokens", at, "cookies", PAIRS_MAX)?;
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
         Ok(table)
@@ -135,6 +136,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let Some(text) = Text::first(lua, "header_tokens", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "header_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, token) in tokens::header(&text.bytes()).enumerate() {
+            argument::check_count("header_tokens", at, "words", WORDS_MAX)?;
             table.raw_set(at + 1, lua.create_string(token)?)?;
         }
         Ok(table)
@@ -144,7 +146,8 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let table = lua.create_table()?;
         let Some(text) = Text::first(lua, "urldec_query", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "urldec_query", text.bytes().len(), TEXT_BYTES_MAX)?;
-        for (name, value) in url::query_pairs(&text.bytes()) {
+        for (at, (name, value)) in url::query_pairs(&text.bytes()).enumerate() {
+            argument::check_count("urldec_query", at, "pairs", PAIRS_MAX)?;
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
         Ok(table)
@@ -158,7 +161,8 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
 fn encode_query(lua: &Lua, arguments: MultiValue) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
     if let Some(Value::Table(pairs)) = arguments.front() {
-        for pair in pairs.pairs::<Value, Value>() {
+        for (at, pair) in pairs.pairs::<Value, Value>().enumerate() {
+            argument::check_count("urlenc_query", at, "pairs", PAIRS_MAX)?;
             let (key, value) = pair?;
             if !matches!(key, Value::String(_) | Value::Integer(_) | Value::Number(_)) {
                 continue;

@@ -91,6 +91,24 @@ fn a_text_at_the_limit_is_taken_and_one_above_it_is_not() {
     assert!(lua.load(query).eval::<Value>().is_err());
 }
 
+#[test]
+fn as_many_pairs_and_words_as_the_limits_say_are_taken_and_no_more() {
+    let lua = lua();
+    let query = "local t = {} for i = 1, COUNT do t[i] = i end return c.urlenc_query(t)";
+    for (call, max) in [
+        ("return c.cookie_tokens(('a=b;'):rep(COUNT))", PAIRS_MAX),
+        ("return c.urldec_query(('a=b&'):rep(COUNT - 1) .. 'a')", PAIRS_MAX),
+        (query, PAIRS_MAX),
+        ("return c.header_tokens(('a '):rep(COUNT))", WORDS_MAX),
+    ] {
+        let call =
+            |count: usize| lua.load(call.replace("COUNT", &count.to_string())).eval::<Value>();
+        call(max).expect("as many as may be");
+        let error = call(max + 1).expect_err("too many").to_string();
+        assert!(error.contains(&format!("more than {max}")), "{error}");
+    }
+}
+
 /// What encodes comes back, whatever the bytes.
 #[test]
 fn what_is_encoded_is_decoded_again() {

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_config::{Active, Config};
+use lighty_config::{Active, Config, Diagnostic};
 use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
@@ -14,7 +14,6 @@ use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::control::{self, Caller};
 use lighty_io::threads::{self, panics};
-use lighty_io::tls::Materials;
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
 use lighty_proxy::route::WorkerProxy;
@@ -165,12 +164,11 @@ impl Reloader<'_> {
         let config = Arc::new(config);
         let refused = |why: String| Refusal(format!("{said}{why}"));
         let opened = open_files(&present, &config);
-        let Opened { logs, errors, materials } =
+        let Opened { logs, errors, tls } =
             opened.map_err(|refusals| refused(refusals.join("\n")))?;
         // Starts programs, so it comes behind all that may be refused without.
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|error| refused(error.to_string()))?;
-        let tls = Tls { materials: Arc::new(materials), ..present.shared.tls.clone() };
         let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
         // What would fail in a worker fails here first.
         panics::caught_in(|| {
@@ -269,7 +267,7 @@ struct Opened {
     logs: Sinks,
     /// Where the error log goes, if it goes elsewhere.
     errors: Option<log_writer::Prepared>,
-    materials: Materials,
+    tls: Tls,
 }
 
 /// Opens what the next configuration names beside the present one; else everything that is in the
@@ -290,15 +288,20 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
     let errors = next_error_log(&present.config.global().server, &next.global().server);
     let errors = errors.map_err(|why| refusals.push(why));
-    let materials = tls::load(next, &present.shared.tls.materials).map_err(|problems| {
-        refusals.extend(problems.into_iter().map(|problem| problem.message));
-    });
-    match (logs, errors, materials) {
-        (Ok(logs), Ok(errors), Ok(materials)) if refusals.is_empty() => {
-            Ok(Opened { logs, errors, materials })
-        }
+    let tls = next_tls(&present.shared.tls, next).map_err(|problems| refusals.extend(problems));
+    match (logs, errors, tls) {
+        (Ok(logs), Ok(errors), Ok(tls)) if refusals.is_empty() => Ok(Opened { logs, errors, tls }),
         _ => Err(refusals),
     }
+}
+
+fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> {
+    let words = |problems: Vec<Diagnostic>| problems.into_iter().map(|problem| problem.message);
+    let materials = tls::load(next, &present.materials);
+    let materials = materials.map_err(|all| words(all).collect::<Vec<_>>())?;
+    let tls = Tls { materials: Arc::new(materials), ..present.clone() };
+    tls::read_keys(next.global(), &tls).map_err(|why| vec![why])?;
+    Ok(tls)
 }
 
 fn next_error_log(

@@ -19,7 +19,7 @@ use lighty_io::tls::{Materials, TicketKeys};
 
 use crate::listeners;
 
-pub(crate) use keeper::Keeper;
+pub(crate) use keeper::{Keeper, read_keys};
 pub(crate) use load::load;
 pub(crate) use policies::{SharedVariables, WorkerTls};
 

@@ -53,7 +53,23 @@ impl Authority {
         std::fs::write(self.directory.join(key_file), key).expect("written");
     }
 
+    /// As [`issue`](Self::issue), of a certificate that has expired.
+    pub fn issue_expired(&self, file: &str, names: &[&str]) {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = Self::params(names);
+        params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+        params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+        let leaf = params.signed_by(&key, &self.issuer).expect("signed");
+        let text = leaf.pem() + &key.serialize_pem();
+        std::fs::write(self.directory.join(file), text).expect("written");
+    }
+
     fn sign(&self, names: &[&str], key: &KeyPair) -> (String, String) {
+        let leaf = Self::params(names).signed_by(key, &self.issuer).expect("signed");
+        (leaf.pem(), key.serialize_pem())
+    }
+
+    fn params(names: &[&str]) -> CertificateParams {
         let owned: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         let mut params = CertificateParams::new(owned).expect("parameters");
         params.distinguished_name = rcgen::DistinguishedName::new();
@@ -61,8 +77,7 @@ impl Authority {
         params.distinguished_name.push(DnType::OrganizationName, "Prüfstelle");
         params.distinguished_name.push(DnType::CommonName, names[0]);
         params.serial_number = Some(rcgen::SerialNumber::from(vec![0x0a, 0xbc, 0x01]));
-        let leaf = params.signed_by(key, &self.issuer).expect("signed");
-        (leaf.pem(), key.serialize_pem())
+        params
     }
 
     /// A client that trusts this authority alone.

@@ -37,6 +37,45 @@ impl CertificateText {
     }
 }
 
+/// From when to when a certificate is valid, in seconds since 1970; `None` if it is broken.
+pub(super) fn validity(der: &[u8]) -> Option<std::ops::Range<i64>> {
+    let mut times = Der(Names::read(der)?.validity);
+    let from_s = time(times.next()?)?;
+    // The last second is one of it.
+    Some(from_s..time(times.next()?)? + 1)
+}
+
+/// UTCTime or GeneralizedTime, both of which end with the seconds and `Z` (RFC 5280 section
+/// 4.1.2.5).
+fn time((kind, text): (u8, &[u8])) -> Option<i64> {
+    let digits = text.strip_suffix(b"Z")?;
+    let number = |part: &[u8]| std::str::from_utf8(part).ok()?.parse::<i64>().ok();
+    let (year, rest) = match kind {
+        UTC_TIME => {
+            let (year, rest) = digits.split_at_checked(2)?;
+            let year = number(year)?;
+            (if year < 50 { 2000 + year } else { 1900 + year }, rest)
+        }
+        GENERALIZED_TIME => {
+            let (year, rest) = digits.split_at_checked(4)?;
+            (number(year)?, rest)
+        }
+        _ => return None,
+    };
+    let [month, day, hour, minute, second] = rest.as_chunks::<2>().0 else { return None };
+    let (month, day) = (number(month)?, number(day)?);
+    let seconds = number(hour)? * 3_600 + number(minute)? * 60 + number(second)?;
+    Some(days_to(year, month, day) * 86_400 + seconds)
+}
+
+/// Days from 1970 to a day of the Gregorian calendar.
+fn days_to(year: i64, month: i64, day: i64) -> i64 {
+    // Years begin in March, so that a leap day is the last.
+    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let days = 365 * year + year.div_euclid(4) - year.div_euclid(100) + year.div_euclid(400);
+    days + (153 * month + 2) / 5 + day - 1 - 719_468
+}
+
 /// A certificate in PEM.
 pub fn pem(der: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -60,11 +99,14 @@ const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xa0;
+const UTC_TIME: u8 = 0x17;
+const GENERALIZED_TIME: u8 = 0x18;
 
 /// The names in a certificate, in DER, and its serial number.
 pub(super) struct Names<'a> {
     serial: &'a [u8],
     pub(super) issuer: &'a [u8],
+    validity: &'a [u8],
     pub(super) subject: &'a [u8],
 }
 
@@ -80,9 +122,9 @@ impl<'a> Names<'a> {
         let (INTEGER, serial) = first else { return None };
         let (SEQUENCE, _algorithm) = signed.next()? else { return None };
         let (SEQUENCE, issuer) = signed.next()? else { return None };
-        let (SEQUENCE, _validity) = signed.next()? else { return None };
+        let (SEQUENCE, validity) = signed.next()? else { return None };
         let (SEQUENCE, subject) = signed.next()? else { return None };
-        Some(Self { serial, issuer, subject })
+        Some(Self { serial, issuer, validity, subject })
     }
 }
 
@@ -238,6 +280,21 @@ mod tests {
         }
         assert_eq!(CertificateText::read(b""), None);
         assert_eq!(CertificateText::read(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+
+    #[test]
+    fn times_are_seconds_since_1970() {
+        for (kind, text, wanted) in [
+            (UTC_TIME, "700101000000Z", Some(0)),
+            (UTC_TIME, "491231235959Z", Some(2_524_607_999)),
+            (GENERALIZED_TIME, "20000229120000Z", Some(951_825_600)),
+            (GENERALIZED_TIME, "20500101000000Z", Some(2_524_608_000)),
+            (GENERALIZED_TIME, "2050010100Z", None),
+            (UTC_TIME, "70010100000xZ", None),
+            (INTEGER, "700101000000Z", None),
+        ] {
+            assert_eq!(time((kind, text.as_bytes())), wanted, "{text}");
+        }
     }
 
     #[test]

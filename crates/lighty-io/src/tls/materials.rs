@@ -16,6 +16,8 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::certificate;
+
 /// Bytes of a file of certificates that are read: a bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
@@ -189,6 +191,29 @@ impl Materials {
         // Also of a file that was refused, so that it is reported once.
         self.write().stamps.extend(changed);
         self.version.fetch_add(1, Ordering::Release);
+        said
+    }
+
+    /// What is to be said of certificates that are not valid now, or only for `warn_s` seconds.
+    pub fn warnings(&self, now_s: i64, warn_s: i64) -> Vec<String> {
+        let loaded = self.read();
+        let mut said: Vec<String> = loaded
+            .pairs
+            .iter()
+            .filter_map(|(files, pair)| {
+                let valid = certificate::validity(pair.cert.first()?)?;
+                let words = match now_s {
+                    now_s if now_s < valid.start => "is not valid yet".to_owned(),
+                    now_s if now_s >= valid.end => "has expired".to_owned(),
+                    now_s if now_s >= valid.end - warn_s => {
+                        format!("expires in {} days", (valid.end - now_s) / 86_400)
+                    }
+                    _ => return None,
+                };
+                Some(format!("{}: the certificate {words}", files.chain))
+            })
+            .collect();
+        said.sort_unstable();
         said
     }
 

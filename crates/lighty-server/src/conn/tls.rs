@@ -68,6 +68,8 @@ impl Choice {
         if let Some(name) = hello.server_name {
             self.exchange.request.authority.extend_from_slice(name.as_bytes());
         }
+        // A reload meanwhile has loaded other certificates.
+        self.exchange.pin(&worker.generation());
         self.exchange.resolve_settings();
         let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
         policy.map_err(|why| {

@@ -16,11 +16,24 @@ use super::Tls;
 /// How often the files are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
+/// Seconds before the end of a certificate from which on it is said.
+const WARN_S: i64 = 7 * 86_400;
+
+/// How often it is said.
+const WARN_EVERY_S: i64 = 86_400;
+
 /// What is looked at.
 #[derive(Clone, Default)]
 struct Watched {
     tls: Tls,
     stek_file: Option<PathBuf>,
+}
+
+impl Watched {
+    fn of(global: &Settings, tls: &Tls) -> Self {
+        let stek_file = global.module::<TlsSettings>().stek_file.as_deref().map(PathBuf::from);
+        Self { tls: tls.clone(), stek_file }
+    }
 }
 
 /// The thread, once something speaks TLS.
@@ -48,14 +61,10 @@ impl Keeper {
     /// In words: the file of ticket keys cannot be read, or no thread can be had. What was watched
     /// before still is.
     pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> Result<(), String> {
-        let stek_file = global.module::<TlsSettings>().stek_file.as_deref().map(PathBuf::from);
-        let next = Watched { tls: tls.clone(), stek_file };
-        if tls.materials.is_empty() {
-            *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next;
-            return Ok(());
-        }
-        keep_tickets(&next).map_err(|error| error.to_string())?;
-        if !self.is_running {
+        let next = Watched::of(global, tls);
+        check(&next)?;
+        if !self.is_running && !tls.materials.is_empty() {
+            *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
             let (watched, log) = (Arc::clone(&self.watched), self.log.clone());
             let started = threads::start("tls", None, move || look(&watched, &log));
             started.map_err(|error| error.to_string())?;
@@ -66,22 +75,45 @@ impl Keeper {
     }
 }
 
+/// Reads the ticket keys that a configuration names, if something speaks TLS.
+///
+/// # Errors
+/// In words: the file cannot be read.
+pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> Result<(), String> {
+    check(&Watched::of(global, tls))
+}
+
+fn check(next: &Watched) -> Result<(), String> {
+    match next.tls.materials.is_empty() {
+        true => Ok(()),
+        false => keep_tickets(next).map_err(|error| error.to_string()),
+    }
+}
+
 fn look(watched: &Mutex<Watched>, log: &Log) {
     let say = |level, text: &str| {
         log.line(level, Clock::start().unix_s(), text, About::default());
     };
-    let mut last_trouble = String::new();
+    let (mut last_trouble, mut warned_s, mut version) = (String::new(), 0, None);
     loop {
-        std::thread::sleep(LOOK_EVERY);
         let now = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for text in now.tls.materials.refresh() {
             say(Level::Notice, &format!("ssl: {text}"));
+        }
+        let now_s = Clock::start().unix_s();
+        let loaded = Some((Arc::as_ptr(&now.tls.materials).addr(), now.tls.materials.version()));
+        if loaded != version || now_s - warned_s >= WARN_EVERY_S {
+            (warned_s, version) = (now_s, loaded);
+            for text in now.tls.materials.warnings(now_s, WARN_S) {
+                say(Level::Warning, &format!("ssl: {text}"));
+            }
         }
         let trouble = keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();
         if trouble != last_trouble && !trouble.is_empty() {
             say(Level::Warning, &format!("{trouble}; the keys read before stay"));
         }
         last_trouble = trouble;
+        std::thread::sleep(LOOK_EVERY);
     }
 }
 

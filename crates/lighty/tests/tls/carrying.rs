@@ -5,6 +5,7 @@ use std::time::Duration;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::{Client, End};
 use lighty_testkit::content::pattern;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::real::websocket::WebSocketServer;
 use lighty_testkit::websocket::{Opcode, WebSocket};
 use rustix::process::Signal;
@@ -158,4 +159,25 @@ fn a_proxy_header_comes_before_the_handshake() {
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
     let logged = || said().contains("192.0.2.9 TLSv1.3");
     assert!(lighty_testkit::wait_until(Duration::from_secs(20), logged), "{}", said());
+}
+
+#[test]
+fn streams_share_a_connection() {
+    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let (authority, setup) = site("");
+    let port = backend.address().port();
+    let server = setup
+        .config(&format!(
+            "proxy.server = ( \"/u\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {port} ) ) )"
+        ))
+        .start();
+    let client = authority.client().with_alpn(&["h2"]).connect(server.address(), "a.test");
+    let mut http2 = Http2::over(client, "a.test", &[]);
+    assert_eq!(http2.get("/a.txt").text(), "hello\n");
+    let body = pattern(1, 300_000);
+    assert_eq!(http2.post("/u", &body).text(), body.len().to_string());
+    assert_eq!(http2.get("/a.txt").text(), "hello\n");
+    assert_eq!(backend.asked()[0].field("X-Forwarded-Proto"), Some("https"));
+    server.signal(Signal::INT);
+    assert_eq!(http2.read_to_end(), End::Closed);
 }

@@ -105,6 +105,9 @@ fn a_reload_takes_what_fits_and_refuses_the_rest() {
     server.await_log("none.pem");
     server.await_log("reload refused");
     assert_eq!(shown(&client, &server), second);
+    write_file(&path, format!("{config}ssl.stek-file = \"/none/stek\"\n"));
+    server.signal(Signal::USR1);
+    server.await_log("/none/stek");
     // Without TLS new connections are in clear text; those that are there go on.
     write_file(&path, config.replace("ssl.engine = \"enable\"", ""));
     server.signal(Signal::USR1);
@@ -140,4 +143,15 @@ fn a_chain_is_completed_from_the_authorities() {
     assert_eq!(stream.conn.peer_certificates().expect("a chain").len(), 2);
     let other = Authority::named(&authority.path(""), "other.pem");
     assert!(other.client().try_connect(server.address(), "a.test").is_err());
+}
+
+#[test]
+fn a_certificate_that_has_expired_is_named() {
+    let (authority, setup) = site("");
+    authority.issue_expired("a.pem", &["a.test"]);
+    let server = setup.start();
+    server.await_log("a.pem: the certificate has expired");
+    authority.issue("a.pem", &["a.test"]);
+    server.await_log("a.pem: the certificate was loaded again");
+    get(&mut authority.client().connect(server.address(), "a.test"));
 }

@@ -145,6 +145,7 @@ impl Worker {
     }
 
     /// Takes an exchange from the pool, or creates one.
+    #[inline(always)]
     pub(crate) fn acquire(&self) -> Box<H1Exchange> {
         let pooled = self.idle_exchanges.borrow_mut().pop();
         pooled.unwrap_or_else(|| {
@@ -154,6 +155,7 @@ impl Worker {
     }
 
     /// Returns an exchange to the pool, up to the pool's limit.
+    #[inline(always)]
     pub(crate) fn give_back(&self, mut h1: Box<H1Exchange>) {
         if !Rc::ptr_eq(&h1.exchange.generation, &self.generation.borrow()) {
             return;

@@ -77,7 +77,7 @@ impl Input {
     }
 
     /// Attaches to a connection that has become readable.
-    #[inline]
+    #[inline(always)]
     pub(super) fn attach(&mut self, stream: &Rc<Stream>, entry: &Rc<ConnEntry>) {
         self.stream = Some(Rc::clone(stream));
         self.entry = Some(Rc::clone(entry));

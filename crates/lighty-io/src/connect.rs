@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_there_is_said_at_once() {
+    async fn a_missing_server_is_reported_at_once() {
         let options = ConnectOptions::default();
         let free = TcpListener::bind(local(0)).expect("bind").local_addr().expect("address");
         let error = connect(&Target::Tcp(free), &options).await.expect_err("refused");

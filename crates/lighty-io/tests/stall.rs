@@ -114,7 +114,7 @@ async fn all_end<T>(tasks: Vec<JoinHandle<T>>) -> Vec<T> {
 }
 
 #[test]
-fn stuck_opens_hold_up_nobody_else() {
+fn stuck_opens_delay_no_other_request() {
     on_each_engine(async |bed| {
         bed.fuse.stall();
         let tasks = (0..STUCK).map(|n| {
@@ -135,7 +135,7 @@ fn stuck_opens_hold_up_nobody_else() {
 }
 
 #[test]
-fn stuck_readers_hold_up_nobody_else() {
+fn stuck_readers_delay_no_other_client() {
     on_each_engine(async |bed| {
         let mut files = Vec::new();
         for n in 0..STUCK {

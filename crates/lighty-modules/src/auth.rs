@@ -94,13 +94,13 @@ impl CredentialCache {
 
 /// The module.
 pub struct Auth {
-    keeper: Arc<CredentialCache>,
+    cache: Arc<CredentialCache>,
 }
 
 impl Auth {
     /// A worker's instance.
-    pub fn new(keeper: Arc<CredentialCache>) -> Self {
-        Self { keeper }
+    pub fn new(cache: Arc<CredentialCache>) -> Self {
+        Self { cache }
     }
 }
 
@@ -240,14 +240,14 @@ impl Auth {
     ) -> bool {
         let Some((kind, path)) = own.users() else { return false };
         let now_ms = ex.machine.clock.mono_ms();
-        let Some(users) = self.keeper.users(kind, path).peek(now_ms) else { return false };
+        let Some(users) = self.cache.users(kind, path).peek(now_ms) else { return false };
         let key = self.key(path, rule, name, password);
-        if !self.keeper.verified.contains(&key, users.generation, now_ms, own.cache_ms) {
+        if !self.cache.verified.contains(&key, users.generation, now_ms, own.cache_ms) {
             return false;
         }
         let groups = match rule.needs_groups() {
             false => None,
-            true => match self.keeper.groups(&own.plain_groups).peek(now_ms) {
+            true => match self.cache.groups(&own.plain_groups).peek(now_ms) {
                 None => return false,
                 groups => groups,
             },
@@ -256,7 +256,7 @@ impl Auth {
     }
 
     fn key(&self, path: &str, rule: &Rule, name: &[u8], password: &[u8]) -> verified::Key {
-        self.keeper.verified.key(&[path.as_bytes(), rule.realm.as_bytes(), name, password])
+        self.cache.verified.key(&[path.as_bytes(), rule.realm.as_bytes(), name, password])
     }
 
     async fn examine(
@@ -280,13 +280,13 @@ impl Auth {
         }
         let listed = ex.state.quiet.then(|| self.said(ex, own, &rule));
         let now_ms = ex.machine.clock.mono_ms();
-        if listed.is_some_and(|key| self.keeper.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
-            challenge(ex, &rule, &self.keeper.nonces, Fault::BadCredentials, "", false);
+        if listed.is_some_and(|key| self.cache.wrong.contains(&key, 0, now_ms, WRONG_MS)) {
+            challenge(ex, &rule, &self.cache.nonces, Fault::BadCredentials, "", false);
             return Step::Answered;
         }
         let verdict = match claim {
             Claim::None => {
-                challenge(ex, &rule, &self.keeper.nonces, Fault::NotAuthenticated, "", false);
+                challenge(ex, &rule, &self.cache.nonces, Fault::NotAuthenticated, "", false);
                 return Step::Answered;
             }
             Claim::Unfit(words) => Verdict::Unfit(words),
@@ -295,7 +295,7 @@ impl Auth {
             Claim::Digest(credentials) => self.digest(ex, own, &rule, *credentials).await,
         };
         if let (Verdict::Wrong { .. }, Some(key)) = (&verdict, listed) {
-            self.keeper.wrong.insert(key, 0, now_ms, WRONG_MS);
+            self.cache.wrong.insert(key, 0, now_ms, WRONG_MS);
         }
         self.conclude(ex, own, &rule, verdict).await
     }
@@ -304,7 +304,7 @@ impl Auth {
     fn said(&self, ex: &Exchange, own: &AuthSettings, rule: &Rule) -> verified::Key {
         let said = ex.request.fields.get(Known::Authorization).unwrap_or_default();
         let users = own.users().map_or("", |(_, path)| path);
-        self.keeper.wrong.key(&[users.as_bytes(), rule.realm.as_bytes(), said])
+        self.cache.wrong.key(&[users.as_bytes(), rule.realm.as_bytes(), said])
     }
 
     async fn conclude(
@@ -314,7 +314,7 @@ impl Auth {
         rule: &Rule,
         verdict: Verdict,
     ) -> Step<'static> {
-        let nonces = &self.keeper.nonces;
+        let nonces = &self.cache.nonces;
         match verdict {
             Verdict::Known { name, scheme } => {
                 let admitted = self.admits(ex, own, rule, &name).await;
@@ -357,21 +357,21 @@ impl Auth {
         password: Vec<u8>,
     ) -> Verdict {
         let Some((kind, path)) = own.users() else { return no_users() };
-        let store = self.keeper.users(kind, path);
+        let store = self.cache.users(kind, path);
         let users = match self.load(ex, &store).await {
             Ok(users) => users,
             Err(report) => return report.into(),
         };
         let (generation, key) = (users.generation, self.key(path, rule, &name, &password));
         let (now_ms, cache_ms) = (ex.machine.clock.mono_ms(), own.cache_ms);
-        if self.keeper.verified.contains(&key, generation, now_ms, cache_ms) {
+        if self.cache.verified.contains(&key, generation, now_ms, cache_ms) {
             return Verdict::Known { name, scheme: "Basic" };
         }
         let (realm, who) = (Arc::clone(&rule.realm), name.clone());
-        let keeper = Arc::clone(&self.keeper);
+        let cache = Arc::clone(&self.cache);
         let check = move || {
             // Requests for parts of a page arrive concurrently: one result serves them all.
-            let verified = &keeper.verified;
+            let verified = &cache.verified;
             if verified.contains(&key, generation, now_ms, cache_ms) {
                 return true;
             }
@@ -395,7 +395,7 @@ impl Auth {
         own: &AuthSettings,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Verdict> {
-        let done = self.keeper.turns.run(own.pending_max, ex.request.remote_ip(), job);
+        let done = self.cache.turns.run(own.pending_max, ex.request.remote_ip(), job);
         tokio::select! {
             biased;
             done = done => done.ok_or(Fault::AuthBusy.into()),
@@ -422,7 +422,7 @@ impl Auth {
             let detail = "the uri is not that of the request";
             return FaultReport::new(Fault::AuthMalformed, detail).into();
         }
-        let store = self.keeper.users(kind, path);
+        let store = self.cache.users(kind, path);
         let users = match self.load(ex, &store).await {
             Ok(users) => users,
             Err(report) => return report.into(),
@@ -446,7 +446,7 @@ impl Auth {
     }
 
     fn check_nonce(&self, rule: &Rule, credentials: &DigestCredentials, now_s: i64) -> Use {
-        let (nonces, secret, realm) = (&self.keeper.nonces, &rule.nonce_secret, &rule.realm);
+        let (nonces, secret, realm) = (&self.cache.nonces, &rule.nonce_secret, &rule.realm);
         let opaque = nonces.opaque(secret, realm);
         if credentials.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
             return Use::Stale;
@@ -487,7 +487,7 @@ impl Auth {
             if own.plain_groups.is_empty() {
                 return Err(broken("auth.backend.plain.groupfile is not set"));
             }
-            let store = self.keeper.groups(&own.plain_groups);
+            let store = self.cache.groups(&own.plain_groups);
             groups = match self.load(ex, &store).await {
                 Ok(groups) => Some(groups),
                 Err(report) => return Err(report),

@@ -6,9 +6,10 @@
 //! left behind.
 //!
 //! Reading order: `settings`, this file (the request and the response head), `program` (what is
-//! started), `keeper` (how programs end), `talk` (bytes both ways), `output` (the response body).
+//! started), `child_guard` (how programs end), `talk` (bytes both ways), `output` (the response
+//! body).
 
-mod keeper;
+mod child_guard;
 mod output;
 mod program;
 mod settings;
@@ -32,7 +33,7 @@ use lighty_io::process::spawn::Channel;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
-use keeper::ChildGuard;
+use child_guard::ChildGuard;
 use output::Output;
 use settings::CgiSettings;
 use talk::{Talk, Trouble};
@@ -132,9 +133,9 @@ async fn respond(
         ex.complain_of_upgrade("cgi.upgrade");
     }
     ex.enter(Stage::Connect);
-    let (keeper, channel) = start(ex, permits, own, interpreter, upgrade).await?;
+    let (guard, channel) = start(ex, permits, own, interpreter, upgrade).await?;
     ex.enter(Stage::Connected);
-    let mut talk = Talk::new(ex, channel, keeper, own.limits);
+    let mut talk = Talk::new(ex, channel, guard, own.limits);
     let mut head = CgiHead::new();
     read_head(&mut talk, &mut head).await?;
     if let Some(sent_us) = talk.sent_us() {

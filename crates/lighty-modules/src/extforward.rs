@@ -187,7 +187,7 @@ fn fields() -> Vec<Directive<Settings>> {
         row(Directive::strings("extforward.headers", |s, v| own(s).headers = v))
             .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
             .doc(
-                "Fields in which trusted proxies tell their client; the first that a request has \
+                "Fields in which trusted proxies name their client; the first that a request has \
                  is read: `Forwarded` (RFC 7239), or a list of addresses to which each proxy \
                  adds, or one address. With one of those, `X-Forwarded-Proto` says whether the \
                  client came by https. A client that a proxy hides is `0.0.0.0`, and `unknown` in \

@@ -54,7 +54,7 @@ impl Module for StaticFile {
             .since("1.4")
             .doc(
                 "Endings of files that are never sent as they are (403): scripts whose source \
-                 nobody should read when their interpreter is not configured.",
+                 must stay private when their interpreter is not configured.",
             )
             .example("static-file.exclude-extensions = ( \".php\", \".fcgi\", \"~\" )"),
             Directive::bool("static-file.etags", |s: &mut Settings, on| {

@@ -135,7 +135,7 @@ impl Module for Status {
             row(Directive::string("status.status-url", |s, v| own(s).status_url = v))
                 .default("")
                 .doc(
-                    "Path at which the server tells what it is doing: workers, requests, traffic, \
+                    "Path of a page with what the server is doing: workers, requests, traffic, \
                      each backend (its state and why it is down, requests under way, waiting and \
                      failed), and each connection with its client, its request and what it waits \
                      for. With \
@@ -154,7 +154,7 @@ impl Module for Status {
             row(Directive::string("status.statistics-url", |s, v| own(s).statistics_url = v))
                 .default("")
                 .doc(
-                    "Path at which counters are told, as sorted lines `name: value`; 204 when \
+                    "Path that reports counters, as sorted lines `name: value`; 204 when \
                      there are none. Empty: nowhere.",
                 )
                 .example("status.statistics-url = \"/server-counters\""),

@@ -222,7 +222,7 @@ fn what() -> Vec<Directive<Settings>> {
             .default("")
             .since("1.5")
             .doc(
-                "Path at which the progress of uploads is told. Empty: off. A request with a body \
+                "Path that reports the progress of uploads. Empty: off. A request with a body \
                  and an `X-Progress-ID` of exactly 32 hexadecimal digits, as a header field or as \
                  an argument of its query, is watched; a GET of this path with the same id is \
                  answered `new Object({ 'state' : 'uploading', 'received' : 131072, 'size' : \
@@ -238,7 +238,7 @@ fn what() -> Vec<Directive<Settings>> {
         row(Directive::bool("upload-progress.json", |s, on| own(s).always_json = on))
             .default("disable")
             .since("lighty 0.1")
-            .doc("Whether progress is told as JSON to whoever asks.")
+            .doc("Report progress as JSON to every client.")
             .example("upload-progress.json = \"enable\""),
     ]
 }
@@ -267,7 +267,7 @@ fn how() -> Vec<Directive<Settings>> {
         row(Directive::bool("upload-progress.debug", |s, on| own(s).debug = on))
             .default("disable")
             .since("1.5")
-            .doc("Whether the error log tells of each upload and of each question about one.")
+            .doc("Log each upload, and each request for its progress, to the error log.")
             .example("upload-progress.debug = \"enable\""),
     ]
 }

@@ -73,7 +73,7 @@ impl Module for Usertrack {
             text("usertrack.cookie-name", SEPARATORS, |s, v| s.name = v)
                 .default("TRACKID")
                 .doc(
-                    "Name of a cookie that is given to whoever comes without it, with a random \
+                    "Name of a cookie that a client without it gets, with a random \
                      value, so that a log can tell visitors apart. Naming `mod_usertrack` in \
                      `server.modules`, or setting one of its directives, switches it on; an \
                      empty name switches it off.",

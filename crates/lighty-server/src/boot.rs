@@ -79,12 +79,12 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let fds = set_limits(&server)?;
     let workers = worker_count(&server);
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
-    let ears = listen_to_signals()?;
+    let main_loop = start_main_loop()?;
     let tls = load_tls(&config)?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
     let pid_file = create_pid_file(&server)?;
-    let control = open_control(&ears, &server);
+    let control = open_control(&main_loop, &server);
     // Reads the system's host and name-server files before a chroot hides them.
     let upstreams = Arc::new(Registry::new(configured::resolve_options(&global)));
     let was_root = privileges::is_root();
@@ -130,7 +130,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     warn_without_control(&control, &server, &say);
     let (socket, pid) = (control.as_ref().ok(), pid_file.as_ref());
     let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
-    let ended = wait_for_end(ears, &mut running, main, &say);
+    let ended = wait_for_end(main_loop, &mut running, main, &say);
     let access = reloader.access_logs();
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
@@ -141,7 +141,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     ended
 }
 
-/// The error log, which hears of panics and of trouble with other logs from now on.
+/// The error log, which records panics and trouble with other logs from now on.
 fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
@@ -331,15 +331,15 @@ fn launch(
     let is_tls = |name: &str| tls::is_spoken_at(&plan.borrow().config, name);
     let url = |bound: &Bound| listeners::url(&bound.address, is_tls(&bound.name));
     let urls: Vec<String> = bound.iter().map(url).collect();
-    let mut doors: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut sockets_of_workers: Vec<Vec<_>> = (0..workers).map(|_| Vec::new()).collect();
     let mut files = Vec::new();
     for listening in bound {
         files.extend(listening.file);
         for (worker, socket) in listening.sockets.into_iter().enumerate() {
-            doors[worker].push((listening.name.clone(), socket));
+            sockets_of_workers[worker].push((listening.name.clone(), socket));
         }
     }
-    for (index, sockets) in doors.into_iter().enumerate() {
+    for (index, sockets) in sockets_of_workers.into_iter().enumerate() {
         let setup = Setup {
             index,
             plans: plan.clone(),
@@ -405,12 +405,12 @@ fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
 }
 
 /// The main thread's event loop and its signals.
-struct Ears {
+struct MainLoop {
     runtime: tokio::runtime::Runtime,
     signals: Signals,
 }
 
-fn listen_to_signals() -> Result<Ears, BootError> {
+fn start_main_loop() -> Result<MainLoop, BootError> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -419,7 +419,7 @@ fn listen_to_signals() -> Result<Ears, BootError> {
         let _inside = runtime.enter();
         Signals::listen().map_err(failed("signals"))?
     };
-    Ok(Ears { runtime, signals })
+    Ok(MainLoop { runtime, signals })
 }
 
 /// Document roots that a worker may keep open: a sixth of all descriptors.
@@ -444,9 +444,9 @@ fn create_pid_file(server: &ServerSettings) -> Result<Option<PidFile>, BootError
 }
 
 /// The control socket beside the pid file, if there is one and its directory allows it.
-fn open_control(ears: &Ears, server: &ServerSettings) -> Result<ControlSocket, String> {
+fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> Result<ControlSocket, String> {
     let pid_file = server.pid_file.as_deref().ok_or("server.pid-file is not set")?;
-    let _inside = ears.runtime.enter();
+    let _inside = main_loop.runtime.enter();
     let path = control::path_beside(pid_file.as_ref());
     ControlSocket::bind(&path).map_err(|error| error.to_string())
 }
@@ -509,12 +509,12 @@ impl Main<'_, '_> {
 
 /// The main thread's loop.
 fn wait_for_end(
-    ears: Ears,
+    main_loop: MainLoop,
     running: &mut Workers,
     mut main: Main<'_, '_>,
     say: &dyn Fn(Level, &str),
 ) -> Result<(), BootError> {
-    let Ears { runtime, mut signals } = ears;
+    let MainLoop { runtime, mut signals } = main_loop;
     let live_listeners = running.live_listeners.clone();
     runtime.block_on(async {
         loop {

@@ -423,7 +423,7 @@ fn who_is_accepted_goes_on_being_accepted() {
 }
 
 #[test]
-fn a_server_that_can_let_nobody_in_ends_with_an_error() {
+fn a_server_that_cannot_accept_ends_with_an_error() {
     let mut server = Drilled::start("accept=5", "server.max-worker = 1\n");
     while server.child.try_wait().expect("a child").is_none() {
         let _ = server.get("/a.txt");

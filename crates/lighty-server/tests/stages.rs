@@ -232,7 +232,7 @@ fn a_proxied_request_waits_for_its_backend() {
 }
 
 #[test]
-fn a_program_is_started_and_heard() {
+fn a_program_is_started_and_its_output_read() {
     use Phase as P;
     use Stage as S;
     let root = tempfile::tempdir().expect("a directory");

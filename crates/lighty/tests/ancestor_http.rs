@@ -110,7 +110,7 @@ fn a_post_without_a_length_has_no_body_unless_one_is_needed() {
 }
 
 #[test]
-fn credentials_that_can_be_nobodys_are_asked_for_anew() {
+fn credentials_of_no_user_are_asked_for_anew() {
     let lines = "
         auth.backend = \"plain\"
         auth.backend.plain.userfile = \"@DIR@/root/users\"

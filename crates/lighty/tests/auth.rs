@@ -267,7 +267,7 @@ fn what_was_right_is_not_hashed_again_for_its_time() {
 }
 
 #[test]
-fn who_guesses_holds_up_nobody_else() {
+fn a_guesser_delays_no_other_client() {
     let server = server_with_slow_hashes("auth.max-pending = 30");
     let ask = |credentials: &str, from: u8| {
         server.get_with("/private/a", &format!("{credentials}X-Forwarded-For: 192.0.2.{from}\r\n"))

@@ -185,7 +185,7 @@ fn a_file_that_is_replaced_is_sent_as_it_was() {
 }
 
 #[test]
-fn slow_readers_get_everything_and_hold_nobody_up() {
+fn slow_readers_get_everything_and_delay_no_client() {
     for_each(|name, setup| {
         cold_file(&setup.root("f"), &TEN_MEGABYTES[..2 * MEGABYTE]);
         let server = setup.file("small", "quick").start();

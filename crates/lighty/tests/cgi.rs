@@ -51,7 +51,7 @@ fn zombies(server: &Server) -> usize {
 }
 
 #[test]
-fn a_program_is_told_of_its_request() {
+fn a_program_gets_its_request() {
     let server = with(&[(
         "dir/env.sh",
         "printf 'Content-Type: text/plain\\n\\n'; env; echo cwd=$(pwd); cat",
@@ -225,7 +225,7 @@ fn a_head_request_runs_the_program_to_its_end() {
 }
 
 #[test]
-fn a_head_request_is_told_what_get_would_be() {
+fn a_head_request_gets_the_fields_of_get() {
     let server = for_errors("server.error-handler = \"/front.sh\"");
     for (path, status) in [("/front.sh", 200), ("/gone.sh", 410)] {
         let mut client = server.connect();
@@ -677,7 +677,7 @@ fn files_outside_of_the_allowed_directories_are_refused() {
 }
 
 #[test]
-fn a_program_agrees_to_no_protocol_that_nobody_asked_for() {
+fn a_program_agrees_to_no_unrequested_protocol() {
     let chat = |upgrade: &str| format!("printf 'Status: 101\\n{upgrade}\\n'; cat");
     let programs = [
         ("echo.sh", chat("Upgrade: Echo\\n")),

@@ -32,7 +32,7 @@ fn all_errors_are_reported_at_once_with_their_places() {
 
 /// As in `lighty -t 2>&1 | head`.
 #[test]
-fn errors_that_nobody_reads_are_still_errors() {
+fn unread_errors_are_still_errors() {
     for arguments in [&["-t", "-f", "/none/x.conf"][..], &["serve", "/none"], &["fmt", "/none"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
         let status = std::process::Command::new(env!("CARGO_BIN_EXE_lighty"))
@@ -542,7 +542,7 @@ fn a_listener_is_known_however_it_is_written() {
 }
 
 #[test]
-fn nobody_can_listen_on_an_address_that_is_none() {
+fn listening_on_no_address_is_an_error() {
     let setup = |lines: &str| lighty!().without_listener().config(lines);
     // A label has 63 characters at most: no name server is asked for this one.
     let nobody = "x".repeat(64);

@@ -165,7 +165,7 @@ fn a_request_to_fastcgi_has_a_share() {
 }
 
 #[test]
-fn what_fastcgi_says_with_the_end_of_a_response_is_heard() {
+fn errors_with_the_end_of_a_fastcgi_response_are_logged() {
     let backend = Backend::start(|peer| {
         while read_request(peer).is_some() {
             let head = record(STDOUT, b"Content-Type: text/plain\r\n\r\nanswered");

@@ -104,7 +104,7 @@ fn term_cuts_a_download() {
 }
 
 #[test]
-fn whoever_can_connect_can_end_the_server_in_order() {
+fn a_client_with_the_rights_can_end_the_server_in_order() {
     for _ in 0..20 {
         let mut server = lighty!()
             .config("server.pid-file = \"@DIR@/lighty.pid\"")
@@ -254,7 +254,7 @@ fn a_socket_that_somebody_shut_down_listens_again() {
 }
 
 #[test]
-fn a_server_that_hears_nobody_ends_so_that_it_is_started_again() {
+fn a_server_without_listeners_ends_so_that_it_is_started_again() {
     // The port that the kernel chose is lost with the shutdown.
     let listener = Socket::from(TcpListener::bind("127.0.0.1:0").expect("a listener"));
     let passed = listener.try_clone().expect("a second descriptor");
@@ -591,7 +591,7 @@ fn ask_until(over: &AtomicBool, address: SocketAddr) -> (usize, Vec<String>) {
 const STARTS: usize = 8;
 
 #[test]
-fn whoever_connects_while_the_server_starts_or_stops_is_answered() {
+fn clients_that_connect_while_the_server_starts_or_stops_are_answered() {
     let (_held, address) = held_port();
     let lines = format!("server.bind = \"127.0.0.1\"\nserver.port = {}", address.port());
     let over = Arc::new(AtomicBool::new(false));
@@ -620,7 +620,7 @@ fn whoever_connects_while_the_server_starts_or_stops_is_answered() {
 }
 
 #[test]
-fn whoever_has_connected_before_a_graceful_stop_is_answered() {
+fn clients_connected_before_a_graceful_stop_are_answered() {
     let mut server = lighty!().file("a", "x").config("server.max-worker = 2").start();
     let address = server.address();
     // Connected, and in no hurry to ask.
@@ -659,7 +659,7 @@ fn a_connection_that_never_asks_does_not_hold_a_graceful_stop() {
 }
 
 #[test]
-fn signals_that_were_blocked_or_ignored_by_whoever_started_it_are_heard() {
+fn signals_that_the_parent_blocked_or_ignored_are_handled() {
     let program = "#!/bin/sh\nexec sleep 1000\n";
     let setup = lighty!().file("a", "x").config(
         "server.errorlog-level = \"info\"\nfastcgi.server = ( \".f\" => (( \"socket\" => \

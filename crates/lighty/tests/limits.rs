@@ -88,7 +88,7 @@ fn a_connection_that_becomes_idle_makes_room_for_those_who_wait() {
 }
 
 #[test]
-fn whoever_is_slow_with_a_head_makes_room_where_nobody_is_idle() {
+fn slow_heads_make_room_where_no_connection_is_idle() {
     let limits = "server.max-connections = 32\nserver.max-worker = 1\nserver.max-head-time = 600";
     let server = lighty!().file("a", "x").config(limits).start();
     let mut half: Vec<Client> = (0..48)
@@ -338,7 +338,7 @@ fn document_roots_make_way_when_descriptors_are_few() {
 }
 
 #[test]
-fn a_deleted_file_is_let_go_though_nobody_asks_for_it_again() {
+fn a_deleted_file_is_let_go_without_another_request() {
     let server = lighty!().file("a", pattern(0, 1 << 20)).start();
     assert_eq!(server.get("/a").status, 200);
     let held = || {

@@ -32,7 +32,7 @@ fn a_page_names_directories_first_and_links_them() {
 }
 
 #[test]
-fn json_comes_to_whoever_prefers_it() {
+fn a_client_that_prefers_json_gets_it() {
     let server = listed().file("dir/b.txt", "12345").file("dir/sub/x", "").start();
     let json = server.get_with("/dir/", "Accept: application/json\r\n");
     assert!(json.field("Content-Type").unwrap_or("").starts_with("application/json"));

@@ -112,7 +112,7 @@ fn of_a_refused_head_the_log_tells_what_came() {
 }
 
 #[test]
-fn durations_are_told_in_microseconds() {
+fn durations_are_in_microseconds() {
     let server = logging().config("accesslog.format = \"%D %{ms}T %{us}T\"").start();
     for _ in 0..20 {
         let _ = server.get("/a.txt");
@@ -172,7 +172,7 @@ fn a_log_can_be_piped_into_a_program() {
 }
 
 #[test]
-fn a_program_that_does_not_read_holds_nobody_up() {
+fn a_program_that_does_not_read_delays_no_client() {
     let mut server = lighty!()
         .file("a.txt", "x")
         .config("accesslog.filename = \"|exec sleep 600\"")
@@ -192,7 +192,7 @@ fn a_program_that_does_not_read_holds_nobody_up() {
 }
 
 #[test]
-fn a_full_disk_holds_nobody_up() {
+fn a_full_disk_delays_no_request() {
     let setup = lighty!().file("a.txt", "x");
     let disk = setup.directory().join("disk");
     fs::create_dir(&disk).expect("a directory");

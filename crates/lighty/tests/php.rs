@@ -53,7 +53,7 @@ fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn what_php_is_told_is_what_was_asked() {
+fn php_gets_the_request_as_it_was_sent() {
     let Some(fpm) = PhpFpm::unix(2) else { return };
     let server = setup(fpm.listen(), 2).start();
     let head = "X-Word: hello\r\nProxy: evil\r\n";

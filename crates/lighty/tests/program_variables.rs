@@ -310,7 +310,7 @@ fn gateway_agrees(gateway: Gateway) {
 }
 
 #[test]
-fn cgi_programs_are_told_the_same() {
+fn cgi_programs_get_the_same() {
     let handler = "cgi.assign = ( \".php\" => \"/bin/sh\" )";
     let Some(both) = Both::start(handler, SITES, SHELL) else { return };
     // No shell keeps a variable whose name begins with a digit.
@@ -318,23 +318,23 @@ fn cgi_programs_are_told_the_same() {
 }
 
 #[test]
-fn fastcgi_programs_are_told_the_same() {
+fn fastcgi_programs_get_the_same() {
     gateway_agrees(Gateway::Fastcgi);
 }
 
 #[test]
-fn scgi_programs_are_told_the_same() {
+fn scgi_programs_get_the_same() {
     gateway_agrees(Gateway::Scgi);
 }
 
 #[test]
-fn uwsgi_programs_are_told_the_same() {
+fn uwsgi_programs_get_the_same() {
     gateway_agrees(Gateway::Uwsgi);
 }
 
 /// Containers are told of URLs, not of files: lighttpd's ask for no file, and take no path info.
 #[test]
-fn containers_are_told_the_same() {
+fn containers_get_the_same() {
     const COMPARED: [&str; 7] =
         ["status", "method", "protocol", "uri", "server_name", "attribute 05", "field a00b"];
     const OF_URLS: &[Site] = &[
@@ -358,7 +358,7 @@ fn of_php(name: &str) -> bool {
 }
 
 #[test]
-fn pages_of_php_fpm_are_told_the_same() {
+fn pages_of_php_fpm_get_the_same() {
     let Some(fpm) = PhpFpm::unix(2) else { return };
     let keys = fpm.listen().host_keys();
     let handler = format!("fastcgi.server = ( \".php\" => ( ( {keys} ) ) )");
@@ -367,7 +367,7 @@ fn pages_of_php_fpm_are_told_the_same() {
 }
 
 #[test]
-fn pages_of_php_cgi_are_told_the_same() {
+fn pages_of_php_cgi_get_the_same() {
     let Some(php) = PhpCgi::tcp(2) else { return };
     let keys = php.listen().host_keys();
     let handler = format!("fastcgi.server = ( \".php\" => ( ( {keys} ) ) )");
@@ -376,7 +376,7 @@ fn pages_of_php_cgi_are_told_the_same() {
 }
 
 #[test]
-fn pages_of_php_as_a_cgi_program_are_told_the_same() {
+fn pages_of_php_as_a_cgi_program_get_the_same() {
     let Some(php) = find(&["php-cgi", "php-cgi8.2"]) else { return };
     let handler = format!("cgi.assign = ( \".php\" => \"{}\" )", php.display());
     let Some(both) = Both::start(&handler, SITES, PAGE) else { return };
@@ -481,7 +481,7 @@ fn fields_with_other_names_reach_programs_unless_they_collide() {
     let told = lighty.get_with("/a.php", fields);
     assert!(told.text().contains("HTTP_X_FOO=good\n"), "{told:?}");
     assert!(!told.text().contains("bad") && !told.text().contains("6.6.6.6"), "{told:?}");
-    lighty.await_log("not told of X_Foo, X.Foo, X_Forwarded_For: as a variable");
+    lighty.await_log("not passed to the program: X_Foo, X.Foo, X_Forwarded_For: as a variable");
     for _ in 0..20 {
         assert_eq!(lighty.get_with("/a.php", fields).status, 200);
     }

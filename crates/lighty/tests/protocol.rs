@@ -132,7 +132,7 @@ fn resets_at_any_moment_do_no_harm() {
 }
 
 #[test]
-fn continue_is_not_asked_for_when_nobody_wants_the_body() {
+fn continue_is_not_sent_for_an_unread_body() {
     let server = site().start();
     let mut client = server.connect();
     client.send(

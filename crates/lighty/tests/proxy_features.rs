@@ -133,7 +133,7 @@ fn an_error_page_takes_nothing_of_the_response_that_failed() {
 }
 
 #[test]
-fn a_body_that_nobody_wants_is_read_up_to_a_limit() {
+fn an_unread_body_is_drained_up_to_a_limit() {
     const LIMIT: usize = 64 * 1024;
     let backend = Backend::replying(|asked| {
         let (length, file) = asked.target()[1..].split_once('?').expect("a file");
@@ -382,7 +382,7 @@ fn what_a_backend_says_of_itself_is_put_in_the_clients_words() {
 }
 
 #[test]
-fn a_backend_may_be_told_its_own_name() {
+fn a_backend_may_get_its_own_name() {
     let backend =
         Backend::replying(|asked| answer("200 OK", "", asked.field("Host").unwrap_or("")));
     let (host, port) =
@@ -449,7 +449,7 @@ fn a_client_stays_with_the_backend_that_its_cookie_names() {
 }
 
 #[test]
-fn a_backend_is_told_of_the_client_before_its_request() {
+fn a_backend_learns_of_the_client_before_its_request() {
     for (version, count) in [("v1", 0), ("v2", 28)] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let config = format!(

@@ -705,7 +705,7 @@ fn chunks_that_break_off_or_are_none_never_end_cleanly() {
 }
 
 #[test]
-fn a_head_request_is_told_the_length_and_leaves_the_connection_usable() {
+fn a_head_request_gets_the_length_and_leaves_the_connection_usable() {
     for protocol in ALL {
         for body in ["", "hello"] {
             let backend = Backend::start(move |peer| {

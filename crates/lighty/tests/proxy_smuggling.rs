@@ -429,7 +429,7 @@ fn a_connection_line_takes_only_what_is_for_one_hop() {
 }
 
 #[test]
-fn one_host_is_told_whatever_the_target_says() {
+fn one_host_is_sent_whatever_the_target_says() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "");
     let mut client = server.connect();

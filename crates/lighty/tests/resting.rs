@@ -23,7 +23,7 @@ fn on_its_own_disk(engine: &str) -> Option<(SmallDisk, Server)> {
 }
 
 #[test]
-fn a_file_system_that_nobody_asks_for_can_be_unmounted_and_served_again() {
+fn an_unused_file_system_can_be_unmounted_and_served_again() {
     let mut servers = Vec::new();
     for engine in ["simple", "inotify", "disable"] {
         let Some((disk, server)) = on_its_own_disk(engine) else { return };

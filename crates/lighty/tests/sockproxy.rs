@@ -126,7 +126,7 @@ fn a_tunnel_in_which_nothing_moves_is_ended() {
 }
 
 #[test]
-fn a_backend_is_told_who_calls() {
+fn a_backend_gets_the_address_of_the_client() {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
     let server = tunnel(&[address]).config("proxy-core.proxy-protocol = \"v1\"").start();

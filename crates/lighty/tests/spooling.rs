@@ -64,7 +64,7 @@ fn a_body_of_any_length_arrives_whole_and_with_its_length() {
 }
 
 #[test]
-fn no_backend_hears_of_a_request_before_it_is_whole() {
+fn no_backend_gets_a_request_before_it_is_whole() {
     let backend = Backend::replying(|_| answer("200 OK", "", "heard"));
     let server = proxied(lighty!(), &backend.name(), "server.stream-request-body = 0");
     let mut client = server.connect();

@@ -341,7 +341,7 @@ fn who_closes_one_half_gets_the_page_if_it_is_soon() {
 }
 
 #[test]
-fn a_command_that_runs_holds_nobody_else_up() {
+fn a_command_that_runs_delays_no_other_request() {
     let server = pages(&[("a.shtml", "<!--#exec cmd=\"sleep 600\"-->"), ("b", "b")])
         .config("ssi.exec = \"enable\"\nssi.exec-timeout = 2\nssi.max-processes = 1")
         .start();
@@ -411,7 +411,7 @@ fn pages_within_pages_have_limits() {
 }
 
 #[test]
-fn clients_that_have_the_page_are_told_so() {
+fn clients_that_have_the_page_get_304() {
     let server = pages(&[("a.shtml", "<!--#include virtual=\"/f\"-->"), ("f", "one")])
         .config("ssi.conditional-requests = \"enable\"\nserver.stat-cache-engine = \"disable\"")
         .start();

@@ -54,7 +54,7 @@ fn innocent_latencies(server: &Server, time: Duration) -> Vec<Duration> {
 }
 
 #[test]
-fn a_stalled_disk_delays_nobody_else() {
+fn a_stalled_disk_delays_no_other_request() {
     for engine in ENGINES {
         let setup = site(engine).config("server.max-keep-alive-requests = 1000000");
         let Some(disk) = mount(&setup) else { return };

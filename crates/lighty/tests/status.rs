@@ -56,7 +56,7 @@ fn figures_are_those_of_all_workers() {
 }
 
 #[test]
-fn connections_are_told_of_with_what_they_ask() {
+fn connections_are_listed_with_their_requests() {
     let backend = Backend::start(|peer| {
         while peer.head().is_some() {
             // Answered when the connection ends.

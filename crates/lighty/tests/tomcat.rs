@@ -101,7 +101,7 @@ fn setup(listen: &Listen, secret: &str) -> Setup {
 }
 
 #[test]
-fn a_servlet_is_told_what_was_asked() {
+fn a_servlet_gets_the_request_as_it_was_sent() {
     let Some(tomcat) = tomcat() else { return };
     let server = setup(tomcat.listen(), "hush").start();
     let response = server.get_with(
@@ -177,7 +177,7 @@ fn bodies_go_there_and_back_with_a_length_and_in_chunks() {
 }
 
 #[test]
-fn a_body_that_nobody_reads_harms_no_later_request() {
+fn an_unread_body_harms_no_later_request() {
     let Some(tomcat) = tomcat() else { return };
     let server = setup(tomcat.listen(), "hush").start();
     let body = pattern(0, 100_000);

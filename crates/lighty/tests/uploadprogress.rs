@@ -90,7 +90,7 @@ fn an_upload_is_told_of_to_the_letter() {
 }
 
 #[test]
-fn json_is_for_whoever_asks_for_it() {
+fn a_client_that_asks_for_json_gets_it() {
     let backend = sink();
     let server =
         watching(&backend, "$HTTP[\"host\"] == \"json\" { upload-progress.json = \"enable\" }");
@@ -129,7 +129,7 @@ fn without_a_proper_id_the_path_is_as_any_other() {
 }
 
 #[test]
-fn what_went_wrong_is_told() {
+fn what_went_wrong_is_reported() {
     let backend = sink();
     let server = watching(&backend, "server.max-request-size = 100");
     let refused = begin_upload(&server, "", 102_401).response();
@@ -232,7 +232,7 @@ fn hundreds_of_uploads_are_told_apart() {
 }
 
 #[test]
-fn hostile_ids_watch_nothing_and_harm_nobody() {
+fn hostile_ids_watch_nothing_and_do_no_harm() {
     let backend = sink();
     let server = watching(&backend, "upload-progress.max-uploads = 2");
     let long = "a".repeat(4000);

@@ -97,7 +97,7 @@ fn line<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 }
 
 #[test]
-fn the_application_is_told_what_was_asked() {
+fn the_application_gets_the_request_as_it_was_sent() {
     for_each(|protocol, server| {
         let response = server.get_with("/env/a%20b?c=d%20e", "X-Word: hello\r\n");
         assert_eq!(response.status, 200, "{protocol}: {response:?}\n{}", server.log());
@@ -174,7 +174,7 @@ fn what_the_application_decides_is_passed_on() {
 }
 
 #[test]
-fn an_application_that_fails_takes_nobody_with_it() {
+fn an_application_that_fails_fails_alone() {
     for_each(|protocol, server| {
         if protocol == "http" {
             // There uWSGI waits for another request on the connection until it is tired of it.

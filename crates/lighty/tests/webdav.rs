@@ -571,7 +571,7 @@ fn many_properties_cost_bounded_memory() {
 }
 
 #[test]
-fn a_body_that_nobody_understands_is_refused_and_nothing_is_done() {
+fn an_unknown_body_is_refused_and_nothing_is_done() {
     let server = lighty!().webdav_with_database("").file("a", "A").file("d/b", "B").start();
     let token = token_of(&lock(&server, "/d/b", ""));
     let unlock = format!("Lock-Token: {token}\r\n");

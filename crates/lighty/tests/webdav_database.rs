@@ -24,7 +24,7 @@ fn a_database_that_cannot_be_had_is_said() {
 }
 
 #[test]
-fn nobody_gets_the_database_and_the_place_is_warned_of() {
+fn the_database_is_never_served_and_its_place_is_warned_of() {
     let config = "webdav.sqlite-db-name = \"@DIR@/root/sub/dav.db\"\n\
                   alias.url = ( \"/other/\" => \"@DIR@/root/sub/\" )\n\
                   $HTTP[\"url\"] == \"/sub/\" { index-file.names = ( \"dav.db\" ) }";
@@ -74,7 +74,7 @@ fn nobody_gets_the_database_and_the_place_is_warned_of() {
 }
 
 #[test]
-fn a_database_that_another_process_holds_keeps_nobody_waiting_in_a_row() {
+fn a_database_that_another_process_holds_delays_no_queue() {
     let server = lighty!()
         .webdav_with_database("server.max-worker = 2")
         .file("a", "A")

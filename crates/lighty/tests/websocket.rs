@@ -112,7 +112,7 @@ fn pings_and_closes_go_both_ways() {
 }
 
 #[test]
-fn a_client_that_ends_its_side_still_hears_the_other() {
+fn a_client_that_ends_its_side_still_receives_from_the_other() {
     let Some(backend) = WebSocketServer::start() else { return };
     let server = spelled_1_5(&backend).start();
     let mut socket = open(&server);

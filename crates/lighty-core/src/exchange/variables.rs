@@ -80,14 +80,14 @@ pub fn log_colliding(ex: &Exchange, params: &Params<'_>) {
         return;
     }
     counters.logged_withheld_s.set(now_s);
-    let told: Vec<String> =
+    let withheld: Vec<String> =
         names.iter().take(TOLD_NAMES_MAX).map(|name| name.escape_ascii().to_string()).collect();
     let more = if names.len() > TOLD_NAMES_MAX { ", ..." } else { "" };
     let all = counters.fields_withheld.get();
     let words = format!(
-        "the program is not told of {}{more}: as a variable it would have the name of another \
+        "not passed to the program: {}{more}: as a variable it would have the name of another \
          field ({all} such fields so far)",
-        told.join(", ")
+        withheld.join(", ")
     );
     ex.log(Level::Notice, &words);
 }

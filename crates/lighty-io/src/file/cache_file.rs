@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn failures_are_told_and_leave_nothing() {
+    fn failures_are_reported_and_leave_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
         let mut nowhere = CacheFile::new(&dir.path().join("missing"), Path::new("x"));
         nowhere.append(b"bytes");

@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nobody_else_may_enter_and_nothing_stays() {
+    fn other_users_may_not_enter_and_nothing_stays() {
         let parent = tempfile::tempdir().expect("a directory");
         let dir = PrivateDir::create_in(parent.path(), "x").expect("a directory");
         let other = PrivateDir::create_in(parent.path(), "x").expect("another");

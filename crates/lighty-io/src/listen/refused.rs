@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_nobody_holds_has_no_holder() {
+    fn an_unused_port_has_no_holder() {
         let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it");
         assert_eq!(holder(port), "");
     }

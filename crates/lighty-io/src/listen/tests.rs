@@ -152,7 +152,7 @@ async fn out_of_descriptors() {
 const LOOKS: usize = 2_000;
 
 #[test]
-fn nobody_connects_while_it_is_asked_whether_an_address_is_free() {
+fn no_client_connects_while_an_address_is_probed() {
     let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
     let held = bound_inet(any, &BindOptions::default()).expect("a port");
     let address = local_inet(&held).expect("its address");

@@ -164,7 +164,7 @@ fn dropping_the_writer_writes_what_is_left() {
 }
 
 #[test]
-fn a_pipe_that_nobody_reads_stops_no_worker_and_loses_only_what_does_not_fit() {
+fn an_unread_pipe_stops_no_worker_and_loses_only_what_does_not_fit() {
     let dir = tempfile::tempdir().expect("tempdir");
     let fifo = dir.path().join("fifo");
     let (kind, mode) =
@@ -311,7 +311,7 @@ fn reopen_in_a_directory_that_is_gone() {
 }
 
 #[test]
-fn a_fifo_that_nobody_reads_yet_is_opened_and_keeps_its_lines() {
+fn a_fifo_without_a_reader_is_opened_and_keeps_its_lines() {
     let dir = tempfile::tempdir().expect("tempdir");
     let fifo = dir.path().join("fifo");
     rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RWXU).expect("mkfifo");

@@ -126,7 +126,7 @@ impl fmt::Display for Exit {
         match self {
             Exit::Code(code) => write!(f, "exit code {code}"),
             Exit::Signal(number) => write!(f, "signal {number}"),
-            Exit::Unseen => f.write_str("nobody saw how"),
+            Exit::Unseen => f.write_str("exit status unknown"),
         }
     }
 }

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_name_is_told_what_there_is() {
+    fn an_unknown_name_is_answered_with_the_known_ones() {
         let error = "freebsd-sendfile".parse::<NetworkBackend>().expect_err("unknown");
         let text = error.to_string();
         assert!(text.contains("freebsd-sendfile"), "{text}");

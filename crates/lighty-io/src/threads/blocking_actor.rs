@@ -94,9 +94,9 @@ mod tests {
 
     #[tokio::test]
     async fn jobs_run_in_order_on_what_is_kept() {
-        let clerk = BlockingActor::start("clerk", || Ok(Vec::new())).expect("a thread");
-        let one = clerk.run(|list: &mut Vec<u32>| list.push(1));
-        let two = clerk.clone().run(|list| {
+        let actor = BlockingActor::start("actor", || Ok(Vec::new())).expect("a thread");
+        let one = actor.run(|list: &mut Vec<u32>| list.push(1));
+        let two = actor.clone().run(|list| {
             list.push(2);
             list.clone()
         });
@@ -107,37 +107,37 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_made_is_tried_again_and_so_after_a_panic() {
         let mut tries = 0;
-        let clerk = BlockingActor::start("clerk", move || {
+        let actor = BlockingActor::start("actor", move || {
             tries += 1;
             if tries == 1 { Err(io::Error::other("not yet")) } else { Ok(tries) }
         });
-        let clerk = clerk.expect("a thread");
-        let failed = clerk.run(|kept: &mut u32| *kept).await;
+        let actor = actor.expect("a thread");
+        let failed = actor.run(|kept: &mut u32| *kept).await;
         assert_eq!(failed.expect_err("not yet").to_string(), "not yet");
-        assert_eq!(clerk.run(|kept| *kept).await.expect("made"), 2);
-        let lost = clerk.run(|_| panic!("as the test wants it")).await;
+        assert_eq!(actor.run(|kept| *kept).await.expect("made"), 2);
+        let lost = actor.run(|_| panic!("as the test wants it")).await;
         assert_eq!(lost.expect_err("lost").to_string(), "the job panicked");
-        assert_eq!(clerk.run(|kept| *kept).await.expect("made again"), 3);
+        assert_eq!(actor.run(|kept| *kept).await.expect("made again"), 3);
     }
 
     #[tokio::test]
     async fn the_queue_has_a_limit() {
-        let clerk = BlockingActor::start("clerk", || Ok(0_usize)).expect("a thread");
+        let actor = BlockingActor::start("actor", || Ok(0_usize)).expect("a thread");
         let (begun, begins) = channel();
         let (release, stuck) = channel::<()>();
-        let first = clerk.run(move |_| {
+        let first = actor.run(move |_| {
             let _ = begun.send(());
             let _ = stuck.recv();
         });
         begins.recv().expect("it runs");
-        let waiting: Vec<_> = (0..JOBS_MAX).map(|_| clerk.run(|count| *count += 1)).collect();
-        let refused = clerk.run(|count| *count).await.expect_err("one too many");
+        let waiting: Vec<_> = (0..JOBS_MAX).map(|_| actor.run(|count| *count += 1)).collect();
+        let refused = actor.run(|count| *count).await.expect_err("one too many");
         assert_eq!(refused.kind(), io::ErrorKind::WouldBlock);
         drop(release);
         first.await.expect("done");
         for job in waiting {
             job.await.expect("done");
         }
-        assert_eq!(clerk.run(|count| *count).await.expect("room again"), JOBS_MAX);
+        assert_eq!(actor.run(|count| *count).await.expect("room again"), JOBS_MAX);
     }
 }

@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_reset_is_heard_at_once() {
+    async fn a_reset_is_noticed_at_once() {
         let (ours, mut peer) = tcp_pair().await;
         peer.write_all(b"pipelined").expect("write");
         let (gone, ()) = tokio::join!(ours.peer_close(), async { reset_by(peer) });

@@ -16,7 +16,7 @@ use lighty_io::clock::Clock;
 use lighty_io::process::spawn::{Channel, Exit};
 use tokio::time::Sleep;
 
-use super::keeper::ChildGuard;
+use super::child_guard::ChildGuard;
 use super::settings::Limits;
 use super::tunnelled::TunnelledProgram;
 
@@ -137,7 +137,7 @@ pub(super) struct Talk {
     moved_ms: u64,
     alarm: Option<Pin<Box<Sleep>>>,
     end: End,
-    keeper: Option<ChildGuard>,
+    guard: Option<ChildGuard>,
 }
 
 impl Talk {
@@ -145,7 +145,7 @@ impl Talk {
     pub(super) fn new(
         ex: &mut Exchange,
         channel: Channel,
-        keeper: ChildGuard,
+        guard: ChildGuard,
         limits: Limits,
     ) -> Self {
         let clock = ex.machine.clock.clone();
@@ -164,7 +164,7 @@ impl Talk {
             clock,
             alarm: None,
             end: End::Output,
-            keeper: Some(keeper),
+            guard: Some(guard),
         }
     }
 
@@ -208,8 +208,8 @@ impl Talk {
         if let Poll::Ready(fault) = self.poll_gone(cx) {
             return Poll::Ready(Err(Trouble::Gone(fault)));
         }
-        let has_ended = |keeper: &mut ChildGuard| keeper.poll_ended(cx).is_ready();
-        if self.keeper.as_mut().is_some_and(has_ended) {
+        let has_ended = |guard: &mut ChildGuard| guard.poll_ended(cx).is_ready();
+        if self.guard.as_mut().is_some_and(has_ended) {
             return self.poll_rest(cx).map(|()| Ok(0));
         }
         self.poll_limit(turn, cx).map(Err)
@@ -342,8 +342,8 @@ impl Talk {
     /// After the end of the output: ready with the signal that killed the program; `None` if there
     /// was none or the program runs on.
     pub(super) fn poll_signal(&mut self, cx: &mut Context<'_>) -> Poll<Option<i32>> {
-        let Some(keeper) = &mut self.keeper else { return Poll::Ready(None) };
-        if let Poll::Ready(exit) = keeper.poll_ended(cx) {
+        let Some(guard) = &mut self.guard else { return Poll::Ready(None) };
+        if let Poll::Ready(exit) = guard.poll_ended(cx) {
             return Poll::Ready(match exit {
                 Some(Exit::Signal(number)) => Some(number),
                 _ => None,
@@ -360,8 +360,8 @@ impl Talk {
 
     /// Marks the response as complete.
     pub(super) fn complete(&mut self) {
-        if let Some(keeper) = self.keeper.take() {
-            keeper.release();
+        if let Some(guard) = self.guard.take() {
+            guard.release();
         }
     }
 
@@ -386,10 +386,10 @@ impl Talk {
     /// Turns the transfer into a tunnel; `None` if pipes connect the program.
     pub(super) fn into_tunnel(mut self) -> Option<Relay<TunnelledProgram>> {
         let early = self.take_pending();
-        let keeper = self.keeper.take()?;
+        let guard = self.guard.take()?;
         let Channel::Socket(stream) = self.channel else { return None };
         Some(Relay {
-            far: TunnelledProgram { stream, keeper },
+            far: TunnelledProgram { stream, guard },
             early,
             idle_ms: self.limits.upgrade_ms,
             clock: self.clock,

@@ -3,12 +3,12 @@
 use lighty_core::FarEnd;
 use lighty_io::transport::{ByteStream, Stream};
 
-use super::keeper::ChildGuard;
+use super::child_guard::ChildGuard;
 
 /// A program at the far end of a tunnel.
 pub(super) struct TunnelledProgram {
     pub(super) stream: Stream,
-    pub(super) keeper: ChildGuard,
+    pub(super) guard: ChildGuard,
 }
 
 impl FarEnd for TunnelledProgram {
@@ -17,6 +17,6 @@ impl FarEnd for TunnelledProgram {
     }
 
     fn complete(self) {
-        self.keeper.release();
+        self.guard.release();
     }
 }

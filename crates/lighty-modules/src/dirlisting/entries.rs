@@ -266,7 +266,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn the_limit_holds_and_is_told() {
+    fn the_limit_holds_and_is_named() {
         let mut gathered = Gathered::default();
         for name in ["a", "b", "c"] {
             assert!(gathered.push_within(&entry(name.as_bytes(), FileKind::File, 1), 3));

@@ -202,8 +202,8 @@ fn how_it_looks() -> Vec<Row> {
         }))
         .default("utf-8")
         .doc(
-            "Character encoding that the names of files are in. It is told in `Content-Type` and \
-             in the page; an empty one is not told at all and leaves the client to guess. Only \
+            "Character encoding that the names of files are in. It is named in `Content-Type` and \
+             in the page; an empty one is not named at all and leaves the client to guess. Only \
              in UTF-8 are broken names shown as such.",
         )
         .example("dir-listing.encoding = \"iso-8859-1\""),

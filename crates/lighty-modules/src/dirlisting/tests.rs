@@ -309,7 +309,7 @@ fn header_and_readme_stand_around_the_table() {
 }
 
 #[test]
-fn what_the_server_keeps_is_shown_to_nobody_whichever_way_it_is_named() {
+fn protected_files_are_never_shown_whichever_way_they_are_named() {
     let dir = tree(&[]);
     for name in ["secret", "public"] {
         std::fs::write(dir.path().join(name), format!("the {name} text")).expect("write");

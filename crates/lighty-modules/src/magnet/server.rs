@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_is_told_under_lighttpds_names() {
+    fn a_request_has_lighttpds_names() {
         let one = Connection {
             doing: ConnState::Write,
             for_s: 3,

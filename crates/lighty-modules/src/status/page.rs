@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn backends_are_told_of_with_what_ails_them() {
+    fn backends_are_listed_with_their_faults() {
         assert_eq!(backends(&[]), "");
         let down = Backend {
             address: "10.0.0.1:80".to_owned(),

@@ -4,10 +4,10 @@
 //! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs
 //! lead to, by aliases or by links, has one set of properties and locks.
 //!
-//! Reading order: this file (the thread, and who changes files right now), `keeper` (the file, and
-//! what is done while another process holds it), `schema`, `properties`, `locks`.
+//! Reading order: this file (the thread, and who changes files right now), `database` (the file,
+//! and what is done while another process holds it), `schema`, `properties`, `locks`.
 
-mod keeper;
+mod database;
 mod locks;
 mod properties;
 mod schema;
@@ -25,7 +25,7 @@ use lighty_io::file::tree::CanonicalPath;
 use lighty_io::threads::blocking_actor::BlockingActor;
 use rusqlite::Connection;
 
-use keeper::{Database, Gate, Tell};
+use database::{Database, Gate, Tell};
 
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
 pub(super) use properties::{Change, Changed, Dead, Described};
@@ -45,7 +45,7 @@ impl Stores {
 
     /// Registers a database's files before its first use, so that they are never served.
     pub fn expect(&self, path: &Path) {
-        keep(path, keeper::ADDED);
+        keep(path, database::ADDED);
     }
 
     /// Closes the databases that are not `named`, but for those that a request under way uses.
@@ -64,10 +64,10 @@ impl Stores {
         }
         let owned = PathBuf::from(path);
         let (file, tell) = (owned.clone(), Arc::clone(&self.tell));
-        let clerk =
+        let actor =
             BlockingActor::start("webdav", move || Ok(Database::new(&file, Arc::clone(&tell))))?;
         let store = Store {
-            clerk,
+            actor,
             writers: Writers::default(),
             reads: Arc::default(),
             writes: Arc::default(),
@@ -80,7 +80,7 @@ impl Stores {
 /// A handle to a store. Clones share it.
 #[derive(Clone)]
 pub(super) struct Store {
-    clerk: BlockingActor<Database>,
+    actor: BlockingActor<Database>,
     writers: Writers,
     /// Another process may keep others from reading, or from writing alone.
     reads: Arc<Gate>,
@@ -131,8 +131,8 @@ impl Store {
         F: FnOnce(&mut Db) -> rusqlite::Result<T> + Send + 'static,
     {
         let gate = Arc::clone(&self.writes);
-        let work = self.clerk.run(move |keeper| {
-            let done = keeper.db().and_then(|db| job(db).map_err(io_error));
+        let work = self.actor.run(move |database| {
+            let done = database.db().and_then(|db| job(db).map_err(io_error));
             gate.note_held(&done);
             done
         });
@@ -146,11 +146,11 @@ impl Store {
     {
         let held = || io::Error::new(io::ErrorKind::TimedOut, "database is locked");
         let pass = Gate::enter(gate).ok_or_else(held)?;
-        let work = self.clerk.run(move |keeper| {
+        let work = self.actor.run(move |database| {
             if pass.is_late() {
                 return Err(held());
             }
-            let done = keeper.db().and_then(|db| job(db).map_err(io_error));
+            let done = database.db().and_then(|db| job(db).map_err(io_error));
             pass.note(&done);
             done
         });

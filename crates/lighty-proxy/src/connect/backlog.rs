@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn a_call_that_nobody_used_goes_on_to_the_next() {
+    fn an_unused_call_goes_on_to_the_next() {
         let backlog = Backlog::new(8);
         let first = backlog.enter(0, 0).expect("room");
         let mut second = backlog.enter(0, 0).expect("room");

@@ -43,7 +43,7 @@ fn a_target_has_one_queue_for_as_long_as_it_is_used() {
 }
 
 #[test]
-fn a_connection_rests_where_nobody_waits() {
+fn a_connection_rests_where_no_request_waits() {
     let queue = queue();
     let _one = held(&queue);
     assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);

@@ -53,7 +53,7 @@ pub(crate) struct RewrittenHead {
     pub target: Vec<u8>,
     /// Bytes removed from `REQUEST_URI` (`strip-request-uri`).
     uri_stripped: usize,
-    /// Fields that the program is not told of were counted: once, however often it is asked.
+    /// Fields that the program does not get were counted: once, however often it is asked.
     pub counted_colliding: Cell<bool>,
     pub host: Vec<u8>,
     /// Fields that are added; the client's of the same names are left out.

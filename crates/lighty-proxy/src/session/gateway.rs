@@ -362,7 +362,7 @@ fn no_chunk(fault: ChunkFault) -> FaultReport {
     malformed(fault.words())
 }
 
-/// Fields that the program is not told of are told to the error log.
+/// Fields that the program does not get are named in the error log.
 fn log_colliding(upstream_request: &UpstreamRequest<'_>, params: &Params<'_>, colliding: usize) {
     if colliding > 0 && !upstream_request.words.counted_colliding.replace(true) {
         variables::log_colliding(upstream_request.ex, params);

@@ -23,7 +23,7 @@ fn who_has_not_asked_yet_has_a_whole_second_from_the_stop_on() {
 }
 
 #[test]
-fn half_heads_make_room_where_nobody_is_idle_but_not_at_once() {
+fn half_heads_make_room_where_no_connection_is_idle_but_not_at_once() {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
     runtime.expect("a runtime").block_on(async {
         let (one, other) = UnixStream::pair().expect("a pair");

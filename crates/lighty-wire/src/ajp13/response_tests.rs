@@ -195,7 +195,7 @@ fn packets_that_are_none() {
 }
 
 #[test]
-fn wrong_lengths_are_told_in_numbers() {
+fn wrong_lengths_are_reported_in_numbers() {
     for (wire, numbers) in [
         (vec![&b"HTTP/1.1 400 "[..]], Some("\"H\" in place of \"AB\"")),
         (vec![b"AA"], Some("\"AA\" in place of \"AB\"")),

@@ -43,7 +43,7 @@ fn open_to(backend: &Backend) -> Vec<u64> {
 }
 
 #[test]
-fn a_response_that_nobody_asked_for_reaches_nobody() {
+fn an_unrequested_response_reaches_no_client() {
     for pause in [0, 1, 20] {
         let said = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&said);

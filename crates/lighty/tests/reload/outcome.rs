@@ -54,7 +54,7 @@ fn a_signal_reloads_as_well() {
 }
 
 #[test]
-fn what_is_wrong_is_told_and_changes_nothing() {
+fn what_is_wrong_is_reported_and_changes_nothing() {
     let site = start("server.tag = \"one\"\naccesslog.filename = \"@DIR@/one.log\"");
     let lines = "server.tag = \"two\"\nserver.no-such = 1\n$HTTP[\"host\"] == \"a\" {\n";
     let said = site.refuse(lines);

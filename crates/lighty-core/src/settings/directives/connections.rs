@@ -110,7 +110,7 @@ fn times() -> Vec<Row> {
         .since("lighty 0.1")
         .doc(
             "Seconds that a backend or a program may go on working for a client that has closed its \
-             sending half. Over TCP nobody can tell such a client, who waits for its response, from one that \
+             sending half. Over TCP such a client, which waits for its response, looks like one that \
              has left: until a response is sent, both look alike. What the backend was doing is given \
              up after that time. 0: no limit.",
         )

@@ -437,7 +437,7 @@ fn stat_cache() -> Vec<Row> {
         .since("1.4")
         .doc(
             "How a file once looked up is kept. `simple` asks again at most once a second; \
-             `inotify` does too, and is told by the kernel of changes before; `disable` looks up \
+             `inotify` does too, and learns of changes from the kernel before; `disable` looks up \
              every time. `fam` means `inotify`.",
         )
         .example("server.stat-cache-engine = \"inotify\""),

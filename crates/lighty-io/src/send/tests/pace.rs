@@ -32,7 +32,7 @@ fn a_slow_reader_gets_every_byte() {
 }
 
 #[test]
-fn a_reader_that_resets_hurts_nobody_else() {
+fn a_reader_that_resets_hurts_no_other_client() {
     const BYTES: usize = 8 << 20;
     for_all(async |bed| {
         let file = bed.cold_file("file", BYTES).await;

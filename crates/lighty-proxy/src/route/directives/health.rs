@@ -74,7 +74,7 @@ fn active() -> Row {
 }
 
 const CHECK_DOC: &str = "\
-Asks each address by itself, request or no request, whether it is well. An empty array: nobody is asked.
+Asks each address by itself, request or no request, whether it is well. An empty array: no checks.
 
 | key | default | meaning |
 |---|---|---|

@@ -72,7 +72,7 @@ fn changes() -> Vec<Row> {
         .default("()")
         .since("1.5")
         .doc(
-            "Changes what a backend is told. Each key is a header field, or `_uri`, `_docroot`, \
+            "Changes what a backend receives. Each key is a header field, or `_uri`, `_docroot`, \
              `_pathinfo` or `_scriptname`; its value says what matches and what the value becomes, \
              with `$0` to `$9` for what was matched. `_pathinfo` and `_scriptname` are made of the \
              URL's decoded path, `_uri` of path and query, `_docroot` of the document root. Rules are \

@@ -249,7 +249,7 @@ fn warn_of_differences(
     let differs = |host: &Host| first_like(host).is_some_and(|first| first.rules != host.rules);
     if hosts.iter().any(differs) {
         let text = format!(
-            "has hosts for \"{}\" that differ in what requests are told or how long they may \
+            "has hosts for \"{}\" that differ in what requests carry or how long they may \
              take: what the first says counts for all",
             &**key,
         );

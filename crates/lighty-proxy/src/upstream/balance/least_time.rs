@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nobody_is_known_the_shortest_queue_is_taken() {
+    fn without_a_known_client_the_shortest_queue_is_taken() {
         let mut choices = known(&[0, 0, 0]);
         for (choice, busy) in choices.iter_mut().zip([2, 1, 3]) {
             choice.busy = busy;
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_was_slow_is_asked_again_now_and_then() {
+    fn a_slow_backend_is_asked_again_now_and_then() {
         let balancer = LeastTime::default();
         let choices = known(&[10, u32::MAX]);
         let asked = (0..EXPLORE_ONE_IN * 100)

@@ -104,7 +104,7 @@ proptest! {
     /// With requests that come and stay, whoever is left out grows no longer queue than others:
     /// none but `static` leaves one idle for ever.
     #[test]
-    fn nobody_starves(weights in prop::collection::vec(1u32..=5, 2..8)) {
+    fn no_client_starves(weights in prop::collection::vec(1u32..=5, 2..8)) {
         for kind in kinds().into_iter().filter(|kind| *kind != spec("static")) {
             let balancer = create(&kind);
             let mut choices = addresses(&weights);

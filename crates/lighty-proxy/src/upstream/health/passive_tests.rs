@@ -153,7 +153,7 @@ fn requests_are_held_for_an_address_that_worked_and_only_so_long() {
 }
 
 #[test]
-fn nobody_is_held_for_an_address_that_never_worked() {
+fn no_request_waits_for_an_address_that_never_worked() {
     let health = Health::new(&spec());
     health.record_failure(10, 10);
     assert_eq!(health.held_until(10), None);

@@ -58,7 +58,7 @@ impl ChildGuard {
     /// if known.
     pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Exit>> {
         if self.end.is_none() {
-            // A keeper that is gone has seen the exit.
+            // A task that is gone has seen the exit.
             self.end = Some(ready!(Pin::new(&mut self.ended).poll(cx)).ok().flatten());
         }
         Poll::Ready(self.end.flatten())
@@ -67,7 +67,7 @@ impl ChildGuard {
     /// The response is complete: the program may exit in its own time.
     pub(super) fn release(mut self) {
         if let Some(release) = self.release.take() {
-            // Without a keeper the program has exited.
+            // Without the task the program has exited.
             let _ = release.send(());
         }
     }

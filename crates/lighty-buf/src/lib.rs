@@ -10,6 +10,7 @@
 //! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool),
 //! [`read_buf`](ReadBuf).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod chunk;
 mod pool;

@@ -32,6 +32,7 @@
 //! (blocks to setters), `config`, `screen` and `evaluate` (per request), `snapshot`, `explain`,
 //! `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod ast;
 mod backtracking;

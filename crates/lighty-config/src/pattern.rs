@@ -172,13 +172,17 @@ pub(crate) fn notice(pattern: &str) -> Notice {
 /// A regular expression for bytes.
 #[derive(Clone, Debug)]
 pub enum BytePattern {
+    /// Matched in linear time.
     Linear(regex::bytes::Regex),
+    /// Matched by backtracking, in a limited number of steps.
     Bounded(Box<Bounded>),
 }
 
 /// What the groups of a pattern matched.
 pub enum Groups<'s> {
+    /// Of a pattern matched in linear time.
     Linear(regex::bytes::Captures<'s>),
+    /// The subject, and the places of the groups in it.
     Bounded(&'s [u8], Vec<Place>),
 }
 

@@ -16,6 +16,7 @@
 //! (commands in pages) · [`base64`].
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 extern crate alloc;
 

@@ -20,6 +20,7 @@
 //! behind a relayed connection).
 #![no_std]
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 extern crate alloc;
 

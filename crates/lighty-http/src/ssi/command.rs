@@ -6,6 +6,7 @@ use core::fmt;
 
 /// What a command is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(missing_docs, reason = "each is the command of its name")]
 pub enum Name {
     Echo,
     Include,
@@ -43,6 +44,7 @@ const NAMES: [(&[u8], Name); 13] = [
 /// A command that was taken apart.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
+    /// What it is to do.
     pub name: Name,
     /// Names and values as written, in their order.
     pub attributes: Vec<(&'a [u8], Cow<'a, [u8]>)>,

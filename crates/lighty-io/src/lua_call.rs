@@ -234,9 +234,16 @@ pub const ENVIRONMENT: c_int = 1;
 /// Where it has the object that scripts call `lighty`.
 pub const OBJECT: c_int = 2;
 
+/// The script sets fields by `lighty.header`.
+pub const HAS_HEADER: u8 = 1;
+
+/// What stands for the script is the script, not a function that makes it. For LuaJIT, whose
+/// functions can be given another environment.
+pub const IS_SCRIPT: u8 = 2;
+
 /// A function that makes a run's environment and returns its script, ready to be called. Its
-/// arguments are a function that returns the script, and whether the script sets fields by
-/// `lighty.header`.
+/// arguments are a function that makes the script, or the script, and [`HAS_HEADER`] and
+/// [`IS_SCRIPT`].
 ///
 /// # Errors
 /// Lua has no memory.
@@ -254,6 +261,7 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: as above; five values fit on any stack (LUA_MINSTACK), the upvalues are those of
     // [`enterer`].
     unsafe {
+        let flags = ffi::lua_tointeger(state, 2) as u8;
         ffi::lua_createtable(state, 0, 2);
         let env = ffi::lua_gettop(state);
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(2));
@@ -262,7 +270,7 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
         let object = env + 1;
         ffi::lua_pushvalue(state, ffi::lua_upvalueindex(3));
         ffi::lua_setmetatable(state, object);
-        if ffi::lua_toboolean(state, 2) != 0 {
+        if flags & HAS_HEADER != 0 {
             ffi::lua_pushvalue(state, ffi::lua_upvalueindex(5));
             ffi::lua_createtable(state, 0, 1);
             ffi::lua_rawset(state, object);
@@ -278,7 +286,9 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
         {
             ffi::lua_setfenv(state, 1);
             ffi::lua_pushvalue(state, 1);
-            ffi::lua_call(state, 0, 1);
+            if flags & IS_SCRIPT == 0 {
+                ffi::lua_call(state, 0, 1);
+            }
         }
         #[cfg(not(feature = "luajit"))]
         {

@@ -80,8 +80,8 @@ impl Coroutine {
         &self.0
     }
 
-    /// Calls `main(argument, flag)`. The coroutine is new, or the last run has returned.
-    pub fn begin(&self, lua: &Lua, main: &Pinned, argument: &Pinned, flag: bool) -> First {
+    /// Calls `main(argument, flags)`. The coroutine is new, or the last run has returned.
+    pub fn begin(&self, lua: &Lua, main: &Pinned, argument: &Pinned, flags: u8) -> First {
         let (state, coroutine) = (lua.state(), self.0.state());
         let mut results = 0;
         // SAFETY: both states are alive, the coroutine as long as `self.0` is. Its stack is empty,
@@ -89,7 +89,7 @@ impl Coroutine {
         let status = unsafe {
             ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, main.place as _);
             ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, argument.place as _);
-            ffi::lua_pushboolean(coroutine, c_int::from(flag));
+            ffi::lua_pushinteger(coroutine, flags.into());
             ffi::lua_resume(coroutine, state, 2, &raw mut results)
         };
         match status {

@@ -3,7 +3,7 @@
 //! A run is a coroutine. While it runs, the request is the engine's; whenever it waits, the request
 //! is given back with what it waits for.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -30,6 +30,9 @@ pub struct Script {
     /// What its runs have used.
     pub account: Arc<Account>,
     factory: Pinned,
+    /// One that is made already, and whether no run has it.
+    own: Option<Pinned>,
+    is_free: Cell<bool>,
     /// Its text names `header`.
     has_header: bool,
     /// Bytes of Lua's memory that loading it took.
@@ -76,6 +79,8 @@ pub struct Run {
     coroutine: Option<Coroutine>,
     begins: Option<Begins>,
     script: Rc<Script>,
+    /// It runs [`Script::own`].
+    has_own: bool,
     /// Its environment and its `lighty`, while it waits.
     env: Option<(Value, Value)>,
     /// 0 before its first step.
@@ -117,6 +122,14 @@ pub struct Engine<R: ScriptRequest> {
     traceback: Function,
     /// Coroutines of ended runs.
     idle: RefCell<Vec<Coroutine>>,
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if self.has_own {
+            self.script.is_free.set(true);
+        }
+    }
 }
 
 impl Run {
@@ -195,10 +208,17 @@ impl<R: ScriptRequest> Engine<R> {
         };
         let wrapped = [head, &text, b"\nend"].concat();
         let factory = chunk(&wrapped).map_err(|error| message(&error))?;
-        let factory = Pinned::new(&self.lua, &factory).map_err(|error| message(&error))?;
+        let pinned = |function| Pinned::new(&self.lua, &function).map_err(|error| message(&error));
+        let own = match cfg!(feature = "luajit") {
+            true => Some(factory.call::<Function>(()).map_err(|error| message(&error))?),
+            false => None,
+        };
+        let own = own.map(pinned).transpose()?;
+        let factory = pinned(factory)?;
         let bytes = self.lua.used_memory().saturating_sub(before);
         let has_header = text.windows(6).any(|word| word == b"header");
-        Ok(Script { path: path.into(), account: Arc::default(), factory, has_header, bytes })
+        let (path, account) = (path.into(), Arc::default());
+        Ok(Script { path, account, factory, own, is_free: Cell::new(true), has_header, bytes })
     }
 
     /// Begins a run; nothing happens before [`Engine::resume`].
@@ -223,6 +243,7 @@ impl<R: ScriptRequest> Engine<R> {
             None => Coroutine::new(&self.lua)?,
         };
         Ok(Run {
+            has_own: script.own.is_some() && script.is_free.replace(false),
             coroutine: Some(coroutine),
             begins: Some(begins),
             script: Rc::clone(script),
@@ -299,7 +320,14 @@ impl<R: ScriptRequest> Engine<R> {
                 Begins::Filter => &self.filter,
             };
             let script = &run.script;
-            return coroutine.begin(&self.lua, main, &script.factory, script.has_header);
+            let (function, mut flags) = match &script.own {
+                Some(own) if run.has_own => (own, lua_call::IS_SCRIPT),
+                _ => (&script.factory, 0),
+            };
+            if script.has_header {
+                flags |= lua_call::HAS_HEADER;
+            }
+            return coroutine.begin(&self.lua, main, function, flags);
         }
         let went_on = self.restore(run).and_then(|()| {
             let thread = coroutine.thread();

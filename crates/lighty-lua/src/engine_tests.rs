@@ -336,6 +336,26 @@ fn whole_numbers_are_written_as_such() {
 }
 
 #[test]
+fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
+    let engine = engine();
+    let source = "local function own() return mine end mine = lighty.r.req_header.Host and (mine or 0) + 1 \
+                  lighty.sleep(0) return 200 + own()";
+    let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+    for _ in 0..2 {
+        let mut runs: Vec<Run> = (0..3).map(|_| engine.start(&script).expect("a run")).collect();
+        for run in &mut runs {
+            let (_, waits) = engine.resume(run, Fake::default(), Input::Go, &LIMITS);
+            assert!(matches!(waits, Progress::Wait(Call::Sleep { .. })), "{waits:?}");
+        }
+        for run in &mut runs {
+            let reply = Input::Reply(Reply::Done);
+            let (_, ended) = engine.resume(run, Fake::default(), reply, &LIMITS);
+            assert!(matches!(ended, Progress::Done(201)), "{ended:?}");
+        }
+    }
+}
+
+#[test]
 fn a_long_search_gives_others_a_turn() {
     let engine = engine();
     let source = "return ('a'):rep(100000):find('[ab]-c') == nil and 200";

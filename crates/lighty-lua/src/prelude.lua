@@ -880,13 +880,13 @@ local function finished(number, is_odd)
   if is_odd then return finish(current[2], number) end
   return number
 end
-local function run(factory, has_header)
-  return finished(finish_plain(enter(factory, has_header)()))
+local function run(script, flags)
+  return finished(finish_plain(enter(script, flags)()))
 end
 
 -- A filter's function, called for each piece of a streamed body.
-local function filter(factory, has_header)
-  local each = enter(factory, has_header)()
+local function filter(script, flags)
+  local each = enter(script, flags)()
   if type(each) ~= "function" then each = rawget(current[1], "filter") end
   if type(each) ~= "function" then
     error("the script returns no function, and defines none called filter", 0)

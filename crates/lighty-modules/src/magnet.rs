@@ -38,7 +38,7 @@ pub use dictionaries::Dictionaries;
 use request::MagnetRequest;
 use scripts::Scripts;
 use server::Server;
-pub use settings::{MagnetSettings, check};
+pub use settings::MagnetSettings;
 
 /// A worker's scripts under one configuration. The Lua state is made for the first script.
 pub(crate) struct Magnet {

@@ -26,7 +26,6 @@ pub use foreign::name_foreign;
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
     findings.extend(lighty_proxy::route::directives::check(config));
-    findings.extend(lighty_modules::magnet::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));
     findings

@@ -1,14 +1,11 @@
 //! The directives of `mod_magnet`.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use lighty_config::{
-    CompileCtx, Config, Diagnostic, Directive, Kind, Pairs, Reject, Scope, Value, parse_map,
-    parse_strings,
+    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_strings,
 };
 use lighty_core::{Settings, module_settings};
-use lighty_io::file::small_file::Stamp;
 
 type Strings = Arc<[Arc<str>]>;
 
@@ -64,34 +61,6 @@ impl MagnetSettings {
             memory: (self.max_memory_kbytes as usize).saturating_mul(1024),
         }
     }
-}
-
-/// The directives that name scripts.
-const ATTRACTIONS: [&str; 4] = [
-    "magnet.attract-raw-url-to",
-    "magnet.attract-physical-path-to",
-    "magnet.attract-response-start-to",
-    "magnet.attract-response-content-to",
-];
-
-/// Warns of scripts that cannot be looked up: each request that they are for would get a 500. They
-/// may be put there later, so it is no error. Beneath another root they are not looked for.
-pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
-    let mut findings = Vec::new();
-    if config.global().server.chroot.is_some() {
-        return findings;
-    }
-    for name in ATTRACTIONS {
-        for given in config.assigned(name) {
-            for path in parse_strings(&given.value).unwrap_or_default().iter() {
-                if let Err(error) = Stamp::of(Path::new(&**path)) {
-                    let text = format!("{name}: the script \"{path}\": {error}");
-                    findings.push(Diagnostic::warning("value", given.span, text));
-                }
-            }
-        }
-    }
-    findings
 }
 
 fn scripts(

@@ -19,6 +19,7 @@
 //! `pcre` (patterns that no linear engine can match), `lua_thread`, `lua_call` and `lua_hook` (what
 //! the script engine has to do without mlua), `entropy`, `allocator`, and `simulated`, a thread
 //! without any of it.
+#![warn(missing_docs)]
 
 #[cfg(feature = "mimalloc")]
 pub mod allocator;

@@ -13,6 +13,7 @@ pub const EVERY: i32 = 1000;
 /// What becomes of the script that the hook interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
+    /// Let it run on.
     Continue,
     /// Suspend its coroutine, as if it had called `coroutine.yield()`.
     Yield,

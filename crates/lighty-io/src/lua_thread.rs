@@ -55,10 +55,13 @@ pub enum First {
     /// The function returned nothing that counts, a number or a text. The coroutine can run
     /// another.
     Nothing,
+    /// The function's first result is this number.
     Number(f64),
+    /// The function's first result is this string.
     Text(Vec<u8>),
     /// It yielded these.
     Yielded(MultiValue),
+    /// It broke off with an error.
     Failed(Error),
 }
 

@@ -24,6 +24,7 @@ const STACK_BYTES_MAX: usize = 1 << 20;
 /// Why a pattern is none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPattern {
+    /// What PCRE2 says is wrong, in English.
     pub words: String,
     /// How many bytes of the pattern were read when it was noticed.
     pub at: usize,

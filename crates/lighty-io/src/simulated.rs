@@ -91,6 +91,7 @@ pub enum Bug {
 }
 
 impl Bug {
+    /// All bugs, in the order of their declaration.
     pub const ALL: [Bug; 7] = [
         Bug::LostWakeup,
         Bug::PermitLeak,

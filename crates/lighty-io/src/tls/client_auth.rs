@@ -14,9 +14,13 @@ use super::materials::Materials;
 /// How clients' certificates are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthOptions {
+    /// PEM file of the authorities that certificates are verified against.
     pub ca_file: Arc<str>,
+    /// PEM file whose subjects are named to clients; `None`: those of `ca_file`.
     pub ca_dn_file: Option<Arc<str>>,
+    /// PEM file of revocation lists; `None`: revocation is not checked.
     pub crl_file: Option<Arc<str>>,
+    /// Whether a handshake fails without a certificate that can be verified.
     pub is_enforced: bool,
     /// Certificates that a chain may have behind the leaf.
     pub depth: u8,

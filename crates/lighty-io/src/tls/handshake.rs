@@ -83,7 +83,12 @@ pub enum HandshakeFault {
     Unserved,
     /// It broke the protocol or shares nothing with the server: the cause, and what was offered and
     /// wanted, if that is what it is about.
-    Refused { cause: String, offer: String },
+    Refused {
+        /// What went wrong, in words for the log.
+        cause: String,
+        /// What was offered and wanted; empty where that is not the matter.
+        offer: String,
+    },
 }
 
 impl HandshakeFault {

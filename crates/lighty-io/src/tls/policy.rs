@@ -21,7 +21,9 @@ pub struct PolicyOptions {
     pub pair: PairFiles,
     /// Authorities that complete the chain of a certificate that stands alone.
     pub chain_file: Option<Arc<str>>,
+    /// Whether TLS 1.2 (RFC 5246) is spoken.
     pub tls12: bool,
+    /// Whether TLS 1.3 (RFC 8446) is spoken.
     pub tls13: bool,
     /// Whether the server's order of suites counts, and not the client's.
     pub prefers_own_order: bool,

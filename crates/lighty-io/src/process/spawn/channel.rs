@@ -17,7 +17,12 @@ use crate::transport::Stream;
 #[derive(Debug)]
 pub enum Channel {
     /// Two pipes, as programs expect; the input may be closed already.
-    Pipes { stdin: Option<pipe::Sender>, stdout: pipe::Receiver },
+    Pipes {
+        /// Where the program reads from; `None` once it is closed.
+        stdin: Option<pipe::Sender>,
+        /// Where the program writes to.
+        stdout: pipe::Receiver,
+    },
     /// One socket for both, which can be joined with a client's.
     Socket(Stream),
 }

@@ -31,7 +31,9 @@ pub struct Limits {
 /// Why a script was stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
+    /// Its run took longer than [`Limits::time_ms`].
     Time,
+    /// It executed more than [`Limits::instructions`].
     Instructions,
     /// It executed [`UNYIELDING_MAX`] instructions where it cannot be suspended.
     Unyielding,

@@ -4,15 +4,30 @@
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
     /// `lighty.stat(path)`.
-    Stat { path: Vec<u8> },
+    Stat {
+        /// The path as the script gives it.
+        path: Vec<u8>,
+    },
     /// `lighty.c.readdir(path)`.
-    ReadDir { path: Vec<u8> },
+    ReadDir {
+        /// The directory's path as the script gives it.
+        path: Vec<u8>,
+    },
     /// `lighty.c.readlink(path)`.
-    ReadLink { path: Vec<u8> },
+    ReadLink {
+        /// The link's path as the script gives it.
+        path: Vec<u8>,
+    },
     /// A whole file: `io.open`, `io.lines`, `require`.
-    ReadFile { path: Vec<u8> },
+    ReadFile {
+        /// The file's path as the script gives it, or as `require` makes it.
+        path: Vec<u8>,
+    },
     /// `lighty.sleep(seconds)`, in milliseconds.
-    Sleep { ms: u64 },
+    Sleep {
+        /// Milliseconds, rounded down; 0 where the script asked for less.
+        ms: u64,
+    },
     /// `lighty.r.req_body.collect`.
     CollectBody,
     /// `lighty.server.stats.clients_open`.
@@ -26,11 +41,15 @@ pub enum Call {
 /// A request that a script makes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HttpCall {
+    /// Where it goes.
     pub to: Destination,
+    /// The method, as the script spells it.
     pub method: Vec<u8>,
     /// A URL; for a backend or a subrequest a path with an optional query.
     pub url: Vec<u8>,
+    /// Names and values of the fields that the script sets.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
+    /// The content; empty for none.
     pub body: Vec<u8>,
 }
 
@@ -53,14 +72,23 @@ pub enum Reply {
     Done,
     /// The script gets nil and this text.
     Failed(String),
+    /// A table with the properties of a file.
     Stat(Stat),
+    /// A list of the names in a directory.
     Names(Vec<Vec<u8>>),
+    /// A string: the content of a file or the target of a link.
     Bytes(Vec<u8>),
+    /// An integer.
     Number(i64),
+    /// A list with a table for each open request.
     Requests(Vec<OpenRequest>),
+    /// A table with the response to [`Call::Request`].
     Response {
+        /// The status code.
         status: u16,
+        /// Names and values as received; the script sees names in lower case, equal ones joined.
         fields: Vec<(Vec<u8>, Vec<u8>)>,
+        /// The whole content.
         body: Vec<u8>,
     },
 }
@@ -68,17 +96,29 @@ pub enum Reply {
 /// What `lighty.stat` returns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stat {
+    /// Type and permissions, as `st_mode` has them.
     pub mode: u32,
+    /// Bytes.
     pub size: u64,
+    /// The inode's number.
     pub ino: u64,
+    /// The owner's number.
     pub uid: u32,
+    /// The group's number.
     pub gid: u32,
+    /// Last change of the content: seconds since 1970.
     pub mtime_s: i64,
+    /// Nanoseconds beyond `mtime_s`.
     pub mtime_ns: u32,
+    /// Last change of the inode: seconds since 1970.
     pub ctime_s: i64,
+    /// Nanoseconds beyond `ctime_s`.
     pub ctime_ns: u32,
+    /// Last access: seconds since 1970, or the content's last change where that is not known.
     pub atime_s: i64,
+    /// The strong validator with its quotes; empty for none.
     pub etag: Vec<u8>,
+    /// The media type that the name has; empty for none.
     pub content_type: Vec<u8>,
 }
 

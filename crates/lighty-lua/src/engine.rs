@@ -50,6 +50,7 @@ pub enum Progress {
     Preempted,
     /// A filter yields a piece of output and wants input.
     Piece(Option<Vec<u8>>),
+    /// The script broke off, or was stopped.
     Failed(Failure),
 }
 

@@ -10,6 +10,7 @@
 //! Lua, and no request.
 
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod accounts;
 pub mod budget;

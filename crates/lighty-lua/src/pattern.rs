@@ -20,7 +20,9 @@ const CAPTURES_MAX: usize = 32;
 /// Why there is no match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
+    /// The pattern is none of Lua's, for this reason.
     Malformed(&'static str),
+    /// The match takes more than [`STEPS_MAX`] steps, or nests too deep.
     TooComplex,
 }
 
@@ -33,11 +35,12 @@ impl Flaw {
     }
 }
 
-/// A capture: where it begins, and how long it is.
+/// A capture: which bytes of the text it takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
     /// It has not ended yet.
     Open(usize),
+    /// It has ended: the offsets of its first byte and of the byte after its last.
     Closed(usize, usize),
     /// `()`: a position.
     Position(usize),
@@ -326,6 +329,7 @@ pub type Found = (usize, usize, Vec<Capture>);
 /// What part of a search came to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// The first match.
     Found(Found),
     /// There is no match.
     Nowhere,

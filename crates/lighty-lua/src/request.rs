@@ -28,9 +28,13 @@ pub enum Group {
 /// A named value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item<'a> {
+    /// There is no value.
     Nil,
+    /// Lua's `true` or `false`.
     Bool(bool),
+    /// An integer, such as a length or a port.
     Int(i64),
+    /// A string of any bytes.
     Bytes(Cow<'a, [u8]>),
 }
 
@@ -44,11 +48,15 @@ impl Item<'_> {
 /// A piece of a response's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
+    /// Bytes in memory.
     Bytes(Vec<u8>),
     /// Part of a file. A negative offset counts from the end; no length: up to the end.
     File {
+        /// The file's path as the script gives it.
         path: Vec<u8>,
+        /// Where the part begins, in bytes.
         offset: i64,
+        /// Bytes of the part; `None`: up to the file's end.
         length: Option<u64>,
     },
 }

@@ -23,8 +23,11 @@ const KEYS_DEFAULT: usize = 1024;
 /// What an entry holds.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
+    /// Lua's `true` or `false`.
     Bool(bool),
+    /// A number, the only kind that counters change.
     Number(f64),
+    /// A string of any bytes.
     Bytes(Arc<[u8]>),
 }
 
@@ -35,7 +38,9 @@ pub enum Refusal {
     TooLarge,
     /// The key is longer than [`KEY_BYTES_MAX`].
     LongKey,
+    /// `add` finds a value under the key.
     Exists,
+    /// No value is under the key.
     Missing,
     /// What is there is no number.
     NoNumber,

@@ -10,24 +10,34 @@ use crate::lib_c::quoting::code_unit;
 /// A piece of a text.
 #[derive(Debug, PartialEq)]
 pub enum Piece<'a> {
+    /// The literal `null`.
     Null,
+    /// The literal `true` or `false`.
     Bool(bool),
     /// A number without fraction and exponent that fits.
     Integer(i64),
+    /// Any other number; it is finite.
     Number(f64),
+    /// A string that is a value, without its escapes.
     String(Cow<'a, str>),
+    /// `[`; the items follow.
     BeginArray,
+    /// `]` of the array that began last.
     EndArray,
+    /// `{`; a name and a value follow for each member.
     BeginObject,
     /// The name of the member whose value follows.
     Name(Cow<'a, str>),
+    /// `}` of the object that began last.
     EndObject,
 }
 
 /// Why a text is refused, and the byte at which that shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
+    /// The rule or limit that it breaks.
     pub why: Why,
+    /// Offset in bytes, from 0.
     pub at: usize,
 }
 

@@ -7,9 +7,13 @@ use crate::backend::{Backend, Peer};
 /// What such a program speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gateway {
+    /// FastCGI 1.0.
     Fastcgi,
+    /// SCGI, with netstrings.
     Scgi,
+    /// uwsgi, with little-endian sizes.
     Uwsgi,
+    /// AJP 1.3, as Tomcat reads it.
     Ajp13,
 }
 

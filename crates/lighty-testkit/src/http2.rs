@@ -8,26 +8,40 @@ use crate::hpack::{Decoder, push_field};
 
 /// Types of frames: RFC 9113 section 6.
 pub mod kind {
+    /// Content of a message: section 6.1.
     pub const DATA: u8 = 0;
+    /// A field section, or its beginning: section 6.2.
     pub const HEADERS: u8 = 1;
+    /// The end of one stream, with an error code: section 6.4.
     pub const RST_STREAM: u8 = 3;
+    /// Parameters of a connection, and their acknowledgement: section 6.5.
     pub const SETTINGS: u8 = 4;
+    /// A measurement of the round trip: section 6.7.
     pub const PING: u8 = 6;
+    /// The end of a connection, with the last stream processed: section 6.8.
     pub const GOAWAY: u8 = 7;
+    /// Bytes added to a window of flow control: section 6.9.
     pub const WINDOW_UPDATE: u8 = 8;
+    /// The next part of a field section: section 6.10.
     pub const CONTINUATION: u8 = 9;
 }
 
 /// Flags of frames. ACK and END_STREAM are the same bit.
 pub const END_STREAM: u8 = 1;
+/// The flag of a frame that completes a field section.
 pub const END_HEADERS: u8 = 4;
 
 /// Error codes: RFC 9113 section 7.
 pub const NO_ERROR: u32 = 0;
+/// The peer broke a rule of the protocol.
 pub const PROTOCOL_ERROR: u32 = 1;
+/// The endpoint failed by itself.
 pub const INTERNAL_ERROR: u32 = 2;
+/// The stream was refused before any processing, so that the request may be sent again.
 pub const REFUSED_STREAM: u32 = 7;
+/// The stream is not needed any more.
 pub const CANCEL: u32 = 8;
+/// The peer causes more load than it may.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
@@ -38,9 +52,13 @@ pub const INITIAL_WINDOW_SIZE: u16 = 4;
 /// One frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
+    /// Its type, one of [`kind`].
     pub kind: u8,
+    /// Flags, whose meaning depends on the type.
     pub flags: u8,
+    /// The stream's number; 0 is the connection.
     pub stream: u32,
+    /// What follows the header of nine bytes, as received.
     pub payload: Vec<u8>,
 }
 
@@ -59,8 +77,11 @@ pub struct Answer {
     pub interim: Vec<(u16, Vec<(String, String)>)>,
     /// 0 until the head is there.
     pub status: u16,
+    /// Names and values of the final response, in the order received.
     pub fields: Vec<(String, String)>,
+    /// Content received so far.
     pub body: Vec<u8>,
+    /// Fields that followed the content.
     pub trailers: Vec<(String, String)>,
     /// The stream ended in order.
     pub has_ended: bool,

@@ -9,6 +9,7 @@
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
 //! `send_file`; `shredder`, `small_disk` and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod backend;
 pub mod cases;

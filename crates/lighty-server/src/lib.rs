@@ -7,6 +7,7 @@
 //! worker), `counts`, `paces` and `report` (a worker's statistics),
 //! `modules` (THE list), `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod accept;
 pub mod boot;

@@ -168,12 +168,15 @@ impl States {
 pub struct Shared {
     /// What each module keeps for itself.
     pub states: States,
+    /// The access logs that the configuration names.
     pub access_logs: Sinks,
+    /// Where workers report their counters and connections for statistics.
     pub board: StatusBoard,
     /// Wall-clock start time in seconds.
     pub started_s: i64,
     /// The upstreams that the configuration names.
     pub naming: Arc<Naming>,
+    /// Files of users, and the credentials verified so far (`mod_auth`).
     pub keeper: Arc<CredentialCache>,
     /// Certificates, and keys of tickets.
     pub(crate) tls: Tls,

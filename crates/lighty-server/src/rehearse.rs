@@ -22,15 +22,19 @@ use crate::modules::{self, Shared};
 
 /// A request as it would arrive.
 pub struct Asked<'a> {
+    /// The method as sent; a token that no method has leads to 501 (RFC 9110 section 15.6.2).
     pub method: &'a str,
     /// Path and query, encoded.
     pub target: &'a str,
     /// Host in lower case, with its port if it has one.
     pub host: &'a str,
+    /// Fields of the request; Host is added if it is absent.
     pub fields: &'a Fields,
+    /// The client's address.
     pub from: std::net::IpAddr,
     /// As `$SERVER["socket"]` compares it.
     pub socket: &'a str,
+    /// `http` or `https`.
     pub scheme: &'static str,
 }
 

@@ -31,6 +31,7 @@ use crate::tls::{self, Keeper, Tls};
 
 /// A configuration that was read, and what is to be said about it.
 pub struct Loaded {
+    /// The configuration, checked.
     pub config: Config<Settings>,
     /// Warnings, as they are printed.
     pub said: String,

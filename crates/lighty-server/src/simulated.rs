@@ -26,7 +26,9 @@ use crate::worker::{ListenerInfo, Worker};
 
 /// A worker, with what the process around it would hold.
 pub struct Simulated {
+    /// The state of the simulated thread.
     pub worker: Rc<Worker>,
+    /// The upstreams that the worker reaches.
     pub upstreams: Arc<Registry>,
     shared: Shared,
     proxy: Rc<WorkerProxy>,

@@ -39,7 +39,9 @@ pub struct ListenerInfo {
 /// Forwards a listener's raw connections to a backend.
 #[derive(Clone)]
 pub struct TcpProxy {
+    /// This worker's connections to backends.
     pub local: Rc<Local>,
+    /// The backends, and how their connections are made.
     pub route: Arc<Route>,
 }
 
@@ -54,10 +56,13 @@ struct H2Pool {
 
 /// State shared by the connections of one thread.
 pub struct Worker {
+    /// What outlives configurations: the clock, files, counters, the error log.
     pub machine: Rc<Machine>,
     /// The configuration that requests begin under.
     generation: RefCell<Rc<Generation>>,
+    /// Sends response bodies, by the network backend that is configured.
     pub sender: Sender,
+    /// The timeouts and states of all its connections.
     pub conns: ConnTable,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each burst")]
     idle_exchanges: RefCell<Vec<Box<H1Exchange>>>,
@@ -72,8 +77,9 @@ pub struct Worker {
     pub(crate) crowded: Complaint,
     pub(crate) short_of_descriptors: Complaint,
     pub(crate) tls: WorkerTls,
-    /// Rate-limits the log: clients speak TLS or HTTP/2 to a clear-text HTTP/1 port.
+    /// Rate-limits the log: clients speak TLS to a clear-text HTTP/1 port.
     pub tls_clients: Complaint,
+    /// As `tls_clients`, for the preface of HTTP/2 (RFC 9113 section 3.4).
     pub http2_clients: Complaint,
     pub(crate) stopping: Cell<bool>,
     /// Notified when `stopping` is set.

@@ -12,6 +12,7 @@
 //! tasks of the background) · `session` (protocols, one file each) · [`raw`] (connections without
 //! HTTP).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 mod connect;
 pub mod raw;

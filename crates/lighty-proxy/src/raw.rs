@@ -35,7 +35,9 @@ pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
 
 /// A connection that was accepted.
 pub struct Caller {
+    /// Its bytes, both ways.
     pub stream: Rc<dyn ByteStream>,
+    /// The client's address.
     pub peer: Peer,
     /// The local address it connected to; none for a unix socket.
     pub local: Option<SocketAddr>,

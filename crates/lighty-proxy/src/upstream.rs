@@ -29,6 +29,7 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// A group of interchangeable backends.
 pub struct Upstream {
+    /// What the configuration asks for.
     pub spec: Arc<UpstreamSpec>,
     /// Index among the process's upstreams, for statistics.
     pub index: usize,
@@ -38,6 +39,7 @@ pub struct Upstream {
     pub backlog: Arc<Backlog>,
     /// Tells every worker to close an idle connection, because a request of another worker waits.
     pub reclaim: Arc<Notify>,
+    /// Requests so far, those under way included.
     pub requests: Arc<AtomicU64>,
     /// True if the server spawns any of its backends. Such a process may serve one connection at a
     /// time, and an idle connection would block it.
@@ -68,6 +70,7 @@ enum Stage {
 
 /// The outcome of choosing an address.
 pub enum Pick {
+    /// This address.
     Take(Arc<Address>),
     /// Every address that is up has reached its connection limit.
     Full,
@@ -79,7 +82,9 @@ pub enum Pick {
 
 /// The parameters of the choice.
 pub struct Wanted<'a> {
+    /// The parts of the request that the balancer may use.
     pub key: Key<'a>,
+    /// Milliseconds of the worker's clock.
     pub now_ms: u64,
     /// Addresses that have already failed this request.
     pub tried: &'a [AddressId],

@@ -56,11 +56,15 @@ impl Routes {
 /// Which requests go to an upstream, and how they are changed on the way.
 #[derive(Clone, Debug)]
 pub struct Route {
+    /// The requests that it takes.
     pub takes: Takes,
+    /// The backends that answer them.
     pub upstream: Arc<UpstreamSpec>,
     /// True if the path must lead to a local file first (`check-local`).
     pub check_local: bool,
+    /// How a request is changed on the way to the backend.
     pub request: RequestRules,
+    /// How its response is changed on the way back.
     pub response: ResponseRules,
     /// Rank in the backlog, 0 first (`proxy-core.backlog-class`).
     pub class: u8,
@@ -128,10 +132,15 @@ pub struct RequestRules {
 pub struct ForwardedRules {
     /// X-Forwarded-For, X-Forwarded-Proto, X-Forwarded-Host, X-Host.
     pub x_forwarded: bool,
+    /// `for`: the client's address.
     pub for_: bool,
+    /// `by`: the address of the server that the client reached.
     pub by: bool,
+    /// `host`: the Host that the client asked for.
     pub host: bool,
+    /// `proto`: the scheme of the client's request.
     pub proto: bool,
+    /// `remote_user`, an extension of lighttpd: the user who has been authenticated.
     pub remote_user: bool,
 }
 
@@ -179,14 +188,18 @@ pub struct ResponseRules {
 /// that matches counts.
 #[derive(Clone, Debug)]
 pub struct RewriteRule {
+    /// The part of a request or response that it changes.
     pub target: RewriteTarget,
+    /// What a value has to match.
     pub pattern: BytePattern,
+    /// The parts of the new value, in order.
     pub replacement: Arc<[Piece]>,
 }
 
 /// A part of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
+    /// Text that is taken over as it is.
     Text(Box<str>),
     /// What a group of the pattern matched.
     Group(usize),
@@ -222,9 +235,14 @@ impl RewriteRule {
 /// What a rewrite rule changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RewriteTarget {
+    /// The field of this name, in whatever case.
     Field(Arc<str>),
+    /// `_uri`: the request's path and query.
     Uri,
+    /// `_docroot`: the variable DOCUMENT_ROOT.
     Docroot,
+    /// `_pathinfo`: the variable PATH_INFO (RFC 3875 section 4.1.5), from the URL's path.
     PathInfo,
+    /// `_scriptname`: the variable SCRIPT_NAME (RFC 3875 section 4.1.13), from the URL's path.
     ScriptName,
 }

@@ -37,10 +37,15 @@ const COURIERS_KEPT_MAX: usize = 256;
 
 /// One worker's side of the proxy.
 pub struct Local {
+    /// The worker's clock.
     pub clock: Clock,
+    /// Its idle connections to backends.
     pub pool: Pool,
+    /// The timeouts of requests under way.
     pub deadlines: Rc<Deadlines>,
+    /// How connections to backends are opened.
     pub connect: ConnectOptions,
+    /// Buffers for response bodies, of [`PIECE_BYTES`] each.
     pub pieces: BufPool,
     /// Scratch for the choice among addresses.
     pub(crate) choices: RefCell<Vec<Choice>>,

@@ -61,7 +61,9 @@ pub(crate) trait Balancer: Send + Sync {
 /// How a backend is chosen.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BalancerSpec {
+    /// The algorithm (`proxy-core.balancer`).
     pub algorithm: Algorithm,
+    /// Directives that tune it.
     pub options: BalancerOptions,
     /// The cookie that names a client's backend (`sticky`); the algorithm chooses for clients
     /// without one.
@@ -86,8 +88,10 @@ impl Default for BalancerOptions {
 /// What a hash is made of.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HashKey {
+    /// The request's host, path and query.
     #[default]
     Url,
+    /// The client's address; for a client without one a random number.
     Client,
 }
 

@@ -14,6 +14,7 @@ use crate::upstream::spec::UpstreamSpec;
 /// An upstream, and where it is written.
 #[derive(Clone, Debug)]
 pub struct Configured {
+    /// What the configuration asks for.
     pub spec: Arc<UpstreamSpec>,
     /// The conditions around it; empty at global level.
     pub place: String,

@@ -8,6 +8,7 @@ use std::sync::Arc;
 /// The role of a FastCGI application (FastCGI 1.0, section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastcgiRole {
+    /// Answers requests, as any backend does.
     #[default]
     Responder,
     /// Answers 200 to let the request go on; its `Variable-*` fields join the environment.
@@ -57,7 +58,12 @@ macro_rules! define {
         /// The protocol of a backend, with its options.
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         pub enum Protocol {
-            $($(#[$about])* $variant { $($option: $type),* },)*
+            $($(#[$about])* $variant {
+                $(
+                    /// An option of the protocol; a directive may change its default.
+                    $option: $type
+                ),*
+            },)*
             /// Bytes both ways as they come (`sockproxy.server`).
             Raw,
         }

@@ -14,12 +14,19 @@ pub use crate::upstream::protocol::{FastcgiRole, Protocol};
 pub struct UpstreamSpec {
     /// Its name in the log: the directive and its key, for example `fastcgi.server ".php"`.
     pub name: Arc<str>,
+    /// What the backends speak.
     pub protocol: Protocol,
+    /// How one of them is chosen for a request.
     pub balancer: BalancerSpec,
+    /// The backends, in the order written.
     pub backends: Vec<BackendSpec>,
+    /// How connections are kept and shared.
     pub pool: PoolSpec,
+    /// How requests wait while every pool is full.
     pub backlog: BacklogSpec,
+    /// How long each step of a request may take.
     pub timeouts: TimeoutSpec,
+    /// How failing addresses are taken out, and come back.
     pub health: HealthSpec,
     /// Whether each address that a name resolves to is balanced by itself; else the first that
     /// accepts a connection stands for the name.
@@ -36,6 +43,7 @@ pub struct BackendSpec {
     pub text: Arc<str>,
     /// The name that stands before it, if any: what statistics call it besides.
     pub label: Option<Arc<str>>,
+    /// Where it is reached.
     pub address: BackendAddress,
     /// Share of requests beside the others', 1 to 1000; 0 drains it: no new request, those under
     /// way end.
@@ -54,13 +62,16 @@ pub struct BackendSpec {
 /// Where a backend is reached.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendAddress {
+    /// An address of IPv4 or IPv6, with its port.
     Inet(SocketAddr),
     /// A path, or an abstract name after `@`. Empty, for a backend with `spawn`: a socket of the
     /// server's own making, which needs no name.
     Unix(Arc<str>),
     /// A name with A or AAAA records.
     Name {
+        /// The name, which is looked up again when its records expire.
         host: Arc<str>,
+        /// The port at each of its addresses.
         port: u16,
     },
     /// A name with SRV records, which bring ports, weights and priorities.
@@ -76,7 +87,9 @@ pub struct SpawnSpec {
     pub environment: Vec<(Arc<str>, Arc<str>)>,
     /// Names of the server's own variables to pass on; `None`: all of them.
     pub copy_environment: Option<Vec<Arc<str>>>,
+    /// Processes that are kept running (`min-procs`).
     pub min_procs: u32,
+    /// Processes at most, under load (`max-procs`).
     pub max_procs: u32,
     /// Seconds without a request after which a process above `min_procs` is ended.
     pub idle_timeout_s: u32,
@@ -178,8 +191,11 @@ impl Default for HealthSpec {
 /// Asking an address by itself, request or no request.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckSpec {
+    /// What is asked, and which answer is good.
     pub kind: CheckKind,
+    /// Milliseconds from one check to the next.
     pub interval_ms: u64,
+    /// Milliseconds after which a check without an answer has failed.
     pub timeout_ms: u64,
     /// Successes in a row that bring an address back.
     pub rise: u32,
@@ -193,9 +209,19 @@ pub enum CheckKind {
     /// Whether a connection is accepted.
     Tcp,
     /// `GET target` with `Host: host`; a status from `status.0` to `status.1` is good.
-    Http { target: Arc<str>, host: Arc<str>, status: (u16, u16) },
+    Http {
+        /// Path and query.
+        target: Arc<str>,
+        /// The value of Host.
+        host: Arc<str>,
+        /// The first and the last good status code.
+        status: (u16, u16),
+    },
     /// FCGI_GET_VALUES, or a request for `target` where it is set.
-    Fastcgi { target: Option<Arc<str>> },
+    Fastcgi {
+        /// The path of the URL that is requested; `None`: only FCGI_GET_VALUES is sent.
+        target: Option<Arc<str>>,
+    },
     /// CPING.
     Ajp13,
 }
@@ -203,6 +229,8 @@ pub enum CheckKind {
 /// Version of the PROXY protocol header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProxyProtocol {
+    /// The header of version 1, a line of text.
     V1,
+    /// The header of version 2, which is binary.
     V2,
 }

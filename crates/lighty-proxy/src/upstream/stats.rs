@@ -15,21 +15,26 @@ pub struct UpstreamFigures {
     pub index: usize,
     /// The directive and its key, and the conditions that they stand in.
     pub name: Arc<str>,
+    /// Requests so far, those under way included.
     pub requests: u64,
     /// Requests that wait in the backlog now.
     pub backlogged: u32,
+    /// The figures of its addresses.
     pub addresses: Vec<AddressFigures>,
 }
 
 /// The figures of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressFigures {
+    /// The address as logs call it.
     pub text: Arc<str>,
     /// The name that the configuration gives the backend, if any.
     pub label: Option<Arc<str>>,
+    /// Whether it is used now.
     pub state: Standing,
     /// Why it is not up, if known.
     pub trouble: Option<Arc<str>>,
+    /// Requests that were sent to it.
     pub requests: u64,
     /// Requests that failed by its fault.
     pub failed: u64,
@@ -37,19 +42,24 @@ pub struct AddressFigures {
     pub load: u32,
     /// Connections, busy and idle.
     pub pool_size: u32,
+    /// Connections without a request.
     pub idle: u32,
     /// Mean time to the first byte of a response in microseconds; 0 = unknown.
     pub first_byte_us: u32,
+    /// Its share of requests; 0: it is drained.
     pub weight: u32,
+    /// Whether it is used only while no other address is up.
     pub backup: bool,
 }
 
 /// Whether an address is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
+    /// Requests go to it.
     Up,
     /// One request may try it.
     Probing,
+    /// It failed too often: no request goes to it for now.
     Down,
     /// Its weight is 0: it gets no new request.
     Drained,

@@ -43,15 +43,21 @@ use crate::settings::rules::UrlParts;
 
 /// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
+    /// The request's head, and what is known of the client.
     pub request: Request,
+    /// The request's body, read piece by piece.
     pub body: RequestBody,
     /// The client besides its response; none in a rehearsal and in tests.
     pub client: Option<Rc<RefCell<dyn Client>>>,
+    /// The response as it stands.
     pub response: Response,
+    /// The file that the request leads to, once the URL is mapped.
     pub physical: Physical,
+    /// The settings that hold for the request; they are resolved again as more is known.
     pub settings: Rc<Settings>,
     /// The configuration under which the request began and ends.
     pub generation: Rc<Generation>,
+    /// The state of the worker that serves the request.
     pub machine: Rc<Machine>,
     /// Fields of a handler that delegates to a file or to another local URL. They are added to that
     /// response if it succeeds.

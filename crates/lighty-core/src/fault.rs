@@ -70,6 +70,7 @@ pub enum BodyFault {
 /// A fault, with what the log says of it beyond its row in the table.
 #[derive(Debug)]
 pub struct FaultReport {
+    /// The row of the table: who is to blame, and the response's status.
     pub fault: Fault,
     /// Which limit, file or backend it was. May be empty.
     pub detail: Cow<'static, str>,

@@ -16,7 +16,9 @@ use crate::settings::limits;
 
 /// A worker's view of one configuration. An exchange holds the one that it began with.
 pub struct Generation {
+    /// The worker's state, which outlives the generation.
     pub machine: Rc<Machine>,
+    /// The modules, in the order in which they are called.
     pub modules: ModuleList,
     /// The settings outside all conditions.
     pub global: Rc<Settings>,
@@ -37,7 +39,9 @@ pub struct Generation {
 
 /// Limits and options for parsing request heads.
 pub struct Rules {
+    /// Bytes and fields that a head may have; more are a fault of the client.
     pub limits: Limits,
+    /// Strictness and normalisation (`server.http-parseopts`).
     pub options: ParseOpts,
 }
 

@@ -12,6 +12,7 @@
 //! `generation` (what lives as long as a worker, and as a configuration), `fault` (who is to
 //! blame), `log` (the error log and what limits it).
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod exchange;
 pub mod fault;

@@ -19,10 +19,15 @@ use crate::log::program_rate::ProgramRate;
 /// A line's importance; `server.errorlog-level` is the lowest level written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
+    /// Details for someone who looks for a fault.
     Debug,
+    /// Events that belong to normal work.
     Info,
+    /// Normal events that an operator wants to know of.
     Notice,
+    /// Something that works, but not as it should.
     Warning,
+    /// Something that does not work.
     Error,
 }
 
@@ -48,11 +53,17 @@ impl Level {
 /// What a line is about, besides its message.
 #[derive(Default, Clone, Copy)]
 pub struct About<'a> {
+    /// The client's address; as in all texts here, empty means that it is left out.
     pub client: &'a str,
+    /// The request's method.
     pub method: &'a str,
+    /// The request's target, as received.
     pub target: &'a [u8],
+    /// The file or directory.
     pub path: &'a [u8],
+    /// The directive that set the limit which was reached.
     pub limit: &'a str,
+    /// The request's id, which the access log has too.
     pub id: Option<RequestId>,
 }
 

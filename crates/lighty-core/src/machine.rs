@@ -25,11 +25,17 @@ use crate::settings::limits;
 
 /// What lives as long as a worker, whatever configuration its requests have.
 pub struct Machine {
+    /// The worker's clock.
     pub clock: Clock,
+    /// Opens, stats and reads files without blocking the event loop.
     pub engine: FileEngine,
+    /// Files that were looked up or opened before.
     pub stat_cache: StatCache,
+    /// The error log.
     pub log: Log,
+    /// Counts of connections and requests.
     pub counters: Counters,
+    /// The source of the requests' ids.
     pub request_ids: RequestIds,
     /// Rate-limits the log: clients request a WebSocket that is not allowed.
     pub(crate) refused_upgrades: Complaint,

@@ -52,6 +52,7 @@ impl Step<'_> {
 /// What happens to a file named by a handler once it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFate {
+    /// It keeps its name.
     Stays,
     /// Its name is removed; it was created for this response only.
     Removed,
@@ -123,12 +124,17 @@ pub trait Module {
         true
     }
 
+    /// The URL is as received, not decoded yet.
     fn raw_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// The URL is decoded and normalised.
     fn clean_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
+
+    /// May choose the document root, from which the physical path is made next.
     fn docroot<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -186,6 +192,7 @@ pub trait Module {
         true
     }
 
+    /// Responds with what the physical path leads to; the first module that does so wins.
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }

@@ -145,67 +145,109 @@ impl VariantId {
 /// Directives of server scope.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
+    /// `server.modules`: names in the order written, which is not the order of their work.
     pub modules: lighty_config::Strings,
+    /// `server.compat-module-load`: read for compatibility; all modules are built in.
     pub compat_module_load: bool,
+    /// `server.bind`: an IP address, a host name or a unix socket; empty: all addresses.
     pub bind: Arc<str>,
     /// `None`: 443 over TLS, else 80.
     pub port: Option<u16>,
     /// The listeners without a word of their own speak TLS.
     pub speaks_tls: bool,
+    /// `server.use-ipv6`: listeners without an address take IPv6 instead of IPv4.
     pub use_ipv6: bool,
+    /// `server.set-v6only`: listeners of IPv6 take no IPv4.
     pub v6only: bool,
+    /// `server.listen-backlog`: connections that the kernel keeps until they are accepted.
     pub listen_backlog: i32,
+    /// `server.defer-accept`: the kernel hands a connection over once data has arrived.
     pub defer_accept: bool,
+    /// `server.socket-perms`: mode of unix sockets; `None`: what the umask gives.
     pub socket_perms: Option<u32>,
+    /// `server.systemd-socket-activation`: listeners that the service manager passes are taken.
     pub systemd_socket_activation: bool,
+    /// `server.errorlog`: a file, or a program after `|`; `None`: standard error.
     pub errorlog: Option<Arc<str>>,
+    /// `server.errorlog-use-syslog`: the error log goes to syslog.
     pub errorlog_use_syslog: bool,
+    /// `server.errorlog-level`: the lowest level that is written.
     pub errorlog_level: crate::log::Level,
+    /// `server.errorlog-format`: lines are JSON objects instead of text.
     pub errorlog_json: bool,
     /// Limit on what all programs together write to the error log; 0 = no limit.
     pub program_log_kbytes_per_second: u64,
+    /// `server.syslog-facility`: the facility's name, such as `daemon`.
     pub syslog_facility: Arc<str>,
+    /// `server.chroot`: the directory that becomes the process's root.
     pub chroot: Option<Arc<str>>,
+    /// `server.username`: whom the process becomes after it has bound its listeners.
     pub username: Option<Arc<str>>,
+    /// `server.groupname`: the group that goes with it.
     pub groupname: Option<Arc<str>>,
+    /// `server.pid-file`: the file that the process's number is written to.
     pub pid_file: Option<Arc<str>>,
+    /// `server.core-files`: a crash may leave a core dump.
     pub core_files: bool,
+    /// `server.event-handler`: read for compatibility; events always come from epoll.
     pub event_handler: Arc<str>,
+    /// `server.network-backend`: how files reach the network.
     pub network_backend: NetworkBackend,
+    /// `server.io-engine`: what opens, stats and reads files: `auto`, `io-uring` or `threads`.
     pub io_engine: Arc<str>,
+    /// `server.stat-cache-engine`: `simple`, `inotify` or `disable`.
     pub stat_cache_engine: Arc<str>,
+    /// `server.stat-cache-entries`: files that each worker keeps open.
     pub stat_cache_entries_max: usize,
+    /// `server.stat-cache-file-size`, in bytes: contents up to it are kept in memory.
     pub stat_cache_small_file_bytes: u64,
+    /// `server.stat-cache-memory`, in bytes: contents that each worker keeps at most.
     pub stat_cache_small_total_bytes: u64,
     /// `None`: one per core.
     pub max_worker: Option<u32>,
+    /// `server.pcre-match-limit`: steps of a match that takes no linear time.
     pub pcre_match_limit: u32,
     /// 0: the hard limit.
     pub max_fds: u64,
     /// 0: a third of max-fds.
     pub max_connections: u32,
+    /// `server.max-stat-threads`: opens and stats at the same time; 0: in the event loop.
     pub max_stat_threads: usize,
+    /// `server.max-read-threads`: reads of files at the same time (threads, or ring depth).
     pub max_read_threads: usize,
+    /// `server.read-chunk`, in bytes: what one read of a file brings in.
     pub read_chunk_bytes: usize,
+    /// `server.use-noatime`: files are opened with O_NOATIME where that is permitted.
     pub use_noatime: bool,
+    /// `server.protocol-http11`: connections of HTTP/1 stay open between requests.
     pub protocol_http11: bool,
     /// HTTP/2 is spoken to who begins with it.
     pub http2: bool,
+    /// Limits for connections of HTTP/2 (`http2.*`).
     pub http2_limits: lighty_wire::http2::Limits,
+    /// `server.max-head-time`: seconds from a head's first byte to its last; 0: no limit.
     pub max_head_time_s: u32,
+    /// `server.max-handshake-time`: seconds that a TLS handshake may take; 0: no limit.
     pub max_handshake_time_s: u32,
     /// Of one worker; 0: no limit.
     pub max_handshake_backlog: u32,
+    /// `server.max-request-field-size`: bytes of a request's header section at most (431).
     pub max_request_field_bytes: usize,
+    /// `server.max-request-fields`: fields of a request at most (431).
     pub max_request_fields: u32,
+    /// `server.max-url-length`: bytes of a request's target at most (414).
     pub max_url_bytes: usize,
+    /// `server.http-parseopts`: strictness and normalisation of requests.
     pub parse: lighty_http::uri::ParseOpts,
     /// 0: wait for the last response to be sent.
     pub graceful_shutdown_timeout_s: u32,
     /// How long a tunnel may continue once a graceful stop has begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
+    /// `server.absolute-dir-redirect` of the feature flags: Location names scheme and host.
     pub absolute_dir_redirect: bool,
+    /// `http10.range` of the feature flags: ranges are served to HTTP/1.0 too.
     pub http10_range: bool,
+    /// `server.upload-dirs`: directories for bodies that wait on disk.
     pub upload_dirs: lighty_config::Strings,
 }
 
@@ -291,50 +333,82 @@ pub enum StreamBody {
 /// Directives that any condition may change.
 #[derive(Clone, Debug)]
 pub struct CoreSettings {
+    /// `server.document-root`: the directory that holds the site's files.
     pub document_root: Arc<str>,
     /// `Server` field; empty: not sent.
     pub tag: Arc<str>,
+    /// `server.name`: SERVER_NAME of programs; `None`: the host that the client asks for.
     pub server_name: Option<Arc<str>>,
+    /// `server.max-keep-alive-requests`: requests on one connection; 1: no keep-alive.
     pub max_keep_alive_requests: u32,
+    /// `server.max-keep-alive-idle`: seconds between two requests; 0: no limit.
     pub max_keep_alive_idle_s: u32,
+    /// `server.max-connection-idle`: seconds that a new connection waits for its first byte.
     pub max_connection_idle_s: u32,
+    /// `server.max-read-idle`: seconds without a byte of a request's body; 0: no limit.
     pub max_read_idle_s: u32,
+    /// `server.max-write-idle`: seconds in which a client takes nothing; 0: no limit.
     pub max_write_idle_s: u32,
+    /// `server.max-half-closed-idle`: seconds of work for a client that has closed its sending
+    /// half; 0: no limit.
     pub max_half_closed_idle_s: u32,
     /// Bytes per second, 0 = off.
     pub min_read_rate: u32,
+    /// Bytes per second that a client must take of a response, 0 = off.
     pub min_write_rate: u32,
     /// 0 = no limit.
     pub max_request_bytes: u64,
     /// Shared by all connections of the process to which the same assignment applies.
     pub shared_bucket: Option<Arc<Bucket>>,
+    /// KB per second for each connection; 0: no limit.
     pub connection_kbytes_per_second: u64,
+    /// `server.error-handler`: the URL that answers requests that failed (4xx, 5xx).
     pub error_handler: Option<Arc<str>>,
+    /// `server.error-handler-404`: the URL that answers requests that came to 403 or 404.
     pub error_handler_404: Option<Arc<str>>,
+    /// `server.errorfile-prefix`: what precedes status and `.html` in the paths of error pages.
     pub errorfile_prefix: Option<Arc<str>>,
     /// True if local error pages replace a backend's.
     pub error_intercept: bool,
+    /// `server.stream-request-body`: how request bodies reach backends.
     pub stream_request_body: StreamBody,
+    /// `server.stream-response-body`: how responses of backends reach clients.
     pub stream_response_body: StreamBody,
     /// Bytes of one response held on disk at once.
     pub spool_bytes_max: u64,
+    /// `server.follow-symlink`: which symbolic links below the document root are followed.
     pub follow_symlink: Follow,
+    /// `server.force-lowercase-filenames`: files are looked up in lower case.
     pub force_lowercase_filenames: bool,
+    /// `server.range-requests`: parts of a file are served (206).
     pub range_requests: bool,
+    /// `mimetype.assign`: media types by the end of a file's name.
     pub mime: Arc<MimeAssign>,
     /// Full name of the extended attribute that holds a file's media type.
     pub mime_xattr: Option<Arc<str>>,
+    /// `mimetype.xattr-name`: the attribute that `mimetype.use-xattr` turns on.
     pub mime_xattr_name: Arc<str>,
+    /// `etag.use-inode`: validators depend on the file's inode.
     pub etag_inode: bool,
+    /// `etag.use-mtime`: validators depend on the time of the last change.
     pub etag_mtime: bool,
+    /// `etag.use-size`: validators depend on the file's size.
     pub etag_size: bool,
+    /// `server.http-pathinfo` of the feature flags: a path may go on behind a file's name.
     pub pathinfo: bool,
+    /// `debug.log-request-handling`: who answers each request is logged, with the physical path.
     pub log_request_handling: bool,
+    /// `debug.log-request-header`: header fields of requests are logged.
     pub log_request_header: bool,
+    /// `debug.log-request-header-on-error`: those of requests that end in an error are.
     pub log_request_header_on_error: bool,
+    /// `debug.log-response-header`: header fields of responses are logged.
     pub log_response_header: bool,
+    /// `debug.log-file-not-found`: requests for files that do not exist are logged.
     pub log_file_not_found: bool,
+    /// `debug.log-condition-handling`: the conditions that hold for a request are logged.
     pub log_condition_handling: bool,
+    /// `debug.log-timeouts`: each timeout and each low rate is logged, with its directive.
     pub log_timeouts: bool,
     /// Limit on what one program writes to the error log; 0 = no limit.
     pub program_log_kbytes_max: u64,

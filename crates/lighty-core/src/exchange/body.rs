@@ -26,7 +26,14 @@ pub enum Body {
     /// All bytes of a small file in the stat cache; only a reference is counted.
     Cached(Rc<Entry>),
     /// `length` bytes of a file from `offset`.
-    File { file: Rc<OpenFile>, offset: u64, length: u64 },
+    File {
+        /// The open file.
+        file: Rc<OpenFile>,
+        /// First byte to send, counted from 0.
+        offset: u64,
+        /// Bytes to send.
+        length: u64,
+    },
     /// A sequence of memory and file ranges of known length (multipart ranges).
     Chunks(ChunkQueue<Rc<OpenFile>>),
     /// A source that yields chunks over time; its length may be unknown.

@@ -10,8 +10,11 @@ use crate::exchange::tunnel::Tunnel;
 /// among them, see [`Response::length_said`].
 #[derive(Default)]
 pub struct Response {
+    /// The status code; a handler or an error decides it.
     pub status: Status,
+    /// Fields of its head; see [`Response::length_said`] for a Content-Length among them.
     pub fields: Fields,
+    /// The content, where the method and the status allow one.
     pub body: Body,
     /// No further request is served on the client's connection.
     pub is_last: bool,

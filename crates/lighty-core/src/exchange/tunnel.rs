@@ -36,12 +36,15 @@ pub trait FarEnd {
 
 /// A tunnel to a far end.
 pub struct Relay<F> {
+    /// The far end, such as a backend's connection.
     pub far: F,
     /// Bytes already received from the far end.
     pub early: Bytes,
     /// Milliseconds without a byte after which the tunnel ends; 0: no limit.
     pub idle_ms: u64,
+    /// The clock that `idle_ms` is measured by.
     pub clock: Clock,
+    /// Where buffers for both directions are taken from.
     pub buffers: BufPool,
 }
 

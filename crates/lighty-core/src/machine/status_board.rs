@@ -73,12 +73,15 @@ impl ConnState {
 /// One connection.
 #[derive(Clone, Debug)]
 pub struct Connection {
+    /// Its state.
     pub doing: ConnState,
     /// Seconds in this state.
     pub for_s: u32,
     /// The client's address.
     pub client: Arc<str>,
+    /// The method of the current or latest request.
     pub method: &'static str,
+    /// The host of the current or latest request.
     pub host: String,
     /// The target of the current or latest request, as received.
     pub target: String,
@@ -89,21 +92,30 @@ pub struct Connection {
 /// A worker's recent activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
+    /// Seconds that the counts below span.
     pub seconds: u64,
+    /// Requests in that time.
     pub requests: u64,
+    /// Bytes sent in that time.
     pub bytes_out: u64,
 }
 
 /// One worker's report.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
+    /// The worker's index, from 0.
     pub worker: usize,
+    /// Requests since the worker's start.
     pub requests: u64,
+    /// Bytes received since the worker's start.
     pub bytes_in: u64,
+    /// Bytes sent since the worker's start.
     pub bytes_out: u64,
+    /// Its activity in the last seconds.
     pub pace: Pace,
     /// The file engine's name, and why it was chosen.
     pub engine: (String, String),
+    /// How files reach the network, as `server.network-backend` names it.
     pub network_backend: String,
     /// Open connections by state, in the order of [`ConnState::ALL`].
     pub doing: [u64; ConnState::ALL.len()],
@@ -139,15 +151,18 @@ pub trait Statistics: Send + Sync {
 pub struct BackendPool {
     /// Its name in the configuration.
     pub name: String,
+    /// Requests so far.
     pub requests: u64,
     /// Requests waiting for a place at a backend.
     pub waiting: u32,
+    /// Its backends.
     pub backends: Vec<Backend>,
 }
 
 /// One backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backend {
+    /// The address as logs call it.
     pub address: String,
     /// A word such as `up` or `down`.
     pub state: &'static str,
@@ -157,6 +172,7 @@ pub struct Backend {
     pub in_use: u32,
     /// Idle connections.
     pub idle: u32,
+    /// Requests sent to it so far.
     pub requests: u64,
     /// Requests that failed because of it.
     pub failed: u64,

@@ -57,7 +57,10 @@ macro_rules! define {
         /// The phases in which a module takes part; the pipeline calls only these.
         #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
         pub struct Hooks {
-            $(pub $hook: bool,)*
+            $(
+                /// Whether the module takes part in the phase of this name.
+                pub $hook: bool,
+            )*
         }
 
         impl Hooks {

@@ -21,7 +21,12 @@ const SEND_PARTS: &[u8] = b"X-Sendfile2";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// A file by its absolute path, optionally percent-encoded.
-    Whole { path: Vec<u8>, fate: FileFate },
+    Whole {
+        /// The path as the field has it.
+        path: Vec<u8>,
+        /// What becomes of the file once it is open.
+        fate: FileFate,
+    },
     /// File parts: the value of `X-Sendfile2`.
     Parts(Vec<u8>),
 }

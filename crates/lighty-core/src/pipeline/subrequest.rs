@@ -57,6 +57,7 @@ pub async fn respond<T: Extension>(
 pub struct Own {
     /// Fields in place of the client's of the same names.
     pub fields: Fields,
+    /// The content; empty for none.
     pub body: Bytes,
 }
 

@@ -22,7 +22,9 @@ use template::Template;
 /// Values of `${url.…}` and `${qsa}`.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct UrlParts<'a> {
+    /// `http` or `https`.
     pub scheme: &'a [u8],
+    /// Host, with its port if the request names one.
     pub authority: &'a [u8],
     /// Port of the listener.
     pub port: u16,

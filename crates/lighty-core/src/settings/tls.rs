@@ -11,9 +11,13 @@ use crate::module_settings;
 pub struct TlsSettings {
     /// The listener speaks TLS.
     pub engine: bool,
+    /// `ssl.pemfile`: the certificate with its chain, in PEM.
     pub pemfile: Option<Arc<str>>,
+    /// `ssl.privkey`: the key, in PEM; `None`: it is in `pemfile`.
     pub privkey: Option<Arc<str>>,
+    /// `ssl.verifyclient.*`.
     pub client_auth: ClientAuthSettings,
+    /// `ssl.openssl.ssl-conf-cmd`.
     pub conf_cmd: ConfCmd,
     /// `ssl.cipher-list`, which `CipherString` in `ssl.openssl.ssl-conf-cmd` replaces.
     pub cipher_list: Option<Ciphers>,
@@ -28,14 +32,21 @@ module_settings!(TlsSettings);
 /// `ssl.verifyclient.*`: what is to become of clients' certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthSettings {
+    /// Certificates are asked for.
     pub is_active: bool,
+    /// A handshake without a certificate that can be verified fails.
     pub is_enforced: bool,
+    /// Certificates that a chain may have behind the leaf.
     pub depth: u8,
+    /// PEM file of the authorities that certificates are verified against.
     pub ca_file: Option<Arc<str>>,
+    /// PEM file whose subjects are named to clients; `None`: those of `ca_file`.
     pub ca_dn_file: Option<Arc<str>>,
+    /// PEM file of revocation lists; `None`: revocation is not checked.
     pub crl_file: Option<Arc<str>>,
     /// The variable whose value becomes the user.
     pub username: Option<Arc<str>>,
+    /// The certificate is passed to programs and backends as SSL_CLIENT_CERT.
     pub exports_certificate: bool,
 }
 
@@ -57,10 +68,15 @@ impl Default for ClientAuthSettings {
 /// `ssl.openssl.ssl-conf-cmd`: versions, suites and options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfCmd {
+    /// Whether TLS 1.2 (RFC 5246) is spoken.
     pub tls12: bool,
+    /// Whether TLS 1.3 (RFC 8446) is spoken.
     pub tls13: bool,
+    /// Suites and groups.
     pub ciphers: Ciphers,
+    /// Whether the server's order of suites counts, and not the client's.
     pub prefers_own_order: bool,
+    /// Whether sessions can be resumed by tickets.
     pub tickets: bool,
 }
 

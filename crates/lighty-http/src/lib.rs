@@ -13,7 +13,8 @@
 //! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
 //! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
 //! fields) · [`quoted`] (strings in fields) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
-//! (commands in pages) · [`base64`].
+//! (commands in pages) · [`base64`]. [`fault_table!`] makes the tables of faults, here and in the
+//! crates that parse.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -29,6 +30,7 @@ pub mod conditional;
 pub mod date;
 pub mod decimal;
 pub mod etag;
+mod fault_table;
 pub mod fields;
 pub mod forwarded;
 pub mod hop_by_hop;

@@ -91,68 +91,18 @@ impl ParseOpts {
     }
 }
 
-/// Why a target is refused; always the client's fault, always 400.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum UriFault {
-    /// None of the four forms of RFC 9112 section 3.2.
-    Form,
-    /// An absolute form that is neither `http` nor `https`.
-    Scheme,
-    /// An absolute form with user information (RFC 9110 section 4.2.4) or without a host.
-    Authority,
-    /// A control byte.
-    Control,
-    /// An encoded slash, with `url-path-2f-reject`.
-    EncodedSlash,
-    /// A dot segment, with `url-path-dotseg-reject`.
-    DotSegment,
-    /// A byte that UTF-8 never has.
-    InvalidUtf8,
-    /// A NUL in a decoded path.
-    Nul,
-}
-
-impl UriFault {
-    /// Every fault, for tests and the manual.
-    pub const ALL: [Self; 8] = [
-        Self::Form,
-        Self::Scheme,
-        Self::Authority,
-        Self::Control,
-        Self::EncodedSlash,
-        Self::DotSegment,
-        Self::InvalidUtf8,
-        Self::Nul,
-    ];
-
-    /// A stable name for logs and counters.
-    #[must_use]
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::Form => "target-form",
-            Self::Scheme => "target-scheme",
-            Self::Authority => "target-authority",
-            Self::Control => "target-control",
-            Self::EncodedSlash => "target-encoded-slash",
-            Self::DotSegment => "target-dot-segment",
-            Self::InvalidUtf8 => "target-utf8",
-            Self::Nul => "target-nul",
-        }
-    }
-
-    /// The reason in words.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Form => "the request target has none of the four legal forms",
-            Self::Scheme => "the scheme of the request target is not http or https",
-            Self::Authority => "the request target has no host or carries user information",
-            Self::Control => "a control character in the request target",
-            Self::EncodedSlash => "an encoded slash in the path",
-            Self::DotSegment => "a dot segment in the path",
-            Self::InvalidUtf8 => "a byte in the request target that UTF-8 never has",
-            Self::Nul => "a NUL in the path",
-        }
+crate::fault_table! {
+    /// Why a target is refused; always the client's fault, always 400.
+    UriFault {
+        Form = "target-form", "the request target has none of the four legal forms";
+        Scheme = "target-scheme", "the scheme of the request target is not http or https";
+        Authority = "target-authority",
+            "the request target has no host or carries user information";
+        Control = "target-control", "a control character in the request target";
+        EncodedSlash = "target-encoded-slash", "an encoded slash in the path";
+        DotSegment = "target-dot-segment", "a dot segment in the path";
+        InvalidUtf8 = "target-utf8", "a byte in the request target that UTF-8 never has";
+        Nul = "target-nul", "a NUL in the path";
     }
 }
 

@@ -30,7 +30,6 @@ extern crate std;
 pub mod ajp13;
 pub mod cgi;
 pub mod fastcgi;
-mod fault_table;
 pub mod http1;
 pub mod http2;
 pub mod proxy_protocol;

@@ -12,7 +12,7 @@ use memchr::memchr;
 
 use crate::http1::Head;
 
-crate::fault_table::fault_table! {
+lighty_http::fault_table! {
     /// Why a request cannot be written, or is refused by an application.
     ScgiFault {
         Nul = "scgi-nul", "a NUL in a name or value for SCGI";

@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use crate::http1::Head;
 
-crate::fault_table::fault_table! {
+lighty_http::fault_table! {
     /// Why a request cannot be written, or is refused by an application.
     UwsgiFault {
         TooLarge = "uwsgi-too-large", "the variables exceed the 65535 bytes that a uwsgi packet can hold";

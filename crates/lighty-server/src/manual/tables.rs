@@ -44,7 +44,7 @@ fn heads(page: &mut String) {
         let _ = row(page, fault.slug(), &named(status), fault.words());
     }
     for fault in UriFault::ALL {
-        let fault = RequestFault::from(fault);
+        let fault = RequestFault::from(*fault);
         let _ = row(page, fault.slug(), &named(fault.status()), fault.words());
     }
     page.push('\n');

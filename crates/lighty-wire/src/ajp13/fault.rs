@@ -1,6 +1,6 @@
 //! The faults, in two tables: invalid input, and output that cannot be encoded.
 
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 fault_table! {
     /// Why a peer's input is rejected. The connection is unusable afterwards.
@@ -41,21 +41,5 @@ fault_table! {
         BodyNotDue = "ajp-body-not-due", "no body packet may be sent now";
         BodyTooLarge = "ajp-body-too-large", "more body than was asked for or announced";
         BodyTooShort = "ajp-body-too-short", "the body ends before its announced length";
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_unique() {
-        let received = AjpFault::ALL.iter().map(|fault| fault.slug());
-        let mut slugs: alloc::vec::Vec<_> =
-            received.chain(EncodeFault::ALL.iter().map(|fault| fault.slug())).collect();
-        let count = slugs.len();
-        slugs.sort_unstable();
-        slugs.dedup();
-        assert_eq!(slugs.len(), count);
     }
 }

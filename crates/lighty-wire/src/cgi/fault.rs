@@ -2,7 +2,7 @@
 
 use lighty_http::Status;
 
-crate::fault_table::fault_table! {
+lighty_http::fault_table! {
     /// Why a gateway program's response is rejected. The client gets [`CgiFault::STATUS`].
     CgiFault {
         HeadTooLarge = "cgi-head-too-large", "the backend's header exceeds its limit";

@@ -1,6 +1,6 @@
 //! The faults, in one table.
 
-crate::fault_table::fault_table! {
+lighty_http::fault_table! {
     /// Why a FastCGI byte stream is rejected, or cannot be written. The connection is unusable
     /// afterwards.
     FastcgiFault {

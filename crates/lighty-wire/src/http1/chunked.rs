@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::ops::Range;
 
 use lighty_http::fields::{is_token_byte, trim};
-use lighty_http::{Fields, Status};
+use lighty_http::{Fields, Status, fault_table};
 use memchr::memchr;
 
 use super::response::{EncodeFault, push_fields};
@@ -52,94 +52,27 @@ pub struct ChunkEvent {
     pub done: bool,
 }
 
-/// Why a chunked body is rejected. The connection is unusable afterwards.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChunkFault {
-    /// No digits, or something else than digits, where a size must be.
-    Size,
-    /// More than [`SIZE_DIGITS_MAX`] digits.
-    SizeTooLarge,
-    /// An extension that is not `;name=value`.
-    Extension,
-    /// More than [`EXTENSION_BYTES_MAX`].
-    ExtensionTooLong,
-    /// More than [`OVERHEAD_BYTES_MAX`].
-    Overhead,
-    /// A line end that is not CR LF.
-    LineEnd,
-    /// Something else than a line end after the data of a chunk: the size was wrong.
-    DataEnd,
-    /// A trailer field that is none.
-    Trailer,
-    /// More than [`TRAILER_BYTES_MAX`] or [`TRAILERS_MAX`].
-    TrailersTooLarge,
-}
-
-impl ChunkFault {
-    /// Every fault, for tests and the manual.
-    pub const ALL: [Self; 9] = [
-        Self::Size,
-        Self::SizeTooLarge,
-        Self::Extension,
-        Self::ExtensionTooLong,
-        Self::Overhead,
-        Self::LineEnd,
-        Self::DataEnd,
-        Self::Trailer,
-        Self::TrailersTooLarge,
-    ];
-
+fault_table! {
+    /// Why a chunked body is rejected. The connection is unusable afterwards.
+    ChunkFault,
     /// The status for a client that sent it. In a backend's response, whose status has been sent
     /// already, the client's connection is closed.
-    #[must_use]
-    pub const fn status(self) -> Status {
-        match self {
-            Self::TrailersTooLarge => Status::REQUEST_HEADER_FIELDS_TOO_LARGE,
-            Self::SizeTooLarge => Status::CONTENT_TOO_LARGE,
-            _ => Status::BAD_REQUEST,
-        }
-    }
-
-    /// A stable name for logs and counters.
-    #[must_use]
-    pub const fn slug(self) -> &'static str {
-        match self {
-            Self::Size => "chunk-size",
-            Self::SizeTooLarge => "chunk-size-too-large",
-            Self::Extension => "chunk-extension",
-            Self::ExtensionTooLong => "chunk-extension-too-long",
-            Self::Overhead => "chunk-overhead",
-            Self::LineEnd => "chunk-line-end",
-            Self::DataEnd => "chunk-data-end",
-            Self::Trailer => "trailer",
-            Self::TrailersTooLarge => "trailers-too-large",
-        }
-    }
-
-    /// The reason in words.
-    #[must_use]
-    pub const fn words(self) -> &'static str {
-        match self {
-            Self::Size => "a chunk size that is not a hexadecimal number",
-            Self::SizeTooLarge => "a chunk size that exceeds what can be counted",
-            Self::Extension => "a chunk extension that is not `;name=value`",
-            Self::ExtensionTooLong => "a chunk extension exceeds its limit",
-            Self::Overhead => "more chunk framing than data",
-            Self::LineEnd => "a chunk line does not end with carriage return and line feed",
-            Self::DataEnd => "a chunk is longer than its size says",
-            Self::Trailer => "a trailer line is not a field",
-            Self::TrailersTooLarge => "the trailer fields exceed their limit",
-        }
+    status: Status {
+        Size = BAD_REQUEST, "chunk-size", "a chunk size that is not a hexadecimal number";
+        SizeTooLarge = CONTENT_TOO_LARGE, "chunk-size-too-large",
+            "a chunk size that exceeds what can be counted";
+        Extension = BAD_REQUEST, "chunk-extension", "a chunk extension that is not `;name=value`";
+        ExtensionTooLong = BAD_REQUEST, "chunk-extension-too-long",
+            "a chunk extension exceeds its limit";
+        Overhead = BAD_REQUEST, "chunk-overhead", "more chunk framing than data";
+        LineEnd = BAD_REQUEST, "chunk-line-end",
+            "a chunk line does not end with carriage return and line feed";
+        DataEnd = BAD_REQUEST, "chunk-data-end", "a chunk is longer than its size says";
+        Trailer = BAD_REQUEST, "trailer", "a trailer line is not a field";
+        TrailersTooLarge = REQUEST_HEADER_FIELDS_TOO_LARGE, "trailers-too-large",
+            "the trailer fields exceed their limit";
     }
 }
-
-impl core::fmt::Display for ChunkFault {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(self.words())
-    }
-}
-
-impl core::error::Error for ChunkFault {}
 
 /// What is expected next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use lighty_http::Status;
 use lighty_http::uri::UriFault;
 
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 fault_table! {
     /// Why a request is rejected before it is processed. The connection always closes after the
@@ -62,18 +62,5 @@ fault_table! {
 impl From<UriFault> for RequestFault {
     fn from(fault: UriFault) -> Self {
         Self::Target(fault)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_unique_and_errors_are_errors() {
-        for (index, fault) in RequestFault::ALL.iter().enumerate() {
-            assert!(fault.status().is_error());
-            assert!(RequestFault::ALL[..index].iter().all(|other| other.slug() != fault.slug()));
-        }
     }
 }

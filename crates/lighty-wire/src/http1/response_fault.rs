@@ -1,7 +1,7 @@
 //! Why a backend's response is rejected, in one table.
 
 use super::framing::FramingFault;
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 fault_table! {
     /// Why a backend's response head is rejected. The backend is to blame (502 for the client), and
@@ -47,19 +47,6 @@ impl From<FramingFault> for ResponseFault {
             FramingFault::CodingInHttp10 => Self::CodingInHttp10,
             FramingFault::CodingMalformed => Self::CodingMalformed,
             FramingFault::CodingUnknown => Self::CodingUnknown,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_unique() {
-        for (index, fault) in ResponseFault::ALL.iter().enumerate() {
-            assert!(ResponseFault::ALL[..index].iter().all(|other| other.slug() != fault.slug()));
-            assert!(fault.slug().starts_with("response-") && !fault.words().is_empty());
         }
     }
 }

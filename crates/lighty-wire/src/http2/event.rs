@@ -96,7 +96,7 @@ pub struct DataFrame {
     pub ends: bool,
 }
 
-crate::fault_table::fault_table! {
+lighty_http::fault_table! {
     /// Why something cannot be sent.
     SendFault {
         Gone = "h2-send-gone", "the stream has ended, was reset or was released";

@@ -2,7 +2,7 @@
 
 use super::frame::ErrorCode;
 use super::hpack::HpackFault;
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 fault_table! {
     /// Why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::words`] as its
@@ -130,24 +130,5 @@ fault_table! {
         InterimEnds = PROTOCOL_ERROR, "h2-interim-ends", "an interim response that ends the stream";
         TooManyFields = ENHANCE_YOUR_CALM, "h2-too-many-fields",
             "fields exceed http2.max-fields or http2.max-field-size";
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_unique_and_limits_are_named() {
-        let conn = ConnFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.words()));
-        let stream =
-            StreamFault::ALL.iter().map(|fault| (fault.slug(), fault.code(), fault.words()));
-        let all: std::vec::Vec<_> = conn.chain(stream).collect();
-        for (index, (slug, code, words)) in all.iter().enumerate() {
-            assert!(all[..index].iter().all(|other| other.0 != *slug), "{slug}");
-            if *code == ErrorCode::ENHANCE_YOUR_CALM {
-                assert!(words.contains("http2."), "{slug} names its limit");
-            }
-        }
     }
 }

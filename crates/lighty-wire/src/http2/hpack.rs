@@ -16,7 +16,7 @@ use lighty_http::Known;
 pub use decoder::Decoder;
 pub use encoder::Encoder;
 
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 /// Bytes of a dynamic table before any settings: RFC 9113 section 6.5.2.
 pub const TABLE_BYTES_INITIAL: usize = 4096;

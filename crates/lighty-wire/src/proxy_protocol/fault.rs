@@ -1,6 +1,6 @@
 //! The faults.
 
-use crate::fault_table::fault_table;
+use lighty_http::fault_table;
 
 fault_table! {
     /// Why the start of a connection is not an acceptable header. The connection is closed without
@@ -29,21 +29,5 @@ fault_table! {
         PathTooLong = "proxy-path-too-long", "the name of a local socket exceeds 108 bytes";
         UniqueIdTooLong = "proxy-unique-id-too-long", "a unique id exceeds 128 bytes";
         TooLong = "proxy-too-long", "a header exceeds 65535 bytes of addresses and extensions";
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn slugs_are_unique() {
-        let received = ProxyFault::ALL.iter().map(|fault| fault.slug());
-        let mut slugs: alloc::vec::Vec<_> =
-            received.chain(EncodeFault::ALL.iter().map(|fault| fault.slug())).collect();
-        let count = slugs.len();
-        slugs.sort_unstable();
-        slugs.dedup();
-        assert_eq!(slugs.len(), count);
     }
 }

@@ -3,6 +3,7 @@
 /// Generates an enum of faults from its table: `ALL`, `slug`, `words`, and the traits of an error.
 /// With a column between name and table, each row has a constant of the column's type in front.
 /// A last row that begins with two dots wraps the faults of another type.
+#[macro_export]
 macro_rules! fault_table {
     (
         $(#[$doc:meta])* $name:ident, $(#[$column_doc:meta])* $column:ident: $type:ident {
@@ -10,7 +11,7 @@ macro_rules! fault_table {
             $(.. $wrapped:ident($inner:ident) = $wrapped_value:ident;)?
         }
     ) => {
-        $crate::fault_table::fault_table! {
+        $crate::fault_table! {
             $(#[$doc])*
             $name {
                 $($variant = $slug, $words;)*
@@ -75,5 +76,3 @@ macro_rules! fault_table {
         impl core::error::Error for $name {}
     };
 }
-
-pub(crate) use fault_table;

@@ -29,7 +29,7 @@ use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::FileKind;
-use lighty_io::process::spawn::Channel;
+use lighty_io::process::spawn::{Channel, NotStarted};
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
@@ -190,7 +190,15 @@ fn failed(error: std::io::Error) -> FaultReport {
         _ if Fault::of_file_error(&error).is_want() => Fault::of_file_error(&error),
         _ => Fault::ProgramFailed,
     };
-    FaultReport::new(fault, error.to_string())
+    let not_started = error.get_ref().and_then(|inner| inner.downcast_ref::<NotStarted>());
+    let detail = match not_started {
+        // The fault's own words say the rest.
+        Some(NotStarted { path, error }) if fault == Fault::ProgramFailed => {
+            format!("{}: {error}", path.display())
+        }
+        _ => error.to_string(),
+    };
+    FaultReport::new(fault, detail)
 }
 
 /// Forwards the request body until the response head is complete.

@@ -272,7 +272,7 @@ fn an_interpreter_that_is_not_there_is_the_operators_fault() {
     let server =
         lighty!().file("a.x", "").config("cgi.assign = ( \".x\" => \"/no/such/program\" )").start();
     assert_eq!(server.get("/a.x").status, 500);
-    server.await_log("a program cannot be started: cannot start /no/such/program");
+    server.await_log("a program cannot be started: /no/such/program: No such file");
 }
 
 #[test]

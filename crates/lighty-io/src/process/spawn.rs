@@ -179,6 +179,23 @@ impl ExitWatch {
     }
 }
 
+/// Why a program did not start: what is inside an error of [`Child::spawn`].
+#[derive(Debug)]
+pub struct NotStarted {
+    /// The program's path as it was given.
+    pub path: PathBuf,
+    /// The system's error.
+    pub error: io::Error,
+}
+
+impl fmt::Display for NotStarted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "cannot start {}: {}", self.path.display(), self.error)
+    }
+}
+
+impl std::error::Error for NotStarted {}
+
 /// Polling interval for a child without a pidfd, in milliseconds.
 const ASK_MS: u64 = 50;
 
@@ -186,8 +203,8 @@ impl Child {
     /// Starts a program. This takes about a millisecond, during which the loop is not blocked.
     ///
     /// # Errors
-    /// Why it did not start, with its path in the text: `NotFound`, `PermissionDenied`, out of
-    /// memory or processes.
+    /// [`NotStarted`] with the kind of its own error, such as `NotFound`; or the system's, if there
+    /// are too many files or processes.
     pub async fn spawn(program: Program) -> io::Result<Child> {
         let path = program.path.clone();
         let started = exec::start(program).await;
@@ -196,7 +213,7 @@ impl Child {
                 // The program itself is not at fault.
                 return error;
             }
-            io::Error::new(error.kind(), format!("cannot start {}: {error}", path.display()))
+            io::Error::new(error.kind(), NotStarted { path, error })
         })
     }
 

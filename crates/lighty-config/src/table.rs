@@ -6,6 +6,7 @@ use crate::backtracking::Backtracking;
 use crate::context::CompileCtx;
 use crate::directive::{Directive, Kind, Setter};
 use crate::eval::parse_value;
+use crate::reject::Reject;
 use crate::suggest::nearest;
 use crate::value::Value;
 
@@ -201,8 +202,8 @@ impl<S> Table<S> {
             if !row.example.is_empty() && !row.example.contains(name) {
                 found.push(format!("{name}: the example does not use it"));
             }
-            if let Err(reason) = self.default_setter(row) {
-                found.push(format!("{name}: the default does not compile: {reason}"));
+            if let Err(reject) = self.default_setter(row) {
+                found.push(format!("{name}: the default does not compile: {}", reject.message));
             }
         }
         found.sort();
@@ -228,11 +229,12 @@ impl<S> Table<S> {
             .collect()
     }
 
-    fn default_setter(&self, row: &Directive<S>) -> Result<Option<Setter<S>>, String> {
+    fn default_setter(&self, row: &Directive<S>) -> Result<Option<Setter<S>>, Reject> {
         let Some(source) = row.default_source() else { return Ok(None) };
-        let value: Value = parse_value(&source).map_err(|_| format!("cannot read {source}"))?;
+        let unreadable = |_| Reject::new(format!("cannot read {source}"));
+        let value: Value = parse_value(&source).map_err(unreadable)?;
         let ctx = CompileCtx::nowhere(row.name);
-        (row.compile)(&value, &ctx).map(Some).map_err(|reject| reject.message)
+        (row.compile)(&value, &ctx).map(Some)
     }
 }
 

@@ -546,8 +546,8 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
             };
             Ok((Some(ring), EngineReport { name: "io-uring", why: why.to_owned() }))
         }
-        Err(why) if choice == EngineChoice::Auto => threads(why),
-        Err(why) => Err(io::Error::new(io::ErrorKind::Unsupported, why)),
+        Err(error) if choice == EngineChoice::Auto => threads(error.to_string()),
+        Err(error) => Err(io::Error::new(io::ErrorKind::Unsupported, error.to_string())),
     }
 }
 

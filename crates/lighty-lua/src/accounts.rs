@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::request::AccessError;
+
 /// Scripts that are accounted for; of others only the sums.
 const SCRIPTS_MAX: usize = 1024;
 
@@ -82,8 +84,19 @@ impl Accounts {
         self.lock().counters.get(&*name).copied().unwrap_or(0)
     }
 
+    /// Sets a counter to what a script assigned.
+    ///
+    /// # Errors
+    /// It is no number.
+    pub fn assign_counter(&self, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
+        let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
+        let number: f64 = number.ok_or(AccessError::NotANumber)?;
+        self.set_counter(name, number as i64);
+        Ok(())
+    }
+
     /// Sets a counter. One too many is left out.
-    pub fn set_counter(&self, name: &[u8], value: i64) {
+    fn set_counter(&self, name: &[u8], value: i64) {
         let name = String::from_utf8_lossy(name);
         let mut inner = self.lock();
         if inner.counters.len() < COUNTERS_MAX || inner.counters.contains_key(&*name) {

@@ -4,6 +4,7 @@
 //! is given back with what it waits for.
 
 use std::cell::{Cell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -37,6 +38,32 @@ pub struct Script {
     has_header: bool,
     /// Bytes of Lua's memory that loading it took.
     pub bytes: usize,
+}
+
+/// Why a script cannot be compiled.
+#[derive(Clone, Debug)]
+pub enum LoadError {
+    /// The file of this path holds compiled code, which could corrupt memory.
+    ByteCode(Box<str>),
+    /// It is not Lua, or Lua has no memory.
+    Lua(mlua::Error),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByteCode(path) => write!(f, "{path}: byte code is not loaded"),
+            Self::Lua(error) => f.write_str(&message(error)),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<mlua::Error> for LoadError {
+    fn from(error: mlua::Error) -> Self {
+        Self::Lua(error)
+    }
 }
 
 /// What a run has come to.
@@ -189,9 +216,9 @@ impl<R: ScriptRequest> Engine<R> {
     ///
     /// # Errors
     /// Message with path and line, if it is not Lua.
-    pub fn load(&self, path: &str, source: &[u8]) -> Result<Script, String> {
+    pub fn load(&self, path: &str, source: &[u8]) -> Result<Script, LoadError> {
         if source.starts_with(b"\x1b") {
-            return Err(format!("{path}: byte code is not loaded"));
+            return Err(LoadError::ByteCode(path.into()));
         }
         let before = self.lua.used_memory();
         let text = without_shebang(source);
@@ -201,17 +228,17 @@ impl<R: ScriptRequest> Engine<R> {
             self.lua.load(text).set_name(&name).set_mode(mode).into_function()
         };
         // Alone first: what stands around it must not complete it.
-        chunk(&text).map_err(|error| message(&error))?;
+        chunk(&text)?;
         // Each run calls the outer function for a closure of its own, with its own environment.
         let head: &[u8] = match cfg!(feature = "luajit") {
             true => b"return function(...) ",
             false => b"local _ENV = ... return function(...) ",
         };
         let wrapped = [head, &text, b"\nend"].concat();
-        let factory = chunk(&wrapped).map_err(|error| message(&error))?;
-        let pinned = |function| Pinned::new(&self.lua, &function).map_err(|error| message(&error));
+        let factory = chunk(&wrapped)?;
+        let pinned = |function| Pinned::new(&self.lua, &function);
         let own = match cfg!(feature = "luajit") {
-            true => Some(factory.call::<Function>(()).map_err(|error| message(&error))?),
+            true => Some(factory.call::<Function>(())?),
             false => None,
         };
         let own = own.map(pinned).transpose()?;
@@ -406,7 +433,7 @@ impl<R: ScriptRequest> Engine<R> {
             Ok(reply::Wanted::Call(call)) => Progress::Wait(call),
             Ok(reply::Wanted::Turn) => Progress::Preempted,
             Ok(reply::Wanted::Piece(piece)) => Progress::Piece(piece),
-            Err(text) => Progress::Failed(Failure { text, limit: None }),
+            Err(error) => Progress::Failed(Failure { text: error.to_string(), limit: None }),
         }
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 use lighty_testkit::stopwatch::thread_time;
 
 use super::*;
-use crate::request::{Group, Item, Piece};
+use crate::request::{AccessError, Group, Item, Piece};
 
 /// A request of one header field, which keeps what a script does.
 #[derive(Default)]
@@ -16,7 +16,7 @@ struct Fake {
 }
 
 impl ScriptRequest for Fake {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
         Ok(match group {
             Group::RequestHeader if name == b"Host" => Item::Bytes(b"a.example"[..].into()),
             Group::Attribute => Item::of(self.attributes.get(name).map(|value| &value[..])),
@@ -25,11 +25,11 @@ impl ScriptRequest for Fake {
         })
     }
 
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         let all = match group {
             Group::Attribute => &mut self.attributes,
             Group::ResponseHeader => &mut self.fields,
-            _ => return Err("read only".to_owned()),
+            _ => return Err(AccessError::ReadOnly),
         };
         match value {
             Some(value) => all.insert(name.to_vec(), value.to_vec()),
@@ -50,7 +50,7 @@ impl ScriptRequest for Fake {
         self.body.push(piece);
     }
 
-    fn add_request_body(&mut self, _: &[u8], _: bool) -> Result<(), String> {
+    fn add_request_body(&mut self, _: &[u8], _: bool) -> Result<(), AccessError> {
         Ok(())
     }
 
@@ -206,7 +206,7 @@ fn errors_name_script_and_line() {
     assert!(failure.text.starts_with("/s/test.lua:3:"), "{}", failure.text);
     assert!(failure.text.contains("traceback"), "{}", failure.text);
     let engine = engine();
-    let error = engine.load("/s/a.lua", b"#!/usr/bin/lua\nreturn (").unwrap_err();
+    let error = engine.load("/s/a.lua", b"#!/usr/bin/lua\nreturn (").unwrap_err().to_string();
     assert!(error.starts_with("/s/a.lua:2:"), "{error}");
     assert!(engine.load("/s/a.lua", b"return 1 end do").is_err());
 }

@@ -31,9 +31,10 @@ mod reply;
 
 pub use budget::Limits;
 pub use call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
-pub use engine::{Engine, Failure, Input, Progress, Run, Script};
+pub use engine::{Engine, Failure, Input, LoadError, Progress, Run, Script};
+pub use mlua::Error as LuaError;
 pub use objects::Options;
-pub use request::{Group, Item, Piece, ScriptRequest};
+pub use request::{AccessError, Group, Item, Piece, ScriptRequest};
 
 /// The Lua of this build.
 pub const LUA: &str = if cfg!(feature = "luajit") { "LuaJIT 2.1" } else { "Lua 5.4" };

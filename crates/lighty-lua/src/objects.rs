@@ -70,7 +70,7 @@ impl<R: ScriptRequest> Host for Current<R> {
             Ok(Item::Bool(value)) => answer.bool(value),
             Ok(Item::Int(number)) => answer.number(number),
             Ok(Item::Bytes(bytes)) => answer.bytes(&bytes),
-            Err(text) => answer.error(&text),
+            Err(error) => answer.error(&error.to_string()),
         }
     }
 
@@ -78,8 +78,8 @@ impl<R: ScriptRequest> Host for Current<R> {
         let (Some((_, group, _)), Ok(mut request)) = (GROUPS.get(group), self.get_mut()) else {
             return answer.error(OUTSIDE);
         };
-        if let Err(text) = request.set(*group, name, value) {
-            answer.error(&text);
+        if let Err(error) = request.set(*group, name, value) {
+            answer.error(&error.to_string());
         }
     }
 

@@ -1,5 +1,7 @@
 //! Calls out of Lua's values, and their results into Lua's values.
 
+use std::fmt;
+
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
 use crate::call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
@@ -13,6 +15,33 @@ pub(crate) enum Wanted {
     Piece(Option<Vec<u8>>),
 }
 
+/// Why a script's call cannot be made; the words are for its author.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum CallError {
+    /// There is no call of this name.
+    Unknown(String),
+    /// The first argument of the call of this name is no path.
+    Path(String),
+    /// `lighty.sleep` without a number.
+    Seconds,
+    /// A request lacks this.
+    Wanted(&'static str),
+    /// A request's `headers` hold something else than strings.
+    Headers,
+}
+
+impl fmt::Display for CallError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => write!(f, "{name}: there is no such call"),
+            Self::Path(name) => write!(f, "{name}: a path is wanted"),
+            Self::Seconds => f.write_str("sleep: a number of seconds is wanted"),
+            Self::Wanted(what) => write!(f, "{what} is wanted"),
+            Self::Headers => f.write_str("headers: names and values are strings"),
+        }
+    }
+}
+
 fn bytes(value: Option<Value>) -> Option<Vec<u8>> {
     match value? {
         Value::String(text) => Some(text.as_bytes().to_vec()),
@@ -23,11 +52,11 @@ fn bytes(value: Option<Value>) -> Option<Vec<u8>> {
 }
 
 /// The call that a script yielded.
-pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, String> {
+pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, CallError> {
     let name = bytes(values.pop_front()).unwrap_or_default();
     let name = String::from_utf8_lossy(&name).into_owned();
     let first = values.pop_front();
-    let path = |value| bytes(value).ok_or_else(|| format!("{name}: a path is wanted"));
+    let path = |value| bytes(value).ok_or_else(|| CallError::Path(name.clone()));
     let call = match name.as_str() {
         "preempted" => return Ok(Wanted::Turn),
         "piece" => return Ok(Wanted::Piece(bytes(first))),
@@ -40,25 +69,25 @@ pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, String> {
         "open_requests" => Call::OpenRequests,
         "sleep" => Call::Sleep { ms: milliseconds(first)? },
         "request" => Call::Request(request(first, values)?),
-        _ => return Err(format!("{name}: there is no such call")),
+        _ => return Err(CallError::Unknown(name)),
     };
     Ok(Wanted::Call(call))
 }
 
-fn milliseconds(value: Option<Value>) -> Result<u64, String> {
+fn milliseconds(value: Option<Value>) -> Result<u64, CallError> {
     let seconds = match value {
         Some(Value::Integer(seconds)) => seconds as f64,
         Some(Value::Number(seconds)) => seconds,
-        _ => return Err("sleep: a number of seconds is wanted".to_owned()),
+        _ => return Err(CallError::Seconds),
     };
     Ok((seconds.max(0.0) * 1000.0) as u64)
 }
 
 /// `to`, method, URL, options, body, and whether `to` names a backend.
-fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, String> {
-    let to = bytes(to).ok_or("a backend's name is wanted")?;
-    let method = bytes(values.pop_front()).ok_or("a method is wanted")?;
-    let url = bytes(values.pop_front()).ok_or("a URL is wanted")?;
+fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, CallError> {
+    let to = bytes(to).ok_or(CallError::Wanted("a backend's name"))?;
+    let method = bytes(values.pop_front()).ok_or(CallError::Wanted("a method"))?;
+    let url = bytes(values.pop_front()).ok_or(CallError::Wanted("a URL"))?;
     let options = match values.pop_front() {
         Some(Value::Table(options)) => Some(options),
         _ => None,
@@ -75,7 +104,7 @@ fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, String
     call.body = body.or_else(|| bytes(option("body"))).unwrap_or_default();
     if let Some(Value::Table(headers)) = option("headers") {
         for pair in headers.pairs::<LuaString, LuaString>() {
-            let (name, value) = pair.map_err(|_| "headers: names and values are strings")?;
+            let (name, value) = pair.map_err(|_| CallError::Headers)?;
             call.fields.push((name.as_bytes().to_vec(), value.as_bytes().to_vec()));
         }
     }

@@ -1,6 +1,7 @@
 //! What a script sees of a request. A module of the server and a FastCGI program implement it.
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// The objects of `lighty.r` and `lighty.server` that hold named values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,6 +46,76 @@ impl Item<'_> {
     }
 }
 
+/// Why a script cannot read or change a value. The words are for its author; where lighttpd has
+/// some, they are lighttpd's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum AccessError {
+    /// The object has no value of this name.
+    Unknown {
+        /// The object, below `lighty`.
+        object: &'static str,
+        /// The name that the script used.
+        name: Box<str>,
+    },
+    /// The body, named below `lighty`, has no such method or value.
+    UnknownOfBody(&'static str),
+    /// The attribute does not exist.
+    UnknownAttribute(Box<str>),
+    /// The value cannot be changed.
+    ReadOnly,
+    /// A counter is set to something else than a number.
+    NotANumber,
+    /// The request's body is changed before it was collected.
+    NotCollected,
+    /// A value of this attribute holds a NUL.
+    ZeroByte(Box<str>),
+    /// The path has more `..` than segments before them.
+    LeavesRoot(Box<str>),
+    /// The request's target is not a path.
+    NotAPath(Box<str>),
+    /// The request's method is not known.
+    Method,
+    /// The client's address is not an IP address.
+    NotAnAddress,
+    /// Name or value of a response field would end its line.
+    LineBreak,
+}
+
+impl AccessError {
+    /// The object has no value of this name.
+    pub fn unknown(object: &'static str, name: &[u8]) -> Self {
+        Self::Unknown { object, name: String::from_utf8_lossy(name).into() }
+    }
+
+    /// The attribute does not exist.
+    pub fn unknown_attribute(name: &[u8]) -> Self {
+        Self::UnknownAttribute(String::from_utf8_lossy(name).into())
+    }
+}
+
+impl fmt::Display for AccessError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown { object, name } => write!(f, "{object}['{name}'] invalid"),
+            Self::UnknownOfBody(body) => write!(f, "{body} invalid method or param"),
+            Self::UnknownAttribute(name) => write!(f, "couldn't store '{name}' in r.req_attr[]"),
+            Self::ReadOnly => f.write_str("lua table is read-only"),
+            Self::NotANumber => f.write_str("a counter is a number"),
+            Self::NotCollected => f.write_str("the request's body is not collected"),
+            Self::ZeroByte(name) => write!(f, "r.req_attr['{name}'] must not hold a zero byte"),
+            Self::LeavesRoot(path) => write!(f, "the path {path} leaves its root"),
+            Self::NotAPath(uri) => write!(f, "r.req_attr['request.uri']: {uri} is not a path"),
+            Self::Method => f.write_str("r.req_attr['request.method'] is unknown"),
+            Self::NotAnAddress => {
+                f.write_str("r.req_attr['request.remote-addr'] is not an address")
+            }
+            Self::LineBreak => f.write_str("a response field holds a line break"),
+        }
+    }
+}
+
+impl std::error::Error for AccessError {}
+
 /// A piece of a response's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
@@ -66,14 +137,14 @@ pub trait ScriptRequest: 'static {
     /// A named value.
     ///
     /// # Errors
-    /// There is none of that name, said in words for the script's author.
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String>;
+    /// There is none of that name.
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError>;
 
     /// Changes or, with `None`, removes a value.
     ///
     /// # Errors
     /// It cannot be changed, or not to this.
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String>;
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError>;
 
     /// All names and values of a group.
     fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)>;
@@ -88,7 +159,7 @@ pub trait ScriptRequest: 'static {
     ///
     /// # Errors
     /// It has not been collected.
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String>;
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError>;
 
     /// What the script printed ("print", without the end of its line), wrote ("write"), or logged
     /// at a level by that name.
@@ -96,11 +167,11 @@ pub trait ScriptRequest: 'static {
 }
 
 impl<R: ScriptRequest> ScriptRequest for Box<R> {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
         (**self).get(group, name)
     }
 
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         (**self).set(group, name, value)
     }
 
@@ -116,7 +187,7 @@ impl<R: ScriptRequest> ScriptRequest for Box<R> {
         (**self).add_body(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
         (**self).add_request_body(bytes, replace)
     }
 

@@ -527,7 +527,7 @@ impl Auth {
                 }
                 Ok(loaded)
             }
-            Ok(Err(words)) => Err(broken(words)),
+            Ok(Err(error)) => Err(broken(error.to_string())),
             Err(_) => Err(Fault::AuthBusy.into()),
         }
     }

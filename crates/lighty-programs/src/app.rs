@@ -16,8 +16,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_io::listen::{
-    ACCEPT_PAUSE, AcceptError, BindSpec, BoundSocket, Listener, ProgramSocket, SocketFile,
-    socket_on_stdin,
+    ACCEPT_PAUSE, AcceptError, BindSpec, BindSpecError, BoundSocket, Listener, ProgramSocket,
+    SocketFile, socket_on_stdin,
 };
 use lighty_io::process::signals::{Signal, Signals};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -79,8 +79,8 @@ impl Site {
     ///
     /// # Errors
     /// What is wrong with it.
-    pub fn address(text: &str) -> Result<BindSpec, String> {
-        text.parse().map_err(|error: lighty_io::listen::BindSpecError| error.to_string())
+    pub fn address(text: &str) -> Result<BindSpec, BindSpecError> {
+        text.parse()
     }
 
     /// The socket, and the guard of its file if it is a unix socket of our own. Call before there

@@ -5,9 +5,10 @@
 //! socket is not removed, a number without a user drops root's group too, and each of several
 //! programs that ends at once is reported.
 //!
-//! `options` reads the command line; this file carries it out.
+//! `options` reads the command line, this file carries it out, `refusal` says why it does not.
 
 mod options;
+mod refusal;
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
@@ -23,15 +24,13 @@ use lighty_io::process::spawn::Exit;
 use lighty_io::process::spawn::detached::{self, Detached};
 
 use options::{Address, Asked, Options, Started};
+use refusal::Refusal;
 
 /// How long a program has to fail before it counts as started.
 const PROBATION: Duration = Duration::from_millis(100);
 
 /// Exit code of an error of our own.
 const FAILED: u8 = 255;
-
-/// Why nothing was started: words for standard error.
-type Refusal = String;
 
 /// Runs the program with its arguments (without its own name). Returns the exit code. Call before
 /// there are threads.
@@ -41,17 +40,13 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(Asked::Help) => return print(options::USAGE, 0),
         Ok(Asked::Version) => return print(options::VERSION, 0),
         Err(options::Misuse::Empty) => return print(options::USAGE, FAILED),
-        Err(options::Misuse::Option(text)) => {
-            crate::complain(NAME, &text);
-            return print(options::USAGE, 0);
-        }
-        Err(options::Misuse::Wrong(text)) => {
-            crate::complain(NAME, &text);
-            return FAILED;
+        Err(misuse) => {
+            crate::complain(NAME, &misuse.to_string());
+            return if misuse.is_syntax() { print(options::USAGE, 0) } else { FAILED };
         }
     };
     spawn(&options).unwrap_or_else(|refusal| {
-        crate::complain(NAME, &refusal);
+        crate::complain(NAME, &refusal.to_string());
         FAILED
     })
 }
@@ -72,9 +67,8 @@ fn spawn(options: &Options) -> Result<u8, Refusal> {
     };
     let socket = take_rights(options)?;
     if let Some(directory) = &options.directory {
-        std::env::set_current_dir(directory).map_err(|error| {
-            format!("chdir('{}') failed: {}", directory.display(), os_text(&error))
-        })?;
+        std::env::set_current_dir(directory)
+            .map_err(|error| Refusal::Directory(directory.clone(), error))?;
     }
     let program = program(options, &socket)?;
     // Nobody else accepts on it from here on.
@@ -99,31 +93,29 @@ fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     let identity = identity(options.user.as_deref(), options.group.as_deref())?;
     let owner = identity_of_socket(options, &identity)?;
     let before = options.socket_before_chroot.then(|| listen(options, Some(&owner))).transpose()?;
-    let text = |error: io::Error| error.to_string();
     // While /etc/group can be read.
-    privileges::assume_group(&identity).map_err(text)?;
+    privileges::assume_group(&identity).map_err(Refusal::Identity)?;
     if let Some(root) = &options.chroot {
         privileges::enter_chroot(root).map_err(|error| {
             let words = error.to_string();
             let words = words.strip_prefix("chroot: ").unwrap_or(&words);
             let error = io::Error::other(words.to_owned());
-            format!("chroot('{}') failed: {}", root.display(), os_text(&error))
+            Refusal::Chroot(root.clone(), error)
         })?;
     }
     let socket = match before {
         Some(socket) => socket,
         None => listen(options, Some(&owner))?,
     };
-    privileges::assume_user(&identity).map_err(text)?;
+    privileges::assume_user(&identity).map_err(Refusal::Identity)?;
     Ok(socket)
 }
 
 fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, Refusal> {
     if let Some(user) = user {
-        Identity::lookup(Some(user), None).map_err(|_| format!("can't find user name {user}"))?;
+        Identity::lookup(Some(user), None).map_err(|_| Refusal::User(user.to_owned()))?;
     }
-    Identity::lookup(user, group)
-        .map_err(|_| format!("can't find group name {}", group.unwrap_or_default()))
+    Identity::lookup(user, group).map_err(|_| Refusal::Group(group.unwrap_or_default().to_owned()))
 }
 
 /// The socket belongs to whom `-U` and `-G` name, else to the identity of the programs.
@@ -147,7 +139,7 @@ fn listen(options: &Options, owner: Option<&Identity>) -> Result<BoundSocket, Re
         uid: owner.and_then(|owner| owner.user.as_ref()).map(|user| user.uid),
         gid: owner.and_then(|owner| owner.gid),
     };
-    socket.listen().map_err(|error| error.to_string())
+    socket.listen().map_err(Refusal::Listen)
 }
 
 fn program(options: &Options, socket: &BoundSocket) -> Result<Detached, Refusal> {
@@ -162,7 +154,7 @@ fn program(options: &Options, socket: &BoundSocket) -> Result<Detached, Refusal>
     let children = options
         .php_children
         .map(|count| (OsString::from("PHP_FCGI_CHILDREN"), OsString::from(count.to_string())));
-    let socket = socket.duplicate().map_err(|error| error.to_string())?;
+    let socket = socket.duplicate().map_err(Refusal::Duplicate)?;
     Ok(Detached { path, args, environment: children.into_iter().collect(), socket })
 }
 
@@ -201,8 +193,7 @@ fn start(
         }
     }
     if let Some(file) = &mut pid_file {
-        file.write_all(running.join("\n").as_bytes())
-            .map_err(|error| format!("writing pid file failed: {}", os_text(&error)))?;
+        file.write_all(running.join("\n").as_bytes()).map_err(Refusal::WritePidFile)?;
     }
     Ok(code)
 }
@@ -252,10 +243,8 @@ fn code_of(error: &io::Error) -> u8 {
 fn open_pid_file(path: &Path) -> Result<std::fs::File, Refusal> {
     let is_other = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
     if is_other {
-        return Err(format!("PID-file exists and isn't regular file: '{}'", path.display()));
+        return Err(Refusal::PidFileKind(path.into()));
     }
     let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o644).open(path);
-    opened.map_err(|error| {
-        format!("opening PID-file '{}' failed: {}", path.display(), os_text(&error))
-    })
+    opened.map_err(|error| Refusal::OpenPidFile(path.into(), error))
 }

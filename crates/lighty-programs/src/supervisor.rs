@@ -12,17 +12,17 @@ mod worker;
 
 use std::cell::RefCell;
 use std::ffi::OsString;
-use std::io;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use lighty_io::clock::Clock;
 use lighty_io::listen::{BindSpec, BoundSocket, ProgramSocket};
 use lighty_io::process::control::{self, Caller, ControlSocket};
 use lighty_io::process::privileges::{Identity, PidFile};
 use lighty_io::process::signals::{Signal, Signals};
-use lighty_io::process::spawn::ChildSignal;
+use lighty_io::process::spawn::{ChildSignal, Exit};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::{JoinHandle, LocalSet};
 
@@ -106,9 +106,49 @@ pub struct Ping {
 /// What a worker's task is told.
 enum Order {
     /// Start another worker in its place; says how that went.
-    Replace(oneshot::Sender<Result<(), String>>),
+    Replace(oneshot::Sender<Result<(), ReplaceError>>),
     /// Ask the worker to end, and start no other.
     Stop,
+}
+
+/// Why a worker was not replaced.
+#[derive(Debug)]
+enum ReplaceError {
+    /// Another could not be started.
+    Start(io::Error),
+    /// The other ended before it had settled; how.
+    Ended(i32, io::Result<Exit>),
+    Stopping,
+}
+
+impl fmt::Display for ReplaceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start(error) => error.fmt(f),
+            Self::Ended(pid, ended) => write!(f, "the new process {pid} {}", worker::words(ended)),
+            Self::Stopping => f.write_str("the supervisor is stopping"),
+        }
+    }
+}
+
+/// Why a rolling restart was not carried out.
+#[derive(Debug)]
+enum RestartError {
+    /// Another is under way.
+    Busy,
+    /// A worker was not replaced.
+    GivenUp { done: usize, count: usize, why: ReplaceError },
+}
+
+impl fmt::Display for RestartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Busy => f.write_str("workers are being replaced already"),
+            Self::GivenUp { done, count, why } => {
+                write!(f, "rolling restart given up after {done} of {count}: {why}")
+            }
+        }
+    }
 }
 
 /// Runs the supervisor until TERM or INT. Call before there are threads.
@@ -131,18 +171,38 @@ pub fn run(options: Options) -> io::Result<()> {
     LocalSet::new().block_on(&runtime, supervise(options, identity, socket))
 }
 
-/// Asks a running supervisor for something: `restart` or `status`. Returns what it says.
+/// Why a running supervisor did not do what it was asked for.
+#[derive(Debug)]
+pub enum AskError {
+    /// Its control socket, which has this path, cannot be reached.
+    Unreachable(PathBuf, io::Error),
+    /// It refuses, in these words.
+    Refused(String),
+}
+
+impl fmt::Display for AskError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unreachable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Refused(words) => f.write_str(words),
+        }
+    }
+}
+
+impl std::error::Error for AskError {}
+
+/// Asks a running supervisor for something: `restart` or `status`. Returns its reply.
 ///
 /// # Errors
-/// There is none, or it could not do it: its words.
-pub fn ask(pid_file: &Path, request: &str) -> Result<String, String> {
+/// There is none, or it refuses.
+pub fn ask(pid_file: &Path, request: &str) -> Result<String, AskError> {
     let path = control::path_beside(pid_file);
     let reply = control::ask(&path, request, REPLY_PATIENCE)
-        .map_err(|error| format!("{}: {error}", path.display()))?;
+        .map_err(|error| AskError::Unreachable(path, error))?;
     match reply.split_once('\n') {
         Some(("ok", text)) => Ok(text.trim_end().to_owned()),
-        Some((_, text)) => Err(text.trim_end().to_owned()),
-        None => Err(reply),
+        Some((_, text)) => Err(AskError::Refused(text.trim_end().to_owned())),
+        None => Err(AskError::Refused(reply)),
     }
 }
 
@@ -213,17 +273,15 @@ impl Supervisor {
 
     /// Replaces the workers one after the other. Gives up at the first that cannot be replaced: the
     /// others go on as they are.
-    async fn replace_in_turn(&self) -> Result<String, String> {
-        let Ok(_alone) = self.replacing.try_lock() else {
-            return Err("workers are being replaced already".to_owned());
-        };
+    async fn replace_in_turn(&self) -> Result<String, RestartError> {
+        let Ok(_alone) = self.replacing.try_lock() else { return Err(RestartError::Busy) };
         let count = self.orders.len();
         self.crew.say(&format!("rolling restart of {count} workers"));
         for (done, order) in self.orders.iter().enumerate() {
             if let Err(why) = replace(order).await {
-                let text = format!("rolling restart given up after {done} of {count}: {why}");
-                self.crew.say(&text);
-                return Err(text);
+                let error = RestartError::GivenUp { done, count, why };
+                self.crew.say(&error.to_string());
+                return Err(error);
             }
         }
         let text = format!("{count} workers were replaced");
@@ -238,7 +296,7 @@ impl Supervisor {
         let replies: Vec<_> = self.orders.iter().map(begin_replacing).collect();
         for reply in replies {
             if let Ok(Err(why)) = reply.await {
-                self.crew.say(&why);
+                self.crew.say(&why.to_string());
             }
         }
     }
@@ -263,7 +321,7 @@ impl Supervisor {
 
     async fn answer(self: Rc<Self>, caller: Caller) {
         let reply = match caller.request.as_str() {
-            "restart" => self.replace_in_turn().await,
+            "restart" => self.replace_in_turn().await.map_err(|error| error.to_string()),
             "status" => Ok(self.crew.status()),
             other => Err(format!("unknown request \"{other}\"")),
         };
@@ -286,12 +344,14 @@ impl Supervisor {
     }
 }
 
-fn begin_replacing(order: &mpsc::UnboundedSender<Order>) -> oneshot::Receiver<Result<(), String>> {
+fn begin_replacing(
+    order: &mpsc::UnboundedSender<Order>,
+) -> oneshot::Receiver<Result<(), ReplaceError>> {
     let (done, reply) = oneshot::channel();
     let _ = order.send(Order::Replace(done));
     reply
 }
 
-async fn replace(order: &mpsc::UnboundedSender<Order>) -> Result<(), String> {
-    begin_replacing(order).await.unwrap_or_else(|_| Err("the supervisor is stopping".to_owned()))
+async fn replace(order: &mpsc::UnboundedSender<Order>) -> Result<(), ReplaceError> {
+    begin_replacing(order).await.unwrap_or(Err(ReplaceError::Stopping))
 }

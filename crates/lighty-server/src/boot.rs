@@ -3,7 +3,7 @@
 //! Order matters: sockets and logs are opened with the initial privileges, then privileges are
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
-use std::io::Write;
+use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -429,7 +429,7 @@ fn document_roots(fds: u64, workers: usize) -> usize {
 }
 
 fn warn_without_control(
-    control: &Result<ControlSocket, String>,
+    control: &io::Result<ControlSocket>,
     server: &ServerSettings,
     say: &dyn Fn(Level, &str),
 ) {
@@ -444,11 +444,12 @@ fn create_pid_file(server: &ServerSettings) -> Result<Option<PidFile>, BootError
 }
 
 /// The control socket beside the pid file, if there is one and its directory allows it.
-fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> Result<ControlSocket, String> {
-    let pid_file = server.pid_file.as_deref().ok_or("server.pid-file is not set")?;
+fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> io::Result<ControlSocket> {
+    let pid_file = server.pid_file.as_deref();
+    let pid_file = pid_file.ok_or_else(|| io::Error::other("server.pid-file is not set"))?;
     let _inside = main_loop.runtime.enter();
     let path = control::path_beside(pid_file.as_ref());
-    ControlSocket::bind(&path).map_err(|error| error.to_string())
+    ControlSocket::bind(&path)
 }
 
 /// Writes the process's counters to the error log.

@@ -7,6 +7,7 @@ mod machine;
 mod modules;
 mod needed;
 
+use std::io;
 use std::path::Path;
 
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
@@ -164,28 +165,23 @@ impl Check<'_> {
 }
 
 /// Each file engine on this machine: whether `auto` selects it, or why it cannot run.
-pub fn file_engines() -> Vec<(&'static str, Result<String, String>)> {
+pub fn file_engines() -> Vec<(&'static str, io::Result<&'static str>)> {
     let taken = probe(EngineChoice::Auto).unwrap_or_default();
     [("io-uring", EngineChoice::Uring), ("threads", EngineChoice::Threads)]
         .into_iter()
         .map(|(name, choice)| {
             let said = if name == taken { "the default here" } else { "can be asked for" };
-            (name, probe(choice).map(|_| said.to_owned()))
+            (name, probe(choice).map(|_| said))
         })
         .collect()
 }
 
 /// The engine that runs for this choice, or why none does.
-fn probe(choice: EngineChoice) -> Result<&'static str, String> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(|error| error.to_string())?;
+fn probe(choice: EngineChoice) -> io::Result<&'static str> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     local.block_on(&runtime, async {
-        FileEngine::start(choice, EngineLimits::default())
-            .map(|engine| engine.report().name)
-            .map_err(|error| error.to_string())
+        FileEngine::start(choice, EngineLimits::default()).map(|engine| engine.report().name)
     })
 }
 

@@ -287,8 +287,9 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     let logs = present.shared.access_logs.open_next(next);
     let logs = logs.and_then(|logs| logs.start().map(|()| logs));
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));
-    let errors = next_error_log(&present.config.global().server, &next.global().server);
-    let errors = errors.map_err(|why| refusals.push(why));
+    let server = &next.global().server;
+    let errors = next_error_log(&present.config.global().server, server);
+    let errors = errors.map_err(|error| refusals.push(error_log::failure(server, &error)));
     let tls = next_tls(&present.shared.tls, next).map_err(|problems| refusals.extend(problems));
     match (logs, errors, tls) {
         (Ok(logs), Ok(errors), Ok(tls)) if refusals.is_empty() => Ok(Opened { logs, errors, tls }),
@@ -308,12 +309,12 @@ fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> 
 fn next_error_log(
     present: &ServerSettings,
     next: &ServerSettings,
-) -> Result<Option<log_writer::Prepared>, String> {
+) -> io::Result<Option<log_writer::Prepared>> {
     let target = error_log::target(next);
     if target == error_log::target(present) {
         return Ok(None);
     }
-    LogWriter::prepare(target).map(Some).map_err(|error| error_log::failure(next, &error))
+    LogWriter::prepare(target).map(Some)
 }
 
 /// A worker's share of `server.max-connections`.

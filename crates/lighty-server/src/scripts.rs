@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt::Write;
+use std::fmt::{self, Write};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use lighty_io::clock::Clock;
 use lighty_lua::{
-    Call, Engine, Group, Input, Item, Limits, Options, Piece, Progress, Reply, ScriptRequest, Stat,
+    AccessError, Call, Engine, Group, Input, Item, Limits, LoadError, LuaError, Options, Piece,
+    Progress, Reply, ScriptRequest, Stat,
 };
 
 pub use lighty_lua::LUA;
@@ -28,11 +30,52 @@ struct Trial {
     out: String,
 }
 
+/// Why a script cannot be tried, or did not end well.
+#[derive(Debug)]
+pub enum ScriptError {
+    /// There is no memory for Lua.
+    NoState(LuaError),
+    /// The file of this path cannot be read.
+    Unreadable(PathBuf, io::Error),
+    /// It is not Lua.
+    Load(LoadError),
+    /// It filters bodies, of which a trial has none.
+    Filter,
+    /// It failed: what it did until then, and the message with a traceback.
+    Failed(String),
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoState(error) => error.fmt(f),
+            Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
+            Self::Load(error) => error.fmt(f),
+            Self::Filter => f.write_str("the script is a body filter"),
+            Self::Failed(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for ScriptError {}
+
+impl From<LuaError> for ScriptError {
+    fn from(error: LuaError) -> Self {
+        Self::NoState(error)
+    }
+}
+
+impl From<LoadError> for ScriptError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
+}
+
 /// Compiles a script.
 ///
 /// # Errors
 /// Why it cannot be read or is not Lua, with its line.
-pub fn check(path: &Path) -> Result<(), String> {
+pub fn check(path: &Path) -> Result<(), ScriptError> {
     let engine = engine()?;
     load(&engine, path).map(drop)
 }
@@ -41,10 +84,10 @@ pub fn check(path: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// Why it cannot be read, is not Lua, or failed.
-pub fn run(path: &Path, url: &str) -> Result<String, String> {
+pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
     let engine = engine()?;
     let script = Rc::new(load(&engine, path)?);
-    let mut run = engine.start(&script).map_err(|error| error.to_string())?;
+    let mut run = engine.start(&script)?;
     let mut trial = Trial::of(url);
     let mut input = Input::Go;
     loop {
@@ -62,23 +105,24 @@ pub fn run(path: &Path, url: &str) -> Result<String, String> {
                 let _ = writeln!(trial.out, "used about {} instructions, {} bytes", used.0, used.1);
                 return Ok(trial.out);
             }
-            Progress::Piece(_) => return Err("the script is a body filter".to_owned()),
+            Progress::Piece(_) => return Err(ScriptError::Filter),
             Progress::Failed(failure) => {
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
-                return Err(format!("{}{limit}{}", trial.out, failure.text));
+                return Err(ScriptError::Failed(format!("{}{limit}{}", trial.out, failure.text)));
             }
         };
     }
 }
 
-fn engine() -> Result<Engine<Trial>, String> {
-    Engine::new(&Clock::start(), &Options::default()).map_err(|error| error.to_string())
+fn engine() -> Result<Engine<Trial>, LuaError> {
+    Engine::new(&Clock::start(), &Options::default())
 }
 
-fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, String> {
-    let source = std::fs::read(path).map_err(|error| format!("{}: {error}", path.display()))?;
+fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, ScriptError> {
+    let source =
+        std::fs::read(path).map_err(|error| ScriptError::Unreadable(path.into(), error))?;
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
-    engine.load(&whole.to_string_lossy(), &source)
+    Ok(engine.load(&whole.to_string_lossy(), &source)?)
 }
 
 /// Performs a call at once.
@@ -190,7 +234,7 @@ fn key(group: Group, name: &[u8]) -> Vec<u8> {
 }
 
 impl ScriptRequest for Trial {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
         Ok(match (index(group), group, name) {
             (Some(at), ..) => {
                 Item::of(self.groups[at].get(&key(group, name)).map(|value| &value[..]))
@@ -202,7 +246,7 @@ impl ScriptRequest for Trial {
         })
     }
 
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         let Some(at) = index(group) else { return Ok(()) };
         let word = ["req_header", "req_attr", "req_env", "resp_header"][at];
         let text = value.map_or("nil".to_owned(), |value| value.escape_ascii().to_string());
@@ -226,7 +270,7 @@ impl ScriptRequest for Trial {
         self.body.push(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], _: bool) -> Result<(), String> {
+    fn add_request_body(&mut self, bytes: &[u8], _: bool) -> Result<(), AccessError> {
         let _ = writeln!(self.out, "request body: {}", bytes.escape_ascii());
         Ok(())
     }

@@ -287,9 +287,9 @@ pub(crate) struct ScriptLimits {
     pub(crate) allows_unsafe: bool,
 }
 
-fn octal(text: &str) -> Result<u32, String> {
+fn octal(text: &str) -> Result<u32, &'static str> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);
-    mode.ok_or_else(|| "expected access bits in octal, such as 0660".to_owned())
+    mode.ok_or("expected access bits in octal, such as 0660")
 }
 
 /// FastCGI workers, and how they are kept.

@@ -25,15 +25,15 @@ fn script(what: &Script) -> Result<(), Failure> {
         Script::Check { files } => {
             let mut all_are = true;
             for file in files {
-                if let Err(text) = scripts::check(file) {
-                    say(&format!("lighty: {text}\n"));
+                if let Err(error) = scripts::check(file) {
+                    say(&format!("lighty: {error}\n"));
                     all_are = false;
                 }
             }
             if all_are { Ok(()) } else { Err(Failure::Reported) }
         }
         Script::Run { file, url } => {
-            let did = scripts::run(file, url).map_err(Failure::Says)?;
+            let did = scripts::run(file, url).map_err(Failure::of)?;
             print!("{did}");
             Ok(())
         }

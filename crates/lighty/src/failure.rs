@@ -8,6 +8,13 @@ pub(crate) enum Failure {
     Says(String),
 }
 
+impl Failure {
+    /// A failure that says this.
+    pub(crate) fn of(error: impl std::fmt::Display) -> Self {
+        Failure::Says(error.to_string())
+    }
+}
+
 impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Says(error.to_string())

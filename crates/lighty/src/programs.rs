@@ -83,7 +83,7 @@ fn limits(site: &ProgramSite) -> Limits {
 
 fn listening(site: &ProgramSite) -> Result<Site, Failure> {
     let address = match &site.listen {
-        Some(text) => Some(Site::address(text).map_err(Failure::Says)?),
+        Some(text) => Some(Site::address(text).map_err(Failure::of)?),
         None => None,
     };
     let backlog = i32::try_from(site.backlog).unwrap_or(i32::MAX);
@@ -96,13 +96,13 @@ pub(crate) fn spawn(spawn: &Spawn) -> Result<(), Failure> {
     let asked = spawn.restart.as_deref().map(|file| (file, "restart"));
     let asked = asked.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));
     if let Some((pid_file, request)) = asked {
-        let said = supervisor::ask(pid_file, request).map_err(Failure::Says)?;
+        let said = supervisor::ask(pid_file, request).map_err(Failure::of)?;
         writeln!(std::io::stdout(), "{said}")?;
         return Ok(());
     }
     let address = spawn.listen.as_deref().unwrap_or_default();
     let options = supervisor::Options {
-        address: Site::address(address).map_err(Failure::Says)?,
+        address: Site::address(address).map_err(Failure::of)?,
         mode: spawn.mode,
         backlog: i32::try_from(spawn.backlog).unwrap_or(i32::MAX),
         workers: usize::from(spawn.workers),

@@ -10,9 +10,9 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
 use io_uring::{IoUring, Probe, opcode, squeue, types};
 use rustix::fs::OFlags;
@@ -66,23 +66,60 @@ enum Next {
     Elsewhere,
 }
 
+/// Why there is no ring, for the operator.
+#[derive(Debug)]
+pub(super) enum RingError {
+    Setup(io::Error),
+    Register(io::Error),
+    /// The kernel's ring lacks this operation.
+    Lacks(&'static str),
+    /// The trial operation could not be queued.
+    Full,
+    Enter(io::Error),
+    /// The trial operation did not complete.
+    Trial,
+    Watch(io::Error),
+}
+
+impl fmt::Display for RingError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Setup(error) => {
+                let hint = match error.raw_os_error() {
+                    Some(libc::EPERM | libc::EACCES) => {
+                        " (blocked by a container runtime, or by sysctl kernel.io_uring_disabled)"
+                    }
+                    Some(libc::ENOSYS) => " (this kernel has none)",
+                    Some(libc::ENOMEM) => " (too little memory may be locked: ulimit -l)",
+                    _ => "",
+                };
+                write!(f, "io_uring_setup: {error}{hint}")
+            }
+            Self::Register(error) => write!(f, "io_uring_register: {error}"),
+            Self::Lacks(operation) => write!(f, "io_uring of this kernel cannot {operation}"),
+            Self::Full => f.write_str("io_uring: the submission queue is full"),
+            Self::Enter(error) => write!(f, "io_uring_enter: {error}"),
+            Self::Trial => f.write_str("io_uring: the trial operation did not complete"),
+            Self::Watch(error) => write!(f, "watching the ring: {error}"),
+        }
+    }
+}
+
 impl Ring {
-    /// Creates a ring and tests it. The error is the reason, for the operator.
-    pub(super) fn start(limits: &EngineLimits) -> Result<Ring, String> {
+    /// Creates a ring and tests it.
+    pub(super) fn start(limits: &EngineLimits) -> Result<Ring, RingError> {
         let lookups_max = limits.stat_threads_max.clamp(1, RING_ROOM_MAX);
         let reads_max = limits.read_threads_max.clamp(1, RING_ROOM_MAX);
         let entries = (lookups_max + reads_max) as u32 + CANCEL_PLACES;
-        let mut ring = build(entries)?;
+        let mut ring = build(entries).map_err(RingError::Setup)?;
         try_out(&mut ring)?;
         // Bounded workers are those for files. Kernels before 5.15 have four per core.
         let _ =
             ring.submitter().register_iowq_max_workers(&mut [(lookups_max + reads_max) as u32, 0]);
         // SAFETY: the ring owns this descriptor and outlives the borrow.
         let ring_fd = unsafe { BorrowedFd::borrow_raw(ring.as_raw_fd()) };
-        let readiness = ring_fd
-            .try_clone_to_owned()
-            .and_then(watch_readable)
-            .map_err(|error| format!("watching the ring: {error}"))?;
+        let readiness =
+            ring_fd.try_clone_to_owned().and_then(watch_readable).map_err(RingError::Watch)?;
         Ok(Ring {
             readiness,
             ring: RefCell::new(ring),
@@ -209,52 +246,39 @@ pub(crate) fn watch_readable(fd: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     AsyncFd::with_interest(fd, Interest::READABLE)
 }
 
-fn build(entries: u32) -> Result<IoUring, String> {
+fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_clamp();
     let mut quiet = builder.clone();
     // Completions need not interrupt what the loop is doing (5.19).
     quiet.setup_coop_taskrun();
-    let built = match quiet.build(entries) {
+    match quiet.build(entries) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(entries),
         built => built,
-    };
-    built.map_err(|error| {
-        let hint = match error.raw_os_error() {
-            Some(libc::EPERM | libc::EACCES) => {
-                " (blocked by a container runtime, or by sysctl kernel.io_uring_disabled)"
-            }
-            Some(libc::ENOSYS) => " (this kernel has none)",
-            Some(libc::ENOMEM) => " (too little memory may be locked: ulimit -l)",
-            _ => "",
-        };
-        format!("io_uring_setup: {error}{hint}")
-    })
+    }
 }
 
 /// An existing ring may still lack operations, or be forbidden to enter.
-fn try_out(ring: &mut IoUring) -> Result<(), String> {
+fn try_out(ring: &mut IoUring) -> Result<(), RingError> {
     let mut probe = Probe::new();
-    ring.submitter()
-        .register_probe(&mut probe)
-        .map_err(|error| format!("io_uring_register: {error}"))?;
+    ring.submitter().register_probe(&mut probe).map_err(RingError::Register)?;
     for (code, name) in [
         (opcode::OpenAt2::CODE, "openat2"),
         (opcode::Read::CODE, "read"),
         (opcode::AsyncCancel::CODE, "cancel"),
     ] {
         if !probe.is_supported(code) {
-            return Err(format!("io_uring of this kernel cannot {name}"));
+            return Err(RingError::Lacks(name));
         }
     }
     let nop = opcode::Nop::new().build().user_data(NOBODY);
     // SAFETY: a no-operation points to no memory.
     let pushed = unsafe { ring.submission().push(&nop) };
-    pushed.map_err(|error| format!("io_uring: {error}"))?;
-    ring.submit_and_wait(1).map_err(|error| format!("io_uring_enter: {error}"))?;
+    pushed.map_err(|_| RingError::Full)?;
+    ring.submit_and_wait(1).map_err(RingError::Enter)?;
     match ring.completion().next() {
         Some(done) if done.result() == 0 => Ok(()),
-        _ => Err("io_uring: the trial operation did not complete".to_owned()),
+        _ => Err(RingError::Trial),
     }
 }
 

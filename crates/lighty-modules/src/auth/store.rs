@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::{fmt, io};
 
 use lighty_io::file::small_file::{SmallFile, Stamp};
 
@@ -13,6 +14,19 @@ pub(super) const FRESH_MS: u64 = 1000;
 
 /// Maximum file size in bytes: the file is read into memory.
 const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+
+/// The file cannot be read.
+#[derive(Debug)]
+pub(super) struct StoreError {
+    path: Arc<str>,
+    error: io::Error,
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path, self.error)
+    }
+}
 
 /// Contents of a file, with a generation that changes when they do.
 pub(super) struct Loaded<T> {
@@ -88,12 +102,12 @@ impl<T> Store<T> {
     /// Reads the file if it has changed. Blocks. Also returns the errors in its lines, once.
     ///
     /// # Errors
-    /// Words for the log if the file cannot be read: then there are no users.
+    /// The file cannot be read: then there are no users.
     pub(super) fn refresh(
         &self,
         now_ms: u64,
         now_s: i64,
-    ) -> Result<Parsed<Arc<Loaded<T>>>, String> {
+    ) -> Result<Parsed<Arc<Loaded<T>>>, StoreError> {
         let _reading = unpoisoned(self.reading.lock());
         let read = self.read(now_s);
         let mut state = unpoisoned(self.state.lock());
@@ -111,12 +125,12 @@ impl<T> Store<T> {
             Err(error) => {
                 state.loaded = None;
                 state.stamp = None;
-                Err(format!("{}: {error}", self.path))
+                Err(StoreError { path: Arc::clone(&self.path), error })
             }
         }
     }
 
-    fn read(&self, now_s: i64) -> std::io::Result<Change<T>> {
+    fn read(&self, now_s: i64) -> io::Result<Change<T>> {
         let file = SmallFile::open(Path::new(&*self.path))?;
         let stamp = file.stamp();
         let known = {
@@ -130,7 +144,7 @@ impl<T> Store<T> {
             return Ok(Change::None(Arc::clone(loaded)));
         }
         let text = file.read(FILE_BYTES_MAX).map_err(|error| match error.kind() {
-            std::io::ErrorKind::FileTooLarge => std::io::Error::other("larger than 64 MiB"),
+            io::ErrorKind::FileTooLarge => io::Error::other("larger than 64 MiB"),
             _ => error,
         })?;
         // A file changed just now may change again with the same metadata.
@@ -211,7 +225,8 @@ mod tests {
         let store = store(&path);
         store.refresh(1, 0).expect("read");
         std::fs::remove_file(&path).expect("removed");
-        assert!(store.refresh(2, 0).err().expect("gone").contains("users"));
+        let error = store.refresh(2, 0).err().expect("gone");
+        assert!(error.to_string().contains("users"), "{error}");
         assert!(matches!(store.look(3), Look::Stale));
     }
 }

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use lighty_core::Exchange;
 use lighty_http::{Method, Version};
 use lighty_io::transport::Peer;
-use lighty_lua::Item;
+use lighty_lua::{AccessError, Item};
 
 use super::Stage;
 use super::script_changes::ScriptChanges;
@@ -112,11 +112,10 @@ fn server_address(ex: &Exchange) -> Item<'_> {
 ///
 /// # Errors
 /// There is none of that name, or it cannot be this.
-pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
-    let text = || String::from_utf8_lossy(name).into_owned();
+pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
     let bytes = value.unwrap_or_default();
     if bytes.contains(&0) {
-        return Err(format!("r.req_attr['{}'] must not hold a zero byte", text()));
+        return Err(AccessError::ZeroByte(String::from_utf8_lossy(name).into()));
     }
     match name {
         b"physical.path" => set_physical(ex, bytes),
@@ -150,7 +149,7 @@ pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Resul
         }
         b"request.method" => {
             let method = Method::from_bytes(bytes);
-            ex.request.method = Some(method.ok_or("r.req_attr['request.method'] is unknown")?);
+            ex.request.method = Some(method.ok_or(AccessError::Method)?);
             Ok(())
         }
         b"request.protocol" => {
@@ -165,14 +164,14 @@ pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Resul
         }
         b"request.remote-ip" | b"request.remote-addr" => set_peer(ex, bytes),
         _ if NAMES.iter().any(|known| known.as_bytes() == name) => Ok(()),
-        _ => return Err(format!("couldn't store '{}' in r.req_attr[]", text())),
+        _ => return Err(AccessError::unknown_attribute(name)),
     }?;
     ex.ext_mut::<ScriptChanges>().changed = true;
     Ok(())
 }
 
-fn leaves(path: &[u8]) -> String {
-    format!("the path {} leaves its root", path.escape_ascii())
+fn leaves(path: &[u8]) -> AccessError {
+    AccessError::LeavesRoot(path.escape_ascii().to_string().into())
 }
 
 /// A path without empty and dot segments and without its leading slash; `None` if it climbs out.
@@ -195,7 +194,7 @@ fn simplified(path: &[u8]) -> Option<Vec<u8>> {
     Some(simple)
 }
 
-fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
+fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     let simple = simplified(path).ok_or_else(|| leaves(path))?;
     let whole = [b"/", &simple[..]].concat();
     let docroot = &ex.physical.docroot;
@@ -217,7 +216,7 @@ fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn set_docroot(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
+fn set_docroot(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     let simple = simplified(path).ok_or_else(|| leaves(path))?;
     let simple = simple.strip_suffix(b"/").unwrap_or(&simple);
     ex.physical.lead_to([b"/", simple].concat());
@@ -226,12 +225,12 @@ fn set_docroot(ex: &mut Exchange, path: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), String> {
-    let uri = target.escape_ascii();
-    ex.set_target(target).map_err(|_| format!("r.req_attr['request.uri']: {uri} is not a path"))
+fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
+    let refused = |_| AccessError::NotAPath(target.escape_ascii().to_string().into());
+    ex.set_target(target).map_err(refused)
 }
 
-fn set_target(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) -> Result<(), String> {
+fn set_target(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) -> Result<(), AccessError> {
     let query = query.unwrap_or_else(|| ex.request.query()).to_vec();
     let target = match query.is_empty() {
         true => path.to_vec(),
@@ -251,10 +250,10 @@ fn set_query(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) {
     }
 }
 
-fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), String> {
+fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
     let text = std::str::from_utf8(text).ok();
     let ip = text.and_then(|text| text.parse::<IpAddr>().ok());
-    let ip = ip.ok_or("r.req_attr['request.remote-addr'] is not an address")?;
+    let ip = ip.ok_or(AccessError::NotAnAddress)?;
     ex.request.peer = Peer::Inet((ip, 0).into());
     ex.request.peer_text = ip.to_string().into();
     Ok(())

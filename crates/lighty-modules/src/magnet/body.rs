@@ -1,5 +1,7 @@
 //! A response's body out of a script's pieces.
 
+use std::{fmt, io};
+
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_core::{Body, Exchange};
@@ -35,11 +37,24 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
     true
 }
 
+/// A file that a script names in a body and that cannot be opened.
+#[derive(Debug)]
+pub(super) struct PieceError {
+    path: Vec<u8>,
+    error: io::Error,
+}
+
+impl fmt::Display for PieceError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", String::from_utf8_lossy(&self.path), self.error)
+    }
+}
+
 /// Takes over a body, with the files that it names opened.
 ///
 /// # Errors
 /// The file that cannot be opened, and why. What stands before it is the body.
-pub(super) async fn take(ex: &mut Exchange) -> Result<(), String> {
+pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
     let changes = ex.ext_mut::<ScriptChanges>();
     changes.has_body = false;
     let pieces = std::mem::take(&mut changes.pieces);
@@ -52,7 +67,7 @@ pub(super) async fn take(ex: &mut Exchange) -> Result<(), String> {
                 Ok(range) if range.length > 0 => queue.push_file(range),
                 Ok(_) => {}
                 Err(error) => {
-                    met = Err(format!("{}: {error}", String::from_utf8_lossy(&path)));
+                    met = Err(PieceError { path, error });
                     break;
                 }
             },
@@ -68,11 +83,11 @@ async fn open(
     path: &[u8],
     offset: i64,
     length: Option<u64>,
-) -> std::io::Result<FileRange<std::rc::Rc<lighty_io::file::OpenFile>>> {
+) -> io::Result<FileRange<std::rc::Rc<lighty_io::file::OpenFile>>> {
     let entry = look_up(&ex.machine, path).await?;
     let meta = entry.meta();
     if meta.kind != FileKind::File {
-        return Err(std::io::ErrorKind::InvalidInput.into());
+        return Err(io::ErrorKind::InvalidInput.into());
     }
     lighty_core::pipeline::protected_files::admit(meta)?;
     let from = match u64::try_from(offset) {

@@ -134,7 +134,7 @@ impl Magnet {
     ) -> Result<Running, Failure> {
         let machine = Rc::clone(&ex.machine);
         let script = self.scripts.get(&machine, engine, path).await;
-        let script = script.map_err(|text| Failure { text, limit: None })?;
+        let script = script.map_err(|error| Failure { text: error.to_string(), limit: None })?;
         let limits = ex.settings.module::<MagnetSettings>().limits();
         self.begin(engine, &script, ex, stage, limits)
     }
@@ -182,9 +182,9 @@ impl Magnet {
 
     async fn finish_waiting(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
         if !body::take_bytes(ex)
-            && let Err(words) = body::take(ex).await
+            && let Err(error) = body::take(ex).await
         {
-            ex.log(Level::Error, &format!("mod_magnet: {words}"));
+            ex.log(Level::Error, &format!("mod_magnet: {error}"));
         }
         let is_changed = std::mem::take(&mut ex.ext_mut::<ScriptChanges>().changed);
         if is_changed && stage == Stage::RawUrl && !(99..).contains(&status) {

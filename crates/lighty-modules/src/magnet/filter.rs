@@ -14,7 +14,7 @@ use lighty_http::{Known, Status};
 use lighty_lua::{Input, Limits, Progress, Reply, Run};
 
 use super::request::MagnetRequest;
-use super::scripts::Used;
+use super::scripts::{ScriptError, Used};
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, calls};
 
@@ -53,19 +53,23 @@ impl Magnet {
         Step::Wait(Box::pin(async move {
             let list = Arc::clone(&ex.settings.module::<MagnetSettings>().response_content);
             for path in list.iter() {
-                if let Err(text) = self.add_filter(ex, path).await {
-                    self.complain(ex, path, &text);
+                if let Err(error) = self.add_filter(ex, path).await {
+                    self.complain(ex, path, &error.to_string());
                 }
             }
             Step::Next
         }))
     }
 
-    async fn add_filter(self: &Rc<Self>, ex: &mut Exchange, path: &Arc<str>) -> Result<(), String> {
-        let engine = self.engine(ex).ok_or("no Lua state")?;
+    async fn add_filter(
+        self: &Rc<Self>,
+        ex: &mut Exchange,
+        path: &Arc<str>,
+    ) -> Result<(), ScriptError> {
+        let engine = self.engine(ex).ok_or(ScriptError::NoState)?;
         let machine = Rc::clone(&ex.machine);
         let script = self.scripts.get(&machine, engine, path).await?;
-        let run = engine.start_filter(&script).map_err(|error| error.to_string())?;
+        let run = engine.start_filter(&script).map_err(ScriptError::Start)?;
         let filter = ScriptFilter {
             magnet: Rc::clone(self),
             run,

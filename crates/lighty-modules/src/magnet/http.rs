@@ -1,11 +1,12 @@
 //! Requests that scripts make: to this server's own URLs, to backends and to hosts.
 
+use std::fmt;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::pipeline::subrequest::{self, Own};
-use lighty_core::{Body, Exchange, Fault, Filter, Source, extension_slot};
+use lighty_core::{Body, Exchange, Fault, FaultReport, Filter, Source, extension_slot};
 use lighty_http::{Fields, Method};
 use lighty_lua::{Destination, HttpCall, Reply};
 
@@ -117,11 +118,26 @@ async fn response(ex: &Exchange, mut part: Exchange) -> Reply {
     let status = part.response.status.code();
     match whole(ex, body, most).await {
         Ok(body) => Reply::Response { status, fields, body },
-        Err(text) => Reply::Failed(text),
+        Err(error) => Reply::Failed(error.to_string()),
     }
 }
 
-async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, String> {
+/// Why a script does not get a response's body.
+enum BodyError {
+    Broken(FaultReport),
+    TooLong,
+}
+
+impl fmt::Display for BodyError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Broken(report) => report.fmt(f),
+            Self::TooLong => f.write_str("the response exceeds magnet.max-memory"),
+        }
+    }
+}
+
+async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, BodyError> {
     let Body::Stream(mut stream) = body.filtered(Box::new(AsBytes), &ex.machine.engine) else {
         return Ok(Vec::new());
     };
@@ -130,11 +146,11 @@ async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, String
         match std::future::poll_fn(|cx| stream.poll_next(cx)).await {
             Some(Ok(lighty_buf::Chunk::Memory(bytes))) => all.extend_from_slice(&bytes),
             Some(Ok(lighty_buf::Chunk::File(_))) => {}
-            Some(Err(report)) => return Err(report.to_string()),
+            Some(Err(report)) => return Err(BodyError::Broken(report)),
             None => return Ok(all),
         }
         if all.len() > most {
-            return Err("the response exceeds magnet.max-memory".to_owned());
+            return Err(BodyError::TooLong);
         }
     }
 }

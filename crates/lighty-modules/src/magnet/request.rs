@@ -7,7 +7,7 @@ use lighty_core::exchange::stage::Stage as Moment;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
 use lighty_http::{Known, Version};
-use lighty_lua::{Group, Item, Piece, ScriptRequest};
+use lighty_lua::{AccessError, Group, Item, Piece, ScriptRequest};
 
 use super::script_changes::ScriptChanges;
 use super::server::Server;
@@ -21,7 +21,7 @@ pub(crate) struct MagnetRequest {
 }
 
 impl ScriptRequest for MagnetRequest {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
         let ex = &self.ex;
         Ok(match group {
             Group::RequestHeader => field(&ex.request.fields, name),
@@ -33,12 +33,13 @@ impl ScriptRequest for MagnetRequest {
             Group::ResponseBody => self.response_body(name)?,
             Group::PluginStats => Item::Int(self.server.accounts.counter(name)),
             Group::ServerStats => {
-                self.server.stats(ex, name).ok_or_else(|| unknown("server.stats", name))?
+                let stat = self.server.stats(ex, name);
+                stat.ok_or_else(|| AccessError::unknown("server.stats", name))?
             }
         })
     }
 
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         match group {
             Group::RequestHeader => self.set_request_field(name, value.unwrap_or_default()),
             Group::ResponseHeader => self.set_response_field(name, value.unwrap_or_default()),
@@ -50,11 +51,9 @@ impl ScriptRequest for MagnetRequest {
                 self.ex.response.is_last |= value.is_none_or(|value| value != b"1");
             }
             Group::PluginStats => {
-                let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-                let number: f64 = number.ok_or("a counter is a number")?;
-                self.server.accounts.set_counter(name, number as i64);
+                self.server.accounts.assign_counter(name, value)?;
             }
-            _ => return Err("lua table is read-only".to_owned()),
+            _ => return Err(AccessError::ReadOnly),
         }
         Ok(())
     }
@@ -83,9 +82,9 @@ impl ScriptRequest for MagnetRequest {
         changes.has_body = true;
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
         let body = &mut self.ex.ext_mut::<ScriptChanges>().collected;
-        let body = body.as_mut().ok_or("the request's body is not collected")?;
+        let body = body.as_mut().ok_or(AccessError::NotCollected)?;
         if replace {
             body.clear();
         }
@@ -112,10 +111,6 @@ fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
         None => Item::Nil,
         Some(_) => Item::Bytes(fields.joined(name)),
     }
-}
-
-fn unknown(group: &str, name: &[u8]) -> String {
-    format!("{group}['{}'] invalid", String::from_utf8_lossy(name))
 }
 
 /// Whether the client lets the connection be kept (RFC 9112, 9.3).
@@ -187,7 +182,7 @@ impl MagnetRequest {
         }
     }
 
-    fn item(&self, name: &[u8]) -> Result<Item<'_>, String> {
+    fn item(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
         let ex = &self.ex;
         let number = |number: u64| Ok(Item::Int(number as i64));
         match name {
@@ -201,11 +196,11 @@ impl MagnetRequest {
             b"keep_alive" => number(u64::from(!ex.response.is_last && is_kept(ex))),
             b"stream_id" => number(0),
             b"start_time" => Ok(Item::Int(began_us(ex))),
-            _ => Err(unknown("r.req_item", name)),
+            _ => Err(AccessError::unknown("r.req_item", name)),
         }
     }
 
-    fn request_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
+    fn request_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
         let ex = &self.ex;
         let collected = ex.ext::<ScriptChanges>().and_then(|changes| changes.collected.as_deref());
         match name {
@@ -221,11 +216,11 @@ impl MagnetRequest {
             }
             b"get" => Ok(Item::of(collected)),
             b"unspecified_len" => Ok(Item::Bool(false)),
-            _ => Err("r.req_body invalid method or param".to_owned()),
+            _ => Err(AccessError::UnknownOfBody("r.req_body")),
         }
     }
 
-    fn response_body(&self, name: &[u8]) -> Result<Item<'_>, String> {
+    fn response_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
         let changes = self.ex.ext::<ScriptChanges>().filter(|changes| changes.has_body);
         match name {
             b"len" => Ok(match changes {
@@ -246,7 +241,7 @@ impl MagnetRequest {
                 (None, _) => Item::Nil,
             }),
             b"bytes_in" | b"bytes_out" => Ok(Item::Int(0)),
-            _ => Err("r.resp_body invalid method or param".to_owned()),
+            _ => Err(AccessError::UnknownOfBody("r.resp_body")),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! The scripts that a worker has compiled. A script is compiled again when its file changes, which
 //! the stat cache notices.
 
-use std::io;
 use std::rc::Rc;
+use std::{fmt, io};
 
 use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
@@ -10,13 +10,43 @@ use lighty_io::file::{Follow, Root};
 use lighty_io::stat_cache::{Entry, Lookup};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
-use lighty_lua::{Engine, Run, Script, ScriptRequest};
+use lighty_lua::{Engine, LoadError, LuaError, Run, Script, ScriptRequest};
 
 /// Compiled scripts by path.
 pub(super) struct Scripts {
     /// With what each file was when it was compiled.
     compiled: ScriptCache<Rc<Entry>>,
     accounts: Accounts,
+}
+
+/// Why a script cannot be run.
+#[derive(Debug)]
+pub(super) enum ScriptError {
+    /// There is no memory for Lua.
+    NoState,
+    /// The file of this path cannot be read.
+    Unreadable(Box<str>, io::Error),
+    /// It is not Lua.
+    Load(LoadError),
+    /// Lua cannot begin a run of it.
+    Start(LuaError),
+}
+
+impl fmt::Display for ScriptError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoState => f.write_str("no Lua state"),
+            Self::Unreadable(path, error) => write!(f, "{path}: {error}"),
+            Self::Load(error) => error.fmt(f),
+            Self::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl From<LoadError> for ScriptError {
+    fn from(error: LoadError) -> Self {
+        Self::Load(error)
+    }
 }
 
 /// What a run has used.
@@ -71,8 +101,8 @@ impl Scripts {
         machine: &Machine,
         engine: &Engine<R>,
         path: &str,
-    ) -> Result<Rc<Script>, String> {
-        let unread = |error: io::Error| format!("{path}: {error}");
+    ) -> Result<Rc<Script>, ScriptError> {
+        let unread = |error| ScriptError::Unreadable(path.into(), error);
         let entry = look_up(machine, path.as_bytes()).await.map_err(unread)?;
         if let Some(script) = self.unchanged(path, &entry) {
             return Ok(script);

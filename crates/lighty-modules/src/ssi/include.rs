@@ -1,6 +1,7 @@
 //! Files and URLs that a page names.
 
 use std::rc::Rc;
+use std::{fmt, io};
 
 use lighty_core::pipeline::protected_files;
 use lighty_core::pipeline::subrequest;
@@ -12,6 +13,38 @@ use lighty_io::stat_cache::Entry;
 
 use super::page::Page;
 use super::shared::{Fatal, Within};
+
+/// Why a page gets nothing of what it names.
+enum Unusable {
+    NoUrl,
+    NotAUrl,
+    /// The URL's response has this status.
+    Answered(u16),
+    /// The URL's response is not made of a file.
+    NoFile,
+    /// The name leads out of the page's directory.
+    Outside,
+    NoDocumentRoot,
+    Unreadable(io::Error),
+    Protected,
+    NotRegular,
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoUrl => f.write_str("no URL"),
+            Self::NotAUrl => f.write_str("it is no URL"),
+            Self::Answered(status) => write!(f, "answered {status}"),
+            Self::NoFile => f.write_str("it is no file"),
+            Self::Outside => f.write_str("it is not beneath the page's directory"),
+            Self::NoDocumentRoot => f.write_str("no document root"),
+            Self::Unreadable(error) => error.fmt(f),
+            Self::Protected => f.write_str(protected_files::WORDS),
+            Self::NotRegular => f.write_str("not a regular file"),
+        }
+    }
+}
 
 /// Something that is named, and how it is said in the log.
 enum Named<'a> {
@@ -60,7 +93,7 @@ impl Page<'_> {
     async fn include_file(&mut self, name: &[u8]) -> Result<(), Fatal> {
         let entry = match self.find(name).await {
             Ok(entry) => entry,
-            Err(why) => return self.complain_of(&Named::File(name), &why),
+            Err(why) => return self.complain_of(&Named::File(name), why),
         };
         let (own, shared) = (self.context.own, self.context.shared);
         if own.recursion_max == 0 || !own.is_page(name) {
@@ -76,7 +109,7 @@ impl Page<'_> {
             }
             None => {
                 let why = format!("ssi.recursion-max = {}", own.recursion_max);
-                self.complain_of(&Named::File(name), &why)
+                self.complain_of(&Named::File(name), why)
             }
         }
     }
@@ -85,7 +118,7 @@ impl Page<'_> {
         let named = Named::Url(url);
         let mut part = match self.ask(Method::Get, url).await? {
             Ok(part) => part,
-            Err(why) => return self.complain_of(&named, &why),
+            Err(why) => return self.complain_of(&named, why),
         };
         if part.response.fields.contains(Known::ContentEncoding) {
             return self.complain_of(&named, "its content is encoded");
@@ -125,7 +158,7 @@ impl Page<'_> {
         loop {
             match std::future::poll_fn(|cx| stream.poll_next(cx)).await {
                 Some(Ok(chunk)) => self.out.push_chunk(chunk, true)?,
-                Some(Err(error)) => return self.complain_of(named, &error.to_string()),
+                Some(Err(error)) => return self.complain_of(named, error),
                 None => return Ok(()),
             }
         }
@@ -147,16 +180,16 @@ impl Page<'_> {
                 self.context.shared.take_in(&meta);
                 Ok(Some(meta))
             }
-            Err(why) => self.complain_of(&named, &why).map(|()| None),
+            Err(why) => self.complain_of(&named, why).map(|()| None),
         }
     }
 
-    async fn look_at_url(&mut self, url: &[u8]) -> Result<Result<Meta, String>, Fatal> {
+    async fn look_at_url(&mut self, url: &[u8]) -> Result<Result<Meta, Unusable>, Fatal> {
         let _look = self.context.shared.look();
         let part = self.ask(Method::Head, url).await?;
         Ok(part.and_then(|part| match &part.physical.entry {
             Some(entry) if entry.meta().kind == FileKind::File => Ok(*entry.meta()),
-            _ => Err("it is no file".to_owned()),
+            _ => Err(Unusable::NoFile),
         }))
     }
 
@@ -165,9 +198,9 @@ impl Page<'_> {
         &mut self,
         method: Method,
         url: &[u8],
-    ) -> Result<Result<Box<Exchange>, String>, Fatal> {
+    ) -> Result<Result<Box<Exchange>, Unusable>, Fatal> {
         if url.is_empty() {
-            return Ok(Err("no URL".to_owned()));
+            return Ok(Err(Unusable::NoUrl));
         }
         let mut target = Vec::new();
         if url.first() != Some(&b'/') {
@@ -181,31 +214,29 @@ impl Page<'_> {
         }
         Ok(match answered {
             Ok(part) if part.response.status == Status::OK => Ok(part),
-            Ok(part) => Err(format!("answered {}", part.response.status.code())),
-            Err(_) => Err("it is no URL".to_owned()),
+            Ok(part) => Err(Unusable::Answered(part.response.status.code())),
+            Err(_) => Err(Unusable::NotAUrl),
         })
     }
 
     /// The file with a name from the page's directory.
-    async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, String> {
+    async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, Unusable> {
         let ex = self.context.ex;
-        let simple = simplified(name).ok_or("it is not beneath the page's directory")?;
-        let root = ex.physical.root.as_ref().ok_or("no document root")?;
+        let simple = simplified(name).ok_or(Unusable::Outside)?;
+        let root = ex.physical.root.as_ref().ok_or(Unusable::NoDocumentRoot)?;
         let rel = [self.base.files.as_slice(), &simple].concat();
         let follow = ex.settings.core.follow_symlink;
         let noatime = ex.settings.server.use_noatime;
         let found = ex.machine.stat_cache.lookup(root, &rel, follow, noatime).entry().await;
-        let entry = found.map_err(|error| error.to_string())?;
+        let entry = found.map_err(Unusable::Unreadable)?;
         match entry.meta().kind {
-            _ if protected_files::is_protected(entry.meta()) => {
-                Err(protected_files::WORDS.to_owned())
-            }
+            _ if protected_files::is_protected(entry.meta()) => Err(Unusable::Protected),
             FileKind::File => Ok(entry),
-            _ => Err("not a regular file".to_owned()),
+            _ => Err(Unusable::NotRegular),
         }
     }
 
-    fn complain_of(&mut self, named: &Named<'_>, why: &str) -> Result<(), Fatal> {
+    fn complain_of(&mut self, named: &Named<'_>, why: impl fmt::Display) -> Result<(), Fatal> {
         self.complain(&format!("{}: {why}", named.text()))
     }
 }

@@ -1,10 +1,10 @@
 //! `exec`: what a shell command writes becomes part of the page.
 
 use std::ffi::{OsStr, OsString};
-use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 use std::time::Duration;
+use std::{fmt, io};
 
 use lighty_core::ErrorOutput;
 use lighty_core::log::Level;
@@ -16,19 +16,38 @@ use super::page_context::PageContext;
 /// Variables of the server's own environment that commands get.
 const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 
+/// Why a page gets no output of a command.
+pub(super) enum ExecError {
+    /// `ssi.max-processes`.
+    Processes(usize),
+    /// `ssi.exec-timeout`, in seconds.
+    Timeout(u64),
+    /// `ssi.exec-max-output`, in KB.
+    Output(usize),
+    Io(io::Error),
+}
+
+impl fmt::Display for ExecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Processes(max) => write!(f, "ssi.max-processes = {max} is reached"),
+            Self::Timeout(seconds) => write!(f, "ssi.exec-timeout = {seconds} ran out"),
+            Self::Output(kbytes) => write!(f, "more than ssi.exec-max-output = {kbytes}"),
+            Self::Io(error) => error.fmt(f),
+        }
+    }
+}
+
 /// Runs a command in the page's directory with the variables of the request, and returns what it
 /// wrote.
 pub(super) async fn run(
     context: &PageContext<'_>,
     base: &Base,
     text: &[u8],
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, ExecError> {
     let limits = context.own.exec_limits;
     let max = context.own.processes_max;
-    let _place = context
-        .permits
-        .try_acquire(1, max as u64)
-        .ok_or_else(|| format!("ssi.max-processes = {max} is reached"))?;
+    let _place = context.permits.try_acquire(1, max as u64).ok_or(ExecError::Processes(max))?;
     let mut errors = errors_of(context);
     let on_line = |line: &[u8]| errors.take_line(line);
     let time = Duration::from_secs(limits.seconds);
@@ -42,11 +61,9 @@ pub(super) async fn run(
             Ok(written)
         }
         Err(error) => Err(match error.kind() {
-            io::ErrorKind::TimedOut => format!("ssi.exec-timeout = {} ran out", limits.seconds),
-            io::ErrorKind::FileTooLarge => {
-                format!("more than ssi.exec-max-output = {}", limits.output_bytes_max / 1024)
-            }
-            _ => error.to_string(),
+            io::ErrorKind::TimedOut => ExecError::Timeout(limits.seconds),
+            io::ErrorKind::FileTooLarge => ExecError::Output(limits.output_bytes_max / 1024),
+            _ => ExecError::Io(error),
         }),
     }
 }

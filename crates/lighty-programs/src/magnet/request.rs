@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use lighty_lua::accounts::Accounts;
-use lighty_lua::{Group, Item, Piece, ScriptRequest};
+use lighty_lua::{AccessError, Group, Item, Piece, ScriptRequest};
 
 use crate::app::Request;
 
@@ -184,7 +184,7 @@ fn put(pairs: &mut Vec<Pair>, name: &[u8], value: Option<&[u8]>, ignores_case: b
 }
 
 impl ScriptRequest for FastcgiRequest {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, String> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
         Ok(match group {
             Group::RequestHeader => Item::of(self.header(name)),
             Group::Attribute => self.attribute(name).map_or(Item::Nil, Item::Bytes),
@@ -211,12 +211,11 @@ impl ScriptRequest for FastcgiRequest {
         })
     }
 
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), String> {
+    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         match group {
             Group::Attribute => {
                 if !ATTRIBUTES.iter().any(|(known, _)| known.as_bytes() == name) {
-                    let name = String::from_utf8_lossy(name);
-                    return Err(format!("couldn't store '{name}' in r.req_attr[]"));
+                    return Err(AccessError::unknown_attribute(name));
                 }
                 put(&mut self.changed, name, Some(value.unwrap_or_default()), false);
             }
@@ -225,16 +224,14 @@ impl ScriptRequest for FastcgiRequest {
             Group::ResponseHeader => {
                 let breaks = |bytes: &[u8]| bytes.iter().any(|b| matches!(b, b'\r' | b'\n' | 0));
                 if name.is_empty() || breaks(name) || value.is_some_and(breaks) {
-                    return Err("a response field holds a line break".to_owned());
+                    return Err(AccessError::LineBreak);
                 }
                 put(&mut self.fields, name, value.filter(|value| !value.is_empty()), true);
             }
             Group::PluginStats => {
-                let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
-                let number: f64 = number.ok_or("a counter is a number")?;
-                self.accounts.set_counter(name, number as i64);
+                self.accounts.assign_counter(name, value)?;
             }
-            _ => return Err("this cannot be changed".to_owned()),
+            _ => return Err(AccessError::ReadOnly),
         }
         Ok(())
     }
@@ -266,7 +263,7 @@ impl ScriptRequest for FastcgiRequest {
         self.pieces.push(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), String> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
         if replace {
             self.body.clear();
         }

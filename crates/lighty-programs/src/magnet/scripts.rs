@@ -44,7 +44,7 @@ impl Scripts {
         })?;
         let mut script = engine
             .load(&shown, &source)
-            .map_err(|text| output::refused("500 Internal Server Error", &text))?;
+            .map_err(|error| output::refused("500 Internal Server Error", &error.to_string()))?;
         script.account = accounts.of(&shown);
         script.account.set_compiled(script.bytes);
         Ok(self.0.insert(path, stamp, script))

@@ -2,6 +2,7 @@
 //! program after the first word that is no option.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
@@ -62,10 +63,66 @@ pub(super) enum Asked {
 pub(super) enum Misuse {
     /// Nothing was typed.
     Empty,
-    /// No such option, or one without its value.
-    Option(String),
+    /// No such option.
+    Unknown(char),
+    /// An option without its value.
+    Valueless(char),
     /// A value or a combination makes no sense.
-    Wrong(String),
+    Wrong(Wrong),
+}
+
+impl Misuse {
+    /// True if the options themselves cannot be told apart.
+    pub(super) fn is_syntax(&self) -> bool {
+        matches!(self, Self::Unknown(_) | Self::Valueless(_))
+    }
+}
+
+impl fmt::Display for Misuse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("no options"),
+            Self::Unknown(letter) => write!(f, "invalid option -- '{letter}'"),
+            Self::Valueless(letter) => write!(f, "option requires an argument -- '{letter}'"),
+            Self::Wrong(wrong) => wrong.fmt(f),
+        }
+    }
+}
+
+/// A value or a combination that makes no sense.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Wrong {
+    NoProgram,
+    NoSocket,
+    TwoSockets,
+    PathTooLong,
+    NotAnAddress(String),
+    Number {
+        what: &'static str,
+        text: String,
+    },
+    /// A number above [`FORKS_MAX`].
+    TooMany(u32),
+    Mode(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoProgram => f.write_str("no FastCGI application given"),
+            Self::NoSocket => f.write_str("no socket given (use either -p or -s)"),
+            Self::TwoSockets => {
+                f.write_str("either a Unix domain socket or a TCP-port, but not both")
+            }
+            Self::PathTooLong => f.write_str("path of the Unix domain socket is too long"),
+            Self::NotAnAddress(text) => write!(f, "'{text}' is not a valid IP address"),
+            Self::Number { what, text } => write!(f, "invalid {what}: {text}"),
+            Self::TooMany(count) => {
+                write!(f, "invalid children count: {count} (limit: {FORKS_MAX})")
+            }
+            Self::Mode(text) => write!(f, "invalid mode: {text} (octal, such as 0660)"),
+        }
+    }
 }
 
 /// Everything that was typed.
@@ -172,15 +229,14 @@ fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse>
             }
             let shown = char::from(letter);
             if !VALUED.contains(&letter) {
-                return Err(Misuse::Option(format!("invalid option -- '{shown}'")));
+                return Err(Misuse::Unknown(shown));
             }
             let rest = &bytes[at + 2..];
             let value = match rest.is_empty() {
                 false => Some(OsString::from_vec(rest.to_vec())),
                 true => arguments.next(),
             };
-            let missing = || format!("option requires an argument -- '{shown}'");
-            typed.options.push((letter, value.ok_or_else(|| Misuse::Option(missing()))?));
+            typed.options.push((letter, value.ok_or(Misuse::Valueless(shown))?));
             break;
         }
     }
@@ -188,29 +244,29 @@ fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse>
     Ok(typed)
 }
 
-fn options(mut typed: Typed) -> Result<Options, String> {
+fn options(mut typed: Typed) -> Result<Options, Wrong> {
     let port = typed.value(b'p').map(port).transpose()?.filter(|port| *port != 0);
     let program = program(&mut typed)?;
     let address = address(&typed, port)?;
-    let most = |what: &str, count: u32| match count > FORKS_MAX {
-        true => Err(format!("invalid {what}: {count} (limit: {FORKS_MAX})")),
-        false => Ok(count),
-    };
     let forks = number(&typed, b'F', "children count")?.unwrap_or(1);
+    if forks > FORKS_MAX {
+        return Err(Wrong::TooMany(forks));
+    }
     // A negative number leaves the variable alone, as it always did.
     let php_children = match typed.text(b'C') {
         Some(text) if text.starts_with('-') => None,
         _ => number(&typed, b'C', "children count")?,
     };
     let backlog = number(&typed, b'b', "backlog")?.unwrap_or(1024);
+    let beyond = |_| Wrong::Number { what: "backlog", text: backlog.to_string() };
     Ok(Options {
         program,
         address,
         directory: typed.path(b'd'),
         mode: typed.value(b'M').map(mode).transpose()?,
         php_children,
-        forks: most("children count", forks)?,
-        backlog: i32::try_from(backlog).map_err(|_| format!("invalid backlog: {backlog}"))?,
+        forks,
+        backlog: i32::try_from(backlog).map_err(beyond)?,
         pid_file: typed.path(b'P'),
         no_fork: typed.has(b'n'),
         chroot: typed.path(b'c').filter(|path| !path.as_os_str().is_empty()),
@@ -223,54 +279,48 @@ fn options(mut typed: Typed) -> Result<Options, String> {
 }
 
 /// The words after the options count before `-f`.
-fn program(typed: &mut Typed) -> Result<Started, String> {
+fn program(typed: &mut Typed) -> Result<Started, Wrong> {
     if !typed.words.is_empty() {
         let path = typed.words.remove(0);
         return Ok(Started::Arguments(path, std::mem::take(&mut typed.words)));
     }
     match typed.value(b'f') {
         Some(command) if !command.is_empty() => Ok(Started::Shell(command.to_owned())),
-        _ => Err("no FastCGI application given".to_owned()),
+        _ => Err(Wrong::NoProgram),
     }
 }
 
-fn address(typed: &Typed, port: Option<u16>) -> Result<Address, String> {
+fn address(typed: &Typed, port: Option<u16>) -> Result<Address, Wrong> {
     let path = typed.value(b's').filter(|path| !path.is_empty());
     match (path, port) {
-        (None, None) => Err("no socket given (use either -p or -s)".to_owned()),
-        (Some(_), Some(_)) => {
-            Err("either a Unix domain socket or a TCP-port, but not both".to_owned())
-        }
-        (Some(path), None) if path.len() > UNIX_PATH_BYTES_MAX => {
-            Err("path of the Unix domain socket is too long".to_owned())
-        }
+        (None, None) => Err(Wrong::NoSocket),
+        (Some(_), Some(_)) => Err(Wrong::TwoSockets),
+        (Some(path), None) if path.len() > UNIX_PATH_BYTES_MAX => Err(Wrong::PathTooLong),
         (Some(path), None) => Ok(Address::Unix(PathBuf::from(path))),
         (None, Some(port)) => {
             let ip = match typed.text(b'a') {
                 None => IpAddr::V4(Ipv4Addr::UNSPECIFIED),
-                Some(text) => {
-                    text.parse().map_err(|_| format!("'{text}' is not a valid IP address"))?
-                }
+                Some(text) => text.parse().map_err(|_| Wrong::NotAnAddress(text))?,
             };
             Ok(Address::Inet(SocketAddr::new(ip, port)))
         }
     }
 }
 
-fn port(text: &OsStr) -> Result<u16, String> {
+fn port(text: &OsStr) -> Result<u16, Wrong> {
     let text = text.to_string_lossy();
-    text.trim().parse().map_err(|_| format!("invalid port: {text}"))
+    text.trim().parse().map_err(|_| Wrong::Number { what: "port", text: text.into_owned() })
 }
 
-fn number(typed: &Typed, letter: u8, what: &str) -> Result<Option<u32>, String> {
+fn number(typed: &Typed, letter: u8, what: &'static str) -> Result<Option<u32>, Wrong> {
     let Some(text) = typed.text(letter) else { return Ok(None) };
-    text.trim().parse().map(Some).map_err(|_| format!("invalid {what}: {text}"))
+    text.trim().parse().map(Some).map_err(|_| Wrong::Number { what, text })
 }
 
-fn mode(text: &OsStr) -> Result<u32, String> {
+fn mode(text: &OsStr) -> Result<u32, Wrong> {
     let text = text.to_string_lossy();
     let mode = u32::from_str_radix(text.trim(), 8).ok().filter(|mode| *mode <= 0o7777);
-    mode.ok_or_else(|| format!("invalid mode: {text} (octal, such as 0660)"))
+    mode.ok_or_else(|| Wrong::Mode(text.into_owned()))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ fn options(line: &str) -> Options {
 
 fn wrong(line: &str) -> String {
     match asked(line) {
-        Err(Misuse::Wrong(text) | Misuse::Option(text)) => text,
+        Err(misuse) if misuse != Misuse::Empty => misuse.to_string(),
         other => panic!("{line}: {other:?}"),
     }
 }

@@ -13,7 +13,7 @@ use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Options, Order};
+use super::{Options, Order, ReplaceError};
 
 /// First pause in milliseconds before a worker that ended soon is started again; doubles each time.
 pub(super) const PAUSE_MS_MIN: u64 = 100;
@@ -106,7 +106,7 @@ impl Crew {
                     tokio::select! {
                         ended = child.wait() => {
                             is_done = matches!(ended, Ok(Exit::Code(0)));
-                            format!("process {} {}", child.id(), words(ended))
+                            format!("process {} {}", child.id(), words(&ended))
                         }
                         order = orders.recv() => match order {
                             Some(Order::Replace(done)) => {
@@ -156,18 +156,18 @@ impl Crew {
     async fn replace(
         self: &Rc<Self>,
         old: Child,
-        done: tokio::sync::oneshot::Sender<Result<(), String>>,
+        done: tokio::sync::oneshot::Sender<Result<(), ReplaceError>>,
     ) -> Child {
         let settle = Duration::from_millis(self.options.settle_ms);
         let new = match self.start().await {
             Ok(new) => new,
             Err(error) => {
-                let _ = done.send(Err(error.to_string()));
+                let _ = done.send(Err(ReplaceError::Start(error)));
                 return old;
             }
         };
         if let Ok(ended) = tokio::time::timeout(settle, new.wait()).await {
-            let _ = done.send(Err(format!("the new process {} {}", new.id(), words(ended))));
+            let _ = done.send(Err(ReplaceError::Ended(new.id(), ended)));
             return old;
         }
         let crew = Rc::clone(self);
@@ -221,7 +221,8 @@ impl Crew {
     }
 }
 
-fn words(ended: io::Result<Exit>) -> String {
+/// How a worker ended, as what follows its number.
+pub(super) fn words(ended: &io::Result<Exit>) -> String {
     match ended {
         Ok(exit) => format!("ended: {exit}"),
         Err(error) => format!("is lost: {error}"),

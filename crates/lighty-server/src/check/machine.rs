@@ -2,6 +2,7 @@
 //! files, sockets. Whatever breaks the start or a whole kind of request is an error. Whatever
 //! affects some requests, or may appear later, is a warning.
 
+use std::io;
 use std::path::Path;
 
 use lighty_config::{Span, Spanned, Value};
@@ -135,14 +136,14 @@ fn interpreters(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
 }
 
 /// Why a file cannot be executed.
-fn executable(path: &str, beneath: &str) -> Result<(), String> {
+fn executable(path: &str, beneath: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    let meta = std::fs::metadata(format!("{beneath}{path}")).map_err(|error| error.to_string())?;
+    let meta = std::fs::metadata(format!("{beneath}{path}"))?;
     if !meta.is_file() {
-        return Err("is no file".to_owned());
+        return Err(io::Error::other("is no file"));
     }
     match meta.permissions().mode() & 0o111 {
-        0 => Err("may not be executed (chmod +x)".to_owned()),
+        0 => Err(io::Error::other("may not be executed (chmod +x)")),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,47 @@
+//! Why nothing was started, in the words of spawn-fcgi.
+
+use std::path::PathBuf;
+use std::{fmt, io};
+
+use lighty_io::listen::ProgramSocketError;
+use lighty_io::os_text;
+
+/// Why nothing was started, or the pid file lacks what was.
+#[derive(Debug)]
+pub(super) enum Refusal {
+    Directory(PathBuf, io::Error),
+    Chroot(PathBuf, io::Error),
+    User(String),
+    Group(String),
+    Identity(io::Error),
+    Listen(ProgramSocketError),
+    Duplicate(io::Error),
+    /// The pid file is a device, a directory or the like.
+    PidFileKind(PathBuf),
+    OpenPidFile(PathBuf, io::Error),
+    WritePidFile(io::Error),
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Directory(path, error) => {
+                write!(f, "chdir('{}') failed: {}", path.display(), os_text(error))
+            }
+            Self::Chroot(path, error) => {
+                write!(f, "chroot('{}') failed: {}", path.display(), os_text(error))
+            }
+            Self::User(name) => write!(f, "can't find user name {name}"),
+            Self::Group(name) => write!(f, "can't find group name {name}"),
+            Self::Identity(error) | Self::Duplicate(error) => error.fmt(f),
+            Self::Listen(error) => error.fmt(f),
+            Self::PidFileKind(path) => {
+                write!(f, "PID-file exists and isn't regular file: '{}'", path.display())
+            }
+            Self::OpenPidFile(path, error) => {
+                write!(f, "opening PID-file '{}' failed: {}", path.display(), os_text(error))
+            }
+            Self::WritePidFile(error) => write!(f, "writing pid file failed: {}", os_text(error)),
+        }
+    }
+}

@@ -16,7 +16,27 @@ pub(crate) struct ClientTls {
     /// The user that the client's certificate names.
     user: Option<Box<[u8]>>,
     /// What the client had to show; `None` if a proxy has asked for it.
-    shown: Option<Option<ClientAuthOptions>>,
+    shown: Option<Shown>,
+}
+
+/// What a client had to show in its handshake.
+struct Shown {
+    /// `None` if it was not asked for a certificate.
+    options: Option<ClientAuthOptions>,
+    /// Its certificate was verified.
+    is_verified: bool,
+}
+
+impl Shown {
+    /// Whether a handshake that had to meet `wanted` would have come to the same.
+    fn meets(&self, wanted: Option<&ClientAuthOptions>) -> bool {
+        let Some(wanted) = wanted else { return true };
+        let Some(shown) = &self.options else { return false };
+        shown.ca_file == wanted.ca_file
+            && shown.crl_file == wanted.crl_file
+            && shown.depth <= wanted.depth
+            && (self.is_verified || !wanted.is_enforced)
+    }
 }
 
 impl ClientTls {
@@ -33,7 +53,9 @@ impl ClientTls {
             variables.set(name.as_bytes(), value.as_bytes());
         }
         let user = certify(&info, auth, &mut variables);
-        let shown = Some(info.policy.client_auth_options().cloned());
+        let options = info.policy.client_auth_options().cloned();
+        let is_verified = info.client_verdict == Some(ClientVerdict::Verified);
+        let shown = Some(Shown { options, is_verified });
         Self { variables: Rc::new(variables), user, shown }
     }
 
@@ -73,7 +95,7 @@ impl ClientTls {
     pub(super) fn is_misdirected(&self, ex: &mut Exchange) -> bool {
         let Some(shown) = &self.shown else { return false };
         let wanted = ex.settings.module::<TlsSettings>().client_auth.options();
-        let is_misdirected = wanted.as_ref() != Ok(shown);
+        let is_misdirected = !wanted.is_ok_and(|wanted| shown.meets(wanted.as_ref()));
         if is_misdirected {
             ex.fail(Fault::Misdirected);
         }

@@ -281,7 +281,7 @@ impl ConnEntry {
     pub(super) fn reap(&self) {
         self.life.set(Life::Closing);
         if !self.wake_loop() {
-            self.shutdown.shut_down(ShutdownHow::Both);
+            self.shutdown.shut_down(ShutdownHow::Read);
         }
     }
 
@@ -356,13 +356,13 @@ impl ConnEntry {
         }
     }
 
-    /// Ends the connection's wait. A client whose head is overdue is still told so.
+    /// Ends the connection's wait. The client is still told so: by a response if its head is
+    /// overdue, and by TLS that the connection ends.
     pub(super) fn shut_down(&self, fault: Fault) {
         let is_first = self.shut_down_for.replace(Some(fault)).is_none();
         if is_first && self.wake_loop() {
             return;
         }
-        let can_respond = is_first && fault == Fault::HeadTimeout;
-        self.shutdown.shut_down(if can_respond { ShutdownHow::Read } else { ShutdownHow::Both });
+        self.shutdown.shut_down(if is_first { ShutdownHow::Read } else { ShutdownHow::Both });
     }
 }

@@ -10,7 +10,7 @@ use lighty_testkit::real::websocket::WebSocketServer;
 use lighty_testkit::websocket::{Opcode, WebSocket};
 use rustix::process::Signal;
 
-use crate::{curl, get, site};
+use crate::{curl, get, site, start};
 
 const BYTES: usize = 3_000_001;
 
@@ -138,6 +138,37 @@ fn a_stop_closes_idle_connections_in_order() {
     server.signal(Signal::INT);
     assert_eq!(client.expect_end(), End::Closed);
     server.await_exit(Duration::from_secs(30));
+}
+
+#[test]
+fn the_end_of_an_idle_connection_is_said() {
+    let (authority, server) = start(
+        "server.max-keep-alive-idle = 1\nserver.max-connection-idle = 1\n\
+         server.max-keep-alive-requests = 2",
+    );
+    for client in [authority.client(), authority.client().with_tls12()] {
+        for requests in 0..=2 {
+            let mut client = client.connect(server.address(), "a.test");
+            (0..requests).for_each(|_| assert_eq!(get(&mut client), "hello\n"));
+            assert_eq!(client.expect_end(), End::Closed, "after {requests} requests");
+        }
+    }
+    let client = authority.client().with_alpn(&["h2"]).connect(server.address(), "a.test");
+    let mut http2 = Http2::over(client, "a.test", &[]);
+    assert_eq!(http2.get("/a.txt").text(), "hello\n");
+    assert_eq!(http2.read_to_end(), End::Closed);
+}
+
+#[test]
+fn the_end_is_said_to_who_makes_room() {
+    let (authority, server) = start("server.max-connections = 2");
+    let connect = || {
+        let mut client = authority.client().connect(server.address(), "a.test");
+        assert_eq!(get(&mut client), "hello\n");
+        client
+    };
+    let mut clients: Vec<Client> = (0..3).map(|_| connect()).collect();
+    assert_eq!(clients[0].expect_end(), End::Closed);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Clients' certificates: who is let in, and what programs learn of it.
 
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::peer::Peer;
 use lighty_testkit::server::{Server, write_file};
@@ -159,6 +160,32 @@ fn a_host_that_wants_another_certificate_is_misdirected() {
         ],
     );
     assert_eq!(status, "421");
+}
+
+#[test]
+fn a_host_that_wants_no_more_than_was_shown_is_served() {
+    let host = |name: &str, lines: &str| format!("$HTTP[\"host\"] == \"{name}\" {{ {lines} }}\n");
+    let lax = format!("{ASKED}ssl.verifyclient.enforce = \"disable\"\n");
+    let strangers = ASKED.replace("staff.pem", "strangers.pem");
+    let (authority, server) = with_program(
+        &[host("localhost", ASKED), host("lax", &lax), host("strangers", &strangers)].concat(),
+    );
+    let jo = authority.client().with_certificate(authority.path("jo.pem"));
+    let wanted = [("localhost", 200), ("a.test", 200), ("lax", 200), ("strangers", 421)];
+    let mut client = jo.connect(server.address(), "localhost");
+    for (host, status) in wanted {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        assert_eq!(client.response().status, status, "{host}");
+    }
+    let client = jo.with_alpn(&["h2"]).connect(server.address(), "localhost");
+    let mut client = Http2::over(client, "localhost", &[]);
+    for (host, status) in wanted {
+        let mut fields = client.request_fields("GET", "/a.txt");
+        let authority = fields.iter_mut().find(|(name, _)| name == ":authority");
+        host.clone_into(&mut authority.expect("an authority").1);
+        let stream = client.open(&fields, true);
+        assert_eq!(client.answer(stream).status, status, "{host}");
+    }
 }
 
 #[test]

@@ -61,7 +61,7 @@ impl Source {
 /// The machine's monotonic clock in microseconds. An `Instant` counts in nanoseconds and checks
 /// what cannot overflow here; this is read once in each turn of the loop.
 #[inline]
-fn machine_us() -> u64 {
+pub(crate) fn machine_us() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `now` is a timespec of ours, which the call fills in. It fails only for a clock that
     // does not exist. (Another way to the vDSO would read what valgrind hides.)

@@ -2,21 +2,27 @@
 //!
 //! Reading order: `materials` (certificates and keys, loaded beforehand), `policy` (what is made
 //! from them), `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then
-//! `traffic` over `record`: what passes afterwards. `names` has OpenSSL's words, `tickets` the keys
-//! of resumed sessions, `client_auth` clients' certificates, `certificate` what these say, `offer`
-//! the words about a handshake that failed; `local_authority` signs for sites that nobody has
-//! configured. Nothing here waits for a disk but [`Materials`],
-//! [`TicketKeys::read_file`] and [`LocalAuthority`], which belong on a thread that may.
+//! `traffic` over `record`: what passes afterwards, in records as long as `ramp` says. `names` has
+//! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
+//! `certificate` what these say, `stapling` what their authority does, `compression` how they are
+//! sent in fewer bytes, `key_log` tells programs the keys, `offer` has the words about a handshake
+//! that failed; `local_authority` signs for sites that nobody has configured. Nothing here waits
+//! for a disk but [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`] and
+//! [`LocalAuthority`], which belong on a thread that may.
 
 mod certificate;
 mod client_auth;
+mod compression;
 mod handshake;
+mod key_log;
 mod local_authority;
 mod materials;
 mod names;
 mod offer;
 mod policy;
+mod ramp;
 mod record;
+mod stapling;
 mod tickets;
 mod traffic;
 
@@ -26,9 +32,11 @@ mod tests;
 pub use certificate::{CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
+pub use key_log::KeyLog;
 pub use local_authority::LocalAuthority;
 pub use materials::{Materials, PairFiles};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use tickets::TicketKeys;
 
+pub(crate) use ramp::Link;
 pub(crate) use traffic::{Read, Traffic};

@@ -19,6 +19,7 @@ macro_rules! each {
 
 mod byte_stream;
 mod linger;
+mod link;
 mod liveness;
 pub mod memory;
 mod shutdown;

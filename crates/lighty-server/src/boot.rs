@@ -294,7 +294,9 @@ fn load_tls(config: &Config<Settings>) -> Result<Tls, BootError> {
         let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         BootError(words.join("; "))
     })?;
-    Ok(Tls { materials: Arc::new(materials), ..Tls::default() })
+    let key_log = tls::open_key_log(config.global(), None);
+    let key_log = key_log.map_err(|error| BootError(error.to_string()))?;
+    Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })
 }
 
 /// Number of workers and what they share.

@@ -301,7 +301,9 @@ fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> 
     let words = |problems: Vec<Diagnostic>| problems.into_iter().map(|problem| problem.message);
     let materials = tls::load(next, &present.materials);
     let materials = materials.map_err(|all| words(all).collect::<Vec<_>>())?;
-    let tls = Tls { materials: Arc::new(materials), ..present.clone() };
+    let key_log = tls::open_key_log(next.global(), present.key_log.as_ref());
+    let key_log = key_log.map_err(|error| vec![error.to_string()])?;
+    let tls = Tls { materials: Arc::new(materials), key_log, ..present.clone() };
     tls::read_keys(next.global(), &tls).map_err(|why| vec![why])?;
     Ok(tls)
 }

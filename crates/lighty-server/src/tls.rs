@@ -10,12 +10,15 @@ mod keeper;
 mod load;
 mod policies;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Materials, TicketKeys};
+use lighty_io::os_text;
+use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 
 use crate::listeners;
 
@@ -29,6 +32,29 @@ pub(crate) struct Tls {
     pub materials: Arc<Materials>,
     /// The process's, whatever its configuration.
     pub tickets: TicketKeys,
+    /// Where secrets are written to (`ssl.key-log-file`).
+    pub key_log: Option<KeyLog>,
+}
+
+/// Opens the file that secrets are to be written to, or goes on with it if it is open.
+///
+/// # Errors
+/// The system's, about the file.
+pub(crate) fn open_key_log(
+    global: &Settings,
+    present: Option<&KeyLog>,
+) -> io::Result<Option<KeyLog>> {
+    let Some(path) = global.module::<TlsSettings>().key_log_file.as_deref().map(Path::new) else {
+        return Ok(None);
+    };
+    if let Some(present) = present.filter(|present| present.path() == path) {
+        return Ok(Some(present.clone()));
+    }
+    let opened = KeyLog::open(path);
+    opened.map(Some).map_err(|error| {
+        let why = format!("ssl.key-log-file: {}: {}", path.display(), os_text(&error));
+        io::Error::new(error.kind(), why)
+    })
 }
 
 /// Whether the listener of this name speaks TLS.

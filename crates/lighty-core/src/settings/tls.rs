@@ -11,10 +11,12 @@ use crate::module_settings;
 pub struct TlsSettings {
     /// The listener speaks TLS.
     pub engine: bool,
-    /// `ssl.pemfile`: the certificate with its chain, in PEM.
-    pub pemfile: Option<Arc<str>>,
-    /// `ssl.privkey`: the key, in PEM; `None`: it is in `pemfile`.
-    pub privkey: Option<Arc<str>>,
+    /// `ssl.pemfile`: certificates with their chains, in PEM, the preferred one first.
+    pub pemfiles: Vec<Arc<str>>,
+    /// `ssl.privkey`: their keys in the same order, in PEM; what is missing is in its `pemfile`.
+    pub privkeys: Vec<Arc<str>>,
+    /// `ssl.stapling-file`: OCSP responses about them, in DER.
+    pub staples: Vec<Arc<str>>,
     /// `ssl.verifyclient.*`.
     pub client_auth: ClientAuthSettings,
     /// `ssl.openssl.ssl-conf-cmd`.
@@ -23,6 +25,9 @@ pub struct TlsSettings {
     pub cipher_list: Option<Ciphers>,
     /// Keys of session tickets; outside all conditions.
     pub stek_file: Option<Arc<str>>,
+    /// `ssl.key-log-file`: the secrets of all connections are written there; outside all
+    /// conditions.
+    pub key_log_file: Option<Arc<str>>,
     /// Clients that break a handshake off are logged too.
     pub log_noise: bool,
 }
@@ -88,10 +93,11 @@ impl Default for ConfCmd {
 }
 
 impl TlsSettings {
-    /// The certificate and its key, if one is named.
-    pub fn pair(&self) -> Option<PairFiles> {
-        let chain = Arc::clone(self.pemfile.as_ref()?);
-        Some(PairFiles { chain, key: self.privkey.clone() })
+    /// The certificates that are named, and their keys.
+    pub fn pairs(&self) -> Vec<PairFiles> {
+        let key_of = |index| self.privkeys.get(index).cloned();
+        let pair = |(index, chain)| PairFiles { chain: Arc::clone(chain), key: key_of(index) };
+        self.pemfiles.iter().enumerate().map(pair).collect()
     }
 
     /// How connections under these settings are to be; `alpn` names the protocols above TLS.
@@ -104,8 +110,12 @@ impl TlsSettings {
         if let Some(list) = &self.cipher_list {
             ciphers.set_default_tls12(list);
         }
+        if self.pemfiles.is_empty() {
+            return Err("ssl.pemfile is not set");
+        }
         Ok(PolicyOptions {
-            pair: self.pair().ok_or("ssl.pemfile is not set")?,
+            pairs: self.pairs(),
+            staples: self.staples.clone(),
             chain_file: self.client_auth.ca_file.clone(),
             tls12: conf.tls12,
             tls13: conf.tls13,

@@ -37,6 +37,17 @@ impl CertificateText {
     }
 }
 
+/// Whether a certificate is to be shown with a stapled response alone (RFC 7633).
+pub(super) fn must_staple(der: &[u8]) -> bool {
+    // The extension's identifier, and the feature status_request in a list of its own; no other
+    // place of a certificate has these bytes in a row.
+    const FEATURE: [u8; 17] = [
+        0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x18, 0x04, 0x05, 0x30, 0x03, 0x02,
+        0x01, 0x05,
+    ];
+    der.windows(FEATURE.len()).any(|bytes| bytes == FEATURE)
+}
+
 /// From when to when a certificate is valid, in seconds since 1970; `None` if it is broken.
 pub(super) fn validity(der: &[u8]) -> Option<std::ops::Range<i64>> {
     let mut times = Der(Names::read(der)?.validity);
@@ -47,7 +58,7 @@ pub(super) fn validity(der: &[u8]) -> Option<std::ops::Range<i64>> {
 
 /// UTCTime or GeneralizedTime, both of which end with the seconds and `Z` (RFC 5280 section
 /// 4.1.2.5).
-fn time((kind, text): (u8, &[u8])) -> Option<i64> {
+pub(super) fn time((kind, text): (u8, &[u8])) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
     let number = |part: &[u8]| std::str::from_utf8(part).ok()?.parse::<i64>().ok();
     let (year, rest) = match kind {
@@ -95,19 +106,20 @@ pub fn pem(der: &[u8]) -> String {
     text + "-----END CERTIFICATE-----\n"
 }
 
-const SEQUENCE: u8 = 0x30;
+pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-const INTEGER: u8 = 0x02;
+pub(super) const INTEGER: u8 = 0x02;
 const VERSION: u8 = 0xa0;
 const UTC_TIME: u8 = 0x17;
-const GENERALIZED_TIME: u8 = 0x18;
+pub(super) const GENERALIZED_TIME: u8 = 0x18;
 
 /// The names in a certificate, in DER, and its serial number.
 pub(super) struct Names<'a> {
-    serial: &'a [u8],
+    pub(super) serial: &'a [u8],
     pub(super) issuer: &'a [u8],
     validity: &'a [u8],
     pub(super) subject: &'a [u8],
+    public_key: &'a [u8],
 }
 
 impl<'a> Names<'a> {
@@ -124,15 +136,22 @@ impl<'a> Names<'a> {
         let (SEQUENCE, issuer) = signed.next()? else { return None };
         let (SEQUENCE, validity) = signed.next()? else { return None };
         let (SEQUENCE, subject) = signed.next()? else { return None };
-        Some(Self { serial, issuer, validity, subject })
+        let (SEQUENCE, public_key) = signed.next()? else { return None };
+        Some(Self { serial, issuer, validity, subject, public_key })
+    }
+
+    /// Whether the certificate is for this public key, a SubjectPublicKeyInfo in DER.
+    pub(super) fn has_public_key(&self, der: &[u8]) -> bool {
+        Der(der).next() == Some((SEQUENCE, self.public_key))
     }
 }
 
-/// A series of values in DER.
-struct Der<'a>(&'a [u8]);
+/// A series of values in DER: the tag and content of each.
+pub(super) struct Der<'a>(pub(super) &'a [u8]);
 
-impl<'a> Der<'a> {
-    /// The next value: its tag and content.
+impl<'a> Iterator for Der<'a> {
+    type Item = (u8, &'a [u8]);
+
     fn next(&mut self) -> Option<(u8, &'a [u8])> {
         let (&[tag, short], mut rest) = self.0.split_first_chunk()?;
         let mut length = usize::from(short);

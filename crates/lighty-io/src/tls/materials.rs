@@ -1,4 +1,5 @@
-//! Certificates, keys, trust anchors and revocation lists, read from files before they are needed.
+//! Certificates, keys, trust anchors, revocation lists and OCSP responses, read from files before
+//! they are needed.
 //!
 //! A handshake cannot wait for a disk, so everything that a configuration names is loaded when the
 //! configuration is. Changed files are loaded again behind it ([`Materials::refresh`]); a pair that
@@ -16,7 +17,9 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate;
+use super::certificate::{self, Names};
+use super::stapling::Staple;
+use crate::clock::Clock;
 
 /// Bytes of a file of certificates that are read: a bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
@@ -55,7 +58,11 @@ pub struct Materials {
 struct Loaded {
     pairs: HashMap<PairFiles, Arc<CertifiedKey>>,
     files: HashMap<Arc<str>, Arc<PemFile>>,
+    /// OCSP responses, or why there is none.
+    staples: HashMap<Arc<str>, Result<Staple, String>>,
     stamps: HashMap<Arc<str>, Stamp>,
+    /// When the files were last looked at, in seconds since 1970.
+    looked_s: i64,
 }
 
 /// What tells one version of a file from another.
@@ -147,6 +154,21 @@ impl Materials {
         Ok(())
     }
 
+    /// Loads an OCSP response, or takes it over from `before`, as
+    /// [`take_over_pair`](Self::take_over_pair) does. A file that is missing or holds none is
+    /// warned of, and loaded when it changes.
+    pub fn load_staple(&self, path: &Arc<str>, before: &Materials) {
+        let known = before.read().staples.get(path).cloned();
+        let staple = match known {
+            Some(known) if !is_readable(path) => known,
+            _ => read_staple(path),
+        };
+        let mut loaded = self.write();
+        loaded.looked_s = Clock::start().unix_s();
+        loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
+        loaded.staples.insert(Arc::clone(path), staple);
+    }
+
     fn keep(&self, path: &Arc<str>, file: PemFile) {
         let mut loaded = self.write();
         loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
@@ -154,12 +176,14 @@ impl Materials {
     }
 
     /// Loads again what has changed on disk. Returns what to log, a line for each file.
-    pub fn refresh(&self) -> Vec<String> {
-        let (stamps, pairs, files) = {
+    pub fn refresh(&self, now_s: i64) -> Vec<String> {
+        let looked_s = std::mem::replace(&mut self.write().looked_s, now_s);
+        let (stamps, has_turned) = {
             let loaded = self.read();
-            let pairs: Vec<_> = loaded.pairs.keys().cloned().collect();
-            let files: Vec<_> = loaded.files.keys().cloned().collect();
-            (loaded.stamps.clone(), pairs, files)
+            let mut staples = loaded.staples.values().flatten();
+            let is_other = |s: &Staple| s.is_valid(looked_s) != s.is_valid(now_s);
+            let has_turned = staples.any(is_other);
+            (loaded.stamps.clone(), has_turned)
         };
         let changed: Vec<(Arc<str>, Stamp)> = stamps
             .into_iter()
@@ -167,10 +191,24 @@ impl Materials {
             .filter(|(new, _, old)| new != old)
             .map(|(new, path, _)| (path, new))
             .collect();
-        if changed.is_empty() {
-            return Vec::new();
+        let said = self.load_again(&|path| changed.iter().any(|(other, _)| other == path));
+        if !changed.is_empty() || has_turned {
+            // Also of a file that was refused, so that it is reported once.
+            self.write().stamps.extend(changed);
+            self.version.fetch_add(1, Ordering::Release);
         }
-        let is_changed = |path: &Arc<str>| changed.iter().any(|(other, _)| other == path);
+        said
+    }
+
+    fn load_again(&self, is_changed: &dyn Fn(&Arc<str>) -> bool) -> Vec<String> {
+        let (pairs, files, staples) = {
+            let loaded = self.read();
+            let pairs: Vec<_> = loaded.pairs.keys().cloned().collect();
+            let changed = |path: &&Arc<str>| is_changed(path);
+            let files: Vec<_> = loaded.files.keys().filter(changed).cloned().collect();
+            let staples: Vec<_> = loaded.staples.keys().filter(changed).cloned().collect();
+            (pairs, files, staples)
+        };
         let mut said = Vec::new();
         for files in pairs.iter().filter(|files| files.paths().any(is_changed)) {
             said.push(match self.load_pair(files) {
@@ -178,7 +216,7 @@ impl Materials {
                 Err(why) => format!("{why}: the certificate loaded before stays"),
             });
         }
-        for path in files.iter().filter(|path| is_changed(path)) {
+        for path in &files {
             match read(path) {
                 Ok(file) if !file.certificates.is_empty() || !file.lists.is_empty() => {
                     self.keep(path, file);
@@ -188,31 +226,44 @@ impl Materials {
                 Err(why) => said.push(format!("{why}: what was loaded before stays")),
             }
         }
-        // Also of a file that was refused, so that it is reported once.
-        self.write().stamps.extend(changed);
-        self.version.fetch_add(1, Ordering::Release);
+        said.extend(staples.iter().map(|path| self.load_staple_again(path)));
         said
     }
 
-    /// What is to be said of certificates that are not valid now, or only for `warn_s` seconds.
+    fn load_staple_again(&self, path: &Arc<str>) -> String {
+        let staple = read_staple(path);
+        let has_one = self.read().staples.get(path).is_some_and(Result::is_ok);
+        match &staple {
+            Err(why) if has_one => return format!("{why}: the OCSP response loaded before stays"),
+            _ => {}
+        }
+        let said = match &staple {
+            Ok(_) => format!("{path}: the OCSP response was loaded again"),
+            Err(why) => why.clone(),
+        };
+        self.write().staples.insert(Arc::clone(path), staple);
+        said
+    }
+
+    /// What is to be said of certificates that are not valid now, or only for `warn_s` seconds, and
+    /// of OCSP responses that are not sent.
     pub fn warnings(&self, now_s: i64, warn_s: i64) -> Vec<String> {
         let loaded = self.read();
-        let mut said: Vec<String> = loaded
-            .pairs
-            .iter()
-            .filter_map(|(files, pair)| {
-                let valid = certificate::validity(pair.cert.first()?)?;
-                let words = match now_s {
-                    now_s if now_s < valid.start => "is not valid yet".to_owned(),
-                    now_s if now_s >= valid.end => "has expired".to_owned(),
-                    now_s if now_s >= valid.end - warn_s => {
-                        format!("expires in {} days", (valid.end - now_s) / 86_400)
-                    }
-                    _ => return None,
-                };
-                Some(format!("{}: the certificate {words}", files.chain))
-            })
-            .collect();
+        let pairs = loaded.pairs.iter().filter_map(|(files, pair)| {
+            let leaf = pair.cert.first()?;
+            let words = validity_words(certificate::validity(leaf)?, now_s, warn_s)
+                .or_else(|| loaded.lacks_staple(leaf, now_s))?;
+            Some(format!("{}: the certificate {words}", files.chain))
+        });
+        let staples = loaded.staples.iter().filter_map(|(path, staple)| match staple {
+            Err(why) => Some(format!("{why}: no OCSP response is sent")),
+            Ok(staple) if staple.is_valid(now_s) => None,
+            Ok(staple) if staple.ends_s() <= now_s => {
+                Some(format!("{path}: the OCSP response has expired and is not sent"))
+            }
+            Ok(_) => Some(format!("{path}: the OCSP response is not valid yet and is not sent")),
+        });
+        let mut said: Vec<String> = pairs.chain(staples).collect();
         said.sort_unstable();
         said
     }
@@ -236,6 +287,13 @@ impl Materials {
         found.cloned()
     }
 
+    /// The response among those files that clients take now with this certificate.
+    pub(super) fn staple(&self, paths: &[Arc<str>], leaf: &[u8], now_s: i64) -> Option<Vec<u8>> {
+        let loaded = self.read();
+        let staples = paths.iter().filter_map(|path| loaded.staples.get(path)?.as_ref().ok());
+        Some(fitting(staples, leaf, now_s)?.der.clone())
+    }
+
     pub(super) fn authorities(&self, path: &str) -> Vec<CertificateDer<'static>> {
         self.file(path).map(|file| file.certificates.clone()).unwrap_or_default()
     }
@@ -253,6 +311,39 @@ impl Materials {
     }
 }
 
+impl Loaded {
+    /// Whether clients want a response with this certificate that there is not.
+    fn lacks_staple(&self, leaf: &[u8], now_s: i64) -> Option<String> {
+        let mut staples = self.staples.values().flatten();
+        let is_lacking =
+            certificate::must_staple(leaf) && fitting(&mut staples, leaf, now_s).is_none();
+        is_lacking.then(|| {
+            "is to be shown with an OCSP response (must-staple), and ssl.stapling-file has none"
+                .to_owned()
+        })
+    }
+}
+
+fn fitting<'a>(
+    mut staples: impl Iterator<Item = &'a Staple>,
+    leaf: &[u8],
+    now_s: i64,
+) -> Option<&'a Staple> {
+    let serial = Names::read(leaf)?.serial;
+    staples.find(|staple| staple.is_about(serial) && staple.is_valid(now_s))
+}
+
+fn validity_words(valid: std::ops::Range<i64>, now_s: i64, warn_s: i64) -> Option<String> {
+    match now_s {
+        now_s if now_s < valid.start => Some("is not valid yet".to_owned()),
+        now_s if now_s >= valid.end => Some("has expired".to_owned()),
+        now_s if now_s >= valid.end - warn_s => {
+            Some(format!("expires in {} days", (valid.end - now_s) / 86_400))
+        }
+        _ => None,
+    }
+}
+
 /// False if rights are missing.
 fn is_readable(path: &str) -> bool {
     let opened = std::fs::File::open(path).map(drop);
@@ -262,6 +353,11 @@ fn is_readable(path: &str) -> bool {
 fn read(path: &str) -> Result<PemFile, String> {
     let bytes = read_bytes(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
     parse(&bytes).map_err(|why| format!("{path}: {why}"))
+}
+
+fn read_staple(path: &Arc<str>) -> Result<Staple, String> {
+    let bytes = read_bytes(Path::new(&**path)).map_err(|error| format!("{path}: {error}"))?;
+    Staple::read(&bytes).map_err(|why| format!("{path}: {why}"))
 }
 
 fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
@@ -328,8 +424,16 @@ fn read_pair(files: &PairFiles) -> Result<CertifiedKey, String> {
                 return Ok(pair);
             }
             Err(rustls::Error::InconsistentKeys(_)) => {}
+            // Of version 1, which OpenSSL signs by default and some clients take.
+            Err(rustls::Error::InvalidCertificate(_)) if is_for_key(&pair) => return Ok(pair),
             Err(error) => why = format!("{}: the certificate is broken: {error}", files.chain),
         }
     }
     Err(why)
+}
+
+fn is_for_key(pair: &CertifiedKey) -> bool {
+    let names = pair.cert.first().and_then(|leaf| Names::read(leaf));
+    let key = pair.key.public_key();
+    names.zip(key).is_some_and(|(names, key)| names.has_public_key(&key))
 }

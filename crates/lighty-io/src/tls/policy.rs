@@ -3,22 +3,31 @@
 use std::fmt::Write as _;
 use std::sync::Arc;
 
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::CertificateDer;
 use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{CipherSuite, NamedGroup, ServerConfig, SupportedProtocolVersion, version};
+use rustls::{
+    CipherSuite, NamedGroup, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion, version,
+};
 
 use super::certificate::Names;
 use super::client_auth::{ClientAuth, ClientAuthOptions};
+use super::compression;
+use super::key_log::KeyLog;
 use super::materials::{Materials, PairFiles};
 use super::names;
 use super::tickets::TicketKeys;
+use crate::clock::Clock;
 
 /// What a policy is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyOptions {
-    /// The server's certificate.
-    pub pair: PairFiles,
+    /// The server's certificates, the preferred one first: a client gets the first whose signatures
+    /// it can verify.
+    pub pairs: Vec<PairFiles>,
+    /// Files of OCSP responses about them, in any order.
+    pub staples: Vec<Arc<str>>,
     /// Authorities that complete the chain of a certificate that stands alone.
     pub chain_file: Option<Arc<str>>,
     /// Whether TLS 1.2 (RFC 5246) is spoken.
@@ -108,9 +117,7 @@ impl Policy {
             ciphers.tls13.as_deref(),
             ciphers.groups.as_deref(),
         );
-        let pair = materials.pair(&options.pair);
-        let pair = pair.ok_or_else(|| format!("{}: not loaded", options.pair.chain))?;
-        let pair = complete(pair, options.chain_file.as_deref(), materials);
+        let pairs = Pairs::new(options, materials, &provider)?;
         let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
         versions.extend(options.tls13.then_some(&version::TLS13));
         versions.extend(options.tls12.then_some(&version::TLS12));
@@ -124,12 +131,15 @@ impl Policy {
             Some(auth) => builder.with_client_cert_verifier(Arc::clone(auth) as _),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(OnePair(pair)));
+        let mut config = builder.with_cert_resolver(Arc::new(pairs));
         let identity = identity(options);
         config.ignore_client_order = options.prefers_own_order;
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.alpn_protocols = options.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         config.enable_secret_extraction = true;
+        config.cert_compressors = compression::compressors();
+        // What clients send is not expanded.
+        config.cert_decompressors = Vec::new();
         if options.tickets {
             config.ticketer = tickets.for_policy(&identity);
         } else {
@@ -142,6 +152,15 @@ impl Policy {
             (false, _) => "TLS 1.3",
         };
         Ok(Self { config: Arc::new(config), client_auth, client_auth_options, versions, identity })
+    }
+
+    /// Writes the secrets of connections to a file, if there is one.
+    #[must_use]
+    pub fn logging_keys_to(mut self, key_log: Option<&KeyLog>) -> Self {
+        if let (Some(key_log), Some(config)) = (key_log, Arc::get_mut(&mut self.config)) {
+            config.key_log = key_log.for_policy();
+        }
+        self
     }
 
     /// How clients' certificates are asked for, if they are.
@@ -186,13 +205,58 @@ fn complete(
     Arc::new(CertifiedKey { cert: chain, key: Arc::clone(&pair.key), ocsp: pair.ocsp.clone() })
 }
 
-/// Answers with one certificate, if the client can verify its signatures.
+/// Answers with the first certificate whose signatures the client can verify.
 #[derive(Debug)]
-struct OnePair(Arc<CertifiedKey>);
+struct Pairs {
+    all: Vec<Arc<CertifiedKey>>,
+    /// The suites that may be chosen.
+    suites: Vec<SupportedCipherSuite>,
+}
 
-impl ResolvesServerCert for OnePair {
+impl Pairs {
+    fn new(
+        options: &PolicyOptions,
+        materials: &Materials,
+        provider: &CryptoProvider,
+    ) -> Result<Self, String> {
+        let (chain_file, now_s) = (options.chain_file.as_deref(), Clock::start().unix_s());
+        let pairs = options.pairs.iter().map(|files| {
+            let pair = materials.pair(files);
+            let pair = pair.ok_or_else(|| format!("{}: not loaded", files.chain))?;
+            let mut pair = complete(pair, chain_file, materials);
+            let leaf = pair.cert.first();
+            let staple = leaf.and_then(|leaf| materials.staple(&options.staples, leaf, now_s));
+            if staple.is_some() {
+                Arc::make_mut(&mut pair).ocsp = staple;
+            }
+            Ok(pair)
+        });
+        let all = pairs.collect::<Result<_, String>>()?;
+        let is_spoken = |suite: &&SupportedCipherSuite| match suite {
+            SupportedCipherSuite::Tls12(_) => options.tls12,
+            SupportedCipherSuite::Tls13(_) => options.tls13,
+        };
+        let suites = provider.cipher_suites.iter().filter(is_spoken).copied().collect();
+        Ok(Self { all, suites })
+    }
+
+    /// Whether there is a suite in common for the key. TLS 1.3 has the same for every key.
+    fn has_suite(&self, hello: &ClientHello<'_>, pair: &CertifiedKey) -> bool {
+        let algorithm = pair.key.algorithm();
+        self.suites.iter().any(|suite| {
+            suite.usable_for_signature_algorithm(algorithm)
+                && hello.cipher_suites().contains(&suite.suite())
+        })
+    }
+}
+
+impl ResolvesServerCert for Pairs {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        self.0.key.choose_scheme(hello.signature_schemes())?;
-        Some(Arc::clone(&self.0))
+        let is_verified =
+            |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(hello.signature_schemes()).is_some();
+        let mut all = self.all.iter().filter(is_verified);
+        let first = all.clone().next();
+        // Without a suite in common the library says so.
+        all.find(|pair| self.has_suite(&hello, pair)).or(first).cloned()
     }
 }

@@ -1,3 +1,5 @@
+mod shown;
+
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
@@ -71,7 +73,8 @@ impl Site {
 
     fn options(&self) -> PolicyOptions {
         PolicyOptions {
-            pair: self.pair("a.test"),
+            pairs: vec![self.pair("a.test")],
+            staples: Vec::new(),
             chain_file: None,
             tls12: true,
             tls13: true,
@@ -466,14 +469,14 @@ fn changed_files_are_loaded_again_and_broken_ones_are_not() {
         let later = SystemTime::now() + Duration::from_secs(text.len() as u64 + 1);
         let file = std::fs::File::options().write(true).open(&*files.chain).expect("open");
         file.set_modified(later).expect("time");
-        site.materials.refresh()
+        site.materials.refresh(now_s())
     };
     let (first, version) = (shown(), site.materials.version());
-    assert!(site.materials.refresh().is_empty());
+    assert!(site.materials.refresh(now_s()).is_empty());
     let said = change("rubbish");
     assert!(said.len() == 1 && said[0].contains("stays"), "{said:?}");
     assert_eq!(shown(), first);
-    assert!(site.materials.refresh().is_empty(), "reported once");
+    assert!(site.materials.refresh(now_s()).is_empty(), "reported once");
     let (leaf, key) = site.issue("a.test");
     let said = change(&(leaf + &key.serialize_pem()));
     assert!(said.len() == 1 && said[0].contains("loaded again"), "{said:?}");

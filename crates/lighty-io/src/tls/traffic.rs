@@ -13,9 +13,9 @@ use rustls::ProtocolVersion;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
 
+use super::ramp::Ramp;
 use super::record::{
-    BODY_BYTES_MAX, ContentType, HEADER_BYTES, Opener, PLAINTEXT_MAX, RecordFault, Sealer,
-    record_bytes,
+    BODY_BYTES_MAX, ContentType, HEADER_BYTES, Opener, RecordFault, Sealer, record_bytes,
 };
 
 /// Records that are sealed before they are written.
@@ -63,6 +63,8 @@ pub(crate) struct Traffic {
     records_max: u64,
     input: Input,
     output: Output,
+    /// How long the records are that are sealed next.
+    ramp: Ramp,
     /// Records without application data since the last one with some.
     idle_records: u32,
     /// The peer has said that nothing follows.
@@ -132,6 +134,7 @@ impl Traffic {
             records_max,
             input,
             output: Output::default(),
+            ramp: Ramp::default(),
             idle_records: 0,
             is_ended: false,
             is_closed: false,
@@ -306,6 +309,11 @@ impl Traffic {
         self.is_closed = true;
     }
 
+    /// How long the records are that are sealed next.
+    pub(crate) fn ramp(&mut self) -> &mut Ramp {
+        &mut self.ramp
+    }
+
     /// Writes what is sealed with `send`, then seals and writes `pieces`, as far as the socket
     /// accepts it. Returns the plaintext bytes of `pieces` that are written, those of earlier calls
     /// included that had not been reported.
@@ -352,7 +360,7 @@ impl Traffic {
         let mut left = total - skip;
         self.output.begin();
         while left > 0 && self.output.count < BATCH_RECORDS_MAX {
-            let bytes = left.min(PLAINTEXT_MAX);
+            let bytes = left.min(self.ramp.next_bytes());
             let out = &mut self.output.bytes;
             out.reserve(bytes + RECORD_OVERHEAD);
             self.sealer.seal(ContentType::ApplicationData, out, |out| cursor.append(bytes, out))?;

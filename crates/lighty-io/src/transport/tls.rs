@@ -6,7 +6,11 @@ use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
 use super::Stream;
+use crate::clock::machine_us;
 use crate::tls::{Read, Traffic};
+
+/// What fits into one segment of most links: one record will do.
+const SEGMENT_BYTES: usize = 1_400;
 
 /// A connection's TLS. Boxed, because most connections have none.
 pub(super) struct Tls(RefCell<Traffic>);
@@ -37,6 +41,16 @@ impl Stream {
             // The peer sees the end all the same.
             let _ = traffic.flush(|bytes| self.try_send(bytes));
         }
+    }
+}
+
+#[cfg(test)]
+impl Stream {
+    /// As if the peer was 50 ms away.
+    pub(crate) fn seem_far_away(&self) {
+        let link = crate::tls::Link { round_trip_us: 50_000, segment_bytes: 1_448 };
+        let tls = self.tls.as_ref().expect("TLS");
+        tls.0.borrow_mut().ramp().begin(machine_us() / 1_000, || Some(link));
     }
 }
 
@@ -76,6 +90,10 @@ impl Tls {
     }
 
     pub(super) fn try_write(&self, stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<usize> {
-        self.0.borrow_mut().write(pieces, |bytes| stream.try_send(bytes))
+        let mut traffic = self.0.borrow_mut();
+        if pieces.iter().map(|piece| piece.len()).sum::<usize>() > SEGMENT_BYTES {
+            traffic.ramp().begin(machine_us() / 1_000, || stream.link());
+        }
+        traffic.write(pieces, |bytes| stream.try_send(bytes))
     }
 }

@@ -63,6 +63,14 @@ impl Keeper {
     pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> Result<(), String> {
         let next = Watched::of(global, tls);
         check(&next)?;
+        if let Some(key_log) = &next.tls.key_log {
+            let (path, now_s) = (key_log.path().display(), Clock::start().unix_s());
+            let words = format!(
+                "ssl.key-log-file: the secrets of every TLS connection are written to {path}: \
+                 whoever reads it can read what passes"
+            );
+            self.log.line(Level::Warning, now_s, &words, About::default());
+        }
         if !self.is_running && !tls.materials.is_empty() {
             *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
             let (watched, log) = (Arc::clone(&self.watched), self.log.clone());
@@ -97,7 +105,7 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
     let (mut last_trouble, mut warned_s, mut version) = (String::new(), 0, None);
     loop {
         let now = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        for text in now.tls.materials.refresh() {
+        for text in now.tls.materials.refresh(Clock::start().unix_s()) {
             say(Level::Notice, &format!("ssl: {text}"));
         }
         let now_s = Clock::start().unix_s();

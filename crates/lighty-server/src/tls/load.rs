@@ -63,21 +63,35 @@ impl Load<'_> {
                 self.file(name, setting);
             }
         }
-        let Some(setting) = set("ssl.privkey").or(set("ssl.pemfile")) else { return };
+        let Some(setting) = set("ssl.privkey").or(set("ssl.pemfile")) else {
+            if set("ssl.stapling-file").is_some() {
+                self.staples(&self.merged(id));
+            }
+            return;
+        };
         let settings = self.merged(id);
-        let tls = settings.module::<TlsSettings>();
-        let Some(files) = tls.pair() else {
+        let pairs = settings.module::<TlsSettings>().pairs();
+        if pairs.is_empty() && set("ssl.privkey").is_some() {
             return self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
-        };
-        let loaded = match self.materials.take_over_pair(&files, self.before) {
-            true => Ok(()),
-            false => self.materials.load_pair(&files),
-        };
-        if let Err(why) = loaded {
-            let name = set("ssl.pemfile").map_or("ssl.privkey", |_| "ssl.pemfile");
-            return self.report(setting.value.span, format!("{name}: {why}"));
         }
+        for files in &pairs {
+            let loaded = match self.materials.take_over_pair(files, self.before) {
+                true => Ok(()),
+                false => self.materials.load_pair(files),
+            };
+            if let Err(why) = loaded {
+                let name = set("ssl.pemfile").map_or("ssl.privkey", |_| "ssl.pemfile");
+                return self.report(setting.value.span, format!("{name}: {why}"));
+            }
+        }
+        self.staples(&settings);
         self.policy(&settings, Some(setting.value.span));
+    }
+
+    fn staples(&self, settings: &Settings) {
+        for path in &settings.module::<TlsSettings>().staples {
+            self.materials.load_staple(path, self.before);
+        }
     }
 
     fn file(&mut self, name: &str, setting: &Setting<Settings>) {
@@ -96,7 +110,7 @@ impl Load<'_> {
     }
 
     fn listener(&mut self, name: &str, settings: &Settings) {
-        if settings.module::<TlsSettings>().pemfile.is_none() {
+        if settings.module::<TlsSettings>().pemfiles.is_empty() {
             let span = self.config.assigned("ssl.engine").map(|value| value.span).last();
             let text = format!("ssl.engine is on for {name}, and ssl.pemfile is not set there");
             return self.say(span, text);

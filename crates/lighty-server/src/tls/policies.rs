@@ -97,7 +97,8 @@ impl WorkerTls {
         }
         let tls = settings.module::<TlsSettings>();
         let options = tls.policy_options(super::alpn(settings, is_raw))?;
-        let policy = Arc::new(Policy::new(&options, &shared.materials, &shared.tickets)?);
+        let policy = Policy::new(&options, &shared.materials, &shared.tickets)?;
+        let policy = Arc::new(policy.logging_keys_to(shared.key_log.as_ref()));
         policies.known.insert(key, Arc::clone(&policy));
         Ok(policy)
     }

@@ -1,6 +1,7 @@
 //! TLS on listeners: certificates, names, protocols above, and what a handshake comes to.
 
 mod carrying;
+mod certificates;
 mod clients;
 mod handshakes;
 mod local;
@@ -148,6 +149,11 @@ fn what_cannot_be_served_does_not_start_and_says_why() {
         (
             "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\nssl.ca-file = \"@DIR@/none\"",
             "ssl.ca-file",
+        ),
+        (
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n\
+             ssl.ech-opts = ( \"keydir\" => \"/etc/ech\" )",
+            "encrypted client hello",
         ),
         (
             "$SERVER[\"socket\"] == \"127.0.0.1:0\" { ssl.engine = \"enable\" }",

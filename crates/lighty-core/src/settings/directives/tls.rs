@@ -29,6 +29,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows.extend(client_certificates());
     rows.extend(client_authorities());
     rows.extend(ignored());
+    rows.extend(refused());
     rows.into_iter().map(|row| if row.since.is_empty() { row.since("1.4") } else { row }).collect()
 }
 
@@ -98,21 +99,54 @@ fn handshakes() -> Vec<Row> {
     ]
 }
 
+/// A directive of one file, or of several.
+fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) -> Row {
+    Row::strings(name, move |s, paths| {
+        *all(of(s)) = paths.iter().filter(|path| !path.is_empty()).cloned().collect();
+    })
+}
+
 fn certificates() -> Vec<Row> {
     vec![
-        Row::string("ssl.pemfile", |s, path| of(s).pemfile = Some(path))
+        files("ssl.pemfile", |tls| &mut tls.pemfiles)
             .default_prose("none")
             .doc(
                 "File of the server's certificate, in PEM: the site's own, then those between it \
                  and its authority, and the private key unless `ssl.privkey` has it. In \
                  `$HTTP[\"host\"]` it is for the name that a client says before its first request \
-                 (SNI). The file is loaded again within seconds when it has changed.",
+                 (SNI). The file is loaded again within seconds when it has changed. A list has \
+                 certificates with keys of several kinds; a client gets the first that it can \
+                 verify.",
             )
-            .example("ssl.pemfile = \"/etc/lighty/example.org.pem\""),
-        Row::string("ssl.privkey", |s, path| of(s).privkey = Some(path))
+            .example("ssl.pemfile = ( \"/etc/lighty/ecdsa.pem\", \"/etc/lighty/rsa.pem\" )"),
+        files("ssl.privkey", |tls| &mut tls.privkeys)
             .default_prose("in `ssl.pemfile`")
-            .doc("File of the private key, in PEM: PKCS#8, PKCS#1 or SEC1, without a password.")
+            .doc(
+                "File of the private key, in PEM: PKCS#8, PKCS#1 or SEC1, without a password. \
+                 Where `ssl.pemfile` is a list, so is this, in the same order.",
+            )
             .example("ssl.privkey = \"/etc/lighty/example.org.key\""),
+        files("ssl.stapling-file", |tls| &mut tls.staples)
+            .default_prose("none")
+            .doc(
+                "File of the OCSP response about the certificate, in DER, which is sent to clients \
+                 that ask for it; a list where there are several certificates. It is read again \
+                 within seconds when it has changed, and not sent once it has expired. A file \
+                 that is missing or holds something else is warned of.",
+            )
+            .example("ssl.stapling-file = \"/var/lib/ocsp/example.org.der\""),
+        Row::string("ssl.key-log-file", |s, path| {
+            of(s).key_log_file = Some(path).filter(|path| !path.is_empty());
+        })
+        .scope(Scope::Server)
+        .default_prose("none")
+        .since("lighty 0.1")
+        .doc(
+            "File that the secrets of all TLS connections are appended to, in the format of \
+             `SSLKEYLOGFILE`, so that Wireshark can read what passes. Whoever has the file can \
+             read it as well: it is for tests alone, and the log warns of it.",
+        )
+        .example("ssl.key-log-file = \"/root/tls-keys.log\""),
         Row::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
             .scope(Scope::Server)
             .default_prose("none: keys of the process's own, a new one every 8 hours")
@@ -232,8 +266,6 @@ fn ignored() -> Vec<Row> {
             "It has no effect, as in lighttpd since 1.4.68: no suite needs them.",
             "ssl.empty-fragments = \"disable\"",
         ),
-        refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),
-        refused_switch("ssl.use-sslv3", "ssl.use-sslv3 = \"disable\""),
         ignored_text(
             "ssl.dh-file",
             "It has no effect, as in lighttpd since 1.4.68: keys are exchanged over elliptic \
@@ -247,6 +279,31 @@ fn ignored() -> Vec<Row> {
             "ssl.ec-curve = \"prime256v1\"",
         ),
     ]
+}
+
+/// What cannot be had, so that nobody takes it for granted.
+fn refused() -> Vec<Row> {
+    vec![
+        refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),
+        refused_switch("ssl.use-sslv3", "ssl.use-sslv3 = \"disable\""),
+        refused_hellos("ssl.ech-opts", "ssl.ech-opts = ()"),
+        refused_hellos("ssl.ech-public-name", "ssl.ech-public-name = \"\""),
+    ]
+}
+
+/// A directive of encrypted client hellos.
+fn refused_hellos(name: &'static str, example: &'static str) -> Row {
+    let parse = |value: &Value, _: &CompileCtx| {
+        let is_empty = value.as_str().is_some_and(str::is_empty)
+            || value.as_list().is_some_and(<[_]>::is_empty);
+        let words = "cannot be had: servers on rustls have no encrypted client hello (RFC 9849), \
+                     so the names that clients ask for are readable on the way";
+        if is_empty { Ok(()) } else { Err(Reject::new(words)) }
+    };
+    Row::parsed(name, Kind::Map, parse, |_, ()| {})
+        .default_prose("none")
+        .doc("Encrypted client hellos (RFC 9849) cannot be had; a value is refused.")
+        .example(example)
 }
 
 fn refused_switch(name: &'static str, example: &'static str) -> Row {

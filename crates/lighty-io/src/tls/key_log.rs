@@ -1,0 +1,74 @@
+//! A file of the secrets of connections, for programs that look into what passes (Wireshark).
+//!
+//! Lines are of NSS's format, which programs know by the variable `SSLKEYLOGFILE`.
+
+use std::fmt::{self, Debug, Write as _};
+use std::fs::OpenOptions;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::log_writer::{LogHandle, LogTarget, LogWriter};
+
+/// Where secrets are written to.
+#[derive(Clone)]
+pub struct KeyLog(Arc<Inner>);
+
+struct Inner {
+    path: Box<Path>,
+    writer: LogWriter,
+}
+
+impl Debug for KeyLog {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("KeyLog").field(&self.path()).finish()
+    }
+}
+
+impl KeyLog {
+    /// Opens a file, to which is appended; a new one is for its owner alone.
+    ///
+    /// # Errors
+    /// The system's error about the file.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        drop(OpenOptions::new().append(true).create(true).mode(0o600).open(path)?);
+        let writer = LogWriter::open(LogTarget::File(path.to_owned()))?;
+        Ok(Self(Arc::new(Inner { path: path.into(), writer })))
+    }
+
+    /// The file's path.
+    pub fn path(&self) -> &Path {
+        &self.0.path
+    }
+
+    /// For one policy. What is written keeps the file open.
+    pub(super) fn for_policy(&self) -> Arc<dyn rustls::KeyLog> {
+        Arc::new(Lines { handle: self.0.writer.handle(), _file: self.clone() })
+    }
+}
+
+struct Lines {
+    handle: LogHandle,
+    _file: KeyLog,
+}
+
+impl Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Lines")
+    }
+}
+
+impl rustls::KeyLog for Lines {
+    fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
+        let mut line = label.to_owned();
+        for bytes in [client_random, secret] {
+            line.push(' ');
+            for byte in bytes {
+                // Writing to a text cannot fail.
+                let _ = write!(line, "{byte:02x}");
+            }
+        }
+        self.handle.write_line(line.as_bytes());
+    }
+}

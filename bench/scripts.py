@@ -16,6 +16,7 @@ Ratios are of medians, to the first row; rounds are interleaved.
 """
 import os
 import re
+import socket
 import subprocess
 import sys
 import time
@@ -98,6 +99,7 @@ def main():
                 row.stop()
     for conns, rows in results.items():
         show(conns, rows)
+    results["memory"] = memory(args)
     rig.save(args, "scripts", results, servers.versions(args, ["lighty", "lighttpd", "nginx"]))
 
 
@@ -134,28 +136,28 @@ class Row:
     def lines(self, args, name):
         if name in ("php", "php-close"):
             self.behind.append(args.fpm)
-            socket = servers.php_socket(args.out + "/php", name)
+            path = servers.php_socket(args.out + "/php", name)
             if name == "php-close":
                 self.headers = ["-H", "Connection: close"]
-            return "/123.php", FASTCGI % (".php", socket, 1 if name == "php-close" else 100000000)
+            return "/123.php", FASTCGI % (".php", path, 1 if name == "php-close" else 100000000)
         if name == "magnet-fcgi":
-            socket = self.directory + "/magnet.sock"
-            self.behind.append(self.program([args.lighty, "magnet-fcgi", "--listen", socket], socket))
-            return "/123.lua", FASTCGI % (".lua", socket, 100000000)
+            path = self.directory + "/magnet.sock"
+            self.behind.append(self.program([args.lighty, "magnet-fcgi", "--listen", path], path))
+            return "/123.lua", FASTCGI % (".lua", path, 100000000)
         if name.endswith("magnet"):
             lines = f'magnet.attract-raw-url-to = ( "{args.out}/www/123-magnet.lua" )\n'
             return "/123", 'server.modules += ( "mod_magnet" )\n' + lines
         return ("/123" if name == "nginx-lua" else "/123.html"), ""
 
-    def program(self, argv, socket):
+    def program(self, argv, path):
         """A program that listens on a unix socket."""
-        if os.path.exists(socket):
-            os.unlink(socket)
+        if os.path.exists(path):
+            os.unlink(path)
         with open(self.directory + "/program", "ab") as out:
             process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=out, stderr=out,
                                        preexec_fn=lambda: rig.pin(rig.SERVER_CORE))
         end = time.monotonic() + 10
-        while not os.path.exists(socket):
+        while not os.path.exists(path):
             if process.poll() is not None or time.monotonic() > end:
                 raise rig.RigError(" ".join(argv[1:2]) + " does not listen")
             time.sleep(0.02)
@@ -218,6 +220,61 @@ def measure(running, conns, args):
             rows[name]["us"].append(r["us"])
             rows[name]["bad"] += r["bad"]
     return rows
+
+
+SCRIPTS = 400           # compiled, for their memory
+SUSPENDED = 1000        # requests that wait in a script
+
+
+def memory(args):
+    """What a compiled script and a request that waits in one take in the server."""
+    directory, root = args.out + "/servers/memory", args.out + "/www"
+    os.makedirs(directory, exist_ok=True)
+    lines = f'magnet.attract-raw-url-to = ( "{directory}/wait.lua" )\n'
+    rig.write_once(directory + "/wait.lua",
+                   b'if lighty.r.req_attr["uri.path"] == "/wait" then lighty.sleep(20) end\n')
+    for n in range(SCRIPTS):
+        rig.write_once(f"{directory}/{n}.lua", MAGNET.encode())
+        lines += f'$HTTP["url"] == "/{n}" {{ magnet.attract-raw-url-to = ( "{directory}/{n}.lua" ) }}\n'
+    port = rig.free_port()
+    with open(directory + "/conf", "w") as f:
+        f.write((LIGHTY % 1).replace("@ROOT@", root).replace("@DIR@", directory)
+                .replace("@PORT@", str(port)) + 'server.modules += ( "mod_magnet" )\n' + lines)
+    server = rig.start("memory", [servers.binary(args, "lighty"), "-D", "-f", directory + "/conf"],
+                       port, directory + "/output")
+    sockets = []
+
+    def ask(path, waits=False):
+        one = socket.create_connection(("127.0.0.1", port))
+        one.sendall(f"GET {path} HTTP/1.1\r\nHost: a\r\n\r\n".encode())
+        return sockets.append(one) if waits else (one.recv(4096), one.close())
+
+    def used():
+        return 1024 * rig.memory_kib(server.pid, "RssAnon")
+    try:
+        ask("/0"), ask("/123.html")
+        empty = used()
+        for n in range(SCRIPTS):
+            ask(f"/{n}")
+        compiled = used()
+        # The connections themselves are there before: they have asked for a file.
+        for _ in range(SUSPENDED):
+            ask("/123.html", waits=True)
+        for one in sockets:
+            one.recv(4096)
+        idle = used()
+        for one in sockets:
+            one.sendall(b"GET /wait HTTP/1.1\r\nHost: a\r\n\r\n")
+        time.sleep(3)
+        waiting = used()
+    finally:
+        for one in sockets:
+            one.close()
+        server.stop()
+    result = {"script": (compiled - empty) / SCRIPTS, "request": (waiting - idle) / SUSPENDED}
+    rig.say(f"\nmemory: {result['script']:.0f} bytes for a compiled script, "
+            f"{result['request']:.0f} for a request that waits in one")
+    return result
 
 
 def show(conns, rows):

@@ -17,6 +17,7 @@ const COUNTERS_MAX: usize = 1024;
 pub struct Account {
     runs: AtomicU64,
     failures: AtomicU64,
+    /// Those of a run are whole thousands; what is left counts for the next run.
     instructions: AtomicU64,
     /// Microseconds from beginning to end, waits included.
     time_us: AtomicU64,

@@ -395,6 +395,8 @@ impl<R: ScriptRequest> Engine<R> {
         run.waits = Waits::Call;
         let progress = match first {
             First::Nothing => Progress::Done(0),
+            // What is no integer counts as no value.
+            First::Number(number) if number.fract() != 0.0 => Progress::Done(0),
             First::Number(number) => Progress::Done(number as i64),
             First::Text(text) => Progress::Piece(Some(text)),
             First::Yielded(values) => return self.suspended(run, values),

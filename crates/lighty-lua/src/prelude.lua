@@ -193,7 +193,7 @@ local server = sealed {
   stats = sealed(function(self, key)
     if key == "clients_open" then return call("clients_open") end
     return get_stats(self, key)
-  end),
+  end, nil, function() return next, {} end),
   plugin_stats = plugin_stats,
   irequests = function()
     local requests, at = call("open_requests") or {}, 0

@@ -154,7 +154,7 @@ fn perform(call: Call) -> Reply {
         Call::OpenRequests => return Reply::Requests(Vec::new()),
         Call::Request(_) => return Reply::Failed("no request is made in a trial".to_owned()),
     };
-    done.unwrap_or_else(|error| Reply::Failed(error.to_string()))
+    done.unwrap_or_else(|error| Reply::Failed(lighty_io::os_text(&error)))
 }
 
 impl Trial {

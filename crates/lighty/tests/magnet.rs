@@ -130,6 +130,29 @@ fn response_fields_are_changed_before_they_are_sent() {
 }
 
 #[test]
+fn a_script_gives_a_response_that_is_there_another_status() {
+    let server = lighty!()
+        .file("a.txt", "A")
+        .file("../s.lua", "return tonumber(lighty.r.req_header['X-Want'])")
+        .config("magnet.attract-response-start-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    // The client refuses a 204 that announces a body.
+    for (wanted, given, body) in [
+        ("404", 404, "A"),
+        ("204", 204, ""),
+        ("0", 200, "A"),
+        ("150", 200, "A"),
+        ("1000", 200, "A"),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\nX-Want: {wanted}\r\n\r\n"));
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (given, body), "{wanted}");
+    }
+    server.await_log("a script returned 1000, which is no status");
+}
+
+#[test]
 fn errors_are_a_500_and_logged_once_with_their_line() {
     let server = raw!("local x\nreturn x.y\n");
     for _ in 0..3 {
@@ -346,8 +369,11 @@ fn scripts_are_accounted_and_keep_counters() {
     let server = lighty!()
         .file("../s.lua", "lighty.status['my.hits'] = lighty.status['my.hits'] + 1 return 204")
         .file("../e.lua", "error('no')")
+        .file("../short.lua", "local n = 0 for i = 1, 300 do n = n + i end return 204")
         .config(
-            "status.statistics-url = \"/stat\"\n\
+            "server.max-worker = 1\n\
+             status.statistics-url = \"/stat\"\n\
+             $HTTP[\"url\"] == \"/short\" { magnet.attract-raw-url-to = ( \"@DIR@/short.lua\" ) }\n\
              $HTTP[\"url\"] == \"/a\" { magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" ) }\n\
              $HTTP[\"url\"] == \"/e\" { magnet.attract-raw-url-to = ( \"@DIR@/e.lua\" ) }",
         )
@@ -356,7 +382,19 @@ fn scripts_are_accounted_and_keep_counters() {
         assert_eq!(server.get("/a").status, 204);
     }
     assert_eq!(server.get("/e").status, 500);
+    for _ in 0..30 {
+        assert_eq!(server.get("/short").status, 204);
+    }
     let text = server.get("/stat").text().to_owned();
+    // No run has a thousand instructions; all of them together have some.
+    let figure = |name: &str| -> u64 {
+        let key = format!("magnet.{}.{name}: ", server.directory().join("short.lua").display());
+        let line = text.lines().find_map(|line| line.strip_prefix(&key)).expect("a figure");
+        line.trim().parse().expect("a number")
+    };
+    assert!((5_000..100_000).contains(&figure("instructions")), "{text}");
+    assert!((100..10_000).contains(&figure("compiled-bytes")), "{text}");
+    assert!(figure("memory-max") > 0, "{text}");
     let script = server.directory().join("s.lua");
     for line in [
         format!("magnet.{}.runs: 3", script.display()),

@@ -184,7 +184,8 @@ pub(super) fn redirect_to_slash(ex: &mut Exchange) -> bool {
     // Methods other than GET and HEAD must not become GET (RFC 9110 section 15.4.9).
     let keeps_method = !ex.request.method.is_some_and(Method::is_get_or_head);
     let status = if keeps_method { Status::PERMANENT_REDIRECT } else { Status::MOVED_PERMANENTLY };
-    ex.response.restart(status);
+    // Fields that a script has set before stay.
+    ex.response.status = status;
     ex.response.answered = true;
     ex.response.fields.push_known(Known::Location, location);
     true

@@ -93,7 +93,7 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
         }),
         b"response.http-status" if stage != Stage::ResponseStart => Item::Nil,
         b"response.http-status" => Item::Int(ex.response.status.code().into()),
-        b"response.body-length" => {
+        b"response.body-length" if stage == Stage::ResponseStart => {
             ex.response.body.known_length().map_or(Item::Nil, |length| Item::Int(length as i64))
         }
         _ => Item::Nil,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lighty_core::{Exchange, Fault};
 use lighty_io::file::{FileKind, Follow};
+use lighty_io::os_text;
 use lighty_lua::{Call, Reply, Stat};
 
 use super::http;
@@ -39,13 +40,13 @@ pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> R
 }
 
 fn failed(result: std::io::Result<Reply>) -> Reply {
-    result.unwrap_or_else(|error| Reply::Failed(error.to_string()))
+    result.unwrap_or_else(|error| Reply::Failed(os_text(&error)))
 }
 
 async fn stat(ex: &Exchange, path: &[u8]) -> Reply {
     let entry = match look_up(&ex.machine, path).await {
         Ok(entry) => entry,
-        Err(error) => return Reply::Failed(error.to_string()),
+        Err(error) => return Reply::Failed(os_text(&error)),
     };
     let meta = entry.meta();
     let etag = ex.settings.core.etag_of(meta).map(|etag| etag.as_bytes().to_vec());

@@ -4,8 +4,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use lighty_core::{Exchange, Fault, Level, Step, pipeline};
-use lighty_http::{Fields, Status};
+use lighty_core::{Body, Exchange, Fault, Level, Step, pipeline};
+use lighty_http::{Fields, Known, Status};
 use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
 
 use super::request::MagnetRequest;
@@ -15,6 +15,9 @@ use super::{Magnet, Stage, body, calls};
 
 /// Lent requests kept for use.
 const SPARE_MAX: usize = 64;
+
+/// The highest status that a script may return.
+const STATUS_MAX: u16 = 999;
 
 /// A script that runs, and what it has come to.
 struct Running {
@@ -199,10 +202,23 @@ impl Magnet {
 
     /// Does what the script's value says.
     fn finish(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
+        if status > i64::from(STATUS_MAX) {
+            let text = format!("a script returned {status}, which is no status");
+            if stage == Stage::ResponseStart {
+                ex.log(Level::Error, &format!("mod_magnet: {text}"));
+                return Next::GoOn;
+            }
+            ex.fail_saying(Fault::ScriptFailed, &text);
+            return Next::Answered;
+        }
+        let status = u16::try_from(status).ok().map(|code| (code, Status::new(code)));
         if stage == Stage::ResponseStart {
+            if let Some((200.., Some(status))) = status {
+                replace_status(ex, status);
+            }
             return Next::GoOn;
         }
-        match u16::try_from(status).ok().map(|code| (code, Status::new(code))) {
+        match status {
             Some((99, _)) => {
                 let most = ex.settings.module::<MagnetSettings>().max_restarts;
                 let changes = ex.ext_mut::<ScriptChanges>();
@@ -265,6 +281,24 @@ fn account(engine: &Engine<Box<MagnetRequest>>, run: &Run, failed: bool) {
 fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
     let is_changed = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.changed);
     is_changed && stage == Stage::RawUrl && status < 99
+}
+
+/// Gives a response that is there the status that a script wants.
+fn replace_status(ex: &mut Exchange, status: Status) {
+    let has_less = matches!(ex.response.status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED);
+    // A script that says 200 means a part of the file, or that it is unchanged, as well.
+    if has_less && status == Status::OK {
+        return;
+    }
+    let response = &mut ex.response;
+    response.fields.remove(Known::ContentRange);
+    if status == Status::NO_CONTENT {
+        response.body = Body::Empty;
+        response.is_whole_file = false;
+        response.length_said = None;
+        response.fields.remove(Known::ContentLength);
+    }
+    response.status = status;
 }
 
 fn step(next: Next) -> Step<'static> {

@@ -27,7 +27,7 @@ impl ScriptRequest for MagnetRequest {
             Group::RequestHeader => field(&ex.request.fields, name),
             Group::ResponseHeader => field(&ex.response.fields, name),
             Group::Attribute => attributes::get(ex, self.stage, name),
-            Group::Environment => Item::of(ex.environment.get(name)),
+            Group::Environment => Item::of(ex.environment.get(name).filter(|v| !v.is_empty())),
             Group::RequestItem => self.item(name)?,
             Group::RequestBody => self.request_body(name)?,
             Group::ResponseBody => self.response_body(name)?,
@@ -108,7 +108,8 @@ impl ScriptRequest for MagnetRequest {
 
 fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
     match fields.get_named(name) {
-        None => Item::Nil,
+        // An empty field is none, as lighttpd has it.
+        None | Some(b"") => Item::Nil,
         Some(_) => Item::Bytes(fields.joined(name)),
     }
 }

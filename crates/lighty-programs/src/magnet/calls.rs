@@ -48,7 +48,7 @@ async fn on(
 ) -> Reply {
     let job = move || job(Path::new(OsStr::from_bytes(&path)));
     let done = pool.run(Lane::Stat, job).await.and_then(|done| done);
-    done.unwrap_or_else(|error| Reply::Failed(error.to_string()))
+    done.unwrap_or_else(|error| Reply::Failed(lighty_io::os_text(&error)))
 }
 
 fn stat(path: &Path) -> io::Result<Stat> {

@@ -200,6 +200,7 @@ faults! {
     BacklogTimeout = Backend, 503, Error, Keep,
         "every backend was busy until proxy-core.backlog-timeout ran out";
     BackendRefused = Backend, 502, Error, Keep, "the backend refused the connection";
+    BackendTls = Backend, 502, Error, Keep, "TLS with the backend cannot be spoken";
     BackendConnectTimeout = Backend, 504, Error, Keep,
         "the backend did not accept within proxy-core.connect-timeout";
     BackendReadTimeout = Backend, 504, Error, Keep,

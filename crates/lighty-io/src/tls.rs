@@ -6,13 +6,19 @@
 //! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
 //! `certificate` what these say, `stapling` what their authority does, `compression` how they are
 //! sent in fewer bytes, `key_log` tells programs the keys, `offer` has the words about a handshake
-//! that failed; `local_authority` signs for sites that nobody has configured. Nothing here waits
-//! for a disk but [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`] and
-//! [`LocalAuthority`], which belong on a thread that may.
+//! that failed; `local_authority` signs for sites that nobody has configured. With servers that we
+//! connect to, `client_policy` and `client_handshake`
+//! ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the places of `policy` and
+//! `handshake`; `driver` is what both handshakes share. Nothing here waits for a disk but
+//! [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`] and [`LocalAuthority`], which belong
+//! on a thread that may.
 
 mod certificate;
 mod client_auth;
+mod client_handshake;
+mod client_policy;
 mod compression;
+mod driver;
 mod handshake;
 mod key_log;
 mod local_authority;
@@ -31,6 +37,8 @@ mod tests;
 
 pub use certificate::{CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
+pub use client_handshake::{ServerFault, ServerInfo};
+pub use client_policy::{ClientOptions, ClientPolicy, system_authorities};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use key_log::KeyLog;
 pub use local_authority::LocalAuthority;

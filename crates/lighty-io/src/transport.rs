@@ -38,7 +38,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use rustix::net::{RecvFlags, SendFlags, Shutdown};
 use tokio::io::Interest;
@@ -185,6 +185,17 @@ impl Stream {
                 done => return Poll::Ready(done),
             }
         }
+    }
+
+    /// Reads what the socket has, whatever the reactor knows.
+    fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        each!(&self.socket, socket => {
+            let (count, _) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
+            Ok(count)
+        }, end => match end.poll_read(&mut Context::from_waker(Waker::noop()), buffer) {
+            Poll::Ready(done) => done,
+            Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
+        })
     }
 
     /// True if a read that did not fill its buffer has read all that has arrived. It is so for a

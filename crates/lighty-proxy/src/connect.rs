@@ -1,7 +1,9 @@
-//! Getting a connection to a backend: the pools, the backlog and the time limits of the wait.
+//! Getting a connection to a backend: the pools, the backlog, the time limits of the wait, and how
+//! a new one is opened.
 
 pub(crate) mod backlog;
 pub(crate) mod checkout;
 pub(crate) mod deadline;
+pub(crate) mod dial;
 pub(crate) mod listen_queue;
 pub(crate) mod pool;

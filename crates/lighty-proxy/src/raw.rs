@@ -1,18 +1,18 @@
 //! Raw connections (`sockproxy.server`): bytes are copied both ways unchanged.
 
+use std::cell::Cell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_core::log::Level;
 use lighty_core::{Fault, FaultReport};
-use lighty_io::connect::connect;
 use lighty_io::transport::{ByteStream, Peer};
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal, Reuse};
+use crate::connect::dial::Dial;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
 use crate::response::reply;
@@ -75,22 +75,25 @@ async fn reach(
         let permit = try_acquire(local, route, upstream, peer, &tried).await?;
         let began_ms = local.clock.mono_ms();
         let limit_ms = upstream.spec.timeouts.connect_ms;
-        let target = permit.address.spec.target.clone();
-        let connecting = Box::pin(connect(&target, &local.connect));
-        let (fault, words) =
-            match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
-                Ok(Ok(stream)) => {
-                    local.note_success(&permit, began_ms);
-                    return Ok(Connection::new(stream, permit, None, local.clock.mono_ms()));
-                }
-                Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
-                Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
-            };
-        local.note_failure(&permit, began_ms, &words);
+        let dial = Dial {
+            target: &permit.address.spec.target,
+            tls: None,
+            greeting: &[],
+            options: &local.connect,
+            clock: &local.clock,
+            tls_began_us: Cell::new(None),
+        };
+        let report = match Box::pin(dial.open(limit_ms)).await {
+            Ok(stream) => {
+                local.note_success(&permit, began_ms);
+                return Ok(Connection::new(stream, permit, None, local.clock.mono_ms()));
+            }
+            Err(fault) => fault.report(),
+        };
+        local.note_failure(&permit, began_ms, &report.detail);
         tried.push(permit.address.id);
         if tried.len() >= TRIES_MAX {
-            let backend = format!("backend {}", permit.address.spec.text);
-            return Err(FaultReport::new(fault, words).about(backend));
+            return Err(report.about(format!("backend {}", permit.address.spec.text)));
         }
     }
 }

@@ -6,19 +6,19 @@ pub mod local;
 mod respond;
 pub(crate) mod upstream_call;
 
+use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, FaultReport, Step};
 use lighty_http::{Known, Method};
-use lighty_io::connect::connect;
-use lighty_io::transport::Idle;
+use lighty_io::transport::{Idle, Stream};
 use lighty_wire::http1::BodyFraming;
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal};
+use crate::connect::dial::Dial;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
 use crate::request::replayable_body::ReplayableBody;
@@ -330,22 +330,14 @@ impl Serving<'_> {
         began_ms: u64,
     ) -> Result<Option<Connection>, FaultReport> {
         let standing = self.local.pool.stand_in_line(&permit);
-        let limit_ms = self.upstream.spec.timeouts.connect_ms;
-        let began_us = self.local.clock.mono_us();
-        let target = permit.address.spec.target.clone();
-        let connecting = connect(&target, &self.local.connect);
-        let (fault, words) =
-            match tokio::time::timeout(Duration::from_millis(limit_ms), connecting).await {
-                Ok(Ok(stream)) => {
-                    let now_ms = self.local.clock.mono_ms();
-                    let took_us = self.local.clock.mono_us().saturating_sub(began_us);
-                    self.trace.connect_us = Some(took_us);
-                    standing.complete(now_ms);
-                    return Ok(Some(Connection::new(stream, permit, Some(standing), now_ms)));
-                }
-                Ok(Err(error)) => (Fault::BackendRefused, error.to_string()),
-                Err(_) => (Fault::BackendConnectTimeout, format!("{limit_ms} ms")),
-            };
+        let FaultReport { fault, detail: words, .. } = match self.dial(&permit).await {
+            Ok(stream) => {
+                let now_ms = self.local.clock.mono_ms();
+                standing.complete(now_ms);
+                return Ok(Some(Connection::new(stream, permit, Some(standing), now_ms)));
+            }
+            Err(report) => report,
+        };
         self.local.note_failure(&permit, began_ms, &words);
         self.give_up_address(&permit);
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
@@ -358,6 +350,34 @@ impl Serving<'_> {
             other => other,
         };
         Err(FaultReport::new(fault, format!("backend {}: {words}", permit.address.spec.text)))
+    }
+
+    /// Opens a connection, and records how long each part of it took.
+    async fn dial(&mut self, permit: &ConnPermit) -> Result<Stream, FaultReport> {
+        let (local, address) = (&self.local, &permit.address);
+        let began_us = local.clock.mono_us();
+        let mut greeting = Vec::new();
+        if let (Some(_), Some(version)) = (&address.tls, self.upstream.spec.proxy_protocol) {
+            proxy_header::push(self.ex, version, &mut greeting);
+        }
+        let dial = Dial {
+            target: &address.spec.target,
+            tls: address.tls.as_ref(),
+            greeting: &greeting,
+            options: &local.connect,
+            clock: &local.clock,
+            tls_began_us: Cell::new(None),
+        };
+        let opened = dial.open(self.upstream.spec.timeouts.connect_ms).await;
+        let now_us = local.clock.mono_us();
+        if let Some(tls_began_us) = dial.tls_began_us.get() {
+            self.ex.stages.enter(Stage::BackendTls, tls_began_us);
+            self.trace.tls_us = Some(now_us.saturating_sub(tls_began_us));
+        }
+        let connected_us = dial.tls_began_us.get().unwrap_or(now_us);
+        let stream = opened.map_err(|fault| fault.report())?;
+        self.trace.connect_us = Some(connected_us.saturating_sub(began_us));
+        Ok(stream)
     }
 
     /// Excludes the address from further attempts. Once every address is excluded, the list is
@@ -424,7 +444,10 @@ impl Serving<'_> {
         let force_http10 =
             matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
         let (session, words, out) = call.outbox();
-        if let Some(version) = self.upstream.spec.proxy_protocol {
+        // Before TLS it was sent in the clear.
+        if let (None, Some(version)) =
+            (&connection.permit.address.tls, self.upstream.spec.proxy_protocol)
+        {
             proxy_header::push(self.ex, version, out);
         }
         if self.ex.request.upgrade && !self.route.request.upgrade {

@@ -2,6 +2,7 @@
 
 pub(crate) mod address;
 pub(crate) mod backend;
+pub(crate) mod backend_tls;
 pub(crate) mod balance;
 pub mod configured;
 pub(crate) mod health;
@@ -256,6 +257,7 @@ impl Upstream {
             protocol: self.spec.protocol.clone(),
             target: spec.target.clone(),
             proxy_protocol: self.spec.proxy_protocol,
+            tls: spec.tls.clone(),
             repeat,
         };
         let backend = self.backends.get(key, &self.spec.health);
@@ -432,6 +434,7 @@ pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressS
     let own = backend.and_then(|backend| backend.max_connections);
     AddressSpec {
         http_host: backend.and_then(|backend| backend.http_host.clone()),
+        tls: backend.and_then(|backend| backend.tls.clone()),
         label: backend.and_then(|backend| backend.label.clone()),
         text: named.text,
         target: named.target,
@@ -456,6 +459,7 @@ pub(crate) fn address_spec(
         weight: backend.weight,
         backup: backend.backup,
         http_host: backend.http_host.clone(),
+        tls: backend.tls.clone(),
         connections_max: backend.max_connections.map_or(size_max, |own| own.min(size_max)),
     }
 }

@@ -92,7 +92,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     let keeper = Keeper::start(&log, &global, &tls).map_err(BootError)?;
-    let shared = Shared { tls, ..shared(&config, logs.access, &log, &upstreams, workers)? };
+    let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -160,6 +160,7 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
 /// What workers share under the first configuration. Starts its backends' programs.
 fn shared(
     config: &Config<Settings>,
+    tls: Tls,
     access_logs: accesslog::Sinks,
     log: &Log,
     upstreams: &Arc<Registry>,
@@ -168,6 +169,7 @@ fn shared(
     upstreams.start(log.clone());
     let naming = upstreams.name(&configured::upstreams(config));
     let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    upstreams.trust(Arc::clone(&tls.materials));
     upstreams.commit(&naming);
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
@@ -175,6 +177,7 @@ fn shared(
     let states = States::default();
     board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
     Ok(Shared {
+        tls,
         board,
         access_logs,
         states,

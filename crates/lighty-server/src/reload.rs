@@ -196,6 +196,7 @@ impl Reloader<'_> {
         self.log.change(level, server.errorlog_json, rate);
         webdav::databases(&plan.config)
             .for_each(|(path, _)| plan.shared.stores.expect(path.as_ref()));
+        self.upstreams.trust(Arc::clone(&plan.shared.tls.materials));
         self.upstreams.commit(&plan.shared.naming);
         let number = plan.number;
         let old = self.plans.send_replace(Arc::new(plan));

@@ -1,10 +1,11 @@
 //! TLS of the process: what a configuration needs is loaded before it is used, kept up to date
 //! behind it, and made into policies by each worker.
 //!
-//! `load` reads files and says what is wrong with them, `keeper` reads them again when they change,
-//! `policies` has what a worker makes of them, `causes` why handshakes fail. Handshakes are in
-//! `conn/tls`.
+//! `load` reads files and says what is wrong with them, `backends` those for backends, `keeper`
+//! reads them again when they change, `policies` has what a worker makes of them, `causes` why
+//! handshakes fail. Handshakes are in `conn/tls`.
 
+mod backends;
 mod causes;
 mod keeper;
 mod load;

@@ -3,13 +3,15 @@
 //! What was asked is kept as it came, so that a test can hold what a proxy sent against what it
 //! should have sent. A script that panics fails the test when the backend is dropped.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+
+use rustls::{ServerConfig, ServerConnection};
 
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with, sockopt};
 
@@ -80,6 +82,8 @@ type Script = dyn Fn(&mut Peer) + Send + Sync;
 
 struct Shared {
     script: Box<Script>,
+    /// How TLS is spoken, if it is.
+    tls: Option<Arc<ServerConfig>>,
     stopping: AtomicBool,
     opened: AtomicUsize,
     open: AtomicUsize,
@@ -113,13 +117,23 @@ impl Backend {
     /// Runs `script` for each connection; the connection is closed where the script ends.
     #[must_use]
     pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::over(TcpListener::bind("127.0.0.1:0").expect("a port"), Box::new(script))
+        Self::over(TcpListener::bind("127.0.0.1:0").expect("a port"), None, Box::new(script))
+    }
+
+    /// The same over TLS: the script begins behind the handshake.
+    #[must_use]
+    pub fn start_tls(
+        config: &Arc<ServerConfig>,
+        script: impl Fn(&mut Peer) + Send + Sync + 'static,
+    ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Self::over(listener, Some(Arc::clone(config)), Box::new(script))
     }
 
     /// The same on a port that was set aside.
     #[must_use]
     pub fn start_at(port: &Port, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
-        Self::over(TcpListener::bind(port.address()).expect("the port"), Box::new(script))
+        Self::over(TcpListener::bind(port.address()).expect("the port"), None, Box::new(script))
     }
 
     /// Answers every request with this body and keeps the connection.
@@ -151,11 +165,12 @@ impl Backend {
         })
     }
 
-    fn over(listener: TcpListener, script: Box<Script>) -> Self {
+    fn over(listener: TcpListener, tls: Option<Arc<ServerConfig>>, script: Box<Script>) -> Self {
         let address = listener.local_addr().expect("an address");
         let listener = Arc::new(listener);
         let shared = Arc::new(Shared {
             script,
+            tls,
             stopping: AtomicBool::new(false),
             opened: AtomicUsize::new(0),
             open: AtomicUsize::new(0),
@@ -276,13 +291,26 @@ fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<Shared>) {
     }
     let _count = Count(shared);
     socket.set_nodelay(true).expect("TCP_NODELAY");
-    let mut peer = Peer { socket, pending: Vec::new(), number, shared: Arc::clone(shared) };
+    let Ok(tls) = shared.tls.as_ref().map(|config| shake_hands(config, &socket)).transpose() else {
+        return;
+    };
+    let mut peer = Peer { socket, tls, pending: Vec::new(), number, shared: Arc::clone(shared) };
     (shared.script)(&mut peer);
+    peer.say_end();
+}
+
+fn shake_hands(config: &Arc<ServerConfig>, socket: &TcpStream) -> io::Result<ServerConnection> {
+    let mut tls = ServerConnection::new(Arc::clone(config)).map_err(io::Error::other)?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut &*socket)?;
+    }
+    Ok(tls)
 }
 
 /// The backend's end of one connection.
 pub struct Peer {
     socket: Arc<TcpStream>,
+    tls: Option<ServerConnection>,
     pending: Vec<u8>,
     number: usize,
     shared: Arc<Shared>,
@@ -345,6 +373,31 @@ impl Peer {
         Some((chunks.body, chunks.trailers))
     }
 
+    /// Reads one line, byte by byte, so that what follows stays in the socket.
+    pub fn line(&mut self) -> String {
+        let mut line = Vec::new();
+        let mut byte = [0];
+        while !line.ends_with(b"\n") && (&*self.socket).read(&mut byte).unwrap_or(0) > 0 {
+            line.extend_from_slice(&byte);
+        }
+        String::from_utf8_lossy(&line).into_owned()
+    }
+
+    /// Passes bytes both ways between the client and another address until either ends.
+    pub fn relay(&mut self, to: SocketAddr) {
+        let other = TcpStream::connect(to).expect("connected");
+        let pass = |mut from: &TcpStream, mut to: &TcpStream| {
+            // However it ends, the other way ends with it.
+            let _ = io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Both);
+            let _ = from.shutdown(Shutdown::Both);
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| pass(&self.socket, &other));
+            pass(&other, &self.socket);
+        });
+    }
+
     /// Reads exactly so many bytes; `None` where fewer come.
     pub fn read_exact(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.pending.len() < count {
@@ -372,7 +425,35 @@ impl Peer {
 
     /// Sends bytes; `false` when the other side does not take them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
-        (&*self.socket).write_all(bytes.as_ref()).is_ok()
+        match &mut self.tls {
+            None => (&*self.socket).write_all(bytes.as_ref()).is_ok(),
+            Some(tls) => {
+                let mut socket = &*self.socket;
+                let mut stream = rustls::Stream::new(tls, &mut socket);
+                stream.write_all(bytes.as_ref()).and_then(|()| stream.flush()).is_ok()
+            }
+        }
+    }
+
+    /// The name that the client wants, where TLS is spoken.
+    #[must_use]
+    pub fn server_name(&self) -> Option<String> {
+        self.tls.as_ref()?.server_name().map(str::to_owned)
+    }
+
+    /// Whether TLS went on with an earlier session.
+    #[must_use]
+    pub fn is_resumed(&self) -> bool {
+        let kind = self.tls.as_ref().and_then(|tls| tls.handshake_kind());
+        kind == Some(rustls::HandshakeKind::Resumed)
+    }
+
+    /// Tells the client over TLS that nothing follows.
+    pub fn say_end(&mut self) {
+        if let Some(tls) = &mut self.tls {
+            tls.send_close_notify();
+            let _ = tls.complete_io(&mut &*self.socket);
+        }
     }
 
     /// Sends bytes in pieces of the given size with a pause behind each.
@@ -440,7 +521,11 @@ impl Peer {
     /// Reads what there is; 0 at the end of the connection, however it came.
     fn fill(&mut self) -> usize {
         let mut piece = [0; 64 * 1024];
-        let count = (&*self.socket).read(&mut piece).unwrap_or(0);
+        let read = match &mut self.tls {
+            None => (&*self.socket).read(&mut piece),
+            Some(tls) => rustls::Stream::new(tls, &mut &*self.socket).read(&mut piece),
+        };
+        let count = read.unwrap_or(0);
         self.pending.extend_from_slice(&piece[..count]);
         let mut state = self.shared.state();
         let heard = &mut state.heard[self.number];

@@ -9,7 +9,7 @@ use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, StreamOwned};
 
 use crate::client::{Client, DEADLINE};
 
@@ -86,6 +86,20 @@ impl Authority {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("a root");
         TlsClient { roots, own: None, alpn: Vec::new(), versions: rustls::ALL_VERSIONS.to_vec() }
+    }
+
+    /// What a server shares that shows the certificate in this file; sessions can be resumed.
+    #[must_use]
+    pub fn server(&self, file: &str) -> Arc<ServerConfig> {
+        let leaf = CertificateDer::from_pem_file(self.path(file)).expect("a certificate");
+        let key = PrivateKeyDer::from_pem_file(self.path(file)).expect("a key");
+        let config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()
+            .expect("versions")
+            .with_no_client_auth()
+            .with_single_cert(vec![leaf], key)
+            .expect("a server");
+        Arc::new(config)
     }
 
     /// The file's path.

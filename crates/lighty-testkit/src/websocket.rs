@@ -5,7 +5,8 @@ use crate::response::Response;
 
 /// The key of the example in RFC 6455 section 1.3, and what proves that it was read.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
+/// The value of Sec-WebSocket-Accept with which [`handshake`] is answered.
+pub const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
 /// What masks the frames of a client.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];

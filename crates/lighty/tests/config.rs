@@ -716,8 +716,22 @@ fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
     for (line, words) in [
         ("proxy-core.balancer = \"leastconn\"", "did you mean \"least-connection\"?"),
         (
-            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )",
-            "TLS to backends is not available",
+            "proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )",
+            "the only one that is spoken over TLS",
+        ),
+        (
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://unix:/run/a.sock\" )",
+            "set proxy-core.tls-server-name",
+        ),
+        (
+            "fastcgi.server = ( \"\" => ( ( \"host\" => \"https://127.0.0.1\", \"port\" => 1 ) ) )",
+            "hosts of proxy.server only",
+        ),
+        ("proxy-core.tls-server-name = \"a:1\"", "without a port"),
+        (
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )\n\
+             proxy-core.tls-key = \"/a\"",
+            "without proxy-core.tls-cert",
         ),
     ] {
         let (code, _, err) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);

@@ -27,6 +27,8 @@ pub enum Stage {
     BackendQueue,
     /// It has a place at a backend, or may start a program.
     Connect,
+    /// Its new connection to the backend is open, and TLS begins on it.
+    BackendTls,
     /// It has a connection to the backend, new or kept; or the program runs.
     Connected,
     /// The backend has all of it, unless the rest of its body goes beside the response.
@@ -43,7 +45,7 @@ pub enum Stage {
 
 impl Stage {
     /// How many there are.
-    pub const COUNT: usize = ORDER.len() + 14;
+    pub const COUNT: usize = ORDER.len() + 15;
 
     /// All stages, in the order in which a request can meet them.
     pub fn all() -> impl Iterator<Item = Self> {
@@ -55,7 +57,7 @@ impl Stage {
             .chain(phases(Phase::RawUrl, Phase::Remote))
             .chain([Self::LookUp, Self::Open])
             .chain(phases(Phase::Directory, Phase::SendFile))
-            .chain([Self::BackendQueue, Self::Connect, Self::Connected])
+            .chain([Self::BackendQueue, Self::Connect, Self::BackendTls, Self::Connected])
             .chain([Self::RequestSent, Self::HeadBack])
             .chain(phases(Phase::ResponseHead, Phase::Filter))
             .chain([Self::FirstByteOut, Self::BodyBack, Self::LastByteOut])
@@ -80,6 +82,7 @@ impl Stage {
             Self::FirstByteOut => 11,
             Self::BodyBack => 12,
             Self::LastByteOut => 13,
+            Self::BackendTls => 14,
         };
         ORDER.len() + after
     }

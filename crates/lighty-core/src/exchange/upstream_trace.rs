@@ -15,6 +15,8 @@ pub struct UpstreamTrace {
     pub wait_us: u64,
     /// Connect time; `None` for a reused connection.
     pub connect_us: Option<u64>,
+    /// Time of the handshake of TLS behind it; `None` for a reused connection and in the clear.
+    pub tls_us: Option<u64>,
     /// Time from the request to the response head.
     pub first_byte_us: Option<u64>,
     /// Places assigned: more than one if a try failed.

@@ -1,24 +1,17 @@
-//! The handshake of a connection, driven by rustls over the connection's own buffers.
+//! The handshake of an accepted connection: the server's side.
 
 use std::io;
 use std::sync::Arc;
 
 use rustls::server::{Acceptor, UnbufferedServerConnection};
-use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
 
 use super::client_auth::ClientVerdict;
+use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
 use super::policy::Policy;
-use super::traffic::Traffic;
+use super::traffic::{Kernel, Traffic};
 use crate::transport::Stream;
-
-/// Bytes of a client's handshake that wait to be processed: a message of rustls' longest, and what
-/// may follow it.
-const INPUT_BYTES_MAX: usize = 80 << 10;
-
-/// Bytes read at a time. A hello with a post-quantum key share has some 1,800.
-const PIECE_BYTES: usize = 4 << 10;
 
 /// The first byte of a handshake record.
 const HANDSHAKE: u8 = 22;
@@ -97,6 +90,16 @@ impl HandshakeFault {
     }
 }
 
+impl From<Broken> for HandshakeFault {
+    fn from(broken: Broken) -> Self {
+        match broken {
+            Broken::Ended | Broken::Io(_) => Self::Gone,
+            Broken::TooLong => Self::refused("the handshake is too long"),
+            Broken::Refused(error) => Self::refused(words(&error)),
+        }
+    }
+}
+
 impl From<io::Error> for HandshakeFault {
     fn from(_: io::Error) -> Self {
         Self::Gone
@@ -105,13 +108,7 @@ impl From<io::Error> for HandshakeFault {
 
 /// A handshake under way.
 struct Handshake<'a> {
-    stream: &'a Stream,
-    /// What has arrived and is not processed.
-    input: Vec<u8>,
-    /// What is to be sent.
-    output: Vec<u8>,
-    /// Application data that came with the client's last message.
-    opened: Vec<u8>,
+    driver: Driver<'a>,
     offer: Option<Offer>,
 }
 
@@ -130,18 +127,17 @@ impl Stream {
         choose: impl FnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
         rest: impl AsyncFn(),
     ) -> Result<TlsInfo, HandshakeFault> {
-        let (input, output, opened) = (early, Vec::new(), Vec::new());
-        let mut handshake = Handshake { stream: self, input, output, opened, offer: None };
+        let mut handshake = Handshake { driver: Driver::new(self, early), offer: None };
         let (policy, server_name) = handshake.hello(choose).await?;
         rest().await;
         let connection = UnbufferedServerConnection::new(Arc::clone(&policy.config));
         let connection = connection.map_err(|error| HandshakeFault::refused(error.to_string()))?;
         let connection = handshake.run(connection, &rest).await?;
         let info = describe(&connection, policy, server_name)?;
-        let (input, opened) = (handshake.input, handshake.opened);
+        let Driver { input, opened, .. } = handshake.driver;
         let refused = |error: rustls::Error| HandshakeFault::refused(error.to_string());
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
-        let traffic = Traffic::new(&secrets, kernel, &input, &opened);
+        let traffic = Traffic::new(&secrets, Kernel::Server(kernel), &input, &opened);
         let traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.words()))?;
         self.secure(traffic);
         Ok(info)
@@ -156,14 +152,15 @@ impl Handshake<'_> {
     ) -> Result<(Arc<Policy>, Option<Box<str>>), HandshakeFault> {
         let mut acceptor = Acceptor::default();
         let mut seen = 0;
+        let driver = &mut self.driver;
         let accepted = loop {
-            if self.input.len() == seen {
-                self.receive().await?;
+            if driver.input.len() == seen {
+                driver.receive().await?;
             }
-            if self.input[0] != HANDSHAKE {
-                return Err(HandshakeFault::ClearText(std::mem::take(&mut self.input)));
+            if driver.input[0] != HANDSHAKE {
+                return Err(HandshakeFault::ClearText(std::mem::take(&mut driver.input)));
             }
-            let mut new = &self.input[seen..];
+            let mut new = &driver.input[seen..];
             // It takes a few KB at a time.
             seen += acceptor.read_tls(&mut new)?;
             match acceptor.accept() {
@@ -171,8 +168,10 @@ impl Handshake<'_> {
                 Ok(None) => {}
                 Err((error, mut alert)) => {
                     // Writing to memory cannot fail.
-                    let _ = alert.write_all(&mut self.output);
-                    return self.refuse(error).await;
+                    let _ = alert.write_all(&mut driver.output);
+                    // A client that does not read its alert learns less.
+                    let _ = driver.send().await;
+                    return Err(self.refusal(&error));
                 }
             }
         };
@@ -185,8 +184,8 @@ impl Handshake<'_> {
                 Ok((policy, server_name))
             }
             Err(denial) => {
-                self.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, denial.alert()]);
-                self.send().await?;
+                driver.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, denial.alert()]);
+                driver.send().await?;
                 Err(HandshakeFault::Unserved)
             }
         }
@@ -195,98 +194,19 @@ impl Handshake<'_> {
     /// Goes on until application data may be exchanged.
     async fn run(
         &mut self,
-        mut connection: UnbufferedServerConnection,
+        connection: UnbufferedServerConnection,
         rest: &impl AsyncFn(),
     ) -> Result<UnbufferedServerConnection, HandshakeFault> {
-        loop {
-            let UnbufferedStatus { discard, state } =
-                connection.process_tls_records(&mut self.input);
-            let mut wants = false;
-            match state {
-                Err(error) => {
-                    self.input.drain(..discard);
-                    self.take_alerts(&mut connection);
-                    return self.refuse(error).await;
-                }
-                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.output),
-                Ok(ConnectionState::TransmitTlsData(data)) => {
-                    data.done();
-                    self.input.drain(..discard);
-                    self.send().await?;
-                    continue;
-                }
-                Ok(ConnectionState::ReadTraffic(mut data)) => {
-                    while let Some(Ok(record)) = data.next_record() {
-                        self.opened.extend_from_slice(record.payload);
-                    }
-                }
-                Ok(ConnectionState::WriteTraffic(_)) => {
-                    self.input.drain(..discard);
-                    return Ok(connection);
-                }
-                Ok(ConnectionState::BlockedHandshake) => wants = true,
-                Ok(_) => return Err(HandshakeFault::Gone),
-            }
-            self.input.drain(..discard);
-            if wants {
-                self.receive().await?;
-                rest().await;
-            }
+        match self.driver.run(connection, rest).await {
+            Err(Broken::Refused(error)) => Err(self.refusal(&error)),
+            done => Ok(done?),
         }
     }
 
-    /// Takes what the client is told of an error. The input stays as it is but for what is to be
-    /// discarded: the library remembers places in it.
-    fn take_alerts(&mut self, connection: &mut UnbufferedServerConnection) {
-        loop {
-            let UnbufferedStatus { discard, state } =
-                connection.process_tls_records(&mut self.input);
-            match state {
-                Ok(ConnectionState::EncodeTlsData(mut alert)) => {
-                    encode(&mut alert, &mut self.output);
-                }
-                _ => return,
-            }
-            self.input.drain(..discard);
-        }
-    }
-
-    /// Reads more of what the client sends.
-    async fn receive(&mut self) -> Result<(), HandshakeFault> {
-        let start = self.input.len();
-        if start >= INPUT_BYTES_MAX {
-            return Err(HandshakeFault::refused("the handshake is too long"));
-        }
-        self.input.resize(start + PIECE_BYTES, 0);
-        let count = self.stream.read(&mut self.input[start..]).await;
-        self.input.truncate(start + *count.as_ref().unwrap_or(&0));
-        match count? {
-            0 => Err(HandshakeFault::Gone),
-            _ => Ok(()),
-        }
-    }
-
-    async fn send(&mut self) -> io::Result<()> {
-        let mut sent = 0;
-        while sent < self.output.len() {
-            match self.stream.try_write(&self.output[sent..]) {
-                Ok(count) => sent += count,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.writable().await?;
-                }
-                Err(error) => return Err(error),
-            }
-        }
-        self.output.clear();
-        Ok(())
-    }
-
-    /// Sends the alert that is prepared. The words say what was wrong.
-    async fn refuse<T>(&mut self, error: rustls::Error) -> Result<T, HandshakeFault> {
-        // A client that does not read its alert learns less.
-        let _ = self.send().await;
-        let offer = self.offer.as_ref().map(|offer| offer.words(&error)).unwrap_or_default();
-        Err(HandshakeFault::Refused { cause: words(&error), offer })
+    /// Says what was wrong.
+    fn refusal(&self, error: &rustls::Error) -> HandshakeFault {
+        let offer = self.offer.as_ref().map(|offer| offer.words(error)).unwrap_or_default();
+        HandshakeFault::Refused { cause: words(error), offer }
     }
 }
 
@@ -300,21 +220,6 @@ fn words(error: &rustls::Error) -> String {
         rustls::Error::General(_) => "the client takes no signature of the certificate".to_owned(),
         error => error.to_string(),
     }
-}
-
-fn encode<D>(data: &mut EncodeTlsData<'_, D>, output: &mut Vec<u8>) {
-    let start = output.len();
-    let mut size = 0;
-    // The first attempt asks for the size.
-    for _ in 0..2 {
-        output.resize(start + size, 0);
-        match data.encode(&mut output[start..]) {
-            Ok(written) => return output.truncate(start + written),
-            Err(EncodeError::InsufficientSize(wanted)) => size = wanted.required_size,
-            Err(EncodeError::AlreadyEncoded) => break,
-        }
-    }
-    output.truncate(start);
 }
 
 fn describe(

@@ -1,3 +1,4 @@
+mod client;
 mod shown;
 
 use std::io::{Read as _, Write as _};

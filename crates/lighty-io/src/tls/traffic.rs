@@ -10,8 +10,10 @@ use std::cell::RefCell;
 use std::io::{self, IoSlice};
 
 use rustls::ProtocolVersion;
+use rustls::client::ClientConnectionData;
 use rustls::kernel::KernelConnection;
 use rustls::server::ServerConnectionData;
+use rustls::{ConnectionTrafficSecrets, SupportedCipherSuite};
 
 use super::ramp::Ramp;
 use super::record::{
@@ -35,7 +37,14 @@ const USER_CANCELED: u8 = 90;
 const NO_RENEGOTIATION: u8 = 100;
 const WARNING: u8 = 1;
 const FATAL: u8 = 2;
+const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
+
+/// Bytes of a handshake message's header (RFC 8446 section 4).
+const MESSAGE_HEADER_BYTES: usize = 4;
+
+/// Bytes of a ticket that waits for its end. Its length field allows 64 KiB.
+const TICKET_BYTES_MAX: usize = 72 << 10;
 
 thread_local! {
     static INPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
@@ -59,8 +68,10 @@ fn give(pool: &'static std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>, buffer: &mu
 pub(crate) struct Traffic {
     sealer: Sealer,
     opener: Opener,
-    kernel: KernelConnection<ServerConnectionData>,
+    kernel: Kernel,
     records_max: u64,
+    /// The alert with which the peer gave up, until it is told.
+    alert: Option<u8>,
     input: Input,
     output: Output,
     /// How long the records are that are sealed next.
@@ -71,6 +82,65 @@ pub(crate) struct Traffic {
     is_ended: bool,
     /// We have.
     is_closed: bool,
+}
+
+/// What rustls keeps after the handshake, by the side that we were.
+#[expect(clippy::large_enum_variant, reason = "most connections are accepted, and need no other")]
+pub(crate) enum Kernel {
+    Server(KernelConnection<ServerConnectionData>),
+    /// Boxed, because most connections are accepted.
+    Client(Box<ClientKernel>),
+}
+
+/// What a client keeps.
+pub(crate) struct ClientKernel {
+    connection: KernelConnection<ClientConnectionData>,
+    /// Handshake messages as far as they have arrived.
+    pending: Vec<u8>,
+}
+
+impl ClientKernel {
+    pub(crate) fn new(connection: KernelConnection<ClientConnectionData>) -> Self {
+        Self { connection, pending: Vec::new() }
+    }
+
+    /// The next whole message; `None` until it is there.
+    fn next_message(&mut self) -> Option<Vec<u8>> {
+        let header = self.pending.first_chunk::<MESSAGE_HEADER_BYTES>()?;
+        let body = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
+        let whole = MESSAGE_HEADER_BYTES + body;
+        (self.pending.len() >= whole).then(|| self.pending.drain(..whole).collect())
+    }
+}
+
+impl Kernel {
+    fn protocol_version(&self) -> ProtocolVersion {
+        match self {
+            Self::Server(connection) => connection.protocol_version(),
+            Self::Client(client) => client.connection.protocol_version(),
+        }
+    }
+
+    fn suite(&self) -> SupportedCipherSuite {
+        match self {
+            Self::Server(connection) => connection.negotiated_cipher_suite(),
+            Self::Client(client) => client.connection.negotiated_cipher_suite(),
+        }
+    }
+
+    fn update_rx_secret(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        match self {
+            Self::Server(connection) => connection.update_rx_secret(),
+            Self::Client(client) => client.connection.update_rx_secret(),
+        }
+    }
+
+    fn update_tx_secret(&mut self) -> Result<(u64, ConnectionTrafficSecrets), rustls::Error> {
+        match self {
+            Self::Server(connection) => connection.update_tx_secret(),
+            Self::Client(client) => client.connection.update_tx_secret(),
+        }
+    }
 }
 
 #[derive(Default)]
@@ -93,6 +163,8 @@ struct Output {
     count: usize,
     /// Plaintext that has been reported as written.
     reported: usize,
+    /// Bytes sent since the peer's last application data.
+    sent_since_read: u64,
 }
 
 /// What a read came to.
@@ -109,14 +181,14 @@ impl Traffic {
     /// `early` is what arrived behind the handshake: opened already, and still sealed.
     pub(crate) fn new(
         secrets: &rustls::ExtractedSecrets,
-        kernel: KernelConnection<ServerConnectionData>,
+        kernel: Kernel,
         sealed: &[u8],
         opened: &[u8],
     ) -> Result<Self, RecordFault> {
         let is_tls13 = kernel.protocol_version() == ProtocolVersion::TLSv1_3;
-        let records_max = match kernel.negotiated_cipher_suite() {
-            rustls::SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
-            rustls::SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
+        let records_max = match kernel.suite() {
+            SupportedCipherSuite::Tls13(suite) => suite.common.confidentiality_limit,
+            SupportedCipherSuite::Tls12(suite) => suite.common.confidentiality_limit,
         };
         let sealer = Sealer::new((secrets.tx.0, &secrets.tx.1), is_tls13, records_max)?;
         let opener = Opener::new((secrets.rx.0, &secrets.rx.1), is_tls13)?;
@@ -132,6 +204,7 @@ impl Traffic {
             opener,
             kernel,
             records_max,
+            alert: None,
             input,
             output: Output::default(),
             ramp: Ramp::default(),
@@ -143,6 +216,21 @@ impl Traffic {
 
     fn is_tls13(&self) -> bool {
         self.kernel.protocol_version() == ProtocolVersion::TLSv1_3
+    }
+
+    /// Bytes on the wire of what was written since something was read last.
+    pub(crate) fn sent_since_read(&self) -> u64 {
+        self.output.sent_since_read
+    }
+
+    /// True if we began the connection.
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.kernel, Kernel::Client(_))
+    }
+
+    /// True if part of a record has arrived.
+    pub(crate) fn is_amid_record(&self) -> bool {
+        self.input.filled > self.input.next
     }
 
     /// True if a read would return something without the socket.
@@ -168,6 +256,9 @@ impl Traffic {
                 input.plain.start += count;
                 input.release();
                 return Ok(Read::Bytes(count));
+            }
+            if let Some(alert) = self.alert.take() {
+                return Err(given_up(alert));
             }
             if self.is_ended {
                 return Ok(Read::End);
@@ -217,6 +308,7 @@ impl Traffic {
     fn take(&mut self, kind: ContentType, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
         if kind == ContentType::ApplicationData && !text.is_empty() {
             self.idle_records = 0;
+            self.output.sent_since_read = 0;
             self.input.plain = text;
             return Ok(());
         }
@@ -227,8 +319,8 @@ impl Traffic {
         match kind {
             ContentType::ApplicationData => Ok(()),
             ContentType::Alert => self.take_alert(text),
-            ContentType::Handshake if self.is_tls13() => self.take_key_update(text),
-            // A client that would renegotiate (RFC 5746): it may go on without.
+            ContentType::Handshake if self.is_tls13() => self.take_handshake(text),
+            // A peer that would renegotiate (RFC 5746): it may go on without.
             ContentType::Handshake => self.alert(WARNING, NO_RENEGOTIATION),
             ContentType::ChangeCipherSpec => Err(RecordFault::Unexpected),
         }
@@ -242,20 +334,51 @@ impl Traffic {
             }
             [_, USER_CANCELED] => Ok(()),
             [WARNING, _] if !self.is_tls13() => Ok(()),
-            [_, _] => {
+            [_, description] => {
                 // The peer has given up; nothing that it sends counts any more.
                 self.is_ended = true;
                 self.is_closed = true;
+                self.alert = Some(description).filter(|_| self.is_client());
                 Ok(())
             }
             _ => Err(RecordFault::Unexpected),
         }
     }
 
-    /// The peer goes on with another key, and may want us to (RFC 8446 section 4.6.3). It may not
-    /// send anything else in a handshake message.
-    fn take_key_update(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
-        let [KEY_UPDATE, 0, 0, 1, wanted @ (0 | 1)] = self.input.bytes[text] else {
+    /// Messages of the handshake behind its end (RFC 8446 section 4.6): a server sends tickets too.
+    fn take_handshake(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
+        let text = &self.input.bytes[text];
+        let Kernel::Client(client) = &mut self.kernel else {
+            let message = text.try_into().map_err(|_| RecordFault::Unexpected)?;
+            return self.take_key_update(message);
+        };
+        client.pending.extend_from_slice(text);
+        while let Some(message) = client.next_message() {
+            match message[..] {
+                [NEW_SESSION_TICKET, _, _, _, ref ticket @ ..] => {
+                    let taken = client.connection.handle_new_session_ticket(ticket);
+                    taken.map_err(|_| RecordFault::Unexpected)?;
+                }
+                // The key changes behind it: nothing may follow in its record.
+                _ if client.pending.is_empty() => {
+                    let message = message[..].try_into().map_err(|_| RecordFault::Unexpected)?;
+                    return self.take_key_update(message);
+                }
+                _ => return Err(RecordFault::Unexpected),
+            }
+        }
+        if client.pending.len() > TICKET_BYTES_MAX {
+            return Err(RecordFault::Unexpected);
+        }
+        if client.pending.is_empty() {
+            client.pending = Vec::new();
+        }
+        Ok(())
+    }
+
+    /// The peer goes on with another key, and may want us to (RFC 8446 section 4.6.3).
+    fn take_key_update(&mut self, message: [u8; 5]) -> Result<(), RecordFault> {
+        let [KEY_UPDATE, 0, 0, 1, wanted @ (0 | 1)] = message else {
             return Err(RecordFault::Unexpected);
         };
         let (sequence, secrets) =
@@ -418,7 +541,9 @@ impl Output {
 
     fn flush(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
         while self.sent < self.bytes.len() {
-            self.sent += send(&self.bytes[self.sent..])?;
+            let sent = send(&self.bytes[self.sent..])?;
+            self.sent += sent;
+            self.sent_since_read += sent as u64;
         }
         Ok(())
     }
@@ -453,6 +578,12 @@ impl Output {
             give(&OUTPUTS, &mut self.bytes);
         }
     }
+}
+
+/// What a server says when it is done with a client.
+fn given_up(alert: u8) -> io::Error {
+    let name = rustls::AlertDescription::from(alert);
+    io::Error::new(io::ErrorKind::ConnectionAborted, format!("it ended TLS with {name:?}"))
 }
 
 /// A place in several pieces.

@@ -1,7 +1,7 @@
 //! Detects whether a peer is still there, or has sent something, while no one reads.
 //!
 //! The reactor reports every end and error, so most questions are answered from memory. Nothing
-//! here consumes bytes from the socket.
+//! here consumes bytes that a reader would get.
 
 use std::future::poll_fn;
 use std::io;
@@ -39,11 +39,19 @@ impl Stream {
     pub fn is_idle_alive(&self) -> bool {
         let heard = each!(&self.socket, socket => socket.try_io(Interest::READABLE, || Ok(())),
             end => return end.probe() == Idle::Quiet);
-        heard.is_err() || self.probe() == Idle::Quiet
+        (heard.is_err() && !self.has_tls_input()) || self.probe() == Idle::Quiet
     }
 
-    /// Peeks at the socket with one system call, without consuming bytes.
+    /// Looks at the socket with one system call, without consuming bytes. Of a connection that
+    /// speaks TLS it takes what belongs to that alone.
     pub fn probe(&self) -> Idle {
+        match &self.tls {
+            None => self.peek(),
+            Some(tls) => tls.probe(self),
+        }
+    }
+
+    fn peek(&self) -> Idle {
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         let mut byte = [0; 1];
         let peeked = each!(&self.socket,

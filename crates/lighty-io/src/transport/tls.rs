@@ -5,7 +5,7 @@ use std::fmt::{self, Debug};
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, ready};
 
-use super::Stream;
+use super::{Idle, Stream};
 use crate::clock::machine_us;
 use crate::tls::{Read, Traffic};
 
@@ -54,7 +54,46 @@ impl Stream {
     }
 }
 
+impl Drop for Stream {
+    fn drop(&mut self) {
+        // A server is owed the end (RFC 9112 section 9.8); what a client is told depends on whether
+        // it has everything.
+        if self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_client()) {
+            self.close_notify();
+        }
+    }
+}
+
 impl Tls {
+    /// Bytes on the wire of what was written since something was read last.
+    pub(super) fn sent_since_read(&self) -> u64 {
+        self.0.borrow().sent_since_read()
+    }
+
+    /// Takes what came behind a response: tickets and keys say nothing of the next one.
+    pub(super) fn probe(&self, stream: &Stream) -> Idle {
+        let mut traffic = self.0.borrow_mut();
+        loop {
+            let read = traffic.read(&mut [0; 1]);
+            let _ = traffic.flush(|bytes| stream.try_send(bytes));
+            match read {
+                Ok(Read::Wants) => {}
+                Ok(Read::Bytes(_)) => return Idle::Unsolicited,
+                Ok(Read::End) | Err(_) => return Idle::Closed,
+            }
+            let received = stream.try_recv(traffic.room());
+            traffic.filled(*received.as_ref().unwrap_or(&0));
+            match received {
+                Ok(1..) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    stream.forget_readable();
+                    return if traffic.is_amid_record() { Idle::Unsolicited } else { Idle::Quiet };
+                }
+                Ok(0) | Err(_) => return Idle::Closed,
+            }
+        }
+    }
+
     pub(super) fn has_input(&self) -> bool {
         self.0.borrow().has_input()
     }

@@ -12,7 +12,7 @@
 //! most: who can no longer answer throws away what it reads (RFC 9112 section 9.6).
 
 use std::io;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::time::Duration;
 
 use super::{Socket, Stream};
@@ -26,6 +26,8 @@ impl Stream {
     /// `false` is no proof of the contrary, and over a unix socket all there is: that refuses what
     /// nobody would read when it is written.
     pub async fn went_unread(&self, written: u64, patience: Duration) -> bool {
+        // A response came before the request: what was sent since then holds all of it.
+        let written = self.tls.as_ref().map_or(written, |tls| tls.sent_since_read().max(written));
         if let Socket::Memory(end) = &self.socket {
             return end.lost_bytes() >= written;
         }
@@ -49,11 +51,12 @@ impl Stream {
 
     /// Bytes that the other end's kernel has not confirmed.
     fn unconfirmed_bytes(&self) -> io::Result<u64> {
-        let socket = self.plain_fd().ok_or(io::ErrorKind::Unsupported)?;
+        let socket: RawFd = each!(&self.socket, socket => socket.as_raw_fd(),
+            _end => return Err(io::ErrorKind::Unsupported.into()));
         let mut bytes: libc::c_int = 0;
         // SAFETY: the descriptor is open for as long as `self` lives; SIOCOUTQ (the same number as
         // TIOCOUTQ) writes one int, to which the pointer points.
-        let done = unsafe { libc::ioctl(socket.as_raw_fd(), libc::TIOCOUTQ, &raw mut bytes) };
+        let done = unsafe { libc::ioctl(socket, libc::TIOCOUTQ, &raw mut bytes) };
         match done {
             0 => Ok(u64::try_from(bytes).unwrap_or(0)),
             _ => Err(io::Error::last_os_error()),

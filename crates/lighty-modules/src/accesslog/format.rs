@@ -64,6 +64,7 @@ pub(super) enum OfUpstream {
     Address,
     Wait,
     Connect,
+    Tls,
     FirstByte,
     Tries,
 }
@@ -114,7 +115,7 @@ pub(super) struct FormatError {
 
 const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
 const UPSTREAM_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
-     `upstream-first-byte` or `upstream-tries`";
+     `upstream-tls`, `upstream-first-byte` or `upstream-tries`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
 impl Format {
@@ -328,6 +329,7 @@ fn with_argument(letter: char, argument: &str) -> Option<Part> {
         ('x', "upstream") => Part::Upstream(OfUpstream::Address),
         ('x', "upstream-wait") => Part::Upstream(OfUpstream::Wait),
         ('x', "upstream-connect") => Part::Upstream(OfUpstream::Connect),
+        ('x', "upstream-tls") => Part::Upstream(OfUpstream::Tls),
         ('x', "upstream-first-byte") => Part::Upstream(OfUpstream::FirstByte),
         ('x', "upstream-tries") => Part::Upstream(OfUpstream::Tries),
         _ => return None,

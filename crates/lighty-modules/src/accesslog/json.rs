@@ -46,6 +46,9 @@ fn upstream(trace: &UpstreamTrace, out: &mut Vec<u8>) {
     string("upstream", trace.address.as_deref().unwrap_or_default().as_bytes(), out);
     count("upstream_wait_us", trace.wait_us, out);
     optional("upstream_connect_us", trace.connect_us, out);
+    if trace.tls_us.is_some() {
+        optional("upstream_tls_us", trace.tls_us, out);
+    }
     optional("upstream_first_byte_us", trace.first_byte_us, out);
     count("upstream_tries", trace.tries.into(), out);
 }

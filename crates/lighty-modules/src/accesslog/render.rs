@@ -76,6 +76,7 @@ fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &
         }
         OfUpstream::Wait => Some(trace.wait_us),
         OfUpstream::Connect => trace.connect_us,
+        OfUpstream::Tls => trace.tls_us,
         OfUpstream::FirstByte => trace.first_byte_us,
         OfUpstream::Tries => Some(trace.tries.into()),
     };

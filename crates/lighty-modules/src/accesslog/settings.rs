@@ -110,7 +110,8 @@ fn what() -> Vec<Row> {
                  head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
                  (`keep-alive`, `close` or `aborted`). What is not known is `null`. A request that \
                  was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
-                 `upstream_first_byte_us` and `upstream_tries` besides.",
+                 `upstream_first_byte_us` and `upstream_tries` besides, and `upstream_tls_us` where a \
+                 handshake of TLS was needed.",
             )
             .example("accesslog.json = \"enable\""),
     ]
@@ -137,7 +138,7 @@ can forge a line or end a quote.
 | `%f` | the file |
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
-| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-first-byte}x` how long the backend took to begin its response, in microseconds; `%{upstream-tries}x` how often it was given a place |
+| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-tls}x` how long the handshake of TLS took behind that, `%{upstream-first-byte}x` how long the backend took to begin its response, in microseconds; `%{upstream-tries}x` how often it was given a place |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |
 | `%P` | process id |
 | `%%` | a percent sign |

@@ -356,6 +356,7 @@ mod tests {
             backup: false,
             connections_max: 1,
             http_host: None,
+            tls: None,
         };
         let tcp = || Target::Tcp("10.0.0.1:80".parse().expect("an address"));
         let socket = || Target::unix(std::path::Path::new("/run/app.sock"));

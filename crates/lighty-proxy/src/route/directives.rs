@@ -2,9 +2,9 @@
 //! `fastcgi.server` and its like of 1.4.
 //!
 //! Reading order: `parts` (what directives set) · `values`, `place`, `balancer` (values that
-//! several rows share) · `core`, `limits`, `health`, `rules` (`proxy-core.*`) · `servers`, `host`,
-//! `header` (1.4) · `assemble` (parts become routes) · `check` (what only several directives
-//! together say).
+//! several rows share) · `core`, `limits`, `health`, `tls`, `rules` (`proxy-core.*`) · `servers`,
+//! `host`, `header` (1.4) · `assemble` (parts become routes) · `check` (what only several
+//! directives together say).
 
 pub(crate) mod assemble;
 mod balancer;
@@ -21,6 +21,7 @@ mod period;
 mod place;
 mod rules;
 mod servers;
+mod tls;
 mod values;
 
 use lighty_config::Directive;
@@ -41,6 +42,7 @@ pub fn all() -> Vec<Row> {
     rows.extend(health::rows());
     rows.extend(names::rows());
     rows.extend(rules::rows());
+    rows.extend(tls::rows());
     let mut rows: Vec<Row> = rows.into_iter().map(|row| row.module("mod_proxy_core")).collect();
     rows.extend(servers::rows());
     rows.extend(header::rows());

@@ -4,6 +4,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use lighty_io::connect::Target;
+use lighty_io::tls::ClientOptions;
 
 pub(crate) use crate::upstream::backend::AddressId;
 use crate::upstream::backend::Backend;
@@ -24,6 +25,8 @@ pub struct AddressSpec {
     pub connections_max: u32,
     /// The Host of requests to it, in place of the client's.
     pub http_host: Option<Arc<str>>,
+    /// How TLS is spoken with it, if it is.
+    pub tls: Option<Arc<ClientOptions>>,
 }
 
 /// An address in use. It is its backend, with the limits and the share that an upstream gives it.
@@ -74,6 +77,7 @@ mod tests {
             weight: 1,
             backup: false,
             http_host: None,
+            tls: None,
             connections_max,
         };
         let backend = Arc::new(Backend::new(&spec.target, &HealthSpec::default()));

@@ -6,8 +6,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lighty_io::connect::Target;
+use lighty_io::tls::ClientOptions;
 
 use crate::connect::listen_queue::ListenQueue;
+use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
 use crate::upstream::health::passive::Health;
 use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol};
 
@@ -30,24 +32,30 @@ pub(crate) struct BackendKey {
     pub protocol: Protocol,
     pub target: Target,
     pub proxy_protocol: Option<ProxyProtocol>,
+    pub tls: Option<Arc<ClientOptions>>,
     /// How often the upstream has the target before this one.
     pub repeat: usize,
 }
 
 /// The backends in use, each for as long as an upstream or a connection has it.
 #[derive(Default)]
-pub(crate) struct Backends(Mutex<HashMap<BackendKey, Weak<Backend>, foldhash::fast::RandomState>>);
+pub(crate) struct Backends {
+    known: Mutex<HashMap<BackendKey, Weak<Backend>, foldhash::fast::RandomState>>,
+    /// What those that speak TLS are verified with.
+    pub(crate) materials: Arc<CurrentMaterials>,
+}
 
 impl Backends {
     /// The backend of this identity, with its history if it has one.
     pub(crate) fn get(&self, key: BackendKey, health: &HealthSpec) -> Arc<Backend> {
-        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(backend) = known.get(&key).and_then(Weak::upgrade) {
             backend.set_gone(false);
             return backend;
         }
         known.retain(|_, backend| backend.strong_count() > 0);
-        let backend = Arc::new(Backend::new(&key.target, health));
+        let tls = key.tls.as_ref().map(|options| BackendTls::new(options, &self.materials));
+        let backend = Arc::new(Backend { tls, ..Backend::new(&key.target, health) });
         known.insert(key, Arc::downgrade(&backend));
         backend
     }
@@ -57,6 +65,8 @@ impl Backends {
 pub struct Backend {
     pub id: AddressId,
     pub health: Health,
+    /// TLS with it, if it speaks that.
+    pub(crate) tls: Option<BackendTls>,
     /// The listen queue of its processes.
     pub(crate) queue: Arc<ListenQueue>,
     /// Connections open or being opened, of all workers.
@@ -77,12 +87,13 @@ pub struct Backend {
 const EWMA_SHIFT: u32 = 3;
 
 impl Backend {
-    /// Creates a backend without history.
+    /// Creates a backend without history, that is spoken with in the clear.
     pub fn new(target: &Target, health: &HealthSpec) -> Self {
         Self {
             id: AddressId::next(),
             queue: ListenQueue::at(target),
             health: Health::new(health),
+            tls: None,
             open: AtomicU32::new(0),
             idle: AtomicU32::new(0),
             first_byte_us: AtomicU32::new(0),

@@ -17,6 +17,7 @@ fn backend(text: &str, address: BackendAddress) -> BackendSpec {
         backup: false,
         spawn: None,
         http_host: None,
+        tls: None,
     }
 }
 

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use lighty_core::log::Log;
+use lighty_core::log::{About, Level, Log};
+use lighty_io::clock::Clock;
 use lighty_io::connect::resolve::{ResolveOptions, Resolver};
 use lighty_io::listen::PrivateDir;
+use lighty_io::tls::Materials;
 
 use crate::upstream::Upstream;
 use crate::upstream::backend::Backends;
 use crate::upstream::configured::Configured;
-use crate::upstream::spec::{BackendAddress, SpawnSpec, UpstreamSpec};
+use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec};
 use crate::upstream::start_error::StartError;
 use crate::upstream::supervisor::{Care, Supervisor};
 
@@ -117,6 +119,11 @@ impl Registry {
         Arc::new(Naming { number: 0, registry: Arc::downgrade(self) })
     }
 
+    /// Verifies backends with these certificates from now on.
+    pub fn trust(&self, materials: Arc<Materials>) {
+        self.backends.materials.set(materials);
+    }
+
     /// Makes the upstreams of a naming the current ones: the others take no new request, and their
     /// background tasks end.
     pub fn commit(&self, naming: &Naming) {
@@ -128,6 +135,7 @@ impl Registry {
         let current: Vec<_> = entries.map(|entry| Arc::clone(&entry.upstream)).collect();
         for upstream in current {
             if upstream.take_over() {
+                state.warn_of_unverified(&upstream);
                 state.care(&upstream, &self.resolver);
             }
         }
@@ -266,6 +274,20 @@ impl State {
         }
     }
 
+    /// Says that certificates are not verified: nothing else shows it.
+    fn warn_of_unverified(&self, upstream: &Upstream) {
+        let Some(log) = &self.log else { return };
+        let tls = |backend: &&BackendSpec| backend.tls.as_ref().is_some_and(|t| !t.is_verified);
+        for backend in upstream.spec.backends.iter().filter(tls) {
+            let (name, text) = (&upstream.label, &backend.text);
+            let words = format!(
+                "{name}: backend {text} may be anyone: its certificate is not verified \
+                 (proxy-core.tls-verify)"
+            );
+            log.line(Level::Warning, Clock::start().unix_s(), &words, About::default());
+        }
+    }
+
     fn supervisor(&mut self, resolver: &Resolver) -> Option<&Supervisor> {
         let log = self.log.as_ref()?;
         let start = || Supervisor::new(log.clone(), resolver.clone());
@@ -337,6 +359,7 @@ mod tests {
             backup: false,
             spawn: Some(Arc::new(spawn)),
             http_host: None,
+            tls: None,
         }
     }
 

@@ -6,6 +6,8 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use lighty_io::tls::ClientOptions;
+
 pub use crate::upstream::balance::{Algorithm, BalancerOptions, BalancerSpec, HashKey};
 pub use crate::upstream::protocol::{FastcgiRole, Protocol};
 
@@ -57,6 +59,8 @@ pub struct BackendSpec {
     /// The host that a request to it names in place of the client's, with
     /// `proxy.replace-http-host`.
     pub http_host: Option<Arc<str>>,
+    /// How TLS is spoken with it, if it is (`https://`).
+    pub tls: Option<Arc<ClientOptions>>,
 }
 
 /// Where a backend is reached.
@@ -138,7 +142,7 @@ impl Default for BacklogSpec {
 /// How long a backend may take, in milliseconds.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutSpec {
-    /// To accept a connection (`proxy-core.connect-timeout`).
+    /// To accept a connection, and to shake hands for TLS (`proxy-core.connect-timeout`).
     pub connect_ms: u64,
     /// Between two reads of a response, its first byte included (`proxy-core.read-timeout`).
     pub read_ms: u64,

@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
+use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::health::passive::State;
 use crate::upstream::registry::Registry;
 
@@ -50,6 +51,8 @@ pub struct AddressFigures {
     pub weight: u32,
     /// Whether it is used only while no other address is up.
     pub backup: bool,
+    /// Of one that speaks TLS, its handshakes and how many of them went on with an earlier session.
+    pub handshakes: Option<(u64, u64)>,
 }
 
 /// Whether an address is used.
@@ -112,6 +115,7 @@ fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
         first_byte_us: address.first_byte_us(),
         weight: address.spec.weight,
         backup: address.spec.backup,
+        handshakes: address.tls.as_ref().map(BackendTls::handshakes),
     }
 }
 
@@ -154,7 +158,10 @@ impl AddressFigures {
             ("weight", self.weight.to_string()),
             ("backup", u8::from(self.backup).to_string()),
         ];
-        name.into_iter().chain(figures)
+        let tls = self.handshakes.map(|(all, resumed)| {
+            [("tls_handshakes", all.to_string()), ("tls_resumed", resumed.to_string())]
+        });
+        name.into_iter().chain(figures).chain(tls.into_iter().flatten())
     }
 }
 
@@ -177,6 +184,7 @@ mod tests {
             first_byte_us: 900,
             weight: 1,
             backup: false,
+            handshakes: Some((4, 3)),
         };
         let upstream = UpstreamFigures {
             index: 4,
@@ -186,7 +194,7 @@ mod tests {
             addresses: vec![address],
         };
         let pairs: Vec<String> = upstream.pairs().map(|(k, v)| format!("{k}: {v}")).collect();
-        assert_eq!(pairs.len(), 13);
+        assert_eq!(pairs.len(), 15);
         for line in [
             "proxy-core.4.backlogged: 5",
             "proxy-core.4.requests: 9",
@@ -196,6 +204,8 @@ mod tests {
             "proxy-core.4.backends.\"10.0.0.1:80\".requests_failed: 2",
             "proxy-core.4.backends.\"10.0.0.1:80\".load: 1",
             "proxy-core.4.backends.\"10.0.0.1:80\".pool_size: 3",
+            "proxy-core.4.backends.\"10.0.0.1:80\".tls_handshakes: 4",
+            "proxy-core.4.backends.\"10.0.0.1:80\".tls_resumed: 3",
         ] {
             assert!(pairs.iter().any(|pair| pair == line), "{line} of {pairs:?}");
         }

@@ -7,11 +7,12 @@ use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::{Materials, Policy, TicketKeys};
 
+use super::backends;
 use crate::listeners;
 
-/// Loads what the configuration names, if a listener speaks TLS. Every condition is looked at,
-/// whether it holds on a listener or for a host that clients name. A file that cannot be read any
-/// more, for rights that are given up, stays as `before` has it.
+/// Loads what the configuration names, if a listener or a backend speaks TLS. Every condition is
+/// looked at, whether it holds on a listener or for a host that clients name. A file that cannot be
+/// read any more, for rights that are given up, stays as `before` has it.
 ///
 /// # Errors
 /// Everything that is wrong, with its place.
@@ -28,12 +29,12 @@ pub(crate) fn load(
         .map(|(settings, name)| (name, settings))
         .collect();
     let materials = Materials::default();
-    if listening.is_empty() {
-        return Ok(materials);
-    }
     let mut load = Load { config, materials: &materials, before, problems: Vec::new() };
-    for (id, block) in config.blocks().iter().enumerate() {
-        load.block(id, block);
+    for (span, message) in backends::load(config, &materials, before) {
+        load.say(span, message);
+    }
+    if !listening.is_empty() {
+        config.blocks().iter().enumerate().for_each(|(id, block)| load.block(id, block));
     }
     if load.problems.is_empty() {
         listening.iter().for_each(|(name, settings)| load.listener(name, settings));

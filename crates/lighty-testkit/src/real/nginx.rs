@@ -14,10 +14,24 @@ impl Nginx {
     /// Starts one that serves `root`; `server` are further lines of its server block.
     #[must_use]
     pub fn start(root: &Path, server: &str) -> Option<Self> {
+        Self::start_with("", root, server)
+    }
+
+    /// The same over TLS; `server` names the certificate.
+    #[must_use]
+    pub fn start_tls(root: &Path, server: &str) -> Option<Self> {
+        Self::start_with(" ssl", root, server)
+    }
+
+    fn start_with(how: &str, root: &Path, server: &str) -> Option<Self> {
         let binary = find(&["nginx"])?;
         let directory = Program::directory();
         let listen = Listen::free_port();
-        put(&directory, "nginx.conf", configuration(directory.path(), root, &listen, server));
+        put(
+            &directory,
+            "nginx.conf",
+            configuration(directory.path(), root, (&listen, how), server),
+        );
         let conf = directory.path().join("nginx.conf");
         let line = [text(&binary), "-e", "stderr", "-c", text(&conf)];
         let mut program = Program::start(directory, &line, &[]);
@@ -38,7 +52,7 @@ impl Nginx {
     }
 }
 
-fn configuration(own: &Path, root: &Path, listen: &Listen, server: &str) -> String {
+fn configuration(own: &Path, root: &Path, (listen, how): (&Listen, &str), server: &str) -> String {
     let user = if rustix::process::geteuid().is_root() { "user root root;\n" } else { "" };
     let (own, root, at) = (own.display(), root.display(), listen.address());
     format!(
@@ -48,6 +62,6 @@ fn configuration(own: &Path, root: &Path, listen: &Listen, server: &str) -> Stri
          access_log {own}/access.log plain;\nclient_body_temp_path {own}/body;\n\
          proxy_temp_path {own}/proxy;\nfastcgi_temp_path {own}/fastcgi;\n\
          uwsgi_temp_path {own}/uwsgi;\nscgi_temp_path {own}/scgi;\nclient_max_body_size 0;\n\
-         server {{\nlisten {at};\nroot {root};\n{server}\n}}\n}}\n"
+         server {{\nlisten {at}{how};\nroot {root};\n{server}\n}}\n}}\n"
     )
 }

@@ -8,8 +8,9 @@ use lighty_core::settings::CoreSettings;
 use super::balancer::Balancing;
 use super::family::Family;
 use super::host::{Host, HostRules};
-use super::parts::{Backend, CoreParts, HeaderParts, Parts, Server, Shared};
+use super::parts::{Backend, CoreParts, Parts, Server, Shared, TlsParts};
 use super::place::Place;
+use super::tls;
 use crate::route::rules::{RequestRules, ResponseRules, Route, Routes, Takes};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
@@ -46,11 +47,14 @@ pub(crate) fn to_address(
 ) -> Result<Arc<Route>, String> {
     let place = Place::parse(address).map_err(|reject| format!("{address} {}", reject.message))?;
     let mut parts = parts.clone();
-    parts.core.backends = [Backend { text: address.into(), place }].into();
+    parts.core.backends = [Backend { text: address.into(), place, is_tls: false }].into();
     parts.core.protocol = Some(ProtocolName::Http);
     parts.core.check_local = false;
     of_core(&parts, settings).ok_or_else(|| format!("{address} is no backend"))
 }
+
+/// What is said of backends with which nothing is spoken.
+pub(super) const NO_PROTOCOL: &str = "are set without proxy-core.protocol: what do they speak?";
 
 /// What cannot work, the worst first.
 pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
@@ -58,7 +62,7 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
     if !parts.core.backends.is_empty() && parts.core.protocol.is_none() {
         flaws.push(Flaw {
             directive: "proxy-core.backends",
-            message: "are set without proxy-core.protocol: what do they speak?".into(),
+            message: NO_PROTOCOL.into(),
             help: format!(
                 "add proxy-core.protocol = \"http\" (or {})",
                 ProtocolName::WORDS[1..]
@@ -69,6 +73,7 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
             ),
         });
     }
+    flaws.extend(tls_flaws(parts));
     let Some(check) = &parts.shared.health.check else { return flaws };
     for (directive, protocol) in spoken(parts) {
         let fits = match check.kind {
@@ -86,6 +91,37 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
                 help: "write \"type\" => \"tcp\", or the type of their protocol".into(),
             });
         }
+    }
+    flaws
+}
+
+/// What of TLS cannot work.
+fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
+    let (core, tls) = (&parts.core, &parts.shared.tls);
+    let mut flaws = Vec::new();
+    let mut flaw = |directive, message: String, help: &str| {
+        flaws.push(Flaw { directive, message, help: help.to_owned() });
+    };
+    let speaks_other = core.protocol.is_some_and(|speaks| speaks != ProtocolName::Http);
+    if let Some(backend) = core.backends.iter().find(|b| b.is_tls && speaks_other) {
+        let message = format!(
+            "is not \"http\", the only one that is spoken over TLS, as \"{}\" is to be",
+            backend.text
+        );
+        flaw("proxy-core.protocol", message, "write the address without \"https://\"");
+    }
+    let hosts = parts.families[Family::Proxy.index()].servers.iter().flat_map(|s| &s.hosts);
+    let hosts = hosts.map(|host| (Family::Proxy.server(), &host.text, &host.place, host.is_tls));
+    let backends =
+        core.backends.iter().map(|b| ("proxy-core.backends", &b.text, &b.place, b.is_tls));
+    let mut all = backends.chain(hosts).filter(|(_, _, _, is_tls)| *is_tls);
+    if let Some((directive, text, ..)) = all.find(|(_, _, place, _)| tls.options(place).is_none()) {
+        let message = format!("has \"{text}\": nothing says which name its certificate is for");
+        flaw(directive, message, "set proxy-core.tls-server-name");
+    }
+    if tls.key.is_some() && tls.cert.is_none() {
+        let message = "is set without proxy-core.tls-cert".to_owned();
+        flaw("proxy-core.tls-key", message, "name the certificate that the key belongs to");
     }
     flaws
 }
@@ -136,7 +172,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
         name: "proxy-core.backends".into(),
         protocol: speaks.with(&parts.shared.protocols),
         balancer: balancer(&core.balancer, &parts.shared),
-        backends: core_backends(core, speaks),
+        backends: core_backends(core, speaks, &parts.shared.tls),
         ..shared_spec(&parts.shared)
     };
     Some(Arc::new(Route {
@@ -166,17 +202,23 @@ fn balancer(balancing: &Balancing, shared: &Shared) -> BalancerSpec {
     balancing.spec(shared.balancing, shared.sticky_cookie.as_ref())
 }
 
-fn core_backends(core: &CoreParts, speaks: ProtocolName) -> Vec<BackendSpec> {
+fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<BackendSpec> {
     let spec = |backend: &super::parts::Backend| {
         let text = Arc::clone(&backend.text);
         let weight = core.weights.iter().find(|(name, _)| *name == text);
+        let port = if backend.is_tls { tls::PORT } else { speaks.port() };
+        let options = match backend.is_tls {
+            true => Some(tls.options(&backend.place)?),
+            false => None,
+        };
         Some(BackendSpec {
-            address: backend.place.address(Some(speaks.port()))?,
+            address: backend.place.address(Some(port))?,
             weight: weight.map_or(1, |(_, weight)| *weight),
             max_connections: None,
             backup: core.backup.contains(&text),
             spawn: None,
             http_host: None,
+            tls: options,
             label: None,
             text,
         })
@@ -277,11 +319,7 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
         name: format!("{} \"{}\"", family.server(), server.key).into(),
         protocol,
         balancer: balancer(&balance, shared),
-        backends: server
-            .hosts
-            .iter()
-            .filter_map(|host| backend(host, port, &parts.header))
-            .collect(),
+        backends: server.hosts.iter().filter_map(|host| backend(host, port, parts)).collect(),
         timeouts: TimeoutSpec {
             connect_ms: rules.connect_ms.unwrap_or(base.connect_ms),
             read_ms: rules.read_ms.unwrap_or(base.read_ms),
@@ -313,15 +351,26 @@ fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protoco
     (name.with(&options), Some(name.port()))
 }
 
-fn backend(host: &Host, port: Option<u16>, header: &HeaderParts) -> Option<BackendSpec> {
+fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec> {
+    let header = &parts.header;
+    let port = if host.is_tls { Some(tls::PORT) } else { port };
     let address = host.place.address(port)?;
+    let options = match host.is_tls {
+        true => Some(parts.shared.tls.options(&host.place)?),
+        false => None,
+    };
     let named = || match &address {
         BackendAddress::Unix(_) | BackendAddress::Srv(_) => None,
         BackendAddress::Inet(_) | BackendAddress::Name { .. } => Some(Arc::clone(&host.text)),
     };
     let http_host = header.replace_http_host.then(|| host.label.clone().or_else(named)).flatten();
+    let scheme = if host.is_tls { "https://" } else { "" };
     Some(BackendSpec {
-        text: Arc::clone(&host.text),
+        text: match scheme {
+            "" => Arc::clone(&host.text),
+            scheme => format!("{scheme}{}", host.text).into(),
+        },
+        tls: options,
         label: host.label.clone(),
         http_host,
         address,

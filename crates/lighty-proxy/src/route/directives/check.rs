@@ -73,7 +73,7 @@ fn carries_upgrades(config: &Config<Settings>) -> bool {
 /// whenever this one does.
 fn protocol_elsewhere(config: &Config<Settings>, flaw: &Flaw) -> Option<Flaw> {
     let is_set = all(config).any(|setting| setting.name == "proxy-core.protocol");
-    (flaw.directive == "proxy-core.backends" && is_set).then(|| Flaw {
+    (flaw.message == assemble::NO_PROTOCOL && is_set).then(|| Flaw {
         directive: flaw.directive,
         message: "have their proxy-core.protocol in another condition: where that does not hold, \
                   requests are answered 500"

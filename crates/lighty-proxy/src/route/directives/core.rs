@@ -31,7 +31,8 @@ fn which() -> Vec<Row> {
             "Backends that answer the requests to which this applies; an empty list switches the \
              proxy off again. A backend is `host`, `host:port`, `ip`, `ip:port`, `[v6]:port`, \
              `unix:/path`, `unix:@abstract`, or `srv:_service._proto.name` for a name whose SRV \
-             records bring ports, weights and priorities. Names are looked up again when their \
+             records bring ports, weights and priorities. With `https://` in front of it TLS is \
+             spoken, and the port is 443 if none is written. Names are looked up again when their \
              records expire, and one that cannot be looked up does not stop the start. Without a \
              port: 80 for http, 9000 for fastcgi, 4000 for scgi, 3031 for uwsgi, 8009 for ajp13.",
         )
@@ -191,14 +192,14 @@ fn backends(value: &Value, _: &CompileCtx) -> Result<Arc<[Backend]>, Reject> {
             Some((_, item)) => reject.at(item.span),
             None => reject,
         };
-        let address = Place::parse(text).map_err(place)?;
-        if backends.iter().any(|other| other.place == address) {
+        let (address, is_tls) = Place::parse_url(text).map_err(place)?;
+        if backends.iter().any(|other| other.place == address && other.is_tls == is_tls) {
             let twice = format!("has \"{text}\" twice");
             return Err(place(
                 Reject::new(twice).help("proxy-core.weights gives it a larger share"),
             ));
         }
-        backends.push(Backend { text: Arc::clone(text), place: address });
+        backends.push(Backend { text: Arc::clone(text), place: address, is_tls });
     }
     Ok(backends.into())
 }

@@ -21,6 +21,8 @@ pub(super) struct Host {
     pub(super) label: Option<Arc<str>>,
     pub(super) text: Arc<str>,
     pub(super) place: Place,
+    /// Written with `https://`.
+    pub(super) is_tls: bool,
     pub(super) weight: u32,
     pub(super) backup: bool,
     pub(super) max_connections: Option<u32>,
@@ -92,6 +94,7 @@ struct Draft {
     host: Option<Spanned<Arc<str>>>,
     port: Option<u16>,
     socket: Option<Spanned<Arc<str>>>,
+    is_tls: bool,
     weight: Option<u32>,
     backup: bool,
     max_connections: Option<u32>,
@@ -147,7 +150,14 @@ fn at(mut reject: Reject, span: Span) -> Reject {
 fn address(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
     let text = || within(key, item, plain).map(|text| Some(Spanned::new(text, item.span)));
     match &**key {
-        "host" => draft.host = text()?,
+        "host" => {
+            draft.host = text()?;
+            if let Some(host) = &mut draft.host
+                && let Some(rest) = place::behind_https(&host.value)
+            {
+                (host.value, draft.is_tls) = (rest.into(), true);
+            }
+        }
         "socket" => draft.socket = text()?,
         "port" => draft.port = Some(within(key, item, |v| number(v, 1..=65_535))?),
         "weight" => draft.weight = Some(within(key, item, |v| number(v, 0..=WEIGHT_MAX))?),
@@ -295,6 +305,10 @@ fn finish(draft: Draft, family: Family, label: Option<&Key>, span: Span) -> Resu
         let text = "has \"bin-path\" for a host by name: a program is started on this machine";
         return Err(Reject::new(text).help("give it a \"socket\"").at(span));
     }
+    if draft.is_tls && family != Family::Proxy {
+        let text = "has a host with \"https://\": TLS is spoken with hosts of proxy.server only";
+        return Err(Reject::new(text).at(span));
+    }
     if family == Family::Sockproxy && matches!(place, Place::Ip(_, None) | Place::Name(_, None)) {
         return Err(Reject::new("has a host without \"port\"").at(span));
     }
@@ -314,6 +328,7 @@ fn finish(draft: Draft, family: Family, label: Option<&Key>, span: Span) -> Resu
         label: label.map(|key| Arc::from(&**key)),
         text,
         place,
+        is_tls: draft.is_tls,
         weight: draft.weight.unwrap_or(1),
         backup: draft.backup,
         max_connections: draft.max_connections,

@@ -120,6 +120,24 @@ pub(super) type Weights = Arc<[(Arc<str>, u32)]>;
 pub(super) struct Backend {
     pub(super) text: Arc<str>,
     pub(super) place: Place,
+    /// Written with `https://`.
+    pub(super) is_tls: bool,
+}
+
+/// `proxy-core.tls-*`.
+#[derive(Clone, Debug)]
+pub(super) struct TlsParts {
+    pub(super) server_name: Option<Arc<str>>,
+    pub(super) ca_file: Option<Arc<str>>,
+    pub(super) is_verified: bool,
+    pub(super) cert: Option<Arc<str>>,
+    pub(super) key: Option<Arc<str>>,
+}
+
+impl Default for TlsParts {
+    fn default() -> Self {
+        Self { server_name: None, ca_file: None, is_verified: true, cert: None, key: None }
+    }
 }
 
 /// What `proxy-core.*` says of every upstream, also those of 1.4's directives.
@@ -136,6 +154,7 @@ pub(super) struct Shared {
     pub(super) sticky_cookie: Option<Arc<str>>,
     pub(super) protocols: ProtocolOptions,
     pub(super) strict_lines: bool,
+    pub(super) tls: TlsParts,
 }
 
 impl Default for Shared {
@@ -152,6 +171,7 @@ impl Default for Shared {
             sticky_cookie: None,
             protocols: ProtocolOptions::default(),
             strict_lines: false,
+            tls: TlsParts::default(),
         }
     }
 }

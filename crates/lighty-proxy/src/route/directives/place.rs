@@ -42,11 +42,11 @@ impl Place {
         if let Some((scheme, rest)) = text.split_once("://") {
             let rest = rest.trim_end_matches('/');
             if scheme.eq_ignore_ascii_case("https") {
-                let text = format!("has \"{text}\": TLS to backends is not available");
-                return Err(Reject::new(text).help(format!(
-                    "let the backend listen without TLS, or put a program that adds TLS, such \
-                     as stunnel, between, and write its address in place of \"{rest}\""
-                )));
+                let text = format!("has \"{text}\": TLS is not spoken with this one");
+                return Err(Reject::new(text).help(
+                    "TLS is for the backends of proxy-core.backends that speak \"http\", and of \
+                     proxy.server",
+                ));
             }
             let reject = Reject::new(format!("has \"{text}\", which is a URL"));
             return Err(reject.help(format!(
@@ -54,6 +54,23 @@ impl Place {
             )));
         }
         inet(text)
+    }
+
+    /// Reads any of the forms, and whether TLS is spoken there: `https://` in front says so.
+    pub(super) fn parse_url(text: &str) -> Result<(Place, bool), Reject> {
+        match behind_https(text) {
+            Some(rest) => Ok((Place::parse(rest)?, true)),
+            None => Ok((Place::parse(text)?, false)),
+        }
+    }
+
+    /// The name that a certificate must be for; `None` where the place has none.
+    pub(super) fn server_name(&self) -> Option<Arc<str>> {
+        match self {
+            Place::Ip(ip, _) => Some(ip.to_string().into()),
+            Place::Name(host, _) => Some(host.trim_end_matches('.').into()),
+            Place::Unix(_) | Place::Srv(_) => None,
+        }
     }
 
     /// Reads `host` and `port` of 1.4, or a path.
@@ -85,6 +102,13 @@ impl Place {
             }
         })
     }
+}
+
+/// What follows `https://`, without a slash at its end.
+pub(super) fn behind_https(text: &str) -> Option<&str> {
+    const SCHEME: &str = "https://";
+    let is_https = text.get(..SCHEME.len()).is_some_and(|s| s.eq_ignore_ascii_case(SCHEME));
+    is_https.then(|| text[SCHEME.len()..].trim_end_matches('/'))
 }
 
 /// A socket's path, or its abstract name after `@`.
@@ -258,6 +282,21 @@ mod tests {
         assert_eq!(parse("[::1:80]"), ip("::1:80", None));
         let with_own = Place::of_host("::1:80", Some(9000)).ok();
         assert_eq!(with_own, ip("::1:80", Some(9000)));
+    }
+
+    #[test]
+    fn https_is_tls_and_names_what_a_certificate_is_for() {
+        let url = |text: &str| Place::parse_url(text).ok();
+        let name = |text: &str| url(text).and_then(|(place, _)| place.server_name());
+        assert_eq!(url("a:80"), Some((Place::Name("a".into(), Some(80)), false)));
+        assert_eq!(url("https://a/"), Some((Place::Name("a".into(), None), true)));
+        assert_eq!(url("HTTPS://[::1]:8443").map(|(_, is_tls)| is_tls), Some(true));
+        assert_eq!(name("https://App.example.:8443").as_deref(), Some("app.example"));
+        assert_eq!(name("https://[::1]:8443").as_deref(), Some("::1"));
+        assert_eq!(name("https://unix:/run/a.sock"), None);
+        for wrong in ["https://", "https:///", "https://a/b", "https://https://a", "http://a"] {
+            assert_eq!(url(wrong), None, "{wrong}");
+        }
     }
 
     #[test]

@@ -114,7 +114,7 @@ takes the request; hosts may be named (`\"name\" => ( \"host\" => … )`). A hos
 
 | key | default | meaning |
 |---|---|---|
-| `host`, `port` | port by protocol | address or name; port 9000 for fastcgi, 4000 for scgi (3031 for uwsgi), 8009 for ajp13, 80 for proxy |
+| `host`, `port` | port by protocol | address or name; port 9000 for fastcgi, 4000 for scgi (3031 for uwsgi), 8009 for ajp13, 80 for proxy; of proxy also `https://name`, with which TLS is spoken (`proxy-core.tls-*`), port 443 |
 | `socket` | | path of a unix socket, in place of `host` |
 | `weight`, `backup` | `1`, `disable` | share beside the others; used only while no other is up |
 | `max-connections` | the pool's size | requests under way at most |

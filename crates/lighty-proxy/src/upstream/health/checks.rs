@@ -11,6 +11,7 @@ use std::time::Duration;
 use lighty_http::{Fields, Known, Method, Version};
 use lighty_io::clock::Clock;
 use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::tls::ServerFault;
 use lighty_io::transport::Stream;
 use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
 use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
@@ -23,7 +24,9 @@ use lighty_wire::proxy_protocol::{self, Command, Header};
 
 use super::active::{first_due_ms, next_due_ms};
 use super::passive::{Change, Health};
+use crate::connect::dial::send;
 use crate::connect::listen_queue::Standing;
+use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::spec::{CheckKind, CheckSpec, ProxyProtocol};
 
 /// Maximum bytes of a response head: [`CheckFault::TooLong`].
@@ -37,6 +40,8 @@ const STATUS_GOOD: (u16, u16) = (200, 399);
 pub(crate) enum CheckFault {
     /// The connection could not be opened.
     Connect(io::Error),
+    /// TLS is not spoken.
+    Tls(ServerFault),
     /// The connection broke.
     Talk(io::Error),
     /// The check as a whole took longer than its `timeout`.
@@ -57,6 +62,7 @@ impl fmt::Display for CheckFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Connect(error) => write!(f, "connect: {error}"),
+            Self::Tls(fault) => write!(f, "TLS: {fault}"),
             Self::Talk(error) => write!(f, "connection: {error}"),
             Self::Timeout { timeout_ms } => write!(f, "no answer within {timeout_ms} ms (timeout)"),
             Self::Closed => f.write_str("closed before it answered"),
@@ -73,6 +79,10 @@ impl std::error::Error for CheckFault {}
 /// A handle to an address that is checked.
 pub(crate) trait Checked {
     fn target(&self) -> &Target;
+    /// TLS with it, if it is spoken.
+    fn tls(&self) -> Option<&BackendTls> {
+        None
+    }
     fn health(&self) -> &Health;
     /// Registers the check's connection in the listen queue.
     fn stand_in_line(&self) -> Option<Standing> {
@@ -100,7 +110,7 @@ pub(crate) async fn keep_asking<A: Checked>(
         let began_ms = clock.mono_ms();
         let Some(address) = address() else { return };
         let standing = address.stand_in_line();
-        let found = ask(address.target(), check, proxy).await;
+        let found = ask(address.target(), address.tls(), check, proxy).await;
         drop(standing);
         clock.refresh();
         let now_ms = clock.mono_ms();
@@ -122,16 +132,18 @@ fn random() -> u64 {
 /// Why the check failed.
 pub(crate) async fn ask(
     target: &Target,
+    tls: Option<&BackendTls>,
     check: &CheckSpec,
     proxy: Option<ProxyProtocol>,
 ) -> Result<(), CheckFault> {
     let limit = Duration::from_millis(check.timeout_ms);
-    let asked = tokio::time::timeout(limit, ask_patiently(target, &check.kind, proxy)).await;
+    let asked = tokio::time::timeout(limit, ask_patiently(target, tls, &check.kind, proxy)).await;
     asked.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
 }
 
 async fn ask_patiently(
     target: &Target,
+    tls: Option<&BackendTls>,
     kind: &CheckKind,
     proxy: Option<ProxyProtocol>,
 ) -> Result<(), CheckFault> {
@@ -139,10 +151,16 @@ async fn ask_patiently(
     if let Some(version) = proxy {
         push_own_header(version, &mut question)?;
     }
+    let mut stream =
+        connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
+    if let Some(tls) = tls {
+        send(&stream, &question).await.map_err(CheckFault::Talk)?;
+        question.clear();
+        tls.shake_hands(&mut stream).await.map_err(CheckFault::Tls)?;
+    }
     push_question(kind, &mut question)?;
-    let stream = connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
+    send(&stream, &question).await.map_err(CheckFault::Talk)?;
     let mut talk = Talk { stream, received: Vec::new() };
-    talk.say(&question).await?;
     match kind {
         CheckKind::Tcp => Ok(()),
         CheckKind::Http { status, .. } => talk.read_http(*status).await,
@@ -219,19 +237,6 @@ struct Talk {
 }
 
 impl Talk {
-    async fn say(&self, mut bytes: &[u8]) -> Result<(), CheckFault> {
-        while !bytes.is_empty() {
-            match self.stream.try_write(bytes) {
-                Ok(count) => bytes = &bytes[count..],
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.stream.writable().await.map_err(CheckFault::Talk)?;
-                }
-                Err(error) => return Err(CheckFault::Talk(error)),
-            }
-        }
-        Ok(())
-    }
-
     /// Reads more bytes.
     async fn read_response(&mut self) -> Result<(), CheckFault> {
         const PIECE_BYTES: usize = 2_048;

@@ -11,6 +11,7 @@ use super::SupervisorLog;
 use crate::connect::listen_queue::{Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
+use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::health::checks::{CheckFault, Checked, keep_asking};
 use crate::upstream::health::passive::{Change, Health};
 
@@ -59,6 +60,10 @@ struct Asked<'a> {
 impl Checked for Asked<'_> {
     fn target(&self) -> &Target {
         &self.address.spec.target
+    }
+
+    fn tls(&self) -> Option<&BackendTls> {
+        self.address.tls.as_ref()
     }
 
     fn health(&self) -> &Health {

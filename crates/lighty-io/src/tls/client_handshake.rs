@@ -1,0 +1,133 @@
+//! The handshake of a connection that we have opened: the client's side.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use rustls::client::UnbufferedClientConnection;
+use rustls::pki_types::ServerName;
+use rustls::{CertificateError, Error};
+
+use super::client_policy::ClientPolicy;
+use super::driver::{Broken, Driver};
+use super::offer;
+use super::traffic::{ClientKernel, Kernel, Traffic};
+use crate::transport::Stream;
+
+/// What records begin with: change cipher spec to heartbeat.
+const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
+
+/// What a handshake with a server has settled.
+#[derive(Debug)]
+pub struct ServerInfo {
+    /// True if it went on with an earlier session.
+    pub is_resumed: bool,
+    /// The protocol above, as the server chose it by ALPN.
+    pub alpn: Option<Box<[u8]>>,
+}
+
+/// Why a server is not spoken with.
+#[derive(Debug)]
+pub enum ServerFault {
+    /// The connection broke.
+    Io(io::Error),
+    /// It has closed the connection.
+    Closed,
+    /// It speaks something else.
+    ClearText,
+    /// Its certificate cannot be trusted: why, in words that go on after "its certificate".
+    Untrusted(String),
+    /// It has given up, with this alert.
+    Refused(String),
+    /// It broke the protocol, or shares nothing with us.
+    Unfit(String),
+}
+
+impl fmt::Display for ServerFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Io(error) => error.fmt(f),
+            Self::Closed => f.write_str("it closed the connection in the handshake"),
+            Self::ClearText => f.write_str("it speaks clear text"),
+            Self::Untrusted(why) => write!(f, "its certificate {why}"),
+            Self::Refused(alert) => write!(f, "it refused the handshake: {alert}"),
+            Self::Unfit(why) => f.write_str(why),
+        }
+    }
+}
+
+impl std::error::Error for ServerFault {}
+
+impl Stream {
+    /// Turns the connection into one that speaks TLS, as the client.
+    ///
+    /// The caller limits how long this may take.
+    ///
+    /// # Errors
+    /// Why the server is not spoken with; it has been told, if it can be.
+    pub async fn connect_tls(&mut self, policy: &ClientPolicy) -> Result<ServerInfo, ServerFault> {
+        let unfit = |error: Error| ServerFault::Unfit(error.to_string());
+        let config = Arc::clone(&policy.config);
+        let begun = UnbufferedClientConnection::new(config, policy.name.clone()).map_err(unfit)?;
+        let mut driver = Driver::new(self, Vec::new());
+        let done = driver.run(begun, &async || {}).await;
+        let connection = done.map_err(|broken| blame(broken, &driver.input, &policy.name))?;
+        let info = ServerInfo {
+            is_resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
+            alpn: connection.alpn_protocol().map(Into::into),
+        };
+        let Driver { input, opened, .. } = driver;
+        let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(unfit)?;
+        let kernel = Kernel::Client(Box::new(ClientKernel::new(kernel)));
+        let traffic = Traffic::new(&secrets, kernel, &input, &opened);
+        let traffic = traffic.map_err(|fault| ServerFault::Unfit(fault.words().to_owned()))?;
+        self.secure(traffic);
+        Ok(info)
+    }
+}
+
+fn blame(broken: Broken, input: &[u8], name: &ServerName<'_>) -> ServerFault {
+    let is_clear = input.first().is_some_and(|first| !CONTENT_TYPES.contains(first));
+    match broken {
+        Broken::Ended => ServerFault::Closed,
+        Broken::Io(error) => ServerFault::Io(error),
+        Broken::TooLong => ServerFault::Unfit("its handshake is too long".to_owned()),
+        Broken::Refused(Error::InvalidMessage(_)) if is_clear => ServerFault::ClearText,
+        Broken::Refused(Error::AlertReceived(alert)) => ServerFault::Refused(format!("{alert:?}")),
+        Broken::Refused(Error::InvalidCertificate(why)) => {
+            ServerFault::Untrusted(words(&why, name))
+        }
+        Broken::Refused(Error::PeerIncompatible(why)) => {
+            let common = offer::words(&why).map(str::to_owned);
+            ServerFault::Unfit(common.unwrap_or_else(|| format!("it is incompatible: {why:?}")))
+        }
+        Broken::Refused(error) => ServerFault::Unfit(error.to_string()),
+    }
+}
+
+/// What is wrong with a certificate, to go on after "its certificate".
+fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
+    match why {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired".to_owned()
+        }
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet".to_owned()
+        }
+        CertificateError::UnknownIssuer => "is signed by no authority that is trusted".to_owned(),
+        CertificateError::NotValidForName => format!("is not for {}", name.to_str()),
+        CertificateError::NotValidForNameContext { presented, .. } => {
+            let presented: Vec<&str> = presented.iter().map(|one| bare(one)).collect();
+            format!("is not for {} but for {}", name.to_str(), presented.join(", "))
+        }
+        CertificateError::BadSignature => "has a signature that is wrong".to_owned(),
+        CertificateError::Revoked => "is revoked".to_owned(),
+        other => format!("is not accepted: {other}"),
+    }
+}
+
+/// A name without the words of the library around it: `DnsName("a.test")`.
+fn bare(presented: &str) -> &str {
+    let within = presented.split_once('(').map(|(_, within)| within.trim_end_matches(')'));
+    within.unwrap_or(presented).trim_matches('"')
+}

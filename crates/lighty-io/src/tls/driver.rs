@@ -1,0 +1,199 @@
+//! Drives rustls through a handshake over the connection's own buffers, on either side.
+
+use std::io;
+
+use rustls::client::{ClientConnectionData, UnbufferedClientConnection};
+use rustls::server::{ServerConnectionData, UnbufferedServerConnection};
+use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, UnbufferedStatus};
+
+use crate::transport::Stream;
+
+/// Bytes of the peer's handshake that wait to be processed: a message of rustls' longest, and what
+/// may follow it.
+const INPUT_BYTES_MAX: usize = 80 << 10;
+
+/// Bytes read at a time. A hello with a post-quantum key share has some 1,800.
+const PIECE_BYTES: usize = 4 << 10;
+
+/// A side of a handshake.
+pub(super) trait Side {
+    /// What rustls keeps for it.
+    type Data;
+
+    /// Goes on with what has arrived.
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
+}
+
+impl Side for UnbufferedServerConnection {
+    type Data = ServerConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(input)
+    }
+}
+
+impl Side for UnbufferedClientConnection {
+    type Data = ClientConnectionData;
+
+    fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data> {
+        self.process_tls_records(input)
+    }
+}
+
+/// Why a handshake came to nothing.
+#[derive(Debug)]
+pub(super) enum Broken {
+    /// The peer has closed the connection.
+    Ended,
+    /// The connection broke.
+    Io(io::Error),
+    /// The peer sends more than a handshake can have.
+    TooLong,
+    /// The library gave up; the peer has been told, if it can be.
+    Refused(rustls::Error),
+}
+
+impl From<io::Error> for Broken {
+    fn from(error: io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+/// A handshake under way.
+pub(super) struct Driver<'a> {
+    stream: &'a Stream,
+    /// What has arrived and is not processed.
+    pub(super) input: Vec<u8>,
+    /// What is to be sent.
+    pub(super) output: Vec<u8>,
+    /// Application data that came with the peer's last message.
+    pub(super) opened: Vec<u8>,
+}
+
+impl<'a> Driver<'a> {
+    /// `early` has arrived already.
+    pub(super) fn new(stream: &'a Stream, early: Vec<u8>) -> Self {
+        Self { stream, input: early, output: Vec::new(), opened: Vec::new() }
+    }
+
+    /// Goes on until application data may be exchanged. `rest` is awaited before each step that
+    /// costs much time.
+    pub(super) async fn run<S: Side>(
+        &mut self,
+        mut connection: S,
+        rest: &impl AsyncFn(),
+    ) -> Result<S, Broken> {
+        loop {
+            let UnbufferedStatus { discard, state } = connection.process(&mut self.input);
+            let mut wants = false;
+            match state {
+                Err(error) => {
+                    self.input.drain(..discard);
+                    self.take_alerts(&mut connection);
+                    // A peer that does not read its alert learns less.
+                    let _ = self.send().await;
+                    return Err(Broken::Refused(error));
+                }
+                Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.output),
+                Ok(ConnectionState::TransmitTlsData(data)) => {
+                    data.done();
+                    self.input.drain(..discard);
+                    self.send().await?;
+                    continue;
+                }
+                Ok(ConnectionState::ReadTraffic(mut data)) => {
+                    while let Some(Ok(record)) = data.next_record() {
+                        self.opened.extend_from_slice(record.payload);
+                    }
+                }
+                Ok(ConnectionState::WriteTraffic(_)) => {
+                    self.input.drain(..discard);
+                    return Ok(connection);
+                }
+                Ok(ConnectionState::BlockedHandshake) => wants = true,
+                Ok(_) => return Err(Broken::Ended),
+            }
+            self.input.drain(..discard);
+            if wants {
+                self.receive().await?;
+                rest().await;
+            }
+        }
+    }
+
+    /// Takes what the peer is told of an error: up to the alert, for behind it the library meets
+    /// the error again. The input stays as it is but for what is to be discarded: the library
+    /// remembers places in it.
+    fn take_alerts<S: Side>(&mut self, connection: &mut S) {
+        loop {
+            let UnbufferedStatus { discard, state } = connection.process(&mut self.input);
+            let start = self.output.len();
+            match state {
+                Ok(ConnectionState::EncodeTlsData(mut alert)) => {
+                    encode(&mut alert, &mut self.output);
+                }
+                _ => return,
+            }
+            self.input.drain(..discard);
+            if is_alert(&self.output[start..]) {
+                return;
+            }
+        }
+    }
+
+    /// Reads more of what the peer sends.
+    pub(super) async fn receive(&mut self) -> Result<(), Broken> {
+        let start = self.input.len();
+        if start >= INPUT_BYTES_MAX {
+            return Err(Broken::TooLong);
+        }
+        self.input.resize(start + PIECE_BYTES, 0);
+        let count = self.stream.read(&mut self.input[start..]).await;
+        self.input.truncate(start + *count.as_ref().unwrap_or(&0));
+        match count? {
+            0 => Err(Broken::Ended),
+            _ => Ok(()),
+        }
+    }
+
+    /// Sends what is to be sent.
+    pub(super) async fn send(&mut self) -> io::Result<()> {
+        let mut sent = 0;
+        while sent < self.output.len() {
+            match self.stream.try_write(&self.output[sent..]) {
+                Ok(count) => sent += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.stream.writable().await?;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        self.output.clear();
+        Ok(())
+    }
+}
+
+/// True of an alert's record, in the clear or sealed by TLS 1.3 (RFC 8446 section 5.2).
+fn is_alert(record: &[u8]) -> bool {
+    const SEALED_BYTES: usize = 5 + 2 + 1 + 16;
+    match record.first() {
+        Some(21) => true,
+        Some(23) => record.len() == SEALED_BYTES,
+        _ => false,
+    }
+}
+
+fn encode<D>(data: &mut EncodeTlsData<'_, D>, output: &mut Vec<u8>) {
+    let start = output.len();
+    let mut size = 0;
+    // The first attempt asks for the size.
+    for _ in 0..2 {
+        output.resize(start + size, 0);
+        match data.encode(&mut output[start..]) {
+            Ok(written) => return output.truncate(start + written),
+            Err(EncodeError::InsufficientSize(wanted)) => size = wanted.required_size,
+            Err(EncodeError::AlreadyEncoded) => break,
+        }
+    }
+    output.truncate(start);
+}

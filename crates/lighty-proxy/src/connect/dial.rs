@@ -1,0 +1,92 @@
+//! Opens a connection to a backend: TCP or a unix socket, and TLS over it where that is spoken.
+
+use std::cell::Cell;
+use std::io;
+use std::time::Duration;
+
+use lighty_core::{Fault, FaultReport};
+use lighty_io::clock::Clock;
+use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::tls::ServerFault;
+use lighty_io::transport::Stream;
+use tokio::time::timeout;
+
+use crate::upstream::backend_tls::BackendTls;
+
+/// A connection to be opened.
+pub(crate) struct Dial<'a> {
+    pub target: &'a Target,
+    /// TLS with the backend, if it is spoken.
+    pub tls: Option<&'a BackendTls>,
+    /// What is sent in the clear before TLS: the header of the PROXY protocol.
+    pub greeting: &'a [u8],
+    pub options: &'a ConnectOptions,
+    pub clock: &'a Clock,
+    /// When the handshake of TLS began; monotonic microseconds.
+    pub tls_began_us: Cell<Option<u64>>,
+}
+
+/// Why there is no connection.
+#[derive(Debug)]
+pub(crate) enum DialFault {
+    /// The backend does not accept it.
+    Refused(io::Error),
+    /// It did not accept within the limit.
+    ConnectTimeout { limit_ms: u64 },
+    /// It did not shake hands within the limit.
+    HandshakeTimeout { limit_ms: u64 },
+    /// It is not spoken with.
+    Tls(ServerFault),
+}
+
+impl DialFault {
+    pub(crate) fn report(&self) -> FaultReport {
+        match self {
+            Self::Refused(error) => FaultReport::new(Fault::BackendRefused, error.to_string()),
+            Self::ConnectTimeout { limit_ms } => {
+                FaultReport::new(Fault::BackendConnectTimeout, format!("{limit_ms} ms"))
+            }
+            Self::HandshakeTimeout { limit_ms } => {
+                let words = format!("{limit_ms} ms, in the handshake of TLS");
+                FaultReport::new(Fault::BackendConnectTimeout, words)
+            }
+            Self::Tls(fault) => FaultReport::new(Fault::BackendTls, fault.to_string()),
+        }
+    }
+}
+
+impl Dial<'_> {
+    /// Opens it, within a limit for all of it.
+    ///
+    /// # Errors
+    /// Why it is not open.
+    pub(crate) async fn open(&self, limit_ms: u64) -> Result<Stream, DialFault> {
+        let opened = timeout(Duration::from_millis(limit_ms), self.open_patiently()).await;
+        opened.unwrap_or(Err(match self.tls_began_us.get() {
+            None => DialFault::ConnectTimeout { limit_ms },
+            Some(_) => DialFault::HandshakeTimeout { limit_ms },
+        }))
+    }
+
+    async fn open_patiently(&self) -> Result<Stream, DialFault> {
+        let mut stream = connect(self.target, self.options).await.map_err(DialFault::Refused)?;
+        if let Some(tls) = self.tls {
+            self.tls_began_us.set(Some(self.clock.mono_us()));
+            send(&stream, self.greeting).await.map_err(DialFault::Refused)?;
+            tls.shake_hands(&mut stream).await.map_err(DialFault::Tls)?;
+        }
+        Ok(stream)
+    }
+}
+
+/// Sends all of it.
+pub(crate) async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match stream.try_write(bytes) {
+            Ok(count) => bytes = &bytes[count..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => stream.writable().await?,
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

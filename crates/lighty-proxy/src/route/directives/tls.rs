@@ -1,0 +1,114 @@
+//! `proxy-core.tls-*`: TLS with backends.
+
+use std::sync::Arc;
+
+use lighty_config::{Kind, Reject, Value};
+use lighty_core::Settings;
+use lighty_io::tls::{ClientOptions, PairFiles};
+
+use super::parts::TlsParts;
+use super::place::Place;
+use super::values::optional;
+use super::{Row, of};
+
+/// Protocols above TLS that are offered to backends.
+const ALPN: &[&str] = &["http/1.1"];
+
+/// The port of a backend that is written without one.
+pub(super) const PORT: u16 = 443;
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = trust();
+    rows.extend(own());
+    rows
+}
+
+fn text(name: &'static str, set: fn(&mut TlsParts, Option<Arc<str>>)) -> Row {
+    Row::parsed(name, Kind::String, optional, move |s: &mut Settings, text| {
+        set(&mut of(s).shared.tls, text.clone());
+    })
+    .default("")
+    .since("lighty 0.1")
+}
+
+fn trust() -> Vec<Row> {
+    vec![
+        text("proxy-core.tls-ca-file", |tls, path| tls.ca_file = path)
+            .doc(
+                "PEM file of the authorities that may sign the certificates of backends with \
+                 `https://`; also certificates of backends themselves, which are then trusted as \
+                 they are. Empty: the authorities of the system (`SSL_CERT_FILE`, or \
+                 `/etc/ssl/certs/ca-certificates.crt` and its like). Read again when it changes.",
+            )
+            .example(
+                "proxy-core.protocol = \"http\"\n\
+                 proxy-core.backends = ( \"https://app.example.org\" )\n\
+                 proxy-core.tls-ca-file = \"/etc/lighty/backends.pem\"",
+            ),
+        Row::bool("proxy-core.tls-verify", |s, on| of(s).shared.tls.is_verified = on)
+            .default("enable")
+            .since("lighty 0.1")
+            .doc(
+                "Verifies the certificates of backends: who signed them, from when to when they \
+                 are valid, and for which name or address. Disabled, whoever stands between may \
+                 read and change everything; the log says so at start.",
+            )
+            .example("proxy-core.tls-verify = \"disable\""),
+        Row::parsed("proxy-core.tls-server-name", Kind::String, server_name, |s, name| {
+            of(s).shared.tls.server_name = name.clone();
+        })
+        .default("")
+        .since("lighty 0.1")
+        .doc(
+            "The name that is told to backends with `https://` (SNI) and that their certificates \
+             must be for. Empty: the name or the address in the URL. A backend at a unix socket \
+             or behind `srv:` needs it.",
+        )
+        .example("proxy-core.tls-server-name = \"app.internal\""),
+    ]
+}
+
+fn own() -> Vec<Row> {
+    vec![
+        text("proxy-core.tls-cert", |tls, path| tls.cert = path)
+            .doc(
+                "PEM file of the certificate that is shown to backends that ask for one, with its \
+                 chain behind it, and its key unless `proxy-core.tls-key` names it. Read again \
+                 when it changes.",
+            )
+            .example(
+                "proxy-core.protocol = \"http\"\n\
+                 proxy-core.backends = ( \"https://10.0.0.7:8443\" )\n\
+                 proxy-core.tls-cert = \"/etc/lighty/client.pem\"",
+            ),
+        text("proxy-core.tls-key", |tls, path| tls.key = path)
+            .doc("PEM file of the key of `proxy-core.tls-cert`. Empty: it is in that file.")
+            .example(
+                "proxy-core.tls-cert = \"/etc/lighty/client.pem\"\n\
+                 proxy-core.tls-key = \"/etc/lighty/client.key\"",
+            ),
+    ]
+}
+
+/// A host name or an address.
+fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Arc<str>>, Reject> {
+    let Some("") = value.as_str() else {
+        let text = lighty_config::parse_string(value)?;
+        return match Place::parse(&text) {
+            Ok(place @ (Place::Ip(_, None) | Place::Name(_, None))) => Ok(place.server_name()),
+            _ => Err(Reject::new("must be a host name or an address, without a port")),
+        };
+    };
+    Ok(None)
+}
+
+impl TlsParts {
+    /// How TLS is spoken with the backend at this place; `None` if it has no name.
+    pub(super) fn options(&self, place: &Place) -> Option<Arc<ClientOptions>> {
+        let server_name = self.server_name.clone().or_else(|| place.server_name())?;
+        let pair = self.cert.as_ref();
+        let pair = pair.map(|chain| PairFiles { chain: Arc::clone(chain), key: self.key.clone() });
+        let (ca_file, is_verified) = (self.ca_file.clone(), self.is_verified);
+        Some(Arc::new(ClientOptions { server_name, ca_file, is_verified, pair, alpn: ALPN }))
+    }
+}

@@ -1,0 +1,66 @@
+//! Loads the files with which backends are verified (`proxy-core.tls-*`).
+
+use std::sync::Arc;
+
+use lighty_config::{Config, Span};
+use lighty_core::Settings;
+use lighty_io::tls::{ClientOptions, ClientPolicy, Materials};
+use lighty_proxy::upstream::configured;
+
+/// Loads what the backends with `https://` need. A file that cannot be read any more, for rights
+/// that are given up, stays as `before` has it. Returns what is wrong, with the place of the
+/// directive.
+pub(super) fn load(
+    config: &Config<Settings>,
+    materials: &Materials,
+    before: &Materials,
+) -> Vec<(Option<Span>, String)> {
+    let mut wanted: Vec<Arc<ClientOptions>> = Vec::new();
+    for upstream in configured::upstreams(config) {
+        let options = upstream.spec.backends.iter().filter_map(|backend| backend.tls.clone());
+        wanted.extend(options);
+    }
+    wanted.dedup();
+    let load = Load { config, materials, before };
+    wanted.iter().filter_map(|options| load.of(options).err()).collect()
+}
+
+struct Load<'a> {
+    config: &'a Config<Settings>,
+    materials: &'a Materials,
+    before: &'a Materials,
+}
+
+impl Load<'_> {
+    fn of(&self, options: &ClientOptions) -> Result<(), (Option<Span>, String)> {
+        if options.is_verified {
+            self.authorities(options)?;
+        }
+        if let Some(files) = &options.pair {
+            let is_taken = self.materials.take_over_pair(files, self.before);
+            let loaded = if is_taken { Ok(()) } else { self.materials.load_pair(files) };
+            let why = |why: String| why.replace("ssl.privkey", "proxy-core.tls-key");
+            loaded.map_err(|error| self.blame("proxy-core.tls-cert", &why(error)))?;
+        }
+        let made = ClientPolicy::new(options, self.materials);
+        made.map(drop).map_err(|why| self.blame("proxy-core.tls-ca-file", &why))
+    }
+
+    fn authorities(&self, options: &ClientOptions) -> Result<(), (Option<Span>, String)> {
+        const NAME: &str = "proxy-core.tls-ca-file";
+        let Some(path) = options.authorities() else {
+            let why = "is not set, and the system has no file of authorities";
+            return Err(self.blame("proxy-core.backends", &format!("{NAME} {why}")));
+        };
+        if self.materials.take_over_file(path, self.before) {
+            return Ok(());
+        }
+        self.materials.load_authorities(path).map_err(|why| self.blame(NAME, &why))
+    }
+
+    /// Where a directive was given its last value, and what is wrong with it.
+    fn blame(&self, name: &str, why: &str) -> (Option<Span>, String) {
+        let span = self.config.assigned(name).map(|given| given.span).last();
+        (span, format!("{name}: {why}"))
+    }
+}

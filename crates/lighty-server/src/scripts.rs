@@ -11,8 +11,8 @@ use std::rc::Rc;
 
 use lighty_io::clock::Clock;
 use lighty_lua::{
-    AccessError, Call, Engine, Group, Input, Item, Limits, LoadError, LuaError, Options, Piece,
-    Progress, Reply, ScriptRequest, Stat,
+    AccessError, Call, Destination, Engine, Group, Input, Item, Limits, LoadError, LuaError,
+    Options, Piece, Progress, Reply, ScriptRequest, Stat,
 };
 
 pub use lighty_lua::LUA;
@@ -41,8 +41,13 @@ pub enum ScriptError {
     Load(LoadError),
     /// It filters bodies, of which a trial has none.
     Filter,
-    /// It failed: what it did until then, and the message with a traceback.
-    Failed(String),
+    /// It broke off or was stopped.
+    Failed {
+        /// What it did until then.
+        did: String,
+        /// The message with a traceback.
+        why: String,
+    },
 }
 
 impl fmt::Display for ScriptError {
@@ -52,7 +57,7 @@ impl fmt::Display for ScriptError {
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Load(error) => error.fmt(f),
             Self::Filter => f.write_str("the script is a body filter"),
-            Self::Failed(text) => f.write_str(text),
+            Self::Failed { why, .. } => f.write_str(why),
         }
     }
 }
@@ -96,19 +101,24 @@ pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
         input = match progress {
             Progress::Preempted => Input::Go,
             Progress::Wait(call) => {
-                let _ = writeln!(trial.out, "waits for {call:?}");
+                let _ = writeln!(trial.out, "waits for {}", described(&call));
                 Input::Reply(perform(call))
             }
             Progress::Done(status) => {
                 trial.describe(status);
-                let used = (run.instructions, run.memory);
-                let _ = writeln!(trial.out, "used about {} instructions, {} bytes", used.0, used.1);
+                let instructions = match run.instructions {
+                    0 => "less than 1000".to_owned(),
+                    some => format!("about {some}"),
+                };
+                let used = format!("{instructions} instructions, {} bytes", run.memory);
+                let _ = writeln!(trial.out, "used {used}");
                 return Ok(trial.out);
             }
             Progress::Piece(_) => return Err(ScriptError::Filter),
             Progress::Failed(failure) => {
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
-                return Err(ScriptError::Failed(format!("{}{limit}{}", trial.out, failure.text)));
+                let why = format!("{limit}{}", failure.text);
+                return Err(ScriptError::Failed { did: trial.out, why });
             }
         };
     }
@@ -123,6 +133,29 @@ fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, Scrip
         std::fs::read(path).map_err(|error| ScriptError::Unreadable(path.into(), error))?;
     let whole = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
     Ok(engine.load(&whole.to_string_lossy(), &source)?)
+}
+
+/// A call as the script wrote it.
+fn described(call: &Call) -> String {
+    let of = |name: &str, path: &[u8]| format!("{name}(\"{}\")", path.escape_ascii());
+    match call {
+        Call::Stat { path } => of("lighty.stat", path),
+        Call::ReadDir { path } => of("lighty.c.readdir", path),
+        Call::ReadLink { path } => of("lighty.c.readlink", path),
+        Call::ReadFile { path } => format!("the file {}", path.escape_ascii()),
+        Call::Sleep { ms } => format!("{ms} ms to pass"),
+        Call::CollectBody => "the request's body".to_owned(),
+        Call::ClientsOpen => "the number of connections".to_owned(),
+        Call::OpenRequests => "the requests of all workers".to_owned(),
+        Call::Request(call) => {
+            let to = match &call.to {
+                Destination::Backend(name) => format!(" at {}", name.escape_ascii()),
+                Destination::Local => " at this server".to_owned(),
+                Destination::Url => String::new(),
+            };
+            format!("{} {}{to}", call.method.escape_ascii(), call.url.escape_ascii())
+        }
+    }
 }
 
 /// Performs a call at once.
@@ -204,11 +237,14 @@ impl Trial {
         for piece in std::mem::take(&mut self.body) {
             let _ = match piece {
                 Piece::Bytes(bytes) => writeln!(self.out, "body: {}", bytes.escape_ascii()),
-                Piece::File { path, offset, length } => writeln!(
-                    self.out,
-                    "body: {length:?} bytes of {} from {offset}",
-                    path.escape_ascii()
-                ),
+                Piece::File { path, offset, length } => {
+                    let part = match (offset, length) {
+                        (0, None) => String::new(),
+                        (from, None) => format!(" from byte {from} on"),
+                        (from, Some(length)) => format!(", {length} bytes from byte {from} on"),
+                    };
+                    writeln!(self.out, "body: the file {}{part}", path.escape_ascii())
+                }
             };
         }
     }
@@ -276,6 +312,10 @@ impl ScriptRequest for Trial {
     }
 
     fn log(&mut self, level: &str, text: &[u8]) {
+        if text.ends_with(b"return type: function") {
+            self.out.push_str("returns a function: it filters bodies, and a trial has none\n");
+            return;
+        }
         let _ = writeln!(self.out, "{level}: {}", String::from_utf8_lossy(text));
     }
 }

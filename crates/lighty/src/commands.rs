@@ -10,7 +10,8 @@ use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
-use lighty_server::{boot, check, modules, passwords, reload, scripts};
+use lighty_server::scripts::{self, ScriptError};
+use lighty_server::{boot, check, modules, passwords, reload};
 
 use crate::cli::{Cli, Command, Document, Format, Script};
 use crate::failure::Failure;
@@ -33,8 +34,14 @@ fn script(what: &Script) -> Result<(), Failure> {
             if all_are { Ok(()) } else { Err(Failure::Reported) }
         }
         Script::Run { file, url } => {
-            let did = scripts::run(file, url).map_err(Failure::of)?;
-            print!("{did}");
+            match scripts::run(file, url) {
+                Ok(did) => print!("{did}"),
+                Err(ScriptError::Failed { did, why }) => {
+                    print!("{did}");
+                    return Err(Failure::Says(why));
+                }
+                Err(error) => return Err(Failure::of(error)),
+            }
             Ok(())
         }
     }

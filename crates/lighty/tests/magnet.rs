@@ -439,7 +439,13 @@ fn scripts_are_checked_and_run_without_a_server() {
             "../good.lua",
             "lighty.header['X'] = 'y' lighty.content = { lighty.env['uri.path'] } return 200",
         )
-        .file("../bad.lua", "return (");
+        .file("../bad.lua", "return (")
+        .file("../filter.lua", "return function(piece) return piece end")
+        .file(
+            "../calls.lua",
+            "lighty.stat('/no such')\nlighty.sleep(1.5)\n\
+             lighty.http.get('http://127.0.0.1:1/x')\nerror('over')",
+        );
     let path = |name: &str| setup.directory().join(name).display().to_string();
     let (good, bad) = (path("good.lua"), path("bad.lua"));
     let (code, _, err) = setup.run(&["script", "check", &good]);
@@ -450,4 +456,17 @@ fn scripts_are_checked_and_run_without_a_server() {
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("responds with 200") && out.contains("body: /b"), "{out}");
     assert!(out.contains("resp_header[X] = y"), "{out}");
+    assert!(out.contains("used less than 1000 instructions"), "{out}");
+    let (code, out, err) = setup.run(&["script", "run", &path("calls.lua"), "/"]);
+    assert_eq!(code, 1, "{out} {err}");
+    for line in [
+        "waits for lighty.stat(\"/no such\")",
+        "waits for 1500 ms to pass",
+        "waits for GET http://127.0.0.1:1/x",
+    ] {
+        assert!(out.contains(line), "{line}\n{out}");
+    }
+    assert!(err.starts_with("lighty: ") && err.contains("calls.lua:4: over"), "{err}");
+    let (_, out, _) = setup.run(&["script", "run", &path("filter.lua"), "/"]);
+    assert!(out.contains("it filters bodies"), "{out}");
 }

@@ -4,18 +4,7 @@
 #[path = "../../../fuzz/src/rules.rs"]
 mod rules;
 
-use std::path::Path;
-
 #[test]
 fn every_input() {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus/rewrite");
-    let entries = std::fs::read_dir(&dir).expect("the corpus is in the tree");
-    let mut count = 0;
-    for entry in entries {
-        let path = entry.expect("a readable directory").path();
-        println!("{}", path.display());
-        rules::rewrite(&std::fs::read(&path).expect("a readable file"));
-        count += 1;
-    }
-    assert!(count > 0, "no inputs");
+    lighty_testkit::fuzz::replay("rewrite", rules::rewrite);
 }

@@ -5,7 +5,7 @@
 #[path = "../../../fuzz/src/scripts.rs"]
 mod scripts;
 
-use std::path::Path;
+use lighty_testkit::fuzz;
 
 #[test]
 fn every_input_of_every_target() {
@@ -14,18 +14,10 @@ fn every_input_of_every_target() {
 }
 
 fn replay(target: &str, run: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let entries = std::fs::read_dir(&dir).expect("the corpus is in the tree");
-    let mut count = 0;
-    for entry in entries {
-        let path = entry.expect("a readable directory").path();
-        let input = std::fs::read(&path).expect("a readable file");
-        println!("{}", path.display());
-        run(&input);
-        disturb(&input, run);
-        count += 1;
-    }
-    assert!(count > 0, "no inputs for {target}");
+    fuzz::replay(target, |input| {
+        run(input);
+        disturb(input, run);
+    });
 }
 
 /// Cut short anywhere, and with each byte replaced by some that mean something.

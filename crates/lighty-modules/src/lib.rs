@@ -4,6 +4,7 @@
 //! and make no system call: whatever may block goes through the file engine. Their order is in
 //! `lighty-server/src/modules.rs`.
 #![forbid(unsafe_code)]
+#![warn(missing_docs)]
 
 pub mod access;
 pub mod accesslog;

@@ -1,11 +1,11 @@
 //! A warm request allocates nothing: a whole server runs in this process, and every allocation
 //! that is not this test's own is counted.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../lighty-testkit/shared/counting.rs"]
+mod counting;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use lighty_config::{FsLoader, LoadOptions, Main, Table, load};
@@ -16,46 +16,6 @@ use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::http2::Http2;
 use lighty_testkit::wait_until;
-
-/// The system's allocator, with a count.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-thread_local! {
-    /// Set on the test's own threads.
-    static IS_CLIENT: Cell<bool> = const { Cell::new(false) };
-}
-
-fn count() {
-    if !IS_CLIENT.try_with(Cell::get).unwrap_or(true) {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing
-// (a const thread-local without a destructor, and an atomic).
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// Requests before counting begins: pools and buffers find their size.
 const WARM_UP: usize = 200;
@@ -102,12 +62,17 @@ fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
     count_bursts(&mut ask)
 }
 
+/// Those that are not this test's own.
+fn allocations_elsewhere() -> u64 {
+    counting::allocations() - counting::own_allocations()
+}
+
 fn count_bursts(ask: &mut dyn FnMut()) -> Vec<u64> {
     (0..WARM_UP).for_each(|_| ask());
     let mut serve_burst = || {
-        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        let before = allocations_elsewhere();
         (0..BURST).for_each(|_| ask());
-        ALLOCATIONS.load(Ordering::Relaxed) - before
+        allocations_elsewhere() - before
     };
     (0..COUNTED / BURST).map(|_| serve_burst()).collect()
 }
@@ -126,7 +91,6 @@ fn allocations_in_streams(client: &mut Http2, path: &str, length: usize) -> Vec<
 
 #[test]
 fn a_warm_request_allocates_nothing() {
-    IS_CLIENT.set(true);
     let root = tempfile::tempdir().expect("a directory");
     std::fs::write(root.path().join("small"), pattern(0, 44)).expect("a file");
     std::fs::write(root.path().join("large"), pattern(0, 100 * 1024)).expect("a file");

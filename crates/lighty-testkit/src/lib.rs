@@ -7,7 +7,7 @@
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
-//! `send_file`; `shredder`, `small_disk` and `stopwatch` stand alone.
+//! `send_file`; `fuzz`, `shredder`, `small_disk` and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -16,6 +16,7 @@ pub mod cases;
 pub mod client;
 pub mod content;
 pub mod dav;
+pub mod fuzz;
 pub mod gateway;
 pub mod hpack;
 pub mod http2;

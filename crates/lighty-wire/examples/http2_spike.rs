@@ -6,11 +6,12 @@
 //! Measured in `docs/decisions/0022-own-http2.md`. A round is 16 requests in one read, and 16
 //! responses of 44 bytes with seven fields.
 
-use std::alloc::{GlobalAlloc, Layout, System};
+#[path = "../../lighty-testkit/shared/counting.rs"]
+mod counting;
+
 use std::cell::RefCell;
 use std::pin::Pin;
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
@@ -26,28 +27,6 @@ const BODY: &[u8] = b"<html><body>It works as it should.</body>.\r\n";
 
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const ETAG: &str = "\"4226351417\"";
-
-/// Counts what is allocated.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: everything is handed on to the system's allocator, which keeps the contract.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Relaxed);
-        // SAFETY: as the caller of this function promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        // SAFETY: as the caller of this function promises.
-        unsafe { System.dealloc(place, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// A client's bytes: heads in the form in which they are repeated, the stream's number left out.
 struct Client {
@@ -280,14 +259,14 @@ fn main() {
     for _ in 0..100 {
         server.turn(client.round());
     }
-    let (before, start) = (ALLOCATIONS.load(Relaxed), Instant::now());
+    let (before, start) = (counting::own_allocations(), Instant::now());
     let mut sent = 0;
     for _ in 0..rounds {
         sent += server.turn(client.round());
     }
     let requests = f64::from(rounds * STREAMS);
     let ns = start.elapsed().as_secs_f64() * 1e9 / requests;
-    let allocations = (ALLOCATIONS.load(Relaxed) - before) as f64 / requests;
+    let allocations = (counting::own_allocations() - before) as f64 / requests;
     println!(
         "{which}: {ns:.0} ns, {allocations:.2} allocations, {:.1} bytes sent per request",
         sent as f64 / requests

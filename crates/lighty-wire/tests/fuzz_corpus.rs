@@ -17,7 +17,7 @@ mod pages;
 #[path = "../../../fuzz/src/peers.rs"]
 mod peers;
 
-use std::path::Path;
+use lighty_testkit::fuzz::replay;
 
 #[test]
 fn every_input_of_every_target() {
@@ -40,18 +40,4 @@ fn every_input_of_every_target() {
     replay("proxy_protocol", peers::proxy_protocol);
     replay("forwarded", peers::forwarded);
     replay("ssi_page", pages::ssi_page);
-}
-
-fn replay(target: &str, run: fn(&[u8])) {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus").join(target);
-    let entries = std::fs::read_dir(&dir).expect("the corpus is in the tree");
-    let mut count = 0;
-    for entry in entries {
-        let path = entry.expect("a readable directory").path();
-        let input = std::fs::read(&path).expect("a readable file");
-        println!("{}", path.display());
-        run(&input);
-        count += 1;
-    }
-    assert!(count > 0, "no inputs for {target}");
 }

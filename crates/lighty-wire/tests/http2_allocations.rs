@@ -1,45 +1,10 @@
 //! A warm request over HTTP/2 allocates nothing.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+#[path = "../../lighty-testkit/shared/counting.rs"]
+mod counting;
 
 use lighty_http::{Fields, Known, Status};
 use lighty_wire::http2::{Connection, Event, Limits, RequestParts};
-
-/// The system's allocator, with a count for each thread.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-fn count() {
-    let _ = ALLOCATIONS.try_with(|counter| counter.set(counter.get() + 1));
-}
-
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing
-// (a const thread-local without a destructor).
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
-        // SAFETY: the caller's promise is the system allocator's.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
-        unsafe { System.dealloc(memory, layout) }
-    }
-
-    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
-        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
-        unsafe { System.realloc(memory, layout, size) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 const STREAMS: usize = 16;
 
@@ -70,7 +35,7 @@ fn round(client: &mut Connection, server: &mut Connection, wires: &mut [Vec<u8>;
     while let Some(frame) = client.poll_data(usize::MAX, 0, up) {
         up.resize(up.len() + frame.len, 7);
     }
-    let own = ALLOCATIONS.get();
+    let own = counting::own_allocations();
     let mut at = 0;
     loop {
         let handled = server.handle_input(&up[at..], 0).expect("no fault");
@@ -89,7 +54,7 @@ fn round(client: &mut Connection, server: &mut Connection, wires: &mut [Vec<u8>;
         down.resize(down.len() + frame.len, 7);
         server.release(frame.stream);
     }
-    let allocated = ALLOCATIONS.get() - own;
+    let allocated = counting::own_allocations() - own;
     assert!(nth < 50 || allocated == 0, "round {nth}: {allocated} allocations");
     let mut at = 0;
     loop {

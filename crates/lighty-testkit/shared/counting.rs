@@ -1,0 +1,56 @@
+//! An allocator that counts. What counts allocations has this file by `#[path]`: the testkit itself
+//! has no `unsafe` code, and a binary has one allocator.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// The system's allocator, with counts.
+struct Counting;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+static ALL: AtomicU64 = AtomicU64::new(0);
+
+thread_local! {
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
+/// Allocations of all threads.
+#[allow(dead_code, reason = "not every user asks for both")]
+pub(crate) fn allocations() -> u64 {
+    ALL.load(Ordering::Relaxed)
+}
+
+/// Allocations of this thread.
+#[allow(dead_code, reason = "not every user asks for both")]
+pub(crate) fn own_allocations() -> u64 {
+    OWN.get()
+}
+
+fn count() {
+    ALL.fetch_add(1, Ordering::Relaxed);
+    let _ = OWN.try_with(|own| own.set(own.get() + 1));
+}
+
+// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing
+// (a const thread-local without a destructor, and an atomic).
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count();
+        // SAFETY: the caller's promise is the system allocator's.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count();
+        // SAFETY: the memory came from `alloc` above, thus from the system's allocator.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}

@@ -160,6 +160,12 @@ fn read_ajp13(peer: &mut Peer) -> Option<Variables> {
     }
     while rest.first().is_some_and(|code| *code != 0xff) {
         let name = match take(&mut rest, 1)[0] {
+            // The one attribute that is a number.
+            11 => {
+                let bits = number(&mut rest).to_string();
+                told.push((b"attribute 0b".to_vec(), bits.into()));
+                continue;
+            }
             10 => [&b"attribute "[..], &ajp_string(&mut rest)].concat(),
             code => format!("attribute {code:02x}").into(),
         };

@@ -8,6 +8,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::real::Listen;
 use lighty_testkit::real::tomcat::Tomcat;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::tls::Authority;
 use lighty_testkit::transfer::{self, Framing};
 
 const SERVLET: &str = r#"
@@ -45,6 +46,11 @@ public class It extends HttpServlet {
         to.println("port=" + ask.getRemotePort());
         to.println("server=" + ask.getServerName() + ":" + ask.getServerPort());
         to.println("secure=" + ask.isSecure());
+        to.println("cipher=" + ask.getAttribute("jakarta.servlet.request.cipher_suite"));
+        to.println("bits=" + ask.getAttribute("jakarta.servlet.request.key_size"));
+        Object certificates = ask.getAttribute("jakarta.servlet.request.X509Certificate");
+        if (certificates instanceof java.security.cert.X509Certificate[] all)
+            to.println("certificate=" + all[0].getSubjectX500Principal());
         for (String name : Collections.list(ask.getHeaderNames()))
             for (String value : Collections.list(ask.getHeaders(name)))
                 to.println(name.toLowerCase() + ": " + value);
@@ -129,6 +135,29 @@ fn a_servlet_gets_the_request_as_it_was_sent() {
     client.send(format!("GET / HTTP/1.1\r\nHost: shop.example:{port}\r\n\r\n"));
     let text = client.response();
     assert!(text.text().contains(&format!("server=shop.example:{port}\n")), "{text:?}");
+}
+
+#[test]
+fn a_servlet_learns_of_the_tls_of_its_client() {
+    let Some(tomcat) = tomcat() else { return };
+    let setup = setup(tomcat.listen(), "hush").config(
+        "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n\
+         ssl.verifyclient.activate = \"enable\"\nssl.verifyclient.ca-file = \"@DIR@/ca.pem\"\n\
+         ssl.verifyclient.exportcert = \"enable\"",
+    );
+    let authority = Authority::new(setup.directory());
+    authority.issue("a.pem", &["a.test"]);
+    authority.issue("jo.pem", &["jo"]);
+    let server = setup.start();
+    let client = authority.client().with_certificate(authority.path("jo.pem"));
+    let mut client = client.connect(server.address(), "a.test");
+    client.send("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n");
+    let response = client.response();
+    let text = response.text();
+    for wanted in ["secure=true", "cipher=TLS_AES_256_GCM_SHA384", "bits=256", "certificate=CN=jo"]
+    {
+        assert!(text.contains(wanted), "{wanted}: {text}\n{}", server.log());
+    }
 }
 
 #[test]

@@ -118,6 +118,8 @@ impl Session for AjpSession {
             lighty_io::transport::Peer::Unix => (None, None),
         };
         let local_addr = host.map(|ip| ip.to_string());
+        let environment = &upstream_request.ex.environment;
+        let key_bits = environment.get(b"SSL_CIPHER_USEKEYSIZE");
         let (path, query) = upstream_request.words.split_target();
         let ajp = ajp13::Request {
             method: request.method.map_or("GET", lighty_http::Method::as_str).as_bytes(),
@@ -130,8 +132,12 @@ impl Session for AjpSession {
             server_name,
             server_port: port.unwrap_or(request.local_port),
             is_tls: request.scheme == "https",
+            tls_protocol: environment.get(b"SSL_PROTOCOL"),
+            tls_cipher: environment.get(b"SSL_CIPHER"),
+            tls_key_bits: key_bits.and_then(|bits| std::str::from_utf8(bits).ok()?.parse().ok()),
+            tls_certificate: environment.get(b"SSL_CLIENT_CERT"),
             remote_user: (!request.remote_user.is_empty()).then_some(&*request.remote_user),
-            auth_type: upstream_request.ex.environment.get(b"AUTH_TYPE"),
+            auth_type: environment.get(b"AUTH_TYPE"),
             secret: self.secret.as_deref().map(str::as_bytes),
             body,
             ..ajp13::Request::default()

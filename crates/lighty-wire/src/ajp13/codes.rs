@@ -14,6 +14,7 @@ pub(super) const REMOTE_USER: u8 = 0x03;
 pub(super) const AUTH_TYPE: u8 = 0x04;
 pub(super) const QUERY_STRING: u8 = 0x05;
 pub(super) const JVM_ROUTE: u8 = 0x06;
+pub(super) const TLS_CERTIFICATE: u8 = 0x07;
 pub(super) const TLS_CIPHER: u8 = 0x08;
 pub(super) const NAMED: u8 = 0x0A;
 /// The one attribute whose value is an integer.

@@ -205,6 +205,9 @@ fn read_attributes(reader: &mut Reader<'_>, request: &mut Received) -> Result<()
                 Attribute::Named(name, reader.string()?.unwrap_or_default().to_vec())
             }
             codes::TLS_KEY_BITS => Attribute::KeyBits(reader.int()?),
+            codes::TLS_CERTIFICATE => {
+                Attribute::Coded(codes::TLS_CERTIFICATE, reader.lines()?.to_vec())
+            }
             code @ 0x01..=0x0C => {
                 Attribute::Coded(code, reader.string()?.unwrap_or_default().to_vec())
             }

@@ -105,13 +105,23 @@ impl<'a> Reader<'a> {
         self.string()?.ok_or(AjpFault::StringNull)
     }
 
+    /// Text of several lines, which must not be null.
+    pub(super) fn lines(&mut self) -> Result<&'a [u8], AjpFault> {
+        match self.int()? {
+            NULL => Err(AjpFault::StringNull),
+            len => self.terminated(len),
+        }
+    }
+
     fn text(&mut self, len: u16) -> Result<&'a [u8], AjpFault> {
+        let text = self.terminated(len)?;
+        if has_line_end(text) { Err(AjpFault::FieldValue) } else { Ok(text) }
+    }
+
+    fn terminated(&mut self, len: u16) -> Result<&'a [u8], AjpFault> {
         let (text, rest) =
             self.rest.split_at_checked(usize::from(len)).ok_or(AjpFault::Truncated)?;
         self.rest = rest;
-        if has_line_end(text) {
-            return Err(AjpFault::FieldValue);
-        }
         match self.byte()? {
             0 => Ok(text),
             _ => Err(AjpFault::StringEnd),
@@ -171,6 +181,14 @@ impl<'a> Writer<'a> {
 
     pub(super) fn string(&mut self, text: &[u8]) -> Result<(), EncodeFault> {
         if has_line_end(text) {
+            return Err(EncodeFault::Value);
+        }
+        self.lines(text)
+    }
+
+    /// Text of several lines.
+    pub(super) fn lines(&mut self, text: &[u8]) -> Result<(), EncodeFault> {
+        if text.contains(&0) {
             return Err(EncodeFault::Value);
         }
         match u16::try_from(text.len()) {

@@ -39,6 +39,10 @@ pub struct Request<'a> {
     pub tls_protocol: Option<&'a [u8]>,
     /// The cipher's name.
     pub tls_cipher: Option<&'a [u8]>,
+    /// Bits of its key.
+    pub tls_key_bits: Option<u16>,
+    /// The client's certificate, in PEM.
+    pub tls_certificate: Option<&'a [u8]>,
     /// The authenticated user. A container that trusts this server trusts it.
     pub remote_user: Option<&'a [u8]>,
     /// By which scheme: `Basic`.
@@ -143,7 +147,15 @@ fn push_attributes(request: &Request<'_>, packet: &mut Writer<'_>) -> Result<(),
     push_attribute(codes::AUTH_TYPE, request.auth_type, packet)?;
     push_attribute(codes::QUERY_STRING, request.query, packet)?;
     push_attribute(codes::JVM_ROUTE, request.jvm_route, packet)?;
+    if let Some(certificate) = request.tls_certificate {
+        packet.byte(codes::TLS_CERTIFICATE);
+        packet.lines(certificate)?;
+    }
     push_attribute(codes::TLS_CIPHER, request.tls_cipher, packet)?;
+    if let Some(bits) = request.tls_key_bits {
+        packet.byte(codes::TLS_KEY_BITS);
+        packet.int(bits);
+    }
     if let Some(port) = request.remote_port {
         let mut digits = Vec::new();
         decimal::push(u64::from(port), &mut digits);

@@ -6,6 +6,7 @@ mod clients;
 mod handshakes;
 mod local;
 mod renewal;
+mod told;
 
 use std::process::Command;
 

@@ -26,9 +26,39 @@ impl Stream {
     }
 }
 
+impl Stream {
+    /// Lets the kernel take at most so many bytes beyond those that are on their way, where there
+    /// is a way to speak of: what it has taken cannot be overtaken.
+    pub fn set_unsent_max(&self, bytes: u32) {
+        let Socket::Tcp(socket) = &self.socket else { return };
+        let (fd, length) = (socket.as_raw_fd(), size_of::<u32>() as libc::socklen_t);
+        // SAFETY: the descriptor is open for as long as `self` lives; the option reads one int, to
+        // which the pointer points. If it fails, the socket takes as much as it did.
+        unsafe {
+            let value = (&raw const bytes).cast();
+            libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use crate::transport::tests::{tcp_pair, unix_pair};
+
+    #[tokio::test]
+    async fn a_socket_takes_no_more_than_it_may() {
+        let mut taken = [0; 2];
+        for (taken, bytes) in taken.iter_mut().zip([None, Some(16 << 10)]) {
+            let (ours, _peer) = tcp_pair().await;
+            bytes.into_iter().for_each(|bytes| ours.set_unsent_max(bytes));
+            ours.writable().await.expect("writable");
+            while let Ok(count) = ours.try_write(&[0; 4_096]) {
+                *taken += count;
+            }
+        }
+        // The rest is on its way, in the peer's buffer.
+        assert!(taken[1] + 100_000 < taken[0], "{taken:?}");
+    }
 
     #[tokio::test]
     async fn a_connection_of_this_machine_is_short() {

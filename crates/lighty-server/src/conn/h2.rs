@@ -6,14 +6,15 @@
 //!
 //! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
 //! stream's request, `output` sends its response, `tunnel` is a stream that carries another
-//! protocol, `turn` reads and writes, `leave` ends the connection. Nothing outside this folder
-//! knows about frames.
+//! protocol, `turn` reads and writes, as much at a time as `pace` says, `leave` ends the
+//! connection. Nothing outside this folder knows about frames.
 
 mod exchange;
 mod input;
 mod leave;
 mod lingering;
 mod output;
+mod pace;
 mod shared;
 mod tasks;
 mod tunnel;
@@ -34,6 +35,7 @@ use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 
 pub(crate) use self::exchange::{H2Exchange, H2Io};
 use self::leave::Leave;
+use self::pace::Pace;
 use self::shared::{Shared, StreamRef};
 use self::tasks::Tasks;
 use super::driver::{self, Driven};
@@ -74,6 +76,7 @@ struct H2Conn<'c> {
     buffers: Option<Box<H2Buffers>>,
     now_ms: u64,
     leave: Leave,
+    pace: Pace,
     /// When the part of a frame that has arrived did so.
     partial_since_ms: Option<u64>,
     /// The socket takes nothing now.
@@ -127,6 +130,7 @@ impl<'c> H2Conn<'c> {
             buffers: None,
             now_ms,
             leave: Leave::default(),
+            pace: Pace::default(),
             partial_since_ms: None,
             is_blocked: false,
             is_idle: false,

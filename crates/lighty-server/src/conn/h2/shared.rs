@@ -18,9 +18,6 @@ use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey}
 use super::lingering::Lingering;
 use crate::conn_table::StreamEntry;
 
-/// Bytes of one write to the socket.
-const WRITE_BYTES_MAX: usize = 128 * 1024;
-
 /// Bytes of content that all streams together may have waiting. One that has none may always add
 /// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.
 const QUEUED_BYTES_MAX: usize = 256 * 1024;
@@ -420,11 +417,12 @@ impl Shared {
         }
     }
 
-    /// Collects what is to be written, of all streams, up to what one write may be.
-    pub(super) fn fill(&mut self, out: &mut Vec<u8>, now_ms: u64) {
+    /// Collects what is to be written, of all streams: frames of content that fit into
+    /// `write_bytes`, one at least.
+    pub(super) fn fill(&mut self, out: &mut Vec<u8>, write_bytes: usize, now_ms: u64) {
         while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
             self.take_content(frame, out);
-            if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > WRITE_BYTES_MAX {
+            if out.len() + FRAME_HEAD_BYTES + FRAME_BYTES_MAX > write_bytes {
                 break;
             }
         }

@@ -131,7 +131,8 @@ impl H2Conn<'_> {
             // What is sent to nobody is not kept.
             if let Some(buffers) = &mut self.buffers {
                 (buffers.sent, buffers.out) = (0, Vec::new());
-                self.shared.borrow_mut().fill(&mut buffers.out, self.now_ms);
+                let write_bytes = self.pace.write_bytes();
+                self.shared.borrow_mut().fill(&mut buffers.out, write_bytes, self.now_ms);
                 buffers.out.clear();
             }
             return false;
@@ -142,7 +143,11 @@ impl H2Conn<'_> {
             let buffers = self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers());
             buffers.out.clear();
             buffers.sent = 0;
-            self.shared.borrow_mut().fill(&mut buffers.out, now_ms);
+            let write_bytes = self.pace.write_bytes();
+            self.shared.borrow_mut().fill(&mut buffers.out, write_bytes, now_ms);
+            if let Some(bytes) = self.pace.begin(buffers.out.len()) {
+                self.conn.stream.set_unsent_max(bytes);
+            }
             if buffers.out.is_empty() {
                 return false;
             }
@@ -152,6 +157,7 @@ impl H2Conn<'_> {
         match self.conn.stream.try_write(&buffers.out[buffers.sent..]) {
             Ok(count) => {
                 buffers.sent += count;
+                self.pace.wrote(count);
                 entry.progress.set(entry.progress.get() + count as u64);
                 if self.unsent_bytes() == 0 {
                     if std::mem::take(&mut self.is_blocked) {
@@ -169,6 +175,9 @@ impl H2Conn<'_> {
         }
         if !std::mem::replace(&mut self.is_blocked, true) {
             entry.wait_for(ConnState::Write, &self.conn.worker().machine.clock);
+            if let Some(bytes) = self.pace.block(now_ms) {
+                self.conn.stream.set_unsent_max(bytes);
+            }
         }
         match self.conn.stream.poll_writable(cx) {
             Poll::Pending => false,

@@ -32,6 +32,7 @@ use lighty_server::worker::{ListenerInfo, Worker};
 use lighty_server::{boot, modules};
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
+use lighty_testkit::http2::{Http2, INTERNAL_ERROR};
 
 /// How long anything here may take on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -226,6 +227,27 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
         assert!(Instant::now() < deadline, "{}", std::fs::read_to_string(&log).expect("a log"));
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+#[test]
+fn a_stream_that_panics_costs_no_other_stream() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start(directory.path().join("error.log"));
+    let mut client = Http2::connect(server.address);
+    for _ in 0..=PLACES {
+        for path in ["/hook", "/wait"] {
+            assert_eq!(client.get(path).status, 500, "{path}");
+        }
+        for path in ["/first-piece", "/second-piece"] {
+            let got = client.get(path);
+            assert_eq!((got.has_ended, got.reset), (false, Some(INTERNAL_ERROR)), "{path}");
+        }
+        assert_eq!(client.get("/").text(), "well");
+    }
+    assert!(client.goaways.is_empty());
+    drop(client);
+    server.stop.send(()).expect("it runs");
+    assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
 }
 
 /// Names the drills of the server that [`the_server_of_a_drill`] is, as `place=times`.

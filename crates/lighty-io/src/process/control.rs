@@ -21,8 +21,12 @@ const CALLER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The path of the control socket of a server with this pid file.
 pub fn path_beside(pid_file: &Path) -> PathBuf {
-    let mut name = pid_file.as_os_str().to_owned();
-    name.push(".ctl");
+    beside(pid_file, ".ctl")
+}
+
+fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
     name.into()
 }
 
@@ -61,14 +65,26 @@ impl ControlSocket {
     }
 
     fn bind_at(path: &Path) -> io::Result<Self> {
-        if std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket()) {
-            if net::UnixStream::connect(path).is_ok() {
-                return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server has it"));
-            }
-            std::fs::remove_file(path)?;
+        let is_socket =
+            |path| std::fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+        if is_socket(path) && net::UnixStream::connect(path).is_ok() {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "another server has it"));
         }
-        let listener = UnixListener::bind(path)?;
-        std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+        if std::fs::symlink_metadata(path).is_ok() && !is_socket(path) {
+            return Err(io::Error::new(io::ErrorKind::AddrInUse, "it is there, and no socket"));
+        }
+        // Callers find it under its name only once it listens and is private.
+        let unnamed = beside(path, "~");
+        if is_socket(&unnamed) {
+            std::fs::remove_file(&unnamed)?;
+        }
+        let listener = UnixListener::bind(&unnamed)?;
+        let named = std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(0o600))
+            .and_then(|()| std::fs::rename(&unnamed, path));
+        if let Err(error) = named {
+            let _ = std::fs::remove_file(&unnamed);
+            return Err(error);
+        }
         let meta = std::fs::symlink_metadata(path)?;
         let identity = (meta.dev(), meta.ino());
         let owner = rustix::process::geteuid().as_raw();

@@ -10,6 +10,15 @@ use super::Connection;
 
 const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
 
+/// True if a window of `room` bytes would cut a frame short of what there is to send. A driver
+/// queues no more than there is room for: what fills a window may have more behind it, unless it
+/// ends the stream.
+#[inline]
+pub(super) fn is_dribble(room: i64, queued: u64, is_last: bool) -> bool {
+    let is_cut = if is_last { (room as u64) < queued } else { room as u64 <= queued };
+    is_cut && room < DRIBBLE_BYTES as i64
+}
+
 impl Connection {
     pub(super) fn handle_window_update(
         &mut self,
@@ -68,9 +77,10 @@ impl Connection {
         let now_ms = self.now_ms;
         let stream = &mut self.streams.slots()[slot as usize];
         let sends = matches!(stream.send, Send::Body | Send::Ending);
+        let is_last = stream.send == Send::Ending;
         let list = if !sends || stream.queued == 0 || stream.send_window <= 0 {
             List::None
-        } else if (stream.send_window as u64) < stream.queued.min(DRIBBLE_BYTES as u64) {
+        } else if is_dribble(stream.send_window, stream.queued, is_last) {
             // Once it has waited for its time it stays ready.
             match stream.list {
                 List::Ready(..) if stream.waits_since_ms != 0 => stream.list,

@@ -9,10 +9,11 @@ use super::super::event::{DataFrame, SendFault};
 use super::super::frame::{
     self, ErrorCode, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, STREAM_ID_MAX, flag, kind,
 };
-use super::super::limits::{DRIBBLE_BYTES, DRIBBLE_MS, TURN_BYTES};
+use super::super::limits::{DRIBBLE_MS, TURN_BYTES};
 use super::super::priority::Priority;
 use super::super::schedule::List;
 use super::super::streams::{ClosedBy, Life, Recv, Send, StreamKey};
+use super::flow::is_dribble;
 use super::{Connection, Expect, Role};
 
 /// The pseudo-header fields of a request to send.
@@ -273,7 +274,11 @@ impl Connection {
         let wanted = usize::try_from(stream.queued).unwrap_or(usize::MAX);
         let wanted = wanted.min(usize::try_from(stream.send_window).unwrap_or(0)).min(TURN_BYTES);
         let len = wanted.min(conn_room).min(room);
-        if len == 0 || conn_room < wanted.min(DRIBBLE_BYTES) && !self.has_waited(now_ms) {
+        if len == 0 {
+            return None;
+        }
+        let is_last = stream.send == Send::Ending && stream.queued == wanted as u64;
+        if is_dribble(self.send_window, wanted as u64, is_last) && !self.has_waited(now_ms) {
             return None;
         }
         let stream = &mut self.streams.slots()[slot as usize];

@@ -241,6 +241,28 @@ fn a_short_window_of_the_connection_waits_too() {
 }
 
 #[test]
+fn content_that_fills_a_short_window_waits_as_if_there_were_more() {
+    let mut bench = Bench::server();
+    bench.feed(&setting(setting_id::INITIAL_WINDOW_SIZE, 1)).expect("settings");
+    let key = bench.get(1);
+    bench.conn.send_head(key, Status::OK, &Fields::new(), false).expect("a head");
+    assert_eq!(bench.conn.room(key), 1);
+    bench.conn.queue_data(key, 1, false).expect("as much as there is room for");
+    assert!(bench.data().is_empty(), "the driver may have more");
+    bench.feed(&window_update(1, 1)).expect("a little");
+    bench.conn.queue_data(key, 1, false).expect("as much again");
+    assert!(bench.data().is_empty());
+    bench.now_ms = bench.conn.deadline_ms().expect("a deadline");
+    bench.conn.handle_timeout(bench.now_ms).expect("in time");
+    assert_eq!(bench.data(), [(1, 2, false)]);
+    bench.feed(&window_update(1, 2)).expect("a little");
+    bench.conn.queue_data(key, 1, false).expect("less than there is room for");
+    assert_eq!(bench.data(), [(1, 1, false)], "there is no more");
+    bench.conn.queue_data(key, 1, true).expect("the last");
+    assert_eq!(bench.data(), [(1, 1, true)]);
+}
+
+#[test]
 fn a_smaller_window_counts_once_the_client_knows_of_it() {
     let limits = Limits { stream_window_bytes: 1000, ..Limits::default() };
     let mut bench = Bench::fresh(limits);

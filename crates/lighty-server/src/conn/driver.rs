@@ -76,13 +76,37 @@ pub(super) fn drive_on(
                     pipeline::respond_from(ex, attempt).await;
                     try_send(on, ex, &mut io.sink())
                 }
-                Driven::Rest(rest) => {
-                    let sent = Box::pin(send_rest(rest, on, ex, io.sink())).await;
-                    Driven::Finished { is_whole: finish(on, ex, &mut io.sink(), sent) }
-                }
+                Driven::Rest(rest) => return Box::pin(send_rest(rest, on, ex, io)).await,
             };
         }
     }
+}
+
+/// Goes on with a response that had to wait, and sends of it what the client has room for.
+pub(super) async fn respond(
+    attempt: Attempt,
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    io: &mut impl Protocol,
+) -> Driven {
+    pipeline::respond_from(ex, attempt).await;
+    try_send(on, ex, &mut io.sink())
+}
+
+/// Sends what the first attempt left over, while the client takes its time, and finishes the
+/// exchange. Returns whether all was sent.
+pub(super) async fn send_rest(
+    rest: Rest,
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    io: &mut impl Protocol,
+) -> bool {
+    on.enter(Stage::FirstByteOut, &mut ex.stages);
+    let sent = io.send_rest(rest, on, ex).await;
+    if sent.is_ok() {
+        ex.enter(Stage::LastByteOut);
+    }
+    finish(on, ex, &mut io.sink(), sent)
 }
 
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
@@ -90,30 +114,17 @@ pub(super) fn drive_on(
 pub(super) async fn send_last(
     on: RequestStream<'_>,
     ex: &mut Exchange,
-    mut sink: Sink<'_>,
+    io: &mut impl Protocol,
 ) -> bool {
     ex.state.keeps_connection = false;
     // What was refused before it had settings is under those of no condition.
     limit(on, &ex.settings.core);
     pipeline::complete(ex).await;
-    let sent = match sink.try_send(on, ex) {
-        Ok(rest) => send_rest(rest, on, ex, sink.reborrow()).await,
+    let sent = match io.sink().try_send(on, ex) {
+        Ok(rest) => return send_rest(rest, on, ex, io).await,
         Err(error) => Err(error),
     };
-    finish(on, ex, &mut sink, sent)
-}
-
-/// Sends what the first attempt left over, while the client takes its time.
-async fn send_rest(
-    rest: Rest,
-    on: RequestStream<'_>,
-    ex: &mut Exchange,
-    mut sink: Sink<'_>,
-) -> io::Result<()> {
-    on.enter(Stage::FirstByteOut, &mut ex.stages);
-    sink.send_rest(rest, on, ex).await?;
-    ex.enter(Stage::LastByteOut);
-    Ok(())
+    finish(on, ex, &mut io.sink(), sent)
 }
 
 /// Responds to an exchange whose handling panicked before its response had begun. Returns whether
@@ -121,11 +132,11 @@ async fn send_rest(
 pub(super) async fn fail(
     on: RequestStream<'_>,
     ex: &mut Exchange,
-    sink: Sink<'_>,
+    io: &mut impl Protocol,
     why: &str,
 ) -> bool {
     ex.fail_saying(Fault::Internal, why);
-    send_last(on, ex, sink).await
+    send_last(on, ex, io).await
 }
 
 /// Ends an exchange whose handling panicked after its response had begun.

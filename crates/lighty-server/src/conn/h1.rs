@@ -180,7 +180,7 @@ impl<'c> H1Conn<'c> {
             if has_begun {
                 driver::abandon(on, exchange, Sink::H1(io), &panicked.0);
             } else {
-                driver::fail(on, exchange, Sink::H1(io), &panicked.0).await;
+                driver::fail(on, exchange, io, &panicked.0).await;
             }
         });
         if recovering.await.is_err() {

@@ -27,6 +27,7 @@ use std::task::{Context, Poll};
 use lighty_buf::ReadBuf;
 use lighty_core::Level;
 use lighty_core::log::About;
+use lighty_core::pipeline::Attempt;
 use lighty_core::settings::limits;
 use lighty_http::Status;
 use lighty_io::threads::panics::{self, Panicked};
@@ -39,7 +40,7 @@ use self::pace::Pace;
 use self::shared::{Shared, StreamRef};
 use self::tasks::Tasks;
 use super::driver::{self, Driven};
-use super::sink::Sink;
+use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
 use super::{Conn, End, request_head};
 
@@ -72,7 +73,7 @@ impl H2Buffers {
 struct H2Conn<'c> {
     conn: &'c Conn,
     shared: Rc<RefCell<Shared>>,
-    tasks: Tasks<'c, Done>,
+    tasks: Tasks<'c, Step>,
     buffers: Option<Box<H2Buffers>>,
     now_ms: u64,
     leave: Leave,
@@ -99,9 +100,17 @@ struct Done {
 
 /// What is left to do for a stream that has to wait.
 enum Work {
-    Driven(Driven),
+    Response(Attempt),
     Refused(Status),
     Panicked(Panicked),
+}
+
+/// What the task of a stream came to.
+enum Step {
+    Done(Done),
+    /// The client has no room. What waits for it is a task of its own: it is smaller, and a client
+    /// may leave many of them waiting.
+    Rest(StreamRef, Box<H2Exchange>, Rest),
 }
 
 /// Serves a connection, whose first bytes are the preface, until it ends.
@@ -171,7 +180,14 @@ impl<'c> H2Conn<'c> {
         if !self.tasks.begin_turn() {
             return false;
         }
-        while let Some(done) = self.tasks.poll_next() {
+        while let Some(step) = self.tasks.poll_next() {
+            let done = match step {
+                Step::Done(done) => done,
+                Step::Rest(at, h2, rest) => {
+                    self.spawn_rest(at, h2, rest);
+                    continue;
+                }
+            };
             if let Some(exchange) = &done.exchange {
                 self.conn.entry.forget_stream(&exchange.entry);
             }
@@ -204,7 +220,11 @@ impl<'c> H2Conn<'c> {
             Ok(Driven::Finished { is_whole }) => {
                 self.end_stream(Done { at, exchange: Some(h2), is_whole });
             }
-            Ok(driven) => self.spawn(at, h2, Work::Driven(driven)),
+            Ok(Driven::Response(attempt)) => self.spawn(at, h2, Work::Response(attempt)),
+            Ok(Driven::Rest(rest)) => {
+                self.watch(&at, &h2);
+                self.spawn_rest(at, h2, rest);
+            }
             Err(panicked) => self.spawn(at, h2, Work::Panicked(panicked)),
         }
     }
@@ -224,11 +244,20 @@ impl<'c> H2Conn<'c> {
 
     /// Goes on with a stream that has to wait.
     fn spawn(&mut self, at: StreamRef, h2: Box<H2Exchange>, work: Work) {
-        let slot = at.key.slot();
-        let waker = self.tasks.waker(slot);
+        self.watch(&at, &h2);
+        self.tasks.spawn(at.key.slot(), serve_stream(self.conn, at, h2, work));
+    }
+
+    /// Sends what the client has no room for.
+    fn spawn_rest(&mut self, at: StreamRef, h2: Box<H2Exchange>, rest: Rest) {
+        self.tasks.spawn(at.key.slot(), send_rest(self.conn, at, h2, rest));
+    }
+
+    /// The sweep judges a stream that has to wait.
+    fn watch(&mut self, at: &StreamRef, h2: &H2Exchange) {
+        let waker = self.tasks.waker(at.key.slot());
         self.conn.entry.watch_stream(&h2.entry, waker);
         self.shared.borrow_mut().count_progress(at.key, &h2.entry);
-        self.tasks.spawn(slot, serve_stream(self.conn, at, h2, work));
     }
 
     /// Gives an exchange back. Its stream goes when its content is written.
@@ -257,37 +286,55 @@ impl<'c> H2Conn<'c> {
     }
 }
 
-/// Serves a stream that has to wait.
-async fn serve_stream(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, work: Work) -> Done {
+/// Serves a stream that has to wait, until it is over or its client has no room.
+async fn serve_stream(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, work: Work) -> Step {
     let panicked = match work {
         Work::Panicked(panicked) => panicked,
         work => match panics::catch(go_on(conn, &mut h2, work)).await {
-            Ok(is_whole) => return Done { at, exchange: Some(h2), is_whole },
+            Ok(Driven::Finished { is_whole }) => return done(at, h2, is_whole),
+            Ok(Driven::Response(_)) => return done(at, h2, false),
+            Ok(Driven::Rest(rest)) => return Step::Rest(at, h2, rest),
             Err(panicked) => panicked,
         },
     };
-    conn.entry.forget_stream(&h2.entry);
-    let is_whole = recover(conn, h2, &panicked).await;
-    Done { at, exchange: None, is_whole }
+    Box::pin(recover(conn, at, h2, panicked)).await
 }
 
-async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> bool {
+async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
     let H2Exchange { exchange, io, entry } = h2;
     let on = RequestStream { conn, entry };
     match work {
-        Work::Driven(driven) => driver::drive_on(driven, on, exchange, io).await,
+        Work::Response(attempt) => driver::respond(attempt, on, exchange, io).await,
         Work::Refused(status) => {
             exchange.fail_status(status);
-            driver::send_last(on, exchange, Sink::H2(io)).await
+            let is_whole = Box::pin(driver::send_last(on, exchange, io)).await;
+            Driven::Finished { is_whole }
         }
-        Work::Panicked(_) => false,
+        Work::Panicked(_) => Driven::Finished { is_whole: false },
     }
+}
+
+async fn send_rest(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, rest: Rest) -> Step {
+    let sent = {
+        let H2Exchange { exchange, io, entry } = &mut *h2;
+        let on = RequestStream { conn, entry };
+        panics::catch(driver::send_rest(rest, on, exchange, io)).await
+    };
+    match sent {
+        Ok(is_whole) => done(at, h2, is_whole),
+        Err(panicked) => Box::pin(recover(conn, at, h2, panicked)).await,
+    }
+}
+
+fn done(at: StreamRef, h2: Box<H2Exchange>, is_whole: bool) -> Step {
+    Step::Done(Done { at, exchange: Some(h2), is_whole })
 }
 
 /// Recovers from a panic in a request: sends 500, or resets the stream if a response had begun. The
 /// exchange may be in any state, so it is not reused.
 #[cold]
-async fn recover(conn: &Conn, mut h2: Box<H2Exchange>, panicked: &Panicked) -> bool {
+async fn recover(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, panicked: Panicked) -> Step {
+    conn.entry.forget_stream(&h2.entry);
     let H2Exchange { exchange, io, entry } = &mut *h2;
     let on = RequestStream { conn, entry };
     let has_begun = io.has_begun;
@@ -298,10 +345,28 @@ async fn recover(conn: &Conn, mut h2: Box<H2Exchange>, panicked: &Panicked) -> b
             driver::abandon(on, exchange, Sink::H2(io), &panicked.0);
             false
         } else {
-            driver::fail(on, exchange, Sink::H2(io), &panicked.0).await
+            driver::fail(on, exchange, io, &panicked.0).await
         }
     });
     let is_whole = recovering.await.unwrap_or(false);
     h2.detach();
-    is_whole
+    Step::Done(Done { at, exchange: None, is_whole })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A client may leave a hundred streams of each connection without room.
+    const WAITING_BYTES_MAX: usize = 768;
+
+    fn future_bytes<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
+        size_of::<F>()
+    }
+
+    #[test]
+    fn a_stream_that_waits_is_small() {
+        assert!(future_bytes::<_, _, _, Rest, _>(send_rest) <= WAITING_BYTES_MAX);
+        assert!(future_bytes::<_, _, _, Work, _>(serve_stream) <= WAITING_BYTES_MAX);
+    }
 }

@@ -15,9 +15,18 @@ pub(crate) enum Sink<'a> {
     H2(&'a mut H2Io),
 }
 
-/// What has a sink. A future that waits keeps one word for it, not two.
+/// What has a sink. A future that waits keeps one word for it, not two, and no room for what other
+/// protocols wait for.
 pub(crate) trait Protocol {
     fn sink(&mut self) -> Sink<'_>;
+
+    /// Sends what [`Sink::try_send`] left over.
+    fn send_rest(
+        &mut self,
+        rest: Rest,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> impl Future<Output = io::Result<()>>;
 }
 
 impl Protocol for H1Io {
@@ -25,12 +34,30 @@ impl Protocol for H1Io {
     fn sink(&mut self) -> Sink<'_> {
         Sink::H1(self)
     }
+
+    fn send_rest(
+        &mut self,
+        rest: Rest,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> impl Future<Output = io::Result<()>> {
+        self.send_rest(rest, on, ex)
+    }
 }
 
 impl Protocol for H2Io {
     #[inline]
     fn sink(&mut self) -> Sink<'_> {
         Sink::H2(self)
+    }
+
+    fn send_rest(
+        &mut self,
+        rest: Rest,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+    ) -> impl Future<Output = io::Result<()>> {
+        self.send_rest(rest, on, ex)
     }
 }
 
@@ -48,14 +75,6 @@ pub(crate) enum Rest {
 }
 
 impl Sink<'_> {
-    /// The same, for a while.
-    pub(super) fn reborrow(&mut self) -> Sink<'_> {
-        match self {
-            Sink::H1(io) => Sink::H1(io),
-            Sink::H2(io) => Sink::H2(io),
-        }
-    }
-
     /// Moves the request's head into `ex`.
     #[inline(always)]
     pub(super) fn take_head(&mut self, ex: &mut Exchange) {
@@ -85,19 +104,6 @@ impl Sink<'_> {
         match self {
             Sink::H1(io) => io.try_send(on, ex),
             Sink::H2(io) => io.try_send(on, ex),
-        }
-    }
-
-    /// Sends what [`Sink::try_send`] left over.
-    pub(super) async fn send_rest(
-        &mut self,
-        rest: Rest,
-        on: RequestStream<'_>,
-        ex: &mut Exchange,
-    ) -> io::Result<()> {
-        match self {
-            Sink::H1(io) => io.send_rest(rest, on, ex).await,
-            Sink::H2(io) => io.send_rest(rest, on, ex).await,
         }
     }
 

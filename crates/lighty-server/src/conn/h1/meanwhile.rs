@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -16,7 +17,7 @@ const DROPPED_PIECES_MAX: u32 = 16;
 pub(super) async fn meanwhile(
     source: Option<&mut dyn BodyStream>,
     input: Rc<RefCell<Input>>,
-    sending: impl Future<Output = io::Result<()>>,
+    sending: Pin<&mut impl Future<Output = io::Result<()>>>,
 ) -> io::Result<()> {
     super::super::meanwhile::meanwhile(source, |cx| poll_drop_body(&input, cx), sending).await
 }

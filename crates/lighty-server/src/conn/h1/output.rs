@@ -5,6 +5,7 @@
 
 use std::cell::RefCell;
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -75,8 +76,8 @@ impl H1Io {
         let input = Rc::clone(&self.input);
         match rest {
             Rest::Nothing => Ok(()),
-            Rest::Queue => meanwhile(None, input, self.send_queue(on, ex)).await,
-            Rest::Throttled => meanwhile(None, input, self.send_throttled(on, ex)).await,
+            Rest::Queue => meanwhile(None, input, pin!(self.send_queue(on, ex))).await,
+            Rest::Throttled => meanwhile(None, input, pin!(self.send_throttled(on, ex))).await,
             Rest::Tunnel(tunnel) => self.hand_over(on, ex, tunnel).await,
             Rest::Stream(source) => {
                 let sent = self.send_stream(on, ex, source).await;
@@ -246,7 +247,7 @@ impl H1Io {
         let throttled = is_throttled(ex);
         let input = Rc::clone(&self.input);
         if !self.send_out(on, ex)? {
-            let sending = self.send_queue(on, ex);
+            let sending = pin!(self.send_queue(on, ex));
             meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
         }
         let mut produced = 0u64;
@@ -268,10 +269,10 @@ impl H1Io {
             produced += self.push_framed(chunk);
             self.out.clear();
             if throttled {
-                let sending = Box::pin(self.send_throttled(on, ex));
-                meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
+                let mut sending = Box::pin(self.send_throttled(on, ex));
+                meanwhile(Some(&mut *source), Rc::clone(&input), sending.as_mut()).await?;
             } else if !self.send_now(on, ex)? {
-                let sending = self.send_queue(on, ex);
+                let sending = pin!(self.send_queue(on, ex));
                 meanwhile(Some(&mut *source), Rc::clone(&input), sending).await?;
             }
         }

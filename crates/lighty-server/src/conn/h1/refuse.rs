@@ -7,7 +7,6 @@ use lighty_core::{Exchange, Fault, Level, Request};
 use lighty_http::Version;
 use lighty_wire::http1::RequestFault;
 
-use super::super::sink::Sink;
 use super::super::{driver, request_head};
 use super::{After, Conn, End, H1Conn, H1Exchange};
 use crate::worker::Worker;
@@ -32,7 +31,7 @@ impl H1Conn<'_> {
             trace::refused_head(ex, pending);
         }
         ex.fail_status(fault.status());
-        driver::send_last(on, ex, Sink::H1(io)).await;
+        driver::send_last(on, ex, io).await;
         After::End(End::Linger)
     }
 
@@ -44,7 +43,7 @@ impl H1Conn<'_> {
         conn.describe(&mut ex.request);
         note_received(&mut ex.request, io.input.borrow().pending());
         ex.fail(Fault::HeadTimeout);
-        driver::send_last(on, ex, Sink::H1(io)).await;
+        driver::send_last(on, ex, io).await;
         After::End(End::Close)
     }
 }
@@ -62,7 +61,7 @@ pub(in crate::conn) async fn refuse_clear_text(conn: &mut Conn) -> End {
     note_received(&mut ex.request, io.input.borrow().pending());
     ex.fail(Fault::ClearText);
     ex.response.set_text(ex.response.status, "text/plain", CLEAR_TEXT);
-    driver::send_last(on, ex, Sink::H1(io)).await;
+    driver::send_last(on, ex, io).await;
     serving.release();
     End::Linger
 }

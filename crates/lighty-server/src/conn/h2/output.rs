@@ -5,6 +5,7 @@
 //! file or asked of a backend before there is some.
 
 use std::io;
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -81,11 +82,12 @@ impl H2Io {
             Rest::Nothing => Ok(()),
             Rest::Queue | Rest::Throttled => {
                 let input = Rc::clone(&self.input);
-                let sending = self.send_whole(on, ex, &at);
+                let sending = pin!(self.send_whole(on, ex, &at));
                 meanwhile(None, |_| input.borrow().discard(), sending).await
             }
-            Rest::Stream(source) => self.send_stream(on, ex, &at, source).await,
-            Rest::Tunnel(tunnel) => self.hand_over(on, ex, &at, tunnel).await,
+            // Those who only wait for room keep none for what these need.
+            Rest::Stream(source) => Box::pin(self.send_stream(on, ex, &at, source)).await,
+            Rest::Tunnel(tunnel) => Box::pin(self.hand_over(on, ex, &at, tunnel)).await,
         };
         if sent.is_err() {
             let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
@@ -243,7 +245,7 @@ impl H2Io {
                     Err(wait_ms) => {
                         // Time spent throttled does not count against the client.
                         on.wait_for(ConnState::Write);
-                        tokio::time::sleep(Duration::from_millis(wait_ms)).await;
+                        Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms))).await;
                         clock.refresh();
                         continue;
                     }
@@ -272,8 +274,8 @@ impl H2Io {
         let discard = |_: &mut std::task::Context<'_>| input.borrow().discard();
         let (mut produced, announced) = (0, source.known_length());
         loop {
-            meanwhile(Some(&mut *source), discard, async { room(on, at).await.map(|_| ()) })
-                .await?;
+            let waiting = pin!(async { room(on, at).await.map(|_| ()) });
+            meanwhile(Some(&mut *source), discard, waiting).await?;
             on.wait_for(ConnState::Handler);
             let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
             on.wait_for(ConnState::Write);
@@ -284,7 +286,7 @@ impl H2Io {
             };
             produced += chunk.len();
             self.queue.push(chunk);
-            let sending = self.send_queue(on, ex, at, false);
+            let sending = pin!(self.send_queue(on, ex, at, false));
             meanwhile(Some(&mut *source), discard, sending).await?;
         }
         ex.enter(Stage::BodyBack);

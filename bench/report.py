@@ -452,9 +452,17 @@ def looked_up(results, _plots):
 
 
 def drilled(results, _plots):
+    return outcomes(results, "drills")
+
+
+def flooded(results, _plots):
+    return outcomes(results, "floods")
+
+
+def outcomes(results, script):
     names = list(dict.fromkeys(n for row in results.values() for n in row))
     body = [[drill] + [cell(row.get(n)) for n in names] for drill, row in results.items()]
-    return ["What is required stands in `bench/drills.py --help`.", ""] + table(
+    return [f"What is required stands in `bench/{script}.py --help`.", ""] + table(
         ["drill", *names], body)
 
 
@@ -479,7 +487,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("11. Compressed responses", "deflate", compressed),
            ("12. Many rules and conditions", "rules", ruled),
            ("13. Scripts: an answer of three bytes", "scripts", scripted),
-           ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up)]
+           ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up),
+           ("15. Attacks by HTTP/2", "floods", flooded)]
 
 
 if __name__ == "__main__":

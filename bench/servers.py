@@ -44,6 +44,7 @@ class Tuning:
     php: str = ""               # where PHP-FPM has a socket for each of them
     children: int = 0           # of PHP-FPM
     deflate: str = ""           # the coding to compress text/html with: gzip (level 6), br (5)
+    http2: bool = False         # in clear text, by prior knowledge
     rules: dict = dataclasses.field(default_factory=dict)   # lines for each BASE's configuration
 
 
@@ -71,6 +72,7 @@ def maker(args, name, tuning, root=None):
         os.makedirs(directory + "/tmp", exist_ok=True)
         port = rig.free_port()
         values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
+                  "PROTOCOL": " http2" if tuning.http2 else "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
                   "RULES": tuning.rules.get(base, "")}
         if tuning.php:

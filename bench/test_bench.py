@@ -14,7 +14,9 @@ import bed
 import client
 import drills
 import failover
+import floods
 import hot
+import http2
 import report
 import rig
 import rules
@@ -365,6 +367,38 @@ class Report(unittest.TestCase):
         lines = report.drilled({"eio": {"nginx": {"ok": False, "text": "hangs"}}}, "")
         self.assertIn("**fails:** hangs", "\n".join(lines))
         self.assertEqual(set(drills.DRILLS) - set(drills.__doc__.split()), set())
+
+    def test_every_attack_is_explained(self):
+        explained = set(floods.__doc__.replace(",", " ").split())
+        self.assertEqual(set(floods.FLOODS) - explained, set())
+        self.assertLessEqual(floods.PROXIED, set(floods.FLOODS))
+
+
+class Frames(unittest.TestCase):
+    def test_a_frame_has_its_length_kind_flags_and_stream(self):
+        self.assertEqual(http2.frame(http2.PING, http2.ACK, 0, b"12345678"),
+                         b"\0\0\x08\x06\x01\0\0\0\0" + b"12345678")
+        self.assertEqual(http2.settings(window=1), b"\0\0\x06\x04\0\0\0\0\0\0\x04\0\0\0\x01")
+
+    def test_an_integer_of_hpack_is_that_of_its_rfc(self):
+        self.assertEqual(floods.integer(1337, 5), bytes([31, 154, 10]))
+        self.assertEqual(floods.integer(10, 5), bytes([10]))
+
+    def test_a_connection_notes_what_the_server_announces_and_how_it_leaves(self):
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            with http2.Connection(listener.getsockname()[1]) as c:
+                peer = listener.accept()[0]
+                announced = (3).to_bytes(2, "big") + (7).to_bytes(4, "big")
+                peer.sendall(http2.frame(http2.SETTINGS, payload=announced)
+                             + http2.frame(http2.GOAWAY, payload=bytes(7) + b"\x0b")[:12])
+                c.begin()
+                self.assertEqual((c.max_streams, c.goaway), (7, None))
+                peer.sendall(bytes(4) + b"\x0b")
+                c.frames(5)
+                self.assertEqual((c.goaway, c.has_ended()), (11, False))
+                peer.close()
+                while not c.is_over:
+                    c.frames(5)
 
 
 if __name__ == "__main__":

@@ -26,15 +26,18 @@ step() {
 black_box() {
     local tests
     tests=$(cd crates/lighty/tests && for file in *.rs */main.rs; do
-        [ "$file" = layers.rs ] || printf -- '--test %s ' "$(basename "${file%/main.rs}" .rs)"
+        [ "$file" = layers/main.rs ] || printf -- '--test %s ' "$(basename "${file%/main.rs}" .rs)"
     done)
+    # The whole workspace: with one package alone the libraries would be built anew.
     # shellcheck disable=SC2086 # words on purpose
     LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" \
-        cargo test --locked -p lighty --no-fail-fast $tests
+        cargo test --locked --workspace --no-fail-fast $tests
 }
 
 # The drills of panics would fill the log with stacks.
 export RUST_BACKTRACE=0
+# Most tests wait for a time limit most of the time.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
 # One absolute target directory for every step.
 case "${CARGO_TARGET_DIR:-}" in
     /*) ;;

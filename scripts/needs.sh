@@ -57,6 +57,15 @@ backend cadaver cadaver
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
 /usr/bin/python3 -c 'import requests, brotli' 2>/dev/null || packages+=(python3-requests python3-brotli)
 
+# An authority that signs certificates over ACME: Debian's, or a newer one where Go can build it.
+pebble=github.com/letsencrypt/pebble/v2/cmd
+go=${CARGO_TARGET_DIR:-target}/go
+for program in pebble pebble-challtestsrv; do
+    command -v "$program" >/dev/null || [ -x "$go/$program" ] || [ -x "$HOME/go/bin/$program" ] || {
+        mkdir -p "$go" && GOBIN=$(cd "$go" && pwd) go install "$pebble/$program@v2.10.1"
+    } 2>/dev/null || packages+=(pebble)
+done
+
 # Installs without starting what a package calls its service.
 install() {
     local policy=/usr/sbin/policy-rc.d

@@ -124,6 +124,17 @@ pub trait Module {
         true
     }
 
+    /// True if its hooks before the file is looked up concern few requests, which
+    /// [`Module::may_act`] tells by their heads: all others may be answered without a future.
+    fn acts_seldom(&self) -> bool {
+        false
+    }
+
+    /// False if such a module leaves this request alone.
+    fn may_act(&self, _ex: &Exchange) -> bool {
+        true
+    }
+
     /// The URL is as received, not decoded yet.
     fn raw_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
@@ -422,7 +433,9 @@ impl ModuleList {
         let keepers = self.picked(ModuleSet::below(self.all.len()), |module| {
             module.only_keeps_settings(settings)
         });
-        let mut parts = Parts::new(hooks, keepers);
+        let all = ModuleSet::below(self.all.len());
+        let seldom = self.picked(all, |module| module.acts_seldom());
+        let mut parts = Parts::new(hooks, keepers, seldom);
         let heads = parts.by_phase[Phase::ResponseHead as usize];
         parts.heads_may_wait = !self.picked(heads, |module| module.head_may_wait()).is_empty();
         parts

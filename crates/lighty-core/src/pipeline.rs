@@ -213,6 +213,7 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
         || ex.state.undecided.is_some()
         || is_lowered
         || modules.any(path.remote, |module| module.may_take_unseen(ex))
+        || modules.any(path.seldom, |module| module.may_act(ex))
     {
         return false;
     }

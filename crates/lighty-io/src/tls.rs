@@ -6,18 +6,20 @@
 //! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
 //! `certificate` what these say, `stapling` what their authority does, `compression` how they are
 //! sent in fewer bytes, `key_log` tells programs the keys, `offer` has the words about a handshake
-//! that failed; `local_authority` signs for sites that nobody has configured. With servers that we
-//! connect to, `client_policy` and `client_handshake`
-//! ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the places of `policy` and
-//! `handshake`; `driver` is what both handshakes share. Nothing here waits for a disk but
-//! [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`] and [`LocalAuthority`], which belong
-//! on a thread that may.
+//! that failed; `local_authority` signs for sites that nobody has configured, `signing` makes keys
+//! and requests for certificates. With servers that we connect to, `client_policy` and
+//! `client_handshake` ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the
+//! places of `policy` and `handshake`; `driver` is what both handshakes share, and `dial` a client
+//! on a thread that may block. Nothing here waits for a disk but [`Materials`],
+//! [`TicketKeys::read_file`], [`KeyLog::open`], [`LocalAuthority`] and [`Dialer`], which belong on
+//! such a thread.
 
 mod certificate;
 mod client_auth;
 mod client_handshake;
 mod client_policy;
 mod compression;
+mod dial;
 mod driver;
 mod handshake;
 mod key_log;
@@ -28,6 +30,7 @@ mod offer;
 mod policy;
 mod ramp;
 mod record;
+mod signing;
 mod stapling;
 mod tickets;
 mod traffic;
@@ -35,15 +38,17 @@ mod traffic;
 #[cfg(test)]
 mod tests;
 
-pub use certificate::{CertificateText, pem};
+pub use certificate::{CertificateFacts, CertificateText, pem};
 pub use client_auth::{ClientAuthOptions, ClientVerdict};
 pub use client_handshake::{ServerFault, ServerInfo};
 pub use client_policy::{ClientOptions, ClientPolicy, system_authorities};
+pub use dial::{Dialed, Dialer};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use key_log::KeyLog;
 pub use local_authority::LocalAuthority;
-pub use materials::{Materials, PairFiles};
+pub use materials::{Materials, PairFiles, examine};
 pub use policy::{Ciphers, Policy, PolicyOptions};
+pub use signing::{KeyType, SigningRequest, challenge_certificate};
 pub use tickets::TicketKeys;
 
 pub(crate) use ramp::Link;

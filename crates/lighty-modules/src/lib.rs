@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod accesslog;
+pub mod acme;
 pub mod alias;
 pub mod auth;
 pub mod cgi;

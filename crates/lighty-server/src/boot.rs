@@ -31,6 +31,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
+use crate::acme;
 use crate::boot_error::BootError;
 use crate::counts;
 use crate::database_directories::check_database_directories;
@@ -80,7 +81,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let workers = worker_count(&server);
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let main_loop = start_main_loop()?;
-    let tls = load_tls(&config)?;
+    let tls = load_tls(&config, &server)?;
     let bound = bind(&config, &server, workers)?;
     let logs = open_logs(&config, &server)?;
     let pid_file = create_pid_file(&server)?;
@@ -93,6 +94,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     let keeper = Keeper::start(&log, &global, &tls).map_err(BootError)?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
+    let service = start_service(&log, &config, &shared.board)?;
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -101,14 +103,8 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     };
     let (plans, plan) = watch::channel(Arc::new(plan));
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
-    let worker_setup = WorkerSetup {
-        workers,
-        fds,
-        log: log.clone(),
-        plan,
-        swaps,
-        upstreams: Arc::clone(&upstreams),
-    };
+    let (logged, named) = (log.clone(), Arc::clone(&upstreams));
+    let worker_setup = WorkerSetup { workers, fds, log: logged, plan, swaps, upstreams: named };
     let running = launch(&server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let mut reloader = Reloader {
@@ -124,6 +120,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
         log: log.clone(),
         errors: &logs.errors,
         keeper,
+        service,
         old: Vec::new(),
         holds_databases: false,
     };
@@ -291,12 +288,36 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
 }
 
+/// Makes the directory of the certificates that the server gets by itself, while there are rights
+/// to.
+fn prepare_store(config: &Config<Settings>, server: &ServerSettings) -> Result<(), BootError> {
+    let Some(plan) = acme::plan(config) else { return Ok(()) };
+    let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
+        .map_err(failed("server.username"))?;
+    let user = identity.user.as_ref().filter(|_| privileges::is_root());
+    let owner = user.map(|user| (user.uid, identity.gid.unwrap_or(user.gid)));
+    plan.store.prepare(owner).map_err(failed("acme.store"))
+}
+
+/// Has the thread of certificates look after those of the first configuration.
+fn start_service(
+    log: &Log,
+    config: &Config<Settings>,
+    board: &StatusBoard,
+) -> Result<acme::Service, BootError> {
+    let mut service = acme::service(log);
+    board.add(Arc::new(acme::AcmeFigures(service.figures())));
+    service.follow(acme::plan(config)).map_err(failed("acme.activate"))?;
+    Ok(service)
+}
+
 /// Loads certificates and keys, which need rights that are given up later.
-fn load_tls(config: &Config<Settings>) -> Result<Tls, BootError> {
+fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, BootError> {
     let materials = tls::load(config, &Materials::default()).map_err(|problems| {
         let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         BootError(words.join("; "))
     })?;
+    prepare_store(config, server)?;
     let key_log = tls::open_key_log(config.global(), None);
     let key_log = key_log.map_err(|error| BootError(error.to_string()))?;
     Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })

@@ -10,6 +10,8 @@
 #![warn(missing_docs)]
 
 mod accept;
+mod acme;
+mod block_settings;
 pub mod boot;
 pub mod boot_error;
 pub mod check;

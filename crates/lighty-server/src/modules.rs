@@ -17,6 +17,7 @@ use lighty_modules::accesslog::{AccessLog, Sinks};
 use lighty_modules::webdav::{Stores, Webdav};
 use lighty_modules::{
     access::Access,
+    acme::Acme,
     alias::Alias,
     auth::{Auth, CredentialCache},
     cgi::Cgi,
@@ -95,6 +96,8 @@ macro_rules! modules {
 }
 
 modules! {
+    // Before everything that could send an authority elsewhere.
+    "mod_acme", Acme, Set, |_| Acme;
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
     "mod_redirect", Redirect, Named, |_| Redirect;

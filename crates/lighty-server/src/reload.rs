@@ -21,6 +21,7 @@ use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::{mpsc, oneshot, watch};
 
+use crate::acme;
 use crate::boot_error::BootError;
 use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
@@ -93,6 +94,8 @@ pub(crate) struct Reloader<'a> {
     pub errors: &'a LogWriter,
     /// What keeps certificates up to date.
     pub keeper: Keeper,
+    /// What gets certificates.
+    pub service: acme::Service,
     /// Configurations whose last requests may still be under way; the first one stays in any case.
     pub old: Vec<Arc<Config<Settings>>>,
     /// Requests under way still have a database that the configuration names no more.
@@ -190,6 +193,9 @@ impl Reloader<'_> {
         }
         if let Err(why) = self.keeper.follow(plan.config.global(), &plan.shared.tls) {
             self.say(Level::Error, &why);
+        }
+        if let Err(error) = self.service.follow(acme::plan(&plan.config)) {
+            self.say(Level::Error, &format!("acme.activate: {error}"));
         }
         let server = &plan.config.global().server;
         let (level, rate) = (server.errorlog_level, server.program_log_kbytes_per_second);
@@ -292,6 +298,12 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     let errors = next_error_log(&present.config.global().server, server);
     let errors = errors.map_err(|error| refusals.push(error_log::failure(server, &error)));
     let tls = next_tls(&present.shared.tls, next).map_err(|problems| refusals.extend(problems));
+    // A process that has given up its rights may make none where it could at its start.
+    if let Some(plan) = acme::plan(next)
+        && let Err(error) = plan.store.prepare(None)
+    {
+        refusals.push(format!("acme.store: {error}"));
+    }
     match (logs, errors, tls) {
         (Ok(logs), Ok(errors), Ok(tls)) if refusals.is_empty() => Ok(Opened { logs, errors, tls }),
         _ => Err(refusals),

@@ -1,5 +1,6 @@
-//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, a WebSocket server. Each is started on
-//! ports or sockets of its own with a configuration made for the test, and ended with it.
+//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, a WebSocket server; and Pebble, an
+//! authority. Each is started on ports or sockets of its own with a configuration made for the
+//! test, and ended with it.
 //!
 //! A program that is not installed fails the test that wants it. Where `LIGHTY_TESTS_MAY_SKIP` is
 //! set, the test says so and passes.
@@ -7,6 +8,7 @@
 pub mod apache;
 pub mod chromium;
 pub mod nginx;
+pub mod pebble;
 pub mod php;
 pub mod tomcat;
 pub mod uwsgi;

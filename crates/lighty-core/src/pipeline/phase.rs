@@ -209,6 +209,8 @@ pub(crate) struct FastPath {
     pub(crate) remote: ModuleSet,
     /// The modules that may handle a file before it is sent.
     pub(crate) before_sender: ModuleSet,
+    /// The modules that may act before the file is looked up, and seldom do.
+    pub(crate) seldom: ModuleSet,
     /// Some module takes part in [`Phase::Conditions`].
     pub(crate) meets_conditions: bool,
     /// Some module keeps the settings of the file for the response's head.
@@ -216,8 +218,13 @@ pub(crate) struct FastPath {
 }
 
 impl Parts {
-    /// The table of modules with these hooks, in order; `keepers` are no obstacle to the fast path.
-    pub(crate) fn new(hooks: impl Iterator<Item = Hooks>, keepers: ModuleSet) -> Self {
+    /// The table of modules with these hooks, in order; `keepers` are no obstacle to the fast path,
+    /// and those that act `seldom` are asked there.
+    pub(crate) fn new(
+        hooks: impl Iterator<Item = Hooks>,
+        keepers: ModuleSet,
+        seldom: ModuleSet,
+    ) -> Self {
         let mut by_phase = [ModuleSet::default(); ORDER.len()];
         for (at, hooks) in hooks.enumerate() {
             for phase in ORDER {
@@ -228,9 +235,12 @@ impl Parts {
         let sender = part(Phase::Handle).and(part(Phase::SendFile)).first();
         let behind = sender.map_or(ModuleSet::ALL, ModuleSet::from);
         let acting = |phase| match phase {
-            Phase::CleanUrl => part(phase).without(keepers),
-            _ => part(phase),
+            Phase::CleanUrl => part(phase).without(keepers).without(seldom),
+            _ => part(phase).without(seldom),
         };
+        let early = ORDER.into_iter().filter(|phase| phase.meets_known_file());
+        let early = early.take_while(|phase| *phase < Phase::Handle);
+        let asked = early.fold(ModuleSet::NONE, |asked, phase| asked.with(part(phase).and(seldom)));
         let mut early = ORDER.into_iter().take_while(|phase| *phase < Phase::Handle);
         let is_fast_path =
             !early.any(|phase| phase.meets_known_file() && !acting(phase).is_empty());
@@ -240,6 +250,7 @@ impl Parts {
             sender,
             remote: part(Phase::Remote),
             before_sender: part(Phase::Handle).without(behind),
+            seldom: asked,
             meets_conditions: !part(Phase::Conditions).is_empty(),
             keeps_settings: !keepers.is_empty(),
         });

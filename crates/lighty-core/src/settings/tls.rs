@@ -17,6 +17,8 @@ pub struct TlsSettings {
     pub privkeys: Vec<Arc<str>>,
     /// `ssl.stapling-file`: OCSP responses about them, in DER.
     pub staples: Vec<Arc<str>>,
+    /// The server gets the certificate by itself: `acme.activate` stands behind `ssl.pemfile`.
+    pub is_managed: bool,
     /// `ssl.verifyclient.*`.
     pub client_auth: ClientAuthSettings,
     /// `ssl.openssl.ssl-conf-cmd`.
@@ -110,11 +112,8 @@ impl TlsSettings {
         if let Some(list) = &self.cipher_list {
             ciphers.set_default_tls12(list);
         }
-        if self.pemfiles.is_empty() {
-            return Err("ssl.pemfile is not set");
-        }
         Ok(PolicyOptions {
-            pairs: self.pairs(),
+            pairs: if self.is_managed { Vec::new() } else { self.pairs() },
             staples: self.staples.clone(),
             chain_file: self.client_auth.ca_file.clone(),
             tls12: conf.tls12,

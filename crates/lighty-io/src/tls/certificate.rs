@@ -18,21 +18,7 @@ impl CertificateText {
         let serial = names.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty());
         let serial = serial.unwrap_or(names.serial);
         let serial = serial.iter().map(|byte| format!("{byte:02X}")).collect();
-        let (mut subject, mut parts) = (String::new(), Vec::new());
-        let mut sets = Der(names.subject);
-        while let Some((SET, set)) = sets.next() {
-            let mut separator = if subject.is_empty() { "" } else { ", " };
-            let mut attributes = Der(set);
-            while let Some((SEQUENCE, attribute)) = attributes.next() {
-                let mut attribute = Der(attribute);
-                let (name, (kind, value)) = (attribute.next()?.1, attribute.next()?);
-                let (name, value) = (short_name(name), text(kind, value)?);
-                subject += separator;
-                subject += &format!("{name} = {}", quoted(&value));
-                separator = " + ";
-                parts.push((name, value));
-            }
-        }
+        let (subject, parts) = one_line(names.subject)?;
         Some(Self { subject, parts, serial })
     }
 }
@@ -46,6 +32,99 @@ pub(super) fn must_staple(der: &[u8]) -> bool {
         0x01, 0x05,
     ];
     der.windows(FEATURE.len()).any(|bytes| bytes == FEATURE)
+}
+
+/// A name on one line, and its parts.
+fn one_line(name: &[u8]) -> Option<(String, Vec<(String, String)>)> {
+    let (mut line, mut parts) = (String::new(), Vec::new());
+    let mut sets = Der(name);
+    while let Some((SET, set)) = sets.next() {
+        let mut separator = if line.is_empty() { "" } else { ", " };
+        let mut attributes = Der(set);
+        while let Some((SEQUENCE, attribute)) = attributes.next() {
+            let mut attribute = Der(attribute);
+            let (name, (kind, value)) = (attribute.next()?.1, attribute.next()?);
+            let (name, value) = (short_name(name), text(kind, value)?);
+            line += separator;
+            line += &format!("{name} = {}", quoted(&value));
+            separator = " + ";
+            parts.push((name, value));
+        }
+    }
+    Some((line, parts))
+}
+
+/// What a renewal is planned by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFacts {
+    /// From when to when it is valid, in seconds since 1970.
+    pub valid_s: std::ops::Range<i64>,
+    /// The hosts that it is for: names and, in their usual form, addresses.
+    pub names: Vec<String>,
+    /// The serial number, as the certificate has it.
+    pub serial: Vec<u8>,
+    /// The identifier of the authority's key, if the certificate has it.
+    pub authority_key: Option<Vec<u8>>,
+    /// The authority's name on one line.
+    pub issuer: String,
+}
+
+impl CertificateFacts {
+    /// Reads a certificate in DER; `None` if it is broken.
+    pub fn read(der: &[u8]) -> Option<Self> {
+        let parsed = Names::read(der)?;
+        let (mut names, mut authority_key) = (Vec::new(), None);
+        let mut extensions = Der(&[]);
+        for (tag, value) in Der(parsed.rest) {
+            if tag == EXTENSIONS {
+                extensions = Der(Der(value).next()?.1);
+            }
+        }
+        while let Some((SEQUENCE, extension)) = extensions.next() {
+            let mut parts = Der(extension);
+            let (_, id) = parts.next()?;
+            // Whether it is critical may stand before the value.
+            let value = match parts.next()? {
+                (OCTETS, value) => value,
+                _ => parts.next()?.1,
+            };
+            match id {
+                SUBJECT_NAMES => names = alternative_names(value)?,
+                AUTHORITY_KEY => {
+                    let (tag, key) = Der(Der(value).next()?.1).next()?;
+                    authority_key = (tag == KEY_IDENTIFIER).then(|| key.to_vec());
+                }
+                _ => {}
+            }
+        }
+        Some(Self {
+            valid_s: validity(der)?,
+            names,
+            serial: parsed.serial.to_vec(),
+            authority_key,
+            issuer: one_line(parsed.issuer)?.0,
+        })
+    }
+}
+
+/// The hosts of a subjectAltName (RFC 5280 section 4.2.1.6).
+fn alternative_names(value: &[u8]) -> Option<Vec<String>> {
+    let mut names = Vec::new();
+    for (tag, name) in Der(Der(value).next()?.1) {
+        match (tag, name.len()) {
+            (DNS_NAME, _) => names.push(std::str::from_utf8(name).ok()?.to_ascii_lowercase()),
+            (IP_ADDRESS, 4) => {
+                let octets: [u8; 4] = name.try_into().ok()?;
+                names.push(std::net::Ipv4Addr::from(octets).to_string());
+            }
+            (IP_ADDRESS, 16) => {
+                let octets: [u8; 16] = name.try_into().ok()?;
+                names.push(std::net::Ipv6Addr::from(octets).to_string());
+            }
+            _ => {}
+        }
+    }
+    Some(names)
 }
 
 /// From when to when a certificate is valid, in seconds since 1970; `None` if it is broken.
@@ -109,7 +188,16 @@ pub fn pem(der: &[u8]) -> String {
 pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 pub(super) const INTEGER: u8 = 0x02;
+const OCTETS: u8 = 0x04;
 const VERSION: u8 = 0xa0;
+const EXTENSIONS: u8 = 0xa3;
+const DNS_NAME: u8 = 0x82;
+const IP_ADDRESS: u8 = 0x87;
+const KEY_IDENTIFIER: u8 = 0x80;
+/// subjectAltName, 2.5.29.17.
+const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
+/// authorityKeyIdentifier, 2.5.29.35.
+const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
 const UTC_TIME: u8 = 0x17;
 pub(super) const GENERALIZED_TIME: u8 = 0x18;
 
@@ -120,6 +208,8 @@ pub(super) struct Names<'a> {
     validity: &'a [u8],
     pub(super) subject: &'a [u8],
     public_key: &'a [u8],
+    /// What follows: the public key, and the extensions.
+    rest: &'a [u8],
 }
 
 impl<'a> Names<'a> {
@@ -137,7 +227,7 @@ impl<'a> Names<'a> {
         let (SEQUENCE, validity) = signed.next()? else { return None };
         let (SEQUENCE, subject) = signed.next()? else { return None };
         let (SEQUENCE, public_key) = signed.next()? else { return None };
-        Some(Self { serial, issuer, validity, subject, public_key })
+        Some(Self { serial, issuer, validity, subject, public_key, rest: signed.0 })
     }
 
     /// Whether the certificate is for this public key, a SubjectPublicKeyInfo in DER.
@@ -299,6 +389,31 @@ mod tests {
         }
         assert_eq!(CertificateText::read(b""), None);
         assert_eq!(CertificateText::read(&[0x30, 0x84, 0xff, 0xff, 0xff, 0xff]), None);
+    }
+
+    #[test]
+    fn hosts_and_the_authoritys_key_are_found() {
+        let authority = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let issuer = rcgen::Issuer::from_params(&params, &authority);
+        let names = ["A.test", "*.b.test", "192.0.2.1", "2001:db8::1"].map(str::to_owned);
+        let mut leaf = CertificateParams::new(names).expect("parameters");
+        leaf.serial_number = Some(SerialNumber::from(vec![0x8a, 0xbc]));
+        leaf.use_authority_key_identifier_extension = true;
+        leaf.key_usages = vec![rcgen::KeyUsagePurpose::DigitalSignature];
+        let leaf = leaf.signed_by(&KeyPair::generate().expect("a key"), &issuer).expect("signed");
+        let facts = CertificateFacts::read(leaf.der()).expect("facts");
+        assert_eq!(facts.names, ["a.test", "*.b.test", "192.0.2.1", "2001:db8::1"]);
+        assert_eq!(facts.serial, [0, 0x8a, 0xbc], "with its sign");
+        assert_eq!(facts.authority_key.map(|key| key.len()), Some(20));
+        assert_eq!(facts.issuer, "CN = rcgen self signed cert");
+        for at in 0..leaf.der().len() {
+            let mut changed = leaf.der().to_vec();
+            changed[at] ^= 0xff;
+            let _ = CertificateFacts::read(&changed);
+        }
+        assert_eq!(CertificateFacts::read(b"0"), None);
     }
 
     #[test]

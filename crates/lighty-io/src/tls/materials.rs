@@ -17,7 +17,8 @@ use rustls::pki_types::pem::{PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{self, Names};
+use super::certificate::{self, CertificateFacts, Names};
+use super::signing;
 use super::stapling::Staple;
 use crate::clock::Clock;
 
@@ -57,12 +58,21 @@ pub struct Materials {
 #[derive(Default)]
 struct Loaded {
     pairs: HashMap<PairFiles, Arc<CertifiedKey>>,
+    /// Those that the server gets by itself, in the order of the configuration.
+    managed: Vec<Managed>,
     files: HashMap<Arc<str>, Arc<PemFile>>,
     /// OCSP responses, or why there is none.
     staples: HashMap<Arc<str>, Result<Staple, String>>,
     stamps: HashMap<Arc<str>, Stamp>,
     /// When the files were last looked at, in seconds since 1970.
     looked_s: i64,
+}
+
+/// A certificate that the server gets by itself.
+#[derive(Clone)]
+struct Managed {
+    names: Arc<[String]>,
+    files: PairFiles,
 }
 
 /// What tells one version of a file from another.
@@ -91,6 +101,41 @@ impl Materials {
     pub fn load_pair(&self, files: &PairFiles) -> Result<(), String> {
         self.keep_pair(files, Arc::new(read_pair(files)?));
         Ok(())
+    }
+
+    /// Loads a certificate that the server gets by itself, from the file in which it keeps
+    /// certificate and key. Until that can be read, one that nobody trusts stands in for it.
+    ///
+    /// # Errors
+    /// In words: a name is none, or no key can be made.
+    pub fn load_managed(
+        &self,
+        names: &Arc<[String]>,
+        file: &Arc<str>,
+        before: &Materials,
+    ) -> Result<(), String> {
+        let files = PairFiles { chain: Arc::clone(file), key: None };
+        if !self.take_over_pair(&files, before) && self.load_pair(&files).is_err() {
+            let known = before.read().pairs.get(&files).cloned();
+            let pair = known.map_or_else(|| signing::placeholder(names), Ok)?;
+            self.keep_pair(&files, pair);
+        }
+        self.write().managed.push(Managed { names: Arc::clone(names), files });
+        Ok(())
+    }
+
+    /// The certificates that the server gets by itself, each with its names.
+    pub(super) fn managed(&self) -> Vec<(Arc<[String]>, Arc<CertifiedKey>)> {
+        let loaded = self.read();
+        let found = loaded.managed.iter().filter_map(|managed| {
+            Some((Arc::clone(&managed.names), Arc::clone(loaded.pairs.get(&managed.files)?)))
+        });
+        found.collect()
+    }
+
+    /// True if there are certificates that the server gets by itself.
+    pub fn has_managed(&self) -> bool {
+        !self.read().managed.is_empty()
     }
 
     fn keep_pair(&self, files: &PairFiles, pair: Arc<CertifiedKey>) {
@@ -342,6 +387,22 @@ fn validity_words(valid: std::ops::Range<i64>, now_s: i64, warn_s: i64) -> Optio
         }
         _ => None,
     }
+}
+
+/// What a certificate says that stands in a file together with its key.
+///
+/// # Errors
+/// In words: the file cannot be read, or does not hold a certificate with its key.
+pub fn examine(file: &Path) -> Result<CertificateFacts, String> {
+    let chain: Arc<str> = file.to_str().ok_or("a path that is not UTF-8")?.into();
+    let pair = read_pair(&PairFiles { chain, key: None })?;
+    let facts = pair.cert.first().and_then(|leaf| CertificateFacts::read(leaf));
+    facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()))
+}
+
+/// The certificates in a file.
+pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+    Ok(read(path)?.certificates)
 }
 
 /// False if rights are missing.

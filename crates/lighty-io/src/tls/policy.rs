@@ -1,5 +1,6 @@
 //! A policy: how the TLS of some connections is to be, put together once for all of them.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ use crate::clock::Clock;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyOptions {
     /// The server's certificates, the preferred one first: a client gets the first whose signatures
-    /// it can verify.
+    /// it can verify. None: the server gets it by itself, for the name that the client wants.
     pub pairs: Vec<PairFiles>,
     /// Files of OCSP responses about them, in any order.
     pub staples: Vec<Arc<str>>,
@@ -117,7 +118,7 @@ impl Policy {
             ciphers.tls13.as_deref(),
             ciphers.groups.as_deref(),
         );
-        let pairs = Pairs::new(options, materials, &provider)?;
+        let resolver = resolver(options, materials, &provider)?;
         let mut versions: Vec<&'static SupportedProtocolVersion> = Vec::new();
         versions.extend(options.tls13.then_some(&version::TLS13));
         versions.extend(options.tls12.then_some(&version::TLS12));
@@ -131,7 +132,7 @@ impl Policy {
             Some(auth) => builder.with_client_cert_verifier(Arc::clone(auth) as _),
             None => builder.with_no_client_auth(),
         };
-        let mut config = builder.with_cert_resolver(Arc::new(pairs));
+        let mut config = builder.with_cert_resolver(resolver);
         let identity = identity(options);
         config.ignore_client_order = options.prefers_own_order;
         config.session_storage = Arc::new(NoServerSessionStorage {});
@@ -205,6 +206,53 @@ fn complete(
     Arc::new(CertifiedKey { cert: chain, key: Arc::clone(&pair.key), ocsp: pair.ocsp.clone() })
 }
 
+fn resolver(
+    options: &PolicyOptions,
+    materials: &Materials,
+    provider: &CryptoProvider,
+) -> Result<Arc<dyn ResolvesServerCert>, String> {
+    if options.pairs.is_empty() {
+        let by_name = ByName::new(materials.managed());
+        return Ok(Arc::new(by_name.ok_or("ssl.pemfile is not set")?));
+    }
+    Ok(Arc::new(Pairs::new(options, materials, provider)?))
+}
+
+/// Answers with the certificate that is for the name that the client wants; with the first one if
+/// none is.
+#[derive(Debug)]
+struct ByName {
+    names: HashMap<String, Arc<CertifiedKey>>,
+    first: Arc<CertifiedKey>,
+}
+
+impl ByName {
+    fn new(pairs: Vec<(Arc<[String]>, Arc<CertifiedKey>)>) -> Option<Self> {
+        let first = Arc::clone(&pairs.first()?.1);
+        let mut names = HashMap::new();
+        for (own, pair) in &pairs {
+            for name in own.iter() {
+                names.entry(name.clone()).or_insert_with(|| Arc::clone(pair));
+            }
+        }
+        Some(Self { names, first })
+    }
+
+    fn find(&self, wanted: Option<&str>) -> &Arc<CertifiedKey> {
+        let wanted = wanted.unwrap_or_default().to_ascii_lowercase();
+        let wildcard = || self.names.get(&format!("*.{}", wanted.split_once('.')?.1));
+        self.names.get(&wanted).or_else(wildcard).unwrap_or(&self.first)
+    }
+}
+
+impl ResolvesServerCert for ByName {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let pair = self.find(hello.server_name());
+        pair.key.choose_scheme(hello.signature_schemes())?;
+        Some(Arc::clone(pair))
+    }
+}
+
 /// Answers with the first certificate whose signatures the client can verify.
 #[derive(Debug)]
 struct Pairs {
@@ -258,5 +306,36 @@ impl ResolvesServerCert for Pairs {
         let first = all.clone().next();
         // Without a suite in common the library says so.
         all.find(|pair| self.has_suite(&hello, pair)).or(first).cloned()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_found_before_wildcards_and_others_get_the_first() {
+        let materials = Materials::default();
+        for names in [&["a.test", "www.a.test"][..], &["*.b.test"], &["c.b.test"]] {
+            let names: Arc<[String]> = names.iter().map(|name| (*name).to_owned()).collect();
+            let file = format!("/none/{}", names[0]).into();
+            materials.load_managed(&names, &file, &Materials::default()).expect("a placeholder");
+        }
+        assert!(materials.has_managed());
+        let all = materials.managed();
+        let by_name = ByName::new(all.clone()).expect("certificates");
+        for (wanted, at) in [
+            (Some("a.test"), 0),
+            (Some("WWW.a.test"), 0),
+            (Some("x.b.test"), 1),
+            (Some("c.b.test"), 2),
+            (Some("b.test"), 0),
+            (Some("x.y.b.test"), 0),
+            (Some("other"), 0),
+            (None, 0),
+        ] {
+            assert!(Arc::ptr_eq(by_name.find(wanted), &all[at].1), "{wanted:?}");
+        }
+        assert!(ByName::new(Vec::new()).is_none());
     }
 }

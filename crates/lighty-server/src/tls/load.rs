@@ -8,7 +8,7 @@ use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::{Materials, Policy, TicketKeys};
 
 use super::backends;
-use crate::listeners;
+use crate::{acme, block_settings, listeners};
 
 /// Loads what the configuration names, if a listener or a backend speaks TLS. Every condition is
 /// looked at, whether it holds on a listener or for a host that clients name. A file that cannot be
@@ -30,6 +30,7 @@ pub(crate) fn load(
         .collect();
     let materials = Materials::default();
     let mut load = Load { config, materials: &materials, before, problems: Vec::new() };
+    load.managed();
     for (span, message) in backends::load(config, &materials, before) {
         load.say(span, message);
     }
@@ -57,6 +58,22 @@ const FILES: [&str; 3] =
     ["ssl.verifyclient.ca-file", "ssl.verifyclient.ca-dn-file", "ssl.verifyclient.ca-crl-file"];
 
 impl Load<'_> {
+    /// The certificates that the server gets by itself.
+    fn managed(&mut self) {
+        let wanted = match acme::wanted(self.config) {
+            Ok(wanted) => wanted,
+            Err(problems) => return self.problems.extend(problems),
+        };
+        let store = acme::store(self.config);
+        for one in wanted {
+            let file = store.certificate(&lighty_acme::file_name(&one.names));
+            let file: Arc<str> = file.to_string_lossy().into();
+            if let Err(why) = self.materials.load_managed(&one.names, &file, self.before) {
+                self.say(None, format!("acme.activate: {why}"));
+            }
+        }
+    }
+
     fn block(&mut self, id: usize, block: &Block<Settings>) {
         let set = |name: &str| block.settings.iter().rfind(|setting| setting.name == name);
         for name in FILES {
@@ -66,11 +83,11 @@ impl Load<'_> {
         }
         let Some(setting) = set("ssl.privkey").or(set("ssl.pemfile")) else {
             if set("ssl.stapling-file").is_some() {
-                self.staples(&self.merged(id));
+                self.staples(&block_settings::of(self.config, id));
             }
             return;
         };
-        let settings = self.merged(id);
+        let settings = block_settings::of(self.config, id);
         let pairs = settings.module::<TlsSettings>().pairs();
         if pairs.is_empty() && set("ssl.privkey").is_some() {
             return self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
@@ -111,7 +128,7 @@ impl Load<'_> {
     }
 
     fn listener(&mut self, name: &str, settings: &Settings) {
-        if settings.module::<TlsSettings>().pemfiles.is_empty() {
+        if settings.module::<TlsSettings>().pemfiles.is_empty() && !self.materials.has_managed() {
             let span = self.config.assigned("ssl.engine").map(|value| value.span).last();
             let text = format!("ssl.engine is on for {name}, and ssl.pemfile is not set there");
             return self.say(span, text);
@@ -129,22 +146,6 @@ impl Load<'_> {
         if let Err(why) = made {
             self.say(span, why);
         }
-    }
-
-    /// The settings of a block and those around it.
-    fn merged(&self, id: usize) -> Settings {
-        let blocks = self.config.blocks();
-        let around = |id: &usize| match *id {
-            0 => None,
-            id => Some(blocks[id].parent as usize),
-        };
-        let mut path: Vec<usize> = std::iter::successors(Some(id), around).collect();
-        path.reverse();
-        let mut settings = self.config.global().clone();
-        path.iter()
-            .flat_map(|id| &blocks[*id].settings)
-            .for_each(|setting| setting.apply(&mut settings));
-        settings
     }
 
     fn report(&mut self, span: Span, message: String) {

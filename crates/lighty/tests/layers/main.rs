@@ -16,6 +16,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-io", &["lighty-buf"]),
     ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
     ("lighty-lua", &["lighty-http", "lighty-io"]),
+    ("lighty-acme", &["lighty-http", "lighty-wire", "lighty-io"]),
     ("lighty-modules", FEATURES),
     ("lighty-proxy", BELOW_FEATURES),
     ("lighty-server", ABOVE_FEATURES),
@@ -26,6 +27,7 @@ const EDGES: &[(&str, &[&str])] = &[
 
 /// What features stand on; scripts are one of them.
 const FEATURES: &[&str] = &[
+    "lighty-acme",
     "lighty-buf",
     "lighty-http",
     "lighty-wire",
@@ -39,6 +41,7 @@ const BELOW_FEATURES: &[&str] =
     &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io", "lighty-core"];
 
 const ABOVE_FEATURES: &[&str] = &[
+    "lighty-acme",
     "lighty-buf",
     "lighty-http",
     "lighty-wire",

@@ -108,17 +108,20 @@ fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) ->
 
 fn certificates() -> Vec<Row> {
     vec![
-        files("ssl.pemfile", |tls| &mut tls.pemfiles)
-            .default_prose("none")
-            .doc(
-                "File of the server's certificate, in PEM: the site's own, then those between it \
+        files("ssl.pemfile", |tls| {
+            tls.is_managed = false;
+            &mut tls.pemfiles
+        })
+        .default_prose("none")
+        .doc(
+            "File of the server's certificate, in PEM: the site's own, then those between it \
                  and its authority, and the private key unless `ssl.privkey` has it. In \
                  `$HTTP[\"host\"]` it is for the name that a client says before its first request \
                  (SNI). The file is loaded again within seconds when it has changed. A list has \
                  certificates with keys of several kinds; a client gets the first that it can \
                  verify.",
-            )
-            .example("ssl.pemfile = ( \"/etc/lighty/ecdsa.pem\", \"/etc/lighty/rsa.pem\" )"),
+        )
+        .example("ssl.pemfile = ( \"/etc/lighty/ecdsa.pem\", \"/etc/lighty/rsa.pem\" )"),
         files("ssl.privkey", |tls| &mut tls.privkeys)
             .default_prose("in `ssl.pemfile`")
             .doc(

@@ -1,0 +1,91 @@
+//! Why there is no certificate.
+
+use std::fmt;
+use std::io;
+
+use instant_acme::{Error, Problem};
+
+/// Most characters of what an authority says that go to the log.
+const WORDS_MAX: usize = 500;
+
+/// Why an order has not led to a certificate.
+#[derive(Debug)]
+pub(crate) enum OrderError {
+    /// What the authority, or the way to it, says.
+    Protocol(Error),
+    /// What it says of the proofs that it refuses, name by name.
+    Proofs(Vec<(String, Problem)>),
+    /// It does not offer this kind of proof.
+    NotOffered(&'static str),
+    /// It breaks the protocol.
+    Malformed(&'static str),
+    /// A key, a certificate or the authorities of its own server, in words.
+    Tls(String),
+    /// The program that sets records of DNS.
+    Hook(String, io::Error),
+    /// The disk.
+    Store(io::Error),
+    /// Another process has taken the lock over.
+    LockLost,
+    /// It took too long.
+    Late,
+    /// Each authority's reason.
+    All(Vec<(String, OrderError)>),
+}
+
+impl fmt::Display for OrderError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Protocol(Error::Api(problem)) => write_problem(f, problem),
+            Self::Protocol(Error::Json(_)) => {
+                f.write_str("the authority's response cannot be read")
+            }
+            Self::Protocol(Error::Timeout(_)) => f.write_str("the authority took too long"),
+            Self::Protocol(other) => other.fmt(f),
+            Self::Proofs(said) if said.is_empty() => {
+                f.write_str("the authority has refused the order")
+            }
+            Self::Proofs(said) => {
+                let mut separator = "";
+                said.iter().try_for_each(|(name, problem)| {
+                    write!(f, "{}{name}: ", std::mem::replace(&mut separator, "; "))?;
+                    write_problem(f, problem)
+                })
+            }
+            Self::NotOffered(kind) => write!(f, "the authority does not offer {kind}"),
+            Self::Malformed(what) => f.write_str(what),
+            Self::Tls(words) => f.write_str(words),
+            Self::Hook(call, error) => write!(f, "{call}: {error}"),
+            Self::Store(error) => error.fmt(f),
+            Self::LockLost => f.write_str("another process has taken the lock over"),
+            Self::Late => f.write_str("the order took too long"),
+            Self::All(failed) => {
+                let mut separator = "";
+                failed.iter().try_for_each(|(issuer, why)| {
+                    write!(f, "{}{issuer}: {why}", std::mem::replace(&mut separator, "; "))
+                })
+            }
+        }
+    }
+}
+
+impl From<Error> for OrderError {
+    fn from(error: Error) -> Self {
+        Self::Protocol(error)
+    }
+}
+
+fn write_problem(f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
+    let kind = problem.r#type.as_deref().unwrap_or_default();
+    let kind = kind.rsplit(':').next().unwrap_or_default();
+    let detail = problem.detail.as_deref().unwrap_or("no reason is given");
+    write!(f, "{} ({kind})", one_line(detail))?;
+    problem.subproblems.iter().try_for_each(|part| {
+        write!(f, "; {}", one_line(part.detail.as_deref().unwrap_or_default()))
+    })
+}
+
+/// Without what could look like another line of the log.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
+}

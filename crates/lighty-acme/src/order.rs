@@ -1,0 +1,252 @@
+//! One order, from the account to the certificate.
+
+use std::time::Duration;
+
+use instant_acme::{
+    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, Error,
+    ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
+};
+use lighty_http::base64;
+use lighty_io::tls::{CertificateFacts, SigningRequest};
+use sha2::{Digest, Sha256};
+
+use crate::challenge::Proof;
+use crate::client::Client;
+use crate::error::OrderError;
+use crate::schedule::Window;
+use crate::store::{self, Store};
+use crate::wanted::{Options, Wanted};
+
+/// Times that a request is repeated whose nonce is refused (RFC 8555 section 6.5), each of which is
+/// three on the wire.
+const NONCE_TRIES: u32 = 6;
+
+/// How long an authority may take to look at proofs, and to sign.
+const VALIDATION: RetryPolicy = RetryPolicy::new()
+    .initial_delay(Duration::from_millis(500))
+    .backoff(1.3)
+    .timeout(Duration::from_secs(240));
+
+/// Seconds until an authority is asked again when it wants a certificate to be renewed, at least
+/// and at most.
+const ASK_AGAIN_S: std::ops::RangeInclusive<u64> = 3_600..=86_400;
+
+/// Awaits a request, and again while the authority refuses its nonce.
+macro_rules! insist {
+    ($request:expr) => {{
+        let mut tries = 0;
+        loop {
+            match $request.await {
+                Err(error) if tries < NONCE_TRIES && is_problem(&error, "badNonce") => tries += 1,
+                other => break other,
+            }
+        }
+    }};
+}
+
+/// What an order is made with.
+pub(crate) struct Orders<'a> {
+    pub(crate) store: &'a Store,
+    pub(crate) wanted: &'a Wanted,
+    /// URL of the authority's directory.
+    pub(crate) directory: &'a str,
+    pub(crate) client: &'a Client,
+}
+
+impl Orders<'_> {
+    /// Obtains a certificate; it comes with its chain and its key, in PEM. `before` is what the
+    /// certificate says that it takes the place of.
+    pub(crate) async fn obtain(
+        &self,
+        before: Option<&CertificateFacts>,
+    ) -> Result<String, OrderError> {
+        let mut account = self.account().await?;
+        let mut order = match self.order(&account, before).await {
+            Err(error) if is_problem(&error, "accountDoesNotExist") => {
+                // The authority has forgotten it, as test servers do.
+                store::remove(&self.store.account(&self.account_id()));
+                account = self.account().await?;
+                self.order(&account, before).await
+            }
+            order => order,
+        }?;
+        let mut proofs = Vec::new();
+        let proven = self.prove(&mut order, &mut proofs).await;
+        for proof in proofs {
+            // A record that stays does no harm.
+            let _ = proof.remove().await;
+        }
+        proven?;
+        let names = &self.wanted.names;
+        let request = SigningRequest::new(names, self.wanted.options.key_type);
+        let request = request.map_err(OrderError::Tls)?;
+        insist!(order.finalize_csr(&request.der))?;
+        let chain = insist!(order.poll_certificate(&VALIDATION))?;
+        Ok(format!("{}\n{}", chain.trim_end(), request.key_pem))
+    }
+
+    /// When the authority wants a certificate to be renewed; `None` if it does not say.
+    pub(crate) async fn window(&self, facts: &CertificateFacts, now_s: i64) -> Option<Window> {
+        let id = identifier(facts)?;
+        let account = self.account().await.ok()?;
+        let (info, again) = insist!(account.renewal_info(&id)).ok()?;
+        let window = info.suggested_window;
+        let span_s = window.start.unix_timestamp()..window.end.unix_timestamp();
+        let again_s = again.as_secs().clamp(*ASK_AGAIN_S.start(), *ASK_AGAIN_S.end());
+        Some(Window { span_s, ask_again_s: now_s + again_s as i64 })
+    }
+
+    fn options(&self) -> &Options {
+        &self.wanted.options
+    }
+
+    /// The account's name in the store: one for each directory and account elsewhere.
+    fn account_id(&self) -> String {
+        let external = self.options().external_account.as_ref();
+        let bound = external.map_or("", |external| &external.kid);
+        let digest = Sha256::digest(format!("{}\n{bound}", self.directory));
+        digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// The account with the authority; a new one if there is none yet.
+    async fn account(&self) -> Result<Account, OrderError> {
+        let path = self.store.account(&self.account_id());
+        let known = store::read(&path).ok();
+        let known =
+            known.and_then(|bytes| serde_json::from_slice::<AccountCredentials>(&bytes).ok());
+        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
+        if let Some(credentials) = known {
+            return Ok(builder().from_credentials(credentials).await?);
+        }
+        let contact: Vec<String> = self.options().contact.iter().map(|to| mailto(to)).collect();
+        let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
+        let new = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let external = self.options().external_account.as_ref();
+        let external = external.map(|of| ExternalAccountKey::new(of.kid.clone(), &of.hmac));
+        let directory = || self.directory.to_owned();
+        let made = insist!(builder().create(&new, directory(), external.as_ref()));
+        let (account, credentials) = made?;
+        let bytes = serde_json::to_vec(&credentials).map_err(Error::Json)?;
+        store::write(&path, &bytes).map_err(OrderError::Store)?;
+        Ok(account)
+    }
+
+    async fn order(
+        &self,
+        account: &Account,
+        before: Option<&CertificateFacts>,
+    ) -> Result<Order, Error> {
+        let names = self.wanted.names.iter();
+        let names: Vec<Identifier> = names.map(|name| Identifier::Dns(name.clone())).collect();
+        let new = || match &self.options().profile {
+            Some(profile) => NewOrder::new(&names).profile(profile),
+            None => NewOrder::new(&names),
+        };
+        if let Some(id) = before.and_then(identifier) {
+            let order = insist!(account.new_order(&new().replaces(id.clone())));
+            // It may be another authority's, or replaced already.
+            if !matches!(&order, Err(Error::Unsupported(_) | Error::Other(_)))
+                && !matches!(&order, Err(error) if is_about_replacing(error))
+            {
+                return order;
+            }
+        }
+        insist!(account.new_order(&new()))
+    }
+
+    /// Proves control over every name.
+    async fn prove(&self, order: &mut Order, proofs: &mut Vec<Proof>) -> Result<(), OrderError> {
+        let (mut done, mut tries) = (0, 0);
+        'again: loop {
+            let mut all = order.authorizations();
+            let mut at = 0;
+            loop {
+                let mut authorization = match all.next().await {
+                    None => break 'again,
+                    Some(Ok(authorization)) => authorization,
+                    Some(Err(error)) if tries < NONCE_TRIES && is_problem(&error, "badNonce") => {
+                        tries += 1;
+                        continue 'again;
+                    }
+                    Some(Err(error)) => return Err(error.into()),
+                };
+                at += 1;
+                if at <= done || authorization.status == AuthorizationStatus::Valid {
+                    continue;
+                }
+                let kind = self.options().challenge;
+                let challenge = authorization.challenge(kind.acme());
+                let mut challenge = challenge.ok_or(OrderError::NotOffered(kind.word()))?;
+                let Identifier::Dns(host) = challenge.identifier().identifier.clone() else {
+                    let words = "the authority asks for something else than a name";
+                    return Err(OrderError::Malformed(words));
+                };
+                let hook = self.options().dns_hook.as_deref();
+                let (about, key) = ((&*host, &*challenge.token), challenge.key_authorization());
+                proofs.push(Proof::present(kind, hook, self.store, about, &key).await?);
+                insist!(challenge.set_ready())?;
+                done = at;
+            }
+        }
+        match insist!(order.poll_ready(&VALIDATION))? {
+            OrderStatus::Invalid => Err(OrderError::Proofs(refused(order).await)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// What the authority says of the proofs that it has refused.
+async fn refused(order: &mut Order) -> Vec<(String, Problem)> {
+    let mut said = Vec::new();
+    let mut all = order.authorizations();
+    while let Some(Ok(mut authorization)) = all.next().await {
+        let name = authorization.identifier().to_string();
+        // Without news what was known before is told.
+        let _ = insist!(async { authorization.refresh().await.map(drop) });
+        let problems = authorization.challenges.iter().filter_map(|one| one.error.clone());
+        said.extend(problems.map(|problem| (name.clone(), problem)));
+    }
+    said
+}
+
+/// What names a certificate to the authority (RFC 9773 section 4.1).
+fn identifier(facts: &CertificateFacts) -> Option<CertificateIdentifier<'static>> {
+    let text = |bytes: &[u8]| {
+        let mut out = Vec::new();
+        base64::encode_url(bytes, &mut out);
+        String::from_utf8(out).ok()
+    };
+    Some(CertificateIdentifier {
+        authority_key_identifier: text(facts.authority_key.as_deref()?)?.into(),
+        serial: text(&facts.serial)?.into(),
+    })
+}
+
+fn mailto(address: &str) -> String {
+    if address.contains(':') { address.to_owned() } else { format!("mailto:{address}") }
+}
+
+fn problem_of(error: &Error) -> Option<&Problem> {
+    match error {
+        Error::Api(problem) => Some(problem),
+        _ => None,
+    }
+}
+
+/// Whether the authority has answered with this type of problem (RFC 8555 section 6.7).
+fn is_problem(error: &Error, kind: &str) -> bool {
+    let of = problem_of(error).and_then(|problem| problem.r#type.as_deref());
+    of.and_then(|of| of.rsplit(':').next()) == Some(kind)
+}
+
+fn is_about_replacing(error: &Error) -> bool {
+    let detail = problem_of(error).and_then(|problem| problem.detail.as_deref());
+    is_problem(error, "alreadyReplaced")
+        || is_problem(error, "malformed")
+        || is_problem(error, "notFound")
+        || detail.is_some_and(|detail| detail.contains("replace"))
+}

@@ -1,0 +1,200 @@
+//! Who orders a certificate: one process of all that share a store.
+//!
+//! A lock is a file with its owner's token. The owner touches it every few seconds; one that was
+//! not touched for long belongs to nobody any more, and is taken over. Ages are told by the store's
+//! own clock, that of the file system, so machines need not agree on the time.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use lighty_io::clock::deadline::Deadline;
+use lighty_io::entropy::random_bytes;
+
+use crate::error::OrderError;
+
+/// How often the owner touches its lock.
+pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(5);
+
+/// After this a lock that nobody touched belongs to nobody. Longer than a request to an authority
+/// may take, during which nothing is touched.
+const STALE: Duration = Duration::from_secs(120);
+
+/// A lock that is held.
+#[derive(Debug)]
+pub(crate) struct Lock {
+    path: PathBuf,
+    token: String,
+    touch: Deadline,
+}
+
+impl Lock {
+    /// Takes the lock; `None` if another has it.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn take(path: &Path) -> io::Result<Option<Self>> {
+        Self::take_if_older(path, STALE)
+    }
+
+    fn take_if_older(path: &Path, stale: Duration) -> io::Result<Option<Self>> {
+        let token = format!("{:032x}", u128::from_ne_bytes(random_bytes()?));
+        let touch = Deadline::after(TOUCH_EVERY);
+        let lock = Self { path: path.to_owned(), token, touch };
+        match lock.put(path) {
+            Ok(()) => Ok(Some(lock)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Ok(lock.take_over(stale)?.then_some(lock))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Takes the lock from an owner who is silent. Of all that try, the one does it who makes the
+    /// file that is named after the owner's token, and still finds that token in the lock then.
+    fn take_over(&self, stale: Duration) -> io::Result<bool> {
+        let Ok(owner) = fs::read_to_string(&self.path) else { return Ok(false) };
+        // It becomes part of a path.
+        if !owner.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return self.remove_stale(&self.path, stale).map(|()| false);
+        }
+        let heir = self.path.with_extension(format!("{owner}.heir"));
+        match self.put(&heir) {
+            Ok(()) => {}
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                return self.remove_stale(&heir, stale).map(|()| false);
+            }
+            Err(error) => return Err(error),
+        }
+        let is_over = self.is_stale(&self.path, &heir, stale)
+            && fs::read(&self.path).is_ok_and(|token| token == owner.as_bytes());
+        let renamed = if is_over { self.replace() } else { Ok(()) };
+        let _ = fs::remove_file(&heir);
+        renamed.map(|()| is_over)
+    }
+
+    fn replace(&self) -> io::Result<()> {
+        let beside = self.path.with_extension(&self.token);
+        self.put(&beside)?;
+        fs::rename(&beside, &self.path)
+    }
+
+    /// Whether a file is so much older than one that was just written.
+    fn is_stale(&self, path: &Path, new: &Path, stale: Duration) -> bool {
+        let changed = |path: &Path| fs::metadata(path)?.modified();
+        let age = changed(new).and_then(|now| {
+            let changed: SystemTime = changed(path)?;
+            Ok(now.duration_since(changed).unwrap_or_default())
+        });
+        age.is_ok_and(|age| age >= stale)
+    }
+
+    /// Removes what somebody has left who ended in the middle of it.
+    fn remove_stale(&self, path: &Path, stale: Duration) -> io::Result<()> {
+        let now = self.path.with_extension(&self.token);
+        self.put(&now)?;
+        if self.is_stale(path, &now, stale) {
+            let _ = fs::remove_file(path);
+        }
+        fs::remove_file(&now)
+    }
+
+    fn put(&self, path: &Path) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(0o600).open(path)?;
+        file.write_all(self.token.as_bytes()).inspect_err(|_| drop(fs::remove_file(path)))
+    }
+
+    fn is_mine(&self) -> bool {
+        fs::read(&self.path).is_ok_and(|token| token == self.token.as_bytes())
+    }
+
+    /// Touches the lock, if it is time to.
+    pub(crate) fn refresh(&mut self) -> Result<(), OrderError> {
+        if !self.touch.is_over() {
+            return Ok(());
+        }
+        if !self.is_mine() {
+            return Err(OrderError::LockLost);
+        }
+        self.touch = Deadline::after(TOUCH_EVERY);
+        // On a full disk a time can still be changed.
+        let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+        let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
+        let flags = rustix::fs::AtFlags::empty();
+        let _ = rustix::fs::utimensat(rustix::fs::CWD, &self.path, &times, flags);
+        Ok(())
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        if self.is_mine() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_has_it_until_it_is_let_go() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.test.lock");
+        let mut first = Lock::take(&path).expect("no error").expect("it is free");
+        assert!(Lock::take(&path).expect("no error").is_none());
+        first.refresh().expect("still there");
+        drop(first);
+        assert!(!path.exists());
+        let _second = Lock::take(&path).expect("no error").expect("it is free again");
+        assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn who_is_silent_for_long_loses_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.test.lock");
+        let mut silent = Lock::take(&path).expect("no error").expect("it is free");
+        let taken = Lock::take_if_older(&path, Duration::ZERO).expect("no error");
+        let taken = taken.expect("it was stale");
+        silent.touch = Deadline::after(Duration::ZERO);
+        assert!(silent.refresh().is_err());
+        drop(silent);
+        assert!(path.exists(), "what belongs to another stays");
+        drop(taken);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn of_many_that_take_a_stale_one_over_one_gets_it() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.test.lock");
+        fs::write(&path, "dead").expect("written");
+        let old = SystemTime::now() - Duration::from_secs(3_600);
+        fs::File::options().write(true).open(&path).expect("open").set_modified(old).expect("set");
+        let takers: Vec<_> = (0..8)
+            .map(|_| {
+                let path = path.clone();
+                std::thread::spawn(move || Lock::take(&path).expect("no error"))
+            })
+            .collect();
+        let taken: Vec<_> =
+            takers.into_iter().filter_map(|taker| taker.join().expect("no panic")).collect();
+        assert_eq!(taken.len(), 1);
+        assert_eq!(fs::read_dir(directory.path()).expect("listed").count(), 1);
+    }
+
+    #[test]
+    fn a_lock_that_nobody_can_have_written_goes_once_it_is_stale() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("a.test.lock");
+        fs::write(&path, "../x").expect("written");
+        assert!(Lock::take(&path).expect("no error").is_none());
+        assert!(Lock::take_if_older(&path, Duration::ZERO).expect("no error").is_none());
+        assert!(Lock::take(&path).expect("no error").is_some());
+    }
+}

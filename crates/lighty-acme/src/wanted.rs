@@ -1,0 +1,250 @@
+//! What a configuration asks for.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lighty_io::tls::KeyType;
+
+/// Longest name of a host (RFC 1035 section 2.3.4).
+const NAME_BYTES_MAX: usize = 253;
+
+/// Longest part of one.
+const LABEL_BYTES_MAX: usize = 63;
+
+/// Why something cannot be asked for. Each has the text that was written.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum WantedError {
+    /// Certificates are for names, and this is an address.
+    Address(String),
+    /// No host can have this name.
+    NoHost(String),
+    /// No authority signs for a name without a dot.
+    NoDot(String),
+    /// It is neither an authority's word nor a URL.
+    Issuer(String),
+    /// It is no URL.
+    Url(String),
+}
+
+impl fmt::Display for WantedError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(text) => {
+                write!(f, "\"{text}\" is an address, and certificates are for names")
+            }
+            Self::NoHost(text) => write!(f, "\"{text}\" is not the name of a host"),
+            Self::NoDot(text) => write!(f, "\"{text}\" has no dot: no authority signs for it"),
+            Self::Issuer(text) => {
+                let words: Vec<_> = Issuer::words().collect();
+                write!(f, "\"{text}\" is neither an https:// URL nor one of {}", words.join(", "))
+            }
+            Self::Url(text) => write!(f, "\"{text}\" is no URL"),
+        }
+    }
+}
+
+impl std::error::Error for WantedError {}
+
+/// A certificate that is to be there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The hosts that it is for, in lower case. The first one names its file.
+    pub names: Arc<[String]>,
+    /// How it is obtained.
+    pub options: Arc<Options>,
+}
+
+/// How certificates are obtained.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// Addresses that the authority may write to.
+    pub contact: Vec<String>,
+    /// Authorities, in the order in which they are asked.
+    pub issuers: Vec<Issuer>,
+    /// The account elsewhere that an account is bound to (RFC 8555 section 7.3.4).
+    pub external_account: Option<ExternalAccount>,
+    /// The kind of certificate, by the authority's own word.
+    pub profile: Option<String>,
+    /// The kind of private key.
+    pub key_type: KeyType,
+    /// How control over a name is proven.
+    pub challenge: ChallengeKind,
+    /// The program that sets and removes records of DNS.
+    pub dns_hook: Option<PathBuf>,
+    /// Who vouches for the authorities' own servers; `None`: whom the system trusts.
+    pub ca_file: Option<PathBuf>,
+}
+
+/// An authority.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Issuer {
+    /// Its word in the configuration, or the host of its directory.
+    pub name: String,
+    /// URL of its directory (RFC 8555 section 7.1.1).
+    pub directory: String,
+    /// URL of the directory for rehearsals, if it has one.
+    pub staging: Option<String>,
+}
+
+impl Issuer {
+    /// The words that stand for authorities, with their directories for use and for rehearsals.
+    const KNOWN: [(&'static str, &'static str, Option<&'static str>); 4] = [
+        (
+            "letsencrypt",
+            "https://acme-v02.api.letsencrypt.org/directory",
+            Some("https://acme-staging-v02.api.letsencrypt.org/directory"),
+        ),
+        ("letsencrypt-staging", "https://acme-staging-v02.api.letsencrypt.org/directory", None),
+        ("zerossl", "https://acme.zerossl.com/v2/DV90", None),
+        (
+            "google",
+            "https://dv.acme-v02.api.pki.goog/directory",
+            Some("https://dv.acme-v02.test-api.pki.goog/directory"),
+        ),
+    ];
+
+    /// Authorities' words.
+    pub fn words() -> impl Iterator<Item = &'static str> {
+        Self::KNOWN.iter().map(|(word, ..)| *word)
+    }
+
+    /// The authority that a word or the URL of a directory stands for.
+    ///
+    /// # Errors
+    /// It is neither.
+    pub fn parse(text: &str) -> Result<Self, WantedError> {
+        if let Some((word, directory, staging)) = Self::KNOWN.iter().find(|row| row.0 == text) {
+            let staging = staging.map(str::to_owned);
+            return Ok(Self { name: (*word).to_owned(), directory: (*directory).into(), staging });
+        }
+        let rest = text.strip_prefix("https://");
+        let rest = rest.ok_or_else(|| WantedError::Issuer(text.to_owned()))?;
+        let host = rest.split('/').next().unwrap_or_default();
+        match host.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            true => Err(WantedError::Url(text.to_owned())),
+            false => Ok(Self { name: host.to_owned(), directory: text.to_owned(), staging: None }),
+        }
+    }
+}
+
+/// An account that the operator has with an authority already.
+#[derive(Clone, PartialEq, Eq)]
+pub struct ExternalAccount {
+    /// The key's identifier.
+    pub kid: String,
+    /// The key.
+    pub hmac: Vec<u8>,
+}
+
+/// Without the key.
+impl fmt::Debug for ExternalAccount {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("ExternalAccount").field(&self.kid).finish()
+    }
+}
+
+/// How control over a name is proven.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChallengeKind {
+    /// By a response on port 80 (RFC 8555 section 8.3).
+    #[default]
+    Http01,
+    /// By a handshake on port 443 (RFC 8737).
+    TlsAlpn01,
+    /// By a record of DNS (RFC 8555 section 8.4).
+    Dns01,
+}
+
+impl ChallengeKind {
+    /// Every kind, in the order of [`WORDS`](Self::WORDS).
+    pub const ALL: [Self; 2] = [Self::Http01, Self::Dns01];
+
+    /// As configurations name them.
+    pub const WORDS: &'static [&'static str] = &["http-01", "dns-01"];
+
+    /// Its word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Http01 => "http-01",
+            Self::TlsAlpn01 => "tls-alpn-01",
+            Self::Dns01 => "dns-01",
+        }
+    }
+}
+
+/// The name in the form in which certificates have it.
+///
+/// # Errors
+/// No authority signs for it.
+pub fn public_name(text: &str) -> Result<String, WantedError> {
+    let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+    check_name(&name)?;
+    Ok(name)
+}
+
+/// Whether an authority may sign for a name: a host's name with a dot, or `*.` and such a name.
+fn check_name(name: &str) -> Result<(), WantedError> {
+    let host = name.strip_prefix("*.").unwrap_or(name);
+    let is_label = |label: &str| {
+        let is_sound = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+        let edges = label.starts_with('-') || label.ends_with('-');
+        is_sound && !edges && (1..=LABEL_BYTES_MAX).contains(&label.len())
+    };
+    if host.parse::<std::net::IpAddr>().is_ok() || host.contains(':') {
+        return Err(WantedError::Address(name.to_owned()));
+    }
+    if name.len() > NAME_BYTES_MAX || !host.split('.').all(is_label) {
+        return Err(WantedError::NoHost(name.to_owned()));
+    }
+    match host.contains('.') {
+        true => Ok(()),
+        false => Err(WantedError::NoDot(name.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_those_of_hosts() {
+        for good in ["a.test", "*.a.test", "xn--bcher-kva.example", "a-b.c1.test", "A.Test."] {
+            assert!(public_name(good).is_ok(), "{good}");
+        }
+        assert_eq!(public_name("A.Test."), Ok("a.test".to_owned()));
+        let long = format!("{}.test", "a.".repeat(130));
+        let label = format!("{}.test", "a".repeat(64));
+        for bad in [
+            "",
+            "localhost",
+            "*",
+            "*.",
+            "a..test",
+            "-a.test",
+            "a-.test",
+            "a_b.test",
+            "a.test/x",
+            "127.0.0.1",
+            "::1",
+            "*.*.test",
+            "../a.test",
+            "bücher.test",
+            &long,
+            &label,
+        ] {
+            assert!(public_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn issuers_are_words_or_urls() {
+        let known = Issuer::parse("letsencrypt").expect("a word");
+        assert!(known.staging.is_some_and(|url| url.contains("staging")));
+        let own = Issuer::parse("https://ca.test:14000/dir").expect("a URL");
+        assert_eq!((&*own.name, &*own.directory), ("ca.test:14000", "https://ca.test:14000/dir"));
+        for bad in ["letsencript", "http://ca.test/dir", "https://", "https://a b/"] {
+            assert!(Issuer::parse(bad).is_err(), "{bad}");
+        }
+    }
+}

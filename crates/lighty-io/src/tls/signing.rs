@@ -1,0 +1,141 @@
+//! Keys, and what is signed with them: requests for certificates, certificates that stand in for
+//! one that is on its way, and answers to challenges in a handshake.
+
+use std::sync::Arc;
+
+use rcgen::{
+    CertificateParams, CustomExtension, DistinguishedName, DnType, KeyPair, PKCS_ECDSA_P256_SHA256,
+    PKCS_ECDSA_P384_SHA384, PKCS_RSA_SHA256, RsaKeySize,
+};
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use rustls::sign::CertifiedKey;
+
+/// The kind of a site's private key.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KeyType {
+    /// ECDSA over P-256.
+    #[default]
+    P256,
+    /// ECDSA over P-384.
+    P384,
+    /// RSA with 2048 bits.
+    Rsa2048,
+    /// RSA with 3072 bits.
+    Rsa3072,
+    /// RSA with 4096 bits.
+    Rsa4096,
+}
+
+impl KeyType {
+    /// Every kind, in the order of [`WORDS`](Self::WORDS).
+    pub const ALL: [Self; 5] =
+        [Self::P256, Self::P384, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
+
+    /// As configurations name them.
+    pub const WORDS: &'static [&'static str] = &["p256", "p384", "rsa2048", "rsa3072", "rsa4096"];
+
+    fn make(self) -> Result<KeyPair, rcgen::Error> {
+        match self {
+            Self::P256 => KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256),
+            Self::P384 => KeyPair::generate_for(&PKCS_ECDSA_P384_SHA384),
+            Self::Rsa2048 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_2048),
+            Self::Rsa3072 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_3072),
+            Self::Rsa4096 => KeyPair::generate_rsa_for(&PKCS_RSA_SHA256, RsaKeySize::_4096),
+        }
+    }
+}
+
+/// A new key, and a request for a certificate of it (RFC 2986).
+pub struct SigningRequest {
+    /// The private key, in PEM.
+    pub key_pem: String,
+    /// The request, in DER.
+    pub der: Vec<u8>,
+}
+
+impl SigningRequest {
+    /// Makes a key and a request for these names.
+    ///
+    /// # Errors
+    /// In words: a name is none, or no key can be made.
+    pub fn new(names: &[String], key_type: KeyType) -> Result<Self, String> {
+        let words = |error: rcgen::Error| error.to_string();
+        let key = key_type.make().map_err(words)?;
+        let mut params = CertificateParams::new(names).map_err(words)?;
+        params.distinguished_name = DistinguishedName::new();
+        let request = params.serialize_request(&key).map_err(words)?;
+        Ok(Self { key_pem: key.serialize_pem(), der: request.der().to_vec() })
+    }
+}
+
+/// A certificate that nobody trusts, for a site whose own is on its way.
+///
+/// # Errors
+/// In words: a name is none, or no key can be made.
+pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, String> {
+    let words = |error: rcgen::Error| error.to_string();
+    let key = KeyType::default().make().map_err(words)?;
+    let mut params = CertificateParams::new(names).map_err(words)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, "lighty: the certificate is on its way");
+    let own = params.self_signed(&key).map_err(words)?;
+    let der = PrivateKeyDer::from(PrivatePkcs8KeyDer::from(key.serialize_der()));
+    let signing = aws_lc_rs::sign::any_supported_type(&der).map_err(|error| error.to_string())?;
+    Ok(Arc::new(CertifiedKey::new(vec![own.der().clone()], signing)))
+}
+
+/// The answer to a challenge of a name in a handshake (RFC 8737 section 3): certificate and key, in
+/// PEM. `digest` is the SHA-256 of the key authorization.
+///
+/// # Errors
+/// In words: the name is none, or no key can be made.
+pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, String> {
+    let words = |error: rcgen::Error| error.to_string();
+    let key = KeyType::default().make().map_err(words)?;
+    let mut params = CertificateParams::new([name.to_owned()]).map_err(words)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let own = params.self_signed(&key).map_err(words)?;
+    Ok(own.pem() + &key.serialize_pem())
+}
+
+#[cfg(test)]
+mod tests {
+    use rustls::pki_types::pem::PemObject;
+
+    use super::super::certificate::CertificateFacts;
+    use super::*;
+
+    #[test]
+    fn keys_are_of_the_kind_that_is_wanted() {
+        let names = ["a.test".to_owned(), "*.b.test".to_owned()];
+        for kind in [KeyType::P256, KeyType::P384, KeyType::Rsa2048] {
+            let request = SigningRequest::new(&names, kind).expect("a request");
+            let key = PrivateKeyDer::from_pem_slice(request.key_pem.as_bytes()).expect("PEM");
+            aws_lc_rs::sign::any_supported_type(&key).expect("a key");
+            let has = |name: &[u8]| request.der.windows(name.len()).any(|part| part == name);
+            assert!(has(b"a.test") && has(b"*.b.test"));
+        }
+        assert!(SigningRequest::new(&["ä".to_owned()], KeyType::P256).is_err());
+        assert_eq!(KeyType::ALL.len(), KeyType::WORDS.len());
+    }
+
+    #[test]
+    fn a_placeholder_is_for_its_names_and_does_not_expire() {
+        let pair = placeholder(&["a.test".to_owned()]).expect("a certificate");
+        let facts = CertificateFacts::read(&pair.cert[0]).expect("facts");
+        assert_eq!(facts.names, ["a.test"]);
+        assert!(facts.valid_s.end > 4_000_000_000);
+    }
+
+    #[test]
+    fn a_challenge_is_answered_in_an_extension() {
+        let pem = challenge_certificate("a.test", &[7; 32]).expect("a certificate");
+        let der = rustls::pki_types::CertificateDer::from_pem_slice(pem.as_bytes()).expect("PEM");
+        // 1.3.6.1.5.5.7.1.31, critical, an OCTET STRING in an OCTET STRING.
+        let wanted = [&[0x2b, 6, 1, 5, 5, 7, 1, 0x1f, 1, 1, 0xff, 4, 34, 4, 32][..], &[7; 32]];
+        let wanted = wanted.concat();
+        assert!(der.windows(wanted.len()).any(|part| part == wanted));
+    }
+}

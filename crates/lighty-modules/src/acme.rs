@@ -1,0 +1,303 @@
+//! `mod_acme`: certificates that the server gets by itself. Here are the directives, and the
+//! answers to authorities over HTTP; orders are in `lighty-acme`.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use lighty_acme::{ChallengeKind, Issuer, Store, WantedError, public_name};
+use lighty_config::{
+    CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string, parse_strings,
+};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::pipeline::protected_files;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_core::{Exchange, Settings, module_settings};
+use lighty_http::{Method, Status};
+use lighty_io::tls::KeyType;
+
+/// Where packages keep the store.
+const STORE: &str = "/var/lib/lighty/acme";
+
+/// What authorities ask for (RFC 8555 section 8.3).
+const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
+
+/// Longest token: authorities use 43 bytes.
+const TOKEN_BYTES_MAX: usize = 128;
+
+/// Longest answer: a token and 43 bytes.
+const ANSWER_BYTES_MAX: usize = 512;
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct AcmeSettings {
+    /// `acme.activate`.
+    pub is_active: bool,
+    /// `acme.names`; empty: the name of the condition.
+    pub names: Arc<[String]>,
+    /// `acme.contact`.
+    pub contact: Arc<[Arc<str>]>,
+    /// `acme.issuers`.
+    pub issuers: Arc<[Issuer]>,
+    /// `acme.eab-kid`.
+    pub eab_kid: Option<Arc<str>>,
+    /// `acme.eab-hmac-file`.
+    pub eab_hmac_file: Option<Arc<str>>,
+    /// `acme.profile`.
+    pub profile: Option<Arc<str>>,
+    /// `acme.key-type`.
+    pub key_type: KeyType,
+    /// `acme.challenge`.
+    pub challenge: ChallengeKind,
+    /// `acme.dns-hook`.
+    pub dns_hook: Option<Arc<str>>,
+    /// `acme.store`; of the process.
+    pub store: Arc<str>,
+    /// `acme.ca-file`.
+    pub ca_file: Option<Arc<str>>,
+}
+
+impl Default for AcmeSettings {
+    fn default() -> Self {
+        Self {
+            is_active: false,
+            names: Arc::default(),
+            contact: Arc::default(),
+            issuers: Issuer::parse("letsencrypt").into_iter().collect(),
+            eab_kid: None,
+            eab_hmac_file: None,
+            profile: None,
+            key_type: KeyType::default(),
+            challenge: ChallengeKind::default(),
+            dns_hook: None,
+            store: STORE.into(),
+            ca_file: None,
+        }
+    }
+}
+module_settings!(AcmeSettings);
+
+impl AcmeSettings {
+    /// The directory in which certificates are kept.
+    pub fn store(&self) -> Store {
+        Store::new(Path::new(&*self.store))
+    }
+}
+
+/// The module.
+pub struct Acme;
+
+impl Module for Acme {
+    fn name(&self) -> &'static str {
+        "mod_acme"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { raw_url: true, ..Hooks::default() }
+    }
+
+    fn acts_seldom(&self) -> bool {
+        true
+    }
+
+    fn may_act(&self, ex: &Exchange) -> bool {
+        token(ex.request.path_encoded()).is_some()
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        let mut rows = names();
+        rows.extend(authorities());
+        rows.extend(proofs());
+        rows.into_iter().map(|row| row.module("mod_acme").since("lighty 0.1")).collect()
+    }
+
+    /// Answers an authority whose token lies in the store. Others' tokens may lie in the document
+    /// root.
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
+        let Some(token) = token(ex.request.path_encoded()).filter(|_| is_read) else {
+            return Step::Next;
+        };
+        let store = ex.settings.module::<AcmeSettings>().store();
+        let path: PathBuf = store.http_challenges().join(token);
+        Step::Wait(Box::pin(async move {
+            let reading =
+                ex.machine.engine.read_front(path, ANSWER_BYTES_MAX, protected_files::admit);
+            let Ok(answer) = reading.await else { return Step::Next };
+            ex.response.restart(Status::OK);
+            ex.response.answered = true;
+            ex.response.set_text(Status::OK, "application/octet-stream", answer);
+            Step::Answered
+        }))
+    }
+}
+
+/// The token that a path names.
+fn token(path: &[u8]) -> Option<&str> {
+    let token = path.strip_prefix(PREFIX)?;
+    let is_sound = token.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
+    let is_long_enough = (1..=TOKEN_BYTES_MAX).contains(&token.len());
+    std::str::from_utf8(token).ok().filter(|_| is_sound && is_long_enough)
+}
+
+type Row = Directive<Settings>;
+
+fn own(settings: &mut Settings) -> &mut AcmeSettings {
+    settings.module_mut()
+}
+
+fn names() -> Vec<Row> {
+    vec![
+        Row::bool("acme.activate", |s, on| {
+            own(s).is_active = on;
+            s.module_mut::<TlsSettings>().is_managed = on;
+        })
+        .default("disable")
+        .doc(
+            "Whether the server gets the certificate by itself and renews it. In \
+             `$HTTP[\"host\"] == \"…\"` it is for that name; at the top level it is for the name \
+             of each such condition, and for `acme.names`. Until it is there, a certificate that \
+             nobody trusts stands in for it. An `ssl.pemfile` in a condition within takes its \
+             place. See the [manual](../certificates.md).",
+        )
+        .example("$HTTP[\"host\"] == \"www.example.org\" { acme.activate = \"enable\" }"),
+        Row::parsed("acme.names", Kind::List, parse_names, |s, names: &Arc<[String]>| {
+            own(s).names = Arc::clone(names);
+        })
+        .default("()")
+        .doc(
+            "Names of one certificate, where the condition does not say them; the first one names \
+             its file. `*.example.org` stands for every name directly beneath, and needs \
+             `acme.challenge = \"dns-01\"`.",
+        )
+        .example("acme.names = ( \"example.org\", \"www.example.org\" )"),
+        Row::string("acme.store", |s, path| own(s).store = path)
+            .scope(Scope::Server)
+            .default(STORE)
+            .doc(
+                "Directory in which certificates, keys and accounts are kept, readable by the \
+                 server's user alone. Processes and machines may share it: one of them orders a \
+                 certificate, each of them answers the authority, all of them use it.",
+            )
+            .example("acme.store = \"/srv/shared/acme\""),
+        Row::choice("acme.key-type", KeyType::WORDS, |s, at| own(s).key_type = KeyType::ALL[at])
+            .default("p256")
+            .doc("Kind of the private keys that are made.")
+            .example("acme.key-type = \"rsa2048\""),
+    ]
+}
+
+fn authorities() -> Vec<Row> {
+    let text = |name, set: fn(&mut AcmeSettings) -> &mut Option<Arc<str>>| {
+        Row::parsed(
+            name,
+            Kind::String,
+            |value, _| parse_string(value),
+            move |s, text: &Arc<str>| {
+                *set(own(s)) = Some(Arc::clone(text)).filter(|text| !text.is_empty());
+            },
+        )
+        .default_prose("none")
+    };
+    vec![
+        Row::parsed("acme.issuers", Kind::List, parse_issuers, |s, issuers: &Arc<[Issuer]>| {
+            own(s).issuers = Arc::clone(issuers);
+        })
+        .default("( \"letsencrypt\" )")
+        .doc(
+            "Authorities, in the order in which they are asked: `letsencrypt`, \
+             `letsencrypt-staging`, `zerossl`, `google`, or the URL of a directory (RFC 8555). \
+             Whoever sets up an order agrees to the authority's terms of service.",
+        )
+        .example("acme.issuers = ( \"letsencrypt\", \"https://ca.example.net/directory\" )"),
+        Row::strings("acme.contact", |s, list| own(s).contact = list)
+            .default("()")
+            .doc("Addresses of mail that authorities may write to.")
+            .example("acme.contact = ( \"admin@example.org\" )"),
+        text("acme.profile", |own| &mut own.profile)
+            .doc("Kind of certificate, by the authority's own word.")
+            .example("acme.profile = \"shortlived\""),
+        text("acme.eab-kid", |own| &mut own.eab_kid)
+            .doc(
+                "Identifier of a key that the authority has given out, to which the account is \
+                 bound; `acme.eab-hmac-file` has the key.",
+            )
+            .example("acme.eab-kid = \"kid-1\""),
+        text("acme.eab-hmac-file", |own| &mut own.eab_hmac_file)
+            .doc("File of the key of `acme.eab-kid`, in base64 as authorities show it.")
+            .example("acme.eab-hmac-file = \"/etc/lighty/eab.key\""),
+        text("acme.ca-file", |own| &mut own.ca_file)
+            .default_prose("the authorities that the system trusts")
+            .doc("File of the authorities that vouch for the issuers' own servers, in PEM.")
+            .example("acme.ca-file = \"/etc/lighty/private-ca.pem\""),
+    ]
+}
+
+fn proofs() -> Vec<Row> {
+    vec![
+        Row::choice("acme.challenge", ChallengeKind::WORDS, |s, at| {
+            own(s).challenge = ChallengeKind::ALL[at];
+        })
+        .default("http-01")
+        .doc(
+            "How control over the names is proven: `http-01` by a response on port 80, \
+             `dns-01` by a record that `acme.dns-hook` \
+             sets.",
+        )
+        .example("acme.challenge = \"dns-01\""),
+        Row::string("acme.dns-hook", |s, path| {
+            own(s).dns_hook = Some(path).filter(|path| !path.is_empty());
+        })
+        .default_prose("none")
+        .doc(
+            "Program that sets and removes TXT records of DNS: it is called with `present` or \
+             `cleanup`, the record's name and its value, and ends with 0 once the record can be \
+             seen.",
+        )
+        .example("acme.dns-hook = \"/usr/local/bin/dns-record\""),
+    ]
+}
+
+fn parse_names(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
+    let names = parse_strings(value)?;
+    let names: Result<Arc<[String]>, WantedError> =
+        names.iter().map(|name| public_name(name)).collect();
+    names.map_err(|why| Reject::new(format!("has {why}")))
+}
+
+fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject> {
+    let texts = parse_strings(value)?;
+    let issuers: Result<Arc<[Issuer]>, WantedError> =
+        texts.iter().map(|text| Issuer::parse(text)).collect();
+    match issuers {
+        Ok(none) if none.is_empty() => Err(Reject::new("names no issuer")),
+        Ok(issuers) => Ok(issuers),
+        Err(why) => Err(Reject::new(format!("has an issuer that cannot be asked: {why}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::token;
+
+    #[test]
+    fn tokens_are_names_of_files_and_nothing_else() {
+        let of = |text: &str| token(text.as_bytes()).map(str::to_owned);
+        assert_eq!(of("/.well-known/acme-challenge/a-_Z9").as_deref(), Some("a-_Z9"));
+        let long = format!("/.well-known/acme-challenge/{}", "a".repeat(129));
+        for none in [
+            "/.well-known/acme-challenge/",
+            "/.well-known/acme-challenge/..",
+            "/.well-known/acme-challenge/a/b",
+            "/.well-known/acme-challenge/a%2fb",
+            "/.well-known/acme-challenge",
+            "/x/.well-known/acme-challenge/a",
+            &long,
+        ] {
+            assert_eq!(of(none), None, "{none}");
+        }
+    }
+}

@@ -1,0 +1,233 @@
+//! Which certificates the server gets by itself, as the configuration says it.
+
+use std::fmt;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lighty_acme::{
+    ChallengeKind, ExternalAccount, Options, Store, Wanted, WantedError, file_name, public_name,
+};
+pub(crate) use lighty_acme::{Plan, Service};
+use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
+use lighty_core::Settings;
+use lighty_core::log::{About, Level as LogLevel, Log};
+use lighty_core::machine::status_board::Statistics;
+use lighty_core::settings::tls::TlsSettings;
+use lighty_http::base64;
+use lighty_io::clock::Clock;
+use lighty_modules::acme::AcmeSettings;
+
+use crate::block_settings;
+
+/// Where they are kept.
+pub(crate) fn store(config: &Config<Settings>) -> Store {
+    config.global().module::<AcmeSettings>().store()
+}
+
+/// What the thread looks after; `None`: nothing.
+pub(crate) fn plan(config: &Config<Settings>) -> Option<Plan> {
+    let wanted = wanted(config).unwrap_or_default();
+    (!wanted.is_empty()).then(|| Plan { store: store(config), wanted })
+}
+
+/// The thread, which writes to the log.
+pub(crate) fn service(log: &Log) -> Service {
+    let log = log.clone();
+    Service::new(Arc::new(move |is_trouble, text| {
+        let level = if is_trouble { LogLevel::Warning } else { LogLevel::Notice };
+        log.line(level, Clock::start().unix_s(), text, About::default());
+    }))
+}
+
+/// What the thread knows, for the status page.
+pub(crate) struct AcmeFigures<F>(pub F);
+
+impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<F> {
+    fn collect(&self, figures: &mut Vec<(String, String)>) {
+        figures.extend((self.0)());
+    }
+}
+
+/// The certificates that the configuration asks for.
+///
+/// # Errors
+/// Everything that is wrong, with its place.
+pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
+    let mut search = Search::new(config);
+    for (id, block) in config.blocks().iter().enumerate() {
+        if let Err((span, why)) = search.block(id, block) {
+            let (level, code, span) = (Level::Error, "acme", Some(span));
+            let message = why.to_string();
+            let (help, notes) = (None, Vec::new());
+            search.problems.push(Diagnostic { level, code, message, span, help, notes });
+        }
+    }
+    match search.problems {
+        problems if problems.is_empty() => Ok(search.wanted),
+        problems => Err(problems),
+    }
+}
+
+type Problem = (Span, Unwanted);
+
+struct Search<'a> {
+    config: &'a Config<Settings>,
+    /// A listener has `acme.activate`, which is then for all hosts.
+    has_listener: bool,
+    has_hosts: bool,
+    wanted: Vec<Wanted>,
+    problems: Vec<Diagnostic>,
+}
+
+fn set<'a>(block: &'a Block<Settings>, name: &str) -> Option<&'a Setting<Settings>> {
+    block.settings.iter().rfind(|setting| setting.name == name)
+}
+
+/// The host that a condition names.
+fn host(block: &Block<Settings>) -> Option<&str> {
+    let cond = block.cond.as_ref()?;
+    let is_name = cond.field == Field::Host && cond.op == Op::Eq;
+    is_name.then(|| match cond.text.rsplit_once(':') {
+        Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+        _ => &cond.text,
+    })
+}
+
+fn is_listener(block: &Block<Settings>) -> bool {
+    block.cond.as_ref().is_some_and(|cond| cond.field == Field::Socket)
+}
+
+impl<'a> Search<'a> {
+    fn new(config: &'a Config<Settings>) -> Self {
+        let blocks = || config.blocks().iter().enumerate();
+        let activates = |(id, block): (usize, &Block<Settings>)| {
+            is_listener(block)
+                && set(block, "acme.activate").is_some()
+                && block_settings::of(config, id).module::<TlsSettings>().is_managed
+        };
+        let has_listener = blocks().any(activates);
+        let has_hosts = blocks().any(|(_, block)| host(block).is_some());
+        Self { config, has_listener, has_hosts, wanted: Vec::new(), problems: Vec::new() }
+    }
+
+    fn block(&mut self, id: usize, block: &Block<Settings>) -> Result<(), Problem> {
+        let settings = block_settings::of(self.config, id);
+        let (activates, names) = (set(block, "acme.activate"), set(block, "acme.names"));
+        let is_own = set(block, "ssl.pemfile").is_some();
+        if let Some(activate) = activates.filter(|_| is_own && id > 0)
+            && settings.module::<AcmeSettings>().is_active
+        {
+            return Err((activate.key_span, Unwanted::TwoSources));
+        }
+        let inherits = self.has_listener && host(block).is_some() && activates.is_none() && !is_own;
+        if !settings.module::<TlsSettings>().is_managed && !inherits {
+            return Ok(());
+        }
+        let span = activates.or(names).map_or(block.span, |setting| setting.key_span);
+        let own = settings.module::<AcmeSettings>();
+        let names: Arc<[String]> = match (names, host(block)) {
+            (Some(_), _) => Arc::clone(&own.names),
+            (None, Some(host)) => match public_name(host) {
+                Ok(name) => Arc::new([name]),
+                // The condition is there for something else.
+                Err(_) if activates.is_none() => return Ok(()),
+                Err(why) => return Err((span, Unwanted::Name(why))),
+            },
+            (None, None) if activates.is_none() => return Ok(()),
+            (None, None) if self.has_hosts && (id == 0 || is_listener(block)) => return Ok(()),
+            (None, None) => Arc::default(),
+        };
+        let options = options(own, &names).map_err(|why| (span, why))?;
+        self.add(Wanted { names, options: Arc::new(options) }).map_err(|why| (span, why))
+    }
+
+    fn add(&mut self, new: Wanted) -> Result<(), Unwanted> {
+        let same = self.wanted.iter().find(|one| file_name(&one.names) == file_name(&new.names));
+        match same {
+            Some(same) if *same == new => Ok(()),
+            Some(_) => Err(Unwanted::Twice(new.names[0].clone())),
+            None => {
+                self.wanted.push(new);
+                Ok(())
+            }
+        }
+    }
+}
+
+fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
+    if names.is_empty() {
+        return Err(Unwanted::NoNames);
+    }
+    let wildcard = names.iter().find(|name| name.starts_with("*."));
+    match (own.challenge, wildcard) {
+        (ChallengeKind::Dns01, _) if own.dns_hook.is_none() => return Err(Unwanted::NoHook),
+        (ChallengeKind::Dns01, _) | (_, None) => {}
+        (_, Some(name)) => return Err(Unwanted::Wildcard(name.clone())),
+    }
+    let path = |text: &Option<Arc<str>>| text.as_deref().map(PathBuf::from);
+    Ok(Options {
+        contact: own.contact.iter().map(|to| to.to_string()).collect(),
+        issuers: own.issuers.to_vec(),
+        external_account: external_account(own)?,
+        profile: own.profile.as_deref().map(str::to_owned),
+        key_type: own.key_type,
+        challenge: own.challenge,
+        dns_hook: path(&own.dns_hook),
+        ca_file: path(&own.ca_file),
+    })
+}
+
+/// The account elsewhere, with its key.
+fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwanted> {
+    let (kid, file) = match (&own.eab_kid, &own.eab_hmac_file) {
+        (None, None) => return Ok(None),
+        (Some(kid), Some(file)) => (kid.to_string(), file.to_string()),
+        _ => return Err(Unwanted::HalfAnAccount),
+    };
+    let text = match std::fs::read_to_string(&file) {
+        Ok(text) => text.trim().replace('+', "-").replace('/', "_"),
+        Err(error) => return Err(Unwanted::AccountFile(file, error)),
+    };
+    match base64::decode_url(text.as_bytes()) {
+        Some(hmac) if !hmac.is_empty() => Ok(Some(ExternalAccount { kid, hmac })),
+        _ => Err(Unwanted::AccountFile(file, io::Error::other("it holds no key in base64"))),
+    }
+}
+
+/// What is wrong with what a configuration says.
+enum Unwanted {
+    NoNames,
+    Name(WantedError),
+    TwoSources,
+    Twice(String),
+    NoHook,
+    Wildcard(String),
+    HalfAnAccount,
+    AccountFile(String, io::Error),
+}
+
+impl fmt::Display for Unwanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::NoNames => f.write_str(
+                "acme.activate needs acme.names: no condition `$HTTP[\"host\"] == \"…\"` says them",
+            ),
+            Self::Name(why) => write!(f, "acme.activate: {why}"),
+            Self::TwoSources => f.write_str(
+                "acme.activate and ssl.pemfile stand in one block: whose certificate is it?",
+            ),
+            Self::Twice(name) => {
+                write!(f, "two certificates begin with {name}: their names or options differ")
+            }
+            Self::NoHook => f.write_str("acme.challenge = \"dns-01\" needs acme.dns-hook"),
+            Self::Wildcard(name) => {
+                write!(f, "{name} needs acme.challenge = \"dns-01\" and acme.dns-hook")
+            }
+            Self::HalfAnAccount => {
+                f.write_str("acme.eab-kid and acme.eab-hmac-file belong together")
+            }
+            Self::AccountFile(file, error) => write!(f, "acme.eab-hmac-file: {file}: {error}"),
+        }
+    }
+}

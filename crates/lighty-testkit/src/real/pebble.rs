@@ -1,0 +1,153 @@
+//! Pebble: an authority for tests that signs certificates over ACME, with a name server that finds
+//! every host on this machine.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{Listen, Program, find, put, run, text};
+use crate::tls::Authority;
+
+/// A running authority.
+pub struct Pebble {
+    program: Program,
+    names: Program,
+    listen: Listen,
+    management: Listen,
+    records: Listen,
+    /// Where it looks for proofs over HTTP.
+    pub http: Listen,
+    /// Where it looks for proofs in a handshake.
+    pub https: Listen,
+}
+
+impl Pebble {
+    /// Starts one. `environment` holds its switches: `PEBBLE_WFE_NONCEREJECT` is the percentage of
+    /// nonces that it refuses. `lines` are further members of its configuration, each with a comma.
+    #[must_use]
+    pub fn start(lines: &str, environment: &[(&str, &str)]) -> Option<Self> {
+        let (binary, names) = (program("pebble")?, program("pebble-challtestsrv")?);
+        let dns = Listen::free_port();
+        let records = Listen::free_port();
+        let (dns_at, records_at) = (dns.address().to_string(), records.address().to_string());
+        let line = [
+            text(&names),
+            "-http01",
+            "",
+            "-https01",
+            "",
+            "-tlsalpn01",
+            "",
+            "-doh",
+            "",
+            "-defaultIPv6",
+            "",
+            "-dnsserver",
+            &dns_at,
+            "-management",
+            &records_at,
+        ];
+        let mut names = Program::start(Program::directory(), &line, &[]);
+        names.await_listening(&dns);
+        names.await_listening(&records);
+        let (listen, management) = (Listen::free_port(), Listen::free_port());
+        let (http, https) = (Listen::free_port(), Listen::free_port());
+        let directory = Program::directory();
+        let authority = Authority::new(directory.path());
+        authority.issue_apart("cert.pem", "key.pem", &["127.0.0.1"]);
+        let own = directory.path().display();
+        let config = format!(
+            "{{\"pebble\": {{{lines}\"listenAddress\": \"{}\", \"managementListenAddress\": \"{}\", \
+             \"certificate\": \"{own}/cert.pem\", \"privateKey\": \"{own}/key.pem\", \
+             \"httpPort\": {}, \"tlsPort\": {}, \"retryAfter\": {{\"authz\": 1, \"order\": 1}}, \
+             \"profiles\": {{\"default\": {{\"description\": \"\", \"validityPeriod\": 7776000}}, \
+             \"shortlived\": {{\"description\": \"\", \"validityPeriod\": 518400}}}}}}}}",
+            listen.address(),
+            management.address(),
+            http.address().port(),
+            https.address().port(),
+        );
+        put(&directory, "pebble.json", config);
+        let conf = directory.path().join("pebble.json");
+        let line = [text(&binary), "-config", text(&conf), "-dnsserver", &dns_at];
+        // By default it takes its time, at random.
+        let quick = [("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_AUTHZREUSE", "0")];
+        let mut program = Program::start(directory, &line, &[&quick, environment].concat());
+        program.await_listening(&listen);
+        program.await_listening(&management);
+        Some(Self { program, names, listen, management, records, http, https })
+    }
+
+    /// The URL of its directory.
+    #[must_use]
+    pub fn directory(&self) -> String {
+        format!("https://{}/dir", self.listen.address())
+    }
+
+    /// The file of the authority that vouches for its own server.
+    #[must_use]
+    pub fn ca_file(&self) -> PathBuf {
+        self.program.path().join("ca.pem")
+    }
+
+    /// A file of the authority whose certificates it hands out.
+    #[must_use]
+    pub fn root(&self) -> PathBuf {
+        let path = self.program.path().join("root.pem");
+        let mut curl = Command::new("curl");
+        curl.args(["-sSf", "--cacert", text(&self.ca_file()), "-o", text(&path)]);
+        run(curl.arg(format!("https://{}/roots/0", self.management.address())));
+        path
+    }
+
+    /// What it wrote.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.program.log()
+    }
+
+    /// Certificates that it has signed.
+    #[must_use]
+    pub fn signed(&self) -> usize {
+        self.log().matches("Issued certificate serial").count()
+    }
+
+    /// Ends it; nobody answers at its address then.
+    pub fn kill(&mut self) {
+        self.program.kill();
+    }
+
+    /// Starts it anew. It has forgotten everything.
+    pub fn restart(&mut self) {
+        self.program.restart();
+        self.program.await_listening(&self.listen);
+    }
+
+    /// Writes a program that sets and removes TXT records, and notes its calls in a file beside it.
+    #[must_use]
+    pub fn dns_hook(&self, directory: &Path) -> PathBuf {
+        let path = directory.join("hook");
+        let at = self.records.address();
+        let script = format!(
+            "#!/bin/sh\necho \"$@\" >>\"$0.log\"\ncase $1 in\n\
+             present) verb=set-txt; value=$3 ;;\n*) verb=clear-txt ;;\nesac\n\
+             curl -sSf -d \"{{\\\"host\\\":\\\"$2.\\\",\\\"value\\\":\\\"$value\\\"}}\" \
+             http://{at}/$verb\n"
+        );
+        crate::server::write_file(&path, script);
+        run(Command::new("chmod").args(["755", text(&path)]));
+        path
+    }
+
+    /// What the name server wrote.
+    #[must_use]
+    pub fn names_log(&self) -> String {
+        self.names.log()
+    }
+}
+
+/// Where a program is that `scripts/needs.sh` builds.
+fn program(name: &str) -> Option<PathBuf> {
+    let own = format!("{}/../../target/go/{name}", env!("CARGO_MANIFEST_DIR"));
+    let home = std::env::var("HOME").unwrap_or_default();
+    find(&[name, &own, &format!("{home}/go/bin/{name}")])
+}

@@ -1,0 +1,61 @@
+//! Certificates that the server gets by itself, from an authority on this machine.
+
+mod orders;
+mod store;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::real::pebble::Pebble;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::tls::TlsClient;
+use lighty_testkit::wait_until;
+
+/// Longer than an order takes on a busy machine.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
+
+/// A server on the ports at which the authority looks for proofs, with a page.
+pub(crate) fn site(pebble: &Pebble, config: &str) -> Setup {
+    let issuer = pebble.directory();
+    site_of(pebble, &[&issuer], config)
+}
+
+/// As [`site`], with other issuers.
+pub(crate) fn site_of(pebble: &Pebble, issuers: &[&str], config: &str) -> Setup {
+    let (http, https) = (pebble.http.address(), pebble.https.address());
+    let own = if config.contains("acme.store") { "" } else { "acme.store = \"@DIR@/store\"\n" };
+    lighty!().without_listener().file("a.txt", "hello\n").config(&format!(
+        "server.bind = \"{}\"\nserver.port = {}\n\
+         $SERVER[\"socket\"] == \"{https}\" {{ ssl.engine = \"enable\" }}\n\
+         acme.issuers = ( \"{}\" )\nacme.ca-file = \"{}\"\n{own}{config}",
+        http.ip(),
+        http.port(),
+        issuers.join("\", \""),
+        pebble.ca_file().display(),
+    ))
+}
+
+/// One name's certificate.
+pub(crate) const ONE: &str = "$HTTP[\"host\"] == \"www.a.test\" { acme.activate = \"enable\" }";
+
+/// The file of a certificate in the store.
+pub(crate) fn file(server: &Server, name: &str) -> PathBuf {
+    server.directory().join(format!("store/certificates/{name}.pem"))
+}
+
+/// Waits until clients that trust the authority alone are served under this name.
+pub(crate) fn await_served(pebble: &Pebble, server: &Server, name: &str) -> Client {
+    let client = TlsClient::trusting(&pebble.root());
+    let connect = || client.try_connect(pebble.https.address(), name);
+    let is_served = wait_until(PATIENCE, || connect().is_ok());
+    assert!(is_served, "{}\n{}", server.log(), pebble.log());
+    connect().expect("a connection")
+}
+
+pub(crate) fn get(client: &mut Client, name: &str) -> String {
+    client.send(format!("GET /a.txt HTTP/1.1\r\nHost: {name}\r\n\r\n"));
+    let response = client.response();
+    String::from_utf8(response.body).expect("text")
+}

@@ -1,0 +1,160 @@
+//! Orders: what leads to a certificate, and what does not.
+
+use lighty_testkit::lighty;
+use lighty_testkit::real::pebble::Pebble;
+use lighty_testkit::server::{STOP_DEADLINE, write_file};
+
+use crate::{ONE, await_served, file, get, site, site_of};
+
+#[test]
+fn a_certificate_comes_by_one_word() {
+    // Every other nonce is refused.
+    let Some(pebble) = Pebble::start("", &[("PEBBLE_WFE_NONCEREJECT", "50")]) else { return };
+    // Nothing that answers others stands in an authority's way.
+    let setup = site(
+        &pebble,
+        &format!(
+            "server.modules += ( \"mod_redirect\" )\n\
+             $HTTP[\"scheme\"] == \"http\" {{ url.redirect = ( \"\" => \"https://a.test/\" ) }}\n\
+             {ONE}"
+        ),
+    );
+    let server = setup.start();
+    let mut client = await_served(&pebble, &server, "www.a.test");
+    assert_eq!(get(&mut client, "www.a.test"), "hello\n");
+    server.await_log("acme: www.a.test: 127.0.0.1");
+    assert_eq!(pebble.signed(), 1);
+    let mode = std::fs::metadata(file(&server, "www.a.test")).expect("there").permissions();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&mode) & 0o777, 0o600);
+    // The proof is gone.
+    let proofs = server.directory().join("store/challenges/http-01");
+    assert_eq!(std::fs::read_dir(proofs).expect("a directory").count(), 0);
+}
+
+#[test]
+fn a_certificate_is_taken_up_at_a_restart_and_by_neighbours() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let names = "acme.activate = \"enable\"\nacme.names = ( \"a.test\", \"www.a.test\" )\n\
+                 acme.profile = \"shortlived\"\nserver.max-worker = 2";
+    let mut server = site(&pebble, names).start();
+    for name in ["a.test", "www.a.test"] {
+        assert_eq!(get(&mut await_served(&pebble, &server, name), name), "hello\n");
+    }
+    server.stop();
+    let config = server.directory().join("lighty.conf");
+    let config = config.to_str().expect("UTF-8");
+    let mut again = lighty!().spawn(&["-D", "-f", config]);
+    again.await_log("is serving");
+    await_served(&pebble, &again, "www.a.test");
+    assert_eq!(pebble.signed(), 1);
+    again.stop();
+}
+
+#[test]
+fn names_of_conditions_within_an_active_server_have_one_each() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let config = "acme.activate = \"enable\"\nacme.key-type = \"p384\"\n\
+                  $HTTP[\"host\"] == \"a.test\" { server.tag = \"a\" }\n\
+                  $HTTP[\"host\"] == \"b.test\" { server.tag = \"b\" }\n\
+                  $HTTP[\"host\"] == \"localhost\" { server.tag = \"c\" }";
+    let server = site(&pebble, config).start();
+    for name in ["a.test", "b.test"] {
+        get(&mut await_served(&pebble, &server, name), name);
+    }
+    assert_eq!(pebble.signed(), 2);
+}
+
+#[test]
+fn a_wildcard_comes_by_records_of_dns() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let config = "acme.activate = \"enable\"\nacme.names = ( \"*.a.test\", \"a.test\" )\n\
+                  acme.challenge = \"dns-01\"\nacme.dns-hook = \"@DIR@/hook\"";
+    let setup = site(&pebble, config);
+    let hook = pebble.dns_hook(setup.directory());
+    let server = setup.start();
+    for name in ["x.a.test", "a.test"] {
+        get(&mut await_served(&pebble, &server, name), name);
+    }
+    assert!(file(&server, "_.a.test").exists());
+    let calls = std::fs::read_to_string(hook.with_extension("log")).expect("calls");
+    let of = |verb: &str| calls.lines().filter(|line| line.starts_with(verb)).count();
+    assert_eq!((of("present _acme-challenge.a.test "), of("cleanup ")), (2, 2), "{calls}");
+}
+
+#[test]
+fn an_account_is_bound_to_one_elsewhere() {
+    let lines = "\"externalAccountBindingRequired\": true, \"externalAccountMACKeys\": {\"kid-1\": \
+                 \"zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W\"},";
+    let Some(pebble) = Pebble::start(lines, &[]) else { return };
+    let setup = site(
+        &pebble,
+        &format!("acme.eab-kid = \"kid-1\"\nacme.eab-hmac-file = \"@DIR@/key\"\n{ONE}"),
+    );
+    let key = "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W\n";
+    write_file(&setup.directory().join("key"), key);
+    let server = setup.start();
+    await_served(&pebble, &server, "www.a.test");
+}
+
+#[test]
+fn what_an_authority_refuses_is_said_in_its_words() {
+    let Some(pebble) = Pebble::start("\"domainBlocklist\": [\"www.a.test\"],", &[]) else { return };
+    let server = site(&pebble, ONE).start();
+    server.await_log("forbidden by policy");
+    server.await_log("the next order is in 6");
+    // Meanwhile a certificate stands in that nobody trusts.
+    let client = lighty_testkit::tls::TlsClient::trusting(&pebble.root());
+    assert!(client.try_connect(pebble.https.address(), "www.a.test").is_err());
+    assert_eq!(pebble.signed(), 0);
+}
+
+#[test]
+fn the_next_issuer_is_asked_where_one_is_down() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let down = lighty_testkit::real::Listen::free_port().address();
+    let issuers = [&*format!("https://{down}/dir"), &*pebble.directory()];
+    let server = site_of(&pebble, &issuers, ONE).start();
+    await_served(&pebble, &server, "www.a.test");
+}
+
+#[test]
+fn what_cannot_be_had_does_not_start_and_says_why() {
+    for (lines, words) in [
+        ("acme.activate = \"enable\"", "needs acme.names"),
+        ("$HTTP[\"host\"] == \"localhost\" { acme.activate = \"enable\" }", "has no dot"),
+        ("$HTTP[\"host\"] =~ \"a\" { acme.activate = \"enable\" }", "needs acme.names"),
+        ("acme.names = ( \"a_b.test\" )", "is not the name of a host"),
+        ("acme.activate = \"enable\"\nacme.names = ( \"*.a.test\" )", "needs acme.challenge"),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.challenge = \"dns-01\"",
+            "needs acme.dns-hook",
+        ),
+        ("acme.issuers = ( \"letsencript\" )", "neither an https:// URL nor one of"),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.eab-kid = \"k\"",
+            "belong together",
+        ),
+        (
+            "$HTTP[\"host\"] == \"a.test\" { acme.activate = \"enable\"\n\
+             ssl.pemfile = \"@DIR@/x.pem\" }",
+            "stand in one block",
+        ),
+        (
+            "$HTTP[\"host\"] == \"a.test\" { acme.activate = \"enable\" }\n\
+             $HTTP[\"host\"] =~ \"^b\" { acme.activate = \"enable\"\n\
+             acme.names = ( \"a.test\", \"b.test\" ) }",
+            "two certificates begin with a.test",
+        ),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.store = \"/proc/none\"",
+            "acme.store",
+        ),
+    ] {
+        let setup = lighty!().config(lines);
+        let config = setup.write_config();
+        let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("UTF-8")]);
+        let (status, _) = server.await_exit(STOP_DEADLINE);
+        assert_eq!(status.code(), Some(1), "{lines}");
+        assert!(server.log().contains(words), "{lines}: {}", server.log());
+    }
+}

@@ -1,0 +1,86 @@
+//! The store: shared by processes, on a disk that is full, with files that are broken.
+
+use lighty_testkit::real::pebble::Pebble;
+use lighty_testkit::server::write_file;
+use lighty_testkit::small_disk::SmallDisk;
+use lighty_testkit::{lighty, wait_until};
+
+use crate::{ONE, PATIENCE, await_served, file, get, site};
+
+#[test]
+fn two_processes_on_one_store_order_once() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let shared = tempfile::tempdir().expect("a store");
+    let store = format!("acme.store = \"{}\"\n", shared.path().display());
+    // The second has no listener that the authority would find.
+    let second = lighty!().config(&format!(
+        "acme.issuers = ( \"{}\" )\nacme.ca-file = \"{}\"\n{store}{ONE}\nssl.engine = \"enable\"",
+        pebble.directory(),
+        pebble.ca_file().display(),
+    ));
+    let first = site(&pebble, &format!("{store}{ONE}")).start();
+    let second = second.start();
+    await_served(&pebble, &first, "www.a.test");
+    let client = lighty_testkit::tls::TlsClient::trusting(&pebble.root());
+    let is_shared =
+        wait_until(PATIENCE, || client.try_connect(second.address(), "www.a.test").is_ok());
+    assert!(is_shared, "{}", second.log());
+    assert_eq!(pebble.signed(), 1, "{}\n{}", first.log(), second.log());
+    let locks = std::fs::read_dir(shared.path().join("locks")).expect("a directory");
+    assert_eq!(locks.count(), 0);
+}
+
+#[test]
+fn nothing_is_ordered_that_could_not_be_kept() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let setup = site(&pebble, ONE);
+    let store = setup.directory().join("store");
+    std::fs::create_dir(&store).expect("a directory");
+    let Some(_disk) = SmallDisk::mount(&store, c"size=64k") else { return };
+    write_file(&store.join("filler"), vec![0; 56 << 10]);
+    let server = setup.start();
+    server.await_log("No space left on device");
+    assert!(!pebble.log().contains("/order-plz"), "{}", pebble.log());
+    std::fs::remove_file(store.join("filler")).expect("removed");
+    write_file(&store.join("renew/www.a.test"), "");
+    await_served(&pebble, &server, "www.a.test");
+    drop(server);
+}
+
+#[test]
+fn a_certificate_is_renewed_when_asked_for_and_what_is_broken_is_ordered_again() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let server = site(&pebble, ONE).start();
+    let mut kept = await_served(&pebble, &server, "www.a.test");
+    let path = file(&server, "www.a.test");
+    let first = std::fs::read(&path).expect("a certificate");
+    write_file(&server.directory().join("store/renew/www.a.test"), "");
+    assert!(wait_until(PATIENCE, || std::fs::read(&path).expect("a certificate") != first));
+    server.await_log("the certificate was loaded again");
+    assert_eq!(pebble.signed(), 2, "{}", server.log());
+    // The authority has forgotten the account; progress and certificate are not to be read.
+    let name = "store/progress/www.a.test.json";
+    write_file(&server.directory().join(name), "{{{");
+    write_file(&path, "-----BEGIN CERTIFICATE-----\n");
+    assert!(wait_until(PATIENCE, || pebble.signed() == 3), "{}", server.log());
+    await_served(&pebble, &server, "www.a.test");
+    assert_eq!(get(&mut kept, "www.a.test"), "hello\n");
+}
+
+#[test]
+fn certificates_are_served_while_the_authority_is_down() {
+    let Some(mut pebble) = Pebble::start("", &[]) else { return };
+    let server = site(&pebble, ONE).start();
+    await_served(&pebble, &server, "www.a.test");
+    let root = pebble.root();
+    pebble.kill();
+    write_file(&server.directory().join("store/renew/www.a.test"), "");
+    server.await_log("no certificate: 127.0.0.1");
+    let client = lighty_testkit::tls::TlsClient::trusting(&root);
+    let mut client = client.connect(pebble.https.address(), "www.a.test");
+    assert_eq!(get(&mut client, "www.a.test"), "hello\n");
+    // It comes back with another root, and without its accounts.
+    pebble.restart();
+    write_file(&server.directory().join("store/renew/www.a.test"), "");
+    await_served(&pebble, &server, "www.a.test");
+}

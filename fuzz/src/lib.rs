@@ -1,7 +1,7 @@
 //! Fuzz targets: `cargo +nightly fuzz run -s none http1_request`.
 //!
 //! What each target does with its input stands in `codecs.rs`, `gateways.rs`, `http2.rs`,
-//! `peers.rs`, `pages.rs`, `language.rs`, `rules.rs`, `scripts.rs`, `credentials.rs` and
+//! `peers.rs`, `pages.rs`, `language.rs`, `rules.rs`, `scripts.rs`, `tls.rs`, `credentials.rs` and
 //! `documents.rs`, which the ordinary tests include too: they replay `corpus/` through the same
 //! functions on a stable compiler. To add a target, write a function there, a file of three lines
 //! in `fuzz_targets/`, a `[[bin]]`, and a line in the replaying test (`tests/fuzz_corpus.rs` of the
@@ -17,6 +17,7 @@ pub mod pages;
 pub mod peers;
 pub mod rules;
 pub mod scripts;
+pub mod tls;
 
 #[allow(dead_code, unreachable_pub, reason = "a file of the server, which uses all of it")]
 #[path = "../../crates/lighty-modules/src/auth/digest.rs"]

@@ -138,12 +138,12 @@ impl Key {
     }
 }
 
-/// TLS 1.2's additional data: number, type, version and the plaintext's length.
-fn additional(number: u64, kind: u8, length: usize) -> [u8; 13] {
+/// TLS 1.2's additional data: number, type, version and the plaintext's length. Type and version
+/// are the first bytes of the header.
+fn additional(number: u64, header: &[u8], length: usize) -> [u8; 13] {
     let mut bytes = [0; 13];
     bytes[..8].copy_from_slice(&number.to_be_bytes());
-    bytes[8] = kind;
-    bytes[9..11].copy_from_slice(&[3, 3]);
+    bytes[8..11].copy_from_slice(&header[..3]);
     bytes[11..].copy_from_slice(&(length as u16).to_be_bytes());
     bytes
 }
@@ -207,7 +207,7 @@ impl Sealer {
                 self.key.key.seal_in_place_separate_tag(nonce, aad, text)
             }
             Shape::Explicit | Shape::Implicit => {
-                let aad = Aad::from(additional(number, kind as u8, length));
+                let aad = Aad::from(additional(number, &header[start..], length));
                 self.key.key.seal_in_place_separate_tag(nonce, aad, text)
             }
         };
@@ -249,7 +249,7 @@ impl Opener {
         match self.key.shape {
             Shape::Inner if outer == ContentType::ApplicationData => self.open_inner(header, body),
             Shape::Inner => Err(RecordFault::Unexpected),
-            Shape::Explicit | Shape::Implicit => self.open_tls12(outer, body),
+            Shape::Explicit | Shape::Implicit => self.open_tls12(outer, header, body),
         }
     }
 
@@ -267,7 +267,12 @@ impl Opener {
         Ok(Opened { kind, start: HEADER_BYTES, end: HEADER_BYTES + last })
     }
 
-    fn open_tls12(&mut self, kind: ContentType, body: &mut [u8]) -> Result<Opened, RecordFault> {
+    fn open_tls12(
+        &mut self,
+        kind: ContentType,
+        header: &[u8],
+        body: &mut [u8],
+    ) -> Result<Opened, RecordFault> {
         let (mut nonce, number) = self.key.next()?;
         let explicit = match self.key.shape {
             Shape::Explicit => EXPLICIT_NONCE_BYTES,
@@ -281,7 +286,7 @@ impl Opener {
         if explicit > 0 {
             nonce[4..].copy_from_slice(carried);
         }
-        let aad = Aad::from(additional(number, kind as u8, length));
+        let aad = Aad::from(additional(number, header, length));
         let nonce = Nonce::assume_unique_for_key(nonce);
         self.key.key.open_in_place(nonce, aad, sealed).map_err(|_| RecordFault::BadMac)?;
         let start = HEADER_BYTES + explicit;

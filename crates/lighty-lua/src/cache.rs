@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 
+use crate::accounts::Accounts;
 use crate::engine::Script;
 
 /// Bytes of a script.
@@ -14,32 +15,36 @@ pub const SCRIPTS_MAX: usize = 1024;
 
 /// Compiled scripts. Each is kept with what its owner knows of its file.
 #[derive(Debug)]
-pub struct ScriptCache<K>(RefCell<Kept<K>>);
+pub struct ScriptCache<K> {
+    kept: RefCell<Kept<K>>,
+    accounts: Accounts,
+}
 
 type Kept<K> = HashMap<Box<[u8]>, (K, Rc<Script>), foldhash::fast::RandomState>;
 
-impl<K> Default for ScriptCache<K> {
-    fn default() -> Self {
-        Self(RefCell::default())
-    }
-}
-
 impl<K> ScriptCache<K> {
+    /// No scripts yet; they will be accounted for here.
+    pub fn new(accounts: &Accounts) -> Self {
+        Self { kept: RefCell::default(), accounts: accounts.clone() }
+    }
+
     /// The script of a path, if its file is unchanged, as `is_unchanged` judges.
     pub fn get(
         &self,
         path: &[u8],
         is_unchanged: impl FnOnce(&mut K) -> bool,
     ) -> Option<Rc<Script>> {
-        let mut scripts = self.0.borrow_mut();
+        let mut scripts = self.kept.borrow_mut();
         let (known, script) = scripts.get_mut(path)?;
         is_unchanged(known).then(|| Rc::clone(script))
     }
 
-    /// Keeps a script in the place of an older one.
-    pub fn insert(&self, path: &[u8], known: K, script: Script) -> Rc<Script> {
+    /// Keeps a script in the place of an older one, and opens its account.
+    pub fn insert(&self, path: &[u8], known: K, mut script: Script) -> Rc<Script> {
+        script.account = self.accounts.of(&script.path);
+        script.account.set_compiled(script.bytes);
         let script = Rc::new(script);
-        let mut scripts = self.0.borrow_mut();
+        let mut scripts = self.kept.borrow_mut();
         if scripts.len() >= SCRIPTS_MAX {
             scripts.clear();
         }

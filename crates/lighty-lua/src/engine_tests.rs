@@ -307,7 +307,7 @@ fn runaway_scripts_are_stopped_and_let_others_have_their_turn() {
 }
 
 #[test]
-fn strings_are_as_in_lua_whoever_matches_them() {
+fn strings_are_as_in_lua_in_every_matcher() {
     done(
         "local long = ('key=value; '):rep(200) \
          local n = 0 for k, v in long:gmatch('(%w+)=(%w+)') do n = n + 1 assert(k == 'key' and v == 'value') end \

@@ -5,7 +5,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use lighty_io::lua_call::{self, Answer, Host};
-use mlua::{Error, Lua, LuaString, Table, Value};
+use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
 use crate::request::{Group, Item, Piece, ScriptRequest};
 use crate::{budget, error_text, json, lfs, lib_c, pattern, shared};
@@ -138,6 +138,16 @@ pub(crate) fn primitives<R: ScriptRequest>(
     Ok(table)
 }
 
+/// A function that reaches the request of the running script.
+fn method<R: ScriptRequest, A: FromLuaMulti, T: IntoLuaMulti>(
+    lua: &Lua,
+    current: &Rc<Current<R>>,
+    body: impl Fn(&Lua, &Current<R>, A) -> mlua::Result<T> + 'static,
+) -> mlua::Result<Function> {
+    let own = Rc::clone(current);
+    lua.create_function(move |lua, arguments| body(lua, &own, arguments))
+}
+
 fn groups<R: ScriptRequest>(
     lua: &Lua,
     current: &Rc<Current<R>>,
@@ -148,19 +158,15 @@ fn groups<R: ScriptRequest>(
         get.set(name, lua_call::getter(lua, at)?)?;
         set.set(name, lua_call::setter(lua, at)?)?;
         if is_listed {
-            let own = Rc::clone(current);
-            list.set(
-                name,
-                lua.create_function(move |lua, ()| {
-                    let pairs = own.get()?.pairs(group);
-                    let all = lua.create_table()?;
-                    for (name, value) in pairs {
-                        all.raw_push(lua.create_string(name)?)?;
-                        all.raw_push(lua.create_string(value)?)?;
-                    }
-                    Ok(all)
-                })?,
-            )?;
+            let pairs = method(lua, current, move |lua, own, ()| {
+                let all = lua.create_table()?;
+                for (name, value) in own.get()?.pairs(group) {
+                    all.raw_push(lua.create_string(name)?)?;
+                    all.raw_push(lua.create_string(value)?)?;
+                }
+                Ok(all)
+            })?;
+            list.set(name, pairs)?;
         }
     }
     table.set("get", get)?;
@@ -173,25 +179,21 @@ fn bodies<R: ScriptRequest>(
     current: &Rc<Current<R>>,
     table: &Table,
 ) -> mlua::Result<()> {
-    let own = Rc::clone(current);
-    let clear = lua.create_function(move |_, ()| {
+    let clear = method(lua, current, |_, own, ()| {
         own.get_mut()?.clear_body();
         Ok(())
     })?;
-    let own = Rc::clone(current);
-    let bytes = lua.create_function(move |_, bytes: LuaString| {
+    let bytes = method(lua, current, |_, own, bytes: LuaString| {
         own.get_mut()?.add_body(Piece::Bytes(bytes.as_bytes().to_vec()));
         Ok(())
     })?;
-    let own = Rc::clone(current);
-    let file = lua.create_function(move |_, (path, offset, length): (LuaString, f64, f64)| {
+    let file = method(lua, current, |_, own, (path, offset, length): (LuaString, f64, f64)| {
         let length = (length >= 0.0).then_some(length as u64);
         let path = path.as_bytes().to_vec();
         own.get_mut()?.add_body(Piece::File { path, offset: offset as i64, length });
         Ok(())
     })?;
-    let own = Rc::clone(current);
-    let request = lua.create_function(move |_, (bytes, replace): (LuaString, bool)| {
+    let request = method(lua, current, |_, own, (bytes, replace): (LuaString, bool)| {
         own.get_mut()?.add_request_body(&bytes.as_bytes(), replace).map_err(Error::runtime)
     })?;
     table.set("body_clear", clear)?;
@@ -205,32 +207,24 @@ fn surroundings<R: ScriptRequest>(
     current: &Rc<Current<R>>,
     table: &Table,
 ) -> mlua::Result<()> {
-    let own = Rc::clone(current);
-    let log = lua.create_function(move |_, (level, text): (String, LuaString)| {
+    let log = method(lua, current, |_, own, (level, text): (String, LuaString)| {
         own.get_mut()?.log(&level, &text.as_bytes());
         Ok(())
     })?;
-    let own = Rc::clone(current);
-    let print = lua.create_function(move |_, text: LuaString| {
+    let print = method(lua, current, |_, own, text: LuaString| {
         own.get_mut()?.log("print", &text.as_bytes());
         Ok(())
     })?;
-    let own = Rc::clone(current);
-    let path = lua.create_function(move |_, ()| Ok(own.path.borrow().to_string()))?;
-    let own = Rc::clone(current);
-    let allowed = lua.create_function(move |_, ()| Ok(own.options.unsafe_calls))?;
-    let own = Rc::clone(current);
-    let memory = lua.create_function(move |_, ()| Ok(own.memory_max.get()))?;
-    table.set("log", log)?;
-    table.set("print", print)?;
-    table.set("path", path)?;
     let run = |lua: &Lua, (current, env_meta, meta): (Table, Table, Table)| {
         let finish = lua_call::finisher(lua, &current, RESPONSE_HEADER)?;
         Ok((lua_call::enterer(lua, &current, env_meta, meta)?, finish))
     };
+    table.set("log", log)?;
+    table.set("print", print)?;
+    table.set("path", method(lua, current, |_, own, ()| Ok(own.path.borrow().to_string()))?)?;
     table.set("run", lua.create_function(run)?)?;
-    table.set("unsafe", allowed)?;
-    table.set("memory_max", memory)?;
+    table.set("unsafe", method(lua, current, |_, own, ()| Ok(own.options.unsafe_calls))?)?;
+    table.set("memory_max", method(lua, current, |_, own, ()| Ok(own.memory_max.get()))?)?;
     table.set("error_text", lua.create_function(error_text)?)
 }
 

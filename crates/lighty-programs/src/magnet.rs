@@ -72,12 +72,13 @@ impl Magnet {
             read_threads_max: THREADS,
             ..PoolLimits::default()
         };
+        let accounts = Accounts::default();
         Ok(Self {
             engine,
-            scripts: Scripts::default(),
+            scripts: Scripts::new(&accounts),
             pool: ThreadPool::new(pool),
             limits,
-            accounts: Accounts::default(),
+            accounts,
             spare: RefCell::default(),
         })
     }
@@ -126,11 +127,10 @@ impl Magnet {
         mut seen: FastcgiRequest,
     ) -> (FastcgiRequest, Response) {
         for _ in 0..=RESTARTS_MAX {
-            let script =
-                match self.scripts.get(&self.pool, &self.engine, &self.accounts, &path).await {
-                    Ok(script) => script,
-                    Err(refused) => return (seen, refused),
-                };
+            let script = match self.scripts.get(&self.pool, &self.engine, &path).await {
+                Ok(script) => script,
+                Err(refused) => return (seen, refused),
+            };
             let ended;
             (seen, ended) = self.drive(&script, seen).await;
             match ended {

@@ -9,7 +9,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::Directive;
+use lighty_config::{Directive, Reject};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
 
@@ -74,7 +74,7 @@ impl ProxyCore {
     }
 
     /// The route to an address that another module names.
-    fn route_to(&self, settings: &Settings, address: &str) -> Result<Arc<Route>, String> {
+    fn route_to(&self, settings: &Settings, address: &str) -> Result<Arc<Route>, Reject> {
         let mut named = self.named.borrow_mut();
         if let Some(route) = named.get(address) {
             return Ok(Arc::clone(route));
@@ -162,8 +162,8 @@ impl Module for ProxyCore {
     fn send_to_backend<'a>(&'a self, ex: &'a mut Exchange, address: &str) -> Option<Step<'a>> {
         let route = match self.route_to(&ex.settings, address) {
             Ok(route) => route,
-            Err(words) => {
-                ex.fail_saying(Fault::Internal, &words);
+            Err(reject) => {
+                ex.fail_saying(Fault::Internal, &reject.message);
                 return Some(Step::Answered);
             }
         };
@@ -201,8 +201,8 @@ fn taking<'r>(
     routes.iter().filter(move |route| may_take(route) && takes(route, ex, when))
 }
 
-/// Whether an authorizer is asked only once the file is known: whoever needs none must not answer
-/// before it.
+/// Whether an authorizer is asked only once the file is known: a route that needs none must not
+/// answer before it.
 fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     if !routes.authorize {
         return false;

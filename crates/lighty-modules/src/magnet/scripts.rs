@@ -16,7 +16,6 @@ use lighty_lua::{Engine, LoadError, LuaError, Run, Script, ScriptRequest};
 pub(super) struct Scripts {
     /// With what each file was when it was compiled.
     compiled: ScriptCache<Rc<Entry>>,
-    accounts: Accounts,
 }
 
 /// Why a script cannot be run.
@@ -68,7 +67,7 @@ impl Used {
 
 impl Scripts {
     pub(super) fn new(accounts: &Accounts) -> Self {
-        Self { compiled: ScriptCache::default(), accounts: accounts.clone() }
+        Self { compiled: ScriptCache::new(accounts) }
     }
 
     /// The script, if it is compiled and its file known to be unchanged without waiting.
@@ -109,9 +108,7 @@ impl Scripts {
         }
         let source =
             read(machine, path.to_owned(), SCRIPT_BYTES_MAX, "a script").await.map_err(unread)?;
-        let mut script = engine.load(path, &source)?;
-        script.account = self.accounts.of(path);
-        script.account.set_compiled(script.bytes);
+        let script = engine.load(path, &source)?;
         Ok(self.compiled.insert(path.as_bytes(), entry, script))
     }
 }

@@ -16,16 +16,18 @@ use super::output;
 use crate::app::Response;
 
 /// The scripts that were compiled.
-#[derive(Default)]
 pub(super) struct Scripts(ScriptCache<Stamp>);
 
 impl Scripts {
+    pub(super) fn new(accounts: &Accounts) -> Self {
+        Self(ScriptCache::new(accounts))
+    }
+
     /// The script, compiled if necessary; or the response that says why there is none.
     pub(super) async fn get<R: ScriptRequest>(
         &self,
         pool: &ThreadPool,
         engine: &Engine<R>,
-        accounts: &Accounts,
         path: &[u8],
     ) -> Result<Rc<Script>, Response> {
         if let Some(script) = self.unchanged(path) {
@@ -42,11 +44,9 @@ impl Scripts {
             };
             output::refused(status, &format!("{shown}: {error}"))
         })?;
-        let mut script = engine
+        let script = engine
             .load(&shown, &source)
             .map_err(|error| output::refused("500 Internal Server Error", &error.to_string()))?;
-        script.account = accounts.of(&shown);
-        script.account.set_compiled(script.bytes);
         Ok(self.0.insert(path, stamp, script))
     }
 

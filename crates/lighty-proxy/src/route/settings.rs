@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
+use lighty_config::Reject;
 use lighty_core::module_settings;
 use lighty_core::settings::Settings;
 
@@ -38,7 +39,7 @@ impl ProxySettings {
     ///
     /// # Errors
     /// It is not an address.
-    pub(crate) fn route_to(settings: &Settings, address: &str) -> Result<Arc<Route>, String> {
+    pub(crate) fn route_to(settings: &Settings, address: &str) -> Result<Arc<Route>, Reject> {
         let proxy = settings.module::<ProxySettings>();
         assemble::to_address(&proxy.parts, &settings.core, address)
     }

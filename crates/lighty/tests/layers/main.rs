@@ -262,7 +262,6 @@ fn features_open_no_files() {
 const TEXT_ERRORS: &[&str] = &[
     "lighty-io/src/tls/",
     "lighty-core/src/settings/directives/tls/",
-    "lighty-proxy/src/route",
     "lighty-server/src/tls/",
     "lighty-server/src/local_tls.rs",
 ];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Pairs, Strings};
+use lighty_config::{Pairs, Reject, Strings};
 use lighty_core::settings::CoreSettings;
 
 use super::balancer::Balancing;
@@ -44,13 +44,14 @@ pub(crate) fn to_address(
     parts: &Parts,
     settings: &CoreSettings,
     address: &str,
-) -> Result<Arc<Route>, String> {
-    let place = Place::parse(address).map_err(|reject| format!("{address} {}", reject.message))?;
+) -> Result<Arc<Route>, Reject> {
+    let refused = |why: &str| Reject::new(format!("{address} {why}"));
+    let place = Place::parse(address).map_err(|reject| refused(&reject.message))?;
     let mut parts = parts.clone();
     parts.core.backends = [Backend { text: address.into(), place, is_tls: false }].into();
     parts.core.protocol = Some(ProtocolName::Http);
     parts.core.check_local = false;
-    of_core(&parts, settings).ok_or_else(|| format!("{address} is no backend"))
+    of_core(&parts, settings).ok_or_else(|| refused("is no backend"))
 }
 
 /// What is said of backends with which nothing is spoken.

@@ -1,7 +1,7 @@
 //! The currency of the server: chunks of a body, queues of chunks, and pooled buffers.
 //!
 //! Everything that flows through lighty is a [`ChunkQueue`]: memory that is shared by reference
-//! count, or a range of a file that nobody has read yet. Moving a chunk from one queue to another
+//! count, or a range of a file that is not read yet. Moving a chunk from one queue to another
 //! moves a pointer; no byte is copied here.
 //!
 //! What this crate refuses to do: no I/O, no clock, no HTTP. What a "file" is it does not know:

@@ -12,7 +12,7 @@ pub const QUEUE_BYTES_MAX: u64 = i64::MAX as u64;
 /// Chunks in the order in which they are to be sent.
 ///
 /// Empty chunks are never held, so a queue is empty exactly when it has no bytes. An empty queue
-/// that was never filled owns no memory. The bound on its length belongs to whoever fills it:
+/// that was never filled owns no memory. The caller that fills it bounds its length:
 /// ask [`len_bytes`](Self::len_bytes) and [`memory_bytes`](Self::memory_bytes).
 #[derive(Clone, Debug)]
 pub struct ChunkQueue<F> {

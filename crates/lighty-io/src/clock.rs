@@ -246,7 +246,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_manual_clock_moves_only_when_told() {
+    fn a_manual_clock_moves_only_when_set() {
         let clock = Clock::manual(1_000);
         let before = clock.mono_ms();
         clock.refresh();

@@ -1,4 +1,4 @@
-//! Bytes that nobody can foresee.
+//! Unpredictable bytes.
 
 use rustix::rand::{GetRandomFlags, getrandom};
 

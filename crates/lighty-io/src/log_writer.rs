@@ -282,7 +282,7 @@ impl LogHandle {
         }
     }
 
-    /// A handle whose lines nobody writes: they wait for [`take_lines`](Self::take_lines).
+    /// A handle whose lines are not written: they wait for [`take_lines`](Self::take_lines).
     pub fn in_memory() -> Self {
         let shared = Shared {
             name: Mutex::new("memory".to_owned()),

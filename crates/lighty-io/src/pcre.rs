@@ -81,7 +81,7 @@ impl Pattern {
             return Err(BadPattern { words: words_of(error), at });
         };
         // Where memory must not become executable this fails, and matches are interpreted.
-        // SAFETY: the code was compiled above, and nobody else has it yet.
+        // SAFETY: the code was compiled above and is not shared yet.
         unsafe { sys::pcre2_jit_compile_8(code.as_ptr(), sys::PCRE2_JIT_COMPLETE) };
         Ok(Pattern { code })
     }

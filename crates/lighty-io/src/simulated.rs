@@ -74,7 +74,7 @@ pub fn is_on() -> bool {
 /// A bug that a test of the simulation plants, to see it found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A finished operation on a file wakes nobody.
+    /// A finished operation on a file wakes no task.
     LostWakeup,
     /// A connection to a backend keeps its permit when it is closed.
     PermitLeak,
@@ -84,7 +84,7 @@ pub enum Bug {
     MissingTimeout,
     /// A response is sent twice.
     TwoResponses,
-    /// A response is cut, and nobody is blamed.
+    /// A response is cut without a fault.
     CutWithoutFault,
     /// A body that breaks off looks whole.
     SilentTruncation,

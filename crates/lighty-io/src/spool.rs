@@ -98,7 +98,7 @@ pub struct Spool {
     written: u64,
     taken: u64,
     released: u64,
-    /// A write was begun and nobody waited for its end: what it does to the file is not known.
+    /// A write was begun and its end not awaited: what it does to the file is not known.
     torn: bool,
     troubles: Vec<Trouble>,
 }

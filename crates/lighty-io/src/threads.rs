@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_thread_is_told_why() {
+    fn a_thread_that_cannot_start_says_why() {
         let error = explain(&io::Error::from_raw_os_error(libc::EAGAIN));
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         assert!(error.to_string().contains("ulimit -u"), "{error}");

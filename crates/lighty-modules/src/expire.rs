@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slip_in_a_unit_is_told_what_it_may_mean() {
+    fn a_slip_in_a_unit_gets_a_suggestion() {
         let help = |text| parse_term(text).map_err(|bad| bad.reject(text).help).expect_err(text);
         for (text, unit) in [
             ("access plus 2 mintues", "minutes"),

@@ -21,7 +21,7 @@ use lighty_http::forwarded::{
 use lighty_http::{Fields, Known, host};
 use lighty_io::transport::Peer;
 
-/// What stands for the address of a client that a proxy hides: nobody's.
+/// What stands for the address of a client that a proxy hides: an address of no host.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Settings of the module.

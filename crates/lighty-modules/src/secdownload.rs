@@ -42,7 +42,7 @@ impl Default for SecdownloadSettings {
 }
 module_settings!(SecdownloadSettings);
 
-/// Without the secret: settings are shown to whoever may see the configuration's effect.
+/// Without the secret: settings are shown to users who may see the configuration's effect.
 impl std::fmt::Debug for SecdownloadSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SecdownloadSettings")
@@ -250,7 +250,7 @@ mod tests {
     const MD5: &str = "6b03a2e5ed0bbf1eb58a9a22e6bb0b5b";
 
     #[test]
-    fn links_are_told_from_other_paths() {
+    fn links_are_distinguished_from_other_paths() {
         let path = format!("{MD5}/5be3/a/b.txt");
         let link = Link::parse(path.as_bytes(), Algorithm::Md5).expect("a link");
         assert_eq!((link.made_s, link.path), (0x5be3, &b"/a/b.txt"[..]));

@@ -17,6 +17,6 @@ pub mod supervisor;
 /// Writes a line to standard error, as programs without a log do.
 pub(crate) fn complain(program: &str, text: &dyn std::fmt::Display) {
     use std::io::Write;
-    // Where standard error is gone there is nobody to tell.
+    // Without standard error the message is lost.
     let _ = writeln!(std::io::stderr(), "{program}: {text}");
 }

@@ -71,10 +71,10 @@ fn spawn(options: &Options) -> Result<u8, Refusal> {
             .map_err(|error| Refusal::Directory(directory.clone(), error))?;
     }
     let program = program(options, &socket)?;
-    // Nobody else accepts on it from here on.
+    // The programs alone accept on it from here on.
     drop(socket);
     if options.no_fork {
-        // `-F 0` starts nothing, whoever would have become it.
+        // `-F 0` starts nothing, not in our place either.
         if options.forks == 0 {
             return Ok(0);
         }

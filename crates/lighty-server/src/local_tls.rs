@@ -1,4 +1,4 @@
-//! TLS for a server that nobody has configured: a certificate of this user's own authority.
+//! TLS for a server without a configuration: a certificate of this user's own authority.
 
 use std::path::{Path, PathBuf};
 

@@ -232,7 +232,7 @@ impl Backend {
         self.shared.state().heard.clone()
     }
 
-    /// Ends it as a kill does: nobody listens any more, and every connection is closed.
+    /// Ends it as a kill does: it listens no more, and every connection is closed.
     pub fn kill(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.shared.stopping.store(true, Ordering::SeqCst);
@@ -538,7 +538,7 @@ impl Peer {
 /// A port of 127.0.0.1 that nobody else is given, and on which nobody listens yet.
 pub struct Port {
     address: SocketAddr,
-    /// Bound and never listening; whoever sets SO_REUSEADDR may listen beside it.
+    /// Bound and never listening; a program that sets SO_REUSEADDR may listen beside it.
     holder: OwnedFd,
 }
 
@@ -565,7 +565,7 @@ impl Port {
     }
 }
 
-/// A listener that accepts nobody and whose queue is full: a connect to it hangs.
+/// A listener that does not accept and whose queue is full: a connect to it hangs.
 pub struct FullListener {
     address: SocketAddr,
     _listener: OwnedFd,

@@ -49,7 +49,7 @@ impl Client {
         Self::try_tcp(address).expect("the server accepts a connection")
     }
 
-    /// Connects over TCP; an error where nobody listens.
+    /// Connects over TCP; an error where no server listens.
     ///
     /// # Errors
     /// What `connect` says.

@@ -1,4 +1,4 @@
-//! Files that a backend may name to be sent in its stead (`X-Sendfile`), whoever it is.
+//! Files that any backend may name to be sent in its stead (`X-Sendfile`).
 
 use crate::response::Response;
 

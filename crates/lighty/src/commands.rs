@@ -279,7 +279,7 @@ fn checks_deeply(cli: &Cli) -> bool {
     }
 }
 
-/// Writes to the error output. Whoever reads it may have read enough: `lighty -t 2>&1 | head`.
+/// Writes to the error output. Its reader may have read enough: `lighty -t 2>&1 | head`.
 fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

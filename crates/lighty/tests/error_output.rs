@@ -179,7 +179,7 @@ fn errors_with_the_end_of_a_fastcgi_response_are_logged() {
 }
 
 #[test]
-fn fastcgi_that_only_complains_holds_nobody_up_and_ends_with_its_client() {
+fn fastcgi_that_only_writes_errors_delays_no_client_and_ends_with_its_own() {
     let backend = Backend::start(|peer| {
         if read_request(peer).is_some() {
             let complaint = record(STDERR, "complaint\n".repeat(6_000).as_bytes());

@@ -122,7 +122,7 @@ fn head_and_other_methods() {
 }
 
 #[test]
-fn a_long_directory_is_streamed_whole_and_holds_nobody_up() {
+fn a_long_directory_is_streamed_whole_and_delays_no_client() {
     const FILES: usize = 20_000;
     let setup = listed().file("hot", "x");
     fs::create_dir(setup.root("long")).expect("a directory");

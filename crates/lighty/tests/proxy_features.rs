@@ -459,7 +459,7 @@ fn a_backend_learns_of_the_client_before_its_request() {
         );
         let server = lighty!().config(&config).start();
         let told = std::thread::spawn(move || {
-            (0..2).map(|_| told_before_request(&listener, count)).collect::<Vec<_>>()
+            (0..2).map(|_| seen_before_request(&listener, count)).collect::<Vec<_>>()
         });
         let mut client = server.connect();
         for _ in 0..2 {
@@ -486,7 +486,7 @@ fn a_backend_learns_of_the_client_before_its_request() {
 
 /// Accepts a connection, answers its request, and returns what came before that: `count` bytes, or
 /// a line.
-fn told_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8> {
+fn seen_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8> {
     use std::io::{Read, Write};
     let (mut stream, _) = listener.accept().expect("a connection");
     let mut input = Vec::new();

@@ -607,7 +607,7 @@ fn a_request_that_everybody_rejects_is_answered_503_at_once() {
 }
 
 #[test]
-fn lengths_that_do_not_fit_are_told_in_numbers() {
+fn lengths_that_do_not_fit_are_logged_in_numbers() {
     for (announced, words) in [
         ("100", "it ended after 5 of the 100 bytes that Content-Length announced"),
         ("3", "a piece of 5 bytes where 3 are left of the 3 that Content-Length announced"),

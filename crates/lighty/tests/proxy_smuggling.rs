@@ -480,7 +480,7 @@ fn a_target_cannot_end_the_request_line() {
 }
 
 #[test]
-fn a_method_is_told_as_it_was_or_not_at_all() {
+fn a_method_is_passed_on_unchanged_or_not_at_all() {
     let backend = Backend::answering("ok");
     let server = front(&backend, "");
     for method in ["FOO", "get", "GETX", "G\u{e9}T", "GET\0", ""] {

@@ -168,7 +168,7 @@ fn a_process_that_ends_after_some_answers_is_started_again_at_once() {
 }
 
 #[test]
-fn a_socket_of_no_name_is_nobody_elses() {
+fn a_socket_without_a_name_is_private() {
     let setup = program("\"max-procs\" => 1");
     let tmp = setup.directory().to_str().expect("a path in UTF-8").to_owned();
     let mut server = setup.env("TMPDIR", &tmp).start();

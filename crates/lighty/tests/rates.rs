@@ -7,7 +7,7 @@ use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 
 #[test]
-fn a_burst_passes_and_one_more_is_told_when_to_come_again() {
+fn a_burst_passes_and_one_more_gets_retry_after() {
     let server = lighty!()
         .file("a", "page")
         .config("limit.requests = ( \"rate\" => 1, \"per\" => 30, \"burst\" => 3 )\nserver.max-worker = 2")

@@ -252,7 +252,7 @@ fn repeated_fields_are_one_to_conditions() {
 }
 
 #[test]
-fn what_the_index_files_name_says_is_told_from_what_the_directorys_says() {
+fn rules_for_an_index_file_differ_from_those_for_its_directory() {
     let lines = r#"
         index-file.names = ( "index.html" )
         $HTTP["url"] == "/" { setenv.add-response-header = ( "X-One" => "asked" ) }

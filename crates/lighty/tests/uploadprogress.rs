@@ -59,7 +59,7 @@ fn await_progress(server: &Server, wanted: &str) {
 }
 
 #[test]
-fn an_upload_is_told_of_to_the_letter() {
+fn an_upload_is_reported_to_the_letter() {
     let backend = sink();
     let server = watching(&backend, "");
     await_progress(&server, "'state' : 'starting' ");
@@ -153,7 +153,7 @@ fn what_went_wrong_is_reported() {
 }
 
 #[test]
-fn an_error_handler_ends_what_is_told_of_an_upload() {
+fn an_error_handler_ends_the_report_of_an_upload() {
     let progress_url = "upload-progress.progress-url = \"/progress\"";
     // The second one holds for the upload and no more for the page of its error.
     let here = format!("$HTTP[\"url\"] =~ \"^/(none|progress)\" {{ {progress_url} }}");
@@ -197,7 +197,7 @@ fn every_worker_knows_and_forgets_in_time() {
 }
 
 #[test]
-fn hundreds_of_uploads_are_told_apart() {
+fn hundreds_of_uploads_are_distinguished() {
     const COUNT: usize = 200;
     let backend = sink();
     let server = watching(

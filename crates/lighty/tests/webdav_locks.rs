@@ -45,7 +45,7 @@ fn locks_and_properties_outlive_the_server() {
 }
 
 #[test]
-fn a_lock_beneath_keeps_a_tree_and_members_are_told() {
+fn a_lock_beneath_keeps_a_tree_and_members_are_listed() {
     let server =
         lighty!().webdav_with_database("").file("t/a.txt", "A").file("t/b.txt", "B").start();
     let token = token_of(&lock(&server, "/t/a.txt", ""));

@@ -166,7 +166,7 @@ impl RequestBody {
         self.received
     }
 
-    /// Counts the bytes in `meter` from now on, whoever reads them.
+    /// Counts the bytes in `meter` from now on, whatever reads them.
     pub fn measure(&mut self, meter: Arc<BodyMeter>) {
         self.meter = Some(meter);
     }

@@ -1,7 +1,7 @@
 //! Writes the lines of the `debug.log-*` switches: single requests in the error log.
 //!
 //! The switches are part of a request's settings, so a condition can trace a single client or URL.
-//! Lines are at level `notice`, because whoever sets a switch wants to see them.
+//! Lines are at level `notice`, because an operator who sets a switch wants to see them.
 
 use std::fmt::Write;
 

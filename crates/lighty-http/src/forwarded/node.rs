@@ -60,7 +60,7 @@ impl<'a> Node<'a> {
         Some(Self { name, port })
     }
 
-    /// Reads a member of `X-Forwarded-For`, for which nobody wrote down a grammar: as
+    /// Reads a member of `X-Forwarded-For`, which has no specified grammar: as
     /// [`Node::parse`], and IPv6 addresses without brackets.
     #[must_use]
     pub fn parse_lenient(text: &'a [u8]) -> Option<Self> {

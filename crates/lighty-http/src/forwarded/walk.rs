@@ -30,8 +30,8 @@ pub enum End {
     Client,
     /// Everybody who is named is trusted: `addr` is the first of them.
     Exhausted,
-    /// A trusted proxy does not say for whom it asked: `addr` is the proxy's. Whoever gives rights
-    /// to addresses must not give the proxy's to the client.
+    /// A trusted proxy does not say for whom it asked: `addr` is the proxy's. A caller that
+    /// gives rights to addresses must not give the proxy's to the client.
     Hidden,
     /// What a trusted proxy passed on is not legible: `addr` is the proxy's, as above.
     Malformed,

@@ -20,7 +20,7 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::simulated;
 
-/// Beats at a fixed period. Beats that nobody waited for are one beat.
+/// Beats at a fixed period. Beats that were not awaited are one beat.
 #[derive(Debug)]
 pub struct Ticks(Source);
 

@@ -286,7 +286,7 @@ fn start_thread(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     threads::start("resolver", None, move || {
         runtime.block_on(serve(options, files, jobs));
-        // A look-up may be under way for nobody: it is not waited for.
+        // A look-up may be under way whose caller has gone: it is not waited for.
         runtime.shutdown_timeout(Duration::ZERO);
     })?;
     Ok(sender)
@@ -303,7 +303,7 @@ async fn serve(
         let asker = Arc::clone(&asker);
         match job {
             Job::Lookup(question, room, give) => drop(tokio::spawn(async move {
-                // Whoever asked may have gone.
+                // The caller may have gone.
                 let _ = give.send(asker.ask(&question).await);
                 drop(room);
             })),

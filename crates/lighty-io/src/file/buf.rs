@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 
 use lighty_buf::PooledBuf;
 
-/// Memory lent to an engine for a read: whoever drops the future that waits for the read leaves
+/// Memory lent to an engine for a read: dropping the future that waits for the read leaves
 /// the memory with the engine until the kernel is done with it.
 ///
 /// Either kind keeps its bytes on the heap, so that they stay where they are when the value

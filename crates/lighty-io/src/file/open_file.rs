@@ -144,7 +144,7 @@ impl OpenFile {
         self.for_each_found(range, |found| found.anew(asked_from, now_ms));
     }
 
-    /// Believes that a range is resident, where nobody can be asked.
+    /// Assumes that a range is resident, where the kernel cannot be asked.
     pub(super) fn believe_resident(&self, range: Span, now_ms: u64) {
         self.for_each_found(range, |_| Found { at_ms: now_ms, asked_from: 0, again: true });
     }

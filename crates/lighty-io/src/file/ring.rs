@@ -316,7 +316,7 @@ fn next_step(job: &mut Job, result: i32) -> Next {
     }
     match job {
         Job::Open { .. } => {
-            // SAFETY: a successful open gave this descriptor to us, and nobody else has it.
+            // SAFETY: a successful open gave this descriptor to us alone.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             after_open(job, fd)
         }
@@ -336,7 +336,7 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
         // A signal to the kernel's worker, or a ".." that raced with a rename.
         Job::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => Next::Again,
         Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
-        // Cancelled by the kernel itself (io_wq_enqueue); by us, only what nobody waits for.
+        // Cancelled by the kernel itself (io_wq_enqueue); by us, only what no caller waits for.
         _ if errno == libc::ECANCELED => Next::Elsewhere,
         // Only the owner may leave access times unchanged.
         Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {

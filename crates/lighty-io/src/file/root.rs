@@ -80,7 +80,7 @@ impl Root {
     }
 
     /// When the path was last found to lead to the held directory, in the clock's milliseconds:
-    /// whoever looks for a file beneath it a second later looks again.
+    /// a look-up beneath it a second later looks again.
     pub fn checked_ms(&self) -> u64 {
         self.checked_ms.get()
     }

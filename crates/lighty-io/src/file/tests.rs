@@ -197,7 +197,7 @@ fn a_name_is_removed_where_a_path_may_lead() {
 }
 
 #[test]
-fn links_are_followed_as_told() {
+fn links_are_followed_as_configured() {
     on_each_engine(|bed| async move {
         bed.write("real/file", b"inside");
         symlink("real", bed.path("dirlink")).expect("link");
@@ -252,7 +252,7 @@ fn errors_are_the_systems_own() {
 }
 
 #[test]
-fn fifos_and_sockets_are_told_but_not_opened() {
+fn fifos_and_sockets_are_reported_but_not_opened() {
     on_each_engine(|bed| async move {
         let fifo = bed.path("fifo");
         let name = std::ffi::CString::new(fifo.to_str().expect("utf-8")).expect("name");
@@ -271,7 +271,7 @@ fn fifos_and_sockets_are_told_but_not_opened() {
             assert!(bed.engine.warm(&open, 0, 10).await.is_err());
             assert_eq!(bed.engine.resident(&open, 0, 10), Resident::No);
         }
-        // Nobody has opened the FIFO for reading: a writer that does not wait is refused.
+        // The FIFO is not open for reading: a writer that does not wait is refused.
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
         let writer = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty());
         assert_eq!(writer.expect_err("no reader"), rustix::io::Errno::NXIO);
@@ -378,7 +378,7 @@ fn cold_data_are_found_cold_and_are_warm_after_warming() {
 }
 
 #[test]
-fn windows_of_a_large_file_are_told_apart() {
+fn windows_of_a_large_file_are_distinguished() {
     on_engine(EngineChoice::Auto, EngineLimits::default(), |bed| async move {
         let chunk = bed.engine.limits().read_chunk_bytes as u64;
         let size = 10 * chunk + 5;
@@ -514,7 +514,7 @@ fn directories_are_read_in_batches() {
 }
 
 #[test]
-fn links_in_directories_are_looked_through_as_told() {
+fn links_in_directories_are_resolved_as_configured() {
     on_each_engine(|bed| async move {
         bed.write("f", b"12345678");
         fs::create_dir(bed.path("d")).expect("dir");

@@ -94,7 +94,7 @@ struct Target {
     length: usize,
 }
 
-// SAFETY: the memory belongs to a slot (or is the scratch, which nobody reads); nothing else
+// SAFETY: the memory belongs to a slot (or is the scratch, which is never read); nothing else
 // touches it between the start of the job and its completion.
 unsafe impl Send for Target {}
 
@@ -133,7 +133,7 @@ fn warm(file: Lent, offset: u64, length: u64) -> io::Result<u64> {
 pub(super) const SCRATCH_BYTES: usize = 1024 * 1024;
 
 /// Memory that data are read into to be forgotten, one for the process: all warmings of all
-/// workers write to it at once, and nobody ever reads it.
+/// workers write to it at once, and it is never read.
 pub(super) fn scratch() -> *mut u8 {
     static SCRATCH: OnceLock<usize> = OnceLock::new();
     let at = *SCRATCH.get_or_init(|| {

@@ -34,7 +34,7 @@ impl Listener {
     /// then or meets another server. Those who began already are still accepted: go on with
     /// [`accept`](Self::accept) for [`CLOSING_TIME`], and until none is left.
     ///
-    /// A socket that was inherited is left as it is: whoever passed it may have another server go
+    /// A socket that was inherited is left as it is: its owner may have another server go
     /// on with it. A unix socket has no handshake; its file is to be removed before.
     pub fn refuse_new(&mut self) {
         if let (Accepting::Tcp(socket), Origin::Bound(_)) = (&self.socket, &self.origin) {
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn who_waits_already_is_accepted_and_nobody_else() {
+    async fn only_waiting_connections_are_accepted() {
         let (mut listener, address) = listener(false);
         let waiting: Vec<_> = (0..10).map(|_| connect(address).expect("a place")).collect();
         listener.refuse_new();

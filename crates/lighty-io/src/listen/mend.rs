@@ -1,4 +1,4 @@
-//! A listener that accepts nobody any more, made to listen again.
+//! Makes a listener that no longer accepts listen again.
 //!
 //! Who shares a socket can shut it down for all (shutdown(2), SOCK_DESTROY of sock_diag(7)); then
 //! `accept` says EINVAL for ever. The socket still has its address: told to listen, it does so

@@ -13,13 +13,13 @@ use crate::entropy;
 /// Names that are tried before it is given up.
 const TRIES_MAX: usize = 16;
 
-/// Whoever may enter: the owner.
+/// Access for the owner alone.
 const MODE: u32 = 0o700;
 
 /// Hexadecimal digits behind the prefix of a name.
 const DIGITS: usize = 16;
 
-/// A directory that nobody else may enter, so that what is bound in it is reached by this user
+/// A directory that no other user may enter, so that what is bound in it is reached by this user
 /// alone. Dropping it removes it with the sockets in it; one whose process was killed is removed by
 /// the next process that makes one.
 #[derive(Debug)]
@@ -30,7 +30,7 @@ pub struct PrivateDir {
 }
 
 impl PrivateDir {
-    /// Makes one with a name that nobody can have guessed, in the directory for temporary files.
+    /// Makes one with an unpredictable name, in the directory for temporary files.
     ///
     /// # Errors
     /// What the kernel said of the last try.
@@ -68,7 +68,7 @@ impl PrivateDir {
 
 impl Drop for PrivateDir {
     fn drop(&mut self) {
-        // Whoever cannot remove it leaves it: it is empty, or holds dead sockets.
+        // If it cannot be removed, it stays: it is empty, or holds dead sockets.
         let _ = fs::remove_dir_all(&self.path);
     }
 }

@@ -91,7 +91,7 @@ fn open_file(path: &Path) -> io::Result<File> {
     if is_fifo { open_fifo(path) } else { OpenOptions::new().append(true).create(true).open(path) }
 }
 
-/// A named pipe that nobody reads yet would hold up whoever opens it for writing alone. Opened for
+/// A named pipe without a reader would block a caller that opens it for writing alone. Opened for
 /// both (fifo(7)), it keeps what is written for a reader who comes later.
 fn open_fifo(path: &Path) -> io::Result<File> {
     let without_waiting = libc::O_NONBLOCK;

@@ -22,7 +22,7 @@ fn patterns_that_go_back_match_and_tell_their_groups() {
 }
 
 #[test]
-fn more_groups_than_are_told_do_no_harm() {
+fn more_groups_than_are_announced_do_no_harm() {
     let pattern = format!("{}(?!y)", "(x)".repeat(40));
     let found = find(&pattern, &"x".repeat(40)).expect("a match");
     assert_eq!((found.len(), found[1]), (GROUPS_MAX as usize, Some((0, 1))));

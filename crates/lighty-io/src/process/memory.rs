@@ -15,7 +15,7 @@ unsafe extern "C" {
 }
 
 /// Gives back to the kernel what this thread has freed, and what lies free in common. For a thread
-/// that has computed and rests now: it takes milliseconds, and whoever asks for memory next has to
+/// that has computed and rests now: it takes milliseconds, and the next allocation has to
 /// fetch it anew. Does something where the allocator is mimalloc (the feature of that name).
 pub fn give_back() {
     #[cfg(feature = "mimalloc")]

@@ -285,7 +285,7 @@ impl Child {
 
     /// Sends a signal to it and its process group; false when it has ended.
     pub fn signal(&self, signal: Signal) -> bool {
-        // As long as it was not waited for, its number belongs to nobody else.
+        // As long as it was not waited for, its process id is not reused.
         self.exit.get().is_none() && rustix::process::kill_process_group(self.pid, signal).is_ok()
     }
 
@@ -343,7 +343,7 @@ fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
     }
 }
 
-/// Kills a child that nobody waits for any more, and sees to it that its number is freed.
+/// Kills a child that is no longer waited for, and reaps it.
 fn abandon(pid: Pid) {
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
     // It ends at once as a rule; one that hangs in the kernel must not hold a loop up.

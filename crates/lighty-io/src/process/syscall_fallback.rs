@@ -1,6 +1,6 @@
 //! System calls that this process may not make. A sandbox (seccomp) says EPERM, an old kernel
-//! ENOSYS: what was meant is done another way, the call is not tried again, and whoever asks for
-//! the news can tell the operator once.
+//! ENOSYS: what was meant is done another way, the call is not tried again, and the operator is
+//! warned once.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};

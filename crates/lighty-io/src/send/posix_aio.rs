@@ -49,7 +49,7 @@ mod gnu {
     /// Pointer to a request in progress.
     struct UnderWay(*mut Request);
 
-    // SAFETY: whoever takes the pointer out of the list owns what it points to, on whatever thread:
+    // SAFETY: the thread that takes the pointer out of the list owns what it points to:
     // numbers, a buffer of our own, a descriptor, and the sending end of a channel.
     unsafe impl Send for UnderWay {}
 
@@ -155,7 +155,7 @@ mod gnu {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // SAFETY: aio_read refused, so nobody else knows the pointer.
+        // SAFETY: aio_read refused, so the pointer is known here alone.
         let request = unsafe { Box::from_raw(request) };
         Err((request.buf, error))
     }
@@ -180,7 +180,7 @@ mod gnu {
 
     /// Hands the result to the waiting future.
     fn conclude(UnderWay(request): UnderWay) {
-        // SAFETY: it was made from a box, and whoever takes it out of the list owns it. The request
+        // SAFETY: it was made from a box, and what takes it out of the list owns it. The request
         // is over: the notification, or what aio_error says under the library's lock, is the last
         // that the library does with it.
         let mut request = unsafe { Box::from_raw(request) };

@@ -34,7 +34,7 @@ pub(super) fn create(dir: &Path) -> io::Result<Descriptors> {
 }
 
 fn create_unnamed(dir: &Path) -> Result<OwnedFd, Errno> {
-    // O_EXCL: nobody may give it a name later.
+    // O_EXCL: it cannot be given a name later.
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::EXCL | OFlags::CLOEXEC;
     rustix::io::retry_on_intr(|| rustix::fs::open(dir, flags, Mode::RUSR | Mode::WUSR))
 }

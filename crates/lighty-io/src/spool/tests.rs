@@ -200,7 +200,7 @@ async fn without_any_directory_that_works_everything_is_named() {
 }
 
 #[tokio::test]
-async fn a_write_that_nobody_waited_for_costs_no_byte_written_later() {
+async fn an_abandoned_write_costs_no_byte_written_later() {
     let dir = tempfile::tempdir().expect("tempdir");
     let pool = ThreadPool::new(PoolLimits { read_threads_max: 1, ..PoolLimits::default() });
     let options = SpoolOptions { dirs: vec![dir.path().to_owned()], held_bytes_max: u64::MAX };

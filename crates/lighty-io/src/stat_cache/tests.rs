@@ -368,7 +368,7 @@ fn the_idle_are_swept() {
 }
 
 #[test]
-fn keys_are_told_apart() {
+fn keys_are_distinguished() {
     simple(|bed| async move {
         bed.write("real", "x");
         symlink("real", bed.path("link")).expect("link");

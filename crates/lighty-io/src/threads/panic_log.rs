@@ -51,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn in_one_second_so_many_are_told_and_no_more() {
+    fn panics_logged_in_one_second_are_limited() {
         let told = (0..REPORTED_PER_SECOND_MAX + 5).filter(|_| may_be_reported(-7)).count();
         assert_eq!(told as u64, REPORTED_PER_SECOND_MAX);
         assert!(may_be_reported(-6));

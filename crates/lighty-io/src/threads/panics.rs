@@ -1,6 +1,6 @@
 //! Panics: told to the error log, counted, and survived by what others depend on.
 //!
-//! A panic is a bug. It costs whoever asked for what could not be done, and nobody else: what a
+//! A panic is a bug. It costs the caller whose work failed, and no other: what a
 //! task holds is given back by `Drop`, and a task that others depend on begins again.
 
 use std::any::Any;
@@ -24,7 +24,7 @@ thread_local! {
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps the words of a panic for whoever catches it on this thread.
+/// Keeps the words of a panic until it is caught on this thread.
 pub(super) fn remember(words: String) {
     // A thread that ends keeps none: nothing catches it any more.
     let _ = LATEST.try_with(|latest| latest.replace(words));
@@ -104,7 +104,7 @@ fn caught(payload: Box<dyn Any + Send>) -> Panicked {
     Panicked(words)
 }
 
-/// How many places have panics to come, so that nobody else has to look at them.
+/// How many places have panics to come, so that other places need not be looked at.
 static DRILLS: AtomicUsize = AtomicUsize::new(0);
 
 static DRILLED: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_message_is_told_up_to_a_limit() {
+    fn a_message_is_kept_up_to_a_limit() {
         assert_eq!(bounded(&"x".repeat(MESSAGE_BYTES_MAX)).len(), MESSAGE_BYTES_MAX);
         let long = bounded(&"x".repeat(MESSAGE_BYTES_MAX + 1));
         assert_eq!(long.trim_end_matches('…').len(), MESSAGE_BYTES_MAX);

@@ -530,7 +530,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_wants_any_more_is_let_go_while_it_waits() {
+    async fn a_cancelled_job_is_dropped_while_it_waits() {
         let pool = ThreadPool::new(limits(1));
         let (release, stuck) = channel::<()>();
         pool.spawn(Lane::Read, move || _ = stuck.recv()).expect("spawned");

@@ -1,9 +1,9 @@
 //! How long a thread runs before others get their turn.
 //!
-//! A thread that wakes up may have to wait until whoever runs has used up its slice, some 3 ms, no
-//! matter how much nicer that one is. One that asked for a shorter slice goes first instead: it has
-//! the earlier deadline (EEVDF, `Documentation/scheduler/sched-eevdf.rst` of Linux). Its share of
-//! the processor stays what its niceness says.
+//! A thread that wakes up may have to wait until the running thread has used up its slice, some
+//! 3 ms, no matter how much nicer that one is. One that asked for a shorter slice goes first
+//! instead: it has the earlier deadline (EEVDF, `Documentation/scheduler/sched-eevdf.rst` of
+//! Linux). Its share of the processor stays what its niceness says.
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -21,7 +21,7 @@ pub fn ask_for_slice(slice: Duration) -> io::Result<()> {
     let mut attr = attributes()?;
     let fair = [libc::SCHED_OTHER, libc::SCHED_BATCH];
     if !fair.iter().any(|policy| u32::try_from(*policy) == Ok(attr.sched_policy)) {
-        // Whoever started us with another policy wanted that one.
+        // A policy that was set from outside stays.
         return Ok(());
     }
     attr.sched_runtime = u64::try_from(slice.as_nanos()).unwrap_or(u64::MAX);

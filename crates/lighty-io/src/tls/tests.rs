@@ -366,7 +366,7 @@ async fn broken_records_end_the_connection_with_an_alert() {
 }
 
 #[tokio::test]
-async fn other_protocols_and_strangers_are_told_apart() {
+async fn other_protocols_and_strangers_are_distinguished() {
     let site = Site::new();
     let policy = site.policy(&site.options());
     let (mut ours, mut peer) = tcp_pair().await;

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_half_close_is_told_from_a_reset_with_bytes_unread() {
+    async fn a_half_close_differs_from_a_reset_with_bytes_unread() {
         let (ours, mut peer) = tcp_pair().await;
         peer.write_all(b"pipelined").expect("write");
         peer.shutdown(Shutdown::Write).expect("shutdown");

@@ -60,7 +60,7 @@ struct Pipe {
     is_shut: bool,
     /// The writer has reset the connection.
     is_reset: bool,
-    /// Bytes that arrived when nobody was there to read them.
+    /// Bytes that arrived after the reader had gone.
     lost_bytes: u64,
     readers: Vec<Waker>,
     writers: Vec<Waker>,
@@ -302,7 +302,7 @@ impl MemoryEnd {
         Poll::Pending
     }
 
-    /// Bytes written when nobody was there to read them.
+    /// Bytes written after the reader had gone.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.line.borrow().towards[1 - self.side].lost_bytes
     }

@@ -59,7 +59,7 @@ async fn closing_with_bytes_unread_is_a_reset_that_destroys_the_response() {
 }
 
 #[tokio::test]
-async fn what_reached_nobody_went_unread() {
+async fn undelivered_bytes_count_as_unread() {
     let (ours, peer) = connected(64);
     drop(peer);
     assert_eq!(ours.probe(), Idle::Closed);

@@ -18,7 +18,7 @@ use std::time::Duration;
 use super::{Socket, Stream};
 
 impl Stream {
-    /// Whether nobody has read the last `written` bytes. To be asked when
+    /// Whether the last `written` bytes are unread. To be asked when
     /// [`poll_read`](Self::poll_read) has told the end of the stream, and no call an
     /// [`io::ErrorKind::ConnectionReset`]. The reset that proves it may be on its way: it is waited
     /// for as long as `patience`.

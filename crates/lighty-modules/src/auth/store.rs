@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_file_nobody_is_known() {
+    fn without_its_file_no_user_is_known() {
         let directory = tempfile::tempdir().expect("a directory");
         let path = directory.path().join("users");
         std::fs::write(&path, "one").expect("written");

@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn the_held_tag_is_told() {
+    fn the_held_tag_is_recognised() {
         let tag = |lines: &[&str], tag: &str| held(&request(lines), tag.as_bytes());
         assert_eq!(tag(&["\"x-br\", \"a-gzip\""], "\"a\""), Some(b"\"a-gzip\"".to_vec()));
         assert_eq!(tag(&["W/\"a-br\""], "W/\"a\""), Some(b"W/\"a-br\"".to_vec()));

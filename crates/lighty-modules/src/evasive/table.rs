@@ -103,7 +103,7 @@ impl Speed {
         Self { kbytes_per_second, buckets: Mutex::new(Keys::new(keys_max)) }
     }
 
-    /// The bucket that all answers to a key share. One that nobody holds is as good as full soon.
+    /// The bucket that all answers to a key share. One that is not held is as good as full soon.
     pub(super) fn bucket(&self, key: Key, now_ms: u64) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));

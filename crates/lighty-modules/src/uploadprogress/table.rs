@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn the_latest_upload_of_an_id_is_told_of() {
+    fn the_latest_upload_of_an_id_is_reported() {
         let mut table = Table::default();
         let first = begin(&mut table, 1, 2).expect("room");
         let second = begin(&mut table, 1, 2).expect("room");

@@ -65,8 +65,8 @@ impl Facts {
         let tokens = match store {
             None => Vec::new(),
             Some(store) => {
-                let (place, now_s) = (resource.place.clone(), ex.machine.clock.unix_s());
-                let locks = store.read(move |db| db.locks_at(&place, now_s)).await;
+                let (canonical, now_s) = (resource.canonical.clone(), ex.machine.clock.unix_s());
+                let locks = store.read(move |db| db.locks_at(&canonical, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
         };
@@ -87,7 +87,7 @@ pub(super) fn etag_of(resource: &Resource, meta: &Meta) -> Option<Vec<u8>> {
     Some(etag.as_bytes().to_vec())
 }
 
-/// The place that another URL names: `Destination`, or a resource in `If`. It must be on this host.
+/// The resource of another URL: of `Destination`, or of a tag in `If`. It must be on this host.
 ///
 /// # Errors
 /// 400 for what is no URL, 502 for another host (RFC 4918 section 9.8.5), 403 for what may not be
@@ -154,7 +154,7 @@ pub(super) fn check_preconditions(
     }
 }
 
-/// Begins to change files: with the tokens that were shown, nobody else's lock is in the way.
+/// Begins to change files: with the tokens that were shown, no other client's lock is in the way.
 pub(super) async fn begin_writing(
     ex: &Exchange,
     resource: &Resource,
@@ -174,7 +174,7 @@ pub(super) async fn begin_writing(
 /// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
 fn locked(resource: &Resource, locks: &[Lock]) -> DavError {
     let only_beneath =
-        locks.iter().all(|lock| super::store::is_below(&lock.path, &resource.place.path));
+        locks.iter().all(|lock| super::store::is_below(&lock.path, &resource.canonical.path));
     if !only_beneath {
         let urls: Vec<_> = locks.iter().map(|lock| lock.url.clone()).collect();
         return DavError::condition(Status::LOCKED, "lock-token-submitted", &urls);
@@ -191,5 +191,5 @@ fn locked(resource: &Resource, locks: &[Lock]) -> DavError {
 
 /// A file itself, or with all beneath it.
 pub(super) fn covered(resource: &Resource, tree: bool) -> Covered {
-    Covered { place: resource.place.clone(), tree }
+    Covered { canonical: resource.canonical.clone(), tree }
 }

@@ -1,7 +1,7 @@
 //! `COPY` and `MOVE`: RFC 4918 sections 9.8 and 9.9.
 //!
 //! The destination is checked against the configuration as if it were requested: another host, a
-//! place that is not for this client, or one without WebDAV is rejected.
+//! path that is denied to this client, or one without WebDAV is rejected.
 
 use lighty_core::{Exchange, Level};
 use lighty_http::{Known, Status};
@@ -46,7 +46,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     let tokens = check_if(ex, &from, store.as_ref()).await?;
     let Some(meta) = from.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &from, Some(&meta))?;
-    check_places(&from, &to, &meta, verb)?;
+    check_paths(&from, &to, &meta, verb)?;
     let there = to.look().await?;
     check_collection(ex, &from, Some(&meta), verb.deed()).await?;
     check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
@@ -120,11 +120,11 @@ fn overwrite(ex: &Exchange) -> Result<Replace, DavError> {
     }
 }
 
-/// Refuses what cannot be meant: nothing goes into itself, replaces what it lies in, or takes the
-/// place of a document root.
-fn check_places(from: &Resource, to: &Resource, meta: &Meta, verb: Verb) -> Result<(), DavError> {
+/// Refuses what cannot be meant: nothing goes into itself, replaces a collection that
+/// holds it, or replaces a document root.
+fn check_paths(from: &Resource, to: &Resource, meta: &Meta, verb: Verb) -> Result<(), DavError> {
     let links = !matches!(meta.kind, FileKind::File | FileKind::Directory);
-    let (source, target) = (&from.place.path, &to.place.path);
+    let (source, target) = (&from.canonical.path, &to.canonical.path);
     let same = source == target;
     let into_itself = meta.kind == FileKind::Directory && is_below(target, source);
     let over_itself = is_below(source, target);
@@ -153,7 +153,7 @@ impl Plan {
         ex: &Exchange,
         store: Option<&Store>,
     ) -> Result<Vec<Trouble>, DavError> {
-        let keys = (self.from.place.path.clone(), self.to.place.path.clone());
+        let keys = (self.from.canonical.path.clone(), self.to.canonical.path.clone());
         if let (Verb::Move, Some(store)) = (self.verb, store) {
             let (from, to) = keys.clone();
             store.write(move |db| db.moving(&from, &to)).await.map_err(of_store)?;

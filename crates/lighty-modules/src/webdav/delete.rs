@@ -76,7 +76,7 @@ pub(super) fn outcome(resource: &Resource, mut troubles: Vec<Trouble>) -> Option
 /// What is gone has neither properties nor locks.
 pub(super) async fn forget(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = resource.place.path.clone();
+    let key = resource.canonical.path.clone();
     let forgotten = store.note(move |db| db.forget_gone(&key, is_there));
     if let Err(error) = forgotten.await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));

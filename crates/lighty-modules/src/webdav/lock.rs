@@ -52,7 +52,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     }
     let lock = Lock {
         token: new_token()?,
-        path: resource.place.path.clone(),
+        path: resource.canonical.path.clone(),
         url: listed(&resource.url, meta.map_or(FileKind::File, |meta| meta.kind)),
         infinite: infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory),
         exclusive,
@@ -128,7 +128,7 @@ async fn take(
     let way = if is_new { way_to_new(resource) } else { Vec::new() };
     drop(begin_writing(ex, resource, Some(store), way, tokens).await?);
     let (now_s, most) = (ex.machine.clock.unix_s(), resource.own().locks_max);
-    let new = NewLock { lock: lock.clone(), links: resource.place.links.clone() };
+    let new = NewLock { lock: lock.clone(), links: resource.canonical.links.clone() };
     match store.take_lock(new, now_s, most).await.map_err(of_store)? {
         Taken::Yes => Ok(()),
         Taken::Busy => Err(Status::LOCKED.into()),
@@ -140,7 +140,7 @@ async fn take(
 /// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
 fn conflict(resource: &Resource, others: &[Lock]) -> DavError {
     let condition = "no-conflicting-lock";
-    if others.iter().any(|other| !is_below(&other.path, &resource.place.path)) {
+    if others.iter().any(|other| !is_below(&other.path, &resource.canonical.path)) {
         let urls: Vec<_> = others.iter().map(|other| other.url.clone()).collect();
         return DavError::condition(Status::LOCKED, condition, &urls);
     }
@@ -174,8 +174,9 @@ async fn create(
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
-            let (place, now_s) = (resource.place.clone(), ex.machine.clock.unix_s());
-            let given_back = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
+            let (canonical, now_s) = (resource.canonical.clone(), ex.machine.clock.unix_s());
+            let given_back =
+                store.write(move |db| db.unlock(&canonical, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
             Err(in_missing(error).missing_is_conflict())
         }
@@ -193,8 +194,8 @@ async fn refresh(
         return Err(Status::BAD_REQUEST.into());
     }
     let times = (ex.machine.clock.unix_s(), expiry(ex, resource));
-    let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
-    let refreshed = store.write(move |db| db.refresh_lock(&place, &tokens, &user, times)).await;
+    let (canonical, user) = (resource.canonical.clone(), ex.request.remote_user.clone());
+    let refreshed = store.write(move |db| db.refresh_lock(&canonical, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
         Refresh::Done(lock) => {
             respond(ex, lock, Status::OK);
@@ -224,9 +225,9 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Da
     let token = value.strip_prefix(b"<").and_then(|rest| rest.strip_suffix(b">"));
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
     check_if(ex, &resource, Some(&store)).await?;
-    let (place, user) = (resource.place.clone(), ex.request.remote_user.clone());
+    let (canonical, user) = (resource.canonical.clone(), ex.request.remote_user.clone());
     let now_s = ex.machine.clock.unix_s();
-    let unlocked = store.write(move |db| db.unlock(&place, &token, &user, now_s)).await;
+    let unlocked = store.write(move |db| db.unlock(&canonical, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {
         Refresh::Done(_) => {
             done(ex, Status::NO_CONTENT);

@@ -1,10 +1,10 @@
 //! What the configuration says of each member of a collection that is listed, removed, moved,
-//! copied, replaced, or locked with all that is in it: nobody gets at files by way of what they lie
-//! in.
+//! copied, replaced, or locked with all that is in it: access to a collection gives no access to
+//! members that are denied.
 //!
 //! Each member is looked up as a request for it would be. Where neither a condition nor a module
 //! looks at URLs, all members are alike and none is asked for. What appears in the tree between
-//! this look and the work is not seen; nobody who is kept out of a place can make that happen.
+//! this look and the work is not seen; a client that is denied a path cannot make that happen.
 
 use std::io;
 
@@ -86,7 +86,7 @@ pub(super) async fn find_refused(
     (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, DavError> {
     let mut refused = Vec::new();
-    if !distinguishes_urls(ex) && !holds_protected(&collection.place.path) {
+    if !distinguishes_urls(ex) && !holds_protected(&collection.canonical.path) {
         return Ok(refused);
     }
     let (tree, rel) = (collection.tree.clone(), collection.rel.clone());

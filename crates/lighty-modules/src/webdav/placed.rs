@@ -20,8 +20,10 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let served = served(config);
     let mut findings = Vec::new();
     for (path, span) in databases(config) {
-        let places = [canonical(path.as_bytes()), canonical_through(path.as_bytes())];
-        let lies_in = |directory: &[u8]| places.iter().any(|place| is_below(place, directory));
+        let canonical_paths = [canonical(path.as_bytes()), canonical_through(path.as_bytes())];
+        let lies_in = |directory: &[u8]| {
+            canonical_paths.iter().any(|canonical| is_below(canonical, directory))
+        };
         let around = served.iter().find(|(_, directory)| lies_in(directory));
         if let Some((name, directory)) = around {
             let text = format!(

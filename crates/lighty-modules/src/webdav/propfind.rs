@@ -78,8 +78,8 @@ async fn look(resource: &mut Resource) -> Result<Option<Meta>, DavError> {
         let looked = in_pool(Lane::Stat, move || {
             Ok::<_, std::io::Error>((tree.look_through(&rel)?, tree.whereabouts_through(&rel)?))
         });
-        let (meta, place) = looked.await??;
-        resource.place = place;
+        let (meta, canonical) = looked.await??;
+        resource.canonical = canonical;
         return Ok(Some(meta));
     }
     Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
@@ -117,9 +117,11 @@ async fn describe_itself(
     let known = match store {
         None => Described::default(),
         Some(store) => {
-            let (places, now_s) = (vec![resource.place.clone()], describer.now_s);
-            let found =
-                store.read(move |db| db.describe(&places, now_s)).await.map_err(of_store)?;
+            let (canonical_paths, now_s) = (vec![resource.canonical.clone()], describer.now_s);
+            let found = store
+                .read(move |db| db.describe(&canonical_paths, now_s))
+                .await
+                .map_err(of_store)?;
             found.into_iter().next().unwrap_or_default()
         }
     };

@@ -36,7 +36,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let refused = store.is_none() || asked.iter().any(|asked| asked.is_protected);
     if let (Some(store), false) = (&store, refused) {
         let changes: Vec<_> = asked.iter().map(|asked| asked.change.clone()).collect();
-        let (key, most) = (resource.place.path.clone(), resource.own().property_bytes_max);
+        let (key, most) = (resource.canonical.path.clone(), resource.own().property_bytes_max);
         let changed = store.write(move |db| db.change(&key, &changes, most)).await;
         if changed.map_err(of_store)? == Changed::TooLarge {
             return Err(Fault::DavPropertiesFull.into());

@@ -180,13 +180,13 @@ pub(super) fn in_missing(error: io::Error) -> DavError {
 
 /// The collection that gets a new member: its locks are about that, too (RFC 4918 section 7.4).
 pub(super) fn way_to_new(resource: &Resource) -> Vec<Covered> {
-    resource.parent().map(|place| Covered { place, tree: false }).into_iter().collect()
+    resource.parent().map(|canonical| Covered { canonical, tree: false }).into_iter().collect()
 }
 
 /// A file is new: nothing is known of it, whatever was known of its path.
 pub(super) async fn created(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
-    let key = resource.place.path.clone();
+    let key = resource.canonical.path.clone();
     if let Err(error) = store.note(move |db| db.created(&key)).await {
         ex.log(Level::Error, &format!("webdav: properties of a file that is gone stay: {error}"));
     }

@@ -1,4 +1,4 @@
-//! A place that a URL names, and what is there.
+//! A URL's path beneath a document root, and what is there.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 use super::dav_error::DavError;
 use super::settings::DavSettings;
 
-/// A place beneath a document root. Paths have no slash at their end.
+/// A path beneath a document root. Paths have no slash at their end.
 #[derive(Clone)]
 pub(super) struct Resource {
     pub(super) root: Rc<Root>,
@@ -20,7 +20,7 @@ pub(super) struct Resource {
     /// Beneath the document root.
     pub(super) rel: Vec<u8>,
     /// What properties and locks belong to.
-    pub(super) place: CanonicalPath,
+    pub(super) canonical: CanonicalPath,
     /// The decoded path of the URL.
     pub(super) url: Vec<u8>,
     /// The URL ends with a slash: a collection is meant.
@@ -59,7 +59,7 @@ impl Resource {
         let tree = ex.machine.engine.tree(&root, follow).await?;
         let slash = url.ends_with(b"/");
         let rel = without_slash(rel).to_vec();
-        let place = {
+        let canonical = {
             let (tree, rel) = (tree.clone(), rel.clone());
             in_pool(Lane::Stat, move || tree.whereabouts(&rel)).await??
         };
@@ -67,7 +67,7 @@ impl Resource {
             root,
             tree,
             rel,
-            place,
+            canonical,
             url: without_slash(url).to_vec(),
             slash,
             is_requested: false,
@@ -80,7 +80,7 @@ impl Resource {
     /// # Errors
     /// 403 where a file is, or may come to be, that the server keeps for itself.
     pub(super) async fn look(&self) -> Result<Option<Meta>, DavError> {
-        if names_protected(&self.place.path) {
+        if names_protected(&self.canonical.path) {
             return Err(kept());
         }
         let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
@@ -98,7 +98,7 @@ impl Resource {
 
     /// The collection that it is in; `None` for a document root.
     pub(super) fn parent(&self) -> Option<CanonicalPath> {
-        let CanonicalPath { path, links } = &self.place;
+        let CanonicalPath { path, links } = &self.canonical;
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
         let path = path[..slash].to_vec();
         (!self.rel.is_empty() && slash > 0).then(|| CanonicalPath { path, links: links.clone() })
@@ -106,7 +106,7 @@ impl Resource {
 
     /// The URL of what lies beneath it and belongs to this path.
     pub(super) fn url_of(&self, path: &[u8]) -> Vec<u8> {
-        match path.strip_prefix(&*self.place.path) {
+        match path.strip_prefix(&*self.canonical.path) {
             Some(rest) => [&*self.url, rest].concat(),
             None => self.url.clone(),
         }

@@ -1,7 +1,7 @@
 //! Data stored beside the files: the properties that clients set, and locks.
 //!
 //! One SQLite database, one thread that works on it, for all workers. What was answered is on the
-//! disk. Everything belongs to a place (see [`CanonicalPath`]), so that a file that several URLs
+//! disk. The key is the canonical path (see [`CanonicalPath`]), so that a file that several URLs
 //! lead to, by aliases or by links, has one set of properties and locks.
 //!
 //! Reading order: this file (the thread, and who changes files right now), `database` (the file,
@@ -228,11 +228,11 @@ impl Writers {
     /// True if a write is in progress that a lock of `path` would cover.
     fn touch(&self, path: &[u8], infinite: bool) -> bool {
         let table = unpoisoned(&self.0);
-        table.at_work.values().flatten().any(|Covered { place, tree }| {
-            let mut ways = place.links.iter().chain([&place.path]);
-            place.path == path
+        table.at_work.values().flatten().any(|Covered { canonical, tree }| {
+            let mut ways = canonical.links.iter().chain([&canonical.path]);
+            canonical.path == path
                 || (infinite && ways.any(|way| is_below(way, path)))
-                || (*tree && is_below(path, &place.path))
+                || (*tree && is_below(path, &canonical.path))
         })
     }
 }

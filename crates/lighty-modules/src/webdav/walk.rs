@@ -85,12 +85,13 @@ impl Walk {
             levels: Vec::new(),
             members: VecDeque::new(),
             known: VecDeque::new(),
-            links: resource.place.links.clone(),
+            links: resource.canonical.links.clone(),
             into: None,
             out,
             ended: false,
         };
-        walk.enter(resource.rel.clone(), resource.place.path.clone(), resource.url.clone()).await?;
+        walk.enter(resource.rel.clone(), resource.canonical.path.clone(), resource.url.clone())
+            .await?;
         Ok(walk)
     }
 
@@ -188,8 +189,8 @@ impl Walk {
         let Some((level, store)) = self.levels.last().zip(self.store.as_ref()) else {
             return Ok(vec![Described::default(); self.members.len()]);
         };
-        let (places, now_s) = (self.places(level).await?, self.describer.now_s);
-        let known = store.read(move |db| db.describe(&places, now_s)).await?;
+        let (canonical_paths, now_s) = (self.canonical_paths(level).await?, self.describer.now_s);
+        let known = store.read(move |db| db.describe(&canonical_paths, now_s)).await?;
         match known.is_empty() {
             true => Err(io::Error::other("webdav: the database describes nothing")),
             false => Ok(known),
@@ -197,7 +198,7 @@ impl Walk {
     }
 
     /// Where the members are: here, unless links are followed.
-    async fn places(&self, level: &Level) -> io::Result<Vec<CanonicalPath>> {
+    async fn canonical_paths(&self, level: &Level) -> io::Result<Vec<CanonicalPath>> {
         let of = |path| CanonicalPath { path, links: self.links.clone() };
         let names = self.members.iter().map(|entry| &entry.name);
         if self.follow == Follow::None {

@@ -57,7 +57,7 @@ fn an_element_can_stand_alone() {
 }
 
 #[test]
-fn encodings_are_told_by_their_marks() {
+fn encodings_are_recognised_by_their_byte_order_marks() {
     let text = "<a>ä€</a>";
     let little: Vec<u8> =
         [0xFEFF_u16].into_iter().chain(text.encode_utf16()).flat_map(u16::to_le_bytes).collect();

@@ -27,7 +27,7 @@ pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
         is_fresh: true,
         keeps: true,
     };
-    // Whoever sent something wrong, or has gone, learns by the close.
+    // A peer that broke the protocol, or has gone, learns by the close.
     let _ = connection.run(&stream).await;
 }
 

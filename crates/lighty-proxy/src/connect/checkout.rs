@@ -78,7 +78,7 @@ pub enum Reuse {
 const RECENT_MS: u64 = 500;
 
 /// Poll interval of a waiting request in milliseconds. A freed connection wakes it, but a backend
-/// that comes back by itself wakes nobody.
+/// that comes back by itself wakes no request.
 const LOOK_MS: u64 = 100;
 
 /// The same while a held backend is retried.

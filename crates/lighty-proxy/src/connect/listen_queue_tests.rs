@@ -145,7 +145,7 @@ fn what_leaves_without_a_response_waits_no_longer() {
 }
 
 #[test]
-fn what_is_to_be_ended_is_forgotten_when_nobody_waits_any_more() {
+fn what_is_to_be_ended_is_forgotten_when_no_request_waits() {
     let queue = queue();
     let _one = held(&queue);
     assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);

@@ -151,7 +151,7 @@ fn only_the_body_speaks_of_its_length() {
         let got = received(&Request { body, ..sample() }, &fields(&lines));
         assert_eq!(got.content_length, expected);
         assert_eq!(got.fields.len(), 1 + usize::from(expected.is_some()));
-        // Also when nobody has filtered the fields.
+        // Also when the fields were not filtered before.
         let (lines, mut out) = (fields(&lines), Vec::new());
         let request = Request { body, ..sample() };
         encode_request(&request, lines.iter_known(), PacketSize::MAX, &mut out).expect("legal");

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_is_told_with_other_prefixes_and_in_another_order() {
+    fn prefixes_and_order_make_no_difference() {
         let one = "<?xml version=\"1.0\"?>\n<D:multistatus xmlns:D=\"DAV:\"><D:response>\
             <D:href>/a</D:href><D:propstat><D:prop><D:x/><D:y>1</D:y></D:prop>\
             <D:status>HTTP/1.1 200 OK</D:status></D:propstat></D:response></D:multistatus>";

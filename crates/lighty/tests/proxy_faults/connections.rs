@@ -198,7 +198,7 @@ fn moody() -> Backend {
 }
 
 #[test]
-fn nobody_gets_anothers_answer_or_half_of_his_own() {
+fn each_request_gets_its_own_whole_response() {
     const CLIENTS: usize = 8;
     const REQUESTS: usize = 400;
     let backend = moody();

@@ -73,7 +73,7 @@ fn without_a_certificate_of_the_authority_there_is_no_connection() {
 }
 
 #[test]
-fn who_is_let_in_all_the_same_is_told_apart() {
+fn clients_without_a_trusted_certificate_are_marked() {
     let (authority, server) =
         with_program(&format!("{ASKED}ssl.verifyclient.enforce = \"disable\""));
     for (file, verdict) in

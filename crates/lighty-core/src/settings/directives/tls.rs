@@ -284,7 +284,7 @@ fn ignored() -> Vec<Row> {
     ]
 }
 
-/// What cannot be had, so that nobody takes it for granted.
+/// What cannot be had: a warning says so.
 fn refused() -> Vec<Row> {
     vec![
         refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),

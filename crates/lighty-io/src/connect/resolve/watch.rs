@@ -50,7 +50,7 @@ pub(super) struct Shared {
     question: Question,
     generation: AtomicU64,
     state: watch::Sender<Arc<Resolved>>,
-    /// Ends the task's sleep: there is something to do, or nobody watches any more.
+    /// Ends the task's sleep: there is something to do, or the last watcher has gone.
     wake: Arc<Notify>,
 }
 
@@ -176,7 +176,7 @@ pub(super) fn start(
 }
 
 impl Task {
-    /// Until nobody watches any more.
+    /// Until the last watcher has gone.
     pub(super) async fn run(&self, asker: &Arc<Asker>) {
         panics::point("resolver");
         let mut failures = 0_u32;

@@ -12,7 +12,7 @@ use super::remove::remove_at;
 use super::{Cancel, DIRECTORY_MODE, Tree, look_at, open_dir};
 use crate::entropy::random_bytes;
 
-/// How names of unfinished work begin. Nobody may ask for them.
+/// How names of unfinished work begin. Requests for them are refused.
 pub const STAGING_PREFIX: &[u8] = b".lighty-dav-";
 
 /// Names that are tried before giving up.
@@ -23,7 +23,7 @@ pub fn is_staging(name: &[u8]) -> bool {
     name.starts_with(STAGING_PREFIX)
 }
 
-/// A name that nobody has.
+/// A name that is free.
 pub(super) fn name() -> io::Result<Vec<u8>> {
     let number = u64::from_ne_bytes(random_bytes()?);
     let mut name = STAGING_PREFIX.to_vec();

@@ -1,4 +1,4 @@
-//! What is in a tree, member by member: for whoever has to look at all of it before it is changed.
+//! What is in a tree, member by member: for operations that check all of it before they change it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};

@@ -307,7 +307,7 @@ fn depth_has_a_limit() {
 }
 
 #[test]
-fn what_nobody_holds_is_swept() {
+fn what_is_not_held_is_swept() {
     let place = Place::new();
     place.write("s/.lighty-dav-0/half", "x");
     place.write("s/.lighty-dav-1", "x");
@@ -357,7 +357,7 @@ fn a_place_has_one_name_whatever_the_way_to_it() {
 }
 
 #[test]
-fn a_survey_sees_each_member_once_and_enters_what_it_is_told_to() {
+fn a_survey_sees_each_member_once_and_enters_what_is_selected() {
     let place = Place::new();
     for path in ["t/a", "t/s/b", "t/s/d/c", "t/closed/x", "t/.lighty-dav-00/y"] {
         place.write(path, "x");

@@ -135,7 +135,7 @@ impl Upload {
 
 impl Parts {
     fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
-        // Asked twice: nobody waits for the disk for nothing.
+        // Asked twice, so that no caller waits for the disk in vain.
         self.check(expected)?;
         retry(|| rustix::fs::fsync(&self.file))?;
         {
@@ -247,7 +247,7 @@ fn can_link() -> bool {
 }
 
 impl Drop for Upload {
-    /// Nobody waits for the disk to give up what was written.
+    /// Gives up what was written, without waiting for the disk.
     fn drop(&mut self) {
         if let Some(parts) = self.0.take() {
             // Where no thread is to be had, the job is dropped here, and the file with it.

@@ -1,4 +1,4 @@
-//! What a program's input and output are to whoever talks with it.
+//! A program's input and output, as its caller has them.
 
 use std::io;
 use std::os::fd::OwnedFd;

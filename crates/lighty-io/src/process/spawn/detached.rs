@@ -1,4 +1,4 @@
-//! Programs that outlive us: a session of their own, and nobody waits for their end (spawn-fcgi).
+//! Programs that outlive us: they have a session of their own and are not waited for (spawn-fcgi).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;

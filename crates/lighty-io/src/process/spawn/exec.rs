@@ -27,7 +27,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Its number; whoever has it sees to its end.
+    /// Its process id; the owner of this value waits for its end.
     pub(super) fn claim(&mut self) -> io::Result<Pid> {
         self.pid.take().ok_or_else(|| io::Error::other("a process without a number"))
     }
@@ -63,7 +63,7 @@ fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
             let started = panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
                 Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
             });
-            // Whoever gave the order may have gone: then the child goes too.
+            // The caller may have gone: then the child goes too.
             drop(give.send(started));
         }
     })?;

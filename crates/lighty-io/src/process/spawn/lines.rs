@@ -11,7 +11,7 @@ pub const LINE_BYTES_MAX: usize = 8_192;
 /// Bytes that are read at once.
 const READ_BYTES: usize = 4_096;
 
-/// Bytes that nobody wants, after which a child waits for so many milliseconds: what it says in
+/// Unwanted bytes, after which a child waits for so many milliseconds: what it says in
 /// vain costs little then, and it is not stopped.
 const UNWANTED_BYTES: usize = 64 * 1024;
 const UNWANTED_PAUSE_MS: u64 = 10;
@@ -37,7 +37,7 @@ pub async fn forward_lines(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        // Whoever never stops talking holds up nobody else.
+        // A program that never stops writing delays no other task.
         tokio::task::yield_now().await;
         if unwanted >= UNWANTED_BYTES {
             unwanted = 0;

@@ -55,7 +55,7 @@ fn this_binary(test: &str, mark: &str, value: &Path) -> Program {
 }
 
 #[tokio::test]
-async fn an_exit_code_and_a_signal_are_told_apart() {
+async fn an_exit_code_and_a_signal_are_distinguished() {
     for (script, want) in [("exit 7", Exit::Code(7)), ("kill -9 $$", Exit::Signal(9))] {
         let child = Child::spawn(shell(script)).await.expect("started");
         assert_eq!(child.wait().await.expect("ended"), want);
@@ -87,7 +87,7 @@ async fn the_environment_is_what_was_given() {
 }
 
 #[tokio::test]
-async fn a_child_talks_through_its_pipes_and_starts_where_it_is_told() {
+async fn a_child_talks_through_its_pipes_and_starts_in_its_directory() {
     let dir = tempfile::tempdir().expect("tempdir");
     let mut program = shell("pwd; cat; echo trouble >&2");
     program.working_dir = Some(dir.path().to_owned());
@@ -117,7 +117,7 @@ async fn a_child_talks_through_its_pipes_and_starts_where_it_is_told() {
 }
 
 #[tokio::test]
-async fn a_child_that_never_stops_talking_holds_up_nobody() {
+async fn a_child_that_never_stops_writing_delays_no_other_task() {
     let mut program = shell("exec yes x >&2");
     program.stderr = Output::Pipe;
     let mut child = Child::spawn(program).await.expect("started");
@@ -188,7 +188,7 @@ async fn a_child_that_will_not_end_is_killed_with_its_group() {
     let exit = child.stop(Signal::TERM, 50).await.expect("ended");
     assert_eq!(exit, Exit::Signal(9));
     assert!(stopped.elapsed() >= Duration::from_millis(50));
-    // Whoever is left of the group would keep the pipe open.
+    // A process left of the group would keep the pipe open.
     let end = tokio::time::timeout(PATIENCE, forward_lines(stdout, |_| true)).await;
     end.expect("the whole group is gone").expect("read");
 }

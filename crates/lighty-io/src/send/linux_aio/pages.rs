@@ -58,7 +58,7 @@ impl Pages {
 impl Drop for Pages {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `new` with this length; nothing borrows from it, and
-        // whoever owns the value says that the kernel is done writing to it.
+        // the owner of the value says that the kernel is done writing to it.
         let unmapped = unsafe { rustix::mm::munmap(self.at.as_ptr(), self.length) };
         debug_assert!(unmapped.is_ok());
     }

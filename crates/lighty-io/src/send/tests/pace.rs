@@ -94,7 +94,7 @@ fn progress_is_seen_while_sending() {
         let progress = Cell::new(0);
         let seen = {
             let mut sending = Box::pin(bed.sender.send(&stream, &mut queue, u64::MAX, &progress));
-            // Nobody reads yet, so it cannot end; but what fits into the socket goes.
+            // The other end does not read, so it cannot end; but what fits into the socket goes.
             loop {
                 tokio::select! {
                     biased;

@@ -96,7 +96,7 @@ fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
     ADDED.iter().map(move |end| OsString::from_vec([&*path, end.as_bytes()].concat()).into())
 }
 
-/// Whether another process holds the database, so that whoever asks for it need not wait to hear
+/// Whether another process holds the database, so that a caller need not wait to learn
 /// it: one at a time tries.
 #[derive(Default)]
 pub(super) struct Gate {

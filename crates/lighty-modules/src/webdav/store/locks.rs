@@ -19,7 +19,7 @@ pub(in super::super) struct Lock {
     pub(in super::super) exclusive: bool,
     /// The XML that the client describes the owner with.
     pub(in super::super) owner: String,
-    /// Who made it; empty where nobody is asked for a name.
+    /// The user who made it; empty without authentication.
     pub(in super::super) user: Vec<u8>,
     /// Seconds since 1970.
     pub(in super::super) expires_s: i64,
@@ -36,7 +36,7 @@ pub(in super::super) struct NewLock {
 /// A file that is to be changed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Covered {
-    pub(in super::super) place: CanonicalPath,
+    pub(in super::super) canonical: CanonicalPath,
     /// With all beneath it.
     pub(in super::super) tree: bool,
 }
@@ -94,15 +94,15 @@ impl Db {
         query.query_row([], |row| row.get(0))
     }
 
-    /// The locks that cover a place: those of its path, and infinite ones of collections that have
-    /// it as a member by way of a link.
+    /// The locks that cover a path: its own, and infinite ones of collections that have it as a
+    /// member by way of a link.
     pub(in super::super) fn locks_at(
         &self,
-        place: &CanonicalPath,
+        canonical: &CanonicalPath,
         now_s: i64,
     ) -> rusqlite::Result<Vec<Lock>> {
-        let mut locks = self.locks_on(&place.path, now_s)?;
-        for link in &place.links {
+        let mut locks = self.locks_on(&canonical.path, now_s)?;
+        for link in &canonical.links {
             locks.extend(self.locks_around(link, &locks, now_s)?);
         }
         Ok(locks)
@@ -161,14 +161,14 @@ impl Db {
                 blocking.extend(locks);
             }
         };
-        for Covered { place, tree } in &claim.paths {
-            let own = self.locks_on(&place.path, now_s)?;
-            for link in &place.links {
+        for Covered { canonical, tree } in &claim.paths {
+            let own = self.locks_on(&canonical.path, now_s)?;
+            for link in &canonical.links {
                 note(self.locks_around(link, &own, now_s)?);
             }
             note(own);
             if *tree {
-                let mut beneath = self.locks_below(&place.path, now_s)?;
+                let mut beneath = self.locks_below(&canonical.path, now_s)?;
                 beneath.sort_by(|a, b| a.path.cmp(&b.path));
                 beneath.chunk_by(|a, b| a.path == b.path).for_each(|locks| note(locks.to_vec()));
             }
@@ -207,8 +207,8 @@ impl Db {
         self.connection
             .prepare_cached("DELETE FROM lighty_lock WHERE expires_s <= ?1")?
             .execute([now_s])?;
-        let place = CanonicalPath { path: lock.path.clone(), links: links.clone() };
-        let mut others = self.locks_at(&place, now_s)?;
+        let canonical = CanonicalPath { path: lock.path.clone(), links: links.clone() };
+        let mut others = self.locks_at(&canonical, now_s)?;
         if lock.infinite {
             others.extend(self.locks_below(&lock.path, now_s)?);
         }
@@ -230,15 +230,15 @@ impl Db {
         Ok(Taken::Yes)
     }
 
-    /// The lock with one of these tokens that covers a place lasts until `expires_s`.
+    /// The lock with one of these tokens that covers a path lasts until `expires_s`.
     pub(in super::super) fn refresh_lock(
         &mut self,
-        place: &CanonicalPath,
+        canonical: &CanonicalPath,
         tokens: &[String],
         user: &[u8],
         (now_s, expires_s): (i64, i64),
     ) -> rusqlite::Result<Refresh> {
-        let mut locks = self.locks_at(place, now_s)?;
+        let mut locks = self.locks_at(canonical, now_s)?;
         locks.retain(|lock| tokens.contains(&lock.token));
         let Some(mut lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
         if lock.user != user {
@@ -250,15 +250,15 @@ impl Db {
         Ok(Refresh::Done(lock))
     }
 
-    /// Removes a lock that covers a place.
+    /// Removes a lock that covers a path.
     pub(in super::super) fn unlock(
         &mut self,
-        place: &CanonicalPath,
+        canonical: &CanonicalPath,
         token: &str,
         user: &[u8],
         now_s: i64,
     ) -> rusqlite::Result<Refresh> {
-        let mut locks = self.locks_at(place, now_s)?;
+        let mut locks = self.locks_at(canonical, now_s)?;
         locks.retain(|lock| lock.token == token);
         let Some(lock) = locks.into_iter().next() else { return Ok(Refresh::Unknown) };
         if lock.user != user {

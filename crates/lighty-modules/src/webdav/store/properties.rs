@@ -40,19 +40,19 @@ pub(in super::super) enum Changed {
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Db {
-    /// What is known of some places, in their order; of the first ones only, if that is much
+    /// Properties and locks of these paths, in their order; of the first ones only, if that is much
     /// already, but at least of one.
     pub(in super::super) fn describe(
         &mut self,
-        places: &[CanonicalPath],
+        canonical_paths: &[CanonicalPath],
         now_s: i64,
     ) -> rusqlite::Result<Vec<Described>> {
         let has_locks = self.has_locks()?;
         let mut bytes = 0;
-        let mut all = Vec::with_capacity(places.len());
-        for place in places {
-            let dead = self.properties(&place.path)?;
-            let locks = if has_locks { self.locks_at(place, now_s)? } else { Vec::new() };
+        let mut all = Vec::with_capacity(canonical_paths.len());
+        for canonical in canonical_paths {
+            let dead = self.properties(&canonical.path)?;
+            let locks = if has_locks { self.locks_at(canonical, now_s)? } else { Vec::new() };
             bytes += dead.iter().map(|dead| dead.xml.len()).sum::<usize>();
             bytes += locks.iter().map(|lock| lock.owner.len() + lock.url.len()).sum::<usize>();
             all.push(Described { dead, locks });

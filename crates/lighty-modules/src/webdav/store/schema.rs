@@ -14,11 +14,11 @@ use super::Db;
 const BUSY_MS: u64 = 1_000;
 
 /// The form of what is kept. 1: paths as configuration and URL spell them, and no table that says
-/// so. 2: paths of places, see [`lighty_io::file::tree::CanonicalPath`].
+/// so. 2: canonical paths, see [`lighty_io::file::tree::CanonicalPath`].
 const FORM: u32 = 2;
 
-/// Names of our own: tables of lighttpd may be in the same file. Paths are those of places, without
-/// a slash at their end.
+/// Names of our own: tables of lighttpd may be in the same file. Paths are canonical, without a
+/// slash at their end.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS lighty_property (
     path BLOB NOT NULL,
@@ -108,8 +108,8 @@ fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     }
 }
 
-/// From form 1 to 2. Where two paths turn out to be one place, what was kept by the place's own
-/// path stays; else what comes first.
+/// From form 1 to 2. Where two paths have one canonical path, what was kept by that path stays;
+/// else what comes first.
 fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     let before = transaction.total_changes();
     for path in spelled_otherwise(transaction, "path", "lighty_property")? {
@@ -141,7 +141,7 @@ fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     Ok(transaction.total_changes() != before)
 }
 
-/// The paths that are not those of their places.
+/// The paths that are not canonical.
 fn spelled_otherwise(
     transaction: &Transaction<'_>,
     column: &str,

@@ -1,7 +1,7 @@
 //! Highest random weight: key and address draw a number together, and the best draw wins.
 //!
 //! Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998). Whether an
-//! address wins a key depends on nobody else's presence, so when one goes only its own keys move.
+//! address wins a key depends on no other address, so when one goes only its own keys move.
 //! With weights, the draw `u` in (0, 1) costs `-ln(u) / weight`, and the least cost wins: that
 //! gives shares by weight exactly (it is the race of exponential clocks), and a changed weight
 //! moves no more keys than it must.

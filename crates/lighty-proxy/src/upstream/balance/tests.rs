@@ -101,7 +101,7 @@ proptest! {
         }
     }
 
-    /// With requests that come and stay, whoever is left out grows no longer queue than others:
+    /// With requests that come and stay, one that is left out gets no longer queue than others:
     /// none but `static` leaves one idle for ever.
     #[test]
     fn no_client_starves(weights in prop::collection::vec(1u32..=5, 2..8)) {

@@ -104,7 +104,7 @@ async fn what_is_not_http_is_said() {
     let (target, _served) = peer(0, Vec::new(), 1);
     let unfit = ask(&target, None, &spec(unfit, TIMEOUT_MS), None).await;
     assert!(matches!(unfit, Err(CheckFault::Unfit(_))), "{unfit:?}");
-    // Ends the peer that nobody asked.
+    // Ends the peer that was not asked.
     ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await.expect("accepted");
 }
 

@@ -1,4 +1,4 @@
-//! Drops the request body that nobody reads while a response waits for the client.
+//! Drops a request body that is not read while a response waits for the client.
 
 use std::cell::RefCell;
 use std::io;

@@ -54,7 +54,7 @@ impl Input {
         self.taken_bytes = 0;
     }
 
-    /// Drops what nobody reads. A client that waits for `100 Continue` may send nothing.
+    /// Drops what is not read. A client that waits for `100 Continue` may send nothing.
     pub(super) fn discard(&self) {
         if let Some(at) = self.at.as_ref().filter(|_| !self.continue_owed) {
             at.shared.borrow_mut().discard(at.key);

@@ -217,7 +217,6 @@ fn words(error: &rustls::Error) -> String {
             offer::words(why).unwrap_or(&error.to_string()).to_owned()
         }
         rustls::Error::NoApplicationProtocol => "no protocol above TLS in common".to_owned(),
-        rustls::Error::General(_) => "the client takes no signature of the certificate".to_owned(),
         error => error.to_string(),
     }
 }

@@ -304,8 +304,8 @@ impl ResolvesServerCert for Pairs {
             |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(hello.signature_schemes()).is_some();
         let mut all = self.all.iter().filter(is_verified);
         let first = all.clone().next();
-        // Without a suite in common the library says so.
-        all.find(|pair| self.has_suite(&hello, pair)).or(first).cloned()
+        // Without a signature or a suite in common the library says so, and sends the alert for it.
+        all.find(|pair| self.has_suite(&hello, pair)).or(first).or(self.all.first()).cloned()
     }
 }
 

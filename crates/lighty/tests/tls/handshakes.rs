@@ -4,7 +4,7 @@ use lighty_testkit::client::{Client, End};
 use lighty_testkit::tls;
 use rustix::process::Signal;
 
-use crate::{get, start};
+use crate::{curl, get, start};
 
 #[test]
 fn a_failure_says_what_was_offered_and_wanted_once() {
@@ -20,6 +20,20 @@ fn a_failure_says_what_was_offered_and_wanted_once() {
     server.await_log("no version of TLS in common; the server speaks TLS 1.3");
     assert_eq!(server.log().matches("TLS handshake failed").count(), 2, "{}", server.log());
     get(&mut authority.client().connect(server.address(), "a.test"));
+}
+
+#[test]
+fn a_client_without_anything_in_common_gets_the_alert_for_it() {
+    let (authority, server) = start("");
+    for offer in [
+        &["--tls-max", "1.2", "--ciphers", "ECDHE-RSA-AES128-GCM-SHA256"][..],
+        &["--tls-max", "1.2", "--ciphers", "AES128-SHA"],
+        &["--curves", "X448"],
+    ] {
+        let said = curl(&authority, &server, &[offer, &["https://a.test:@PORT@/a.txt"]].concat());
+        assert!(said.contains("alert handshake failure"), "{offer:?}: {said}");
+    }
+    server.await_log("no cipher suite in common; the client offers");
 }
 
 #[test]

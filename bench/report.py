@@ -451,6 +451,28 @@ def looked_up(results, _plots):
          "disk busy %", "errors"], body)
 
 
+def over_tls(results, _plots):
+    """CPU of loads and handshakes, memory of idle connections, lighty beside the best peer."""
+    timed = {**results["us"], "a full handshake": results["handshake"]["full"]}
+    limits = {"100 KB, HTTP/1.1": 0.90, "a full handshake": 0.95}
+    checks, body = [], []
+    for what, rows in timed.items():
+        us = {name: rig.median(values) for name, values in rows.items()}
+        checks.append(at_most(f"{what}: CPU over the best peer's",
+                              quotient(us.get("lighty"), best_peer(us)), limits.get(what, 1)))
+        body.append([what, "CPU us", *(spread(values) for values in rows.values())])
+    for kind, kib in results["idle_kib"].items():
+        checks += [at_most(f"idle, {kind}: KiB", kib.get("lighty"), {"HTTP/1.1": 3}.get(kind, 6)),
+                   at_most(f"idle, {kind}: over the best peer's",
+                           quotient(kib.get("lighty"), best_peer(kib)), 1)]
+        body.append([f"idle, {kind}", "KiB", *(f"{value:.2f}" for value in kib.values())])
+    return required(checks) + table(["", "", *next(iter(timed.values()))], body)
+
+
+def best_peer(row):
+    return min((value for name, value in row.items() if name != "lighty"), default=None)
+
+
 def drilled(results, _plots):
     return outcomes(results, "drills")
 
@@ -488,7 +510,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("12. Many rules and conditions", "rules", ruled),
            ("13. Scripts: an answer of three bytes", "scripts", scripted),
            ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up),
-           ("15. Attacks by HTTP/2", "floods", flooded)]
+           ("15. Attacks by HTTP/2", "floods", flooded),
+           ("16. TLS", "tls", over_tls)]
 
 
 if __name__ == "__main__":

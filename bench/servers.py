@@ -45,6 +45,7 @@ class Tuning:
     children: int = 0           # of PHP-FPM
     deflate: str = ""           # the coding to compress text/html with: gzip (level 6), br (5)
     http2: bool = False         # in clear text, by prior knowledge
+    pair: str = ""              # a file of certificate and key: TLS, with HTTP/2 and HTTP/1.1
     rules: dict = dataclasses.field(default_factory=dict)   # lines for each BASE's configuration
 
 
@@ -72,7 +73,8 @@ def maker(args, name, tuning, root=None):
         os.makedirs(directory + "/tmp", exist_ok=True)
         port = rig.free_port()
         values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
-                  "PROTOCOL": " http2" if tuning.http2 else "",
+                  "PROTOCOL": (" ssl" if tuning.pair else "")
+                  + (" http2" if tuning.http2 or tuning.pair else ""), "TLS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
                   "RULES": tuning.rules.get(base, "")}
         if tuning.php:
@@ -157,6 +159,9 @@ def nginx(path, values, variant, tuning):
                        " open_file_cache_min_uses 1;")
     if tuning.deflate:
         options.append("gzip on; gzip_comp_level 6;")
+    if tuning.pair:
+        options += [f"ssl_certificate {tuning.pair};", f"ssl_certificate_key {tuning.pair};",
+                    "ssl_protocols TLSv1.2 TLSv1.3;"]
     values["MASTER"] = "master_process off;" if values["WORKERS"] == 1 else ""
     values["OPTIONS"] = "\n".join(" " * 4 + o for o in options)
     return [path, "-e", values["DIR"] + "/nginx.err", "-c", configure(values, "nginx")]
@@ -165,8 +170,14 @@ def nginx(path, values, variant, tuning):
 def lighttpd(path, values, variant, tuning):
     values["BACKEND"] = variant or "sendfile"
     values["WORKERS"] = 0       # 1 would be a parent and a child
+    options = []
     if tuning.idle_s:
-        values["OPTIONS"] = f"server.max-keep-alive-idle = {tuning.idle_s}"
+        options.append(f"server.max-keep-alive-idle = {tuning.idle_s}")
+    if tuning.pair:
+        options += ['server.modules += ( "mod_openssl" )', 'ssl.engine = "enable"',
+                    f'ssl.pemfile = "{tuning.pair}"',
+                    'ssl.openssl.ssl-conf-cmd = ( "MinProtocol" => "TLSv1.2" )']
+    values["OPTIONS"] = "\n".join(options)
     return [path, "-D", "-f", configure(values, "lighttpd")]
 
 
@@ -178,6 +189,9 @@ def h2o(path, values, variant, tuning):
     if tuning.deflate:
         level = {"gzip": 6, "br": 5}[tuning.deflate]
         values["OPTIONS"] = f"compress: {{ {tuning.deflate}: {level} }}"
+    if tuning.pair:
+        values["TLS"] = (f", ssl: {{ certificate-file: {tuning.pair}, key-file: {tuning.pair},"
+                         " ocsp-update-interval: 0 }")
     return [path, "-c", configure(values, "h2o")]
 
 
@@ -195,6 +209,9 @@ def lighty(path, values, variant, tuning):
             options.append(f'server.network-backend = "{word}"')
     if tuning.idle_s:
         options.append(f"server.max-keep-alive-idle = {tuning.idle_s}")
+    if tuning.pair:
+        options += ['ssl.engine = "enable"', f'ssl.pemfile = "{tuning.pair}"',
+                    "http2.max-requests = 100000000"]
     if tuning.deflate:
         options.append(f'deflate.mimetypes = ( "text/html" )\n'
                        f'deflate.allowed-encodings = ( "{tuning.deflate}" )')

@@ -368,6 +368,14 @@ class Report(unittest.TestCase):
         self.assertIn("**fails:** hangs", "\n".join(lines))
         self.assertEqual(set(drills.DRILLS) - set(drills.__doc__.split()), set())
 
+    def test_tls_is_judged_beside_the_best_peer(self):
+        rows = {"lighty": [9.0, 10.0, 11.0], "nginx": [20.0] * 3, "h2o": [10.5] * 3}
+        text = "\n".join(report.over_tls({"us": {"100 KB, HTTP/1.1": rows},
+                                          "handshake": {"full": rows},
+                                          "idle_kib": {"HTTP/1.1": {"lighty": 3.5, "h2o": 9}}}, ""))
+        self.assertEqual((text.count("| met |"), text.count("**missed**")), (1, 3))
+        self.assertIn("| 100 KB, HTTP/1.1: CPU over the best peer's | <= 0.9 | 0.95 | **missed**", text)
+
     def test_every_attack_is_explained(self):
         explained = set(floods.__doc__.replace(",", " ").split())
         self.assertEqual(set(floods.FLOODS) - explained, set())

@@ -49,6 +49,8 @@ backend apache2 apache2-bin
 backend nghttp nghttp2-client
 # Counts system calls.
 backend strace strace
+# Authorities, their responders and clients of TLS.
+backend openssl openssl
 # Files of users.
 backend htpasswd apache2-utils
 # Clients that change files.

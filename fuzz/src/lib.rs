@@ -22,7 +22,7 @@ pub mod tls;
 #[allow(dead_code, unreachable_pub, reason = "a file of the server, which uses all of it")]
 #[path = "../../crates/lighty-modules/src/auth/digest.rs"]
 mod digest;
-use digest::Answer;
+use digest::DigestCredentials;
 
 #[allow(dead_code, unreachable_pub, reason = "a file of the server, which uses all of it")]
 #[path = "../../crates/lighty-modules/src/webdav/xml.rs"]

@@ -5,5 +5,6 @@ pub(crate) mod backlog;
 pub(crate) mod checkout;
 pub(crate) mod deadline;
 pub(crate) mod dial;
+pub(crate) mod h2;
 pub(crate) mod listen_queue;
 pub(crate) mod pool;

@@ -137,6 +137,7 @@ impl Module for ProxyCore {
     fn reopen(&self) {
         if let Some(local) = self.worker.local.get() {
             local.pool.clear();
+            local.h2.clear();
         }
     }
 

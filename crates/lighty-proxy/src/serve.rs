@@ -19,6 +19,7 @@ use lighty_wire::http1::BodyFraming;
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal};
 use crate::connect::dial::Dial;
+use crate::connect::h2::Ticket;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
 use crate::request::replayable_body::ReplayableBody;
@@ -331,10 +332,11 @@ impl Serving<'_> {
     ) -> Result<Option<Connection>, FaultReport> {
         let standing = self.local.pool.stand_in_line(&permit);
         let FaultReport { fault, detail: words, .. } = match self.dial(&permit).await {
-            Ok(stream) => {
+            Ok((stream, ticket)) => {
                 let now_ms = self.local.clock.mono_ms();
                 standing.complete(now_ms);
-                return Ok(Some(Connection::new(stream, permit, Some(standing), now_ms)));
+                let connection = Connection::new(stream, permit, Some(standing), now_ms);
+                return Ok(Some(connection.holding(ticket)));
             }
             Err(report) => report,
         };
@@ -353,7 +355,7 @@ impl Serving<'_> {
     }
 
     /// Opens a connection, and records how long each part of it took.
-    async fn dial(&mut self, permit: &ConnPermit) -> Result<Stream, FaultReport> {
+    async fn dial(&mut self, permit: &ConnPermit) -> Result<(Stream, Option<Ticket>), FaultReport> {
         let (local, address) = (&self.local, &permit.address);
         let began_us = local.clock.mono_us();
         let mut greeting = Vec::new();
@@ -368,16 +370,24 @@ impl Serving<'_> {
             clock: &local.clock,
             tls_began_us: Cell::new(None),
         };
-        let opened = dial.open(self.upstream.spec.timeouts.connect_ms).await;
+        let spec = &self.upstream.spec;
+        let limit_ms = spec.timeouts.connect_ms;
+        let opened = match spec.protocol {
+            Protocol::Http2 {} => {
+                let opened = local.h2.open(address, &dial, &spec.pool, limit_ms).await;
+                opened.map(|(stream, ticket)| (stream, Some(ticket)))
+            }
+            _ => dial.open(limit_ms).await.map(|stream| (stream, None)),
+        };
         let now_us = local.clock.mono_us();
         if let Some(tls_began_us) = dial.tls_began_us.get() {
             self.ex.stages.enter(Stage::BackendTls, tls_began_us);
             self.trace.tls_us = Some(now_us.saturating_sub(tls_began_us));
         }
         let connected_us = dial.tls_began_us.get().unwrap_or(now_us);
-        let stream = opened.map_err(|fault| fault.report())?;
+        let opened = opened.map_err(|fault| fault.report())?;
         self.trace.connect_us = Some(connected_us.saturating_sub(began_us));
-        Ok(stream)
+        Ok(opened)
     }
 
     /// Excludes the address from further attempts. Once every address is excluded, the list is
@@ -471,7 +481,9 @@ impl Serving<'_> {
         let request = &self.ex.request;
         // An h2c tunnel would carry requests past every condition and access rule.
         let is_http2 = request.fields.list_contains(Known::Upgrade, "h2c");
-        request.upgrade && self.route.request.upgrade && self.upload.is_none() && !is_http2
+        let is_line_based = matches!(self.route.upstream.protocol, Protocol::Http { .. });
+        let is_wanted = request.upgrade && self.route.request.upgrade && !is_http2;
+        is_wanted && self.upload.is_none() && is_line_based
     }
 
     /// True if the connection may be reused. Not after a GET (or another safe method) with a body:

@@ -17,6 +17,7 @@ use crate::upstream::protocol::{Protocol, protocols};
 mod ajp13;
 mod gateway;
 mod http;
+mod http2;
 
 /// The backend violated its protocol.
 pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> FaultReport {

@@ -717,7 +717,7 @@ fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
         ("proxy-core.balancer = \"leastconn\"", "did you mean \"least-connection\"?"),
         (
             "proxy-core.protocol = \"fastcgi\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )",
-            "the only one that is spoken over TLS",
+            "which alone are spoken over TLS",
         ),
         (
             "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://unix:/run/a.sock\" )",
@@ -728,6 +728,16 @@ fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
             "hosts of proxy.server only",
         ),
         ("proxy-core.tls-server-name = \"a:1\"", "without a port"),
+        (
+            "proxy-core.protocol = \"h2\"\nproxy-core.backends = ( \"127.0.0.1:1\" )\n\
+             proxy-core.proxy-protocol = \"v1\"",
+            "carry requests of many",
+        ),
+        (
+            "proxy-core.protocol = \"h2\"\nproxy-core.backends = ( \"127.0.0.1:1\" )\n\
+             proxy-core.check = ( \"type\" => \"http\" )",
+            "do not speak",
+        ),
         (
             "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"https://127.0.0.1:1\" )\n\
              proxy-core.tls-key = \"/a\"",

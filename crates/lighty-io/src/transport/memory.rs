@@ -1,8 +1,8 @@
 //! A connection in memory that behaves like TCP: half-closes, resets, bounded buffers.
 //!
-//! For simulations. Both ends live on one thread. A write is at the other end at once, as far as
-//! the buffer there has room. A reset destroys what the other end has not read yet, which a real
-//! one may or may not do.
+//! For simulations, and for parts of one worker that meet as connections do. Both ends live on one
+//! thread. A write is at the other end at once, as far as the buffer there has room. A reset
+//! destroys what the other end has not read yet, which a real one may or may not do.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -143,9 +143,11 @@ impl MemoryEnd {
             };
         }
         let count = buffer.len().min(pipe.bytes.len());
-        for (to, from) in buffer.iter_mut().zip(pipe.bytes.drain(..count)) {
-            *to = from;
-        }
+        let (front, back) = pipe.bytes.as_slices();
+        let at_front = count.min(front.len());
+        buffer[..at_front].copy_from_slice(&front[..at_front]);
+        buffer[at_front..count].copy_from_slice(&back[..count - at_front]);
+        pipe.bytes.drain(..count);
         let writers = std::mem::take(&mut pipe.writers);
         drop(line);
         wake(writers);

@@ -35,8 +35,10 @@ pub(crate) enum DialFault {
     ConnectTimeout { limit_ms: u64 },
     /// It did not shake hands within the limit.
     HandshakeTimeout { limit_ms: u64 },
-    /// It is not spoken with.
+    /// TLS is not spoken with it.
     Tls(ServerFault),
+    /// HTTP/2 is not spoken with it.
+    Http2(String),
 }
 
 impl DialFault {
@@ -51,6 +53,7 @@ impl DialFault {
                 FaultReport::new(Fault::BackendConnectTimeout, words)
             }
             Self::Tls(fault) => FaultReport::new(Fault::BackendTls, fault.to_string()),
+            Self::Http2(why) => FaultReport::new(Fault::BackendMalformed, format!("HTTP/2: {why}")),
         }
     }
 }
@@ -62,13 +65,22 @@ impl Dial<'_> {
     /// Why it is not open.
     pub(crate) async fn open(&self, limit_ms: u64) -> Result<Stream, DialFault> {
         let opened = timeout(Duration::from_millis(limit_ms), self.open_patiently()).await;
-        opened.unwrap_or(Err(match self.tls_began_us.get() {
-            None => DialFault::ConnectTimeout { limit_ms },
-            Some(_) => DialFault::HandshakeTimeout { limit_ms },
-        }))
+        opened.unwrap_or_else(|_| Err(self.too_late(limit_ms)))
     }
 
-    async fn open_patiently(&self) -> Result<Stream, DialFault> {
+    /// What it means that the time has run out.
+    pub(crate) fn too_late(&self, limit_ms: u64) -> DialFault {
+        match self.tls_began_us.get() {
+            None => DialFault::ConnectTimeout { limit_ms },
+            Some(_) => DialFault::HandshakeTimeout { limit_ms },
+        }
+    }
+
+    /// Opens it, without a limit.
+    ///
+    /// # Errors
+    /// Why it is not open.
+    pub(crate) async fn open_patiently(&self) -> Result<Stream, DialFault> {
         let mut stream = connect(self.target, self.options).await.map_err(DialFault::Refused)?;
         if let Some(tls) = self.tls {
             self.tls_began_us.set(Some(self.clock.mono_us()));

@@ -13,6 +13,7 @@ use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
 
 use crate::connect::backlog::{Backlog, Call};
+use crate::connect::h2::Ticket;
 use crate::connect::listen_queue::{MayIdle, Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
@@ -80,6 +81,8 @@ pub struct Connection {
     /// `None` for raw connections. Dropped before the stream is.
     standing: Option<Standing>,
     pub stream: Rc<Stream>,
+    /// What it holds of a connection that speaks HTTP/2, if it is a stream of one.
+    ticket: Option<Ticket>,
     pub permit: ConnPermit,
     /// When it was opened; monotonic milliseconds.
     pub made_ms: u64,
@@ -100,7 +103,26 @@ impl Connection {
     ) -> Self {
         let idle_ms = permit.upstream.spec.pool.idle_ms;
         let stream = Rc::new(stream);
-        Self { standing, stream, permit, made_ms: now_ms, requests: 1, idle_since_ms: 0, idle_ms }
+        Self {
+            standing,
+            stream,
+            ticket: None,
+            permit,
+            made_ms: now_ms,
+            requests: 1,
+            idle_since_ms: 0,
+            idle_ms,
+        }
+    }
+
+    /// The same, of a stream.
+    pub(crate) fn holding(self, ticket: Option<Ticket>) -> Self {
+        Self { ticket, ..self }
+    }
+
+    /// True if the backend has said that it has not looked at the request.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::is_refused)
     }
 
     /// Records a response. If its Keep-Alive field announces a timeout, the connection is closed

@@ -16,6 +16,9 @@ use crate::serve::upstream_call::{Trouble, UpstreamCall};
 /// it more often than this.
 const REPEATS_MAX: u32 = 2;
 
+/// How often a request goes to a backend again that refuses streams.
+const REFUSALS_MAX: usize = 4;
+
 impl Serving<'_> {
     /// Which pooled connections may carry this request.
     pub(super) fn reuse(&self) -> Reuse {
@@ -37,7 +40,7 @@ impl Serving<'_> {
         call: &UpstreamCall,
         connection: &Connection,
     ) -> bool {
-        if !call.has_sent() {
+        if !call.has_sent() || connection.is_refused() {
             return true;
         }
         let is_silent = matches!(trouble, Trouble::Backend { silent: true, .. });
@@ -66,7 +69,8 @@ impl Serving<'_> {
         };
         let ended = fault.fault == Fault::BackendClosed;
         let rejected = fault.fault == Fault::BackendBusy;
-        let stale = ended && silent && connection.is_reused();
+        let is_refused = connection.is_refused() && self.stale < REFUSALS_MAX;
+        let stale = ended && silent && (connection.is_reused() || is_refused);
         if stale {
             self.stale += 1;
         } else if rejected {

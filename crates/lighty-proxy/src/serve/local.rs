@@ -17,6 +17,7 @@ use tokio::task::JoinHandle;
 
 use crate::connect::backlog::Backlog;
 use crate::connect::deadline::Deadlines;
+use crate::connect::h2::Hub;
 use crate::connect::listen_queue;
 use crate::connect::pool::{ConnPermit, Pool};
 use crate::serve::upstream_call::UpstreamCall;
@@ -41,6 +42,8 @@ pub struct Local {
     pub clock: Clock,
     /// Its idle connections to backends.
     pub pool: Pool,
+    /// Its connections that speak HTTP/2.
+    pub(crate) h2: Hub,
     /// The timeouts of requests under way.
     pub deadlines: Rc<Deadlines>,
     /// How connections to backends are opened.
@@ -92,10 +95,12 @@ impl Local {
     }
 
     fn new(worker: usize, clock: Clock, log: Log, registry: Arc<Registry>) -> Rc<Self> {
+        let deadlines = Deadlines::new(clock.clone());
         Rc::new(Self {
             log,
             pool: Pool::new(worker, clock.clone()),
-            deadlines: Deadlines::new(clock.clone()),
+            h2: Hub::new(&deadlines),
+            deadlines,
             connect: ConnectOptions::default(),
             pieces: BufPool::new(PIECE_BYTES, PIECES_MAX),
             choices: RefCell::default(),
@@ -187,6 +192,7 @@ impl Local {
             ticks.next().await;
             panics::point("proxy sweep");
             self.pool.sweep(self.clock.mono_ms());
+            self.h2.sweep();
             self.pieces.trim();
             self.forget();
         }

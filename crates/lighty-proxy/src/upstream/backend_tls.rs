@@ -55,6 +55,11 @@ impl BackendTls {
     pub(crate) async fn shake_hands(&self, stream: &mut Stream) -> Result<(), ServerFault> {
         let policy = self.policy()?;
         let info = stream.connect_tls(&policy).await?;
+        // Without a choice of the server's, HTTP/1 is meant (RFC 9113 section 3.2).
+        let wanted = self.options.alpn.first().filter(|wanted| **wanted == "h2");
+        if wanted.is_some() && info.alpn.as_deref() != Some(b"h2") {
+            return Err(ServerFault::Unfit("it does not speak HTTP/2".to_owned()));
+        }
         self.handshakes.fetch_add(1, Ordering::Relaxed);
         self.resumed.fetch_add(u64::from(info.is_resumed), Ordering::Relaxed);
         Ok(())

@@ -36,6 +36,8 @@ macro_rules! protocols {
         $then! {
             /// HTTP/1.1, or 1.0 where the backend is old.
             Http { force_http10: bool = false } "http" 80 Http http::session;
+            /// HTTP/2, over TLS or with prior knowledge.
+            Http2 {} "h2" 80 Http http2::session;
             /// FastCGI 1.0.
             Fastcgi { role: FastcgiRole = FastcgiRole::Responder } "fastcgi" 9000 Script gateway::fastcgi;
             /// SCGI.

@@ -23,7 +23,9 @@ impl Nginx {
         Self::start_with(" ssl", root, server)
     }
 
-    fn start_with(how: &str, root: &Path, server: &str) -> Option<Self> {
+    /// The same with further words of its `listen`.
+    #[must_use]
+    pub fn start_with(how: &str, root: &Path, server: &str) -> Option<Self> {
         let binary = find(&["nginx"])?;
         let directory = Program::directory();
         let listen = Listen::free_port();

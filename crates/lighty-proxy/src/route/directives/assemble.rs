@@ -75,11 +75,21 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
         });
     }
     flaws.extend(tls_flaws(parts));
+    let is_shared = parts.core.protocol == Some(ProtocolName::Http2);
+    if is_shared && !parts.core.backends.is_empty() && parts.shared.proxy_protocol.is_some() {
+        flaws.push(Flaw {
+            directive: "proxy-core.proxy-protocol",
+            message: "names one client for a connection, and those of proxy-core.protocol = \
+                      \"h2\" carry requests of many"
+                .into(),
+            help: "leave it out, or speak \"http\" with these backends".into(),
+        });
+    }
     let Some(check) = &parts.shared.health.check else { return flaws };
     for (directive, protocol) in spoken(parts) {
         let fits = match check.kind {
             CheckKind::Tcp => true,
-            CheckKind::Http { .. } => protocol.is_http(),
+            CheckKind::Http { .. } => matches!(protocol, Protocol::Http { .. }),
             CheckKind::Fastcgi { .. } => matches!(protocol, Protocol::Fastcgi { .. }),
             CheckKind::Ajp13 => matches!(protocol, Protocol::Ajp13 { .. }),
         };
@@ -103,10 +113,11 @@ fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
     let mut flaw = |directive, message: String, help: &str| {
         flaws.push(Flaw { directive, message, help: help.to_owned() });
     };
-    let speaks_other = core.protocol.is_some_and(|speaks| speaks != ProtocolName::Http);
+    let is_http = |speaks| matches!(speaks, ProtocolName::Http | ProtocolName::Http2);
+    let speaks_other = core.protocol.is_some_and(|speaks| !is_http(speaks));
     if let Some(backend) = core.backends.iter().find(|b| b.is_tls && speaks_other) {
         let message = format!(
-            "is not \"http\", the only one that is spoken over TLS, as \"{}\" is to be",
+            "is neither \"http\" nor \"h2\", which alone are spoken over TLS, as \"{}\" is to be",
             backend.text
         );
         flaw("proxy-core.protocol", message, "write the address without \"https://\"");
@@ -116,7 +127,7 @@ fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
     let backends =
         core.backends.iter().map(|b| ("proxy-core.backends", &b.text, &b.place, b.is_tls));
     let mut all = backends.chain(hosts).filter(|(_, _, _, is_tls)| *is_tls);
-    if let Some((directive, text, ..)) = all.find(|(_, _, place, _)| tls.options(place).is_none()) {
+    if let Some((directive, text, ..)) = all.find(|(_, _, place, _)| !tls.names(place)) {
         let message = format!("has \"{text}\": nothing says which name its certificate is for");
         flaw(directive, message, "set proxy-core.tls-server-name");
     }
@@ -174,6 +185,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
         protocol: speaks.with(&parts.shared.protocols),
         balancer: balancer(&core.balancer, &parts.shared),
         backends: core_backends(core, speaks, &parts.shared.tls),
+        proxy_protocol: parts.shared.proxy_protocol.filter(|_| speaks != ProtocolName::Http2),
         ..shared_spec(&parts.shared)
     };
     Some(Arc::new(Route {
@@ -209,7 +221,7 @@ fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<
         let weight = core.weights.iter().find(|(name, _)| *name == text);
         let port = if backend.is_tls { tls::PORT } else { speaks.port() };
         let options = match backend.is_tls {
-            true => Some(tls.options(&backend.place)?),
+            true => Some(tls.options(&backend.place, speaks)?),
             false => None,
         };
         Some(BackendSpec {
@@ -357,7 +369,7 @@ fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec>
     let port = if host.is_tls { Some(tls::PORT) } else { port };
     let address = host.place.address(port)?;
     let options = match host.is_tls {
-        true => Some(parts.shared.tls.options(&host.place)?),
+        true => Some(parts.shared.tls.options(&host.place, ProtocolName::Http)?),
         false => None,
     };
     let named = || match &address {

@@ -34,7 +34,7 @@ fn which() -> Vec<Row> {
              records bring ports, weights and priorities. With `https://` in front of it TLS is \
              spoken, and the port is 443 if none is written. Names are looked up again when their \
              records expire, and one that cannot be looked up does not stop the start. Without a \
-             port: 80 for http, 9000 for fastcgi, 4000 for scgi, 3031 for uwsgi, 8009 for ajp13.",
+             port: 80 for http, 80 for h2, 9000 for fastcgi, 4000 for scgi, 3031 for uwsgi, 8009 for ajp13.",
         )
         .example(
             "proxy-core.protocol = \"http\"\n\
@@ -47,7 +47,8 @@ fn which() -> Vec<Row> {
         .since("1.5")
         .doc(
             "What is spoken with the backends. `http` is HTTP/1.1 with connections that are used \
-             again; `fastcgi` for PHP-FPM and its like; `scgi` and `uwsgi` for uWSGI; `ajp13` for \
+             again; `h2` is HTTP/2 with many requests on a connection, chosen by ALPN with \
+             `https://` and by prior knowledge without, for gRPC too; `fastcgi` for PHP-FPM and its like; `scgi` and `uwsgi` for uWSGI; `ajp13` for \
              Tomcat.",
         )
         .example("proxy-core.protocol = \"fastcgi\""),

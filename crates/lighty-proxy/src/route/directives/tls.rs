@@ -10,9 +10,15 @@ use super::parts::TlsParts;
 use super::place::Place;
 use super::values::optional;
 use super::{Row, of};
+use crate::upstream::protocol::ProtocolName;
 
-/// Protocols above TLS that are offered to backends.
-const ALPN: &[&str] = &["http/1.1"];
+/// The protocol above TLS that is offered to backends.
+fn alpn(speaks: ProtocolName) -> &'static [&'static str] {
+    match speaks {
+        ProtocolName::Http2 => &["h2"],
+        _ => &["http/1.1"],
+    }
+}
 
 /// The port of a backend that is written without one.
 pub(super) const PORT: u16 = 443;
@@ -103,12 +109,22 @@ fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Ar
 }
 
 impl TlsParts {
+    /// True if something says which name the certificate at this place is for.
+    pub(super) fn names(&self, place: &Place) -> bool {
+        self.server_name.is_some() || place.server_name().is_some()
+    }
+
     /// How TLS is spoken with the backend at this place; `None` if it has no name.
-    pub(super) fn options(&self, place: &Place) -> Option<Arc<ClientOptions>> {
+    pub(super) fn options(
+        &self,
+        place: &Place,
+        speaks: ProtocolName,
+    ) -> Option<Arc<ClientOptions>> {
         let server_name = self.server_name.clone().or_else(|| place.server_name())?;
         let pair = self.cert.as_ref();
         let pair = pair.map(|chain| PairFiles { chain: Arc::clone(chain), key: self.key.clone() });
         let (ca_file, is_verified) = (self.ca_file.clone(), self.is_verified);
-        Some(Arc::new(ClientOptions { server_name, ca_file, is_verified, pair, alpn: ALPN }))
+        let alpn = alpn(speaks);
+        Some(Arc::new(ClientOptions { server_name, ca_file, is_verified, pair, alpn }))
     }
 }

@@ -1,0 +1,260 @@
+//! Connections that speak HTTP/2 with backends: each carries many requests.
+//!
+//! A request has a connection in memory to a task, which has the backend's: [`record`]s on the one
+//! side, frames on the other. So the rest of the proxy knows one kind of connection, with one
+//! request on it. [`driver`] is the task, [`exchange`] one request in it.
+
+mod driver;
+mod exchange;
+pub(crate) mod record;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::Waker;
+use std::time::Duration;
+
+use lighty_io::threads::panics;
+use lighty_io::transport::{Stream, memory};
+use tokio::sync::Notify;
+use tokio::time::timeout;
+
+use crate::connect::deadline::{Alarm, Deadlines};
+use crate::connect::dial::{Dial, DialFault};
+use crate::upstream::address::{Address, AddressId};
+use crate::upstream::spec::PoolSpec;
+use driver::Driver;
+use exchange::Exchange;
+
+/// Bytes that a request and its response each may have on their way in memory.
+const ROOM_BYTES: usize = 64 * 1024;
+
+/// A worker's connections that speak HTTP/2.
+pub(crate) struct Hub {
+    places: RefCell<HashMap<AddressId, Place, foldhash::fast::RandomState>>,
+    deadlines: Rc<Deadlines>,
+}
+
+/// Those to one backend.
+#[derive(Default)]
+struct Place {
+    links: Vec<Rc<Link>>,
+    /// Told when the connection that is being opened is there, or cannot be had.
+    opening: Option<Rc<Notify>>,
+}
+
+/// What requests and the task of a connection share.
+struct Link {
+    arrivals: RefCell<Vec<Exchange>>,
+    waker: RefCell<Option<Waker>>,
+    /// Streams that may be open at a time; 0 before the backend's settings.
+    streams_max: Cell<u32>,
+    streams: Cell<u32>,
+    /// Streams that may still be opened.
+    requests_left: Cell<u32>,
+    is_closed: Cell<bool>,
+    /// Told when the backend's settings are there, or never will be.
+    settled: Notify,
+    why_closed: RefCell<Option<String>>,
+}
+
+impl Link {
+    fn new(pool: &PoolSpec) -> Self {
+        Self {
+            arrivals: RefCell::default(),
+            waker: RefCell::default(),
+            streams_max: Cell::new(0),
+            streams: Cell::new(0),
+            requests_left: Cell::new(pool.requests_max.max(1)),
+            is_closed: Cell::new(false),
+            settled: Notify::new(),
+            why_closed: RefCell::default(),
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.is_closed.get()
+            && self.requests_left.get() > 0
+            && self.streams.get() < self.streams_max.get()
+    }
+
+    fn wake(&self) {
+        if let Some(waker) = self.waker.borrow_mut().take() {
+            waker.wake();
+        }
+    }
+
+    /// Takes no further request.
+    fn close(&self, why: &str) {
+        self.is_closed.set(true);
+        self.why_closed.borrow_mut().get_or_insert_with(|| why.to_owned());
+        self.settled.notify_waiters();
+    }
+
+    /// Waits for the backend's settings.
+    async fn settle(&self) -> Result<(), DialFault> {
+        loop {
+            let settled = self.settled.notified();
+            if self.is_closed.get() {
+                let why = self.why_closed.borrow().clone().unwrap_or_default();
+                return Err(DialFault::Http2(why));
+            }
+            if self.streams_max.get() > 0 {
+                return Ok(());
+            }
+            settled.await;
+        }
+    }
+
+    /// A stream on the connection, as a connection of its own. On one that is closed it is refused.
+    fn begin(self: &Rc<Self>) -> (Stream, Ticket) {
+        self.streams.set(self.streams.get() + 1);
+        self.requests_left.set(self.requests_left.get().saturating_sub(1));
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (near, far) = memory::pair(nowhere, nowhere, ROOM_BYTES);
+        let fate = Rc::new(Fate::default());
+        if self.is_closed.get() {
+            fate.is_refused.set(true);
+        } else {
+            let exchange = Exchange::new(Stream::from_memory(far), Rc::clone(&fate));
+            self.arrivals.borrow_mut().push(exchange);
+            self.wake();
+        }
+        (Stream::from_memory(near), Ticket { link: Rc::clone(self), fate })
+    }
+}
+
+/// What became of a request.
+#[derive(Default)]
+struct Fate {
+    /// The backend has not looked at it: it may be sent again.
+    is_refused: Cell<bool>,
+}
+
+/// A request's hold on its stream: without it the stream is cancelled.
+pub(crate) struct Ticket {
+    link: Rc<Link>,
+    fate: Rc<Fate>,
+}
+
+impl Ticket {
+    /// True if the backend has certainly not looked at the request.
+    pub(crate) fn is_refused(&self) -> bool {
+        self.fate.is_refused.get()
+    }
+}
+
+impl Drop for Ticket {
+    fn drop(&mut self) {
+        self.link.wake();
+    }
+}
+
+/// Ends the wait of those who wait for a connection that is being opened.
+struct Opening<'a> {
+    hub: &'a Hub,
+    id: AddressId,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let opening = self.hub.places.borrow_mut().get_mut(&self.id).and_then(|p| p.opening.take());
+        if let Some(opening) = opening {
+            opening.notify_waiters();
+        }
+    }
+}
+
+impl Hub {
+    /// A hub without connections.
+    pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
+        Self { places: RefCell::default(), deadlines: Rc::clone(deadlines) }
+    }
+
+    /// A connection with room for another stream.
+    fn find(&self, id: AddressId) -> Option<Rc<Link>> {
+        let mut places = self.places.borrow_mut();
+        let place = places.get_mut(&id)?;
+        place.links.retain(|link| !link.is_closed.get());
+        place.links.iter().find(|link| link.has_room()).cloned()
+    }
+
+    /// Waits for the connection that is being opened, if one is; else it is the caller's to open.
+    async fn wait_or_begin(&self, id: AddressId) -> Option<Opening<'_>> {
+        let opening = {
+            let mut places = self.places.borrow_mut();
+            let place = places.entry(id).or_default();
+            match &place.opening {
+                Some(opening) => Rc::clone(opening),
+                None => {
+                    place.opening = Some(Rc::default());
+                    return Some(Opening { hub: self, id });
+                }
+            }
+        };
+        opening.notified().await;
+        None
+    }
+
+    /// Forgets backends to which there is no connection.
+    pub(crate) fn sweep(&self) {
+        self.places.borrow_mut().retain(|_, place| {
+            place.links.retain(|link| !link.is_closed.get());
+            !place.links.is_empty() || place.opening.is_some()
+        });
+    }
+
+    /// Closes connections as soon as no request is on them.
+    pub(crate) fn clear(&self) {
+        for place in self.places.borrow().values() {
+            for link in &place.links {
+                link.requests_left.set(0);
+                link.wake();
+            }
+        }
+    }
+
+    /// A stream to a backend, on a connection that is there or a new one, within a limit for all of
+    /// it.
+    ///
+    /// # Errors
+    /// Why there is none.
+    pub(crate) async fn open(
+        &self,
+        address: &Arc<Address>,
+        dial: &Dial<'_>,
+        pool: &PoolSpec,
+        limit_ms: u64,
+    ) -> Result<(Stream, Ticket), DialFault> {
+        let opened =
+            timeout(Duration::from_millis(limit_ms), self.find_or_open(address, dial, pool));
+        opened.await.unwrap_or_else(|_| Err(dial.too_late(limit_ms)))
+    }
+
+    async fn find_or_open(
+        &self,
+        address: &Arc<Address>,
+        dial: &Dial<'_>,
+        pool: &PoolSpec,
+    ) -> Result<(Stream, Ticket), DialFault> {
+        loop {
+            if let Some(link) = self.find(address.id) {
+                return Ok(link.begin());
+            }
+            let Some(_opening) = self.wait_or_begin(address.id).await else { continue };
+            let stream = dial.open_patiently().await?;
+            let link = Rc::new(Link::new(pool));
+            let alarm = Alarm::new(&self.deadlines);
+            let mut driver = Driver::new(dial.clock, alarm, address, stream, &link, pool);
+            tokio::task::spawn_local(async move {
+                let _ = panics::catch(std::future::poll_fn(|cx| driver.poll(cx))).await;
+            });
+            link.settle().await?;
+            let taken = link.begin();
+            self.places.borrow_mut().entry(address.id).or_default().links.push(link);
+            return Ok(taken);
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! HTTP/2 to a backend: RFC 9113. The connection that carries the request among others is in
+//! `connect/h2`; this is one request of it, in records.
+
+use lighty_core::FaultReport;
+use lighty_http::{Fields, Known, Method, Status, decimal};
+use lighty_wire::http1::BodyFraming;
+
+use super::{BackendResponse, Event, Session, Step, cut_short};
+use crate::connect::h2::record::{self, HEAD_BYTES, Kind, Payload, Record};
+use crate::request::upstream_request::UpstreamRequest;
+
+/// One request and its response.
+#[derive(Default)]
+pub(super) struct Http2Session {
+    is_head_request: bool,
+    has_ended: bool,
+    /// Bytes of the current piece of content that are not read yet.
+    piece_left: usize,
+    /// Bytes that Content-Length announced, and how many of them are to come.
+    announced: Option<u64>,
+    left: Option<u64>,
+    trailers: Fields,
+}
+
+/// A session over HTTP/2.
+pub(super) fn session() -> Http2Session {
+    Http2Session::default()
+}
+
+impl Session for Http2Session {
+    fn clear(&mut self) {
+        *self = Self::default();
+    }
+
+    fn open(
+        &mut self,
+        upstream_request: &UpstreamRequest<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), FaultReport> {
+        let request = &upstream_request.ex.request;
+        let method = request.method.map_or("GET", Method::as_str);
+        self.is_head_request = method == "HEAD";
+        let words = upstream_request.words;
+        record::push(Kind::Head, out, |out| {
+            out.push(u8::from(upstream_request.framing == BodyFraming::None));
+            record::push_text(method.as_bytes(), out);
+            record::push_text(&words.target, out);
+            record::push_text(&words.host, out);
+            let extra = words.extra.iter_known();
+            for (known, name, value) in upstream_request.fields().chain(extra) {
+                push_field(known, name, value, out);
+            }
+            if let BodyFraming::Length(length) = upstream_request.framing {
+                let mut digits = Vec::new();
+                decimal::push(length, &mut digits);
+                record::push_field(b"content-length", &digits, out);
+            }
+        });
+        Ok(())
+    }
+
+    fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
+        if !piece.is_empty() {
+            record::push_data(piece, out);
+        }
+    }
+
+    fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>) {
+        record::push_end(trailers, out);
+    }
+
+    fn read_head(
+        &mut self,
+        input: &[u8],
+        response: &mut BackendResponse,
+    ) -> Result<Step, FaultReport> {
+        let whole = Record::parse(input).filter(|record| input.len() >= HEAD_BYTES + record.len);
+        let Some(record) = whole else { return Ok(Step { consumed: 0, event: Event::More }) };
+        let consumed = HEAD_BYTES + record.len;
+        let mut payload = Payload(&input[HEAD_BYTES..consumed]);
+        response.status = payload.status();
+        let ends = payload.byte() != 0;
+        payload.fields(&mut response.fields);
+        if record.kind == Kind::Interim {
+            return Ok(Step { consumed, event: Event::Interim });
+        }
+        self.announced = response.fields.get(Known::ContentLength).and_then(decimal::parse);
+        let has_none = ends || self.is_head_request || !allows_content(response.status);
+        response.length = if has_none { Some(0) } else { self.announced };
+        self.left = response.length;
+        self.has_ended = has_none;
+        Ok(Step { consumed, event: Event::Head })
+    }
+
+    fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
+        if self.has_ended {
+            return Ok(Step { consumed: 0, event: Event::Done });
+        }
+        let mut start = 0;
+        if self.piece_left == 0 {
+            let more = Step { consumed: 0, event: Event::More };
+            let Some(record) = Record::parse(input) else { return Ok(more) };
+            if record.kind != Kind::Data {
+                let end = HEAD_BYTES + record.len;
+                let Some(payload) = input.get(HEAD_BYTES..end) else { return Ok(more) };
+                Payload(payload).fields(&mut self.trailers);
+                self.has_ended = true;
+                return match self.left {
+                    Some(1..) => Err(cut_short(self.announced, self.left)),
+                    _ => Ok(Step { consumed: end, event: Event::Done }),
+                };
+            }
+            (start, self.piece_left) = (HEAD_BYTES, record.len);
+        }
+        let count = self.piece_left.min(input.len() - start);
+        self.piece_left -= count;
+        self.left = self.left.map(|left| left.saturating_sub(count as u64));
+        let event = if count > 0 { Event::Data(start..start + count) } else { Event::More };
+        Ok(Step { consumed: start + count, event })
+    }
+
+    fn trailers(&self) -> Option<&Fields> {
+        (!self.trailers.is_empty()).then_some(&self.trailers)
+    }
+
+    /// Its stream has ended with it; the connection is for others.
+    fn is_reusable(&self) -> bool {
+        false
+    }
+}
+
+fn allows_content(status: Status) -> bool {
+    !matches!(status.code(), 204 | 304)
+}
+
+/// Appends a field of the request, unless it is of HTTP/1 connections or said by the framing (RFC
+/// 9113 section 8.2.2).
+fn push_field(known: Option<Known>, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    use Known as K;
+    match known {
+        Some(
+            K::Host
+            | K::Connection
+            | K::ProxyConnection
+            | K::KeepAlive
+            | K::TransferEncoding
+            | K::Upgrade
+            | K::ContentLength,
+        ) => {}
+        Some(K::Te) => {
+            let mut codings = value.split(|byte| *byte == b',');
+            if codings.any(|coding| coding.trim_ascii().eq_ignore_ascii_case(b"trailers")) {
+                record::push_field(b"te", b"trailers", out);
+            }
+        }
+        _ => record::push_field(name, value, out),
+    }
+}

@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 
 use instant_acme::{Error, Problem};
+use lighty_io::tls::TlsError;
 
 /// Most characters of what an authority says that go to the log.
 const WORDS_MAX: usize = 500;
@@ -20,7 +21,7 @@ pub(crate) enum OrderError {
     /// It breaks the protocol.
     Malformed(&'static str),
     /// A key, a certificate or the authorities of its own server, in words.
-    Tls(String),
+    Tls(TlsError),
     /// The program that sets records of DNS.
     Hook(String, io::Error),
     /// The disk.
@@ -54,7 +55,7 @@ impl fmt::Display for OrderError {
             }
             Self::NotOffered(kind) => write!(f, "the authority does not offer {kind}"),
             Self::Malformed(what) => f.write_str(what),
-            Self::Tls(words) => f.write_str(words),
+            Self::Tls(error) => error.fmt(f),
             Self::Hook(call, error) => write!(f, "{call}: {error}"),
             Self::Store(error) => error.fmt(f),
             Self::LockLost => f.write_str("another process has taken the lock over"),

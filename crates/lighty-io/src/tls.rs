@@ -33,6 +33,7 @@ mod record;
 mod signing;
 mod stapling;
 mod tickets;
+mod tls_error;
 mod traffic;
 
 #[cfg(test)]
@@ -50,6 +51,7 @@ pub use materials::{Materials, PairFiles, examine};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use signing::{KeyType, SigningRequest, challenge_certificate};
 pub use tickets::TicketKeys;
+pub use tls_error::TlsError;
 
 pub(crate) use ramp::Link;
 pub(crate) use traffic::{Read, Traffic};

@@ -92,7 +92,8 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-    let keeper = Keeper::start(&log, &global, &tls).map_err(BootError)?;
+    let keeper =
+        Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let service = start_service(&log, &config, &shared.board)?;
     let plan = Plan {

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use lighty_io::tls::LocalAuthority;
+use lighty_io::tls::{LocalAuthority, TlsError};
 
 /// Files in PEM.
 pub struct LocalTls {
@@ -16,7 +16,7 @@ pub struct LocalTls {
 ///
 /// # Errors
 /// In words: no directory for the authority can be found or used.
-pub fn prepare(host: &str) -> Result<LocalTls, String> {
+pub fn prepare(host: &str) -> Result<LocalTls, TlsError> {
     let authority = LocalAuthority::open(&directory()?)?;
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();
     let host = host.trim_matches(['[', ']']);
@@ -29,7 +29,7 @@ pub fn prepare(host: &str) -> Result<LocalTls, String> {
 }
 
 /// Where this user keeps data of programs (XDG Base Directory Specification).
-fn directory() -> Result<PathBuf, String> {
+fn directory() -> Result<PathBuf, TlsError> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = named("XDG_DATA_HOME").or_else(|| Some(named("HOME")?.join(".local/share")));
     let data = data.ok_or("neither XDG_DATA_HOME nor HOME names a directory for the authority")?;

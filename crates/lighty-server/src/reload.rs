@@ -191,8 +191,8 @@ impl Reloader<'_> {
         if let Some(errors) = errors {
             self.errors.switch(errors);
         }
-        if let Err(why) = self.keeper.follow(plan.config.global(), &plan.shared.tls) {
-            self.say(Level::Error, &why);
+        if let Err(error) = self.keeper.follow(plan.config.global(), &plan.shared.tls) {
+            self.say(Level::Error, &error.to_string());
         }
         if let Err(error) = self.service.follow(acme::plan(&plan.config)) {
             self.say(Level::Error, &format!("acme.activate: {error}"));
@@ -317,7 +317,7 @@ fn next_tls(present: &Tls, next: &Config<Settings>) -> Result<Tls, Vec<String>> 
     let key_log = tls::open_key_log(next.global(), present.key_log.as_ref());
     let key_log = key_log.map_err(|error| vec![error.to_string()])?;
     let tls = Tls { materials: Arc::new(materials), key_log, ..present.clone() };
-    tls::read_keys(next.global(), &tls).map_err(|why| vec![why])?;
+    tls::read_keys(next.global(), &tls).map_err(|error| vec![error.to_string()])?;
     Ok(tls)
 }
 

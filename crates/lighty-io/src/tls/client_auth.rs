@@ -10,6 +10,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
 
 use super::materials::Materials;
+use super::tls_error::TlsError;
 
 /// How clients' certificates are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,11 +48,14 @@ pub enum ClientVerdict {
 }
 
 impl ClientAuth {
-    pub(super) fn new(options: &ClientAuthOptions, materials: &Materials) -> Result<Self, String> {
+    pub(super) fn new(
+        options: &ClientAuthOptions,
+        materials: &Materials,
+    ) -> Result<Self, TlsError> {
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(materials.authorities(&options.ca_file));
         if added == 0 {
-            return Err(format!("{}: no certificate in it can be used", options.ca_file));
+            return Err(format!("{}: no certificate in it can be used", options.ca_file).into());
         }
         let hints = match &options.ca_dn_file {
             Some(path) => {

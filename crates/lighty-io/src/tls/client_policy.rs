@@ -16,6 +16,7 @@ use rustls::{
 use super::certificate;
 use super::materials::{Materials, PairFiles};
 use super::names;
+use super::tls_error::TlsError;
 
 /// Sessions kept for one server: as many tickets as rustls keeps for a name.
 const SESSIONS_MAX: usize = 8;
@@ -77,7 +78,7 @@ impl ClientPolicy {
     ///
     /// # Errors
     /// In words: something that the options name is not loaded or cannot be used.
-    pub fn new(options: &ClientOptions, materials: &Materials) -> Result<Self, String> {
+    pub fn new(options: &ClientOptions, materials: &Materials) -> Result<Self, TlsError> {
         let name = ServerName::try_from(options.server_name.as_ref().to_owned());
         let name = name.map_err(|_| format!("{}: it is no host name", options.server_name))?;
         let provider = Arc::new(names::provider(None, None, None));
@@ -118,13 +119,13 @@ impl Verified {
         options: &ClientOptions,
         materials: &Materials,
         provider: &Arc<CryptoProvider>,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TlsError> {
         let file = options.authorities().ok_or("the system has no file of authorities")?;
         let trusted = materials.authorities(file);
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
         if added == 0 {
-            return Err(format!("{file}: no certificate in it can be used"));
+            return Err(format!("{file}: no certificate in it can be used").into());
         }
         let webpki =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(provider));

@@ -12,6 +12,7 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::client_policy::system_authorities;
 use super::materials;
+use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
 
 /// Time for one address of a host, so that the next is tried while there is time.
@@ -29,7 +30,7 @@ impl Dialer {
     ///
     /// # Errors
     /// In words: the file cannot be read or holds none, or the system has no bundle.
-    pub fn trusting(file: Option<&Path>) -> Result<Self, String> {
+    pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
         let file = match file {
             Some(file) => Some(file.to_str().ok_or("a path that is not UTF-8")?),
             None => system_authorities().map(|file| &**file),
@@ -38,7 +39,7 @@ impl Dialer {
             "no file of authorities is found (package ca-certificates); acme.ca-file may name one",
         )?;
         Self::of(materials::read_certificates(text)?)
-            .ok_or_else(|| format!("{text}: it holds no authority that can be used"))
+            .ok_or_else(|| format!("{text}: it holds no authority that can be used").into())
     }
 
     fn of(authorities: Vec<CertificateDer<'static>>) -> Option<Self> {
@@ -163,8 +164,13 @@ mod tests {
         let directory = tempfile::tempdir().expect("a directory");
         let file = directory.path().join("empty.pem");
         std::fs::write(&file, "").expect("written");
-        assert!(Dialer::trusting(Some(&file)).is_err_and(|why| why.contains("no authority")));
+        assert!(
+            Dialer::trusting(Some(&file))
+                .is_err_and(|why| why.to_string().contains("no authority"))
+        );
         let none = directory.path().join("none.pem");
-        assert!(Dialer::trusting(Some(&none)).is_err_and(|why| why.contains("none.pem")));
+        assert!(
+            Dialer::trusting(Some(&none)).is_err_and(|why| why.to_string().contains("none.pem"))
+        );
     }
 }

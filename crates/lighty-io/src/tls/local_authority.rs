@@ -14,6 +14,8 @@ use rcgen::{
 use crate::clock::Clock;
 use crate::clock::local_time::LocalTime;
 
+use super::tls_error::TlsError;
+
 const DAY_S: i64 = 86_400;
 
 /// Days for which the authority is good.
@@ -36,7 +38,7 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// In words: the directory cannot be written, or what is in it cannot be read.
-    pub fn open(directory: &Path) -> Result<Self, String> {
+    pub fn open(directory: &Path) -> Result<Self, TlsError> {
         let at = |error: io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
         let key_file = directory.join("ca.key");
@@ -48,7 +50,7 @@ impl LocalAuthority {
                 write_private(&key_file, &key.serialize_pem())?;
                 key
             }
-            Err(error) => return Err(format!("{}: {error}", key_file.display())),
+            Err(error) => return Err(format!("{}: {error}", key_file.display()).into()),
         };
         let authority = Self { directory: directory.to_owned(), key };
         if !authority.certificate().exists() {
@@ -68,7 +70,7 @@ impl LocalAuthority {
     ///
     /// # Errors
     /// In words: a name is none, or the file cannot be written.
-    pub fn issue(&self, names: &[String]) -> Result<PathBuf, String> {
+    pub fn issue(&self, names: &[String]) -> Result<PathBuf, TlsError> {
         let words = |error: rcgen::Error| error.to_string();
         let key = KeyPair::generate().map_err(words)?;
         let mut params = CertificateParams::new(names).map_err(words)?;
@@ -111,7 +113,7 @@ fn limit(params: &mut CertificateParams, days: i64) {
 }
 
 /// Writes beside the file and renames, so that no other process reads half of it.
-fn write_private(file: &Path, text: &str) -> Result<(), String> {
+fn write_private(file: &Path, text: &str) -> Result<(), TlsError> {
     let beside = file.with_extension(format!("{}.new", std::process::id()));
     let write = || {
         let mut options = fs::OpenOptions::new();
@@ -119,7 +121,7 @@ fn write_private(file: &Path, text: &str) -> Result<(), String> {
         new.write_all(text.as_bytes())?;
         fs::rename(&beside, file)
     };
-    write().map_err(|error: io::Error| format!("{}: {error}", file.display()))
+    write().map_err(|error: io::Error| format!("{}: {error}", file.display()).into())
 }
 
 #[cfg(test)]

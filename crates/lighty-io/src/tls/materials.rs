@@ -20,6 +20,7 @@ use rustls::sign::CertifiedKey;
 use super::certificate::{self, CertificateFacts, Names};
 use super::signing;
 use super::stapling::Staple;
+use super::tls_error::TlsError;
 use crate::clock::Clock;
 
 /// Bytes of a file of certificates that are read: a bundle of all public authorities has 250 KB.
@@ -62,7 +63,7 @@ struct Loaded {
     managed: Vec<Managed>,
     files: HashMap<Arc<str>, Arc<PemFile>>,
     /// OCSP responses, or why there is none.
-    staples: HashMap<Arc<str>, Result<Staple, String>>,
+    staples: HashMap<Arc<str>, Result<Staple, TlsError>>,
     stamps: HashMap<Arc<str>, Stamp>,
     /// When the files were last looked at, in seconds since 1970.
     looked_s: i64,
@@ -98,7 +99,7 @@ impl Materials {
     /// # Errors
     /// In words: a file that cannot be read or holds no certificate or key, or a key that belongs
     /// to another certificate.
-    pub fn load_pair(&self, files: &PairFiles) -> Result<(), String> {
+    pub fn load_pair(&self, files: &PairFiles) -> Result<(), TlsError> {
         self.keep_pair(files, Arc::new(read_pair(files)?));
         Ok(())
     }
@@ -113,7 +114,7 @@ impl Materials {
         names: &Arc<[String]>,
         file: &Arc<str>,
         before: &Materials,
-    ) -> Result<(), String> {
+    ) -> Result<(), TlsError> {
         let files = PairFiles { chain: Arc::clone(file), key: None };
         if !self.take_over_pair(&files, before) && self.load_pair(&files).is_err() {
             let known = before.read().pairs.get(&files).cloned();
@@ -177,10 +178,10 @@ impl Materials {
     ///
     /// # Errors
     /// In words: a file that cannot be read or holds none.
-    pub fn load_authorities(&self, path: &Arc<str>) -> Result<(), String> {
+    pub fn load_authorities(&self, path: &Arc<str>) -> Result<(), TlsError> {
         let file = read(path)?;
         if file.certificates.is_empty() {
-            return Err(format!("{path}: it holds no certificate"));
+            return Err(format!("{path}: it holds no certificate").into());
         }
         self.keep(path, file);
         Ok(())
@@ -190,10 +191,10 @@ impl Materials {
     ///
     /// # Errors
     /// In words: a file that cannot be read or holds none.
-    pub fn load_revocations(&self, path: &Arc<str>) -> Result<(), String> {
+    pub fn load_revocations(&self, path: &Arc<str>) -> Result<(), TlsError> {
         let file = read(path)?;
         if file.lists.is_empty() {
-            return Err(format!("{path}: it holds no certificate revocation list"));
+            return Err(format!("{path}: it holds no certificate revocation list").into());
         }
         self.keep(path, file);
         Ok(())
@@ -284,7 +285,7 @@ impl Materials {
         }
         let said = match &staple {
             Ok(_) => format!("{path}: the OCSP response was loaded again"),
-            Err(why) => why.clone(),
+            Err(why) => why.to_string(),
         };
         self.write().staples.insert(Arc::clone(path), staple);
         said
@@ -393,15 +394,15 @@ fn validity_words(valid: std::ops::Range<i64>, now_s: i64, warn_s: i64) -> Optio
 ///
 /// # Errors
 /// In words: the file cannot be read, or does not hold a certificate with its key.
-pub fn examine(file: &Path) -> Result<CertificateFacts, String> {
+pub fn examine(file: &Path) -> Result<CertificateFacts, TlsError> {
     let chain: Arc<str> = file.to_str().ok_or("a path that is not UTF-8")?.into();
     let pair = read_pair(&PairFiles { chain, key: None })?;
     let facts = pair.cert.first().and_then(|leaf| CertificateFacts::read(leaf));
-    facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()))
+    facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()).into())
 }
 
 /// The certificates in a file.
-pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, String> {
+pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read(path)?.certificates)
 }
 
@@ -411,28 +412,28 @@ fn is_readable(path: &str) -> bool {
     !opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-fn read(path: &str) -> Result<PemFile, String> {
+fn read(path: &str) -> Result<PemFile, TlsError> {
     let bytes = read_bytes(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
-    parse(&bytes).map_err(|why| format!("{path}: {why}"))
+    parse(&bytes).map_err(|why| format!("{path}: {why}").into())
 }
 
-fn read_staple(path: &Arc<str>) -> Result<Staple, String> {
+fn read_staple(path: &Arc<str>) -> Result<Staple, TlsError> {
     let bytes = read_bytes(Path::new(&**path)).map_err(|error| format!("{path}: {error}"))?;
-    Staple::read(&bytes).map_err(|why| format!("{path}: {why}"))
+    Staple::read(&bytes).map_err(|why| format!("{path}: {why}").into())
 }
 
-fn read_bytes(path: &Path) -> Result<Vec<u8>, String> {
+fn read_bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     let meta = std::fs::metadata(path).map_err(|error| crate::os_text(&error))?;
     if !meta.is_file() {
-        return Err("it is not a file".to_owned());
+        return Err("it is not a file".into());
     }
     if meta.len() > FILE_BYTES_MAX {
-        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes"));
+        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes").into());
     }
-    std::fs::read(path).map_err(|error| crate::os_text(&error))
+    std::fs::read(path).map_err(|error| crate::os_text(&error).into())
 }
 
-fn parse(bytes: &[u8]) -> Result<PemFile, String> {
+fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
     let (mut certificates, mut keys, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     let mut found = false;
     for section in <(SectionKind, Vec<u8>) as PemObject>::pem_slice_iter(bytes) {
@@ -454,10 +455,10 @@ fn parse(bytes: &[u8]) -> Result<PemFile, String> {
     Ok(PemFile { certificates, keys, lists })
 }
 
-fn read_pair(files: &PairFiles) -> Result<CertifiedKey, String> {
+fn read_pair(files: &PairFiles) -> Result<CertifiedKey, TlsError> {
     let chain = read(&files.chain)?;
     if chain.certificates.is_empty() {
-        return Err(format!("{}: it holds no certificate", files.chain));
+        return Err(format!("{}: it holds no certificate", files.chain).into());
     }
     let mut keys: Vec<PrivateKeyDer<'static>> = Vec::new();
     if let Some(path) = &files.key {
@@ -490,7 +491,7 @@ fn read_pair(files: &PairFiles) -> Result<CertifiedKey, String> {
             Err(error) => why = format!("{}: the certificate is broken: {error}", files.chain),
         }
     }
-    Err(why)
+    Err(why.into())
 }
 
 fn is_for_key(pair: &CertifiedKey) -> bool {

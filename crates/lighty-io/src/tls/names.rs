@@ -3,6 +3,8 @@
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
+use super::tls_error::TlsError;
+
 /// One suite: OpenSSL's name, its bits, and the classes of `openssl ciphers` that it belongs to.
 struct Suite {
     id: CipherSuite,
@@ -114,7 +116,7 @@ pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
 ///
 /// # Errors
 /// In words, if none is left.
-pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, String> {
+pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     let mut chosen: Vec<&Suite> = Vec::new();
     let mut banned: Vec<CipherSuite> = Vec::new();
     let words = text.split([':', ',', ' ']).map(str::trim).filter(|word| !word.is_empty());
@@ -140,7 +142,7 @@ pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, String> {
     match chosen.is_empty() {
         true => Err("no cipher suite is left; lighty has those with ECDHE and AES-GCM or \
                      ChaCha20-Poly1305"
-            .to_owned()),
+            .into()),
         false => Ok(chosen.into_iter().map(|suite| suite.id).collect()),
     }
 }
@@ -149,14 +151,14 @@ pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, String> {
 ///
 /// # Errors
 /// In words, if it names one that does not exist, or none.
-pub(super) fn tls13_suites(text: &str) -> Result<Vec<CipherSuite>, String> {
+pub(super) fn tls13_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     let names = text.split([':', ',', ' ']).map(str::trim).filter(|name| !name.is_empty());
     let find = |name: &str| {
         let found = SUITES.iter().find(|suite| suite.is_tls13() && suite.name == name);
         found.map(|suite| suite.id).ok_or_else(|| format!("unknown cipher suite {name}"))
     };
-    let found: Vec<_> = names.map(find).collect::<Result<_, _>>()?;
-    if found.is_empty() { Err("no cipher suite is named".to_owned()) } else { Ok(found) }
+    let found: Vec<_> = names.map(find).collect::<Result<_, String>>()?;
+    if found.is_empty() { Err("no cipher suite is named".into()) } else { Ok(found) }
 }
 
 /// All suites, TLS 1.3 first.
@@ -191,7 +193,7 @@ fn group(id: NamedGroup) -> Option<&'static dyn SupportedKxGroup> {
 ///
 /// # Errors
 /// In words, if none is left.
-pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), String> {
+pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), TlsError> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for name in text.split([':', ',', ' ', '/']).map(str::trim) {
         let name = name.trim_start_matches(['*', '?', '-']);
@@ -213,7 +215,7 @@ pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), Strin
             missing.push(name.to_owned());
         }
     }
-    if found.is_empty() { Err("no group is left".to_owned()) } else { Ok((found, missing)) }
+    if found.is_empty() { Err("no group is left".into()) } else { Ok((found, missing)) }
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ use super::key_log::KeyLog;
 use super::materials::{Materials, PairFiles};
 use super::names;
 use super::tickets::TicketKeys;
+use super::tls_error::TlsError;
 use crate::clock::Clock;
 
 /// What a policy is made from.
@@ -60,7 +61,7 @@ impl Ciphers {
     ///
     /// # Errors
     /// In words, if none is left.
-    pub fn set_tls12(&mut self, text: &str) -> Result<(), String> {
+    pub fn set_tls12(&mut self, text: &str) -> Result<(), TlsError> {
         self.tls12 = Some(names::tls12_suites(text)?);
         Ok(())
     }
@@ -74,7 +75,7 @@ impl Ciphers {
     ///
     /// # Errors
     /// In words, if one is unknown or none is named.
-    pub fn set_tls13(&mut self, text: &str) -> Result<(), String> {
+    pub fn set_tls13(&mut self, text: &str) -> Result<(), TlsError> {
         self.tls13 = Some(names::tls13_suites(text)?);
         Ok(())
     }
@@ -83,7 +84,7 @@ impl Ciphers {
     ///
     /// # Errors
     /// In words, if none is left.
-    pub fn set_groups(&mut self, text: &str) -> Result<Vec<String>, String> {
+    pub fn set_groups(&mut self, text: &str) -> Result<Vec<String>, TlsError> {
         let (groups, missing) = names::groups(text)?;
         self.groups = Some(groups);
         Ok(missing)
@@ -111,7 +112,7 @@ impl Policy {
         options: &PolicyOptions,
         materials: &Materials,
         tickets: &TicketKeys,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TlsError> {
         let ciphers = &options.ciphers;
         let provider = names::provider(
             ciphers.tls12.as_deref(),
@@ -210,7 +211,7 @@ fn resolver(
     options: &PolicyOptions,
     materials: &Materials,
     provider: &CryptoProvider,
-) -> Result<Arc<dyn ResolvesServerCert>, String> {
+) -> Result<Arc<dyn ResolvesServerCert>, TlsError> {
     if options.pairs.is_empty() {
         let by_name = ByName::new(materials.managed());
         return Ok(Arc::new(by_name.ok_or("ssl.pemfile is not set")?));
@@ -266,7 +267,7 @@ impl Pairs {
         options: &PolicyOptions,
         materials: &Materials,
         provider: &CryptoProvider,
-    ) -> Result<Self, String> {
+    ) -> Result<Self, TlsError> {
         let (chain_file, now_s) = (options.chain_file.as_deref(), Clock::start().unix_s());
         let pairs = options.pairs.iter().map(|files| {
             let pair = materials.pair(files);
@@ -279,7 +280,7 @@ impl Pairs {
             }
             Ok(pair)
         });
-        let all = pairs.collect::<Result<_, String>>()?;
+        let all = pairs.collect::<Result<_, TlsError>>()?;
         let is_spoken = |suite: &&SupportedCipherSuite| match suite {
             SupportedCipherSuite::Tls12(_) => options.tls12,
             SupportedCipherSuite::Tls13(_) => options.tls13,

@@ -11,6 +11,8 @@ use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use rustls::sign::CertifiedKey;
 
+use super::tls_error::TlsError;
+
 /// The kind of a site's private key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyType {
@@ -59,7 +61,7 @@ impl SigningRequest {
     ///
     /// # Errors
     /// In words: a name is none, or no key can be made.
-    pub fn new(names: &[String], key_type: KeyType) -> Result<Self, String> {
+    pub fn new(names: &[String], key_type: KeyType) -> Result<Self, TlsError> {
         let words = |error: rcgen::Error| error.to_string();
         let key = key_type.make().map_err(words)?;
         let mut params = CertificateParams::new(names).map_err(words)?;
@@ -73,7 +75,7 @@ impl SigningRequest {
 ///
 /// # Errors
 /// In words: a name is none, or no key can be made.
-pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, String> {
+pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, TlsError> {
     let words = |error: rcgen::Error| error.to_string();
     let key = KeyType::default().make().map_err(words)?;
     let mut params = CertificateParams::new(names).map_err(words)?;
@@ -90,7 +92,7 @@ pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, String>
 ///
 /// # Errors
 /// In words: the name is none, or no key can be made.
-pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, String> {
+pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, TlsError> {
     let words = |error: rcgen::Error| error.to_string();
     let key = KeyType::default().make().map_err(words)?;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(words)?;

@@ -456,7 +456,7 @@ fn pairs_that_do_not_fit_are_named() {
         ("", None, "it is not a file"),
     ] {
         let said = load(chain, key).expect_err(why);
-        assert!(said.contains(why), "{said}, not {why}");
+        assert!(said.to_string().contains(why), "{said}, not {why}");
     }
 }
 

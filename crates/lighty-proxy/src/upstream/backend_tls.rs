@@ -82,7 +82,7 @@ impl BackendTls {
                 Ok(policy)
             }
             (Err(_), Some(before)) => Ok(Arc::clone(&before.policy)),
-            (Err(why), None) => Err(ServerFault::Unfit(why)),
+            (Err(why), None) => Err(ServerFault::Unfit(why.to_string())),
         }
     }
 

@@ -72,8 +72,8 @@ impl Choice {
         self.exchange.pin(&worker.generation());
         self.exchange.resolve_settings();
         let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
-        policy.map_err(|why| {
-            self.why = why;
+        policy.map_err(|error| {
+            self.why = error.to_string();
             Denial::Internal
         })
     }

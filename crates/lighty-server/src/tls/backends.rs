@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lighty_config::{Config, Span};
 use lighty_core::Settings;
-use lighty_io::tls::{ClientOptions, ClientPolicy, Materials};
+use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, TlsError};
 use lighty_proxy::upstream::configured;
 
 /// Loads what the backends with `https://` need. A file that cannot be read any more, for rights
@@ -39,11 +39,12 @@ impl Load<'_> {
         if let Some(files) = &options.pair {
             let is_taken = self.materials.take_over_pair(files, self.before);
             let loaded = if is_taken { Ok(()) } else { self.materials.load_pair(files) };
-            let why = |why: String| why.replace("ssl.privkey", "proxy-core.tls-key");
+            let why =
+                |error: TlsError| error.to_string().replace("ssl.privkey", "proxy-core.tls-key");
             loaded.map_err(|error| self.blame("proxy-core.tls-cert", &why(error)))?;
         }
         let made = ClientPolicy::new(options, self.materials);
-        made.map(drop).map_err(|why| self.blame("proxy-core.tls-ca-file", &why))
+        made.map(drop).map_err(|error| self.blame("proxy-core.tls-ca-file", &error.to_string()))
     }
 
     fn authorities(&self, options: &ClientOptions) -> Result<(), (Option<Span>, String)> {
@@ -55,7 +56,8 @@ impl Load<'_> {
         if self.materials.take_over_file(path, self.before) {
             return Ok(());
         }
-        self.materials.load_authorities(path).map_err(|why| self.blame(NAME, &why))
+        let loaded = self.materials.load_authorities(path);
+        loaded.map_err(|error| self.blame(NAME, &error.to_string()))
     }
 
     /// Where a directive was given its last value, and what is wrong with it.

@@ -48,7 +48,7 @@ impl Keeper {
     ///
     /// # Errors
     /// As for [`follow`](Self::follow).
-    pub(crate) fn start(log: &Log, global: &Settings, tls: &Tls) -> Result<Self, String> {
+    pub(crate) fn start(log: &Log, global: &Settings, tls: &Tls) -> io::Result<Self> {
         let (watched, log) = (Arc::default(), log.clone());
         let mut keeper = Self { watched, log, is_running: false };
         keeper.follow(global, tls)?;
@@ -60,7 +60,7 @@ impl Keeper {
     /// # Errors
     /// In words: the file of ticket keys cannot be read, or no thread can be had. What was watched
     /// before still is.
-    pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> Result<(), String> {
+    pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> io::Result<()> {
         let next = Watched::of(global, tls);
         check(&next)?;
         if let Some(key_log) = &next.tls.key_log {
@@ -75,7 +75,7 @@ impl Keeper {
             *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next.clone();
             let (watched, log) = (Arc::clone(&self.watched), self.log.clone());
             let started = threads::start("tls", None, move || look(&watched, &log));
-            started.map_err(|error| error.to_string())?;
+            started?;
             self.is_running = true;
         }
         *self.watched.lock().unwrap_or_else(PoisonError::into_inner) = next;
@@ -87,14 +87,14 @@ impl Keeper {
 ///
 /// # Errors
 /// In words: the file cannot be read.
-pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> Result<(), String> {
+pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     check(&Watched::of(global, tls))
 }
 
-fn check(next: &Watched) -> Result<(), String> {
+fn check(next: &Watched) -> io::Result<()> {
     match next.tls.materials.is_empty() {
         true => Ok(()),
-        false => keep_tickets(next).map_err(|error| error.to_string()),
+        false => keep_tickets(next),
     }
 }
 

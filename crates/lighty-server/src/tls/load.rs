@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_config::{Block, Config, Diagnostic, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Materials, Policy, TicketKeys};
+use lighty_io::tls::{Materials, Policy, TicketKeys, TlsError};
 
 use super::backends;
 use crate::{acme, block_settings, listeners};
@@ -140,11 +140,11 @@ impl Load<'_> {
     /// Puts a policy together as connections will.
     fn policy(&mut self, settings: &Settings, span: Option<Span>) {
         let options = settings.module::<TlsSettings>().policy_options(Vec::new());
-        let options = options.map_err(str::to_owned);
         let made = options
+            .map_err(TlsError::from)
             .and_then(|options| Policy::new(&options, self.materials, &TicketKeys::default()));
-        if let Err(why) = made {
-            self.say(span, why);
+        if let Err(error) = made {
+            self.say(span, error.to_string());
         }
     }
 

@@ -10,7 +10,7 @@ use lighty_core::Settings;
 use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::limits;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::Policy;
+use lighty_io::tls::{Policy, TlsError};
 use tokio::sync::Semaphore;
 
 use super::Tls;
@@ -83,7 +83,11 @@ impl WorkerTls {
     ///
     /// # Errors
     /// In words: why there is none.
-    pub(crate) fn policy(&self, settings: &Settings, is_raw: bool) -> Result<Arc<Policy>, String> {
+    pub(crate) fn policy(
+        &self,
+        settings: &Settings,
+        is_raw: bool,
+    ) -> Result<Arc<Policy>, TlsError> {
         let shared = self.shared.borrow();
         let mut policies = self.policies.borrow_mut();
         let version = shared.materials.version();

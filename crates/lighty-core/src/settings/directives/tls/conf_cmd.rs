@@ -1,6 +1,9 @@
 //! `ssl.openssl.ssl-conf-cmd`: what lighttpd hands to OpenSSL's `SSL_CONF_cmd`.
 
+use std::fmt;
+
 use lighty_config::{CompileCtx, Reject, Spanned, Value, parse_string};
+use lighty_io::tls::TlsError;
 
 use crate::settings::tls::ConfCmd;
 
@@ -28,26 +31,28 @@ pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> 
     let (mut min, mut max) = (Version::Tls12, Version::Tls13);
     for (key, item) in pairs {
         let text = parse_string(&item.value).map_err(|reject| reject.at(item.span))?;
-        let at = |why: String| Reject::new(format!("has \"{key}\": {why}")).at(item.span);
+        let reject = |why: &str| Reject::new(format!("has \"{key}\": {why}")).at(item.span);
+        let no_suites = |error: TlsError| reject(&error.to_string());
+        let no_version = |error: VersionError| reject(&error.to_string());
         match &*key.to_ascii_lowercase() {
             "minprotocol" => min = least(&text, (key, item), ctx)?,
-            "maxprotocol" => max = most(&text).map_err(at)?,
-            "protocol" => protocols(&text, &mut conf).map_err(at)?,
-            "cipherstring" => conf.ciphers.set_tls12(&text).map_err(at)?,
-            "ciphersuites" => conf.ciphers.set_tls13(&text).map_err(at)?,
+            "maxprotocol" => max = most(&text).map_err(no_version)?,
+            "protocol" => protocols(&text, &mut conf).map_err(no_version)?,
+            "cipherstring" => conf.ciphers.set_tls12(&text).map_err(no_suites)?,
+            "ciphersuites" => conf.ciphers.set_tls13(&text).map_err(no_suites)?,
             "curves" | "groups" => {
-                let missing = conf.ciphers.set_groups(&text).map_err(at)?;
+                let missing = conf.ciphers.set_groups(&text).map_err(no_suites)?;
                 if !missing.is_empty() {
                     let left_out = format!("left out, lighty lacks them: {}", missing.join(", "));
-                    ctx.note(at(left_out));
+                    ctx.note(reject(&left_out));
                 }
             }
             "options" => options(&text, (key, item), &mut conf, ctx),
-            "dhparameters" | "securitylevel" => ctx.note(at("it has no effect".to_owned())),
+            "dhparameters" | "securitylevel" => ctx.note(reject("it has no effect")),
             _ => {
                 let known = ["MinProtocol", "MaxProtocol", "Protocol", "CipherString"];
                 let others = ["Ciphersuites", "Groups", "Curves", "Options", "DHParameters"];
-                let unknown = at("it is unknown and has no effect".to_owned());
+                let unknown = reject("it is unknown and has no effect");
                 ctx.warn(unknown.did_you_mean(key, known.into_iter().chain(others)));
             }
         }
@@ -77,8 +82,26 @@ fn version(text: &str) -> Option<Version> {
     }
 }
 
-fn unknown(text: &str) -> String {
-    format!("\"{text}\" is no version; TLSv1.2 and TLSv1.3 are what there is")
+/// Why a version of the protocol cannot be chosen.
+enum VersionError {
+    Unknown(String),
+    TooOld(String),
+    /// Older than what there is, as the newest that is wanted.
+    TooOldAsMost(String),
+}
+
+impl fmt::Display for VersionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(text) => {
+                write!(f, "\"{text}\" is no version; TLSv1.2 and TLSv1.3 are what there is")
+            }
+            Self::TooOld(text) => write!(f, "{text} cannot be had"),
+            Self::TooOldAsMost(text) => {
+                write!(f, "{text} cannot be had; TLS 1.2 is the oldest protocol")
+            }
+        }
+    }
 }
 
 fn least(text: &str, (key, item): Pair<'_>, ctx: &CompileCtx) -> Result<Version, Reject> {
@@ -91,21 +114,21 @@ fn least(text: &str, (key, item): Pair<'_>, ctx: &CompileCtx) -> Result<Version,
             Ok(Version::Tls12)
         }
         Some(version) => Ok(version),
-        None => Err(at(unknown(text))),
+        None => Err(at(VersionError::Unknown(text.to_owned()).to_string())),
     }
 }
 
-fn most(text: &str) -> Result<Version, String> {
+fn most(text: &str) -> Result<Version, VersionError> {
     match version(text) {
         _ if text.eq_ignore_ascii_case("none") => Ok(Version::Tls13),
-        Some(Version::Old) => Err(format!("{text} cannot be had; TLS 1.2 is the oldest protocol")),
+        Some(Version::Old) => Err(VersionError::TooOldAsMost(text.to_owned())),
         Some(version) => Ok(version),
-        None => Err(unknown(text)),
+        None => Err(VersionError::Unknown(text.to_owned())),
     }
 }
 
 /// A list that says for each version whether it is spoken.
-fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), String> {
+fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), VersionError> {
     for word in text.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()) {
         let (on, name) = match word.strip_prefix('-') {
             Some(name) => (false, name),
@@ -118,10 +141,10 @@ fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), String> {
         match version(name) {
             Some(Version::Tls12) => conf.tls12 = on,
             Some(Version::Tls13) => conf.tls13 = on,
-            Some(Version::Old) if on => return Err(format!("{name} cannot be had")),
+            Some(Version::Old) if on => return Err(VersionError::TooOld(name.to_owned())),
             Some(Version::Old) => {}
             None if name.eq_ignore_ascii_case("sslv2") && !on => {}
-            None => return Err(unknown(name)),
+            None => return Err(VersionError::Unknown(name.to_owned())),
         }
     }
     Ok(())

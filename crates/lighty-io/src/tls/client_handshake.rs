@@ -122,6 +122,10 @@ fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
         }
         CertificateError::BadSignature => "has a signature that is wrong".to_owned(),
         CertificateError::Revoked => "is revoked".to_owned(),
+        // What `openssl req -x509` makes is the certificate of an authority.
+        CertificateError::Other(other) if other.to_string().starts_with("CaUsedAsEndEntity") => {
+            "has signed itself, and is not among those that are trusted".to_owned()
+        }
         other => format!("is not accepted: {other}"),
     }
 }

@@ -118,8 +118,12 @@ async fn a_certificate_is_verified_and_what_is_wrong_is_said() {
     assert_eq!(words(&policy, &with(unverified)).await, "a handshake");
     let stranger = Site::named("stranger");
     let policy = stranger.policy(&stranger.options());
-    let wrong = words(&policy, &with(trusting)).await;
+    let wrong = words(&policy, &with(trusting.clone())).await;
     assert_eq!(wrong, "its certificate is signed by no authority that is trusted");
+    let mut own = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
+    own.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let wrong = words(&stranger.self_signed(own), &with(trusting)).await;
+    assert_eq!(wrong, "its certificate has signed itself, and is not among those that are trusted");
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 //! returns the response.
 
 mod again;
+mod grpc;
 pub mod local;
 mod respond;
 pub(crate) mod upstream_call;
@@ -119,6 +120,7 @@ impl Serving<'_> {
             let after_s = self.retry_after_s(report.fault).to_string();
             self.ex.response.fields.push_known(Known::RetryAfter, after_s);
         }
+        grpc::translate(self.ex, &report);
         Step::Answered
     }
 

@@ -340,4 +340,10 @@ fn grpc_passes() {
     let missing = call(&mut client, "/greeter/Missing");
     assert_eq!((missing.field("grpc-status").as_deref(), missing.body.len()), (Some("12"), 0));
     assert!(missing.has_ended && missing.trailers.is_empty(), "{missing:?}");
+    // What the server says itself has the form that the client expects.
+    drop(backend);
+    let gone = call(&mut client, "/greeter/Hello");
+    assert_eq!((gone.status, gone.field("grpc-status").as_deref()), (200, Some("14")), "{gone:?}");
+    assert_eq!(gone.field("content-type").as_deref(), Some("application/grpc"));
+    assert!(gone.has_ended && gone.body.is_empty() && gone.trailers.is_empty(), "{gone:?}");
 }

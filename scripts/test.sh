@@ -48,6 +48,8 @@ export CARGO_TARGET_DIR
 step scripts/lint.sh
 step cargo test --workspace --locked --no-fail-fast
 step cargo test --locked -p lighty-lua --no-default-features --features lua54
+# Scripts as people wrote them, in the whole server on the other Lua.
+step cargo test --locked -p lighty --no-default-features --features lua54 --test magnet_corpus
 step cargo build --release --locked -p lighty
 step black_box
 step python3 bench/test_bench.py

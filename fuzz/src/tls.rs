@@ -102,7 +102,7 @@ fn greet(input: &[u8], step: usize) -> (Option<String>, String) {
     let outcome = {
         let accepting = stream.accept_tls(
             Vec::new(),
-            |hello| {
+            async |hello: &lighty_io::tls::Hello<'_>| {
                 asked = hello.server_name.map(str::to_owned);
                 Ok(Arc::clone(&site().policy))
             },
@@ -179,7 +179,7 @@ fn connect(config: &Arc<ClientConfig>) -> ClientConnection {
 }
 
 fn shake_hands(stream: &mut Stream, peer: &mut Peer) {
-    let choose = |_: &lighty_io::tls::Hello<'_>| Ok(Arc::clone(&site().policy));
+    let choose = async |_: &lighty_io::tls::Hello<'_>| Ok(Arc::clone(&site().policy));
     let mut accepting = std::pin::pin!(stream.accept_tls(Vec::new(), choose, async || {}));
     let mut cx = Context::from_waker(Waker::noop());
     loop {

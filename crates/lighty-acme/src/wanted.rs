@@ -158,10 +158,10 @@ pub enum ChallengeKind {
 
 impl ChallengeKind {
     /// Every kind, in the order of [`WORDS`](Self::WORDS).
-    pub const ALL: [Self; 2] = [Self::Http01, Self::Dns01];
+    pub const ALL: [Self; 3] = [Self::Http01, Self::TlsAlpn01, Self::Dns01];
 
     /// As configurations name them.
-    pub const WORDS: &'static [&'static str] = &["http-01", "dns-01"];
+    pub const WORDS: &'static [&'static str] = &["http-01", "tls-alpn-01", "dns-01"];
 
     /// Its word.
     pub fn word(self) -> &'static str {

@@ -244,7 +244,7 @@ fn proofs() -> Vec<Row> {
         .default("http-01")
         .doc(
             "How control over the names is proven: `http-01` by a response on port 80, \
-             `dns-01` by a record that `acme.dns-hook` \
+             `tls-alpn-01` by a handshake on port 443, `dns-01` by a record that `acme.dns-hook` \
              sets.",
         )
         .example("acme.challenge = \"dns-01\""),

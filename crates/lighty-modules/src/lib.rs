@@ -20,6 +20,7 @@ pub mod evhost;
 pub mod expire;
 pub mod extforward;
 pub mod flv_streaming;
+pub mod https;
 pub mod indexfile;
 pub mod magnet;
 pub mod redirect;

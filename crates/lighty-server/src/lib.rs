@@ -14,6 +14,7 @@ mod acme;
 mod block_settings;
 pub mod boot;
 pub mod boot_error;
+pub mod certificates;
 pub mod check;
 mod conn;
 mod conn_table;

@@ -28,6 +28,14 @@ pub fn prepare(host: &str) -> Result<LocalTls, TlsError> {
     Ok(LocalTls { pair, authority: authority.certificate() })
 }
 
+/// Where certificates are kept that a public authority signs for this user's servers.
+///
+/// # Errors
+/// No directory can be found.
+pub fn store() -> Result<PathBuf, TlsError> {
+    Ok(directory()?.join("acme"))
+}
+
 /// Where this user keeps data of programs (XDG Base Directory Specification).
 fn directory() -> Result<PathBuf, TlsError> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());

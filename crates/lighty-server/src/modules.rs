@@ -29,6 +29,7 @@ use lighty_modules::{
     expire::Expire,
     extforward::Extforward,
     flv_streaming::FlvStreaming,
+    https::Https,
     indexfile::IndexFile,
     magnet::MagnetModule,
     redirect::Redirect,
@@ -100,6 +101,7 @@ modules! {
     "mod_acme", Acme, Set, |_| Acme;
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
+    "mod_https", Https, Always, |_| Https;
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));

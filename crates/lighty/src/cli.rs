@@ -83,9 +83,11 @@ pub(crate) enum Command {
         /// What is spoken with them: http, fastcgi, scgi, uwsgi or ajp13
         #[arg(long, default_value = "http")]
         protocol: String,
-        /// Speak TLS with clients, with a certificate of an authority of this user's own
-        #[arg(long)]
-        tls: bool,
+        /// Speak TLS with clients, with a certificate of an authority of this user's own; with
+        /// names, with one that a public authority signs, who asks on port 80
+        #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true,
+              value_delimiter = ',')]
+        tls: Option<Vec<String>>,
     },
     /// Check the configuration; as -t
     Check {
@@ -117,6 +119,12 @@ pub(crate) enum Command {
         /// The running server's pid file, as server.pid-file names it; else that of -f FILE
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
+    },
+    /// Certificates that the server gets by itself (acme.activate)
+    Cert {
+        /// What to do with them
+        #[command(subcommand)]
+        what: Cert,
     },
     /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`
     HashPassword {
@@ -173,6 +181,24 @@ pub(crate) enum Command {
     },
 }
 
+/// What is done with certificates. Which ones there are says the configuration, -f FILE.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub(crate) enum Cert {
+    /// A line for each: until when it is valid, who has signed it, what is wrong
+    List,
+    /// What is known of one
+    Show {
+        /// Its first name
+        name: String,
+    },
+    /// Have the running server renew some at once
+    Renew {
+        /// Their first names
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
+}
+
 /// What is done with scripts.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Script {
@@ -209,9 +235,10 @@ pub(crate) struct Serve {
     /// Answer what is not a file with the index file: the page itself looks at the URL
     #[arg(long)]
     pub(crate) spa: bool,
-    /// Speak TLS, with a certificate of an authority of this user's own; says where it is
-    #[arg(long)]
-    pub(crate) tls: bool,
+    /// Speak TLS, with a certificate of an authority of this user's own, and say where it is; with
+    /// names, with one that a public authority signs, who asks on port 80
+    #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
+    pub(crate) tls: Option<Vec<String>>,
     /// Let the scripts of every other site read the responses (Access-Control-Allow-Origin: *)
     #[arg(long)]
     pub(crate) cors: bool,

@@ -11,9 +11,9 @@ use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, S
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::scripts::{self, ScriptError};
-use lighty_server::{boot, check, modules, passwords, reload};
+use lighty_server::{boot, certificates, check, modules, passwords, reload};
 
-use crate::cli::{Cli, Command, Document, Format, Script};
+use crate::cli::{Cert, Cli, Command, Document, Format, Script};
 use crate::failure::Failure;
 use crate::{explain, man, programs, report, site};
 
@@ -56,11 +56,11 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Serve(serve)) => {
             let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
             site::configuration(serve, shows_requests)
-                .and_then(|text| Ok(text + &local_tls(serve.tls, &serve.listen)?))
+                .and_then(|text| Ok(text + &tls(serve.tls.as_deref(), &serve.listen)?))
                 .and_then(|text| start_text(&cli, "lighty serve", &text))
         }
         Some(Command::Proxy { from, to, protocol, tls }) => site::proxy(from, to, protocol)
-            .and_then(|text| Ok(text + &local_tls(*tls, from)?))
+            .and_then(|text| Ok(text + &self::tls(tls.as_deref(), from)?))
             .and_then(|text| start_text(&cli, "lighty proxy", &text)),
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print) => print_config(&cli),
@@ -71,6 +71,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             })
         }
         Some(Command::Reload { pid_file }) => reload(&cli, pid_file.as_deref()),
+        Some(Command::Cert { what }) => cert(&cli, what),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
         // Taken care of by its name, before the command line is read.
         Some(Command::SpawnFcgi { .. }) => Ok(()),
@@ -189,15 +190,31 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of a configuration that have it speak TLS, if it is to. Says whom clients have to
-/// trust.
-fn local_tls(is_wanted: bool, listen: &str) -> Result<String, Failure> {
-    if !is_wanted {
-        return Ok(String::new());
+/// The lines of a configuration that have it speak TLS, if it is to. Without names it says whom
+/// clients have to trust.
+fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
+    let Some(names) = names else { return Ok(String::new()) };
+    if !names.is_empty() {
+        return site::public_tls(names, listen);
     }
     let (text, authority) = site::local_tls(listen)?;
     say(&format!("lighty: clients that trust {authority} take this site for genuine\n"));
     Ok(text)
+}
+
+/// Tells of certificates, or has them renewed.
+fn cert(cli: &Cli, what: &Cert) -> Result<(), Failure> {
+    let config = load(cli)?;
+    let said = match what {
+        Cert::List => certificates::list(&config),
+        Cert::Show { name } => certificates::show(&config, name).map_err(Failure::of)?,
+        Cert::Renew { names } => {
+            let renewed = names.iter().map(|name| Ok(certificates::renew(&config, name)? + "\n"));
+            renewed.collect::<Result<_, certificates::CertificateError>>().map_err(Failure::of)?
+        }
+    };
+    std::io::stdout().write_all(said.as_bytes())?;
+    Ok(())
 }
 
 fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {

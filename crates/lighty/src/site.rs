@@ -125,6 +125,28 @@ pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
     Ok((lines, authority))
 }
 
+/// Configuration text for TLS with a certificate that a public authority signs for these names. The
+/// authority asks on port 80, where the server listens too.
+pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failure> {
+    let (bind, port) = split(listen)?;
+    if port == 80 || bind.starts_with('/') {
+        let why = "--tls: the authority asks in clear text on port 80: --listen :443, for example";
+        return Err(Failure::Says(why.to_owned()));
+    }
+    let names: Vec<String> = names.iter().map(|name| format!("\"{}\"", quote(name))).collect();
+    let store = local_tls::store().map_err(|error| Failure::Says(format!("--tls: {error}")))?;
+    let store = store
+        .to_str()
+        .ok_or_else(|| Failure::Says(format!("{}: the name is not UTF-8", store.display())))?;
+    Ok(format!(
+        "ssl.engine = \"enable\"\nacme.activate = \"enable\"\nacme.names = ( {} )\n\
+         acme.store = \"{}\"\n$SERVER[\"socket\"] == \"{}:80\" {{ ssl.engine = \"disable\" }}\n",
+        names.join(", "),
+        quote(store),
+        quote(bind),
+    ))
+}
+
 /// A backend as the language has it: a port alone is one of this machine.
 fn backend(to: &str) -> String {
     let bare = to.strip_prefix("http://").map_or(to, |rest| rest.trim_end_matches('/'));

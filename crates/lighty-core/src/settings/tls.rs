@@ -25,6 +25,8 @@ pub struct TlsSettings {
     pub conf_cmd: ConfCmd,
     /// `ssl.cipher-list`, which `CipherString` in `ssl.openssl.ssl-conf-cmd` replaces.
     pub cipher_list: Option<Ciphers>,
+    /// `ssl.acme-tls-1`: directory of proofs that another program gives to authorities.
+    pub acme_tls_1: Option<Arc<str>>,
     /// Keys of session tickets; outside all conditions.
     pub stek_file: Option<Arc<str>>,
     /// `ssl.key-log-file`: the secrets of all connections are written there; outside all

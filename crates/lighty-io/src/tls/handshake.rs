@@ -9,7 +9,7 @@ use super::client_auth::ClientVerdict;
 use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
-use super::policy::Policy;
+use super::policy::{PROOF, Policy};
 use super::traffic::{Kernel, Traffic};
 use crate::transport::Stream;
 
@@ -21,6 +21,8 @@ const HANDSHAKE: u8 = 22;
 pub struct Hello<'a> {
     /// The name that it wants, if it says one (SNI, RFC 6066 section 3). Lower case.
     pub server_name: Option<&'a str>,
+    /// An authority looks for a proof (RFC 8737): no other protocol is to be spoken.
+    pub wants_proof: bool,
 }
 
 /// Why a client that says hello is not served.
@@ -124,7 +126,7 @@ impl Stream {
     pub async fn accept_tls(
         &mut self,
         early: Vec<u8>,
-        choose: impl FnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
+        choose: impl AsyncFnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
         rest: impl AsyncFn(),
     ) -> Result<TlsInfo, HandshakeFault> {
         let mut handshake = Handshake { driver: Driver::new(self, early), offer: None };
@@ -148,7 +150,7 @@ impl Handshake<'_> {
     /// Reads the client's first message and finds a policy for it.
     async fn hello(
         &mut self,
-        choose: impl FnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
+        choose: impl AsyncFnOnce(&Hello<'_>) -> Result<Arc<Policy>, Denial>,
     ) -> Result<(Arc<Policy>, Option<Box<str>>), HandshakeFault> {
         let mut acceptor = Acceptor::default();
         let mut seen = 0;
@@ -178,7 +180,10 @@ impl Handshake<'_> {
         let hello = accepted.client_hello();
         let server_name =
             hello.server_name().map(|name| name.to_ascii_lowercase().into_boxed_str());
-        match choose(&Hello { server_name: server_name.as_deref() }) {
+        let mut protocols = hello.alpn().into_iter().flatten();
+        let wants_proof = protocols.next() == Some(PROOF.as_bytes());
+        let server_name_text = server_name.as_deref();
+        match choose(&Hello { server_name: server_name_text, wants_proof }).await {
             Ok(policy) => {
                 self.offer = Some(Offer::new(&hello, &policy));
                 Ok((policy, server_name))

@@ -22,6 +22,9 @@ use super::tickets::TicketKeys;
 use super::tls_error::TlsError;
 use crate::clock::Clock;
 
+/// The protocol in which authorities look for proofs (RFC 8737 section 6.2).
+pub(super) const PROOF: &str = "acme-tls/1";
+
 /// What a policy is made from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyOptions {
@@ -163,6 +166,29 @@ impl Policy {
             config.key_log = key_log.for_policy();
         }
         self
+    }
+
+    /// A policy for an authority that looks for a proof in a handshake: the certificate is the
+    /// proof, and nothing passes afterwards.
+    ///
+    /// # Errors
+    /// In words: the files cannot be read, or do not hold a certificate and its key.
+    pub fn of_proof(files: PairFiles) -> Result<Self, TlsError> {
+        let materials = Materials::default();
+        materials.load_pair(&files)?;
+        let options = PolicyOptions {
+            pairs: vec![files],
+            staples: Vec::new(),
+            chain_file: None,
+            tls12: true,
+            tls13: true,
+            prefers_own_order: false,
+            tickets: false,
+            ciphers: Ciphers::default(),
+            client_auth: None,
+            alpn: vec![PROOF],
+        };
+        Self::new(&options, &materials, &TicketKeys::default())
     }
 
     /// How clients' certificates are asked for, if they are.

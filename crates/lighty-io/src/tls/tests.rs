@@ -135,7 +135,7 @@ fn dial<T: Send + 'static>(
 }
 
 async fn accept(stream: &mut Stream, policy: &Arc<Policy>) -> Result<TlsInfo, HandshakeFault> {
-    stream.accept_tls(Vec::new(), |_| Ok(Arc::clone(policy)), async || {}).await
+    stream.accept_tls(Vec::new(), async |_: &Hello<'_>| Ok(Arc::clone(policy)), async || {}).await
 }
 
 async fn write_all(stream: &Stream, bytes: &[u8]) {
@@ -381,7 +381,9 @@ async fn other_protocols_and_strangers_are_distinguished() {
     let client = Arc::new(site.client(None, None));
     let (mut ours, peer) = tcp_pair().await;
     let dialled = dial(&client, peer, |mut client| client.write_all(b"x").expect_err("an alert"));
-    let refused = ours.accept_tls(Vec::new(), |_| Err(Denial::UnknownName), async || {}).await;
+    let refused = ours
+        .accept_tls(Vec::new(), async |_: &Hello<'_>| Err(Denial::UnknownName), async || {})
+        .await;
     assert!(matches!(refused, Err(HandshakeFault::Unserved)));
     assert!(dialled.join().expect("a client").to_string().contains("UnrecognisedName"));
     let old = PolicyOptions { tls12: false, ..site.options() };

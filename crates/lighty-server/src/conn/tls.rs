@@ -6,12 +6,16 @@ use std::sync::Arc;
 use lighty_core::log::About;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Fault, Settings};
-use lighty_io::tls::{Denial, HandshakeFault, Hello, Policy, TlsInfo};
+use lighty_io::tls::{Denial, HandshakeFault, Hello, PairFiles, Policy, TlsInfo};
+use lighty_modules::acme::AcmeSettings;
 
 use super::client_tls::ClientTls;
 use super::{Conn, End, h1};
 use crate::conn_table::ConnLimits;
 use crate::worker::Worker;
+
+/// The protocol of authorities that look for a proof in a handshake (RFC 8737 section 6.2).
+const PROOF: &[u8] = b"acme-tls/1";
 
 /// Shakes hands, and counts what comes of it. How the connection ends or goes on, if not with
 /// HTTP/1; the client has been told, if it can be.
@@ -26,10 +30,17 @@ pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
     let early = conn.early.take().map_or_else(Vec::new, |early| *early);
     let mut choice = Choice::new(conn);
     let Some(stream) = Rc::get_mut(&mut conn.stream) else { return Some(End::Cut) };
-    let accepting =
-        stream.accept_tls(early, |hello| choice.make(hello), async || worker.tls.take_turn().await);
+    let accepting = stream.accept_tls(
+        early,
+        async |hello: &Hello<'_>| choice.make(hello).await,
+        async || worker.tls.take_turn().await,
+    );
     match accepting.await {
         Ok(info) => {
+            if info.alpn.as_deref() == Some(PROOF) {
+                // The authority has seen what it came for.
+                return Some(End::Cut);
+            }
             let is_http2 = info.alpn.as_deref() == Some(b"h2");
             take(conn, info, &choice.exchange.settings);
             is_http2.then_some(End::Http2)
@@ -57,7 +68,7 @@ impl Choice {
         Self { worker, exchange, is_raw, why: String::new() }
     }
 
-    fn make(&mut self, hello: &Hello<'_>) -> Result<Arc<Policy>, Denial> {
+    async fn make(&mut self, hello: &Hello<'_>) -> Result<Arc<Policy>, Denial> {
         let worker = &self.worker;
         let limit = worker.global().server.max_handshake_backlog;
         if limit > 0 && worker.tls.waiting() >= limit {
@@ -71,10 +82,37 @@ impl Choice {
         // A reload meanwhile has loaded other certificates.
         self.exchange.pin(&worker.generation());
         self.exchange.resolve_settings();
+        if hello.wants_proof && !self.is_raw {
+            return self.proof(hello.server_name.unwrap_or_default()).await;
+        }
         let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
         policy.map_err(|error| {
             self.why = error.to_string();
             Denial::Internal
+        })
+    }
+}
+
+impl Choice {
+    /// The proof that an authority looks for under this name: in the directory of
+    /// `ssl.acme-tls-1`, where other programs put it, or in the store.
+    async fn proof(&mut self, name: &str) -> Result<Arc<Policy>, Denial> {
+        if name.is_empty() || name.starts_with('.') || name.contains('/') {
+            "an authority has said no name (acme-tls/1)".clone_into(&mut self.why);
+            return Err(Denial::UnknownName);
+        }
+        let settings = &self.exchange.settings;
+        let own = settings.module::<AcmeSettings>().store().handshake_challenge(name);
+        let mut places = vec![PairFiles { chain: own.to_string_lossy().into(), key: None }];
+        if let Some(directory) = &settings.module::<TlsSettings>().acme_tls_1 {
+            let file = |kind: &str| format!("{directory}/{name}.{kind}.pem").into();
+            places.push(PairFiles { chain: file("crt"), key: Some(file("key")) });
+        }
+        let read = move || places.into_iter().map(Policy::of_proof).find_map(Result::ok);
+        let found = self.worker.machine.engine.run(read).await.ok().flatten();
+        found.map(Arc::new).ok_or_else(|| {
+            self.why = format!("no proof for {name} (acme-tls/1)");
+            Denial::UnknownName
         })
     }
 }

@@ -3,6 +3,7 @@
 use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::{STOP_DEADLINE, write_file};
+use lighty_testkit::tls::{self, Authority};
 
 use crate::{ONE, await_served, file, get, site, site_of};
 
@@ -79,6 +80,32 @@ fn a_wildcard_comes_by_records_of_dns() {
     let calls = std::fs::read_to_string(hook.with_extension("log")).expect("calls");
     let of = |verb: &str| calls.lines().filter(|line| line.starts_with(verb)).count();
     assert_eq!((of("present _acme-challenge.a.test "), of("cleanup ")), (2, 2), "{calls}");
+}
+
+#[test]
+fn a_handshake_is_a_proof() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let config = format!("acme.challenge = \"tls-alpn-01\"\nserver.max-worker = 2\n{ONE}");
+    let server = site(&pebble, &config).start();
+    get(&mut await_served(&pebble, &server, "www.a.test"), "www.a.test");
+}
+
+#[test]
+fn another_programs_proofs_are_shown_too() {
+    let setup = lighty!().config(
+        "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\nssl.acme-tls-1 = \"@DIR@\"",
+    );
+    let authority = Authority::new(setup.directory());
+    authority.issue("a.pem", &["a.test"]);
+    authority.issue_apart("b.test.crt.pem", "b.test.key.pem", &["b.test"]);
+    let server = setup.start();
+    let looks = authority.client().with_alpn(&["acme-tls/1"]).config();
+    let looks = |name: &str| tls::connect(&looks, server.address(), name);
+    let stream = looks("b.test").expect("a proof");
+    assert_eq!(stream.conn.alpn_protocol(), Some(&b"acme-tls/1"[..]));
+    assert!(looks("a.test").is_err(), "no proof for it");
+    // Others are served as ever.
+    let _ = authority.client().connect(server.address(), "a.test");
 }
 
 #[test]

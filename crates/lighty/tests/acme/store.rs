@@ -58,11 +58,27 @@ fn a_certificate_is_renewed_when_asked_for_and_what_is_broken_is_ordered_again()
     assert!(wait_until(PATIENCE, || std::fs::read(&path).expect("a certificate") != first));
     server.await_log("the certificate was loaded again");
     assert_eq!(pebble.signed(), 2, "{}", server.log());
+    let config = server.directory().join("lighty.conf");
+    let cert = |arguments: &[&str]| {
+        let config = ["cert", "-f", config.to_str().expect("UTF-8")];
+        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
+        (code, said + &error)
+    };
+    let (code, said) = cert(&["list"]);
+    assert!(code == 0 && said.starts_with("www.a.test: until 2"), "{said}");
+    let (code, said) = cert(&["show", "www.a.test"]);
+    assert!(code == 0 && said.contains("CN = Pebble Intermediate CA"), "{said}");
+    assert_eq!(cert(&["show", "b.test"]).0, 1);
+    let second = std::fs::read(&path).expect("a certificate");
+    assert_eq!(cert(&["renew", "www.a.test"]).0, 0);
+    let said = || server.log().matches("has signed the certificate").count();
+    assert!(wait_until(PATIENCE, || said() == 3), "{}", server.log());
+    assert_ne!(std::fs::read(&path).expect("a certificate"), second);
     // The authority has forgotten the account; progress and certificate are not to be read.
     let name = "store/progress/www.a.test.json";
     write_file(&server.directory().join(name), "{{{");
     write_file(&path, "-----BEGIN CERTIFICATE-----\n");
-    assert!(wait_until(PATIENCE, || pebble.signed() == 3), "{}", server.log());
+    assert!(wait_until(PATIENCE, || pebble.signed() == 4), "{}", server.log());
     await_served(&pebble, &server, "www.a.test");
     assert_eq!(get(&mut kept, "www.a.test"), "hello\n");
 }

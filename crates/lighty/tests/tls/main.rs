@@ -5,6 +5,7 @@ mod certificates;
 mod clients;
 mod handshakes;
 mod local;
+mod redirect;
 mod renewal;
 mod told;
 

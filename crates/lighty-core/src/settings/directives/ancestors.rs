@@ -112,7 +112,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("trigger-before-download.download-url", "mod_trigger_b4_dl"),
     ("trigger-before-download.deny-url", "mod_trigger_b4_dl"),
     ("trigger-before-download.trigger-timeout", "mod_trigger_b4_dl"),
-    ("ssl.acme-tls-1", "TLS"),
     ("server.breakagelog", "the core"),
     ("server.bsd-accept-filter", "the core"),
     ("server.v4mapped", "the core"),

@@ -96,6 +96,16 @@ fn handshakes() -> Vec<Row> {
              handshakes delays others by a fraction of a second. 0: no limit.",
         )
         .example("server.max-handshake-backlog = 200"),
+        Row::string("ssl.acme-tls-1", |s, path| {
+            of(s).acme_tls_1 = Some(path).filter(|path| !path.is_empty());
+        })
+        .default_prose("none")
+        .doc(
+            "Directory in which another program puts proofs for authorities (TLS-ALPN-01, RFC \
+             8737): `NAME.crt.pem` and `NAME.key.pem` answer a handshake with `acme-tls/1` for \
+             NAME. What `acme.activate` orders needs no such directory.",
+        )
+        .example("ssl.acme-tls-1 = \"/var/lib/dehydrated/alpn-certs\""),
     ]
 }
 

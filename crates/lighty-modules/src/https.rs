@@ -1,0 +1,143 @@
+//! `mod_https`: sends clients from HTTP to HTTPS, and has them remember it.
+
+use lighty_config::Directive;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::settings::tls::TlsSettings;
+use lighty_core::{Exchange, Settings, module_settings};
+use lighty_http::{Known, Method, Status};
+
+/// What a client remembers for a year (RFC 6797 section 6.1), of this host alone.
+const REMEMBER: &str = "max-age=31536000";
+
+/// Settings of the module.
+#[derive(Clone, Debug, Default)]
+pub struct HttpsSettings {
+    /// `None`: as `acme.activate` says.
+    redirect: Option<bool>,
+    remember: bool,
+}
+module_settings!(HttpsSettings);
+
+/// The module.
+pub struct Https;
+
+fn redirects(settings: &Settings) -> bool {
+    let own = settings.module::<HttpsSettings>();
+    own.redirect.unwrap_or_else(|| settings.module::<TlsSettings>().is_managed)
+}
+
+impl Module for Https {
+    fn name(&self) -> &'static str {
+        "mod_https"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        Hooks {
+            clean_url: redirects(settings),
+            response_head: settings.module::<HttpsSettings>().remember,
+            ..Hooks::default()
+        }
+    }
+
+    fn acts_seldom(&self) -> bool {
+        true
+    }
+
+    fn may_act(&self, ex: &Exchange) -> bool {
+        ex.request.scheme == "http"
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
+    fn head_may_wait(&self) -> bool {
+        false
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        let rows = vec![
+            Directive::bool("server.https-redirect", |s: &mut Settings, on| {
+                s.module_mut::<HttpsSettings>().redirect = Some(on);
+            })
+            .default_prose("where `acme.activate` is enabled")
+            .doc(
+                "Whether a client that asks in clear text is sent to the same URL over TLS, on \
+                 port 443: by 301, or by 308 where the method is neither GET nor HEAD. Authorities \
+                 that look for a proof are answered before. Behind a proxy that speaks TLS, \
+                 `extforward.headers` has to say so, or clients are sent in circles.",
+            )
+            .example("server.https-redirect = \"enable\""),
+            Directive::bool("server.hsts", |s: &mut Settings, on| {
+                s.module_mut::<HttpsSettings>().remember = on;
+            })
+            .default("disable")
+            .doc(
+                "Whether responses over TLS have clients remember for a year to ask this host over \
+                 TLS alone (`Strict-Transport-Security`). They will not take a certificate that \
+                 is not valid then, nor go back to clear text.",
+            )
+            .example("server.hsts = \"enable\""),
+        ];
+        rows.into_iter().map(|row| row.module("mod_https").since("lighty 0.1")).collect()
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if ex.request.scheme != "http" || ex.state.error_status.is_some() {
+            return Step::Next;
+        }
+        let Some(location) = location(&ex.request.authority, &ex.request.target) else {
+            return Step::Next;
+        };
+        let keeps_method = ex.request.method.is_some_and(Method::is_get_or_head);
+        let status = match keeps_method {
+            true => Status::MOVED_PERMANENTLY,
+            false => Status::PERMANENT_REDIRECT,
+        };
+        ex.response.restart(status);
+        ex.response.answered = true;
+        ex.response.fields.push_known(Known::Location, location);
+        Step::Answered
+    }
+
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let is_said = ex.response.fields.contains(Known::StrictTransportSecurity);
+        if ex.request.scheme == "https" && !is_said {
+            ex.response.fields.push_known(Known::StrictTransportSecurity, REMEMBER);
+        }
+        Step::Next
+    }
+}
+
+/// The same URL over TLS; `None` if the client has not said which host it asks.
+fn location(authority: &[u8], target: &[u8]) -> Option<Vec<u8>> {
+    let port = authority.iter().rposition(|byte| *byte == b':');
+    // A colon within brackets belongs to an address.
+    let port = port.filter(|at| !authority[*at..].contains(&b']'));
+    let host = &authority[..port.unwrap_or(authority.len())];
+    (!host.is_empty() && target.starts_with(b"/")).then(|| [b"https://", host, target].concat())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::location;
+
+    #[test]
+    fn the_url_stays_but_for_scheme_and_port() {
+        for (authority, target, wanted) in [
+            ("a.test", "/", Some("https://a.test/")),
+            ("a.test:8080", "/x?y=z", Some("https://a.test/x?y=z")),
+            ("[::1]:8080", "/", Some("https://[::1]/")),
+            ("[::1]", "/", Some("https://[::1]/")),
+            ("", "/", None),
+            ("a.test", "*", None),
+        ] {
+            let made = location(authority.as_bytes(), target.as_bytes());
+            assert_eq!(made.as_deref(), wanted.map(str::as_bytes), "{authority}");
+        }
+    }
+}

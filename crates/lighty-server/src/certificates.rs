@@ -1,0 +1,143 @@
+//! The certificates that servers of a configuration get by themselves, as their store has them.
+
+use std::fmt::{self, Write};
+use std::io;
+
+use lighty_acme::{Progress, Store, file_name};
+use lighty_config::Config;
+use lighty_core::Settings;
+use lighty_io::clock::Clock;
+use lighty_io::clock::local_time::LocalTime;
+use lighty_io::tls::{CertificateFacts, TlsError, examine};
+
+use crate::acme;
+
+/// Why nothing can be told of a certificate, or done about it.
+#[derive(Debug)]
+pub enum CertificateError {
+    /// The configuration asks for none of this name.
+    Unknown(String),
+    /// The store cannot be written.
+    Store(io::Error),
+}
+
+impl fmt::Display for CertificateError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Unknown(name) => {
+                write!(f, "{name}: the configuration asks for no certificate of this name")
+            }
+            Self::Store(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for CertificateError {}
+
+/// One certificate, as far as it is there.
+struct Known {
+    file: String,
+    names: String,
+    facts: Result<CertificateFacts, TlsError>,
+    progress: Progress,
+}
+
+/// Those that the configuration asks for, and those that are in the store besides.
+fn all(config: &Config<Settings>, store: &Store) -> Vec<Known> {
+    let wanted = acme::wanted(config).unwrap_or_default();
+    let mut found: Vec<(String, Option<String>)> =
+        wanted.iter().map(|one| (file_name(&one.names), Some(one.names.join(", ")))).collect();
+    for file in store.certificates() {
+        if found.iter().all(|(known, _)| *known != file) {
+            found.push((file, None));
+        }
+    }
+    let known = |(file, names): (String, Option<String>)| {
+        let facts = examine(&store.certificate(&file));
+        let own = || facts.as_ref().map_or_else(|_| file.clone(), |facts| facts.names.join(", "));
+        let names = names.unwrap_or_else(own);
+        let progress = store.progress(&file);
+        Known { file, names, facts, progress }
+    };
+    found.into_iter().map(known).collect()
+}
+
+/// A line for each certificate: its name, until when it is valid, who has signed it, and what is
+/// wrong.
+pub fn list(config: &Config<Settings>) -> String {
+    let now_s = Clock::start().unix_s();
+    let mut out = String::new();
+    for one in all(config, &acme::store(config)) {
+        let state = match &one.facts {
+            Ok(facts) if now_s >= facts.valid_s.end => "has expired".to_owned(),
+            Ok(facts) => format!("until {}", date(facts.valid_s.end)),
+            Err(_) => "is not there".to_owned(),
+        };
+        let by = match one.progress.issuer.as_str() {
+            "" => String::new(),
+            issuer => format!(", from {issuer}"),
+        };
+        let why = match one.progress.error.as_str() {
+            "" => String::new(),
+            error => format!("; {} failures, the latest: {error}", one.progress.failures),
+        };
+        // Writing to a text cannot fail.
+        let _ = writeln!(out, "{}: {state}{by}{why}", one.file);
+    }
+    out
+}
+
+/// What is known of a certificate.
+///
+/// # Errors
+/// There is none of this name.
+pub fn show(config: &Config<Settings>, name: &str) -> Result<String, CertificateError> {
+    let store = acme::store(config);
+    let one = all(config, &store).into_iter().find(|one| one.file == as_file(name));
+    let one = one.ok_or_else(|| CertificateError::Unknown(name.to_owned()))?;
+    let mut out = String::new();
+    let mut line = |what: &str, value: &str| out += &format!("{what:<12} {value}\n");
+    line("names", &one.names);
+    line("file", &store.certificate(&one.file).display().to_string());
+    match &one.facts {
+        Ok(facts) => {
+            line("signed by", &facts.issuer);
+            line("valid", &format!("{} to {}", date(facts.valid_s.start), date(facts.valid_s.end)));
+        }
+        Err(why) => line("certificate", &why.to_string()),
+    }
+    if let Some(window) = &one.progress.window {
+        let (from, to) = (date(window.span_s.start), date(window.span_s.end));
+        line("renewal", &format!("the authority wants it between {from} and {to}"));
+    }
+    if !one.progress.error.is_empty() {
+        line("failures", &one.progress.failures.to_string());
+        line("latest", &one.progress.error);
+        line("next order", &format!("not before {}", date(one.progress.not_before_s)));
+    }
+    Ok(out)
+}
+
+/// Has the server that looks after the store renew a certificate at once. Returns what to say.
+///
+/// # Errors
+/// The configuration asks for none of this name, or the store cannot be written.
+pub fn renew(config: &Config<Settings>, name: &str) -> Result<String, CertificateError> {
+    let wanted = acme::wanted(config).unwrap_or_default();
+    let file = as_file(name);
+    if wanted.iter().all(|one| file_name(&one.names) != file) {
+        return Err(CertificateError::Unknown(name.to_owned()));
+    }
+    acme::store(config).ask_for_renewal(&file).map_err(CertificateError::Store)?;
+    Ok(format!("{name}: a running server renews it within seconds, and its log says how it went"))
+}
+
+/// A name as the store has it.
+fn as_file(name: &str) -> String {
+    file_name(&[name.to_ascii_lowercase()])
+}
+
+fn date(unix_s: i64) -> String {
+    let LocalTime { year, month, day, hour, minute, .. } = LocalTime::gmt_at(unix_s);
+    format!("{year}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
+}

@@ -1,0 +1,46 @@
+//! From HTTP to HTTPS.
+
+use lighty_testkit::client::Client;
+
+use crate::{GET, site};
+
+const CLEAR: &str = "$SERVER[\"socket\"] == \"127.0.0.2:0\" { ssl.engine = \"disable\" }";
+
+fn ask(mut client: Client, request: &str) -> (u16, String, String) {
+    client.send(request);
+    let response = client.response();
+    let field = |name: &str| response.field(name).unwrap_or_default().to_owned();
+    (response.status, field("location"), field("strict-transport-security"))
+}
+
+#[test]
+fn clients_are_sent_to_https_and_remember_it() {
+    let lines = format!("server.https-redirect = \"enable\"\nserver.hsts = \"enable\"\n{CLEAR}");
+    let (authority, setup) = site(&lines);
+    let server = setup.start();
+    let clear = || Client::tcp(server.listening()[1]);
+    let (none, host) = (String::new(), "https://a.test/a.txt?b=c".to_owned());
+    for (method, status) in [("GET", 301), ("HEAD", 301), ("POST", 308), ("PUT", 308)] {
+        let request =
+            format!("{method} /a.txt?b=c HTTP/1.1\r\nHost: a.test:81\r\nContent-Length: 0\r\n\r\n");
+        if method != "HEAD" {
+            assert_eq!(ask(clear(), &request), (status, host.clone(), none.clone()), "{method}");
+        }
+    }
+    // Twice, so that a known file is asked for too.
+    for _ in 0..2 {
+        assert_eq!(ask(clear(), GET).0, 301);
+        let client = authority.client().connect(server.listening()[0], "a.test");
+        assert_eq!(ask(client, GET), (200, none.clone(), "max-age=31536000".to_owned()));
+    }
+    let old = "GET /a.txt HTTP/1.0\r\n\r\n";
+    assert_eq!(ask(clear(), old).0, 200, "it does not say which host");
+}
+
+#[test]
+fn plain_configurations_send_nobody_anywhere() {
+    let (_, setup) = site(CLEAR);
+    let server = setup.start();
+    let clear = Client::tcp(server.listening()[1]);
+    assert_eq!(ask(clear, GET), (200, String::new(), String::new()));
+}

@@ -64,10 +64,10 @@ fn an_unknown_directive_warns_and_is_an_error_when_strict() {
 
 #[test]
 fn a_directive_of_lighttpd_that_is_not_there_yet_is_said_to_be_so() {
-    let setup = lighty!().config("ssl.ech-public-name = \"x\"");
+    let setup = lighty!().config("geoip.memory-cache = \"enable\"");
     let (code, _, err) = setup.run(&["-t", "-f", "@CONF@"]);
     assert_eq!(code, 0, "{err}");
-    assert!(err.contains("ssl.ech-public-name"), "{err}");
+    assert!(err.contains("geoip.memory-cache"), "{err}");
     assert!(!err.contains("unknown"), "it is known, only not there yet: {err}");
 }
 
@@ -697,7 +697,7 @@ fn a_module_that_works_without_being_listed_is_a_note() {
 #[test]
 fn old_and_missing_names_are_known_and_say_what_to_use() {
     for (line, words) in [
-        ("ssl.stapling-file = \"x\"", "(TLS)"),
+        ("ssl.acme-tls-1 = \"x\"", "(TLS)"),
         ("geoip.db-filename = \"x\"", "$HTTP"),
         ("mysql-vhost.db = \"x\"", "include_shell"),
         ("vhostdb.backend = \"mysql\"", "include_shell"),

@@ -697,7 +697,6 @@ fn a_module_that_works_without_being_listed_is_a_note() {
 #[test]
 fn old_and_missing_names_are_known_and_say_what_to_use() {
     for (line, words) in [
-        ("ssl.acme-tls-1 = \"x\"", "(TLS)"),
         ("geoip.db-filename = \"x\"", "$HTTP"),
         ("mysql-vhost.db = \"x\"", "include_shell"),
         ("vhostdb.backend = \"mysql\"", "include_shell"),

@@ -251,6 +251,25 @@ fn a_backend_in_the_clear_and_one_that_breaks_off_are_named() {
 }
 
 #[test]
+fn a_body_until_close_is_whole_only_if_its_end_is_said() {
+    let (authority, setup) = site();
+    let backend = Backend::start_tls(&authority.server("backend.pem"), |peer| {
+        let Some(asked) = peer.request() else { return };
+        peer.send("HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nhello");
+        if asked.target() == "/cut" {
+            peer.half_close();
+        }
+    });
+    let server = behind(setup, &backend, "");
+    assert_eq!(get(&server, "/said").text(), "hello");
+    let mut client = server.connect();
+    client.send("GET /cut HTTP/1.1\r\nHost: a\r\n\r\n");
+    let got = client.try_response(false);
+    assert!(got.is_err(), "{got:?}");
+    server.await_log("the end of TLS without close_notify");
+}
+
+#[test]
 fn a_handshake_has_the_time_of_a_connect() {
     let silent = Backend::start(|peer| {
         peer.hang();

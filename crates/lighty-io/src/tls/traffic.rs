@@ -228,6 +228,11 @@ impl Traffic {
         matches!(self.kernel, Kernel::Client(_))
     }
 
+    /// True if the peer has said that nothing follows.
+    pub(crate) fn is_ended(&self) -> bool {
+        self.is_ended
+    }
+
     /// True if part of a record has arrived.
     pub(crate) fn is_amid_record(&self) -> bool {
         self.input.filled > self.input.next

@@ -32,6 +32,12 @@ impl Stream {
         self.tls.is_some()
     }
 
+    /// True if the connection speaks TLS and the peer has not said that nothing follows: whoever
+    /// sits between may have ended it.
+    pub fn may_be_cut(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| !tls.0.borrow().is_ended())
+    }
+
     /// Tells the peer that nothing follows, if the connection speaks TLS (RFC 8446 section 6.1).
     /// What was not written before is not waited for.
     pub fn close_notify(&self) {

@@ -245,6 +245,10 @@ impl UpstreamBody {
             ));
         };
         match read {
+            // RFC 9112 section 9.8.
+            Ok((0, _)) if call.session.ends_with_close() && stream.may_be_cut() => Poll::Ready(
+                Err(cut("the end of TLS without close_notify, which may have cut the response")),
+            ),
             Ok((0, _)) if call.session.ends_with_close() => {
                 // A closed connection does not go to the pool.
                 self.transfer = None;

@@ -251,6 +251,9 @@ impl Worker {
             if let Some(words) = self.machine.stat_cache.take_warnings() {
                 self.log(Level::Warning, &format!("server.stat-cache-engine: {words}"));
             }
+            if let Some(words) = self.tls.causes.settle(self.now_s()) {
+                self.log(Level::Notice, &words);
+            }
             syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());

@@ -56,6 +56,8 @@ struct Choice {
     is_raw: bool,
     /// Why there is none.
     why: String,
+    /// The client's part of that.
+    wanted: String,
 }
 
 impl Choice {
@@ -65,7 +67,7 @@ impl Choice {
         conn.describe(&mut exchange.request);
         exchange.request.scheme = "https";
         let is_raw = conn.listener.raw.borrow().is_some();
-        Self { worker, exchange, is_raw, why: String::new() }
+        Self { worker, exchange, is_raw, why: String::new(), wanted: String::new() }
     }
 
     async fn make(&mut self, hello: &Hello<'_>) -> Result<Arc<Policy>, Denial> {
@@ -111,7 +113,9 @@ impl Choice {
         let read = move || places.into_iter().map(Policy::of_proof).find_map(Result::ok);
         let found = self.worker.machine.engine.run(read).await.ok().flatten();
         found.map(Arc::new).ok_or_else(|| {
-            self.why = format!("no proof for {name} (acme-tls/1)");
+            "no proof for the name that an authority asks for (acme-tls/1)"
+                .clone_into(&mut self.why);
+            name.clone_into(&mut self.wanted);
             Denial::UnknownName
         })
     }
@@ -139,6 +143,7 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
     };
     let log_noise = choice.exchange.settings.module::<TlsSettings>().log_noise;
     let noise = |words: &str| (log_noise, words.to_owned());
+    // Clients choose it, so it makes no other kind of cause.
     let mut offered = "";
     let (is_said, words) = match &fault {
         _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),
@@ -147,7 +152,10 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
         }
         HandshakeFault::ClearText(_) => noise("the client does not speak TLS"),
         HandshakeFault::Gone => noise("the client went away during the TLS handshake"),
-        HandshakeFault::Unserved => (true, format!("no TLS: {}", choice.why)),
+        HandshakeFault::Unserved => {
+            offered = &choice.wanted;
+            (true, format!("no TLS: {}", choice.why))
+        }
         HandshakeFault::Refused { cause, offer } => {
             offered = offer;
             (true, format!("TLS handshake failed: {cause}"))

@@ -1,17 +1,20 @@
-//! Why handshakes fail, each cause said once in a while.
+//! Why handshakes fail, each kind of cause said once in a while.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeSet, HashMap};
 
 /// Seconds after which a cause is said again, with how often it was met meanwhile.
 const AGAIN_S: u32 = 60;
 
-/// Causes that are told apart. Clients choose their words, so they are bounded.
-const CAUSES_MAX: usize = 64;
+/// Kinds that are told apart.
+const KINDS_MAX: usize = 64;
 
 /// What has gone wrong so far.
 #[derive(Default)]
-pub(crate) struct Causes(RefCell<HashMap<Box<str>, Met>>);
+pub(crate) struct Causes {
+    met: RefCell<HashMap<Box<str>, Met>>,
+    unsaid: Cell<Unsaid>,
+}
 
 struct Met {
     said_s: u32,
@@ -19,11 +22,19 @@ struct Met {
     count: u32,
 }
 
+/// Handshakes of kinds for which there was no room.
+#[derive(Clone, Copy, Default)]
+struct Unsaid {
+    since_s: u32,
+    count: u32,
+}
+
 impl Causes {
     /// What to say of a cause now, if anything.
     pub(crate) fn meet(&self, cause: &str, now_s: u32) -> Option<String> {
-        let mut all = self.0.borrow_mut();
-        if let Some(met) = all.get_mut(cause) {
+        let kind = kind(cause);
+        let mut all = self.met.borrow_mut();
+        if let Some(met) = all.get_mut(&*kind) {
             if now_s.saturating_sub(met.said_s) < AGAIN_S {
                 met.count = met.count.saturating_add(1);
                 return None;
@@ -35,15 +46,37 @@ impl Causes {
                 count => format!("{cause} ({count} more since the last line)"),
             });
         }
-        if all.len() >= CAUSES_MAX {
+        if all.len() >= KINDS_MAX {
             all.retain(|_, met| now_s.saturating_sub(met.said_s) < AGAIN_S);
         }
-        if all.len() >= CAUSES_MAX {
+        if all.len() >= KINDS_MAX {
+            let Unsaid { since_s, count } = self.unsaid.get();
+            let since_s = if count > 0 { since_s } else { now_s };
+            self.unsaid.set(Unsaid { since_s, count: count.saturating_add(1) });
             return None;
         }
-        all.insert(cause.into(), Met { said_s: now_s, count: 0 });
+        all.insert(kind.into(), Met { said_s: now_s, count: 0 });
         Some(cause.to_owned())
     }
+
+    /// What to say now of handshakes that were not said, if anything.
+    pub(crate) fn settle(&self, now_s: u32) -> Option<String> {
+        let Unsaid { since_s, count } = self.unsaid.get();
+        if count == 0 || now_s.saturating_sub(since_s) < AGAIN_S {
+            return None;
+        }
+        self.unsaid.take();
+        let plural = if count > 1 { "s" } else { "" };
+        Some(format!("{count} more TLS handshake{plural} failed for other reasons, not logged"))
+    }
+}
+
+/// The words of a cause, each once, without the numbers in it: clients choose those.
+fn kind(cause: &str) -> String {
+    let words = cause.split(|character: char| !character.is_ascii_alphanumeric());
+    let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());
+    let words: BTreeSet<&str> = words.filter(is_word).collect();
+    words.into_iter().collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -60,11 +93,34 @@ mod tests {
     }
 
     #[test]
-    fn as_many_are_told_apart_as_there_is_room_for() {
+    fn a_clients_numbers_make_no_other_kind() {
         let causes = Causes::default();
-        let meet = |number: usize, now_s| causes.meet(&number.to_string(), now_s).is_some();
-        assert!((0..CAUSES_MAX).all(|number| meet(number, 0)));
-        assert!(!meet(CAUSES_MAX, 0));
-        assert!(meet(CAUSES_MAX, AGAIN_S));
+        let first = "corrupt: DuplicateExtension(17)";
+        assert_eq!(causes.meet(first, 0).as_deref(), Some(first));
+        assert_eq!(causes.meet("corrupt: DuplicateExtension(4660)", 0), None);
+        for (one, other) in [
+            ("gave up: AlertDescription(0x37)", "gave up: AlertDescription(0xab)"),
+            ("algorithm [48, 3, 2]", "algorithm []"),
+            ("presented: [Client, Other, Other]", "presented: [Other, Client]"),
+        ] {
+            assert_eq!(kind(one), kind(other));
+        }
+        assert_ne!(kind("gave up: UnknownCA"), kind("gave up: CertificateExpired"));
+    }
+
+    #[test]
+    fn what_there_is_no_room_for_is_counted_and_said_a_minute_later() {
+        let causes = Causes::default();
+        let meet = |number: usize, now_s| causes.meet(&format!("k{number}"), now_s).is_some();
+        assert!((0..KINDS_MAX).all(|number| meet(number, 0)));
+        assert_eq!(causes.settle(100), None, "all were said");
+        assert!(!meet(KINDS_MAX, 1));
+        assert!(!meet(KINDS_MAX + 1, 59));
+        assert_eq!(causes.settle(60), None);
+        let said = causes.settle(61);
+        let wanted = "2 more TLS handshakes failed for other reasons, not logged";
+        assert_eq!(said.as_deref(), Some(wanted));
+        assert_eq!(causes.settle(200), None, "said once");
+        assert!(meet(KINDS_MAX, AGAIN_S));
     }
 }

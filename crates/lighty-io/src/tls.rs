@@ -5,14 +5,14 @@
 //! `traffic` over `record`: what passes afterwards, in records as long as `ramp` says. `names` has
 //! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
 //! `certificate` what these say, `stapling` what their authority does, `compression` how they are
-//! sent in fewer bytes, `key_log` tells programs the keys, `offer` has the words about a handshake
-//! that failed; `local_authority` signs for sites that nobody has configured, `signing` makes keys
-//! and requests for certificates. With servers that we connect to, `client_policy` and
-//! `client_handshake` ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the
-//! places of `policy` and `handshake`; `driver` is what both handshakes share, and `dial` a client
-//! on a thread that may block. Nothing here waits for a disk but [`Materials`],
-//! [`TicketKeys::read_file`], [`KeyLog::open`], [`LocalAuthority`] and [`Dialer`], which belong on
-//! such a thread.
+//! sent in fewer bytes, `key_log` tells programs the keys, `offer` and `said_hello` have the words
+//! about a handshake that failed; `local_authority` signs for sites that nobody has configured,
+//! `signing` makes keys and requests for certificates. With servers that we connect to,
+//! `client_policy` and `client_handshake`
+//! ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the places of `policy` and
+//! `handshake`; `driver` is what both handshakes share, and `dial` a client on a thread that may
+//! block. Nothing here waits for a disk but [`Materials`], [`TicketKeys::read_file`],
+//! [`KeyLog::open`], [`LocalAuthority`] and [`Dialer`], which belong on such a thread.
 
 mod certificate;
 mod client_auth;
@@ -30,6 +30,7 @@ mod offer;
 mod policy;
 mod ramp;
 mod record;
+mod said_hello;
 mod signing;
 mod stapling;
 mod tickets;

@@ -10,6 +10,7 @@ use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
 use super::policy::{PROOF, Policy};
+use super::said_hello::SaidHello;
 use super::traffic::{Kernel, Traffic};
 use crate::transport::Stream;
 
@@ -169,11 +170,15 @@ impl Handshake<'_> {
                 Ok(Some(accepted)) => break accepted,
                 Ok(None) => {}
                 Err((error, mut alert)) => {
-                    // Writing to memory cannot fail.
-                    let _ = alert.write_all(&mut driver.output);
+                    let said = SaidHello::read(&driver.input);
+                    match said.as_ref().and_then(SaidHello::alert) {
+                        Some(due) => driver.output.extend(due),
+                        // Writing to memory cannot fail.
+                        None => drop(alert.write_all(&mut driver.output)),
+                    }
                     // A client that does not read its alert learns less.
                     let _ = driver.send().await;
-                    return Err(self.refusal(&error));
+                    return Err(early_refusal(&error, said.as_ref()));
                 }
             }
         };
@@ -185,7 +190,7 @@ impl Handshake<'_> {
         let server_name_text = server_name.as_deref();
         match choose(&Hello { server_name: server_name_text, wants_proof }).await {
             Ok(policy) => {
-                self.offer = Some(Offer::new(&hello, &policy));
+                self.offer = Some(Offer::new(&hello, &driver.input, &policy));
                 Ok((policy, server_name))
             }
             Err(denial) => {
@@ -212,6 +217,14 @@ impl Handshake<'_> {
     fn refusal(&self, error: &rustls::Error) -> HandshakeFault {
         let offer = self.offer.as_ref().map(|offer| offer.words(error)).unwrap_or_default();
         HandshakeFault::Refused { cause: words(error), offer }
+    }
+}
+
+/// Says what was wrong before there was a policy.
+fn early_refusal(error: &rustls::Error, said: Option<&SaidHello>) -> HandshakeFault {
+    match said.and_then(|said| said.words(error)) {
+        Some((cause, offer)) => HandshakeFault::Refused { cause: cause.to_owned(), offer },
+        None => HandshakeFault::refused(words(error)),
     }
 }
 

@@ -7,6 +7,7 @@ use rustls::server::ClientHello;
 use rustls::{CipherSuite, Error, NamedGroup, PeerIncompatible, SignatureScheme};
 
 use super::policy::Policy;
+use super::said_hello::{NO_VERSION, SaidHello};
 
 /// Names of one kind that are written.
 const NAMES_MAX: usize = 12;
@@ -17,6 +18,7 @@ pub(super) struct Offer {
     groups: Vec<NamedGroup>,
     schemes: Vec<SignatureScheme>,
     protocols: Vec<Vec<u8>>,
+    said: Option<SaidHello>,
     policy: Arc<Policy>,
 }
 
@@ -32,19 +34,21 @@ pub(super) fn words(why: &PeerIncompatible) -> Option<&'static str> {
         | PeerIncompatible::ServerTlsVersionIsDisabledByOurConfig
         | PeerIncompatible::SupportedVersionsExtensionRequired
         | PeerIncompatible::Tls12NotOffered
-        | PeerIncompatible::Tls12NotOfferedOrEnabled => Some("no version of TLS in common"),
+        | PeerIncompatible::Tls12NotOfferedOrEnabled => Some(NO_VERSION),
         _ => None,
     }
 }
 
 impl Offer {
-    pub(super) fn new(hello: &ClientHello<'_>, policy: &Arc<Policy>) -> Self {
+    /// `records` are those that `hello` was in.
+    pub(super) fn new(hello: &ClientHello<'_>, records: &[u8], policy: &Arc<Policy>) -> Self {
         let protocols = hello.alpn().map(|names| names.map(<[u8]>::to_vec).collect());
         Self {
             suites: hello.cipher_suites().to_vec(),
             groups: hello.named_groups().unwrap_or_default().to_vec(),
             schemes: hello.signature_schemes().to_vec(),
             protocols: protocols.unwrap_or_default(),
+            said: SaidHello::read(records),
             policy: Arc::clone(policy),
         }
     }
@@ -71,7 +75,8 @@ impl Offer {
                 both(&self.suites, &own.collect::<Vec<_>>())
             }
             Error::PeerIncompatible(why) if words(why).is_some() => {
-                format!("the server speaks {}", self.policy.versions)
+                let offered = self.said.as_ref().map(SaidHello::versions).unwrap_or_default();
+                format!("the client offers {offered}; the server speaks {}", self.policy.versions)
             }
             _ => String::new(),
         }

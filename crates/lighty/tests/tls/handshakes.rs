@@ -1,6 +1,7 @@
 //! Handshakes that fail, are late or too many.
 
 use lighty_testkit::client::{Client, End};
+use lighty_testkit::server::Server;
 use lighty_testkit::tls;
 use rustix::process::Signal;
 
@@ -17,7 +18,9 @@ fn a_failure_says_what_was_offered_and_wanted_once() {
     }
     server
         .await_log("the client offers \"foo\"; the server has \"h2\", \"http/1.1\", \"http/1.0\"");
-    server.await_log("no version of TLS in common; the server speaks TLS 1.3");
+    server.await_log(
+        "no version of TLS in common; the client offers TLS 1.2; the server speaks TLS 1.3",
+    );
     assert_eq!(server.log().matches("TLS handshake failed").count(), 2, "{}", server.log());
     get(&mut authority.client().connect(server.address(), "a.test"));
 }
@@ -103,4 +106,77 @@ fn a_hello_comes_in_pieces() {
     let stream = tls::say_hello_in_pieces(&config, server.address(), "a.test", 7);
     let stream = tls::shake_hands(stream.expect("a connection")).expect("a handshake");
     assert_eq!(get(&mut Client::over_tls(stream)), "hello\n");
+}
+
+/// A hello of this version with these extensions, in one record.
+fn hello(version: u16, extensions: &[(u16, &[u8])]) -> Vec<u8> {
+    let counted = |bytes: &[u8]| [&(bytes.len() as u16).to_be_bytes(), bytes].concat();
+    let extensions = extensions.iter();
+    let extensions: Vec<u8> = extensions
+        .flat_map(|(kind, body)| [kind.to_be_bytes().to_vec(), counted(body)].concat())
+        .collect();
+    let mut body = version.to_be_bytes().to_vec();
+    body.extend([7; 32]);
+    body.extend([0, 0, 2, 0xc0, 0x2b, 1, 0]);
+    if !extensions.is_empty() {
+        body.extend(counted(&extensions));
+    }
+    let message = [&[1, 0], &*counted(&body)].concat();
+    [&[22, 3, 1], &*counted(&message)].concat()
+}
+
+fn server_name(name: &[u8]) -> Vec<u8> {
+    let size = name.len() as u8;
+    [&[0, size + 3, 0, 0, size], name].concat()
+}
+
+/// The alert that answers a hello.
+fn alert(server: &Server, hello: &[u8]) -> [u8; 7] {
+    let mut client = server.connect();
+    client.send(hello);
+    let alert = client.read_exact(7).expect("an alert");
+    alert.try_into().expect("seven bytes")
+}
+
+#[test]
+fn clients_of_old_versions_are_told_so() {
+    let (_, server) = start("");
+    for minor in [1, 2] {
+        let said = alert(&server, &hello(0x0300 | minor, &[]));
+        assert_eq!(said, [21, 3, minor as u8, 0, 2, 2, 70]);
+    }
+    server.await_log(
+        "no version of TLS in common; the client offers TLS 1.0; the server speaks none before \
+         TLS 1.2",
+    );
+    // TLS 1.2 without signature_algorithms means SHA-1.
+    assert_eq!(alert(&server, &hello(0x0303, &[]))[6], 40);
+    server.await_log("the client takes no signature");
+}
+
+#[test]
+fn a_name_that_is_none_ends_the_handshake_and_is_said() {
+    let (_, server) = start("");
+    for name in ["a.test:443", "*.test", "b\u{fc}cher.test", "-", "a..test"] {
+        let said = alert(&server, &hello(0x0303, &[(0, &server_name(name.as_bytes()))]));
+        assert_eq!(said[6], 47, "{name}");
+    }
+    server.await_log("by what is no host name (SNI); it asks for \"a.test:443\"");
+    assert_eq!(server.log().matches("TLS handshake failed").count(), 1, "{}", server.log());
+    for address in ["127.0.0.1", "::1"] {
+        let said = alert(&server, &hello(0x0303, &[(0, &server_name(address.as_bytes()))]));
+        assert_eq!(said[6], 40, "{address} is no name: the handshake goes on to the next fault");
+    }
+}
+
+#[test]
+fn one_client_does_not_hide_the_causes_of_others() {
+    let (authority, server) = start("server.max-worker = 1");
+    for kind in 0x1000..0x1050 {
+        alert(&server, &hello(0x0303, &[(kind, &[]), (kind, &[])]));
+    }
+    let client = authority.client().with_alpn(&["foo"]);
+    assert!(client.try_connect(server.address(), "a.test").is_err());
+    server.await_log("the client offers \"foo\"");
+    assert_eq!(server.log().matches("TLS handshake failed").count(), 2, "{}", server.log());
 }

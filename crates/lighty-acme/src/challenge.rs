@@ -2,22 +2,18 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use instant_acme::{ChallengeType, KeyAuthorization};
-use lighty_io::clock::deadline::Deadline;
+use lighty_io::process::spawn::{Child, Exit, Output, Program, forward_lines};
 use lighty_io::tls::challenge_certificate;
 
-use crate::error::OrderError;
+use crate::error::{OrderError, one_line};
 use crate::store::{self, Store};
 use crate::wanted::ChallengeKind;
 
 /// How long the program may take that sets records of DNS, until they can be seen.
 const HOOK_PATIENCE: Duration = Duration::from_secs(600);
-
-/// How often it is looked whether it has ended.
-const HOOK_LOOK: Duration = Duration::from_millis(50);
 
 /// Longest token that becomes a file's name: authorities use 43 bytes.
 const TOKEN_BYTES_MAX: usize = 128;
@@ -34,8 +30,17 @@ impl ChallengeKind {
 
 /// A proof that was put somewhere.
 pub(crate) enum Proof {
-    File(PathBuf),
+    File(ProofFile),
     Record { hook: PathBuf, name: String, value: String },
+}
+
+/// A proof's file, which goes with it.
+pub(crate) struct ProofFile(PathBuf);
+
+impl Drop for ProofFile {
+    fn drop(&mut self) {
+        store::remove(&self.0);
+    }
 }
 
 impl Proof {
@@ -48,7 +53,7 @@ impl Proof {
         key: &KeyAuthorization,
     ) -> Result<Self, OrderError> {
         let put = |path: PathBuf, bytes: &[u8]| match store::write(&path, bytes) {
-            Ok(()) => Ok(Self::File(path)),
+            Ok(()) => Ok(Self::File(ProofFile(path))),
             Err(error) => Err(OrderError::Store(error)),
         };
         match kind {
@@ -79,8 +84,8 @@ impl Proof {
     /// Takes it away. What goes wrong is told.
     pub(crate) async fn remove(self) -> Result<(), OrderError> {
         match self {
-            Self::File(path) => {
-                store::remove(&path);
+            Self::File(file) => {
+                drop(file);
                 Ok(())
             }
             Self::Record { hook, name, value } => run(&hook, "cleanup", &name, &value).await,
@@ -88,29 +93,42 @@ impl Proof {
     }
 }
 
-/// Runs the operator's program until it ends.
+/// Runs the operator's program until it ends. Dropping the future kills it, with its group.
 async fn run(hook: &Path, verb: &str, name: &str, value: &str) -> Result<(), OrderError> {
-    let ended = end_of(hook, [verb, name, value]).await;
-    let is_done = ended.and_then(|status| match status.success() {
-        true => Ok(()),
-        false => Err(io::Error::other(status.to_string())),
+    let call = || format!("{} {verb} {name}", hook.display());
+    let mut last = String::new();
+    let ended = end_of(hook, [verb, name, value], &mut last).await;
+    let is_done = ended.and_then(|exit| match exit {
+        Exit::Code(0) => Ok(()),
+        _ if last.is_empty() => Err(io::Error::other(exit.to_string())),
+        _ => Err(io::Error::other(format!("{exit}: {last}"))),
     });
-    is_done.map_err(|error| OrderError::Hook(format!("{} {verb} {name}", hook.display()), error))
+    is_done.map_err(|error| OrderError::Hook(call(), error))
 }
 
-async fn end_of(hook: &Path, arguments: [&str; 3]) -> io::Result<ExitStatus> {
-    let mut command = Command::new(hook);
-    let mut child = command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).spawn()?;
-    let deadline = Deadline::after(HOOK_PATIENCE);
-    loop {
-        match child.try_wait()? {
-            Some(status) => return Ok(status),
-            None if !deadline.is_over() => tokio::time::sleep(HOOK_LOOK).await,
-            None => {
-                child.kill()?;
-                child.wait()?;
-                return Err(io::ErrorKind::TimedOut.into());
+/// How the program ended. `last` gets the last line of its error output; the rest is dropped.
+async fn end_of(hook: &Path, arguments: [&str; 3], last: &mut String) -> io::Result<Exit> {
+    let mut program = Program::new(hook);
+    program.args = arguments.map(Into::into).into();
+    program.copy_whole_environment();
+    program.stderr = Output::Pipe;
+    let mut child = Child::spawn(program).await?;
+    let stderr = child.stderr.take();
+    let listening = async {
+        match &stderr {
+            Some(stderr) => {
+                let on_line = |line: &[u8]| {
+                    *last = one_line(&String::from_utf8_lossy(line));
+                    true
+                };
+                forward_lines(stderr, on_line).await
             }
+            None => Ok(()),
         }
+    };
+    let all = async { tokio::try_join!(child.wait(), listening) };
+    match tokio::time::timeout(HOOK_PATIENCE, all).await {
+        Ok(done) => done.map(|(exit, ())| exit),
+        Err(_) => Err(io::ErrorKind::TimedOut.into()),
     }
 }

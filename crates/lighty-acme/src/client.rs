@@ -91,7 +91,9 @@ impl HttpClient for Client {
             {
                 sent.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             }
-            let response = client.exchange(&head, &sent);
+            // It blocks, and other orders go on meanwhile.
+            let exchange = tokio::task::spawn_blocking(move || client.exchange(&head, &sent));
+            let response = exchange.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             let (parts, body) = response.map_err(|error| Error::Other(error.into()))?.into_parts();
             Ok(BytesResponse { parts, body: Box::new(body) })
         })

@@ -87,6 +87,6 @@ fn write_problem(f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
 }
 
 /// Without what could look like another line of the log.
-fn one_line(text: &str) -> String {
+pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
 }

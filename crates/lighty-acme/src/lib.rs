@@ -3,10 +3,13 @@
 //! Reading order: `wanted` (what a configuration asks for), `store` (the directory that holds
 //! everything, and that processes and machines may share), `schedule` (when a certificate is
 //! ordered: arithmetic, no clock), `order` (one order, from the account to the certificate, with
-//! `challenge` for the proofs and `client` for the way to the authority), `service` (the thread
-//! that does it). Everything here may block, and runs on that thread alone.
+//! `challenge` for the proofs and `client` for the way to the authority), `attempt` (what is done
+//! for one certificate, under its lock), `service` (the thread that does it for all of them). What
+//! is here may block for as long as a disk does, and runs on that thread alone; requests to
+//! authorities have threads of their own.
 #![forbid(unsafe_code)]
 
+mod attempt;
 mod challenge;
 mod client;
 mod error;
@@ -16,8 +19,9 @@ mod service;
 mod store;
 mod wanted;
 
+pub use attempt::Say;
 pub use schedule::{Progress, Window, due_s};
-pub use service::{Plan, Say, Service};
+pub use service::{Plan, Service};
 pub use store::{Store, file_name};
 pub use wanted::{
     ChallengeKind, ExternalAccount, Issuer, Options, Wanted, WantedError, public_name,

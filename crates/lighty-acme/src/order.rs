@@ -1,5 +1,7 @@
 //! One order, from the account to the certificate.
 
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use instant_acme::{
@@ -44,10 +46,22 @@ macro_rules! insist {
     }};
 }
 
+/// Accounts that are being made: of orders side by side, one makes the account of them all.
+#[derive(Clone, Default)]
+pub(crate) struct Accounts(Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>>);
+
+impl Accounts {
+    fn of(&self, id: String) -> Arc<tokio::sync::Mutex<()>> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(all.entry(id).or_default())
+    }
+}
+
 /// What an order is made with.
 pub(crate) struct Orders<'a> {
     pub(crate) store: &'a Store,
     pub(crate) wanted: &'a Wanted,
+    pub(crate) accounts: &'a Accounts,
     /// URL of the authority's directory.
     pub(crate) directory: &'a str,
     pub(crate) client: &'a Client,
@@ -111,6 +125,8 @@ impl Orders<'_> {
     /// The account with the authority; a new one if there is none yet.
     async fn account(&self) -> Result<Account, OrderError> {
         let path = self.store.account(&self.account_id());
+        let turn = self.accounts.of(self.account_id());
+        let _turn = turn.lock().await;
         let known = store::read(&path).ok();
         let known =
             known.and_then(|bytes| serde_json::from_slice::<AccountCredentials>(&bytes).ok());

@@ -10,8 +10,10 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use lighty_io::entropy::random_bytes;
+use lighty_io::file::small_file::Stamp;
 use lighty_io::tls::examine;
 use serde_json::{Value, json};
 
@@ -35,6 +37,9 @@ const DIRECTORIES: [&str; 9] =
 
 /// Bytes that are asked of the disk before an order: more than any certificate with its key.
 const RESERVED_BYTES: usize = 32 << 10;
+
+/// Age of a proof that no order needs any more.
+const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
 
 /// Bytes of a file of the store that are read.
 const FILE_BYTES_MAX: u64 = 1 << 20;
@@ -94,6 +99,15 @@ impl Store {
 
     pub(crate) fn lock(&self, name: &str) -> PathBuf {
         self.directory.join(LOCKS).join(format!("{name}.lock"))
+    }
+
+    /// Takes a certificate's lock; `None` if another has it.
+    ///
+    /// # Errors
+    /// The system's, with the path in the text.
+    pub(crate) fn take_lock(&self, name: &str) -> io::Result<Option<Lock>> {
+        let path = self.lock(name);
+        Lock::take(&path).map_err(|error| at(&path, &error))
     }
 
     fn progress_file(&self, name: &str) -> PathBuf {
@@ -158,13 +172,37 @@ impl Store {
         write(&self.directory.join(RENEW).join(name), b"")
     }
 
-    /// Whether somebody has asked so.
-    pub(crate) fn is_renewal_asked_for(&self, name: &str) -> bool {
-        self.directory.join(RENEW).join(name).exists()
+    /// The file by which somebody has asked so.
+    pub(crate) fn renewal_asked_for(&self, name: &str) -> Option<Stamp> {
+        Stamp::of(&self.directory.join(RENEW).join(name)).ok()
+    }
+
+    /// Removes what a process has left behind that was killed in the middle of an order: room for
+    /// the certificate, whose lock the caller holds, and files beside their places and proofs that
+    /// are older than any order.
+    pub(crate) fn sweep(&self, name: &str) {
+        let room = format!(".{name}.pem.");
+        sweep(&self.directory.join(CERTIFICATES), |file, _| file.starts_with(&room));
+        let is_old = |age: Duration| age >= LEFT_BEHIND;
+        sweep(&self.directory.join(PROGRESS), |file, age| file.starts_with('.') && is_old(age));
+        for proofs in [HTTP_01, TLS_ALPN_01] {
+            sweep(&self.directory.join(proofs), |_, age| is_old(age));
+        }
     }
 
     pub(crate) fn renewal_done(&self, name: &str) {
         remove(&self.directory.join(RENEW).join(name));
+    }
+}
+
+/// Removes the files of a directory that are left behind, by their names and ages.
+fn sweep(directory: &Path, is_left: impl Fn(&str, Duration) -> bool) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        let changed = entry.metadata().and_then(|meta| meta.modified());
+        let age = changed.ok().and_then(|changed| changed.elapsed().ok()).unwrap_or_default();
+        if is_left(&entry.file_name().to_string_lossy(), age) {
+            remove(&entry.path());
+        }
     }
 }
 
@@ -289,6 +327,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_killed_process_has_left_goes_with_the_next_order() {
+        let (_directory, store) = store();
+        let [room, others] = ["a.test", "b.a.test"].map(|name| {
+            let path = store.certificate(name);
+            path.with_file_name(format!(".{name}.pem.0123456789abcdef"))
+        });
+        let [old, new] = ["old", "new"].map(|token| store.http_challenges().join(token));
+        for path in [&room, &others, &old, &new, &store.certificate("a.test")] {
+            fs::write(path, "x").expect("written");
+        }
+        let hour = std::time::SystemTime::now() - LEFT_BEHIND;
+        let file = File::options().write(true).open(&old).expect("open");
+        file.set_modified(hour).expect("set");
+        store.sweep("a.test");
+        assert!(!room.exists() && !old.exists());
+        assert!(others.exists() && new.exists() && store.certificate("a.test").exists());
+    }
+
+    #[test]
     fn progress_is_kept_and_what_is_broken_is_none() {
         let (_directory, store) = store();
         assert_eq!(store.progress("a.test"), Progress::default());
@@ -305,10 +362,10 @@ mod tests {
             write(&store.progress_file("a.test"), broken).expect("written");
             assert_eq!(store.progress("a.test"), Progress::default());
         }
-        assert!(!store.is_renewal_asked_for("a.test"));
+        assert!(store.renewal_asked_for("a.test").is_none());
         store.ask_for_renewal("a.test").expect("asked");
-        assert!(store.is_renewal_asked_for("a.test"));
+        assert!(store.renewal_asked_for("a.test").is_some());
         store.renewal_done("a.test");
-        assert!(!store.is_renewal_asked_for("a.test"));
+        assert!(store.renewal_asked_for("a.test").is_none());
     }
 }

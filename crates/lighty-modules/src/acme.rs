@@ -263,9 +263,14 @@ fn proofs() -> Vec<Row> {
 
 fn parse_names(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
     let names = parse_strings(value)?;
-    let names: Result<Arc<[String]>, WantedError> =
-        names.iter().map(|name| public_name(name)).collect();
-    names.map_err(|why| Reject::new(format!("has {why}")))
+    let mut unique = Vec::new();
+    for name in names.iter() {
+        let name = public_name(name).map_err(|why| Reject::new(format!("has {why}")))?;
+        if !unique.contains(&name) {
+            unique.push(name);
+        }
+    }
+    Ok(unique.into())
 }
 
 fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject> {

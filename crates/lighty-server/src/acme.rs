@@ -2,7 +2,8 @@
 
 use std::fmt;
 use std::io;
-use std::path::PathBuf;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
@@ -69,6 +70,60 @@ pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagn
     }
 }
 
+/// The certificates that the configuration asks for, if the machine has what they need.
+///
+/// # Errors
+/// Everything that is wrong, with its place.
+pub(crate) fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
+    let wanted = wanted(config)?;
+    // What a chroot is to hide cannot be told.
+    if wanted.is_empty() || config.global().server.chroot.is_some() {
+        return Ok(wanted);
+    }
+    let mut problems = Vec::new();
+    let mut report = |name: &str, message: String| {
+        let span = config.assigned(name).map(|value| value.span).last();
+        let (level, code, help, notes) = (Level::Error, "acme", None, Vec::new());
+        problems.push(Diagnostic { level, code, message, span, help, notes });
+    };
+    let store = config.global().module::<AcmeSettings>().store.clone();
+    let there = Path::new(&*store).ancestors().find_map(|path| Some((path, path.metadata().ok()?)));
+    if let Some((path, _)) = there.filter(|(_, meta)| !meta.is_dir()) {
+        report("acme.store", format!("acme.store: {} is not a directory", path.display()));
+    }
+    let mut hooks: Vec<_> = wanted.iter().filter_map(|one| one.options.dns_hook.as_ref()).collect();
+    hooks.dedup();
+    for hook in hooks {
+        if let Err(why) = executable(hook) {
+            report("acme.dns-hook", format!("acme.dns-hook: {}: {why}", hook.display()));
+        }
+    }
+    match problems {
+        none if none.is_empty() => Ok(wanted),
+        problems => Err(problems),
+    }
+}
+
+/// Whether a program can be run, as far as its file says. A bare name is one of `PATH`.
+fn executable(program: &Path) -> io::Result<()> {
+    let look = |path: &Path| {
+        let meta = path.metadata()?;
+        match meta.is_file() && meta.permissions().mode() & 0o111 != 0 {
+            true => Ok(()),
+            false => Err(io::Error::other("it is no program that can be run")),
+        }
+    };
+    let looked = match program.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => {
+            let path = std::env::var_os("PATH").unwrap_or_default();
+            let mut found = std::env::split_paths(&path).map(|place| look(&place.join(program)));
+            found.find(Result::is_ok).unwrap_or_else(|| Err(io::ErrorKind::NotFound.into()))
+        }
+        _ => look(program),
+    };
+    looked.map_err(|error| io::Error::other(lighty_io::os_text(&error)))
+}
+
 type Problem = (Span, Unwanted);
 
 struct Search<'a> {
@@ -115,7 +170,7 @@ impl<'a> Search<'a> {
         let settings = block_settings::of(self.config, id);
         let (activates, names) = (set(block, "acme.activate"), set(block, "acme.names"));
         let is_own = set(block, "ssl.pemfile").is_some();
-        if let Some(activate) = activates.filter(|_| is_own && id > 0)
+        if let Some(activate) = activates.filter(|_| is_own)
             && settings.module::<AcmeSettings>().is_active
         {
             return Err((activate.key_span, Unwanted::TwoSources));

@@ -129,6 +129,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let (socket, pid) = (control.as_ref().ok(), pid_file.as_ref());
     let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
     let ended = wait_for_end(main_loop, &mut running, main, &say);
+    reloader.service.stop();
     let access = reloader.access_logs();
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);

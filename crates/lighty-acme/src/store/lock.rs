@@ -18,8 +18,8 @@ use crate::error::OrderError;
 /// How often the owner touches its lock.
 pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(5);
 
-/// After this a lock that nobody touched belongs to nobody. Longer than a request to an authority
-/// may take, during which nothing is touched.
+/// After this a lock that nobody touched belongs to nobody. Many touches: a machine that
+/// has much to do may stand still for a while.
 const STALE: Duration = Duration::from_secs(120);
 
 /// A lock that is held.

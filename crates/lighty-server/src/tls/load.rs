@@ -60,7 +60,7 @@ const FILES: [&str; 3] =
 impl Load<'_> {
     /// The certificates that the server gets by itself.
     fn managed(&mut self) {
-        let wanted = match acme::wanted(self.config) {
+        let wanted = match acme::checked(self.config) {
             Ok(wanted) => wanted,
             Err(problems) => return self.problems.extend(problems),
         };

@@ -1,6 +1,7 @@
 //! Certificates that the server gets by itself, from an authority on this machine.
 
 mod orders;
+mod side_by_side;
 mod store;
 
 use std::path::PathBuf;

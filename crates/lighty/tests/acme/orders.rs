@@ -35,7 +35,7 @@ fn a_certificate_comes_by_one_word() {
 #[test]
 fn a_certificate_is_taken_up_at_a_restart_and_by_neighbours() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
-    let names = "acme.activate = \"enable\"\nacme.names = ( \"a.test\", \"www.a.test\" )\n\
+    let names = "acme.activate = \"enable\"\nacme.names = ( \"a.test\", \"A.test.\", \"www.a.test\" )\n\
                  acme.profile = \"shortlived\"\nserver.max-worker = 2";
     let mut server = site(&pebble, names).start();
     for name in ["a.test", "www.a.test"] {
@@ -173,6 +173,26 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
             "two certificates begin with a.test",
         ),
         (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             ssl.pemfile = \"@DIR@/x.pem\"",
+            "stand in one block",
+        ),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.store = \"/etc/passwd/x\"",
+            "acme.store: /etc/passwd is not a directory",
+        ),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.challenge = \"dns-01\"\nacme.dns-hook = \"@DIR@/none\"",
+            "none: No such file",
+        ),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.challenge = \"dns-01\"\nacme.dns-hook = \"/etc/passwd\"",
+            "acme.dns-hook: /etc/passwd: it is no program that can be run",
+        ),
+        (
             "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.store = \"/proc/none\"",
             "acme.store",
         ),
@@ -183,5 +203,9 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
         let (status, _) = server.await_exit(STOP_DEADLINE);
         assert_eq!(status.code(), Some(1), "{lines}");
         assert!(server.log().contains(words), "{lines}: {}", server.log());
+        if !lines.contains("/proc/none") {
+            let (code, _, said) = lighty!().run(&["-tt", "-f", config.to_str().expect("UTF-8")]);
+            assert!(code != 0 && said.contains(words), "{lines}: {said}");
+        }
     }
 }

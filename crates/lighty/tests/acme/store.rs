@@ -40,6 +40,9 @@ fn nothing_is_ordered_that_could_not_be_kept() {
     write_file(&store.join("filler"), vec![0; 56 << 10]);
     let server = setup.start();
     server.await_log("No space left on device");
+    let words = server.log();
+    let line = words.lines().find(|line| line.contains("No space left")).expect("a line");
+    assert!(line.contains("/store/"), "{line}");
     assert!(!pebble.log().contains("/order-plz"), "{}", pebble.log());
     std::fs::remove_file(store.join("filler")).expect("removed");
     write_file(&store.join("renew/www.a.test"), "");

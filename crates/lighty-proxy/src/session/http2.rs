@@ -14,6 +14,9 @@ use crate::request::upstream_request::UpstreamRequest;
 pub(super) struct Http2Session {
     is_head_request: bool,
     has_ended: bool,
+    /// The record that begins behind the last piece, as far as it has come: of content its head, of
+    /// the end all of it.
+    record: Vec<u8>,
     /// Bytes of the current piece of content that are not read yet.
     piece_left: usize,
     /// Bytes that Content-Length announced, and how many of them are to come.
@@ -96,27 +99,29 @@ impl Session for Http2Session {
         if self.has_ended {
             return Ok(Step { consumed: 0, event: Event::Done });
         }
-        let mut start = 0;
+        let mut consumed = 0;
         if self.piece_left == 0 {
-            let more = Step { consumed: 0, event: Event::More };
-            let Some(record) = Record::parse(input) else { return Ok(more) };
+            let Some((record, taken)) = self.collect(input) else {
+                return Ok(Step { consumed: input.len(), event: Event::More });
+            };
+            consumed = taken;
+            let payload = std::mem::take(&mut self.record);
             if record.kind != Kind::Data {
-                let end = HEAD_BYTES + record.len;
-                let Some(payload) = input.get(HEAD_BYTES..end) else { return Ok(more) };
-                Payload(payload).fields(&mut self.trailers);
+                Payload(&payload[HEAD_BYTES..]).fields(&mut self.trailers);
                 self.has_ended = true;
                 return match self.left {
                     Some(1..) => Err(cut_short(self.announced, self.left)),
-                    _ => Ok(Step { consumed: end, event: Event::Done }),
+                    _ => Ok(Step { consumed, event: Event::Done }),
                 };
             }
-            (start, self.piece_left) = (HEAD_BYTES, record.len);
+            self.piece_left = record.len;
         }
-        let count = self.piece_left.min(input.len() - start);
+        let count = self.piece_left.min(input.len() - consumed);
         self.piece_left -= count;
         self.left = self.left.map(|left| left.saturating_sub(count as u64));
-        let event = if count > 0 { Event::Data(start..start + count) } else { Event::More };
-        Ok(Step { consumed: start + count, event })
+        let piece = consumed..consumed + count;
+        let event = if count > 0 { Event::Data(piece) } else { Event::More };
+        Ok(Step { consumed: consumed + count, event })
     }
 
     fn trailers(&self) -> Option<&Fields> {
@@ -126,6 +131,29 @@ impl Session for Http2Session {
     /// Its stream has ended with it; the connection is for others.
     fn is_reusable(&self) -> bool {
         false
+    }
+}
+
+impl Http2Session {
+    /// Collects the next record from the front of `input`. Returns it with the bytes that were
+    /// taken; `None` if all were and it is not complete.
+    fn collect(&mut self, input: &[u8]) -> Option<(Record, usize)> {
+        let mut taken = 0;
+        loop {
+            let record = Record::parse(&self.record);
+            let payload = record.filter(|record| record.kind != Kind::Data);
+            let wanted = HEAD_BYTES + payload.map_or(0, |record| record.len);
+            let missing = wanted - self.record.len();
+            if let (Some(record), 0) = (record, missing) {
+                return Some((record, taken));
+            }
+            let more = input[taken..].get(..missing).unwrap_or(&input[taken..]);
+            self.record.extend_from_slice(more);
+            taken += more.len();
+            if more.len() < missing {
+                return None;
+            }
+        }
     }
 }
 
@@ -154,5 +182,49 @@ fn push_field(known: Option<Known>, name: &[u8], value: &[u8], out: &mut Vec<u8>
             }
         }
         _ => record::push_field(name, value, out),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The body, the trailers and whether it ended, of input in pieces of this many bytes.
+    fn read(input: &[u8], piece: usize) -> (Vec<u8>, Fields, bool) {
+        let (mut session, mut body) = (session(), Vec::new());
+        for mut piece in input.chunks(piece) {
+            loop {
+                let step = session.read_body(piece).expect("no fault");
+                match step.event {
+                    Event::Data(range) => body.extend_from_slice(&piece[range]),
+                    Event::Done => return (body, session.trailers, true),
+                    _ => assert_eq!(step.consumed, piece.len(), "no byte is needed twice"),
+                }
+                piece = &piece[step.consumed..];
+                if piece.is_empty() {
+                    break;
+                }
+            }
+        }
+        (body, session.trailers, false)
+    }
+
+    #[test]
+    fn a_body_is_read_wherever_its_records_are_cut() {
+        let mut trailers = Fields::new();
+        trailers.push(b"x-sum", b"7");
+        let mut input = Vec::new();
+        for piece in [&b"a"[..], b"piece", &[b'x'; 300]] {
+            record::push_data(piece, &mut input);
+        }
+        record::push_end(Some(&trailers), &mut input);
+        let whole = [&b"apiece"[..], &[b'x'; 300]].concat();
+        for piece in 1..=input.len() {
+            let (body, fields, has_ended) = read(&input, piece);
+            assert!(body == whole && has_ended, "{piece}");
+            assert!(fields.iter().eq(trailers.iter()), "{piece}");
+        }
+        let (body, _, has_ended) = read(&input[..input.len() - 1], 7);
+        assert!(body == whole && !has_ended);
     }
 }

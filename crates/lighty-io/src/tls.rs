@@ -6,8 +6,9 @@
 //! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
 //! `certificate` what these say, `stapling` what their authority does, `compression` how they are
 //! sent in fewer bytes, `key_log` tells programs the keys, `offer` and `said_hello` have the words
-//! about a handshake that failed; `local_authority` signs for sites that nobody has configured,
-//! `signing` makes keys and requests for certificates. With servers that we connect to,
+//! about a handshake that failed, `key_fault` those about a key that cannot be used;
+//! `local_authority` signs for sites that nobody has configured, `signing` makes keys and requests
+//! for certificates. With servers that we connect to,
 //! `client_policy` and `client_handshake`
 //! ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the places of `policy` and
 //! `handshake`; `driver` is what both handshakes share, and `dial` a client on a thread that may
@@ -22,6 +23,7 @@ mod compression;
 mod dial;
 mod driver;
 mod handshake;
+mod key_fault;
 mod key_log;
 mod local_authority;
 mod materials;
@@ -48,7 +50,7 @@ pub use dial::{Dialed, Dialer};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use key_log::KeyLog;
 pub use local_authority::LocalAuthority;
-pub use materials::{Materials, PairFiles, examine};
+pub use materials::{Materials, PairError, PairFiles, examine};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use signing::{KeyType, SigningRequest, challenge_certificate};
 pub use tickets::TicketKeys;

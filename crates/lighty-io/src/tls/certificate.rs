@@ -323,7 +323,7 @@ fn short_name(id: &[u8]) -> String {
 }
 
 /// An object identifier in numbers: `1.2.3`.
-fn numbers(id: &[u8]) -> String {
+pub(super) fn numbers(id: &[u8]) -> String {
     let mut all: Vec<u64> = Vec::new();
     let mut number = 0_u64;
     for byte in id {

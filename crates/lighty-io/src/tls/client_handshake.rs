@@ -126,6 +126,10 @@ fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
         CertificateError::Other(other) if other.to_string().starts_with("CaUsedAsEndEntity") => {
             "has signed itself, and is not among those that are trusted".to_owned()
         }
+        CertificateError::Other(other) if other.to_string() == "UnsupportedCertVersion" => {
+            "is of an old version of X.509, which has no names of hosts: version 3 is needed"
+                .to_owned()
+        }
         other => format!("is not accepted: {other}"),
     }
 }

@@ -18,6 +18,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::sign::CertifiedKey;
 
 use super::certificate::{self, CertificateFacts, Names};
+use super::key_fault;
 use super::signing;
 use super::stapling::Staple;
 use super::tls_error::TlsError;
@@ -41,11 +42,40 @@ impl PairFiles {
     }
 }
 
+/// Why a certificate and its key cannot be loaded.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PairError {
+    /// The certificate's file is at fault.
+    Chain(TlsError),
+    /// The key's, or the key does not belong to the certificate.
+    Key(TlsError),
+}
+
+impl fmt::Display for PairError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Chain(why) | Self::Key(why) => fmt::Display::fmt(why, f),
+        }
+    }
+}
+
+impl std::error::Error for PairError {}
+
+impl From<PairError> for TlsError {
+    fn from(error: PairError) -> Self {
+        match error {
+            PairError::Chain(why) | PairError::Key(why) => why,
+        }
+    }
+}
+
 /// What a file holds.
 struct PemFile {
     certificates: Vec<CertificateDer<'static>>,
     keys: Vec<PrivateKeyDer<'static>>,
     lists: Vec<CertificateRevocationListDer<'static>>,
+    /// Why a key in it is not among them.
+    key_fault: Option<&'static str>,
 }
 
 /// Everything that the TLS of one configuration is made from.
@@ -99,7 +129,7 @@ impl Materials {
     /// # Errors
     /// In words: a file that cannot be read or holds no certificate or key, or a key that belongs
     /// to another certificate.
-    pub fn load_pair(&self, files: &PairFiles) -> Result<(), TlsError> {
+    pub fn load_pair(&self, files: &PairFiles) -> Result<(), PairError> {
         self.keep_pair(files, Arc::new(read_pair(files)?));
         Ok(())
     }
@@ -435,9 +465,14 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
 
 fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
     let (mut certificates, mut keys, mut lists) = (Vec::new(), Vec::new(), Vec::new());
-    let mut found = false;
+    let (mut found, key_fault) = (false, key_fault::of_file(bytes));
     for section in <(SectionKind, Vec<u8>) as PemObject>::pem_slice_iter(bytes) {
-        let (kind, der) = section.map_err(|error| format!("its PEM is broken: {error}"))?;
+        let (kind, der) = match section {
+            Ok(section) => section,
+            // Its head is not Base64.
+            Err(_) if key_fault.is_some() => continue,
+            Err(error) => return Err(format!("its PEM is broken: {error}").into()),
+        };
         found = true;
         match kind {
             SectionKind::Certificate => certificates.push(CertificateDer::from(der)),
@@ -452,33 +487,33 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
             Err(_) => certificates.push(CertificateDer::from(bytes.to_vec())),
         }
     }
-    Ok(PemFile { certificates, keys, lists })
+    Ok(PemFile { certificates, keys, lists, key_fault })
 }
 
-fn read_pair(files: &PairFiles) -> Result<CertifiedKey, TlsError> {
-    let chain = read(&files.chain)?;
+fn read_pair(files: &PairFiles) -> Result<CertifiedKey, PairError> {
+    let chain = read(&files.chain).map_err(PairError::Chain)?;
     if chain.certificates.is_empty() {
-        return Err(format!("{}: it holds no certificate", files.chain).into());
+        let why = format!("{}: it holds no certificate", files.chain);
+        return Err(PairError::Chain(why.into()));
     }
-    let mut keys: Vec<PrivateKeyDer<'static>> = Vec::new();
-    if let Some(path) = &files.key {
-        keys.extend(read(path)?.keys);
-    }
+    let own = files.key.as_ref().map(|path| read(path).map_err(PairError::Key)).transpose()?;
     // A chain that brings its own key does not need the other.
-    keys.extend(chain.keys.iter().map(PrivateKeyDer::clone_key));
+    let keys: Vec<_> = own.iter().chain([&chain]).flat_map(|file| &file.keys).collect();
     let place = files.key.as_ref().unwrap_or(&files.chain);
-    let mut why = match (keys.is_empty(), &files.key) {
-        (true, None) => format!("{place}: it holds no private key; ssl.privkey may name one"),
-        (true, Some(_)) => format!("{place}: it holds no private key"),
-        (false, _) => format!("{place}: the private key belongs to another certificate"),
+    let of_key = |why: String| PairError::Key(format!("{place}: {why}").into());
+    let named = own.as_ref().unwrap_or(&chain);
+    let why = match named.key_fault {
+        Some(why) if named.keys.is_empty() => why,
+        _ if !keys.is_empty() => "the private key belongs to another certificate",
+        _ if own.is_some() => "it holds no private key",
+        _ => "it holds no private key; ssl.privkey may name one",
     };
-    for key in &keys {
-        let signing = match aws_lc_rs::sign::any_supported_type(key) {
-            Ok(signing) => signing,
-            Err(error) => {
-                why = format!("{place}: the private key cannot be used: {error}");
-                continue;
-            }
+    let mut fault = of_key(why.to_owned());
+    for key in keys {
+        let Ok(signing) = aws_lc_rs::sign::any_supported_type(key) else {
+            let why = key_fault::of_key(key);
+            fault = of_key(format!("the private key cannot be used: {why}"));
+            continue;
         };
         let pair = CertifiedKey::new(chain.certificates.clone(), signing);
         match pair.keys_match() {
@@ -488,10 +523,13 @@ fn read_pair(files: &PairFiles) -> Result<CertifiedKey, TlsError> {
             Err(rustls::Error::InconsistentKeys(_)) => {}
             // Of version 1, which OpenSSL signs by default and some clients take.
             Err(rustls::Error::InvalidCertificate(_)) if is_for_key(&pair) => return Ok(pair),
-            Err(error) => why = format!("{}: the certificate is broken: {error}", files.chain),
+            Err(error) => {
+                let why = format!("{}: the certificate is broken: {error}", files.chain);
+                fault = PairError::Chain(why.into());
+            }
         }
     }
-    Err(why.into())
+    Err(fault)
 }
 
 fn is_for_key(pair: &CertifiedKey) -> bool {

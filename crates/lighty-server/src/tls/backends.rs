@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lighty_config::{Config, Span};
 use lighty_core::Settings;
-use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, TlsError};
+use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, PairError};
 use lighty_proxy::upstream::configured;
 
 /// Loads what the backends with `https://` need. A file that cannot be read any more, for rights
@@ -40,7 +40,7 @@ impl Load<'_> {
             let is_taken = self.materials.take_over_pair(files, self.before);
             let loaded = if is_taken { Ok(()) } else { self.materials.load_pair(files) };
             let why =
-                |error: TlsError| error.to_string().replace("ssl.privkey", "proxy-core.tls-key");
+                |error: PairError| error.to_string().replace("ssl.privkey", "proxy-core.tls-key");
             loaded.map_err(|error| self.blame("proxy-core.tls-cert", &why(error)))?;
         }
         let made = ClientPolicy::new(options, self.materials);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_config::{Block, Config, Diagnostic, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Materials, Policy, TicketKeys, TlsError};
+use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError};
 
 use super::backends;
 use crate::{acme, block_settings, listeners};
@@ -98,8 +98,11 @@ impl Load<'_> {
                 false => self.materials.load_pair(files),
             };
             if let Err(why) = loaded {
-                let name = set("ssl.pemfile").map_or("ssl.privkey", |_| "ssl.pemfile");
-                return self.report(setting.value.span, format!("{name}: {why}"));
+                let blamed = match why {
+                    PairError::Chain(_) => set("ssl.pemfile").unwrap_or(setting),
+                    PairError::Key(_) => setting,
+                };
+                return self.report(blamed.value.span, format!("{}: {why}", blamed.written));
             }
         }
         self.staples(&settings);

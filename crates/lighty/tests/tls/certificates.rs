@@ -188,3 +188,40 @@ fn what_a_process_may_not_read_any_more_stays_at_a_reload() {
     let url = "https://a.test:@PORT@/a.txt";
     assert_eq!(curl(&authority, &server, &["--tlsv1.3", url]), "hello\n");
 }
+
+#[test]
+fn a_key_that_cannot_be_used_is_named_with_its_place() {
+    let (authority, setup) = site("ssl.privkey = \"@DIR@/key\"");
+    // A file that has both would not need the other.
+    authority.issue_apart("a.pem", "own.key", &["a.test"]);
+    let directory = setup.directory();
+    let rsa = "openssl genpkey -algorithm RSA -pkeyopt rsa_keygen_bits:1024";
+    let curve = "openssl genpkey -algorithm EC -pkeyopt ec_paramgen_curve";
+    run(directory, &format!("{rsa} -out small"));
+    run(directory, &format!("{rsa} -aes-128-cbc -pass pass:word -out sealed"));
+    run(directory, "openssl rsa -in small -traditional -aes128 -passout pass:word -out headed");
+    run(directory, &format!("{curve}:secp256k1 -out koblitz"));
+    let config = setup.write_config();
+    let config = config.to_str().expect("UTF-8");
+    let text = std::fs::read_to_string(config).expect("a configuration");
+    let line_of = |name: &str| {
+        let at = text.lines().position(|line| line.starts_with(name)).expect("a line");
+        format!("{config}:{}:", at + 1)
+    };
+    let refused = |words: &str, place: &str| {
+        let (code, _, said) = setup.run(&["-tt", "-f", config]);
+        assert!(code == 1 && said.contains(words) && said.contains(place), "{words}: {said}");
+    };
+    for (file, words) in [
+        ("small", "it is of RSA with 1024 bits; 2048 to 8192 are taken"),
+        ("sealed", "the private key is encrypted"),
+        ("headed", "the private key is encrypted"),
+        ("koblitz", "it is on the curve secp256k1"),
+    ] {
+        std::fs::copy(directory.join(file), directory.join("key")).expect("copied");
+        refused(words, &line_of("ssl.privkey"));
+        refused("ssl.privkey: ", &line_of("ssl.privkey"));
+    }
+    write_file(&directory.join("a.pem"), "");
+    refused("ssl.pemfile: ", &line_of("ssl.pemfile"));
+}

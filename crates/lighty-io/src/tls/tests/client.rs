@@ -261,3 +261,19 @@ async fn what_meets_a_closed_connection_was_not_read() {
         }
     }
 }
+
+#[tokio::test]
+async fn a_certificate_of_an_old_version_is_named() {
+    use rustls::pki_types::pem::PemObject;
+    let site = Site::new();
+    let (leaf, key) = site.issue("a.test");
+    let mut leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).expect("a leaf").to_vec();
+    let version = leaf.windows(5).position(|part| part == [0xa0, 3, 2, 1, 2]);
+    leaf[version.expect("version 3") + 4] = 1;
+    std::fs::write(&*site.path("old"), pem(&leaf) + &key.serialize_pem()).expect("write");
+    let pair = PairFiles { chain: site.path("old"), key: None };
+    site.materials.load_pair(&pair).expect("loaded");
+    let policy = site.policy(&PolicyOptions { pairs: vec![pair], ..site.options() });
+    let said = words(&policy, &site.client_policy(&site.trusting("a.test"))).await;
+    assert!(said.starts_with("its certificate is of an old version of X.509"), "{said}");
+}

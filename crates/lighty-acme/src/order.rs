@@ -78,7 +78,7 @@ impl Orders<'_> {
         let mut order = match self.order(&account, before).await {
             Err(error) if is_problem(&error, "accountDoesNotExist") => {
                 // The authority has forgotten it, as test servers do.
-                store::remove(&self.store.account(&self.account_id()));
+                self.forget(account.id());
                 account = self.account().await?;
                 self.order(&account, before).await
             }
@@ -149,6 +149,16 @@ impl Orders<'_> {
         let bytes = serde_json::to_vec(&credentials).map_err(Error::Json)?;
         store::write(&path, &bytes).map_err(OrderError::Store)?;
         Ok(account)
+    }
+
+    /// Removes an account, unless another order has made a new one meanwhile.
+    fn forget(&self, url: &str) {
+        let path = self.store.account(&self.account_id());
+        let known = store::read(&path).unwrap_or_default();
+        let known: serde_json::Value = serde_json::from_slice(&known).unwrap_or_default();
+        if known["id"].as_str().is_none_or(|known| known == url) {
+            store::remove(&path);
+        }
     }
 
     async fn order(

@@ -87,6 +87,23 @@ fn a_stop_ends_an_order_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_stop_takes_a_proof_away() {
+    // The authority takes a minute to look at it.
+    let slow = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "60")];
+    let Some(pebble) = Pebble::start("", &slow) else { return };
+    let mut server = site(&pebble, ONE).start();
+    let proofs = || {
+        let all = files(&server, "challenges/http-01");
+        all.iter().filter(|name| !name.starts_with('.')).count()
+    };
+    assert!(wait_until(PATIENCE, || proofs() == 1), "{}", server.log());
+    server.stop();
+    for directory in ["challenges/http-01", "certificates", "locks"] {
+        assert_eq!(files(&server, directory), [""; 0]);
+    }
+}
+
+#[test]
 fn an_order_waits_for_the_server_that_holds_its_lock_and_says_so_once() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let setup = site(&pebble, ONE);
@@ -128,4 +145,23 @@ fn a_programs_last_word_is_in_the_log() {
     let server = setup.start();
     server.await_log("no such zone; the next order is in");
     assert!(!server.log().contains("a long story"), "it is dropped");
+}
+
+#[test]
+fn orders_side_by_side_have_one_account() {
+    let Some(mut pebble) = Pebble::start("", &[]) else { return };
+    let names = ["a.test", "b.test", "c.test"];
+    let conditions = names.map(|name| format!("$HTTP[\"host\"] == \"{name}\" {{ }}\n")).concat();
+    let server = site(&pebble, &format!("acme.activate = \"enable\"\n{conditions}")).start();
+    names.iter().for_each(|name| drop(await_served(&pebble, &server, name)));
+    assert!(pebble.log().contains("There are now 1 accounts"), "{}", pebble.log());
+    assert!(!pebble.log().contains("There are now 2 accounts"), "{}", pebble.log());
+    // It forgets the account, and all ask at once.
+    pebble.restart();
+    for name in names {
+        write_file(&server.directory().join("store/renew").join(name), "");
+    }
+    let signed = || server.log().matches("has signed the certificate").count();
+    assert!(wait_until(PATIENCE, || signed() == 6), "{}", server.log());
+    assert!(!pebble.log().contains("There are now 2 accounts"), "{}", pebble.log());
 }

@@ -114,8 +114,8 @@ impl<'a> Reader<'a> {
     }
 
     fn text(&mut self, len: u16) -> Result<&'a [u8], AjpFault> {
-        let text = self.terminated(len)?;
-        if has_line_end(text) { Err(AjpFault::FieldValue) } else { Ok(text) }
+        let is_split = self.rest.get(..usize::from(len)).is_some_and(has_line_end);
+        if is_split { Err(AjpFault::FieldValue) } else { self.terminated(len) }
     }
 
     fn terminated(&mut self, len: u16) -> Result<&'a [u8], AjpFault> {

@@ -147,19 +147,20 @@ async fn ask_patiently(
     kind: &CheckKind,
     proxy: Option<ProxyProtocol>,
 ) -> Result<(), CheckFault> {
-    let mut question = Vec::new();
+    let (mut greeting, mut question) = (Vec::new(), Vec::new());
+    push_question(kind, &mut question)?;
     if let Some(version) = proxy {
-        push_own_header(version, &mut question)?;
+        push_own_header(version, &mut greeting)?;
     }
     let mut stream =
         connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
     if let Some(tls) = tls {
-        send(&stream, &question).await.map_err(CheckFault::Talk)?;
-        question.clear();
+        send(&stream, &greeting).await.map_err(CheckFault::Talk)?;
+        greeting.clear();
         tls.shake_hands(&mut stream).await.map_err(CheckFault::Tls)?;
     }
-    push_question(kind, &mut question)?;
-    send(&stream, &question).await.map_err(CheckFault::Talk)?;
+    greeting.extend(question);
+    send(&stream, &greeting).await.map_err(CheckFault::Talk)?;
     let mut talk = Talk { stream, received: Vec::new() };
     match kind {
         CheckKind::Tcp => Ok(()),

@@ -3,6 +3,7 @@
 //! Uses the minimum of system calls: `socket`, `TCP_NODELAY`, `connect`, the reactor, the outcome.
 //! Dropping the future closes the socket, so the caller can wrap it in a timeout.
 
+pub mod blocking;
 pub mod resolve;
 mod target;
 

@@ -1,10 +1,8 @@
 //! TLS as a client, on a thread that may block: for the authorities that certificates come from.
 
 use std::io::{self, Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use rustls::crypto::aws_lc_rs;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -14,16 +12,14 @@ use super::client_policy::system_authorities;
 use super::materials;
 use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
-
-/// Time for one address of a host, so that the next is tried while there is time.
-const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+use crate::connect::blocking::BlockingSocket;
 
 /// Whom to trust.
 #[derive(Clone)]
 pub struct Dialer(Arc<ClientConfig>);
 
 /// A connection; reads and writes fail with [`io::ErrorKind::TimedOut`] once its time is up.
-pub struct Dialed(StreamOwned<ClientConnection, Timed>);
+pub struct Dialed(StreamOwned<ClientConnection, BlockingSocket>);
 
 impl Dialer {
     /// Trusts the authorities in a file, or those of the system.
@@ -59,25 +55,11 @@ impl Dialer {
     /// # Errors
     /// The name cannot be resolved, or nobody answers in time.
     pub fn dial(&self, host: &str, port: u16, deadline: Deadline) -> io::Result<Dialed> {
-        let host = host.trim_matches(['[', ']']);
-        let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
-        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-        for address in (host, port).to_socket_addrs()? {
-            let patience = deadline.left().min(CONNECT_PATIENCE);
-            if patience.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            match TcpStream::connect_timeout(&address, patience) {
-                Ok(socket) => {
-                    socket.set_nodelay(true)?;
-                    let connection = ClientConnection::new(Arc::clone(&self.0), name);
-                    let connection = connection.map_err(io::Error::other)?;
-                    return Ok(Dialed(StreamOwned::new(connection, Timed { socket, deadline })));
-                }
-                Err(error) => failed = error,
-            }
-        }
-        Err(failed)
+        let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
+        let name = name.map_err(io::Error::other)?;
+        let socket = BlockingSocket::connect(host, port, deadline)?;
+        let connection = ClientConnection::new(Arc::clone(&self.0), name);
+        Ok(Dialed(StreamOwned::new(connection.map_err(io::Error::other)?, socket)))
     }
 }
 
@@ -97,48 +79,10 @@ impl Write for Dialed {
     }
 }
 
-/// A socket whose calls together may take so long.
-struct Timed {
-    socket: TcpStream,
-    deadline: Deadline,
-}
-
-impl Timed {
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.deadline.left();
-        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
-    }
-}
-
-/// A socket's time-out has the word of one that would block.
-fn timed_out(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
-        _ => error,
-    }
-}
-
-impl Read for Timed {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.left()?)?;
-        self.socket.read(buf).map_err(timed_out)
-    }
-}
-
-impl Write for Timed {
-    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(self.left()?)?;
-        self.socket.write(buf).map_err(timed_out)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        self.socket.flush()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::TcpListener;
+    use std::time::Duration;
 
     use lighty_testkit::tls::Authority;
 

@@ -16,7 +16,8 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-io", &["lighty-buf"]),
     ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
     ("lighty-lua", &["lighty-http", "lighty-io"]),
-    ("lighty-acme", &["lighty-http", "lighty-wire", "lighty-io"]),
+    ("lighty-fetch", &["lighty-http", "lighty-wire", "lighty-io"]),
+    ("lighty-acme", &["lighty-http", "lighty-io", "lighty-fetch"]),
     ("lighty-modules", FEATURES),
     ("lighty-proxy", BELOW_FEATURES),
     ("lighty-server", ABOVE_FEATURES),
@@ -29,6 +30,7 @@ const EDGES: &[(&str, &[&str])] = &[
 const FEATURES: &[&str] = &[
     "lighty-acme",
     "lighty-buf",
+    "lighty-fetch",
     "lighty-http",
     "lighty-wire",
     "lighty-config",

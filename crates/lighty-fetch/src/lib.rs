@@ -1,0 +1,285 @@
+//! Requests of the server's own threads: to authorities, hooks and collectors.
+//!
+//! Reading order: [`Fetcher::fetch`], then `encode` and `receive`. A request has a connection of
+//! its own, in the clear or over TLS, blocks its thread for as long as it is allowed, and its
+//! response is read whole. What event loops ask goes through `lighty-proxy` instead.
+#![forbid(unsafe_code)]
+#![warn(missing_docs)]
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use http::{Method, Request, Response};
+use lighty_io::clock::deadline::Deadline;
+use lighty_io::connect::blocking::BlockingSocket;
+use lighty_io::tls::{Dialer, TlsError};
+use lighty_wire::http1::chunked::ChunkedDecoder;
+use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
+
+/// Bytes of a response's body.
+pub const RESPONSE_BYTES_MAX: usize = 1 << 20;
+
+/// Bytes read at a time.
+const PIECE_BYTES: usize = 8 << 10;
+
+/// What asks servers.
+#[derive(Clone)]
+pub struct Fetcher {
+    /// None: only `http` URLs.
+    dialer: Option<Dialer>,
+}
+
+impl Fetcher {
+    /// One that trusts the authorities in a file, or those of the system.
+    ///
+    /// # Errors
+    /// The file cannot be read or holds none, or the system has no bundle.
+    pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
+        Ok(Self { dialer: Some(Dialer::trusting(file)?) })
+    }
+
+    /// One that knows no authorities: it fetches `http` URLs alone.
+    #[must_use]
+    pub fn in_the_clear() -> Self {
+        Self { dialer: None }
+    }
+
+    /// Sends a request and receives its whole response, whatever its status.
+    ///
+    /// # Errors
+    /// The URL is of another kind, the host cannot be reached, says nothing within `patience`, does
+    /// not speak HTTP, or its response is longer than [`RESPONSE_BYTES_MAX`]. All name the host.
+    pub fn fetch(
+        &self,
+        request: &Request<impl AsRef<[u8]>>,
+        patience: Duration,
+    ) -> io::Result<Response<Bytes>> {
+        let uri = request.uri();
+        let host = uri.host().ok_or_else(|| io::Error::other(format!("{uri}: no host")))?;
+        let deadline = Deadline::after(patience);
+        let at = |error: io::Error| {
+            io::Error::new(error.kind(), format!("{host}: {}", lighty_io::os_text(&error)))
+        };
+        match (uri.scheme_str(), &self.dialer) {
+            (Some("https"), Some(dialer)) => {
+                let port = uri.port_u16().unwrap_or(443);
+                let stream = dialer.dial(host, port, deadline).map_err(at)?;
+                exchange(stream, request).map_err(at)
+            }
+            (Some("http"), _) => {
+                let port = uri.port_u16().unwrap_or(80);
+                let stream = BlockingSocket::connect(host, port, deadline).map_err(at)?;
+                exchange(stream, request).map_err(at)
+            }
+            (Some("https"), None) => Err(at(io::Error::other("no authorities are known"))),
+            _ => Err(io::Error::other(format!("{uri}: neither http nor https"))),
+        }
+    }
+}
+
+fn exchange(
+    mut stream: impl Read + Write,
+    request: &Request<impl AsRef<[u8]>>,
+) -> io::Result<Response<Bytes>> {
+    stream.write_all(&encode(request))?;
+    stream.flush()?;
+    receive(&mut stream, *request.method() == Method::HEAD)
+}
+
+fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
+    let target = request.uri().path_and_query().map_or("/", |target| target.as_str());
+    let authority = request.uri().authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let library = request.headers().get(USER_AGENT).and_then(|value| value.to_str().ok());
+    let library = library.map(|name| format!(" {name}")).unwrap_or_default();
+    let body = request.body().as_ref();
+    let has_body = !body.is_empty() || !matches!(*request.method(), Method::GET | Method::HEAD);
+    let mut out = format!(
+        "{} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: lighty/{}{library}\r\n\
+         Connection: close\r\n",
+        request.method(),
+        env!("CARGO_PKG_VERSION"),
+    )
+    .into_bytes();
+    for (name, value) in request.headers().iter().filter(|(name, _)| *name != USER_AGENT) {
+        out.extend_from_slice(name.as_str().as_bytes());
+        out.extend_from_slice(b": ");
+        out.extend_from_slice(value.as_bytes());
+        out.extend_from_slice(b"\r\n");
+    }
+    if has_body {
+        out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
+    }
+    out.extend_from_slice(b"\r\n");
+    out.extend_from_slice(body);
+    out
+}
+
+/// Reads a response whole.
+fn receive(stream: &mut impl Read, is_head: bool) -> io::Result<Response<Bytes>> {
+    let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
+    let asked = is_head.then_some(lighty_http::Method::Head);
+    let (mut input, mut head) = (Vec::new(), ResponseHead::new());
+    loop {
+        match parse_response(&input, asked, &ResponseLimits::default(), &mut head) {
+            Ok(Head::Complete { consumed }) => {
+                input.drain(..consumed);
+                if !head.is_interim() {
+                    break;
+                }
+                head.clear();
+            }
+            Ok(Head::Partial) if more(stream, &mut input)? => {}
+            Ok(Head::Partial) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(_) => return Err(broken("it does not speak HTTP")),
+        }
+    }
+    let body = match head.framing {
+        ResponseFraming::None => Vec::new(),
+        ResponseFraming::Close => {
+            while more(stream, &mut input)? {}
+            input
+        }
+        ResponseFraming::Length(length) => {
+            let length = usize::try_from(length).unwrap_or(usize::MAX);
+            while input.len() < length {
+                if !more(stream, &mut input)? {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+            }
+            input.truncate(length);
+            input
+        }
+        ResponseFraming::Chunked => unchunked(stream, input)?,
+    };
+    let mut response = Response::builder().status(head.status.code());
+    for (name, value) in head.fields.iter() {
+        let name = HeaderName::from_bytes(name).map_err(io::Error::other)?;
+        response = response.header(name, HeaderValue::from_bytes(value).map_err(io::Error::other)?);
+    }
+    response.body(body.into()).map_err(io::Error::other)
+}
+
+fn unchunked(stream: &mut impl Read, mut input: Vec<u8>) -> io::Result<Vec<u8>> {
+    let (mut decoder, mut body) = (ChunkedDecoder::new(), Vec::new());
+    loop {
+        let mut at = 0;
+        while at < input.len() && !decoder.is_done() {
+            let event = decoder.feed(&input[at..]);
+            let event = event.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+            body.extend_from_slice(&input[at..][event.data]);
+            at += event.consumed;
+        }
+        input.clear();
+        if decoder.is_done() {
+            return Ok(body);
+        }
+        if body.len() > RESPONSE_BYTES_MAX {
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        if !more(stream, &mut input)? {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        }
+    }
+}
+
+/// Reads a piece; `false` at the end.
+fn more(stream: &mut impl Read, input: &mut Vec<u8>) -> io::Result<bool> {
+    if input.len() > RESPONSE_BYTES_MAX {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the response is too large"));
+    }
+    let start = input.len();
+    input.resize(start + PIECE_BYTES, 0);
+    let read = match stream.read(&mut input[start..]) {
+        // The end of TLS is not said by everybody; lengths tell what is missing.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
+    };
+    input.truncate(start + *read.as_ref().unwrap_or(&0));
+    read.map(|count| count > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    fn received(text: &str, is_head: bool) -> io::Result<Response<Bytes>> {
+        receive(&mut text.as_bytes(), is_head)
+    }
+
+    #[test]
+    fn responses_are_read_however_they_end() {
+        for (text, wanted) in [
+            ("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nabc", "ab"),
+            ("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\nabc", "abc"),
+            (
+                "HTTP/1.1 201 Made\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n2\r\nbc\r\n0\r\n\r\n",
+                "abc",
+            ),
+            ("HTTP/1.1 204 None\r\nReplay-Nonce: n\r\n\r\n", ""),
+        ] {
+            let response = received(text, false).expect(text);
+            assert_eq!(response.body(), wanted, "{text}");
+        }
+        let head = "HTTP/1.1 200 OK\r\nReplay-Nonce: n\r\nContent-Length: 9\r\n\r\n";
+        assert_eq!(received(head, true).expect("a head").headers()["replay-nonce"], "n");
+        for broken in [
+            "",
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\na",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n1\r\na\r\n",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nz\r\n",
+            "SSH-2.0-x\r\n\r\n",
+        ] {
+            assert!(received(broken, false).is_err(), "{broken}");
+        }
+        let endless = format!("HTTP/1.1 200 OK\r\n\r\n{}", "x".repeat(RESPONSE_BYTES_MAX + 1));
+        assert!(received(&endless, false).is_err());
+    }
+
+    #[test]
+    fn a_request_goes_to_the_url_and_its_response_comes_back() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let server = std::thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("a client");
+            let mut asked = Vec::new();
+            while !asked.ends_with(b"{}") {
+                assert!(more(&mut client, &mut asked).expect("a request"), "whole");
+            }
+            client.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno").expect("sent");
+            String::from_utf8(asked).expect("text")
+        });
+        let request = Request::post(format!("http://x@127.0.0.1:{port}/v1?a=b"))
+            .header("Content-Type", "application/json")
+            .body("{}")
+            .expect("a request");
+        let fetched = Fetcher::in_the_clear().fetch(&request, Duration::from_secs(60));
+        let response = fetched.expect("a response");
+        assert_eq!((response.status().as_u16(), &response.body()[..]), (503, &b"no"[..]));
+        let version = env!("CARGO_PKG_VERSION");
+        let wanted = format!(
+            "POST /v1?a=b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: lighty/{version}\r\n\
+             Connection: close\r\ncontent-type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+        );
+        assert_eq!(server.join().expect("no panic"), wanted);
+    }
+
+    #[test]
+    fn what_cannot_be_fetched_is_told_with_its_host() {
+        let fetcher = Fetcher::in_the_clear();
+        let why = |url: &str| {
+            let request = Request::get(url).body("").expect("a request");
+            fetcher.fetch(&request, Duration::from_secs(60)).expect_err(url).to_string()
+        };
+        assert!(why("https://example.org/").contains("example.org: no authorities"));
+        assert!(why("ftp://example.org/").contains("neither http nor https"));
+        assert!(why("/path").contains("no host"));
+        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
+        assert!(why(&format!("http://{free}/")).starts_with("127.0.0.1: "), "refused");
+    }
+}

@@ -1,0 +1,73 @@
+//! Connections of threads that may block.
+
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+use crate::clock::deadline::Deadline;
+
+/// Time for one address of a host, so that the next is tried while there is time.
+const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
+
+/// A connection whose calls together may take so long; they fail with [`io::ErrorKind::TimedOut`]
+/// once that is over.
+pub struct BlockingSocket {
+    socket: TcpStream,
+    deadline: Deadline,
+}
+
+impl BlockingSocket {
+    /// Connects to the first address of a host that accepts.
+    ///
+    /// # Errors
+    /// The name cannot be resolved, or nobody answers in time.
+    pub fn connect(host: &str, port: u16, deadline: Deadline) -> io::Result<Self> {
+        let host = host.trim_matches(['[', ']']);
+        let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in (host, port).to_socket_addrs()? {
+            let patience = deadline.left().min(CONNECT_PATIENCE);
+            if patience.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            match TcpStream::connect_timeout(&address, patience) {
+                Ok(socket) => {
+                    socket.set_nodelay(true)?;
+                    return Ok(Self { socket, deadline });
+                }
+                Err(error) => failed = error,
+            }
+        }
+        Err(failed)
+    }
+
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let left = self.deadline.left();
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+}
+
+/// A socket's time-out has the word of one that would block.
+fn timed_out(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
+    }
+}
+
+impl Read for BlockingSocket {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        self.socket.set_read_timeout(self.left()?)?;
+        self.socket.read(buf).map_err(timed_out)
+    }
+}
+
+impl Write for BlockingSocket {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.socket.set_write_timeout(self.left()?)?;
+        self.socket.write(buf).map_err(timed_out)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.socket.flush()
+    }
+}

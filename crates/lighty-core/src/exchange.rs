@@ -11,6 +11,7 @@ pub mod request_state;
 pub mod response;
 pub mod stage;
 pub mod throttle;
+pub mod trace_context;
 pub mod tunnel;
 pub mod upstream_trace;
 pub mod variables;
@@ -170,7 +171,7 @@ impl Exchange {
 
     /// The request's id for logs and error pages, assigned on first use.
     pub fn id(&self) -> RequestId {
-        let id = self.state.id.get().unwrap_or_else(|| self.machine.request_ids.next());
+        let id = self.state.id.get().unwrap_or_else(|| RequestId::next(&self.machine.random));
         self.state.id.set(Some(id));
         id
     }

@@ -2,6 +2,7 @@
 
 pub mod counters;
 pub mod permits;
+pub mod random;
 pub mod status_board;
 
 use std::cell::RefCell;
@@ -16,11 +17,11 @@ use lighty_io::stat_cache::StatCache;
 
 use tokio::sync::Mutex;
 
-use crate::exchange::request_id::RequestIds;
 use crate::fault::Fault;
 use crate::log::Log;
 use crate::log::complaint::Complaint;
 use crate::machine::counters::Counters;
+use crate::machine::random::Random;
 use crate::settings::limits;
 
 /// What lives as long as a worker, whatever configuration its requests have.
@@ -35,8 +36,8 @@ pub struct Machine {
     pub log: Log,
     /// Counts of connections and requests.
     pub counters: Counters,
-    /// The source of the requests' ids.
-    pub request_ids: RequestIds,
+    /// The source of the ids of requests and traces.
+    pub random: Random,
     /// Rate-limits the log: clients request a WebSocket that is not allowed.
     pub(crate) refused_upgrades: Complaint,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
@@ -59,7 +60,7 @@ impl Machine {
             stat_cache,
             log,
             counters: Counters::default(),
-            request_ids: RequestIds::new(seed()),
+            random: Random::new(seed()),
             refused_upgrades: Complaint::default(),
             roots: RefCell::default(),
             latest_root: RefCell::default(),

@@ -13,8 +13,8 @@
 //! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
 //! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
 //! fields) · [`quoted`] (strings in fields) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
-//! (commands in pages) · [`base64`]. [`fault_table!`] makes the tables of faults, here and in the
-//! crates that parse.
+//! (commands in pages) · [`trace_parent`] (traces that span servers) · [`base64`].
+//! [`fault_table!`] makes the tables of faults, here and in the crates that parse.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -46,6 +46,7 @@ pub mod quoted;
 pub mod range;
 pub mod ssi;
 pub mod status;
+pub mod trace_parent;
 pub mod uri;
 pub mod version;
 pub mod xml;

@@ -133,6 +133,7 @@ impl AccessLog {
             },
             elapsed_us,
             upstream: ex.ext(),
+            trace: ex.ext(),
             id: ex.id(),
             begin: Moment { local: local(&self.begin, begin_s), micros: begin_us },
             end: Moment { local: local(&self.end, end_s), micros: end_us },

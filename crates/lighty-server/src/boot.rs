@@ -26,6 +26,7 @@ use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
 use lighty_modules::magnet::Accounts;
+use lighty_modules::tracing::Exporters;
 use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
@@ -131,10 +132,12 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let ended = wait_for_end(main_loop, &mut running, main, &say);
     reloader.service.stop();
     let access = reloader.access_logs();
+    let exporters: Exporters = reloader.state_of("mod_tracing");
     drop(control);
     upstreams.stop(BACKENDS_PATIENCE);
     drop(pid_file);
     drop(running.files);
+    exporters.finish(FLUSH_PATIENCE);
     counts::panics().iter().for_each(|line| say(Level::Error, line));
     end_logs(&logs.errors, &access, &say);
     ended
@@ -175,6 +178,7 @@ fn shared(
     board.add(Arc::new(Panics));
     let states = States::default();
     board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
+    board.add(Arc::new(states.of::<Exporters>("mod_tracing")));
     Ok(Shared {
         tls,
         board,

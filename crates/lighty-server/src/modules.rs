@@ -40,6 +40,7 @@ use lighty_modules::{
     ssi::Ssi,
     staticfile::StaticFile,
     status::Status,
+    tracing::Tracing,
     uploadprogress::UploadProgress,
     userdir::Userdir,
     usertrack::Usertrack,
@@ -99,6 +100,8 @@ macro_rules! modules {
 modules! {
     // Before everything that could send an authority elsewhere.
     "mod_acme", Acme, Set, |_| Acme;
+    // While the peer is the neighbour, whom it trusts or not.
+    "mod_tracing", Tracing, Set, |with| Tracing::new(with.state());
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
     "mod_https", Https, Always, |_| Https;

@@ -27,7 +27,7 @@ use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners;
-use crate::modules::{self, Shared};
+use crate::modules::{self, Shared, State};
 use crate::tls::{self, Keeper, Tls};
 
 /// A configuration that was read, and what is to be said about it.
@@ -128,6 +128,11 @@ impl Reloader<'_> {
     /// The logs of the present configuration.
     pub(crate) fn access_logs(&self) -> Sinks {
         self.plans.borrow().shared.access_logs.clone()
+    }
+
+    /// What the instances of a module share.
+    pub(crate) fn state_of<T: State>(&self, module: &'static str) -> T {
+        self.plans.borrow().shared.states.of(module)
     }
 
     /// Does what a caller of the control socket requests, and returns the reply.

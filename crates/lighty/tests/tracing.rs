@@ -1,146 +1,239 @@
-//! The `debug.log-*` switches, each seen from outside, and the counters that USR2 asks for.
+//! Traces and request ids: who is believed, what backends and logs get, and a collector that takes
+//! its time.
 
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
+use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
-use rustix::process::Signal;
+use lighty_testkit::wait_until;
+use serde_json::Value;
 
-fn with(switch: &str) -> Setup {
-    lighty!().file("a.txt", "hello\n").config(&format!("debug.{switch} = \"enable\""))
-}
+const PATIENCE: Duration = Duration::from_secs(30);
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
-/// What is logged about one good request and one for a file that is not there.
-fn log_of(server: &Server) -> String {
-    assert_eq!(server.get_with("/a.txt", "X-Mark: one\r\n").status, 200);
-    assert_eq!(server.get_with("/none", "X-Mark: two\r\n").status, 404);
-    server.log()
-}
-
-#[test]
-fn nothing_is_traced_without_a_switch() {
-    let server = lighty!().file("a.txt", "hello\n").start();
-    let _ = log_of(&server);
-    server.signal(Signal::HUP);
-    server.await_log("logs were opened again");
-    let log = server.log();
-    for word in ["request header", "response header", "handled by", "condition "] {
-        assert!(!log.contains(word), "{word}: {log}");
-    }
-}
-
-#[test]
-fn request_headers() {
-    let server = with("log-request-header").start();
-    let _ = log_of(&server);
-    server.await_log("[GET /none HTTP/1.1] [Host: ");
-    server.await_log("[X-Mark: two]");
-    assert!(server.log().contains("[X-Mark: one]"), "{}", server.log());
-}
-
-#[test]
-fn request_headers_of_errors_alone() {
-    let server = with("log-request-header-on-error").start();
-    let _ = log_of(&server);
-    server.await_log("[X-Mark: two]");
-    assert!(!server.log().contains("[X-Mark: one]"), "{}", server.log());
-    let mut client = server.connect();
-    client.send("GET / HTTP/1.1\r\nHost: a\r\nX-Bad : \x1b[2J\r\n\r\n");
-    assert_eq!(client.response().status, 400);
-    server.await_log("[X-Bad : \\x1b[2J]");
-    assert_eq!(server.log().matches("request header").count(), 2, "{}", server.log());
-}
-
-#[test]
-fn response_headers() {
-    let server = with("log-response-header").start();
-    let _ = log_of(&server);
-    server.await_log("response header: [HTTP/1.1 404 Not Found]");
-    assert!(server.log().contains("[Content-Length: 6]"), "{}", server.log());
-}
-
-#[test]
-fn which_handler_answered() {
-    let server = with("log-request-handling").start();
-    let _ = log_of(&server);
-    server.await_log("handled by the core: 404, no such file");
-    server.await_log("handled by mod_staticfile: 200");
-    let path = server.root("a.txt");
-    assert!(server.log().contains(&format!("path: \"{}\"", path.display())), "{}", server.log());
-}
-
-#[test]
-fn which_conditions_hold() {
-    let server = with("log-condition-handling")
-        .config("$HTTP[\"url\"] =^ \"/a\" { server.tag = \"A\" }\nelse { server.tag = \"B\" }")
-        .start();
-    let _ = log_of(&server);
-    server.await_log("condition $HTTP[\"url\"] =^ \"/a\" is true: $HTTP[\"url\"] is \"/a.txt\"");
-    server.await_log("condition else is skipped: an earlier branch applies");
-    server.await_log("condition $HTTP[\"url\"] =^ \"/a\" is false");
-}
-
-#[test]
-fn a_condition_chooses_what_is_traced() {
-    let server = lighty!()
+fn tracing(backend: &Backend) -> Setup {
+    lighty!()
         .file("a.txt", "hello\n")
-        .config("$HTTP[\"url\"] == \"/none\" { debug.log-request-handling = \"enable\" }")
-        .start();
-    let _ = log_of(&server);
-    server.await_log("handled by the core");
-    assert_eq!(server.log().matches("handled by").count(), 1, "{}", server.log());
+        .config("tracing.activate = \"enable\"")
+        .config("tracing.request-id = \"X-Request-Id\"")
+        .config("$HTTP[\"url\"] =^ \"/app/\" {\n  proxy-core.protocol = \"http\"")
+        .config(&format!("  proxy-core.backends = ( \"{}\" )\n}}", backend.name()))
+}
+
+/// What the backend was last asked for, by name.
+fn seen(backend: &Backend, name: &str) -> Vec<String> {
+    let asked = backend.asked();
+    let last = asked.last().expect("a request");
+    last.all(name).map(str::to_owned).collect()
 }
 
 #[test]
-fn ends_of_idle_connections() {
-    let server = with("log-timeouts")
-        .config("server.max-keep-alive-idle = 1\nserver.max-connection-idle = 2")
-        .start();
-    let mut fresh = server.connect();
-    let mut used = server.connect();
-    used.send("GET /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(used.response().status, 200);
-    used.set_deadline(Duration::from_secs(10));
-    used.expect_end();
-    server.await_log("no request within 1 s after 1 (limit: server.max-keep-alive-idle)");
-    fresh.set_deadline(Duration::from_secs(10));
-    fresh.expect_end();
-    server.await_log("no request within 2 s after 0 (limit: server.max-connection-idle)");
+fn a_stranger_does_not_join_a_trace() {
+    let backend = Backend::answering("app");
+    let server = tracing(&backend).start();
+    let lines = format!(
+        "traceparent: {PARENT}\r\ntracestate: a=b\r\nx-request-id: forged\r\nX_Request_Id: too\r\n"
+    );
+    let response = server.get_with("/app/", &lines);
+    let parent = seen(&backend, "traceparent");
+    assert_eq!(parent.len(), 1, "{parent:?}");
+    assert!(parent[0].starts_with("00-") && parent[0].len() == PARENT.len(), "{parent:?}");
+    assert!(!parent[0].contains("0af7651916cd43dd8448eb211c80319c"), "{parent:?}");
+    assert!(seen(&backend, "tracestate").is_empty());
+    let id = seen(&backend, "x-request-id");
+    assert_eq!(id, [response.field("X-Request-Id").expect("an id")]);
+    assert!(id[0].len() == 36 && id[0].as_bytes()[14] == b'7', "a UUID of version 7: {id:?}");
+    assert_ne!(server.get("/a.txt").field("X-Request-Id"), Some(&*id[0]));
 }
 
 #[test]
-fn time_outs_of_requests_name_their_limit() {
-    let server = with("log-timeouts").config("server.max-head-time = 1").start();
-    let mut client = server.connect();
-    client.set_deadline(Duration::from_secs(10));
-    client.send("GET / HT");
-    assert_eq!(client.response().status, 408);
-    server.await_log("[notice] 127.0.0.1: server.max-head-time ran out");
+fn a_trusted_peer_is_believed() {
+    let backend = Backend::answering("app");
+    let server = tracing(&backend)
+        .config("tracing.trusted-peers = ( \"127.0.0.0/8\" )")
+        .config("accesslog.filename = \"@DIR@/access.log\"")
+        .config("accesslog.format = \"%{request-id}x %{trace-id}x %{span-id}x\"")
+        .start();
+    let lines =
+        format!("traceparent: {PARENT}\r\ntracestate: a=b\r\nX-Request-Id: from-afar.1\r\n");
+    let response = server.get_with("/app/", &lines);
+    assert_eq!(response.field("X-Request-Id"), Some("from-afar.1"));
+    let parent = seen(&backend, "traceparent").remove(0);
+    let span = parent.strip_prefix("00-0af7651916cd43dd8448eb211c80319c-").expect("the trace");
+    let span = span.strip_suffix("-01").expect("sampled");
+    assert_ne!(span, "b7ad6b7169203331", "a span of its own");
+    assert_eq!(seen(&backend, "tracestate"), ["a=b"]);
+    let logged = format!("from-afar.1 0af7651916cd43dd8448eb211c80319c {span}\n");
+    let log = server.directory().join("access.log");
+    assert!(wait_until(PATIENCE, || std::fs::read_to_string(&log).is_ok_and(|log| log == logged)));
 }
 
 #[test]
-fn usr2_writes_the_counters() {
-    let server = lighty!()
-        .file("a.txt", "hello\n")
-        .config("server.max-worker = 1\nserver.network-backend = \"gthread-aio\"")
-        .start();
-    let _ = log_of(&server);
-    server.signal(Signal::USR2);
-    server.await_log("worker 0: 2 requests on ");
-    let log = server.log();
-    let line = log.lines().find(|line| line.contains("worker 0: ")).expect("a line of counters");
-    for part in ["network backend gthread-aio: ", "async reads", "open wait", "stat cache: "] {
-        assert!(line.contains(part), "{part}: {line}");
+fn what_a_trusted_peer_says_wrongly_counts_for_nothing() {
+    let backend = Backend::answering("app");
+    let server = tracing(&backend).config("tracing.trusted-peers = ( \"all\" )").start();
+    let long = "i".repeat(129);
+    for (parents, id) in [
+        (vec![PARENT, PARENT], "two words"),
+        (vec!["00-0AF7651916CD43DD8448EB211C80319C-b7ad6b7169203331-01"], "quo\"ted"),
+        (vec!["garbage"], &*long),
+    ] {
+        let mut lines: String =
+            parents.iter().map(|parent| format!("traceparent: {parent}\r\n")).collect();
+        lines += &format!("tracestate: a=b\r\nX-Request-Id: {id}\r\n");
+        let response = server.get_with("/app/", &lines);
+        assert_eq!(response.status, 200);
+        let parent = seen(&backend, "traceparent");
+        assert_eq!(parent.len(), 1);
+        assert!(!parent[0].contains("b7ad6b7169203331"), "{parent:?}");
+        assert!(seen(&backend, "tracestate").is_empty());
+        assert_eq!(response.field("X-Request-Id").map(str::len), Some(36), "not {id}");
     }
+    let id = "i".repeat(128);
+    let response = server.get_with("/app/", &format!("X-Request-Id: {id}\r\n"));
+    assert_eq!(response.field("X-Request-Id"), Some(&*id), "the longest");
+}
+
+/// A collector that takes `delay` for its response, and what it was sent.
+fn collector(status: &'static str, delay: Duration) -> (Backend, Arc<Mutex<Vec<Value>>>) {
+    let taken: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let sent = Arc::clone(&taken);
+    let backend = Backend::replying(move |asked| {
+        assert_eq!(asked.line(), "POST /v1/traces HTTP/1.1");
+        assert_eq!(asked.field("content-type"), Some("application/json"));
+        assert_eq!(asked.field("x-key"), Some("secret"));
+        let request: Value = serde_json::from_slice(&asked.body).expect("JSON");
+        std::thread::sleep(delay);
+        sent.lock().expect("no panic").push(request);
+        answer(status, "", "{}")
+    });
+    (backend, taken)
+}
+
+fn exporting(backend: &Backend, collector: &Backend) -> Setup {
+    tracing(backend)
+        .config("tracing.sample-ratio = \"1\"")
+        .config(&format!("tracing.collector = \"http://{}\"", collector.name()))
+        .config("tracing.collector-headers = ( \"X-Key\" => \"secret\" )")
+        .config("tracing.service-name = \"front\"")
+        .config("status.statistics-url = \"/counters\"")
+}
+
+fn spans(taken: &Mutex<Vec<Value>>) -> Vec<Value> {
+    let taken = taken.lock().expect("no panic");
+    let scopes = taken.iter().map(|request| &request["resourceSpans"][0]["scopeSpans"][0]);
+    scopes.flat_map(|scope| scope["spans"].as_array().expect("spans").clone()).collect()
+}
+
+fn attribute<'a>(span: &'a Value, name: &str) -> Option<&'a Value> {
+    let all = span["attributes"].as_array()?;
+    let found = all.iter().find(|attribute| attribute["key"] == name)?;
+    found["value"].as_object()?.values().next()
+}
+
+fn counter(server: &Server, name: &str) -> usize {
+    let response = server.get("/counters");
+    let counters = response.text();
+    let line = counters.lines().find_map(|line| line.strip_prefix(&format!("{name}: ")));
+    line.and_then(|count| count.parse().ok()).unwrap_or_else(|| panic!("{name} in {counters}"))
 }
 
 #[test]
-fn a_stop_writes_the_counters_at_level_info() {
-    let mut server =
-        lighty!().file("a.txt", "hello\n").config("server.errorlog-level = \"info\"").start();
-    let _ = log_of(&server);
+fn recorded_requests_go_to_the_collector_with_their_stages() {
+    let slow = Backend::replying(|_| {
+        std::thread::sleep(Duration::from_millis(60));
+        answer("200 OK", "", "app")
+    });
+    let (collector, taken) = collector("200 OK", Duration::ZERO);
+    let mut server = exporting(&slow, &collector).start();
+    assert_eq!(server.get("/app/page?secret=1").status, 200);
+    let name = seen(&slow, "traceparent").remove(0);
     server.stop();
-    let log = server.log();
-    let counters = log.find("worker 0: ").expect("a line of counters");
-    assert!(counters < log.find("] stopped").expect("the last line"), "{log}");
+    let spans = spans(&taken);
+    let request = spans.iter().find(|span| span["kind"] == 2).expect("a server's span");
+    assert_eq!(name, format!("00-{}-{}-01", text(request, "traceId"), text(request, "spanId")));
+    for (name, value) in [
+        ("http.request.method", "GET"),
+        ("http.response.status_code", "200"),
+        ("url.path", "/app/page"),
+        ("url.scheme", "http"),
+        ("lighty.backend", &slow.name()),
+        ("network.protocol.version", "1.1"),
+    ] {
+        assert_eq!(attribute(request, name), Some(&Value::from(value)), "{name}: {request}");
+    }
+    assert!(!request.to_string().contains("secret"), "{request}");
+    let wait = spans.iter().find(|span| span["name"] == "first-byte").expect("the backend's time");
+    assert_eq!(wait["parentSpanId"], request["spanId"]);
+    assert!(length(wait) >= Duration::from_millis(55), "{wait}");
+    assert!(length(request) >= length(wait), "{request}");
+    let resource = &taken.lock().expect("no panic")[0]["resourceSpans"][0]["resource"];
+    assert_eq!(attribute(resource, "service.name"), Some(&Value::from("front")));
+}
+
+fn text<'a>(span: &'a Value, name: &str) -> &'a str {
+    span[name].as_str().unwrap_or_else(|| panic!("{name} in {span}"))
+}
+
+fn length(span: &Value) -> Duration {
+    let at = |name: &str| text(span, name).parse::<u64>().expect("nanoseconds");
+    Duration::from_nanos(at("endTimeUnixNano") - at("startTimeUnixNano"))
+}
+
+#[test]
+fn a_ratio_of_nothing_records_nothing_but_what_a_trusted_peer_records() {
+    let backend = Backend::answering("app");
+    let (collector, taken) = collector("200 OK", Duration::ZERO);
+    let mut server = exporting(&backend, &collector)
+        .config("tracing.trusted-peers = ( \"all\" )")
+        .config("$HTTP[\"url\"] =^ \"/\" { tracing.sample-ratio = \"0\" }")
+        .start();
+    let _ = server.get("/a.txt");
+    let _ = server.get_with("/a.txt", &format!("traceparent: {PARENT}\r\n"));
+    let _ = server.get_with("/a.txt", &format!("traceparent: {}0\r\n", &PARENT[..54]));
+    server.stop();
+    let spans = spans(&taken);
+    let requests: Vec<_> = spans.iter().filter(|span| span["kind"] == 2).collect();
+    assert_eq!(requests.len(), 1, "{requests:?}");
+    assert_eq!(requests[0]["parentSpanId"], "b7ad6b7169203331");
+}
+
+#[test]
+fn a_slow_collector_delays_no_request_and_its_queue_has_an_end() {
+    let backend = Backend::answering("app");
+    let (collector, _) = collector("200 OK", Duration::from_secs(3));
+    let server = exporting(&backend, &collector).config("tracing.queue-length = 4").start();
+    let _ = server.get("/a.txt");
+    assert!(wait_until(PATIENCE, || !collector.asked().is_empty()), "it takes its time now");
+    let began = Instant::now();
+    let mut client = server.connect();
+    for _ in 0..50 {
+        client.send("GET /a.txt HTTP/1.1\r\nHost: localhost\r\n\r\n");
+        assert_eq!(client.response().status, 200);
+    }
+    assert!(began.elapsed() < Duration::from_secs(3), "{:?}", began.elapsed());
+    assert!(wait_until(PATIENCE, || counter(&server, "tracing.dropped") >= 46));
+}
+
+#[test]
+fn what_a_collector_refuses_is_told_once_and_counted() {
+    let backend = Backend::answering("app");
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    let collector = Backend::replying(move |_| {
+        count.fetch_add(1, Ordering::Relaxed);
+        answer("400 Bad Request", "", "")
+    });
+    let server = exporting(&backend, &collector).start();
+    for round in 1..=2 {
+        let _ = server.get("/a.txt");
+        assert!(wait_until(PATIENCE, || counter(&server, "tracing.failures") >= round));
+    }
+    let words = format!("tracing.collector http://{}/v1/traces: status 400", collector.name());
+    assert_eq!(server.log().matches(&words).count(), 1, "{}", server.log());
+    assert!(counter(&server, "tracing.dropped") >= 2);
+    assert!(asked.load(Ordering::Relaxed) >= 2);
 }

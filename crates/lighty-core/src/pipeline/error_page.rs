@@ -68,17 +68,17 @@ fn words(status: Status) -> &'static str {
 mod tests {
     use super::*;
     use crate::exchange::body::Body;
-    use crate::exchange::request_id::RequestIds;
+    use crate::machine::random::Random;
 
     #[test]
     fn every_error_has_words_and_every_page_of_a_status_one_length() {
-        let ids = RequestIds::new(1);
+        let random = Random::new(1);
         for code in 400..600 {
             let status = Status::new(code).expect("a status");
             let mut lengths = [0; 2];
             for length in &mut lengths {
                 let mut response = Response { status, ..Response::default() };
-                let id = ids.next();
+                let id = RequestId::next(&random);
                 fill(&mut response, id);
                 let Body::Memory(page) = &response.body else { panic!("a page") };
                 let page = std::str::from_utf8(page).expect("UTF-8");

@@ -56,6 +56,15 @@ pub(super) enum Part {
     BytesIn,
     BytesOut,
     Upstream(OfUpstream),
+    Trace(TraceItem),
+}
+
+/// What other servers call a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum TraceItem {
+    Request,
+    Trace,
+    Span,
 }
 
 /// What is told of a request's way to a backend.
@@ -114,8 +123,8 @@ pub(super) struct FormatError {
 }
 
 const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
-const UPSTREAM_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
-     `upstream-tls`, `upstream-first-byte` or `upstream-tries`";
+const X_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
+     `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `request-id`, `trace-id` or `span-id`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
 impl Format {
@@ -216,7 +225,7 @@ impl Parser<'_> {
             Some(text) => with_argument(letter, text),
         };
         part.ok_or_else(|| match text {
-            _ if letter == 'x' => self.error(start, end, UPSTREAM_WORDS),
+            _ if letter == 'x' => self.error(start, end, X_WORDS),
             Some(text) if plain(letter).is_some() => {
                 let message = format!("`%{letter}` does not take the argument `{{{text}}}`");
                 self.error(start, end, &message)
@@ -332,6 +341,9 @@ fn with_argument(letter: char, argument: &str) -> Option<Part> {
         ('x', "upstream-tls") => Part::Upstream(OfUpstream::Tls),
         ('x', "upstream-first-byte") => Part::Upstream(OfUpstream::FirstByte),
         ('x', "upstream-tries") => Part::Upstream(OfUpstream::Tries),
+        ('x', "request-id") => Part::Trace(TraceItem::Request),
+        ('x', "trace-id") => Part::Trace(TraceItem::Trace),
+        ('x', "span-id") => Part::Trace(TraceItem::Span),
         _ => return None,
     })
 }

@@ -3,6 +3,7 @@
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
 //! What is not known of a request is `null`, never `"-"`.
 
+use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::{Fields, Known, json};
 
@@ -39,7 +40,20 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     if let Some(trace) = record.upstream {
         upstream(trace, out);
     }
+    if let Some(trace) = record.trace {
+        context(trace, out);
+    }
     out.extend_from_slice(b"}\n");
+}
+
+fn context(trace: &TraceContext, out: &mut Vec<u8>) {
+    if !trace.request_id.is_empty() {
+        string("request_id", &trace.request_id, out);
+    }
+    if let Some(span) = trace.span {
+        string("trace_id", format!("{:032x}", span.trace_id).as_bytes(), out);
+        string("span_id", format!("{:016x}", span.span_id).as_bytes(), out);
+    }
 }
 
 fn upstream(trace: &UpstreamTrace, out: &mut Vec<u8>) {

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use lighty_core::Environment;
 use lighty_core::exchange::request_id::RequestId;
+use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
 use lighty_io::clock::local_time::LocalTime;
@@ -46,6 +47,8 @@ pub(super) struct Record<'a> {
     pub(super) elapsed_us: u64,
     /// The way to a backend, if it was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
+    /// Its trace and its id, as other servers know them.
+    pub(super) trace: Option<&'a TraceContext>,
     pub(super) id: RequestId,
     pub(super) begin: Moment,
     pub(super) end: Moment,

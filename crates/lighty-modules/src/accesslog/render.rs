@@ -7,7 +7,7 @@ use lighty_http::Fields;
 use lighty_http::fields::trim;
 
 use super::escape::Escaping;
-use super::format::{FieldName, Format, OfUpstream, Part, Show, Unit, When};
+use super::format::{FieldName, Format, OfUpstream, Part, Show, TraceItem, Unit, When};
 use super::record::{Connection, Moment, Record};
 use lighty_core::log::strftime;
 
@@ -48,6 +48,7 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
             or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
         }
         Part::Upstream(what) => of_upstream(*what, record, escaping, out),
+        Part::Trace(what) => of_trace(*what, record, escaping, out),
         Part::FileName => file_name(record, escaping, out),
         Part::ServerName => server_name(record, escaping, out),
         Part::Host => or_dash(record.host, escaping, out),
@@ -84,6 +85,17 @@ fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &
         Some(count) => number(count, out),
         None => out.push(b'-'),
     }
+}
+
+fn of_trace(what: TraceItem, record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+    let Some(trace) = record.trace else { return out.push(b'-') };
+    // Writing to a vector cannot fail.
+    let _ = match (what, trace.span) {
+        (TraceItem::Request, _) => return or_dash(&trace.request_id, escaping, out),
+        (TraceItem::Trace, Some(span)) => write!(out, "{:032x}", span.trace_id),
+        (TraceItem::Span, Some(span)) => write!(out, "{:016x}", span.span_id),
+        (_, None) => return out.push(b'-'),
+    };
 }
 
 fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {

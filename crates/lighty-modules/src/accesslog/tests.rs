@@ -3,7 +3,8 @@
 mod file;
 
 use lighty_core::Environment;
-use lighty_core::exchange::request_id::RequestIds;
+use lighty_core::exchange::request_id::RequestId;
+use lighty_core::machine::random::Random;
 use lighty_http::{Fields, Known};
 use lighty_io::clock::local_time::LocalTime;
 use proptest::prelude::*;
@@ -50,7 +51,8 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         connection: Connection::KeepAlive,
         elapsed_us: 1_234_567,
         upstream: None,
-        id: RequestIds::new(0).next(),
+        trace: None,
+        id: RequestId::next(&Random::new(0)),
         begin: moment(WHEN - 2, 5000),
         end: moment(WHEN, 123_456),
     }

@@ -1,0 +1,183 @@
+//! `mod_tracing`: what other servers call a request, and where its time goes, for a collector.
+//!
+//! A request gets a place in a trace (W3C Trace Context) and an id, which go to backends, programs,
+//! scripts and logs as fields of the request. Sampled traces go to a collector of OpenTelemetry
+//! from a thread of their own: a request never waits for it.
+//!
+//! Reading order: `settings`, this file, `span_record` (what a finished request leaves behind),
+//! `otlp` (how that is written), `exporter` (the thread that sends it).
+
+mod exporter;
+mod otlp;
+mod settings;
+mod span_record;
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use lighty_config::Directive;
+use lighty_core::exchange::trace_context::TraceContext;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Settings};
+use lighty_http::trace_parent::TraceParent;
+
+use exporter::Exporter;
+use settings::TracingSettings;
+use span_record::SpanRecord;
+
+pub use exporter::Exporters;
+
+/// W3C Trace Context section 3.2.
+const TRACEPARENT: &[u8] = b"traceparent";
+
+/// W3C Trace Context section 3.3.
+const TRACESTATE: &[u8] = b"tracestate";
+
+/// Bytes of an id that a trusted peer may give.
+const REQUEST_ID_BYTES_MAX: usize = 128;
+
+/// The module, one per worker.
+pub struct Tracing {
+    exporters: Exporters,
+    /// The one used last, which is usually the only one.
+    latest: RefCell<Option<Arc<Exporter>>>,
+}
+
+impl Tracing {
+    /// For a worker; the exporters are those of all workers.
+    pub fn new(exporters: Exporters) -> Self {
+        Self { exporters, latest: RefCell::default() }
+    }
+
+    fn export(&self, record: SpanRecord, own: &TracingSettings, ex: &Exchange) {
+        let mut latest = self.latest.borrow_mut();
+        if !latest.as_ref().is_some_and(|exporter| exporter.serves(&own.collector)) {
+            *latest = Some(self.exporters.of(&own.collector, &ex.machine.log));
+        }
+        if let Some(exporter) = &*latest {
+            exporter.offer(record);
+        }
+    }
+}
+
+impl Module for Tracing {
+    fn name(&self) -> &'static str {
+        "mod_tracing"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { raw_url: true, response_head: true, done: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<TracingSettings>();
+        Hooks {
+            raw_url: own.is_active || !own.request_id.is_empty(),
+            response_head: !own.request_id.is_empty(),
+            done: own.is_active && !own.collector.url.is_empty(),
+            ..Hooks::default()
+        }
+    }
+
+    fn head_may_wait(&self) -> bool {
+        false
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<TracingSettings>();
+        let known = ex.ext::<TraceContext>();
+        let (has_span, has_id) = known
+            .map_or((false, false), |known| (known.span.is_some(), !known.request_id.is_empty()));
+        let trusts = own.trusts(&ex.request.peer);
+        if own.is_active && !has_span {
+            join_trace(ex, own, trusts);
+        }
+        if !own.request_id.is_empty() && !has_id {
+            take_id(ex, own.request_id.as_bytes(), trusts);
+        }
+        Step::Next
+    }
+
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let name = &settings.module::<TracingSettings>().request_id;
+        let context = std::mem::take(ex.ext_mut::<TraceContext>());
+        if !name.is_empty() && !context.request_id.is_empty() {
+            ex.response.fields.set_named(name.as_bytes(), &context.request_id);
+        }
+        *ex.ext_mut() = context;
+        Step::Next
+    }
+
+    fn done(&self, ex: &Exchange) {
+        let own = ex.settings.module::<TracingSettings>();
+        let Some(context) = ex.ext::<TraceContext>() else { return };
+        if !own.is_active || own.collector.url.is_empty() {
+            return;
+        }
+        if let Some(span) = context.span.filter(|span| span.is_sampled) {
+            self.export(SpanRecord::of(ex, span, context), own, ex);
+        }
+    }
+}
+
+/// Gives the request a span: beneath that of a trusted peer, or as the first one of a trace.
+fn join_trace(ex: &mut Exchange, own: &TracingSettings, trusts: bool) {
+    let parent = parent(ex).filter(|_| trusts);
+    let random = &ex.machine.random;
+    let new_id = || u128::from(random.next()) << 64 | u128::from(random.next().max(1));
+    let trace_id = parent.map_or_else(new_id, |parent| parent.trace_id);
+    let is_sampled = match parent {
+        Some(parent) => parent.is_sampled,
+        None => own.sample.takes(trace_id),
+    };
+    let span = TraceParent { trace_id, span_id: random.next().max(1), is_sampled };
+    let fields = &mut ex.request.fields;
+    fields.set_named(TRACEPARENT, span.to_string().as_bytes());
+    if parent.is_none() {
+        fields.remove_named(TRACESTATE);
+    }
+    let context = ex.ext_mut::<TraceContext>();
+    context.parent_span_id = parent.map_or(0, |parent| parent.span_id);
+    context.span = Some(span);
+}
+
+/// The span that the request names; `None` also if it names several.
+fn parent(ex: &Exchange) -> Option<TraceParent> {
+    let fields = ex.request.fields.iter();
+    let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT));
+    let (_, value) = found.next()?;
+    if found.next().is_some() { None } else { TraceParent::parse(value) }
+}
+
+/// Gives the request an id: that of a trusted peer, or a new one.
+fn take_id(ex: &mut Exchange, name: &[u8], trusts: bool) {
+    let mut id = std::mem::take(&mut ex.ext_mut::<TraceContext>().request_id);
+    match ex.request.fields.get_named(name).filter(|id| trusts && is_usable(id)) {
+        Some(given) => id.extend_from_slice(given),
+        None => {
+            let clock = &ex.machine.clock;
+            let unix_ms = clock.unix_s().unsigned_abs() * 1000 + u64::from(clock.unix_us() / 1000);
+            ex.id().push_uuid(unix_ms, ex.machine.random.next(), &mut id);
+        }
+    }
+    ex.request.fields.set_named(name, &id);
+    ex.ext_mut::<TraceContext>().request_id = id;
+}
+
+/// What can stand in logs and in fields as it is.
+fn is_usable(id: &[u8]) -> bool {
+    let is_plain =
+        |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b',' | b';');
+    (1..=REQUEST_ID_BYTES_MAX).contains(&id.len()) && id.iter().all(is_plain)
+}

@@ -1,0 +1,136 @@
+//! Spans as OTLP has them in JSON (OpenTelemetry Protocol 1.x, section "JSON Protobuf Encoding"),
+//! with names of the semantic conventions for HTTP.
+
+use lighty_http::json;
+
+use super::settings::CollectorOptions;
+use super::span_record::{Part, SpanRecord};
+
+/// `SpanKind` in `trace.proto`.
+const INTERNAL: u8 = 1;
+const SERVER: u8 = 2;
+
+/// `StatusCode` in `trace.proto`.
+const ERROR: u8 = 2;
+
+/// An `ExportTraceServiceRequest`.
+pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec<u8> {
+    let mut out = Writer(Vec::with_capacity(records.len() * 1024));
+    out.raw("{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
+    out.text("service.name", &options.service);
+    out.raw(",");
+    out.text("service.version", env!("CARGO_PKG_VERSION"));
+    out.raw("]},\"scopeSpans\":[{\"scope\":{\"name\":\"lighty\",\"version\":");
+    json::push_string(env!("CARGO_PKG_VERSION").as_bytes(), &mut out.0);
+    out.raw("},\"spans\":[");
+    for (at, record) in records.iter().enumerate() {
+        if at > 0 {
+            out.raw(",");
+        }
+        out.server_span(record);
+        for part in &record.parts {
+            out.raw(",");
+            out.part(record, part);
+        }
+    }
+    out.raw("]}]}]}");
+    out.0
+}
+
+/// Appends JSON.
+struct Writer(Vec<u8>);
+
+impl Writer {
+    fn raw(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn formatted(&mut self, arguments: std::fmt::Arguments<'_>) {
+        // Writing to a vector cannot fail.
+        let _ = std::io::Write::write_fmt(&mut self.0, arguments);
+    }
+
+    /// What every span begins with. Integers of 64 bits are strings.
+    fn head(&mut self, trace_id: u128, span_id: u64, parent: u64, kind: u8, times_us: (u64, u64)) {
+        self.formatted(format_args!(
+            "{{\"traceId\":\"{trace_id:032x}\",\"spanId\":\"{span_id:016x}\",\"kind\":{kind},\
+             \"startTimeUnixNano\":\"{}000\",\"endTimeUnixNano\":\"{}000\"",
+            times_us.0, times_us.1
+        ));
+        if parent != 0 {
+            self.formatted(format_args!(",\"parentSpanId\":\"{parent:016x}\""));
+        }
+        self.raw(",\"name\":");
+    }
+
+    fn server_span(&mut self, record: &SpanRecord) {
+        let times_us = (record.begin_us, record.end_us);
+        let span = record.span;
+        self.head(span.trace_id, span.span_id, record.parent_span_id, SERVER, times_us);
+        // A name of few values: what the client chose is in the attributes.
+        json::push_string(record.method.unwrap_or("HTTP").as_bytes(), &mut self.0);
+        self.raw(",\"attributes\":[");
+        self.text("http.request.method", record.method.unwrap_or("_OTHER"));
+        self.number_after("http.response.status_code", record.status.into());
+        self.number_after("http.response.body.size", record.body_bytes_out);
+        self.number_after("server.port", record.port.into());
+        for (name, value) in [
+            ("url.scheme", record.scheme),
+            ("url.path", &record.path),
+            ("server.address", &record.host),
+            ("client.address", &record.client),
+            ("network.protocol.version", record.version),
+            ("user_agent.original", &record.user_agent),
+            ("lighty.request_id", &record.request_id),
+            ("lighty.handler", record.handler),
+        ] {
+            self.text_after(name, value);
+        }
+        if record.has_query {
+            // It may hold secrets; that there is one does not.
+            self.raw(",{\"key\":\"lighty.has_query\",\"value\":{\"boolValue\":true}}");
+        }
+        if let Some(backend) = &record.backend {
+            let address = backend.address.as_deref().unwrap_or_default();
+            self.text_after("lighty.backend", address);
+            self.number_after("lighty.tries", backend.tries.into());
+        }
+        if record.status >= 500 {
+            self.text_after("error.type", &record.status.to_string());
+        }
+        self.raw("]");
+        if record.status >= 500 || !record.fault.is_empty() && record.status < 400 {
+            self.formatted(format_args!(",\"status\":{{\"code\":{ERROR},\"message\":"));
+            json::push_string(record.fault.as_bytes(), &mut self.0);
+            self.raw("}");
+        }
+        self.raw("}");
+    }
+
+    fn part(&mut self, record: &SpanRecord, part: &Part) {
+        let (span, times_us) = (record.span, (part.begin_us, part.end_us));
+        self.head(span.trace_id, part.number, span.span_id, INTERNAL, times_us);
+        json::push_string(part.name.as_bytes(), &mut self.0);
+        self.raw("}");
+    }
+
+    fn text(&mut self, name: &str, value: &str) {
+        self.formatted(format_args!("{{\"key\":\"{name}\",\"value\":{{\"stringValue\":"));
+        json::push_string(value.as_bytes(), &mut self.0);
+        self.raw("}}");
+    }
+
+    /// Nothing where there is nothing to tell.
+    fn text_after(&mut self, name: &str, value: &str) {
+        if !value.is_empty() {
+            self.raw(",");
+            self.text(name, value);
+        }
+    }
+
+    fn number_after(&mut self, name: &str, value: u64) {
+        self.formatted(format_args!(
+            ",{{\"key\":\"{name}\",\"value\":{{\"intValue\":\"{value}\"}}}}"
+        ));
+    }
+}

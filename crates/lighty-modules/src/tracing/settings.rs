@@ -1,0 +1,262 @@
+//! Directives of the module.
+
+use std::sync::Arc;
+
+use lighty_config::{
+    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
+    parse_strings,
+};
+use lighty_core::settings::cidr::Cidr;
+use lighty_core::{Settings, module_settings};
+use lighty_io::transport::Peer;
+
+/// Finished requests that wait for the collector.
+const QUEUE_LENGTH: usize = 2048;
+
+/// Settings of the module.
+#[derive(Clone, Debug, Default)]
+pub(super) struct TracingSettings {
+    pub(super) is_active: bool,
+    /// The field that carries a request's id; empty: none.
+    pub(super) request_id: Arc<str>,
+    pub(super) sample: Sample,
+    trusted: Arc<Trusted>,
+    pub(super) collector: Arc<CollectorOptions>,
+}
+module_settings!(TracingSettings);
+
+#[derive(Debug, Default)]
+struct Trusted {
+    everybody: bool,
+    nets: Vec<Cidr>,
+}
+
+/// Which of the traces that begin here are recorded.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Sample(f64);
+
+impl Default for Sample {
+    fn default() -> Self {
+        Self(0.01)
+    }
+}
+
+impl Sample {
+    /// Decides by the trace's id, so that servers with the same ratio decide alike.
+    pub(super) fn takes(self, trace_id: u128) -> bool {
+        // The last seven bytes are random (W3C Trace Context level 2, section 3.2.2.3.1).
+        const RANDOM: u64 = 1 << 56;
+        (trace_id as u64 % RANDOM) < (self.0 * RANDOM as f64) as u64
+    }
+}
+
+/// Where traces go, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CollectorOptions {
+    /// Empty: nowhere.
+    pub(super) url: Arc<str>,
+    /// Fields of the requests to it.
+    pub(super) fields: Pairs,
+    pub(super) service: Arc<str>,
+    pub(super) queue_length: usize,
+}
+
+impl Default for CollectorOptions {
+    fn default() -> Self {
+        Self {
+            url: "".into(),
+            fields: Pairs::default(),
+            service: "lighty".into(),
+            queue_length: QUEUE_LENGTH,
+        }
+    }
+}
+
+impl TracingSettings {
+    /// Whether it is believed what this neighbour says of traces and ids.
+    pub(super) fn trusts(&self, peer: &Peer) -> bool {
+        match peer {
+            Peer::Inet(address) => {
+                let ip = address.ip();
+                self.trusted.everybody || self.trusted.nets.iter().any(|net| net.contains(ip))
+            }
+            Peer::Unix => self.trusted.everybody,
+        }
+    }
+}
+
+type Row = Directive<Settings>;
+
+fn own(s: &mut Settings) -> &mut TracingSettings {
+    s.module_mut()
+}
+
+fn collector(s: &mut Settings) -> &mut CollectorOptions {
+    Arc::make_mut(&mut own(s).collector)
+}
+
+pub(super) fn rows() -> Vec<Row> {
+    let mut rows = contexts();
+    rows.extend(export());
+    rows.into_iter().map(|row| row.module("mod_tracing").since("lighty 0.1")).collect()
+}
+
+fn contexts() -> Vec<Row> {
+    vec![
+        Row::bool("tracing.activate", |s, on| own(s).is_active = on)
+            .default("disable")
+            .doc(
+                "Whether requests get a place in a trace (W3C Trace Context): backends, programs \
+                 and scripts see it as `traceparent`, logs as `%{trace-id}x` and `%{span-id}x`. A \
+                 trace of a peer that `tracing.trusted-peers` does not name is begun anew, \
+                 without its `tracestate`. See the [manual](../tracing.md).",
+            )
+            .example("tracing.activate = \"enable\""),
+        Row::parsed("tracing.request-id", Kind::String, parse_field_name, |s, name| {
+            own(s).request_id = Arc::clone(name);
+        })
+        .default("")
+        .doc(
+            "Field in which a request's id goes to backends and to the client, and from which \
+             that of a trusted peer is taken, if it has at most 128 visible characters. An id of \
+             our own is a UUID of version 7 that ends with the short id of error pages and of \
+             the error log. Empty: none.",
+        )
+        .example("tracing.request-id = \"X-Request-Id\""),
+        Row::parsed("tracing.trusted-peers", Kind::List, parse_trusted, |s, trusted| {
+            own(s).trusted = Arc::clone(trusted);
+        })
+        .default("()")
+        .doc(
+            "Neighbours, as addresses and networks, that are believed: their `traceparent`, \
+             `tracestate`, decision to sample, and request id go on. `all` is every neighbour, \
+             unix sockets included.",
+        )
+        .example("tracing.trusted-peers = ( \"127.0.0.1\", \"10.0.0.0/8\" )"),
+        Row::parsed("tracing.sample-ratio", Kind::String, parse_ratio, |s, ratio| {
+            own(s).sample = *ratio;
+        })
+        .default("0.01")
+        .doc(
+            "Share of the traces that begin here that is recorded, from `0` to `1`. A trusted \
+             peer has decided already.",
+        )
+        .example("tracing.sample-ratio = \"0.25\""),
+    ]
+}
+
+fn export() -> Vec<Row> {
+    vec![
+        Row::parsed("tracing.collector", Kind::String, parse_url, |s, url| {
+            collector(s).url = Arc::clone(url);
+        })
+        .scope(Scope::Server)
+        .default("")
+        .doc(
+            "URL to which recorded requests are sent, as OTLP over HTTP in JSON; without a path \
+             it is `/v1/traces`. A thread of its own sends them, so a collector that is slow or \
+             gone delays no request; what it does not take is dropped and counted. Empty: \
+             nowhere.",
+        )
+        .example("tracing.collector = \"http://127.0.0.1:4318/v1/traces\""),
+        Row::parsed("tracing.collector-headers", Kind::Map, parse_fields, |s, fields| {
+            collector(s).fields = Pairs::clone(fields);
+        })
+        .scope(Scope::Server)
+        .default("()")
+        .doc("Fields of the requests to the collector, such as a key.")
+        .example("tracing.collector-headers = ( \"Authorization\" => \"Bearer abc\" )"),
+        Row::string("tracing.service-name", |s, name| collector(s).service = name)
+            .scope(Scope::Server)
+            .default("lighty")
+            .doc("What this server is called in traces.")
+            .example("tracing.service-name = \"front\""),
+        Row::int("tracing.queue-length", 1..=1_000_000, |s, length| {
+            collector(s).queue_length = usize::try_from(length).unwrap_or(QUEUE_LENGTH);
+        })
+        .scope(Scope::Server)
+        .default("2048")
+        .doc("Recorded requests that may wait for the collector; further ones are dropped.")
+        .example("tracing.queue-length = 10000"),
+    ]
+}
+
+fn parse_field_name(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    let name = parse_string(value)?;
+    match name.bytes().all(is_token) {
+        true => Ok(name),
+        false => Err(Reject::new("is no name of a field").help("write `\"X-Request-Id\"`")),
+    }
+}
+
+/// RFC 9110 section 5.6.2.
+fn is_token(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
+}
+
+fn parse_trusted(value: &Value, _: &CompileCtx) -> Result<Arc<Trusted>, Reject> {
+    let mut trusted = Trusted::default();
+    for text in &*parse_strings(value)? {
+        if &**text == "all" {
+            trusted.everybody = true;
+            continue;
+        }
+        let net = Cidr::parse(text).ok_or_else(|| {
+            Reject::new(format!("\"{text}\" is neither an address nor a network nor `all`"))
+        })?;
+        trusted.nets.push(net);
+    }
+    Ok(Arc::new(trusted))
+}
+
+fn parse_ratio(value: &Value, _: &CompileCtx) -> Result<Sample, Reject> {
+    let text = parse_string(value)?;
+    let ratio = text.parse().ok().filter(|ratio| (0.0..=1.0).contains(ratio));
+    let wrong = || Reject::new("is no share of requests").help("from `\"0\"` to `\"1\"`");
+    ratio.map(Sample).ok_or_else(wrong)
+}
+
+/// A URL for the collector, with its path.
+fn parse_url(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    let text = parse_string(value)?;
+    if text.is_empty() {
+        return Ok(text);
+    }
+    let url: Option<http::Uri> = text.parse().ok();
+    let has_scheme = |url: &http::Uri| matches!(url.scheme_str(), Some("http" | "https"));
+    let has_host = |url: &http::Uri| url.host().is_some_and(|host| !host.is_empty());
+    match url.filter(|url| has_scheme(url) && has_host(url)) {
+        Some(url) if matches!(url.path(), "" | "/") && url.query().is_none() => {
+            Ok(format!("{}/v1/traces", text.trim_end_matches('/')).into())
+        }
+        Some(_) => Ok(text),
+        None => Err(Reject::new("is no URL of a collector")
+            .help("write `\"http://127.0.0.1:4318/v1/traces\"`")),
+    }
+}
+
+fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let fields = parse_map(value)?;
+    let is_name = |name: &str| http::HeaderName::from_bytes(name.as_bytes()).is_ok();
+    let is_value = |text: &str| http::HeaderValue::from_str(text).is_ok();
+    match fields.iter().find(|(name, text)| !is_name(name) || !is_value(text)) {
+        Some((name, _)) => Err(Reject::new(format!("\"{name}\" is no field with a value"))),
+        None => Ok(fields),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_ratio_takes_that_share_of_traces() {
+        const RANDOM: u128 = (1 << 56) - 1;
+        let half = Sample(0.5);
+        assert!(half.takes(RANDOM / 2), "the largest in the lower half");
+        assert!(!half.takes(RANDOM / 2 + 1));
+        assert!(half.takes(u128::MAX << 56), "only the random bytes count");
+        assert!(!Sample(0.0).takes(0));
+        assert!(Sample(1.0).takes(RANDOM));
+    }
+}

@@ -1,0 +1,112 @@
+//! What a finished request leaves for a collector.
+
+use lighty_core::Exchange;
+use lighty_core::exchange::stage::Stage;
+use lighty_core::exchange::trace_context::TraceContext;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::machine::random::Random;
+use lighty_http::trace_parent::TraceParent;
+use lighty_http::{Known, Method, host};
+
+/// Bytes of a text that a client chose.
+const TEXT_BYTES_MAX: usize = 1024;
+
+/// A request whose trace is recorded.
+#[derive(Debug)]
+pub(super) struct SpanRecord {
+    pub(super) span: TraceParent,
+    /// 0 if the trace begins here.
+    pub(super) parent_span_id: u64,
+    /// Microseconds since 1970.
+    pub(super) begin_us: u64,
+    pub(super) end_us: u64,
+    /// `None` if it is no method of HTTP.
+    pub(super) method: Option<&'static str>,
+    pub(super) scheme: &'static str,
+    pub(super) host: String,
+    pub(super) port: u16,
+    pub(super) path: String,
+    pub(super) has_query: bool,
+    pub(super) version: &'static str,
+    pub(super) client: String,
+    pub(super) user_agent: String,
+    pub(super) request_id: String,
+    pub(super) status: u16,
+    /// The module that responded.
+    pub(super) handler: &'static str,
+    pub(super) body_bytes_out: u64,
+    pub(super) backend: Option<UpstreamTrace>,
+    /// What went wrong, in words.
+    pub(super) fault: &'static str,
+    pub(super) parts: Vec<Part>,
+}
+
+/// A stretch of time within a request.
+#[derive(Debug)]
+pub(super) struct Part {
+    pub(super) name: &'static str,
+    pub(super) begin_us: u64,
+    pub(super) end_us: u64,
+    /// Names the span; unique within the request.
+    pub(super) number: u64,
+}
+
+/// The stretches that are told apart: from a stage to the first of the others that came.
+const PARTS: &[(&str, Stage, &[Stage])] = &[
+    ("file", Stage::LookUp, &[Stage::Open]),
+    ("backlog", Stage::BackendQueue, &[Stage::Connect]),
+    ("connect", Stage::Connect, &[Stage::BackendTls, Stage::Connected]),
+    ("backend-tls", Stage::BackendTls, &[Stage::Connected]),
+    ("send", Stage::Connected, &[Stage::RequestSent]),
+    ("first-byte", Stage::RequestSent, &[Stage::HeadBack]),
+    ("body", Stage::HeadBack, &[Stage::BodyBack, Stage::LastByteOut]),
+    ("write", Stage::FirstByteOut, &[Stage::LastByteOut]),
+];
+
+impl SpanRecord {
+    pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
+        let clock = &ex.machine.clock;
+        let now_unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
+        // The wall clock's time when the monotonic one was at 0; it may have been set since.
+        let origin_us = now_unix_us.saturating_sub(clock.mono_us());
+        let at = |stage| ex.stages.when_us(stage).map(|when_us| origin_us + when_us);
+        let request = &ex.request;
+        let user_agent = request.fields.get(Known::UserAgent).unwrap_or_default();
+        Self {
+            span,
+            parent_span_id: context.parent_span_id,
+            begin_us: at(Stage::FirstByte).unwrap_or(now_unix_us),
+            end_us: at(Stage::LastByteOut).unwrap_or(now_unix_us),
+            method: request.method.map(Method::as_str),
+            scheme: request.scheme,
+            host: text(host::parts(&request.authority).0),
+            port: request.local_port,
+            path: text(request.path_encoded()),
+            has_query: !request.query().is_empty(),
+            version: request.version.as_str().trim_start_matches("HTTP/"),
+            client: request.peer_text.to_string(),
+            user_agent: text(user_agent),
+            request_id: text(&context.request_id),
+            status: ex.response.status.code(),
+            handler: ex.state.handler,
+            body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
+            backend: ex.ext::<UpstreamTrace>().cloned(),
+            fault: ex.state.fault.map_or("", |fault| fault.verdict().words),
+            parts: parts(at, &ex.machine.random),
+        }
+    }
+}
+
+fn parts(at: impl Fn(Stage) -> Option<u64>, random: &Random) -> Vec<Part> {
+    let part = |&(name, from, to): &(&'static str, Stage, &[Stage])| {
+        let begin_us = at(from)?;
+        let end_us = to.iter().find_map(|stage| at(*stage))?;
+        let number = random.next().max(1);
+        (end_us > begin_us).then_some(Part { name, begin_us, end_us, number })
+    };
+    PARTS.iter().filter_map(part).collect()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(TEXT_BYTES_MAX)]).into_owned()
+}

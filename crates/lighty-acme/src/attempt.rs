@@ -10,6 +10,7 @@ use lighty_io::tls::{CertificateFacts, examine};
 use sha2::{Digest, Sha256};
 
 use crate::client::Client;
+use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::{Accounts, Orders};
 use crate::schedule::{Progress, due_s, late_s};
@@ -93,6 +94,7 @@ pub(crate) struct Task {
     /// The certificate's name in the store.
     pub(crate) name: String,
     pub(crate) accounts: Accounts,
+    pub(crate) leftovers: Leftovers,
     pub(crate) say: Say,
 }
 
@@ -132,11 +134,11 @@ impl Task {
     async fn ask(&self, known: &mut Known, now_s: i64) {
         let Some(issuer) = self.issuer_to_ask(known, now_s) else { return };
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
-        let Self { store, wanted, accounts, .. } = self;
+        let Self { store, wanted, accounts, leftovers, .. } = self;
         let window = match Client::trusting(wanted.options.ca_file.as_deref()) {
             Ok(client) => {
                 let directory = &issuer.directory;
-                let orders = Orders { store, wanted, accounts, directory, client: &client };
+                let orders = Orders { store, wanted, accounts, leftovers, directory, client: &client };
                 orders.window(facts, now_s).await
             }
             Err(_) => None,
@@ -279,11 +281,11 @@ async fn guarded<T>(
 
 /// Asks one authority after the other.
 async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> {
-    let Task { store, wanted, accounts, .. } = task;
+    let Task { store, wanted, accounts, leftovers, .. } = task;
     let client = Client::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
     let mut failed = Vec::new();
     for issuer in &wanted.options.issuers {
-        let at = |directory| Orders { store, wanted, accounts, directory, client: &client };
+        let at = |directory| Orders { store, wanted, accounts, leftovers, directory, client: &client };
         // What has failed there is tried where failures do not count.
         if let Some(staging) = issuer.staging.as_deref().filter(|_| known.progress.failures > 0)
             && let Err(why) = at(staging).obtain(None).await
@@ -315,6 +317,7 @@ mod tests {
             wanted: Wanted { names, options },
             name: "a.test".to_owned(),
             accounts: Accounts::default(),
+            leftovers: Leftovers::default(),
             say: std::sync::Arc::new(|_, _| {}),
         }
     }

@@ -3,7 +3,8 @@
 //! Reading order: `wanted` (what a configuration asks for), `store` (the directory that holds
 //! everything, and that processes and machines may share), `schedule` (when a certificate is
 //! ordered: arithmetic, no clock), `order` (one order, from the account to the certificate, with
-//! `challenge` for the proofs and `client` for the way to the authority), `attempt` (what is done
+//! `challenge` and `dns_hook` for
+//! the proofs and `client` for the way to the authority), `attempt` (what is done
 //! for one certificate, under its lock), `service` (the thread that does it for all of them). What
 //! is here may block for as long as a disk does, and runs on that thread alone; requests to
 //! authorities have threads of their own.
@@ -12,6 +13,7 @@
 mod attempt;
 mod challenge;
 mod client;
+mod dns_hook;
 mod error;
 mod order;
 mod schedule;
@@ -20,6 +22,7 @@ mod store;
 mod wanted;
 
 pub use attempt::Say;
+pub use dns_hook::DnsHook;
 pub use schedule::{Progress, Window, due_s};
 pub use service::{Plan, Service};
 pub use store::{Store, file_name};

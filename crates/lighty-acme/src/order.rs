@@ -14,6 +14,7 @@ use sha2::{Digest, Sha256};
 
 use crate::challenge::Proof;
 use crate::client::Client;
+use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::schedule::Window;
 use crate::store::{self, Store};
@@ -62,6 +63,8 @@ pub(crate) struct Orders<'a> {
     pub(crate) store: &'a Store,
     pub(crate) wanted: &'a Wanted,
     pub(crate) accounts: &'a Accounts,
+    /// Where records go that the order has no time to remove.
+    pub(crate) leftovers: &'a Leftovers,
     /// URL of the authority's directory.
     pub(crate) directory: &'a str,
     pub(crate) client: &'a Client,
@@ -211,7 +214,7 @@ impl Orders<'_> {
                     let words = "the authority asks for something else than a name";
                     return Err(OrderError::Malformed(words));
                 };
-                let hook = self.options().dns_hook.as_deref();
+                let hook = (self.options().dns_hook.as_ref(), self.leftovers);
                 let (about, key) = ((&*host, &*challenge.token), challenge.key_authorization());
                 proofs.push(Proof::present(kind, hook, self.store, about, &key).await?);
                 insist!(challenge.set_ready())?;

@@ -14,6 +14,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, LocalSet};
 
 use crate::attempt::{Known, Say, Task};
+use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::Accounts;
 use crate::store::{Store, file_name};
@@ -29,8 +30,11 @@ const ORDERS_MAX: usize = 8;
 /// answer to an order that has been ended.
 const CLIENT_THREADS_MAX: usize = 2 * ORDERS_MAX;
 
-/// How long a stop waits for orders to be ended.
-const STOP_PATIENCE: Duration = Duration::from_secs(1);
+/// How long the removal of a record may take that an ended order has left over.
+const REMOVAL_PATIENCE: Duration = Duration::from_secs(4);
+
+/// How long a stop waits for orders to be ended, and their records removed.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the thread looks after.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -97,7 +101,7 @@ impl Service {
     }
 
     /// Ends the orders that are under way, with their programs, locks and proofs. Waits for that
-    /// for a second at most.
+    /// for five seconds at most, which only records of DNS can take.
     pub fn stop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.changed.notify_one();
@@ -125,6 +129,9 @@ fn run(runtime: Runtime, keeper: Keeper, shared: &Shared) {
 struct Keeper {
     say: Say,
     accounts: Accounts,
+    leftovers: Leftovers,
+    /// The removals of records that orders have left over.
+    removals: JoinSet<()>,
     known: HashMap<String, Known>,
     orders: JoinSet<Known>,
     running: HashMap<Id, (Task, AbortHandle)>,
@@ -135,6 +142,8 @@ impl Keeper {
         Self {
             say: Arc::clone(say),
             accounts: Accounts::default(),
+            leftovers: Leftovers::default(),
+            removals: JoinSet::new(),
             known: HashMap::new(),
             orders: JoinSet::new(),
             running: HashMap::new(),
@@ -152,9 +161,26 @@ impl Keeper {
                 plan.wanted.iter().for_each(|wanted| self.look(&plan.store, wanted));
                 *lock(&shared.figures) = self.figures(plan);
             }
+            self.remove_leftovers();
             let _ = tokio::time::timeout(LOOK_EVERY, shared.changed.notified()).await;
         }
         self.orders.shutdown().await;
+        self.remove_leftovers();
+        while self.removals.join_next().await.is_some() {}
+    }
+
+    /// Has the records removed that orders have left over. What goes wrong is said.
+    fn remove_leftovers(&mut self) {
+        while self.removals.try_join_next().is_some() {}
+        for record in self.leftovers.take() {
+            let say = Arc::clone(&self.say);
+            self.removals.spawn_local(async move {
+                let removing = tokio::time::timeout(REMOVAL_PATIENCE, record.clean_up());
+                if let Ok(Err(why)) = removing.await {
+                    say(true, &format!("acme: {why}"));
+                }
+            });
+        }
     }
 
     /// Takes note of a task's end.
@@ -192,6 +218,7 @@ impl Keeper {
             wanted: wanted.clone(),
             name: name.clone(),
             accounts: self.accounts.clone(),
+            leftovers: self.leftovers.clone(),
             say: Arc::clone(&self.say),
         };
         let known = self.known.entry(name).or_default();

@@ -6,6 +6,8 @@ use std::sync::Arc;
 
 use lighty_io::tls::KeyType;
 
+use crate::dns_hook::DnsHook;
+
 /// Longest name of a host (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
@@ -70,8 +72,8 @@ pub struct Options {
     pub key_type: KeyType,
     /// How control over a name is proven.
     pub challenge: ChallengeKind,
-    /// The program that sets and removes records of DNS.
-    pub dns_hook: Option<PathBuf>,
+    /// What sets and removes records of DNS.
+    pub dns_hook: Option<DnsHook>,
     /// Who vouches for the authorities' own servers; `None`: whom the system trusts.
     pub ca_file: Option<PathBuf>,
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{HeaderName, HeaderValue, USER_AGENT};
-use http::{Method, Request, Response};
+use http::{Method, Request, Response, Uri};
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::connect::blocking::BlockingSocket;
 use lighty_io::tls::{Dialer, TlsError};
@@ -39,6 +39,17 @@ impl Fetcher {
     /// The file cannot be read or holds none, or the system has no bundle.
     pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
         Ok(Self { dialer: Some(Dialer::trusting(file)?) })
+    }
+
+    /// One for a URL: it trusts the system's authorities if that needs any.
+    ///
+    /// # Errors
+    /// The system has no bundle of authorities.
+    pub fn for_url(url: &str) -> Result<Self, TlsError> {
+        match url.starts_with("https:") {
+            true => Self::trusting(None),
+            false => Ok(Self::in_the_clear()),
+        }
     }
 
     /// One that knows no authorities: it fetches `http` URLs alone.
@@ -78,6 +89,19 @@ impl Fetcher {
             _ => Err(io::Error::other(format!("{uri}: neither http nor https"))),
         }
     }
+}
+
+/// A URL that can be fetched, as far as its form says; `None` otherwise.
+pub fn parse_url(text: &str) -> Option<Uri> {
+    let url: Uri = text.parse().ok()?;
+    let has_scheme = matches!(url.scheme_str(), Some("http" | "https"));
+    let has_host = url.host().is_some_and(|host| !host.is_empty());
+    (has_scheme && has_host).then_some(url)
+}
+
+/// Whether a request can have a field of this name and value.
+pub fn is_field(name: &str, value: &str) -> bool {
+    HeaderName::from_bytes(name.as_bytes()).is_ok() && HeaderValue::from_str(value).is_ok()
 }
 
 fn exchange(

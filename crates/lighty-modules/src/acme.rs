@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use lighty_acme::{ChallengeKind, Issuer, Store, WantedError, public_name};
 use lighty_config::{
-    CompileCtx, Directive, Kind, Reject, Scope, Value, parse_string, parse_strings,
+    CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
+    parse_strings,
 };
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::pipeline::protected_files;
@@ -50,6 +51,8 @@ pub struct AcmeSettings {
     pub challenge: ChallengeKind,
     /// `acme.dns-hook`.
     pub dns_hook: Option<Arc<str>>,
+    /// `acme.dns-hook-headers`.
+    pub dns_hook_fields: Pairs,
     /// `acme.store`; of the process.
     pub store: Arc<str>,
     /// `acme.ca-file`.
@@ -69,6 +72,7 @@ impl Default for AcmeSettings {
             key_type: KeyType::default(),
             challenge: ChallengeKind::default(),
             dns_hook: None,
+            dns_hook_fields: Pairs::default(),
             store: STORE.into(),
             ca_file: None,
         }
@@ -248,17 +252,42 @@ fn proofs() -> Vec<Row> {
              sets.",
         )
         .example("acme.challenge = \"dns-01\""),
-        Row::string("acme.dns-hook", |s, path| {
-            own(s).dns_hook = Some(path).filter(|path| !path.is_empty());
+        Row::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {
+            own(s).dns_hook = Some(Arc::clone(hook)).filter(|hook| !hook.is_empty());
         })
         .default_prose("none")
         .doc(
-            "Program that sets and removes TXT records of DNS: it is called with `present` or \
+            "What sets and removes TXT records of DNS. A program is called with `present` or \
              `cleanup`, the record's name and its value, and ends with 0 once the record can be \
-             seen.",
+             seen. A server, by its URL, gets `{\"fqdn\": NAME, \"value\": VALUE}` at \
+             `URL/present` and `URL/cleanup`, and answers with a status of success.",
         )
         .example("acme.dns-hook = \"/usr/local/bin/dns-record\""),
+        Row::parsed("acme.dns-hook-headers", Kind::Map, parse_fields, |s, fields: &Pairs| {
+            own(s).dns_hook_fields = Pairs::clone(fields);
+        })
+        .default("()")
+        .doc("Fields of the requests to the server of `acme.dns-hook`, such as a password.")
+        .example("acme.dns-hook-headers = ( \"Authorization\" => \"Bearer abc\" )"),
     ]
+}
+
+fn parse_hook(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    let text = parse_string(value)?;
+    match text.contains("://") && lighty_fetch::parse_url(&text).is_none() {
+        true => Err(Reject::new("is no URL that can be asked").help(
+            "write `\"https://dns.example.net/hook\"`, or the path of a program",
+        )),
+        false => Ok(text),
+    }
+}
+
+fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let fields = parse_map(value)?;
+    match fields.iter().find(|(name, text)| !lighty_fetch::is_field(name, text)) {
+        Some((name, _)) => Err(Reject::new(format!("\"{name}\" is no field with a value"))),
+        None => Ok(fields),
+    }
 }
 
 fn parse_names(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {

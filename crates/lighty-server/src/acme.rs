@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
-    ChallengeKind, ExternalAccount, Options, Store, Wanted, WantedError, file_name, public_name,
+    ChallengeKind, DnsHook, ExternalAccount, Options, Store, Wanted, WantedError, file_name, public_name,
 };
 pub(crate) use lighty_acme::{Plan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
@@ -91,10 +91,14 @@ pub(crate) fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diag
     if let Some((path, _)) = there.filter(|(_, meta)| !meta.is_dir()) {
         report("acme.store", format!("acme.store: {} is not a directory", path.display()));
     }
-    let mut hooks: Vec<_> = wanted.iter().filter_map(|one| one.options.dns_hook.as_ref()).collect();
+    let program = |one: &'_ Wanted| match &one.options.dns_hook {
+        Some(DnsHook::Program(path)) => Some(path.clone()),
+        _ => None,
+    };
+    let mut hooks: Vec<PathBuf> = wanted.iter().filter_map(program).collect();
     hooks.dedup();
     for hook in hooks {
-        if let Err(why) = executable(hook) {
+        if let Err(why) = executable(&hook) {
             report("acme.dns-hook", format!("acme.dns-hook: {}: {why}", hook.display()));
         }
     }
@@ -228,9 +232,14 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
         profile: own.profile.as_deref().map(str::to_owned),
         key_type: own.key_type,
         challenge: own.challenge,
-        dns_hook: path(&own.dns_hook),
+        dns_hook: own.dns_hook.as_deref().map(|hook| DnsHook::new(hook, hook_fields(own))),
         ca_file: path(&own.ca_file),
     })
+}
+
+fn hook_fields(own: &AcmeSettings) -> Vec<(String, String)> {
+    let fields = own.dns_hook_fields.iter();
+    fields.map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
 /// The account elsewhere, with its key.

@@ -198,10 +198,7 @@ impl Sender {
     }
 
     fn fetcher(&mut self) -> Fetcher {
-        if !self.options.url.starts_with("https:") {
-            return Fetcher::in_the_clear();
-        }
-        Fetcher::trusting(None).unwrap_or_else(|error| {
+        Fetcher::for_url(&self.options.url).unwrap_or_else(|error| {
             self.complain(&error.to_string());
             Fetcher::in_the_clear()
         })

@@ -222,10 +222,7 @@ fn parse_url(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     if text.is_empty() {
         return Ok(text);
     }
-    let url: Option<http::Uri> = text.parse().ok();
-    let has_scheme = |url: &http::Uri| matches!(url.scheme_str(), Some("http" | "https"));
-    let has_host = |url: &http::Uri| url.host().is_some_and(|host| !host.is_empty());
-    match url.filter(|url| has_scheme(url) && has_host(url)) {
+    match lighty_fetch::parse_url(&text) {
         Some(url) if matches!(url.path(), "" | "/") && url.query().is_none() => {
             Ok(format!("{}/v1/traces", text.trim_end_matches('/')).into())
         }
@@ -237,9 +234,7 @@ fn parse_url(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
 
 fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
     let fields = parse_map(value)?;
-    let is_name = |name: &str| http::HeaderName::from_bytes(name.as_bytes()).is_ok();
-    let is_value = |text: &str| http::HeaderValue::from_str(text).is_ok();
-    match fields.iter().find(|(name, text)| !is_name(name) || !is_value(text)) {
+    match fields.iter().find(|(name, text)| !lighty_fetch::is_field(name, text)) {
         Some((name, _)) => Err(Reject::new(format!("\"{name}\" is no field with a value"))),
         None => Ok(fields),
     }

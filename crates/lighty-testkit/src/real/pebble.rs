@@ -122,6 +122,12 @@ impl Pebble {
         self.program.await_listening(&self.listen);
     }
 
+    /// Where the name server takes records: a POST to `/set-txt` or `/clear-txt`.
+    #[must_use]
+    pub fn records(&self) -> std::net::SocketAddr {
+        self.records.address()
+    }
+
     /// Writes a program that sets and removes TXT records, and notes its calls in a file beside it.
     #[must_use]
     pub fn dns_hook(&self, directory: &Path) -> PathBuf {

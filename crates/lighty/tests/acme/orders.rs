@@ -1,9 +1,12 @@
 //! Orders: what leads to a certificate, and what does not.
 
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::{STOP_DEADLINE, write_file};
 use lighty_testkit::tls::{self, Authority};
+use serde_json::{Value, json};
 
 use crate::{ONE, await_served, file, get, site, site_of};
 
@@ -80,6 +83,51 @@ fn a_wildcard_comes_by_records_of_dns() {
     let calls = std::fs::read_to_string(hook.with_extension("log")).expect("calls");
     let of = |verb: &str| calls.lines().filter(|line| line.starts_with(verb)).count();
     assert_eq!((of("present _acme-challenge.a.test "), of("cleanup ")), (2, 2), "{calls}");
+}
+
+/// A server that sets and removes records with the authority's name server.
+fn record_server(pebble: &Pebble) -> Backend {
+    let records = pebble.records();
+    Backend::replying(move |asked| {
+        let body: Value = serde_json::from_slice(&asked.body).expect("JSON");
+        let verb = match asked.line() {
+            "POST /dns/present HTTP/1.1" => "set-txt",
+            "POST /dns/cleanup HTTP/1.1" => "clear-txt",
+            other => panic!("{other}"),
+        };
+        if asked.field("authorization") != Some("Bearer abc") {
+            return answer("401 Unauthorized", "", "who are you?\n");
+        }
+        let set = json!({ "host": body["fqdn"], "value": body["value"] }).to_string();
+        let mut names = Client::tcp(records);
+        names.send(format!(
+            "POST /{verb} HTTP/1.1\r\nHost: x\r\nContent-Length: {}\r\n\r\n{set}",
+            set.len()
+        ));
+        assert_eq!(names.response().status, 200);
+        answer("204 No Content", "", "")
+    })
+}
+
+#[test]
+fn records_of_dns_can_be_set_by_a_server() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let hook = record_server(&pebble);
+    let lines = format!(
+        "acme.activate = \"enable\"\nacme.names = ( \"*.a.test\" )\nacme.challenge = \"dns-01\"\n\
+         acme.dns-hook = \"http://{}/dns/\"\n",
+        hook.name()
+    );
+    let setup = site(&pebble, &lines);
+    let mut refused = setup.start();
+    let words = format!("http://{}/dns present _acme-challenge.a.test: status 401", hook.name());
+    refused.await_log(&format!("{words}: who are you?"));
+    refused.stop();
+    let fields = "acme.dns-hook-headers = ( \"Authorization\" => \"Bearer abc\" )";
+    let server = site(&pebble, &format!("{lines}{fields}")).start();
+    get(&mut await_served(&pebble, &server, "x.a.test"), "x.a.test");
+    let lines: Vec<String> = hook.asked().iter().map(|asked| asked.line().to_owned()).collect();
+    assert_eq!(lines.last().map(String::as_str), Some("POST /dns/cleanup HTTP/1.1"), "{lines:?}");
 }
 
 #[test]
@@ -192,6 +240,12 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
              acme.challenge = \"dns-01\"\nacme.dns-hook = \"/etc/passwd\"",
             "acme.dns-hook: /etc/passwd: it is no program that can be run",
         ),
+        (
+            "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.challenge = \"dns-01\"\nacme.dns-hook = \"https:// x\"",
+            "is no URL that can be asked",
+        ),
+        ("acme.dns-hook-headers = ( \"a b\" => \"c\" )", "is no field with a value"),
         (
             "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.store = \"/proc/none\"",
             "acme.store",

@@ -87,6 +87,23 @@ fn a_stop_ends_an_order_and_leaves_nothing_behind() {
 }
 
 #[test]
+fn a_record_that_an_ended_order_has_set_is_removed() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let setup = site(&pebble, SLOW);
+    let hook = setup.directory().join("slow");
+    // What is set is never seen.
+    write_file(&hook, "#!/bin/sh\necho \"$@\" >>\"$0.log\"\n[ $1 = cleanup ] || sleep 3600\n");
+    fs::set_permissions(&hook, Permissions::from_mode(0o755)).expect("set");
+    let mut server = setup.start();
+    let calls = || fs::read_to_string(hook.with_extension("log")).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || calls().ends_with('\n')), "{}", server.log());
+    server.stop();
+    let calls = calls();
+    let [set, removed] = *calls.lines().collect::<Vec<_>>() else { panic!("{calls}") };
+    assert_eq!(set.strip_prefix("present "), removed.strip_prefix("cleanup "), "{calls}");
+}
+
+#[test]
 fn a_stop_takes_a_proof_away() {
     // The authority takes a minute to look at it.
     let slow = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "60")];

@@ -35,7 +35,7 @@ const WARN_EVERY_S: i64 = 86_400;
 /// What is known of one certificate.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
-    stamp: Option<Stamp>,
+    pub(crate) stamp: Option<Stamp>,
     pub(crate) facts: Option<CertificateFacts>,
     pub(crate) progress: Progress,
     is_read: bool,
@@ -138,7 +138,8 @@ impl Task {
         let window = match Client::trusting(wanted.options.ca_file.as_deref()) {
             Ok(client) => {
                 let directory = &issuer.directory;
-                let orders = Orders { store, wanted, accounts, leftovers, directory, client: &client };
+                let orders =
+                    Orders { store, wanted, accounts, leftovers, directory, client: &client };
                 orders.window(facts, now_s).await
             }
             Err(_) => None,
@@ -285,7 +286,8 @@ async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> 
     let client = Client::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
     let mut failed = Vec::new();
     for issuer in &wanted.options.issuers {
-        let at = |directory| Orders { store, wanted, accounts, leftovers, directory, client: &client };
+        let at =
+            |directory| Orders { store, wanted, accounts, leftovers, directory, client: &client };
         // What has failed there is tried where failures do not count.
         if let Some(staging) = issuer.staging.as_deref().filter(|_| known.progress.failures > 0)
             && let Err(why) = at(staging).obtain(None).await

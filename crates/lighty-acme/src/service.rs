@@ -13,10 +13,13 @@ use tokio::runtime::Runtime;
 use tokio::sync::Notify;
 use tokio::task::{AbortHandle, Id, JoinError, JoinSet, LocalSet};
 
+use crate::admission::Admissions;
 use crate::attempt::{Known, Say, Task};
+use crate::demand::Demand;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::Accounts;
+use crate::plan::Plan;
 use crate::store::{Store, file_name};
 use crate::wanted::Wanted;
 
@@ -36,15 +39,6 @@ const REMOVAL_PATIENCE: Duration = Duration::from_secs(4);
 /// How long a stop waits for orders to be ended, and their records removed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What the thread looks after.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
-    /// Where everything is kept.
-    pub store: Store,
-    /// The certificates.
-    pub wanted: Vec<Wanted>,
-}
-
 /// What is known of the certificates, for a status page: names and values.
 type Figures = Vec<(String, String)>;
 
@@ -60,6 +54,7 @@ struct Shared {
 /// The thread, once there is something to look after.
 pub struct Service {
     shared: Arc<Shared>,
+    demand: Demand,
     say: Say,
     /// Disconnected when the thread has ended; `None`: there is none.
     ended: Option<mpsc::Receiver<()>>,
@@ -71,8 +66,8 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 impl Service {
     /// One that looks after nothing yet.
-    pub fn new(say: Say) -> Self {
-        Self { shared: Arc::default(), say, ended: None }
+    pub fn new(say: Say, demand: &Demand) -> Self {
+        Self { shared: Arc::default(), demand: demand.clone(), say, ended: None }
     }
 
     /// Looks after these certificates from now on, and after no others.
@@ -81,6 +76,9 @@ impl Service {
     /// The system's: no thread can be had.
     pub fn follow(&mut self, plan: Option<Plan>) -> io::Result<()> {
         let has_work = plan.is_some();
+        let (on_demand, wanted) =
+            plan.as_ref().map_or((None, &[][..]), |plan| (plan.on_demand.clone(), &plan.wanted));
+        self.demand.follow(on_demand, wanted);
         *lock(&self.shared.plan) = plan;
         self.shared.changed.notify_one();
         if has_work && self.ended.is_none() {
@@ -89,7 +87,8 @@ impl Service {
                 .max_blocking_threads(CLIENT_THREADS_MAX)
                 .thread_name("acme client")
                 .build()?;
-            let (shared, keeper) = (Arc::clone(&self.shared), Keeper::new(&self.say));
+            let keeper = Keeper::new(&self.say, &self.demand);
+            let shared = Arc::clone(&self.shared);
             let (ends, ended) = mpsc::channel();
             threads::start("acme", None, move || {
                 run(runtime, keeper, &shared);
@@ -135,11 +134,13 @@ struct Keeper {
     known: HashMap<String, Known>,
     orders: JoinSet<Known>,
     running: HashMap<Id, (Task, AbortHandle)>,
+    on_demand: Admissions,
 }
 
 impl Keeper {
-    fn new(say: &Say) -> Self {
+    fn new(say: &Say, demand: &Demand) -> Self {
         Self {
+            on_demand: Admissions::new(say, demand),
             say: Arc::clone(say),
             accounts: Accounts::default(),
             leftovers: Leftovers::default(),
@@ -156,13 +157,24 @@ impl Keeper {
                 self.take(done);
             }
             let plan = lock(&shared.plan).clone();
-            self.end_unwanted(plan.as_ref());
+            let on_demand = self.on_demand.turn(plan.as_ref());
+            self.end_unwanted(plan.as_ref(), &on_demand);
             if let Some(plan) = &plan {
                 plan.wanted.iter().for_each(|wanted| self.look(&plan.store, wanted));
-                *lock(&shared.figures) = self.figures(plan);
+                on_demand.iter().for_each(|wanted| self.look_on_demand(plan, wanted));
+                let mut figures = self.figures(plan);
+                figures.extend(self.on_demand.demand.figures());
+                *lock(&shared.figures) = figures;
             }
             self.remove_leftovers();
-            let _ = tokio::time::timeout(LOOK_EVERY, shared.changed.notified()).await;
+            let demand = self.on_demand.demand.clone();
+            tokio::select! {
+                () = shared.changed.notified() => {}
+                () = demand.wanted() => {}
+                () = self.on_demand.answered() => {}
+                Some(done) = self.orders.join_next_with_id() => self.take(done),
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
         }
         self.orders.shutdown().await;
         self.remove_leftovers();
@@ -187,6 +199,7 @@ impl Keeper {
     fn take(&mut self, done: Result<(Id, Known), JoinError>) {
         let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some((task, _)) = self.running.remove(&id) else { return };
+        self.on_demand.look_soon(&task.wanted);
         match done {
             Ok((_, known)) => drop(self.known.insert(task.name, known)),
             Err(error) if error.is_panic() => {
@@ -198,19 +211,33 @@ impl Keeper {
     }
 
     /// Ends orders that the plan has no more, or has otherwise.
-    fn end_unwanted(&self, plan: Option<&Plan>) {
+    fn end_unwanted(&self, plan: Option<&Plan>, on_demand: &[Wanted]) {
         for (task, order) in self.running.values() {
-            let is_wanted = plan
-                .is_some_and(|plan| plan.store == task.store && plan.wanted.contains(&task.wanted));
+            let is_wanted = plan.is_some_and(|plan| {
+                let mut wanted = plan.wanted.iter().chain(on_demand);
+                plan.store == task.store && wanted.any(|wanted| *wanted == task.wanted)
+            });
             if !is_wanted {
                 order.abort();
             }
         }
     }
 
+    fn is_running(&self, name: &str) -> bool {
+        self.running.values().any(|(task, _)| task.name == name)
+    }
+
+    fn look_on_demand(&mut self, plan: &Plan, wanted: &Wanted) {
+        let is_running = self.is_running(&file_name(&wanted.names));
+        if !is_running && self.on_demand.is_due(wanted, &self.known) {
+            self.look(&plan.store, wanted);
+            self.on_demand.looked(wanted, plan, &mut self.known);
+        }
+    }
+
     fn look(&mut self, store: &Store, wanted: &Wanted) {
         let name = file_name(&wanted.names);
-        if self.running.values().any(|(task, _)| task.name == name) {
+        if self.is_running(&name) {
             return;
         }
         let task = Task {

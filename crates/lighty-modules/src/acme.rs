@@ -19,6 +19,9 @@ use lighty_io::tls::KeyType;
 /// Where packages keep the store.
 const STORE: &str = "/var/lib/lighty/acme";
 
+/// Names that may have a certificate because clients want it.
+const ON_DEMAND_NAMES_MAX: usize = 1_000;
+
 /// What authorities ask for (RFC 8555 section 8.3).
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
@@ -53,6 +56,12 @@ pub struct AcmeSettings {
     pub dns_hook: Option<Arc<str>>,
     /// `acme.dns-hook-headers`.
     pub dns_hook_fields: Pairs,
+    /// `acme.on-demand-ask`; of the process.
+    pub on_demand_ask: Option<Arc<str>>,
+    /// `acme.on-demand-names`; of the process.
+    pub on_demand_names: Arc<[String]>,
+    /// `acme.on-demand-max-names`; of the process.
+    pub on_demand_names_max: usize,
     /// `acme.store`; of the process.
     pub store: Arc<str>,
     /// `acme.ca-file`.
@@ -73,6 +82,9 @@ impl Default for AcmeSettings {
             challenge: ChallengeKind::default(),
             dns_hook: None,
             dns_hook_fields: Pairs::default(),
+            on_demand_ask: None,
+            on_demand_names: Arc::default(),
+            on_demand_names_max: ON_DEMAND_NAMES_MAX,
             store: STORE.into(),
             ca_file: None,
         }
@@ -81,6 +93,11 @@ impl Default for AcmeSettings {
 module_settings!(AcmeSettings);
 
 impl AcmeSettings {
+    /// Whether names may have certificates that no condition says.
+    pub fn is_on_demand(&self) -> bool {
+        self.on_demand_ask.is_some() || !self.on_demand_names.is_empty()
+    }
+
     /// The directory in which certificates are kept.
     pub fn store(&self) -> Store {
         Store::new(Path::new(&*self.store))
@@ -115,6 +132,7 @@ impl Module for Acme {
         let mut rows = names();
         rows.extend(authorities());
         rows.extend(proofs());
+        rows.extend(on_demand());
         rows.into_iter().map(|row| row.module("mod_acme").since("lighty 0.1")).collect()
     }
 
@@ -272,12 +290,51 @@ fn proofs() -> Vec<Row> {
     ]
 }
 
+fn on_demand() -> Vec<Row> {
+    let rows = vec![
+        Row::parsed("acme.on-demand-ask", Kind::String, parse_ask, |s, url: &Arc<str>| {
+            own(s).on_demand_ask = Some(Arc::clone(url)).filter(|url| !url.is_empty());
+        })
+        .default("")
+        .doc(
+            "URL of a server that decides which names get a certificate when a client wants \
+             it, beside those of conditions: it is asked with `?domain=NAME&address=CLIENT`, and \
+             a status of success admits the name. What `acme.on-demand-names` has is not asked \
+             about. Empty: none is asked.",
+        )
+        .example("acme.activate = \"enable\"\nacme.on-demand-ask = \"http://127.0.0.1:9000/may-have-certificate\""),
+        Row::parsed("acme.on-demand-names", Kind::List, parse_names, |s, names| {
+            own(s).on_demand_names = Arc::clone(names);
+        })
+        .default("()")
+        .doc(
+            "Names that get a certificate when a client wants it. `*.example.org` admits every \
+             name directly beneath, each with a certificate of its own.",
+        )
+        .example("acme.activate = \"enable\"\nacme.on-demand-names = ( \"*.customers.example.org\" )"),
+        Row::int("acme.on-demand-max-names", 1..=1_000_000, |s, most| {
+            own(s).on_demand_names_max = usize::try_from(most).unwrap_or(ON_DEMAND_NAMES_MAX);
+        })
+        .default("1000")
+        .doc("Most names that have certificates on demand, or wait for one."),
+    ];
+    rows.into_iter().map(|row| row.scope(Scope::Server)).collect()
+}
+
+fn parse_ask(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    let text = parse_string(value)?;
+    match text.is_empty() || lighty_fetch::parse_url(&text).is_some() {
+        true => Ok(text),
+        false => Err(Reject::new("is no URL that can be asked")
+            .help("write `\"http://127.0.0.1:9000/may-have-certificate\"`")),
+    }
+}
+
 fn parse_hook(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     let text = parse_string(value)?;
     match text.contains("://") && lighty_fetch::parse_url(&text).is_none() {
-        true => Err(Reject::new("is no URL that can be asked").help(
-            "write `\"https://dns.example.net/hook\"`, or the path of a program",
-        )),
+        true => Err(Reject::new("is no URL that can be asked")
+            .help("write `\"https://dns.example.net/hook\"`, or the path of a program")),
         false => Ok(text),
     }
 }

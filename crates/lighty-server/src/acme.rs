@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
-    ChallengeKind, DnsHook, ExternalAccount, Options, Store, Wanted, WantedError, file_name, public_name,
+    ChallengeKind, Demand, DnsHook, ExternalAccount, OnDemand, Options, Store, Wanted, WantedError,
+    file_name, public_name,
 };
 pub(crate) use lighty_acme::{Plan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
@@ -17,28 +18,50 @@ use lighty_core::machine::status_board::Statistics;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_http::base64;
 use lighty_io::clock::Clock;
+use lighty_io::tls::OnDemandPairs;
 use lighty_modules::acme::AcmeSettings;
 
 use crate::block_settings;
+
+/// Of problems with files.
+const FILE_CODE: &str = "acme-file";
 
 /// Where they are kept.
 pub(crate) fn store(config: &Config<Settings>) -> Store {
     config.global().module::<AcmeSettings>().store()
 }
 
-/// What the thread looks after; `None`: nothing.
-pub(crate) fn plan(config: &Config<Settings>) -> Option<Plan> {
+/// What the thread looks after; `None`: nothing. `pairs` is where certificates on demand go.
+pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<Plan> {
     let wanted = wanted(config).unwrap_or_default();
-    (!wanted.is_empty()).then(|| Plan { store: store(config), wanted })
+    let on_demand = on_demand(config, pairs);
+    let has_work = !wanted.is_empty() || on_demand.is_some();
+    has_work.then(|| Plan { store: store(config), wanted, on_demand })
+}
+
+/// Which names that no condition says may have certificates; `None`: none.
+pub(crate) fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDemand> {
+    let own = config.global().module::<AcmeSettings>();
+    if !own.is_on_demand() {
+        return None;
+    }
+    Some(OnDemand {
+        ask: own.on_demand_ask.as_deref().map(str::to_owned),
+        names: Arc::clone(&own.on_demand_names),
+        names_max: own.on_demand_names_max,
+        options: Arc::new(options(own, &[]).ok()?),
+        pairs: pairs.clone(),
+    })
 }
 
 /// The thread, which writes to the log.
-pub(crate) fn service(log: &Log) -> Service {
+pub(crate) fn service(log: &Log, demand: &Demand) -> Service {
     let log = log.clone();
-    Service::new(Arc::new(move |is_trouble, text| {
+    let say = Arc::new(move |is_trouble, text: &str| {
         let level = if is_trouble { LogLevel::Warning } else { LogLevel::Notice };
         log.line(level, Clock::start().unix_s(), text, About::default());
-    }))
+    });
+    Service::new(say, demand)
 }
 
 /// What the thread knows, for the status page.
@@ -56,18 +79,29 @@ impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<
 /// Everything that is wrong, with its place.
 pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
     let mut search = Search::new(config);
+    search.on_demand();
     for (id, block) in config.blocks().iter().enumerate() {
         if let Err((span, why)) = search.block(id, block) {
-            let (level, code, span) = (Level::Error, "acme", Some(span));
-            let message = why.to_string();
-            let (help, notes) = (None, Vec::new());
-            search.problems.push(Diagnostic { level, code, message, span, help, notes });
+            search.problems.push(problem(Some(span), &why));
         }
     }
     match search.problems {
         problems if problems.is_empty() => Ok(search.wanted),
         problems => Err(problems),
     }
+}
+
+/// What is wrong with how directives stand together, whatever is in the files that they name.
+pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let mut problems = wanted(config).err().unwrap_or_default();
+    problems.retain(|problem| problem.code != FILE_CODE);
+    problems
+}
+
+fn problem(span: Option<Span>, why: &Unwanted) -> Diagnostic {
+    let code = if matches!(why, Unwanted::AccountFile(..)) { FILE_CODE } else { "acme" };
+    let (level, message) = (Level::Error, why.to_string());
+    Diagnostic { level, code, message, span, help: None, notes: Vec::new() }
 }
 
 /// The certificates that the configuration asks for, if the machine has what they need.
@@ -135,6 +169,7 @@ struct Search<'a> {
     /// A listener has `acme.activate`, which is then for all hosts.
     has_listener: bool,
     has_hosts: bool,
+    is_on_demand: bool,
     wanted: Vec<Wanted>,
     problems: Vec<Diagnostic>,
 }
@@ -167,7 +202,28 @@ impl<'a> Search<'a> {
         };
         let has_listener = blocks().any(activates);
         let has_hosts = blocks().any(|(_, block)| host(block).is_some());
-        Self { config, has_listener, has_hosts, wanted: Vec::new(), problems: Vec::new() }
+        let is_on_demand = config.global().module::<AcmeSettings>().is_on_demand();
+        let (wanted, problems) = (Vec::new(), Vec::new());
+        Self { config, has_listener, has_hosts, is_on_demand, wanted, problems }
+    }
+
+    /// Certificates on demand need something that activates them, and what every one needs.
+    fn on_demand(&mut self) {
+        if !self.is_on_demand {
+            return;
+        }
+        let mut blocks = 0..self.config.blocks().len();
+        let is_active =
+            blocks.any(|id| block_settings::of(self.config, id).module::<AcmeSettings>().is_active);
+        let own = self.config.global().module::<AcmeSettings>();
+        let why = match options(own, &[]) {
+            Ok(_) if is_active => return,
+            Ok(_) => Unwanted::Inactive,
+            Err(why) => why,
+        };
+        let assigned = |name| self.config.assigned(name).map(|value| value.span).last();
+        let span = assigned("acme.on-demand-ask").or_else(|| assigned("acme.on-demand-names"));
+        self.problems.push(problem(span, &why));
     }
 
     fn block(&mut self, id: usize, block: &Block<Settings>) -> Result<(), Problem> {
@@ -194,9 +250,16 @@ impl<'a> Search<'a> {
                 Err(why) => return Err((span, Unwanted::Name(why))),
             },
             (None, None) if activates.is_none() => return Ok(()),
-            (None, None) if self.has_hosts && (id == 0 || is_listener(block)) => return Ok(()),
+            (None, None)
+                if (self.has_hosts || self.is_on_demand) && (id == 0 || is_listener(block)) =>
+            {
+                return Ok(());
+            }
             (None, None) => Arc::default(),
         };
+        if names.is_empty() {
+            return Err((span, Unwanted::NoNames));
+        }
         let options = options(own, &names).map_err(|why| (span, why))?;
         self.add(Wanted { names, options: Arc::new(options) }).map_err(|why| (span, why))
     }
@@ -214,10 +277,8 @@ impl<'a> Search<'a> {
     }
 }
 
+/// How certificates for these names are obtained.
 fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
-    if names.is_empty() {
-        return Err(Unwanted::NoNames);
-    }
     let wildcard = names.iter().find(|name| name.starts_with("*."));
     match (own.challenge, wildcard) {
         (ChallengeKind::Dns01, _) if own.dns_hook.is_none() => return Err(Unwanted::NoHook),
@@ -266,6 +327,7 @@ enum Unwanted {
     TwoSources,
     Twice(String),
     NoHook,
+    Inactive,
     Wildcard(String),
     HalfAnAccount,
     AccountFile(String, io::Error),
@@ -284,6 +346,9 @@ impl fmt::Display for Unwanted {
             Self::Twice(name) => {
                 write!(f, "two certificates begin with {name}: their names or options differ")
             }
+            Self::Inactive => f.write_str(
+                "acme.on-demand-ask and acme.on-demand-names need acme.activate = \"enable\"",
+            ),
             Self::NoHook => f.write_str("acme.challenge = \"dns-01\" needs acme.dns-hook"),
             Self::Wildcard(name) => {
                 write!(f, "{name} needs acme.challenge = \"dns-01\" and acme.dns-hook")

@@ -96,7 +96,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
-    let service = start_service(&log, &config, &shared.board)?;
+    let service = start_service(&log, &config, &shared)?;
     let plan = Plan {
         number: 0,
         config: Arc::clone(&config),
@@ -296,8 +296,12 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
 
 /// Makes the directory of the certificates that the server gets by itself, while there are rights
 /// to.
-fn prepare_store(config: &Config<Settings>, server: &ServerSettings) -> Result<(), BootError> {
-    let Some(plan) = acme::plan(config) else { return Ok(()) };
+fn prepare_store(
+    config: &Config<Settings>,
+    server: &ServerSettings,
+    materials: &Materials,
+) -> Result<(), BootError> {
+    let Some(plan) = acme::plan(config, materials.on_demand()) else { return Ok(()) };
     let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
         .map_err(failed("server.username"))?;
     let user = identity.user.as_ref().filter(|_| privileges::is_root());
@@ -309,11 +313,12 @@ fn prepare_store(config: &Config<Settings>, server: &ServerSettings) -> Result<(
 fn start_service(
     log: &Log,
     config: &Config<Settings>,
-    board: &StatusBoard,
+    shared: &Shared,
 ) -> Result<acme::Service, BootError> {
-    let mut service = acme::service(log);
-    board.add(Arc::new(acme::AcmeFigures(service.figures())));
-    service.follow(acme::plan(config)).map_err(failed("acme.activate"))?;
+    let mut service = acme::service(log, &shared.tls.demand);
+    shared.board.add(Arc::new(acme::AcmeFigures(service.figures())));
+    let plan = acme::plan(config, shared.tls.materials.on_demand());
+    service.follow(plan).map_err(failed("acme.activate"))?;
     Ok(service)
 }
 
@@ -323,7 +328,7 @@ fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, B
         let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();
         BootError(words.join("; "))
     })?;
-    prepare_store(config, server)?;
+    prepare_store(config, server, &materials)?;
     let key_log = tls::open_key_log(config.global(), None);
     let key_log = key_log.map_err(|error| BootError(error.to_string()))?;
     Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })

@@ -18,7 +18,7 @@ use lighty_io::send::NetworkBackend;
 use lighty_io::tls::Materials;
 use lighty_proxy::route::settings::ProxySettings;
 
-use crate::{listeners, tls};
+use crate::{acme, listeners, tls};
 
 pub use foreign::name_foreign;
 
@@ -29,6 +29,8 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings.extend(lighty_proxy::route::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));
+    findings.extend(acme::check(config));
+    findings.extend(tls::check(config));
     findings
 }
 

@@ -199,7 +199,8 @@ impl Reloader<'_> {
         if let Err(error) = self.keeper.follow(plan.config.global(), &plan.shared.tls) {
             self.say(Level::Error, &error.to_string());
         }
-        if let Err(error) = self.service.follow(acme::plan(&plan.config)) {
+        let certificates = acme::plan(&plan.config, plan.shared.tls.materials.on_demand());
+        if let Err(error) = self.service.follow(certificates) {
             self.say(Level::Error, &format!("acme.activate: {error}"));
         }
         let server = &plan.config.global().server;
@@ -304,7 +305,7 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     let errors = errors.map_err(|error| refusals.push(error_log::failure(server, &error)));
     let tls = next_tls(&present.shared.tls, next).map_err(|problems| refusals.extend(problems));
     // A process that has given up its rights may make none where it could at its start.
-    if let Some(plan) = acme::plan(next)
+    if let Some(plan) = acme::plan(next, present.shared.tls.materials.on_demand())
         && let Err(error) = plan.store.prepare(None)
     {
         refusals.push(format!("acme.store: {error}"));

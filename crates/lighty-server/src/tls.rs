@@ -15,6 +15,7 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
+use lighty_acme::Demand;
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
@@ -24,7 +25,7 @@ use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 use crate::listeners;
 
 pub(crate) use keeper::{Keeper, read_keys};
-pub(crate) use load::load;
+pub(crate) use load::{check, load};
 pub(crate) use policies::{SharedVariables, WorkerTls};
 
 /// What the workers of one configuration share.
@@ -33,6 +34,8 @@ pub(crate) struct Tls {
     pub materials: Arc<Materials>,
     /// The process's, whatever its configuration.
     pub tickets: TicketKeys,
+    /// Names that clients want and no configuration says.
+    pub demand: Demand,
     /// Where secrets are written to (`ssl.key-log-file`).
     pub key_log: Option<KeyLog>,
 }

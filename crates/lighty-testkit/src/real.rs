@@ -232,9 +232,18 @@ impl Program {
 
     /// Ends it and all it started, at once.
     pub fn kill(&mut self) {
+        let pid = self.pid();
         // The keeper does it, itself included, as soon as it hears no more from us.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
+        // Its ports are free once its last thread is gone, which may be after the keeper.
+        let threads = |pid: Pid| {
+            let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            tasks.map_or(0, |tasks| tasks.count().saturating_sub(stat.contains(") Z").into()))
+        };
+        let is_gone = || pid.is_none_or(|pid| threads(pid) == 0);
+        crate::wait_until(START_DEADLINE, is_gone);
     }
 }
 

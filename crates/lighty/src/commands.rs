@@ -273,7 +273,12 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
         check::together(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
-        check::deep(config).into_iter().for_each(|problem| diagnostics.push(problem));
+        for problem in check::deep(config) {
+            // What stands together wrongly cannot be opened either.
+            if !diagnostics.iter().any(|known| *known == problem) {
+                diagnostics.push(problem);
+            }
+        }
     }
     if cli.strict {
         diagnostics.make_strict(&STRICT);

@@ -14,8 +14,9 @@ use rustls::{
 };
 
 use super::certificate;
-use super::materials::{Materials, PairFiles};
+use super::materials::Materials;
 use super::names;
+use super::pem_file::PairFiles;
 use super::tls_error::TlsError;
 
 /// Sessions kept for one server: as many tickets as rustls keeps for a name.

@@ -9,7 +9,7 @@ use rustls::pki_types::{CertificateDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 
 use super::client_policy::system_authorities;
-use super::materials;
+use super::pem_file;
 use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
 use crate::connect::blocking::BlockingSocket;
@@ -34,7 +34,7 @@ impl Dialer {
         let text = file.ok_or(
             "no file of authorities is found (package ca-certificates); acme.ca-file may name one",
         )?;
-        Self::of(materials::read_certificates(text)?)
+        Self::of(pem_file::read_certificates(text)?)
             .ok_or_else(|| format!("{text}: it holds no authority that can be used").into())
     }
 

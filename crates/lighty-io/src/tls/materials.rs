@@ -12,71 +12,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::SystemTime;
 
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::{PemObject, SectionKind};
-use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{self, CertificateFacts, Names};
-use super::key_fault;
+use super::certificate::{self, Names};
+use super::on_demand::OnDemandPairs;
+use super::pem_file::{PairError, PairFiles, PemFile, read, read_bytes, read_pair};
 use super::signing;
 use super::stapling::Staple;
 use super::tls_error::TlsError;
 use crate::clock::Clock;
-
-/// Bytes of a file of certificates that are read: a bundle of all public authorities has 250 KB.
-const FILE_BYTES_MAX: u64 = 4 << 20;
-
-/// Where a certificate and its key are: `ssl.pemfile`, and `ssl.privkey` if the key stands alone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct PairFiles {
-    /// The leaf, then the chain; the key as well, unless it has a file of its own.
-    pub chain: Arc<str>,
-    /// The key.
-    pub key: Option<Arc<str>>,
-}
-
-impl PairFiles {
-    fn paths(&self) -> impl Iterator<Item = &Arc<str>> {
-        [Some(&self.chain), self.key.as_ref()].into_iter().flatten()
-    }
-}
-
-/// Why a certificate and its key cannot be loaded.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PairError {
-    /// The certificate's file is at fault.
-    Chain(TlsError),
-    /// The key's, or the key does not belong to the certificate.
-    Key(TlsError),
-}
-
-impl fmt::Display for PairError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Chain(why) | Self::Key(why) => fmt::Display::fmt(why, f),
-        }
-    }
-}
-
-impl std::error::Error for PairError {}
-
-impl From<PairError> for TlsError {
-    fn from(error: PairError) -> Self {
-        match error {
-            PairError::Chain(why) | PairError::Key(why) => why,
-        }
-    }
-}
-
-/// What a file holds.
-struct PemFile {
-    certificates: Vec<CertificateDer<'static>>,
-    keys: Vec<PrivateKeyDer<'static>>,
-    lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Why a key in it is not among them.
-    key_fault: Option<&'static str>,
-}
 
 /// Everything that the TLS of one configuration is made from.
 #[derive(Default)]
@@ -84,6 +29,8 @@ pub struct Materials {
     loaded: RwLock<Loaded>,
     /// Grows when something was loaded again.
     version: AtomicU64,
+    /// Those of names that no configuration says, which outlive it.
+    on_demand: OnDemandPairs,
 }
 
 #[derive(Default)]
@@ -124,6 +71,17 @@ impl Debug for Materials {
 }
 
 impl Materials {
+    /// Nothing yet, but for what outlives the configuration of `before`.
+    #[must_use]
+    pub fn after(before: &Materials) -> Self {
+        Self { on_demand: before.on_demand.clone(), ..Self::default() }
+    }
+
+    /// Certificates of names that no configuration says.
+    pub fn on_demand(&self) -> &OnDemandPairs {
+        &self.on_demand
+    }
+
     /// Loads a certificate with its key.
     ///
     /// # Errors
@@ -420,120 +378,13 @@ fn validity_words(valid: std::ops::Range<i64>, now_s: i64, warn_s: i64) -> Optio
     }
 }
 
-/// What a certificate says that stands in a file together with its key.
-///
-/// # Errors
-/// In words: the file cannot be read, or does not hold a certificate with its key.
-pub fn examine(file: &Path) -> Result<CertificateFacts, TlsError> {
-    let chain: Arc<str> = file.to_str().ok_or("a path that is not UTF-8")?.into();
-    let pair = read_pair(&PairFiles { chain, key: None })?;
-    let facts = pair.cert.first().and_then(|leaf| CertificateFacts::read(leaf));
-    facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()).into())
-}
-
-/// The certificates in a file.
-pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    Ok(read(path)?.certificates)
-}
-
 /// False if rights are missing.
 fn is_readable(path: &str) -> bool {
     let opened = std::fs::File::open(path).map(drop);
     !opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 
-fn read(path: &str) -> Result<PemFile, TlsError> {
-    let bytes = read_bytes(Path::new(path)).map_err(|error| format!("{path}: {error}"))?;
-    parse(&bytes).map_err(|why| format!("{path}: {why}").into())
-}
-
 fn read_staple(path: &Arc<str>) -> Result<Staple, TlsError> {
     let bytes = read_bytes(Path::new(&**path)).map_err(|error| format!("{path}: {error}"))?;
     Staple::read(&bytes).map_err(|why| format!("{path}: {why}").into())
-}
-
-fn read_bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let meta = std::fs::metadata(path).map_err(|error| crate::os_text(&error))?;
-    if !meta.is_file() {
-        return Err("it is not a file".into());
-    }
-    if meta.len() > FILE_BYTES_MAX {
-        return Err(format!("it is larger than {FILE_BYTES_MAX} bytes").into());
-    }
-    std::fs::read(path).map_err(|error| crate::os_text(&error).into())
-}
-
-fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
-    let (mut certificates, mut keys, mut lists) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut found, key_fault) = (false, key_fault::of_file(bytes));
-    for section in <(SectionKind, Vec<u8>) as PemObject>::pem_slice_iter(bytes) {
-        let (kind, der) = match section {
-            Ok(section) => section,
-            // Its head is not Base64.
-            Err(_) if key_fault.is_some() => continue,
-            Err(error) => return Err(format!("its PEM is broken: {error}").into()),
-        };
-        found = true;
-        match kind {
-            SectionKind::Certificate => certificates.push(CertificateDer::from(der)),
-            SectionKind::Crl => lists.push(CertificateRevocationListDer::from(der)),
-            _ => keys.extend(PrivateKeyDer::from_pem(kind, der)),
-        }
-    }
-    if !found && bytes.first() == Some(&0x30) {
-        // DER, which has no name for what it holds.
-        match PrivateKeyDer::try_from(bytes.to_vec()) {
-            Ok(key) => keys.push(key),
-            Err(_) => certificates.push(CertificateDer::from(bytes.to_vec())),
-        }
-    }
-    Ok(PemFile { certificates, keys, lists, key_fault })
-}
-
-fn read_pair(files: &PairFiles) -> Result<CertifiedKey, PairError> {
-    let chain = read(&files.chain).map_err(PairError::Chain)?;
-    if chain.certificates.is_empty() {
-        let why = format!("{}: it holds no certificate", files.chain);
-        return Err(PairError::Chain(why.into()));
-    }
-    let own = files.key.as_ref().map(|path| read(path).map_err(PairError::Key)).transpose()?;
-    // A chain that brings its own key does not need the other.
-    let keys: Vec<_> = own.iter().chain([&chain]).flat_map(|file| &file.keys).collect();
-    let place = files.key.as_ref().unwrap_or(&files.chain);
-    let of_key = |why: String| PairError::Key(format!("{place}: {why}").into());
-    let named = own.as_ref().unwrap_or(&chain);
-    let why = match named.key_fault {
-        Some(why) if named.keys.is_empty() => why,
-        _ if !keys.is_empty() => "the private key belongs to another certificate",
-        _ if own.is_some() => "it holds no private key",
-        _ => "it holds no private key; ssl.privkey may name one",
-    };
-    let mut fault = of_key(why.to_owned());
-    for key in keys {
-        let Ok(signing) = aws_lc_rs::sign::any_supported_type(key) else {
-            let why = key_fault::of_key(key);
-            fault = of_key(format!("the private key cannot be used: {why}"));
-            continue;
-        };
-        let pair = CertifiedKey::new(chain.certificates.clone(), signing);
-        match pair.keys_match() {
-            Ok(()) | Err(rustls::Error::InconsistentKeys(rustls::InconsistentKeys::Unknown)) => {
-                return Ok(pair);
-            }
-            Err(rustls::Error::InconsistentKeys(_)) => {}
-            // Of version 1, which OpenSSL signs by default and some clients take.
-            Err(rustls::Error::InvalidCertificate(_)) if is_for_key(&pair) => return Ok(pair),
-            Err(error) => {
-                let why = format!("{}: the certificate is broken: {error}", files.chain);
-                fault = PairError::Chain(why.into());
-            }
-        }
-    }
-    Err(fault)
-}
-
-fn is_for_key(pair: &CertifiedKey) -> bool {
-    let names = pair.cert.first().and_then(|leaf| Names::read(leaf));
-    let key = pair.key.public_key();
-    names.zip(key).is_some_and(|(names, key)| names.has_public_key(&key))
 }

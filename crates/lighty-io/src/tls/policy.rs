@@ -16,8 +16,10 @@ use super::certificate::Names;
 use super::client_auth::{ClientAuth, ClientAuthOptions};
 use super::compression;
 use super::key_log::KeyLog;
-use super::materials::{Materials, PairFiles};
+use super::materials::Materials;
 use super::names;
+use super::on_demand::OnDemandPairs;
+use super::pem_file::PairFiles;
 use super::tickets::TicketKeys;
 use super::tls_error::TlsError;
 use crate::clock::Clock;
@@ -239,7 +241,7 @@ fn resolver(
     provider: &CryptoProvider,
 ) -> Result<Arc<dyn ResolvesServerCert>, TlsError> {
     if options.pairs.is_empty() {
-        let by_name = ByName::new(materials.managed());
+        let by_name = ByName::new(materials.managed(), materials.on_demand());
         return Ok(Arc::new(by_name.ok_or("ssl.pemfile is not set")?));
     }
     Ok(Arc::new(Pairs::new(options, materials, provider)?))
@@ -250,11 +252,15 @@ fn resolver(
 #[derive(Debug)]
 struct ByName {
     names: HashMap<String, Arc<CertifiedKey>>,
+    on_demand: OnDemandPairs,
     first: Arc<CertifiedKey>,
 }
 
 impl ByName {
-    fn new(pairs: Vec<(Arc<[String]>, Arc<CertifiedKey>)>) -> Option<Self> {
+    fn new(
+        pairs: Vec<(Arc<[String]>, Arc<CertifiedKey>)>,
+        on_demand: &OnDemandPairs,
+    ) -> Option<Self> {
         let first = Arc::clone(&pairs.first()?.1);
         let mut names = HashMap::new();
         for (own, pair) in &pairs {
@@ -262,13 +268,15 @@ impl ByName {
                 names.entry(name.clone()).or_insert_with(|| Arc::clone(pair));
             }
         }
-        Some(Self { names, first })
+        Some(Self { names, on_demand: on_demand.clone(), first })
     }
 
-    fn find(&self, wanted: Option<&str>) -> &Arc<CertifiedKey> {
+    fn find(&self, wanted: Option<&str>) -> Arc<CertifiedKey> {
         let wanted = wanted.unwrap_or_default().to_ascii_lowercase();
         let wildcard = || self.names.get(&format!("*.{}", wanted.split_once('.')?.1));
-        self.names.get(&wanted).or_else(wildcard).unwrap_or(&self.first)
+        let configured = self.names.get(&wanted).or_else(wildcard).cloned();
+        let found = configured.or_else(|| self.on_demand.find(&wanted));
+        found.unwrap_or_else(|| Arc::clone(&self.first))
     }
 }
 
@@ -276,7 +284,7 @@ impl ResolvesServerCert for ByName {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let pair = self.find(hello.server_name());
         pair.key.choose_scheme(hello.signature_schemes())?;
-        Some(Arc::clone(pair))
+        Some(pair)
     }
 }
 
@@ -350,7 +358,7 @@ mod tests {
         }
         assert!(materials.has_managed());
         let all = materials.managed();
-        let by_name = ByName::new(all.clone()).expect("certificates");
+        let by_name = ByName::new(all.clone(), materials.on_demand()).expect("certificates");
         for (wanted, at) in [
             (Some("a.test"), 0),
             (Some("WWW.a.test"), 0),
@@ -361,8 +369,8 @@ mod tests {
             (Some("other"), 0),
             (None, 0),
         ] {
-            assert!(Arc::ptr_eq(by_name.find(wanted), &all[at].1), "{wanted:?}");
+            assert!(Arc::ptr_eq(&by_name.find(wanted), &all[at].1), "{wanted:?}");
         }
-        assert!(ByName::new(Vec::new()).is_none());
+        assert!(ByName::new(Vec::new(), materials.on_demand()).is_none());
     }
 }

@@ -87,6 +87,11 @@ impl Choice {
         if hello.wants_proof && !self.is_raw {
             return self.proof(hello.server_name.unwrap_or_default()).await;
         }
+        if let Some(demand) = worker.tls.demand(&self.exchange.settings)
+            && let Some(name) = hello.server_name
+        {
+            demand.certificate(name, self.exchange.request.remote_ip()).await;
+        }
         let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
         policy.map_err(|error| {
             self.why = error.to_string();

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use lighty_acme::Wanted;
 use lighty_config::{Block, Config, Diagnostic, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
@@ -20,15 +21,8 @@ pub(crate) fn load(
     config: &Config<Settings>,
     before: &Materials,
 ) -> Result<Materials, Vec<Diagnostic>> {
-    let server = &config.global().server;
-    let wanted = listeners::wanted(config, server).unwrap_or_default();
-    let listening: Vec<(String, Settings)> = wanted
-        .into_iter()
-        .map(|listener| (listeners::settings_at(config, &listener.name), listener.name))
-        .filter(|(settings, _)| settings.module::<TlsSettings>().engine)
-        .map(|(settings, name)| (name, settings))
-        .collect();
-    let materials = Materials::default();
+    let listening = listening(config);
+    let materials = Materials::after(before);
     let mut load = Load { config, materials: &materials, before, problems: Vec::new() };
     load.managed();
     for (span, message) in backends::load(config, &materials, before) {
@@ -46,6 +40,44 @@ pub(crate) fn load(
     }
 }
 
+/// What is wrong with how directives stand together, whatever is in the files that they name.
+pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let before = Materials::default();
+    let mut load =
+        Load { config, materials: &Materials::default(), before: &before, problems: Vec::new() };
+    let listening = listening(config);
+    if !listening.is_empty() {
+        for (id, block) in config.blocks().iter().enumerate() {
+            load.lone_key(id, block);
+        }
+    }
+    let has_managed = acme::wanted(config).is_ok_and(|wanted| !wanted.is_empty())
+        || acme::on_demand(config, before.on_demand()).is_some();
+    for (name, settings) in &listening {
+        let tls = settings.module::<TlsSettings>();
+        if load.has_pair(name, settings, has_managed)
+            && let Err(why) = tls.policy_options(Vec::new())
+        {
+            load.say(load.place("ssl.verifyclient.activate"), why.to_owned());
+        }
+    }
+    load.problems
+}
+
+/// The listeners that speak TLS: their names and settings.
+fn listening(config: &Config<Settings>) -> Vec<(String, Settings)> {
+    let wanted = listeners::wanted(config, &config.global().server).unwrap_or_default();
+    let named = wanted
+        .into_iter()
+        .map(|listener| (listeners::settings_at(config, &listener.name), listener.name));
+    let speaks_tls = |(settings, _): &(Settings, String)| settings.module::<TlsSettings>().engine;
+    named.filter(speaks_tls).map(|(settings, name)| (name, settings)).collect()
+}
+
+fn set<'a>(block: &'a Block<Settings>, name: &str) -> Option<&'a Setting<Settings>> {
+    block.settings.iter().rfind(|setting| setting.name == name)
+}
+
 struct Load<'a> {
     config: &'a Config<Settings>,
     materials: &'a Materials,
@@ -60,11 +92,17 @@ const FILES: [&str; 3] =
 impl Load<'_> {
     /// The certificates that the server gets by itself.
     fn managed(&mut self) {
-        let wanted = match acme::checked(self.config) {
+        let mut wanted = match acme::checked(self.config) {
             Ok(wanted) => wanted,
             Err(problems) => return self.problems.extend(problems),
         };
         let store = acme::store(self.config);
+        if wanted.is_empty()
+            && let Some(rules) = acme::on_demand(self.config, self.materials.on_demand())
+        {
+            // What clients get that say no name, or one that is not admitted.
+            wanted.push(Wanted { names: Arc::default(), options: rules.options });
+        }
         for one in wanted {
             let file = store.certificate(&lighty_acme::file_name(&one.names));
             let file: Arc<str> = file.to_string_lossy().into();
@@ -74,23 +112,48 @@ impl Load<'_> {
         }
     }
 
+    /// Reports a key without a certificate. Returns whether there is one.
+    fn lone_key(&mut self, id: usize, block: &Block<Settings>) -> bool {
+        let Some(setting) = set(block, "ssl.privkey") else { return false };
+        let is_lone =
+            block_settings::of(self.config, id).module::<TlsSettings>().pairs().is_empty();
+        if is_lone {
+            self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
+        }
+        is_lone
+    }
+
+    /// Reports a listener without a certificate. Returns whether it has one.
+    fn has_pair(&mut self, name: &str, settings: &Settings, has_managed: bool) -> bool {
+        let has_pair = has_managed || !settings.module::<TlsSettings>().pemfiles.is_empty();
+        if !has_pair {
+            let text = format!("ssl.engine is on for {name}, and ssl.pemfile is not set there");
+            self.say(self.place("ssl.engine"), text);
+        }
+        has_pair
+    }
+
+    /// Where a directive was set last.
+    fn place(&self, name: &str) -> Option<Span> {
+        self.config.assigned(name).map(|value| value.span).last()
+    }
+
     fn block(&mut self, id: usize, block: &Block<Settings>) {
-        let set = |name: &str| block.settings.iter().rfind(|setting| setting.name == name);
         for name in FILES {
-            if let Some(setting) = set(name) {
+            if let Some(setting) = set(block, name) {
                 self.file(name, setting);
             }
         }
-        let Some(setting) = set("ssl.privkey").or(set("ssl.pemfile")) else {
-            if set("ssl.stapling-file").is_some() {
+        let Some(setting) = set(block, "ssl.privkey").or(set(block, "ssl.pemfile")) else {
+            if set(block, "ssl.stapling-file").is_some() {
                 self.staples(&block_settings::of(self.config, id));
             }
             return;
         };
         let settings = block_settings::of(self.config, id);
         let pairs = settings.module::<TlsSettings>().pairs();
-        if pairs.is_empty() && set("ssl.privkey").is_some() {
-            return self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
+        if self.lone_key(id, block) {
+            return;
         }
         for files in &pairs {
             let loaded = match self.materials.take_over_pair(files, self.before) {
@@ -99,7 +162,7 @@ impl Load<'_> {
             };
             if let Err(why) = loaded {
                 let blamed = match why {
-                    PairError::Chain(_) => set("ssl.pemfile").unwrap_or(setting),
+                    PairError::Chain(_) => set(block, "ssl.pemfile").unwrap_or(setting),
                     PairError::Key(_) => setting,
                 };
                 return self.report(blamed.value.span, format!("{}: {why}", blamed.written));
@@ -131,13 +194,9 @@ impl Load<'_> {
     }
 
     fn listener(&mut self, name: &str, settings: &Settings) {
-        if settings.module::<TlsSettings>().pemfiles.is_empty() && !self.materials.has_managed() {
-            let span = self.config.assigned("ssl.engine").map(|value| value.span).last();
-            let text = format!("ssl.engine is on for {name}, and ssl.pemfile is not set there");
-            return self.say(span, text);
+        if self.has_pair(name, settings, self.materials.has_managed()) {
+            self.policy(settings, self.place("ssl.pemfile"));
         }
-        let span = self.config.assigned("ssl.pemfile").map(|value| value.span).last();
-        self.policy(settings, span);
     }
 
     /// Puts a policy together as connections will.

@@ -6,6 +6,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use lighty_acme::Demand;
 use lighty_core::Settings;
 use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::limits;
@@ -77,6 +78,14 @@ impl WorkerTls {
     pub(crate) fn adopt(&self, shared: &Tls) {
         self.policies.take();
         self.shared.replace(shared.clone());
+    }
+
+    /// Where names are wanted that no configuration says, if there may be certificates for them
+    /// under these settings.
+    pub(crate) fn demand(&self, settings: &Settings) -> Option<Demand> {
+        let shared = self.shared.borrow();
+        let may_be = shared.demand.is_on() && settings.module::<TlsSettings>().is_managed;
+        may_be.then(|| shared.demand.clone())
     }
 
     /// The policy for connections under these settings.

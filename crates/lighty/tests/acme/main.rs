@@ -1,5 +1,6 @@
 //! Certificates that the server gets by itself, from an authority on this machine.
 
+mod on_demand;
 mod orders;
 mod side_by_side;
 mod store;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
-use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::server::{STOP_DEADLINE, Server, Setup};
 use lighty_testkit::tls::TlsClient;
 use lighty_testkit::wait_until;
 
@@ -59,4 +60,24 @@ pub(crate) fn get(client: &mut Client, name: &str) -> String {
     client.send(format!("GET /a.txt HTTP/1.1\r\nHost: {name}\r\n\r\n"));
     let response = client.response();
     String::from_utf8(response.body).expect("text")
+}
+
+/// Neither a start nor `-t` takes these lines, for this reason. What a directive names is looked at
+/// by `-tt` alone, and what rights allow by the start.
+pub(crate) fn assert_refused(lines: &str, words: &str) {
+    let setup = lighty!().config(lines);
+    let config = setup.write_config();
+    let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("UTF-8")]);
+    let (status, _) = server.await_exit(STOP_DEADLINE);
+    assert_eq!(status.code(), Some(1), "{lines}");
+    assert!(server.log().contains(words), "{lines}: {}", server.log());
+    let tests: &[&str] = match lines {
+        lines if lines.contains("/proc/none") => &[],
+        lines if lines.contains("/etc/passwd") || lines.contains("@DIR@/none") => &["-tt"],
+        _ => &["-t", "-tt"],
+    };
+    for test in tests {
+        let (code, _, said) = lighty!().run(&[test, "-f", config.to_str().expect("UTF-8")]);
+        assert!(code != 0 && said.matches(words).count() == 1, "{test} {lines}: {said}");
+    }
 }

@@ -4,11 +4,11 @@ use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
-use lighty_testkit::server::{STOP_DEADLINE, write_file};
+use lighty_testkit::server::write_file;
 use lighty_testkit::tls::{self, Authority};
 use serde_json::{Value, json};
 
-use crate::{ONE, await_served, file, get, site, site_of};
+use crate::{ONE, assert_refused, await_served, file, get, site, site_of};
 
 #[test]
 fn a_certificate_comes_by_one_word() {
@@ -251,15 +251,6 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
             "acme.store",
         ),
     ] {
-        let setup = lighty!().config(lines);
-        let config = setup.write_config();
-        let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("UTF-8")]);
-        let (status, _) = server.await_exit(STOP_DEADLINE);
-        assert_eq!(status.code(), Some(1), "{lines}");
-        assert!(server.log().contains(words), "{lines}: {}", server.log());
-        if !lines.contains("/proc/none") {
-            let (code, _, said) = lighty!().run(&["-tt", "-f", config.to_str().expect("UTF-8")]);
-            assert!(code != 0 && said.contains(words), "{lines}: {said}");
-        }
+        assert_refused(lines, words);
     }
 }

@@ -1,0 +1,192 @@
+//! Asks who decides which names get certificates on demand, and puts these certificates where
+//! handshakes find them.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Request;
+use lighty_fetch::Fetcher;
+use lighty_io::clock::Clock;
+use lighty_io::file::small_file::Stamp;
+use tokio::task::JoinSet;
+
+use crate::attempt::{Known, Say};
+use crate::demand::{Demand, OnDemand, Question, REFUSED_S, UNASKED_S};
+use crate::plan::Plan;
+use crate::store::file_name;
+use crate::wanted::Wanted;
+
+/// Names that are asked about at a time.
+const QUESTIONS_MAX: usize = 4;
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Seconds from one look at a certificate to the next.
+const LOOK_AGAIN_S: i64 = 60;
+
+/// Seconds between two words about a server that cannot be asked.
+const SAY_AGAIN_S: i64 = 60;
+
+/// What an answer was, and about which name.
+type Answer = (String, io::Result<bool>);
+
+/// What is known of one name's certificate.
+#[derive(Default)]
+struct Looked {
+    next_s: i64,
+    loaded: Option<Stamp>,
+}
+
+/// The names that have come to something.
+pub(crate) struct Admissions {
+    pub(crate) demand: Demand,
+    say: Say,
+    asking: JoinSet<Answer>,
+    answers: Vec<Answer>,
+    looked: HashMap<String, Looked>,
+    said_s: i64,
+}
+
+impl Admissions {
+    pub(crate) fn new(say: &Say, demand: &Demand) -> Self {
+        Self {
+            demand: demand.clone(),
+            say: Arc::clone(say),
+            asking: JoinSet::new(),
+            answers: Vec::new(),
+            looked: HashMap::new(),
+            said_s: i64::MIN,
+        }
+    }
+
+    /// Resolves once there is an answer.
+    pub(crate) async fn answered(&mut self) {
+        match self.asking.join_next().await {
+            Some(Ok(answer)) => self.answers.push(answer),
+            Some(Err(_)) => {}
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Takes answers, and asks about further names. Returns what is wanted then.
+    pub(crate) fn turn(&mut self, plan: Option<&Plan>) -> Vec<Wanted> {
+        let now_s = Clock::start().unix_s();
+        while let Some(Ok(answer)) = self.asking.try_join_next() {
+            self.answers.push(answer);
+        }
+        for (name, answer) in std::mem::take(&mut self.answers) {
+            match answer {
+                Ok(true) => self.demand.admit(&name, now_s),
+                Ok(false) => self.refuse(&name, now_s + REFUSED_S),
+                // What was admitted once is served on.
+                Err(_) if has_certificate(plan, &name, now_s) => self.demand.admit(&name, now_s),
+                Err(why) => {
+                    self.complain(&name, &why, now_s);
+                    self.refuse(&name, now_s + UNASKED_S);
+                }
+            }
+        }
+        let Some(OnDemand { options, .. }) = self.demand.rules() else { return Vec::new() };
+        let free = QUESTIONS_MAX.saturating_sub(self.asking.len());
+        for question in self.demand.questions(free) {
+            self.ask(question);
+        }
+        let wanted = |name| Wanted { names: [name].into(), options: Arc::clone(&options) };
+        self.demand.admitted().into_iter().map(wanted).collect()
+    }
+
+    fn ask(&mut self, Question { name, client, ask }: Question) {
+        let Some(url) = ask else {
+            self.answers.push((name, Ok(true)));
+            return;
+        };
+        self.asking.spawn_local(async move {
+            let about = name.clone();
+            // It blocks, and orders go on meanwhile.
+            let asking = tokio::task::spawn_blocking(move || admits(&url, &about, client));
+            let answer = asking.await.unwrap_or_else(|error| Err(io::Error::other(error)));
+            (name, answer)
+        });
+    }
+
+    /// Whether the certificate is to be looked at now.
+    pub(crate) fn is_due(&self, wanted: &Wanted, known: &HashMap<String, Known>) -> bool {
+        let (name, now_s) = (&wanted.names[0], Clock::start().unix_s());
+        let next_s = self.looked.get(name).map_or(0, |looked| looked.next_s);
+        let is_to_order =
+            known.get(&file_name(&wanted.names)).is_none_or(|k| now_s >= k.due_s(&wanted.names));
+        now_s >= next_s && (!is_to_order || self.demand.may_order(name, now_s))
+    }
+
+    /// Looks again soon: an order has ended.
+    pub(crate) fn look_soon(&mut self, wanted: &Wanted) {
+        if let Some(looked) = wanted.names.first().and_then(|name| self.looked.get_mut(name)) {
+            looked.next_s = 0;
+        }
+    }
+
+    /// The certificate was looked at: it is loaded if it is new, and its name refused for as long
+    /// as it cannot be ordered.
+    pub(crate) fn looked(
+        &mut self,
+        wanted: &Wanted,
+        plan: &Plan,
+        known: &mut HashMap<String, Known>,
+    ) {
+        let (name, file) = (&wanted.names[0], file_name(&wanted.names));
+        let Some(OnDemand { pairs, .. }) = self.demand.rules() else { return };
+        let Some(one) = known.get(&file) else { return };
+        let now_s = Clock::start().unix_s();
+        let is_valid = one.facts.as_ref().is_some_and(|facts| now_s < facts.valid_s.end);
+        let looked = self.looked.entry(name.clone()).or_default();
+        looked.next_s = now_s + LOOK_AGAIN_S;
+        if is_valid {
+            let is_new = !pairs.has(name) || looked.loaded != one.stamp;
+            if is_new && pairs.load(name, &plan.store.certificate(&file)).is_ok() {
+                looked.loaded = one.stamp;
+                self.demand.settle(name);
+            }
+        } else if one.progress.failures > 0 && now_s < one.progress.not_before_s {
+            let until_s = one.progress.not_before_s;
+            known.remove(&file);
+            self.refuse(name, until_s);
+        }
+    }
+
+    fn refuse(&mut self, name: &str, until_s: i64) {
+        self.looked.remove(name);
+        self.demand.refuse(name, until_s);
+    }
+
+    fn complain(&mut self, name: &str, why: &io::Error, now_s: i64) {
+        if now_s.saturating_sub(self.said_s) >= SAY_AGAIN_S {
+            self.said_s = now_s;
+            (self.say)(true, &format!("acme.on-demand-ask: {name}: {why}"));
+        }
+    }
+}
+
+/// Whether there is a certificate that is still valid.
+fn has_certificate(plan: Option<&Plan>, name: &str, now_s: i64) -> bool {
+    let facts = plan.and_then(|plan| lighty_io::tls::examine(&plan.store.certificate(name)).ok());
+    facts.is_some_and(|facts| now_s < facts.valid_s.end)
+}
+
+/// Whether a server admits a name: any status of success says so.
+fn admits(url: &str, name: &str, client: Option<IpAddr>) -> io::Result<bool> {
+    let separator = if url.contains('?') { '&' } else { '?' };
+    let address = client.map_or_else(String::new, |client| format!("&address={client}"));
+    let request = Request::get(format!("{url}{separator}domain={name}{address}"));
+    let request = request.body([]).map_err(io::Error::other)?;
+    let fetcher = Fetcher::for_url(url).map_err(|error| io::Error::other(error.to_string()))?;
+    let response = fetcher.fetch(&request, PATIENCE)?;
+    match response.status() {
+        status if status.is_success() => Ok(true),
+        status if status.is_server_error() => Err(io::Error::other(format!("status {status}"))),
+        _ => Ok(false),
+    }
+}

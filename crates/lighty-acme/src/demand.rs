@@ -1,0 +1,364 @@
+//! Names that clients want in handshakes and no configuration says: whether they may have a
+//! certificate is a list's or a server's to decide, never the clients' own.
+//!
+//! Workers say which names are wanted, and wait; the thread of the service asks, orders, and says
+//! what has come of it. What is refused is remembered for a while, and the number of names is
+//! limited.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::tls::OnDemandPairs;
+use tokio::sync::Notify;
+
+use crate::wanted::{Options, Wanted, public_name};
+
+/// How long a handshake waits for a certificate.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Seconds for which a refusal holds.
+pub(crate) const REFUSED_S: i64 = 60;
+
+/// Seconds until a server is asked again that could not be asked.
+pub(crate) const UNASKED_S: i64 = 10;
+
+/// Seconds for which a name is admitted; later, another order needs another word.
+const ADMITTED_S: i64 = 3_600;
+
+/// Names that wait to be asked about.
+const WAITING_MAX: usize = 64;
+
+/// Which names may have certificates on demand, and how these are obtained.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnDemand {
+    /// URL of the server that admits names.
+    pub ask: Option<String>,
+    /// Names that are admitted; `*.` and a name stands for every name directly beneath it.
+    pub names: Arc<[String]>,
+    /// Most names.
+    pub names_max: usize,
+    /// How their certificates are obtained.
+    pub options: Arc<Options>,
+    /// Where their certificates are put.
+    pub pairs: OnDemandPairs,
+}
+
+/// Whether one of these names, or a wildcard among them, is this name.
+fn covers(names: &[String], name: &str) -> bool {
+    let beneath = name.split_once('.').map_or("", |(_, rest)| rest);
+    names.iter().any(|own| match own.strip_prefix("*.") {
+        Some(rest) => rest == beneath,
+        None => own == name,
+    })
+}
+
+/// How far it has come with a name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    /// Nobody has been asked yet.
+    New,
+    /// The server is being asked.
+    Asked,
+    /// It may have a certificate.
+    Admitted {
+        /// When the server said so, in seconds since 1970.
+        since_s: i64,
+    },
+    /// It gets none until then.
+    Refused { until_s: i64 },
+}
+
+struct Entry {
+    state: State,
+    client: Option<IpAddr>,
+    /// There is a certificate, or there will be none.
+    settled: Arc<Notify>,
+}
+
+/// What has been counted, for a status page.
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    asked: u64,
+    refused: u64,
+    /// Names for which there was no place.
+    full: u64,
+}
+
+#[derive(Default)]
+struct Names {
+    rules: Option<OnDemand>,
+    /// Names that the configuration says.
+    configured: Vec<Arc<[String]>>,
+    known: HashMap<String, Entry>,
+    counts: Counts,
+}
+
+impl Names {
+    /// Whether a handshake for this name has to wait. Notes a name that is new.
+    fn want(&mut self, name: &str, client: Option<IpAddr>, now_s: i64) -> Option<Arc<Notify>> {
+        let rules = self.rules.as_ref()?;
+        if rules.pairs.has(name) || self.configured.iter().any(|names| covers(names, name)) {
+            return None;
+        }
+        if rules.ask.is_none() && !covers(&rules.names, name) {
+            return None;
+        }
+        let Some(entry) = self.known.get_mut(name) else { return self.add(name, client, now_s) };
+        if let State::Refused { until_s } = entry.state {
+            if now_s < until_s {
+                return None;
+            }
+            (entry.state, entry.client) = (State::New, client);
+        }
+        Some(Arc::clone(&entry.settled))
+    }
+
+    /// Notes a new name, if there is a place.
+    fn add(&mut self, name: &str, client: Option<IpAddr>, now_s: i64) -> Option<Arc<Notify>> {
+        if !self.has_room(now_s) {
+            self.counts.full += 1;
+            return None;
+        }
+        let settled = Arc::new(Notify::new());
+        let entry = Entry { state: State::New, client, settled: Arc::clone(&settled) };
+        self.known.insert(name.to_owned(), entry);
+        Some(settled)
+    }
+
+    fn has_room(&mut self, now_s: i64) -> bool {
+        let names_max = self.rules.as_ref().map_or(0, |rules| rules.names_max);
+        if self.known.len() >= names_max {
+            let is_over = |entry: &Entry| matches!(entry.state, State::Refused { until_s } if until_s <= now_s);
+            self.known.retain(|_, entry| !is_over(entry));
+        }
+        let waiting = self.known.values().filter(|entry| entry.state == State::New).count();
+        self.known.len() < names_max && waiting < WAITING_MAX
+    }
+}
+
+/// The names that are wanted. Clones share them.
+#[derive(Clone, Default)]
+pub struct Demand(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    is_on: AtomicBool,
+    names: Mutex<Names>,
+    /// A name is new.
+    wanted: Notify,
+}
+
+/// A name to ask about.
+pub(crate) struct Question {
+    pub(crate) name: String,
+    pub(crate) client: Option<IpAddr>,
+    /// The server to ask; `None`: the list has it.
+    pub(crate) ask: Option<String>,
+}
+
+impl Demand {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// True if there may be certificates on demand.
+    pub fn is_on(&self) -> bool {
+        self.0.is_on.load(Ordering::Relaxed)
+    }
+
+    /// Waits until the certificate for a name is there, or will not come soon.
+    pub async fn certificate(&self, name: &str, client: Option<IpAddr>) {
+        let Ok(name) = public_name(name) else { return };
+        if name.starts_with("*.") {
+            return;
+        }
+        let settled = self.names().want(&name, client, Clock::start().unix_s());
+        let Some(settled) = settled else { return };
+        let mut waiting = std::pin::pin!(settled.notified());
+        waiting.as_mut().enable();
+        self.0.wanted.notify_one();
+        // It may have come before this waited.
+        if self.names().rules.as_ref().is_some_and(|rules| rules.pairs.has(&name)) {
+            return;
+        }
+        // Late: the client is served what others are.
+        let _ = tokio::time::timeout(PATIENCE, waiting).await;
+    }
+
+    /// From now on these rules hold, beside the names that the configuration says.
+    pub(crate) fn follow(&self, rules: Option<OnDemand>, configured: &[Wanted]) {
+        self.0.is_on.store(rules.is_some(), Ordering::Relaxed);
+        let mut names = self.names();
+        let is_same = names.rules == rules;
+        names.configured = configured.iter().map(|one| Arc::clone(&one.names)).collect();
+        if is_same {
+            return;
+        }
+        // Other rules may decide otherwise.
+        let pairs = names.rules.as_ref().map(|rules| rules.pairs.clone());
+        for (name, entry) in std::mem::take(&mut names.known) {
+            if let Some(pairs) = &pairs {
+                pairs.remove(&name);
+            }
+            entry.settled.notify_waiters();
+        }
+        names.rules = rules;
+    }
+
+    /// Resolves once a name is new.
+    pub(crate) async fn wanted(&self) {
+        self.0.wanted.notified().await;
+    }
+
+    pub(crate) fn rules(&self) -> Option<OnDemand> {
+        self.names().rules.clone()
+    }
+
+    /// Names to ask about, as many as may be asked about now.
+    pub(crate) fn questions(&self, most: usize) -> Vec<Question> {
+        let mut names = self.names();
+        let Names { rules: Some(rules), known, counts, .. } = &mut *names else {
+            return Vec::new();
+        };
+        let new = known.iter_mut().filter(|(_, entry)| entry.state == State::New);
+        let question = |(name, entry): (&String, &mut Entry)| {
+            entry.state = State::Asked;
+            let ask = rules.ask.clone().filter(|_| !covers(&rules.names, name));
+            counts.asked += u64::from(ask.is_some());
+            Question { name: name.clone(), client: entry.client, ask }
+        };
+        new.take(most).map(question).collect()
+    }
+
+    /// The name may have a certificate.
+    pub(crate) fn admit(&self, name: &str, now_s: i64) {
+        if let Some(entry) = self.names().known.get_mut(name) {
+            entry.state = State::Admitted { since_s: now_s };
+        }
+    }
+
+    /// The name gets no certificate for some seconds, and what there was is gone.
+    pub(crate) fn refuse(&self, name: &str, until_s: i64) {
+        let mut names = self.names();
+        names.counts.refused += 1;
+        if let Some(rules) = &names.rules {
+            rules.pairs.remove(name);
+        }
+        if let Some(entry) = names.known.get_mut(name) {
+            entry.state = State::Refused { until_s };
+            entry.settled.notify_waiters();
+        }
+    }
+
+    /// A certificate for the name is there.
+    pub(crate) fn settle(&self, name: &str) {
+        if let Some(entry) = self.names().known.get(name) {
+            entry.settled.notify_waiters();
+        }
+    }
+
+    /// The names that may have a certificate.
+    pub(crate) fn admitted(&self) -> Vec<String> {
+        let names = self.names();
+        let is_admitted = |entry: &Entry| matches!(entry.state, State::Admitted { .. });
+        let admitted = names.known.iter().filter(|(_, entry)| is_admitted(entry));
+        admitted.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether the name may be ordered now. One that was admitted long ago is asked about again.
+    pub(crate) fn may_order(&self, name: &str, now_s: i64) -> bool {
+        let mut names = self.names();
+        let Some(entry) = names.known.get_mut(name) else { return false };
+        match entry.state {
+            State::Admitted { since_s } if now_s - since_s <= ADMITTED_S => true,
+            State::Admitted { .. } => {
+                entry.state = State::New;
+                self.0.wanted.notify_one();
+                false
+            }
+            _ => false,
+        }
+    }
+
+    /// Names and values for a status page; nothing while there is no certificate on demand.
+    pub(crate) fn figures(&self) -> Vec<(String, String)> {
+        let names = self.names();
+        if names.rules.is_none() {
+            return Vec::new();
+        }
+        let is_admitted = |entry: &&Entry| matches!(entry.state, State::Admitted { .. });
+        let admitted = names.known.values().filter(is_admitted).count() as u64;
+        let Counts { asked, refused, full } = names.counts;
+        [("names", admitted), ("asked", asked), ("refused", refused), ("full", full)]
+            .map(|(what, value)| (format!("acme.on-demand.{what}"), value.to_string()))
+            .into()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CLIENT: Option<IpAddr> = None;
+
+    fn names(ask: bool, list: &[&str], names_max: usize) -> Names {
+        let rules = OnDemand {
+            ask: ask.then(|| "http://127.0.0.1/ask".to_owned()),
+            names: list.iter().map(|name| (*name).to_owned()).collect(),
+            names_max,
+            options: Arc::default(),
+            pairs: OnDemandPairs::default(),
+        };
+        Names { rules: Some(rules), ..Names::default() }
+    }
+
+    #[test]
+    fn a_list_decides_alone_where_no_server_is_asked() {
+        let mut listed = names(false, &["a.test", "*.b.test"], 9);
+        for (name, is_wanted) in [
+            ("a.test", true),
+            ("x.b.test", true),
+            ("b.test", false),
+            ("x.y.b.test", false),
+            ("x.a.test", false),
+        ] {
+            assert_eq!(listed.want(name, CLIENT, 0).is_some(), is_wanted, "{name}");
+        }
+        assert!(names(true, &[], 9).want("any.test", CLIENT, 0).is_some());
+        let mut configured = names(true, &[], 9);
+        configured.configured = vec![["*.c.test".to_owned()].into()];
+        assert!(configured.want("x.c.test", CLIENT, 0).is_none(), "it has a certificate");
+    }
+
+    #[test]
+    fn a_refusal_holds_for_a_while_and_makes_room_afterwards() {
+        let demand = Demand::default();
+        *demand.names() = names(true, &[], 2);
+        let want = |name: &str, now_s| demand.names().want(name, CLIENT, now_s).is_some();
+        assert!(want("a.test", 0) && want("b.test", 0));
+        assert!(!want("c.test", 0), "there are two");
+        assert_eq!(demand.questions(9).len(), 2);
+        demand.refuse("a.test", 60);
+        assert!(!want("a.test", 59));
+        assert!(!want("c.test", 59));
+        assert!(want("c.test", 60), "in the place of the one refused");
+        demand.admit("b.test", 60);
+        assert_eq!(demand.admitted(), ["b.test"]);
+        assert!(demand.may_order("b.test", 60 + ADMITTED_S));
+        assert!(!demand.may_order("b.test", 61 + ADMITTED_S), "it is asked about again");
+        assert_eq!(demand.questions(9).len(), 2);
+    }
+
+    #[test]
+    fn no_more_names_wait_than_can() {
+        let mut many = names(true, &[], 10_000);
+        let wanted = (0..WAITING_MAX + 1)
+            .filter(|at| many.want(&format!("n{at}.test"), CLIENT, 0).is_some());
+        assert_eq!(wanted.count(), WAITING_MAX);
+        assert_eq!(many.counts.full, 1);
+    }
+}

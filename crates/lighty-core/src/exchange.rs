@@ -9,6 +9,7 @@ pub mod request;
 pub mod request_id;
 pub mod request_state;
 pub mod response;
+pub mod span;
 pub mod stage;
 pub mod throttle;
 pub mod trace_context;
@@ -33,6 +34,7 @@ use crate::exchange::request::Request;
 use crate::exchange::request_id::RequestId;
 use crate::exchange::request_state::RequestState;
 use crate::exchange::response::Response;
+use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
 use crate::fault::{Blame, Fate, Fault, FaultReport};
 use crate::generation::Generation;
@@ -151,6 +153,12 @@ impl Exchange {
     #[inline]
     pub fn enter(&mut self, stage: Stage) {
         self.stages.enter(stage, self.machine.clock.mono_us());
+    }
+
+    /// The request comes into a stretch that has no stage of its own. Returns the one that ends.
+    #[inline]
+    pub fn begin_span(&mut self, span: Span) -> Span {
+        self.stages.begin_span(span, self.machine.clock.mono_us())
     }
 
     /// What a feature remembers of this request, if it has set anything.

@@ -43,10 +43,12 @@ pub use load::{LOAD_BYTES_MAX, Loading};
 
 use std::cell::{Cell, RefCell, RefMut};
 use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
+use crate::clock::Stopwatch;
 use crate::file::{FileEngine, OpenFile, Resident};
 use crate::process::syscall_fallback::Syscall;
 use crate::threads::pool::ThreadPool;
@@ -125,6 +127,17 @@ pub struct Sent {
     pub bytes: u64,
     /// Why it stopped.
     pub state: SendState,
+}
+
+/// Where the time of a [`Sender::send_timed`] went that was not spent on writing, in microseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SendWaits {
+    /// The client had no room.
+    pub client_us: u64,
+    /// A thread that was to read had others to serve.
+    pub thread_us: u64,
+    /// The disk.
+    pub disk_us: u64,
 }
 
 /// Why a sender stopped.
@@ -241,12 +254,7 @@ impl Sender {
         Ok(Sent { bytes, state })
     }
 
-    /// Sends until the queue is empty or `budget` bytes are sent, waiting for the socket and the
-    /// disk as needed. Returns the number of bytes sent. `progress` is updated continuously, so
-    /// that a sweep can distinguish a slow client from a stalled one.
-    ///
-    /// If the future is dropped, the queue holds what is left, with one exception: with
-    /// `gthread-sendfile` a thread may still be sending, so the connection must be closed.
+    /// As [`send_timed`](Self::send_timed), without the times.
     ///
     /// # Errors
     /// As for [`try_send`](Self::try_send).
@@ -256,6 +264,27 @@ impl Sender {
         queue: &mut ChunkQueue<File>,
         budget: u64,
         progress: &Cell<u64>,
+    ) -> io::Result<u64> {
+        self.send_timed(stream, queue, budget, progress, &mut SendWaits::default()).await
+    }
+
+    /// Sends until the queue is empty or `budget` bytes are sent, waiting for the socket and the
+    /// disk as needed. Returns the number of bytes sent. `progress` is updated continuously, so
+    /// that a sweep can distinguish a slow client from a stalled one; `waits` grows by the time of
+    /// each wait.
+    ///
+    /// If the future is dropped, the queue holds what is left, with one exception: with
+    /// `gthread-sendfile` a thread may still be sending, so the connection must be closed.
+    ///
+    /// # Errors
+    /// As for [`try_send`](Self::try_send).
+    pub async fn send_timed(
+        &self,
+        stream: &Stream,
+        queue: &mut ChunkQueue<File>,
+        budget: u64,
+        progress: &Cell<u64>,
+        waits: &mut SendWaits,
     ) -> io::Result<u64> {
         let mut sent = 0;
         let mut disk: Option<Box<Disk>> = None;
@@ -271,17 +300,40 @@ impl Sender {
                     if let Some(disk) = &mut disk {
                         self.keep_ahead(disk, queue);
                     }
+                    let since = Stopwatch::start();
                     stream.writable().await?;
+                    waits.client_us += since.us();
                 }
                 SendState::NeedsDisk => {
                     let disk = disk.get_or_insert_default();
                     // Boxed, so that connections that never meet a cold file do not carry this
                     // state.
                     let step = self.fetch(disk, stream, queue, budget - sent, progress);
-                    sent += Box::pin(step).await?;
+                    sent += self.timed(Box::pin(step), waits).await?;
                 }
             }
         }
+    }
+
+    /// Awaits what reads from the disk. Of the time, what this reading waited for threads is that by
+    /// which the counter grows while it is polled.
+    async fn timed<T>(
+        &self,
+        mut reading: Pin<Box<impl Future<Output = T>>>,
+        waits: &mut SendWaits,
+    ) -> T {
+        let (since, queue_us) = (Stopwatch::start(), &self.counters().read_queue_us);
+        let mut thread_us = 0;
+        let done = std::future::poll_fn(|cx| {
+            let before_us = queue_us.get();
+            let step = reading.as_mut().poll(cx);
+            thread_us += queue_us.get() - before_us;
+            step
+        })
+        .await;
+        waits.thread_us += thread_us;
+        waits.disk_us += since.us().saturating_sub(thread_us);
+        done
     }
 
     fn plan(&self, range: &FileRange<File>, left: u64) -> Plan {

@@ -132,6 +132,7 @@ impl AccessLog {
                 (true, false) => Connection::Close,
             },
             elapsed_us,
+            stages: &ex.stages,
             upstream: ex.ext(),
             trace: ex.ext(),
             id: ex.id(),
@@ -189,4 +190,5 @@ const JSON_KEYS: &[&str] = &[
     "referer",
     "user_agent",
     "connection",
+    "stages_us",
 ];

@@ -31,6 +31,7 @@ pub mod simple_vhost;
 pub mod ssi;
 pub mod staticfile;
 pub mod status;
+pub mod timing;
 pub mod tracing;
 pub mod uploadprogress;
 pub mod userdir;

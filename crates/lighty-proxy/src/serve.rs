@@ -11,6 +11,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, FaultReport, Step};
@@ -186,7 +187,9 @@ impl Serving<'_> {
 
     async fn receive_body(&mut self) -> Result<(), FaultReport> {
         let mut body = self.upload.take_body();
+        let before = self.ex.begin_span(Span::RequestBody);
         let stored = StoredBody::receive(self.ex, &mut body).await;
+        self.ex.begin_span(before);
         let stored = stored.map_err(|fault| match fault {
             StoreFault::Body(fault) => FaultReport::new(Fault::of_body(fault), "request body"),
             StoreFault::Disk(words) => FaultReport::new(Fault::SpoolFull, words),

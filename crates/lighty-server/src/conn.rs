@@ -267,7 +267,10 @@ impl Conn {
     fn begin_stages(&self, stages: &mut Stages) {
         let now_us = self.worker().machine.clock.mono_us();
         match self.requests.get() {
-            0 => stages.begin_first(self.accepted_us, now_us),
+            0 => {
+                let tls_us = self.tls.as_ref().and_then(|tls| tls.handshake_us);
+                stages.begin_first(self.accepted_us, now_us, tls_us);
+            }
             _ => stages.begin(now_us),
         }
     }

@@ -40,6 +40,7 @@ use lighty_modules::{
     ssi::Ssi,
     staticfile::StaticFile,
     status::Status,
+    timing::Timing,
     tracing::Tracing,
     uploadprogress::UploadProgress,
     userdir::Userdir,
@@ -138,6 +139,8 @@ modules! {
     "mod_dirlisting", DirListing, Always, |with| DirListing::new(with.state());
     "mod_expire", Expire, Named, |_| Expire;
     "mod_usertrack", Usertrack, Named, |_| Usertrack;
+    // Behind what takes its time for the head.
+    "mod_timing", Timing, Set, |_| Timing::default();
     // Filters: each one filters the output of those before it.
     "mod_deflate", Deflate, Named, |with| Deflate::new(with.shared.memory_share);
     "mod_chunked", Chunked, Named, |_| Chunked;

@@ -4,6 +4,7 @@
 //! [`lighty_io::clock`]: what happens within one turn has one stamp, and a request whose every
 //! phase runs at once asks the kernel for no time. A request that begins again is stamped anew.
 
+use super::span::{Span, SpanTimes};
 use crate::pipeline::phase::{ORDER, Phase};
 
 /// A moment in a request's life.
@@ -64,6 +65,24 @@ impl Stage {
             .chain(phases(Phase::Done, Phase::Done))
     }
 
+    /// The stretch that begins with it; `None` if the present one goes on.
+    #[inline]
+    const fn span(self) -> Option<Span> {
+        Some(match self {
+            Self::Head | Self::Open | Self::HeadBack => Span::Rules,
+            Self::LookUp => Span::Stat,
+            Self::Phase(Phase::Handle) => Span::Handler,
+            Self::Phase(Phase::Filter) => Span::Filter,
+            Self::BackendQueue => Span::Queue,
+            Self::Connect => Span::Connect,
+            Self::BackendTls => Span::BackendTls,
+            Self::Connected => Span::Send,
+            Self::RequestSent => Span::FirstByte,
+            Self::FirstByteOut | Self::BodyBack | Self::LastByteOut => Span::Write,
+            Self::Accepted | Self::FirstByte | Self::Settings | Self::Phase(_) => return None,
+        })
+    }
+
     #[inline]
     const fn number(self) -> usize {
         let after = match self {
@@ -96,6 +115,7 @@ pub struct Stages {
     met: u32,
     /// Microseconds since the start, at most [`u32::MAX`].
     at_us: [u32; Stage::COUNT],
+    spans: SpanTimes,
 }
 
 impl Stages {
@@ -105,14 +125,27 @@ impl Stages {
         self.start_us = now_us;
         self.met = 1 << Stage::FirstByte.number();
         self.at_us[Stage::FirstByte.number()] = 0;
+        self.spans = SpanTimes::begin(0);
     }
 
-    /// Like [`Stages::begin`], for the first request on a connection accepted at that time.
-    pub fn begin_first(&mut self, accepted_us: u64, now_us: u64) {
+    /// Like [`Stages::begin`], for the first request on a connection accepted at that time. Its
+    /// TLS handshake, if it had one, took so long.
+    pub fn begin_first(&mut self, accepted_us: u64, now_us: u64, tls_us: Option<u32>) {
         self.start_us = accepted_us;
         self.met = 0;
         self.enter(Stage::Accepted, accepted_us);
         self.enter(Stage::FirstByte, now_us);
+        let since_us = self.since_start(now_us);
+        self.spans = SpanTimes::begin(since_us);
+        self.spans.set(Span::Accept, since_us.saturating_sub(tls_us.unwrap_or(0)));
+        if let Some(tls_us) = tls_us {
+            self.spans.set(Span::Tls, tls_us);
+        }
+    }
+
+    #[inline]
+    fn since_start(&self, now_us: u64) -> u32 {
+        u32::try_from(now_us.saturating_sub(self.start_us)).unwrap_or(u32::MAX)
     }
 
     /// The request comes to a stage.
@@ -124,12 +157,50 @@ impl Stages {
     /// The request comes to several stages at once.
     #[inline]
     pub fn enter_all<const N: usize>(&mut self, stages: [Stage; N], now_us: u64) {
-        let since_us = now_us.saturating_sub(self.start_us);
-        let since_us = u32::try_from(since_us).unwrap_or(u32::MAX);
+        let since_us = self.since_start(now_us);
         for stage in stages {
             self.at_us[stage.number()] = since_us;
             self.met |= 1 << stage.number();
         }
+        if let Some(span) = stages.iter().find_map(|stage| stage.span()) {
+            self.spans.switch(span, since_us);
+        }
+    }
+
+    /// A stretch begins that has no stage of its own. Returns the one that ends.
+    #[inline]
+    pub fn begin_span(&mut self, span: Span, now_us: u64) -> Span {
+        self.spans.switch(span, self.since_start(now_us))
+    }
+
+    /// Of the time until now, so much was spent in another stretch.
+    pub fn divert(&mut self, span: Span, took_us: u64, now_us: u64) {
+        let took_us = u32::try_from(took_us).unwrap_or(u32::MAX);
+        self.spans.divert(span, took_us, self.since_start(now_us));
+    }
+
+    /// The request is over before its last byte was sent.
+    pub fn cut(&mut self, now_us: u64) {
+        self.begin_span(Span::Write, now_us);
+    }
+
+    /// Microseconds in a stretch, all parts together; `None` if the request was never in it.
+    pub fn span_us(&self, span: Span) -> Option<u32> {
+        self.spans.get(span).map(|(_, sum_us)| sum_us)
+    }
+
+    /// The stretches that took time: when each began first, as a monotonic time in microseconds, and
+    /// how long they took in all.
+    pub fn spans(&self) -> impl Iterator<Item = (Span, u64, u32)> {
+        let met = Span::ALL.into_iter().filter_map(|span| Some((span, self.spans.get(span)?)));
+        let took = met.filter(|(_, (_, sum_us))| *sum_us > 0);
+        took.map(|(span, (first_us, sum_us))| (span, self.start_us + u64::from(first_us), sum_us))
+    }
+
+    /// Microseconds from the request's first byte to its end.
+    pub fn total_us(&self) -> u64 {
+        let within = Span::ALL.into_iter().filter(|span| span.is_within_request());
+        within.filter_map(|span| self.span_us(span)).map(u64::from).sum()
     }
 
     /// The request comes to several stages in the same turn of the loop as to `known`.
@@ -184,7 +255,7 @@ mod tests {
     #[test]
     fn stamps_count_from_the_start_and_end_at_the_most() {
         let mut stages = Stages::default();
-        stages.begin_first(1_000, 1_500);
+        stages.begin_first(1_000, 1_500, Some(200));
         stages.enter(Stage::Head, 2_000);
         stages.enter_with(Stage::Head, [Stage::Settings]);
         stages.enter(Stage::LastByteOut, u64::MAX);
@@ -198,7 +269,11 @@ mod tests {
         assert_eq!(stages.met().collect::<Vec<_>>(), met);
         assert_eq!(stages.when_us(Stage::Head), Some(2_000));
         assert_eq!(stages.when_us(Stage::Open), None);
+        let spans: Vec<_> = stages.spans().collect();
+        let head = (Span::Head, 1_500, 500);
+        assert_eq!(spans[..3], [(Span::Accept, 1_000, 300), (Span::Tls, 1_000, 200), head]);
         stages.begin(5_000);
+        assert_eq!(stages.spans().count(), 0);
         assert_eq!(stages.met().collect::<Vec<_>>(), [(Stage::FirstByte, 0)]);
     }
 }

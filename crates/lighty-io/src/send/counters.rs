@@ -17,6 +17,8 @@ pub struct SendCounters {
     pub sendfile_bytes: Cell<u64>,
     /// Microseconds that connections waited for the disk, in total.
     pub read_wait_us: Cell<u64>,
+    /// Microseconds of it in which no thread was free.
+    pub read_queue_us: Cell<u64>,
 }
 
 impl SendCounters {
@@ -30,6 +32,10 @@ impl SendCounters {
 
     pub(super) fn sync_read(&self) {
         add(&self.sync_reads, 1);
+    }
+
+    pub(super) fn waited_for_thread(&self, took_us: u64) {
+        add(&self.read_queue_us, took_us);
     }
 
     pub(super) fn async_read(&self) {

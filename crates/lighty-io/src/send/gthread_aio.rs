@@ -5,6 +5,7 @@ use std::os::fd::AsFd;
 use super::copy::read_at;
 use super::disk::ReadResult;
 use super::{File, Sender};
+use crate::clock::Stopwatch;
 use crate::file::OwnedBuf;
 use crate::threads::pool::Lane;
 
@@ -18,12 +19,17 @@ impl Sender {
         mut buf: OwnedBuf,
     ) -> ReadResult {
         let fd = file.share_fd();
+        let since = Stopwatch::start();
         let job = move || {
+            let queued_us = since.us();
             let result = read_at(fd.as_fd(), offset, &mut buf);
-            (buf, result)
+            (queued_us, (buf, result))
         };
         match self.0.pool.run_while_wanted(read_lane(file), job).await {
-            Ok(done) => done,
+            Ok((queued_us, done)) => {
+                self.counters().waited_for_thread(queued_us);
+                done
+            }
             Err(error) => (OwnedBuf::Heap(Vec::new()), Err(error)),
         }
     }

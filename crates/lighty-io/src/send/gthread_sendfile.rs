@@ -11,6 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use super::gthread_aio::read_lane;
 use super::socket::{sendfile_once, sendfile_unsupported};
 use super::{File, Sender};
+use crate::clock::Stopwatch;
 use crate::process::syscall_fallback::Syscall;
 use crate::transport::Stream;
 
@@ -39,11 +40,13 @@ impl Sender {
         let file = range.file.share_fd();
         let offset = range.offset;
         self.counters().async_read();
-        let job = move || lent(socket.as_fd(), file.as_fd(), offset, want);
-        let done = {
+        let since = Stopwatch::start();
+        let job = move || (since.us(), lent(socket.as_fd(), file.as_fd(), offset, want));
+        let (queued_us, done) = {
             let _waiting = self.counters().waiting();
             self.0.pool.run_while_wanted(read_lane(&range.file), job).await?
         };
+        self.counters().waited_for_thread(queued_us);
         match done.end {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => full(stream).await?,

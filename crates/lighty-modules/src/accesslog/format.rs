@@ -2,6 +2,7 @@
 
 use lighty_http::Known;
 
+use lighty_core::exchange::span::Span;
 use lighty_core::log::strftime;
 
 /// The default of `accesslog.format`: the combined format, with the host in place of the ident.
@@ -57,6 +58,8 @@ pub(super) enum Part {
     BytesOut,
     Upstream(OfUpstream),
     Trace(TraceItem),
+    /// `%{stage-…}x`: microseconds in a stretch of the request.
+    Stage(Span),
 }
 
 /// What other servers call a request.
@@ -124,7 +127,8 @@ pub(super) struct FormatError {
 
 const LETTERS: &str = "h l L u t r s b i a A B C D e f H m n o p P q T U v V x X I O %";
 const X_WORDS: &str = "`%{…}x` takes `upstream`, `upstream-wait`, `upstream-connect`, \
-     `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `request-id`, `trace-id` or `span-id`";
+     `upstream-tls`, `upstream-first-byte`, `upstream-tries`, `request-id`, `trace-id`, `span-id` or \
+     `stage-NAME`, as in `stage-queue`";
 const COMMON_LOG_TIME: &str = "[%d/%b/%Y:%H:%M:%S %z]";
 
 impl Format {
@@ -341,6 +345,7 @@ fn with_argument(letter: char, argument: &str) -> Option<Part> {
         ('x', "upstream-tls") => Part::Upstream(OfUpstream::Tls),
         ('x', "upstream-first-byte") => Part::Upstream(OfUpstream::FirstByte),
         ('x', "upstream-tries") => Part::Upstream(OfUpstream::Tries),
+        ('x', stage) if stage.starts_with("stage-") => Part::Stage(Span::of_name(&stage[6..])?),
         ('x', "request-id") => Part::Trace(TraceItem::Request),
         ('x', "trace-id") => Part::Trace(TraceItem::Trace),
         ('x', "span-id") => Part::Trace(TraceItem::Span),

@@ -3,6 +3,7 @@
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
 //! What is not known of a request is `null`, never `"-"`.
 
+use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::{Fields, Known, json};
@@ -37,6 +38,7 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
         Connection::Close => "close",
     };
     string("connection", connection.as_bytes(), out);
+    stages(record.stages, out);
     if let Some(trace) = record.upstream {
         upstream(trace, out);
     }
@@ -44,6 +46,20 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
         context(trace, out);
     }
     out.extend_from_slice(b"}\n");
+}
+
+/// Where the time went, without what took none.
+fn stages(stages: &Stages, out: &mut Vec<u8>) {
+    key("stages_us", out);
+    let start = out.len();
+    for (span, _, took_us) in stages.spans() {
+        count(span.name(), took_us.into(), out);
+    }
+    match out.get_mut(start) {
+        Some(comma) => *comma = b'{',
+        None => out.push(b'{'),
+    }
+    out.push(b'}');
 }
 
 fn context(trace: &TraceContext, out: &mut Vec<u8>) {

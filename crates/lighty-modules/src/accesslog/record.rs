@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use lighty_core::Environment;
 use lighty_core::exchange::request_id::RequestId;
+use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::Fields;
@@ -45,6 +46,8 @@ pub(super) struct Record<'a> {
     pub(super) server_name: Option<&'a str>,
     pub(super) connection: Connection,
     pub(super) elapsed_us: u64,
+    /// Where the time went.
+    pub(super) stages: &'a Stages,
     /// The way to a backend, if it was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
     /// Its trace and its id, as other servers know them.

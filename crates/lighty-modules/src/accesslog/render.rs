@@ -48,6 +48,10 @@ fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8
             or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
         }
         Part::Upstream(what) => of_upstream(*what, record, escaping, out),
+        Part::Stage(span) => match record.stages.span_us(*span) {
+            Some(took_us) => number(took_us.into(), out),
+            None => out.push(b'-'),
+        },
         Part::Trace(what) => of_trace(*what, record, escaping, out),
         Part::FileName => file_name(record, escaping, out),
         Part::ServerName => server_name(record, escaping, out),

@@ -107,8 +107,9 @@ fn what() -> Vec<Row> {
                 "Writes a JSON object for each request instead of `accesslog.format`. Its keys \
                  are `time` (RFC 3339, when the response was complete), `id` (as `%L`), `client`, `user`, `host`, \
                  `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
-                 head), `bytes_in`, `duration_us`, `referer`, `user_agent` and `connection` \
-                 (`keep-alive`, `close` or `aborted`). What is not known is `null`. A request that \
+                 head), `bytes_in`, `duration_us`, `referer`, `user_agent`, `connection` \
+                 (`keep-alive`, `close` or `aborted`) and `stages_us`, an object of what each \
+                 [stage](../timings.md) took. What is not known is `null`. A request that \
                  was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
                  `upstream_first_byte_us` and `upstream_tries` besides, and `upstream_tls_us` where a \
                  handshake of TLS was needed.",
@@ -139,6 +140,7 @@ can forge a line or end a quote.
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
 | `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-tls}x` how long the handshake of TLS took behind that, `%{upstream-first-byte}x` how long the backend took to begin its response, in microseconds; `%{upstream-tries}x` how often it was given a place |
+| `%{stage-queue}x` | microseconds that the request waited for a place at a backend, all tries together; so for [every stage](../timings.md), `-` for one that it did not come to |
 | `%{request-id}x` | the id under which other servers know the request (`tracing.request-id`); `%{trace-id}x` and `%{span-id}x` its place in a trace (`tracing.activate`) |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |
 | `%P` | process id |

@@ -4,6 +4,7 @@ mod file;
 
 use lighty_core::Environment;
 use lighty_core::exchange::request_id::RequestId;
+use lighty_core::exchange::stage::{Stage, Stages};
 use lighty_core::machine::random::Random;
 use lighty_http::{Fields, Known};
 use lighty_io::clock::local_time::LocalTime;
@@ -20,6 +21,17 @@ fn environment() -> &'static Environment {
     let mut environment = Environment::default();
     environment.set(b"ROOM", b"a \"b\"");
     Box::leak(Box::new(environment))
+}
+
+/// Of a request that waited for a place at a backend.
+fn stages() -> Stages {
+    let mut stages = Stages::default();
+    stages.begin(1_000);
+    stages.enter(Stage::Head, 1_010);
+    stages.enter(Stage::BackendQueue, 1_010);
+    stages.enter(Stage::Connect, 3_010);
+    stages.enter(Stage::Connected, 3_010);
+    stages
 }
 
 fn moment(unix_s: i64, micros: u32) -> Moment {
@@ -50,6 +62,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         server_name: None,
         connection: Connection::KeepAlive,
         elapsed_us: 1_234_567,
+        stages: Box::leak(Box::new(stages())),
         upstream: None,
         trace: None,
         id: RequestId::next(&Random::new(0)),

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lighty_core::exchange::span::Span;
 use lighty_core::{Body, Exchange, Fault, Level, Step, pipeline};
 use lighty_http::{Fields, Known, Status};
 use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
@@ -75,6 +76,7 @@ impl Magnet {
             ex.fail_saying(Fault::ScriptFailed, "no Lua state");
             return Step::Answered;
         };
+        let outer = ex.begin_span(Span::Script);
         for (at, path) in list.iter().enumerate() {
             let known = self.scripts.known(&ex.machine, path);
             let running = known.map(|script| self.begin(engine, &script, ex, stage, own.limits()));
@@ -85,15 +87,23 @@ impl Magnet {
                     account(engine, run, false);
                     match self.finish(ex, stage, status) {
                         Next::GoOn => {}
-                        next => return step(next),
+                        next => {
+                            end_script(ex, outer);
+                            return step(next);
+                        }
                     }
                 }
                 running => {
                     let list = Arc::clone(list);
-                    return Step::Wait(Box::pin(self.go_on(ex, stage, list, at, running)));
+                    return Step::Wait(Box::pin(async move {
+                        let step = self.go_on(ex, stage, list, at, running).await;
+                        end_script(ex, outer);
+                        step
+                    }));
                 }
             }
         }
+        end_script(ex, outer);
         Step::Next
     }
 
@@ -270,6 +280,12 @@ impl Magnet {
         ex.state.fault = Some(fault);
         Next::Answered
     }
+}
+
+/// What ran before scripts goes on. They may have run long without a wait.
+fn end_script(ex: &mut Exchange, before: Span) {
+    ex.machine.clock.refresh();
+    ex.begin_span(before);
 }
 
 fn account(engine: &Engine<Box<MagnetRequest>>, run: &Run, failed: bool) {

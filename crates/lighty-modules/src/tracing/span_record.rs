@@ -1,10 +1,10 @@
 //! What a finished request leaves for a collector.
 
 use lighty_core::Exchange;
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
-use lighty_core::machine::random::Random;
 use lighty_http::trace_parent::TraceParent;
 use lighty_http::{Known, Method, host};
 
@@ -51,18 +51,6 @@ pub(super) struct Part {
     pub(super) number: u64,
 }
 
-/// The stretches that are told apart: from a stage to the first of the others that came.
-const PARTS: &[(&str, Stage, &[Stage])] = &[
-    ("file", Stage::LookUp, &[Stage::Open]),
-    ("backlog", Stage::BackendQueue, &[Stage::Connect]),
-    ("connect", Stage::Connect, &[Stage::BackendTls, Stage::Connected]),
-    ("backend-tls", Stage::BackendTls, &[Stage::Connected]),
-    ("send", Stage::Connected, &[Stage::RequestSent]),
-    ("first-byte", Stage::RequestSent, &[Stage::HeadBack]),
-    ("body", Stage::HeadBack, &[Stage::BodyBack, Stage::LastByteOut]),
-    ("write", Stage::FirstByteOut, &[Stage::LastByteOut]),
-];
-
 impl SpanRecord {
     pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
         let clock = &ex.machine.clock;
@@ -92,19 +80,21 @@ impl SpanRecord {
             body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
             backend: ex.ext::<UpstreamTrace>().cloned(),
             fault: ex.state.fault.map_or("", |fault| fault.verdict().words),
-            parts: parts(at, &ex.machine.random),
+            parts: parts(ex, origin_us),
         }
     }
 }
 
-fn parts(at: impl Fn(Stage) -> Option<u64>, random: &Random) -> Vec<Part> {
-    let part = |&(name, from, to): &(&'static str, Stage, &[Stage])| {
-        let begin_us = at(from)?;
-        let end_us = to.iter().find_map(|stage| at(*stage))?;
-        let number = random.next().max(1);
-        (end_us > begin_us).then_some(Part { name, begin_us, end_us, number })
+/// The stretches within the request. What has several parts is shown as one, from its first.
+fn parts(ex: &Exchange, origin_us: u64) -> Vec<Part> {
+    let random = &ex.machine.random;
+    let part = |(span, began_us, took_us): (Span, u64, u32)| {
+        let begin_us = origin_us + began_us;
+        let (end_us, number) = (begin_us + u64::from(took_us), random.next().max(1));
+        Part { name: span.name(), begin_us, end_us, number }
     };
-    PARTS.iter().filter_map(part).collect()
+    let within = ex.stages.spans().filter(|(span, ..)| span.is_within_request());
+    within.map(part).collect()
 }
 
 fn text(bytes: &[u8]) -> String {

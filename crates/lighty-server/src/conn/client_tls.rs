@@ -17,6 +17,8 @@ pub(crate) struct ClientTls {
     user: Option<Box<[u8]>>,
     /// What the client had to show; `None` if a proxy has asked for it.
     shown: Option<Shown>,
+    /// Microseconds of the handshake, if it was ours.
+    pub(super) handshake_us: Option<u32>,
 }
 
 /// What a client had to show in its handshake.
@@ -56,7 +58,7 @@ impl ClientTls {
         let options = info.policy.client_auth_options().cloned();
         let is_verified = info.client_verdict == Some(ClientVerdict::Verified);
         let shown = Some(Shown { options, is_verified });
-        Self { variables: Rc::new(variables), user, shown }
+        Self { variables: Rc::new(variables), user, shown, handshake_us: None }
     }
 
     /// Connections that have the same variables share them.
@@ -77,7 +79,7 @@ impl ClientTls {
             variables.set(b"AUTH_TYPE", b"SSL_CLIENT_VERIFY");
         }
         let user = name.map(Into::into);
-        Self { variables: Rc::new(variables), user, shown: None }
+        Self { variables: Rc::new(variables), user, shown: None, handshake_us: None }
     }
 
     /// Tells a request, whose settings are not known yet.

@@ -209,6 +209,7 @@ fn finish(
     let is_whole = sent.is_ok();
     ex.state.completed = is_whole;
     if let Err(error) = &sent {
+        ex.stages.cut(ex.machine.clock.mono_us());
         note_cut(on, ex, error);
     }
     conclude(on, ex, sink);

@@ -30,6 +30,7 @@ pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
     let early = conn.early.take().map_or_else(Vec::new, |early| *early);
     let mut choice = Choice::new(conn);
     let Some(stream) = Rc::get_mut(&mut conn.stream) else { return Some(End::Cut) };
+    let began_us = worker.machine.clock.mono_us();
     let accepting = stream.accept_tls(
         early,
         async |hello: &Hello<'_>| choice.make(hello).await,
@@ -42,7 +43,8 @@ pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
                 return Some(End::Cut);
             }
             let is_http2 = info.alpn.as_deref() == Some(b"h2");
-            take(conn, info, &choice.exchange.settings);
+            let took_us = worker.machine.clock.mono_us().saturating_sub(began_us);
+            take(conn, info, &choice.exchange.settings, took_us);
             is_http2.then_some(End::Http2)
         }
         Err(fault) => Some(refuse(conn, fault, choice).await),
@@ -127,12 +129,13 @@ impl Choice {
 }
 
 /// The handshake is over.
-fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings) {
+fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings, took_us: u64) {
     let counters = &conn.worker().machine.counters;
     counters.tls_handshakes.add(1);
     counters.tls_resumed.add(info.is_resumed.into());
     let auth = &settings.module::<TlsSettings>().client_auth;
     let mut tls = ClientTls::of(info, auth);
+    tls.handshake_us = u32::try_from(took_us).ok();
     tls.share_variables(&conn.worker().tls.variables);
     conn.tls = Some(Box::new(tls));
 }

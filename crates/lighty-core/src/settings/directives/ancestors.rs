@@ -123,7 +123,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("server.reject-expect-100-with-417", "the core"),
     ("debug.log-state-handling", "the core"),
     ("debug.log-condition-cache-handling", "the core"),
-    ("debug.log-timing", "the core"),
 ];
 
 /// Names that lighttpd rejects at start, and their replacements.

@@ -11,11 +11,12 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::machine::status_board::ConnState;
 use lighty_core::{Body, BodyStream, Client, Exchange, Tunnel};
 use lighty_io::file::OpenFile;
-use lighty_io::send::SendState;
+use lighty_io::send::{SendState, SendWaits};
 use lighty_io::simulated::{Bug, has_bug};
 
 use super::exchange::{Framing, H1Io};
@@ -200,7 +201,11 @@ impl H1Io {
         let received = self.input.borrow().received;
         let progress = &on.entry.progress;
         let sender = &on.conn.worker().sender;
-        let result = sender.send(&on.conn.stream, &mut self.queue, UNLIMITED, progress).await;
+        let mut waits = SendWaits::default();
+        let stream = &on.conn.stream;
+        let sending = sender.send_timed(stream, &mut self.queue, UNLIMITED, progress, &mut waits);
+        let result = sending.await;
+        note_waits(waits, ex);
         ex.state.bytes_sent += result.as_ref().map_or_else(
             // `progress` also counts bytes received in the meantime.
             |_| progress.get().saturating_sub(self.input.borrow().received - received),
@@ -226,9 +231,13 @@ impl H1Io {
                     clock.refresh();
                 }
                 Ok(budget) => {
-                    let progress = &on.entry.progress;
-                    let sent =
-                        sender.send(&on.conn.stream, &mut self.queue, budget, progress).await?;
+                    let (stream, progress) = (&on.conn.stream, &on.entry.progress);
+                    let mut waits = SendWaits::default();
+                    let sending =
+                        sender.send_timed(stream, &mut self.queue, budget, progress, &mut waits);
+                    let sent = sending.await;
+                    note_waits(waits, ex);
+                    let sent = sent?;
                     ex.state.bytes_sent += sent;
                     throttle.give_back(budget - sent.min(budget));
                 }
@@ -254,8 +263,10 @@ impl H1Io {
         let announced = source.known_length();
         loop {
             on.wait_for(ConnState::Handler);
+            ex.begin_span(Span::Body);
             let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
             on.wait_for(ConnState::Write);
+            ex.begin_span(Span::Write);
             let chunk = match next {
                 None => {
                     ex.enter(Stage::BodyBack);
@@ -286,6 +297,20 @@ impl H1Io {
             }
         }
         Ok(())
+    }
+}
+
+/// What sending waited for is no writing.
+fn note_waits(waits: SendWaits, ex: &mut Exchange) {
+    let now_us = ex.machine.clock.mono_us();
+    for (span, took_us) in [
+        (Span::FileQueued, waits.thread_us),
+        (Span::FileRead, waits.disk_us),
+        (Span::SendQueued, waits.client_us),
+    ] {
+        if took_us > 0 {
+            ex.stages.divert(span, took_us, now_us);
+        }
     }
 }
 

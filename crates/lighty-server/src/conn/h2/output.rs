@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::{Chunk, FileRange};
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::log::trace;
 use lighty_core::machine::status_board::ConnState;
@@ -236,7 +237,10 @@ impl H2Io {
         let throttle = is_throttled(ex).then(|| Throttle::of(ex, &on.conn.entry));
         let mut loading = Loading::default();
         while !self.queue.is_empty() {
-            let room = room(on, at).await?.min(LOAD_BYTES_MAX);
+            ex.begin_span(Span::SendQueued);
+            let room = room(on, at).await;
+            ex.begin_span(Span::Write);
+            let room = room?.min(LOAD_BYTES_MAX);
             let room = room.min(usize::try_from(self.queue.len_bytes()).unwrap_or(room));
             let granted = match &throttle {
                 None => room,
@@ -252,7 +256,11 @@ impl H2Io {
                 },
             };
             if !sender.try_load(&mut loading, &mut self.queue, granted)? {
-                Box::pin(sender.load(&mut loading, &mut self.queue, granted)).await?;
+                ex.begin_span(Span::FileRead);
+                let loaded = Box::pin(sender.load(&mut loading, &mut self.queue, granted)).await;
+                clock.refresh();
+                ex.begin_span(Span::Write);
+                loaded?;
             }
             let pushed = self.push_front(ex, at, granted, ends)?;
             if let Some(throttle) = &throttle {
@@ -275,10 +283,13 @@ impl H2Io {
         let (mut produced, announced) = (0, source.known_length());
         loop {
             let waiting = pin!(async { room(on, at).await.map(|_| ()) });
+            ex.begin_span(Span::SendQueued);
             meanwhile(Some(&mut *source), discard, waiting).await?;
             on.wait_for(ConnState::Handler);
+            ex.begin_span(Span::Body);
             let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
             on.wait_for(ConnState::Write);
+            ex.begin_span(Span::Write);
             let chunk = match next {
                 None => break,
                 Some(Ok(chunk)) => chunk,

@@ -1,0 +1,249 @@
+//! Where a request's time goes: stretches that do not overlap, each the sum of all its parts.
+//!
+//! A request is within one stretch at any time. Stages (see [`stage`](super::stage)) lead from one
+//! to the next, so all tries at backends are counted, and everything together is the whole time.
+
+/// A stretch of a request's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Span {
+    /// From the accepted connection to the first request's first byte, without the TLS handshake.
+    /// Before the request, so no part of its time.
+    Accept,
+    /// The TLS handshake, likewise.
+    Tls,
+    /// Until the head is complete.
+    Head,
+    /// Conditions and modules that decide about the request and its response.
+    Rules,
+    /// Scripts, with what they wait for.
+    Script,
+    /// What is at the path: it is opened and looked at in one step.
+    Stat,
+    /// The request's body is received before it goes on.
+    RequestBody,
+    /// It waits for a place at a backend.
+    Queue,
+    /// A connection to the backend is opened, or a program started.
+    Connect,
+    /// The TLS handshake with the backend.
+    BackendTls,
+    /// The backend receives the request.
+    Send,
+    /// The backend has the request, and says nothing yet.
+    FirstByte,
+    /// A module makes the response.
+    Handler,
+    /// Filters are set up.
+    Filter,
+    /// What makes the body has no more of it yet.
+    Body,
+    /// A thread that is to read the file has others to serve.
+    FileQueued,
+    /// The file is read from the disk.
+    FileRead,
+    /// The client has no room for more.
+    SendQueued,
+    /// The response is written.
+    Write,
+}
+
+impl Span {
+    /// How many there are.
+    pub const COUNT: usize = 19;
+
+    /// All of them, in the order in which a request meets them.
+    pub const ALL: [Self; Self::COUNT] = [
+        Self::Accept,
+        Self::Tls,
+        Self::Head,
+        Self::Rules,
+        Self::Script,
+        Self::Stat,
+        Self::RequestBody,
+        Self::Queue,
+        Self::Connect,
+        Self::BackendTls,
+        Self::Send,
+        Self::FirstByte,
+        Self::Handler,
+        Self::Filter,
+        Self::Body,
+        Self::FileQueued,
+        Self::FileRead,
+        Self::SendQueued,
+        Self::Write,
+    ];
+
+    /// Its name in logs, fields and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Accept => "accept",
+            Self::Tls => "tls",
+            Self::Head => "head",
+            Self::Rules => "rules",
+            Self::Script => "script",
+            Self::Stat => "stat",
+            Self::RequestBody => "request-body",
+            Self::Queue => "queue",
+            Self::Connect => "connect",
+            Self::BackendTls => "backend-tls",
+            Self::Send => "send",
+            Self::FirstByte => "first-byte",
+            Self::Handler => "handler",
+            Self::Filter => "filter",
+            Self::Body => "body",
+            Self::FileQueued => "file-queued",
+            Self::FileRead => "file-read",
+            Self::SendQueued => "send-queued",
+            Self::Write => "write",
+        }
+    }
+
+    /// The one of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|span| span.name() == name)
+    }
+
+    /// What happens in it, behind "1.8 s". `{}` stands for the backend.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Accept => "until the client's first byte",
+            Self::Tls => "for the TLS handshake",
+            Self::Head => "until the client had sent its head",
+            Self::Rules => "in conditions and modules",
+            Self::Script => "in scripts",
+            Self::Stat => "opening the file",
+            Self::RequestBody => "receiving the request's body",
+            Self::Queue => "waiting for a place at {}",
+            Self::Connect => "connecting to {}",
+            Self::BackendTls => "in the TLS handshake with {}",
+            Self::Send => "sending the request to {}",
+            Self::FirstByte => "waiting for the first byte of {}",
+            Self::Handler => "making the response",
+            Self::Filter => "setting filters up",
+            Self::Body => "waiting for more of the body of {}",
+            Self::FileQueued => "waiting for a thread that reads the file",
+            Self::FileRead => "reading the file",
+            Self::SendQueued => "waiting for the client to receive",
+            Self::Write => "writing to the client",
+        }
+    }
+
+    /// Whether it belongs to the request, and not to its connection before it.
+    pub fn is_within_request(self) -> bool {
+        !matches!(self, Self::Accept | Self::Tls)
+    }
+}
+
+/// How long a request was in each stretch. All times are microseconds, those of stretches since the
+/// request's start.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SpanTimes {
+    current: Span,
+    since_us: u32,
+    sums_us: [u32; Span::COUNT],
+    /// When each began for the first time.
+    first_us: [u32; Span::COUNT],
+    /// A bit for each that was met.
+    met: u32,
+}
+
+impl Default for SpanTimes {
+    fn default() -> Self {
+        Self::begin(0)
+    }
+}
+
+impl SpanTimes {
+    /// A request whose head arrives from now on.
+    #[inline]
+    pub(super) fn begin(now_us: u32) -> Self {
+        let (current, sums_us) = (Span::Head, [0; Span::COUNT]);
+        Self { current, since_us: now_us, sums_us, first_us: sums_us, met: 0 }
+    }
+
+    /// The stretch that the request is in ends now, and another begins. Returns the one that ends.
+    #[inline]
+    pub(super) fn switch(&mut self, span: Span, now_us: u32) -> Span {
+        let before = self.current;
+        self.add(before, self.since_us, now_us.saturating_sub(self.since_us));
+        (self.current, self.since_us) = (span, self.since_us.max(now_us));
+        before
+    }
+
+    /// Of the time since the present stretch began, so much was spent in another.
+    pub(super) fn divert(&mut self, span: Span, took_us: u32, now_us: u32) {
+        let took_us = took_us.min(now_us.saturating_sub(self.since_us));
+        self.add(span, self.since_us, took_us);
+        self.since_us += took_us;
+    }
+
+    /// A stretch of its own, before the request.
+    pub(super) fn set(&mut self, span: Span, took_us: u32) {
+        self.add(span, 0, took_us);
+    }
+
+    #[inline]
+    fn add(&mut self, span: Span, first_us: u32, took_us: u32) {
+        let at = span as usize;
+        if self.met & (1 << at) == 0 {
+            self.met |= 1 << at;
+            self.first_us[at] = first_us;
+        }
+        self.sums_us[at] = self.sums_us[at].saturating_add(took_us);
+    }
+
+    pub(super) fn get(&self, span: Span) -> Option<(u32, u32)> {
+        let at = span as usize;
+        (self.met & (1 << at) != 0).then(|| (self.first_us[at], self.sums_us[at]))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_has_a_name_of_its_own_and_its_place() {
+        for (at, span) in Span::ALL.into_iter().enumerate() {
+            assert_eq!(span as usize, at);
+            assert_eq!(Span::of_name(span.name()), Some(span));
+        }
+        assert_eq!(Span::of_name("total"), None);
+    }
+
+    #[test]
+    fn time_is_in_one_stretch_at_a_time_and_adds_up() {
+        let mut times = SpanTimes::begin(100);
+        times.switch(Span::Rules, 110);
+        assert_eq!(times.switch(Span::Script, 115), Span::Rules);
+        times.switch(Span::Rules, 145);
+        times.switch(Span::Queue, 150);
+        // A second try.
+        times.switch(Span::Connect, 160);
+        times.switch(Span::Queue, 170);
+        times.switch(Span::Connect, 200);
+        times.switch(Span::Write, 300);
+        times.divert(Span::FileRead, 50, 400);
+        // No more than there was.
+        times.divert(Span::SendQueued, 500, 400);
+        times.switch(Span::Write, 410);
+        let wanted = [
+            (Span::Head, (100, 10)),
+            (Span::Rules, (110, 10)),
+            (Span::Script, (115, 30)),
+            (Span::Queue, (150, 40)),
+            (Span::Connect, (160, 110)),
+            (Span::FileRead, (300, 50)),
+            (Span::SendQueued, (350, 50)),
+            (Span::Write, (400, 10)),
+        ];
+        let mut total_us = 0;
+        for (span, (first_us, sum_us)) in wanted {
+            assert_eq!(times.get(span), Some((first_us, sum_us)), "{span:?}");
+            total_us += sum_us;
+        }
+        assert_eq!(total_us, 310);
+        assert_eq!(times.get(Span::Stat), None);
+    }
+}

@@ -1,0 +1,109 @@
+//! `mod_timing`: where the time of requests goes, for people and their tools.
+//!
+//! The core takes the times of every request (`lighty_core::exchange::span`). Here they leave: as a
+//! line of 1.5's form (`debug.log-timing`), as words about slow requests, and as the response's
+//! field `Server-Timing`. The access log and traces show them too.
+
+mod settings;
+mod words;
+
+use std::cell::Cell;
+
+use lighty_config::Directive;
+use lighty_core::exchange::span::Span;
+use lighty_core::exchange::stage::Stage;
+use lighty_core::log::Level;
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Settings};
+
+use settings::TimingSettings;
+
+/// Lines about slow requests in a second, from each worker.
+const SLOW_LINES_MAX: u32 = 10;
+
+/// The module, one per worker.
+#[derive(Default)]
+pub struct Timing {
+    /// The second of the latest lines, and how many there were and would have been.
+    lines: Cell<(i64, u32)>,
+}
+
+impl Module for Timing {
+    fn name(&self) -> &'static str {
+        "mod_timing"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { response_head: true, done: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<TimingSettings>();
+        Hooks {
+            response_head: own.is_shown,
+            done: own.is_logged || own.slow_ms > 0,
+            ..Hooks::default()
+        }
+    }
+
+    fn head_may_wait(&self) -> bool {
+        false
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        settings::rows()
+    }
+
+    fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // What goes on counts until now.
+        let span = ex.begin_span(Span::Rules);
+        ex.begin_span(span);
+        let value = words::server_timing(&ex.stages);
+        ex.response.fields.push(b"Server-Timing", value.as_bytes());
+        Step::Next
+    }
+
+    fn done(&self, ex: &Exchange) {
+        let own = ex.settings.module::<TimingSettings>();
+        if own.is_logged {
+            ex.log(Level::Notice, &words::line(&ex.stages, write_start_us(ex)));
+        }
+        let total_us = ex.stages.total_us();
+        if own.slow_ms > 0 && total_us > u64::from(own.slow_ms) * 1_000 {
+            self.tell(ex);
+        }
+    }
+}
+
+impl Timing {
+    /// Says of a slow request where its time went, unless there were enough such lines.
+    #[cold]
+    fn tell(&self, ex: &Exchange) {
+        let now_s = ex.machine.clock.unix_s();
+        let (second_s, lines) = self.lines.get();
+        if second_s == now_s && lines >= SLOW_LINES_MAX {
+            return self.lines.set((second_s, lines + 1));
+        }
+        let untold = lines.saturating_sub(SLOW_LINES_MAX);
+        let count = if second_s == now_s { lines + 1 } else { 1 };
+        self.lines.set((now_s, count));
+        let mut text = words::slow(ex);
+        if second_s != now_s && untold > 0 {
+            text += &format!(" ({untold} further slow requests were not told)");
+        }
+        ex.log(Level::Warning, &text);
+    }
+}
+
+/// When the response's first byte was sent, or the request ended, in microseconds since 1970.
+fn write_start_us(ex: &Exchange) -> u64 {
+    let clock = &ex.machine.clock;
+    let now_us = clock.mono_us();
+    let began_us = ex.stages.when_us(Stage::FirstByteOut).unwrap_or(now_us);
+    let unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
+    unix_us.saturating_sub(now_us.saturating_sub(began_us))
+}

@@ -1,0 +1,144 @@
+//! Times as text.
+
+use std::fmt::Write as _;
+
+use lighty_core::Exchange;
+use lighty_core::exchange::span::Span;
+use lighty_core::exchange::stage::Stages;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
+
+/// Stretches that are told of a slow request.
+const TOLD_MAX: usize = 4;
+
+/// Microseconds as milliseconds with three places.
+struct Millis(u64);
+
+impl std::fmt::Display for Millis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{:03}", self.0 / 1_000, self.0 % 1_000)
+    }
+}
+
+/// Microseconds as people say it.
+struct Spoken(u64);
+
+impl std::fmt::Display for Spoken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self.0 {
+            ..1_000 => write!(f, "{} us", self.0),
+            1_000..1_000_000 => write!(f, "{} ms", (self.0 + 500) / 1_000),
+            _ => write!(f, "{:.2} s", self.0 as f64 / 1e6),
+        }
+    }
+}
+
+/// The value of `Server-Timing` (W3C Server Timing section 3).
+pub(super) fn server_timing(stages: &Stages) -> String {
+    let mut text = String::new();
+    for (span, _, took_us) in stages.spans().filter(|(span, ..)| span.is_within_request()) {
+        // Writing to a text cannot fail.
+        let _ = write!(text, "{};dur={}, ", span.name(), Millis(took_us.into()));
+    }
+    let _ = write!(text, "total;dur={}", Millis(stages.total_us()));
+    text
+}
+
+/// A line of `debug.log-timing`. The words up to `write-time` are those of 1.5, and stand in the
+/// same columns.
+pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
+    let of = |span| u64::from(stages.span_us(span).unwrap_or(0));
+    let mut text = format!(
+        "timing write-start: {}.{:06} read-queue-wait: {} ms read-time: {} ms write-time: {} ms \
+         total: {} ms",
+        write_start_us / 1_000_000,
+        write_start_us % 1_000_000,
+        Millis(of(Span::FileQueued)),
+        Millis(of(Span::FileRead)),
+        Millis(of(Span::SendQueued) + of(Span::Write)),
+        Millis(stages.total_us()),
+    );
+    for (span, _, took_us) in stages.spans() {
+        // Writing to a text cannot fail.
+        let _ = write!(text, " {}: {} ms", span.name(), Millis(took_us.into()));
+    }
+    text
+}
+
+/// What a slow request's time went to, the longest stretch first.
+pub(super) fn slow(ex: &Exchange) -> String {
+    let within = ex.stages.spans().filter(|(span, ..)| span.is_within_request());
+    let mut spans: Vec<(Span, u64)> = within.map(|(span, _, us)| (span, us.into())).collect();
+    spans.sort_by_key(|(_, took_us)| std::cmp::Reverse(*took_us));
+    let total_us = ex.stages.total_us();
+    let (trace, status) = (ex.ext::<UpstreamTrace>(), ex.response.status.code());
+    let address = trace.and_then(|trace| trace.address.as_deref());
+    let backend = match address {
+        Some(address) => format!("backend {address}"),
+        None if ex.state.handler == "mod_cgi" => "the program".to_owned(),
+        None => "the backend".to_owned(),
+    };
+    let mut text = format!("slow request ({status}): {}", Spoken(total_us));
+    let mut separator = ": ";
+    for (span, took_us) in spans.into_iter().take(TOLD_MAX) {
+        // Less than a hundredth explains nothing.
+        if took_us * 100 < total_us {
+            break;
+        }
+        let words = span.words().replace("{}", &backend);
+        let _ = write!(text, "{separator}{} {words}", Spoken(took_us));
+        separator = ", ";
+    }
+    if let Some(tries) = trace.map(|trace| trace.tries).filter(|tries| *tries > 1) {
+        let _ = write!(text, " ({tries} tries)");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use lighty_core::exchange::stage::Stage;
+
+    use super::*;
+
+    fn stages() -> Stages {
+        let mut stages = Stages::default();
+        stages.begin_first(1_000, 3_000, None);
+        stages.enter(Stage::Head, 3_010);
+        stages.enter(Stage::LookUp, 3_010);
+        stages.enter(Stage::Open, 5_020);
+        stages.enter(Stage::FirstByteOut, 5_020);
+        stages.divert(Span::FileRead, 1_234, 7_000);
+        stages.enter(Stage::LastByteOut, 7_020);
+        stages
+    }
+
+    #[test]
+    fn a_line_has_the_columns_of_the_ancestor() {
+        let line = line(&stages(), 1_764_000_000_000_042);
+        let words: Vec<&str> = line.split(' ').collect();
+        // Before them are the time, the level and the client.
+        let column = |nth: usize| words[nth - 4];
+        assert_eq!([4, 5, 6].map(column), ["timing", "write-start:", "1764000000.000042"]);
+        assert_eq!([7, 8, 9].map(column), ["read-queue-wait:", "0.000", "ms"]);
+        assert_eq!([10, 11, 12].map(column), ["read-time:", "1.234", "ms"]);
+        assert_eq!([13, 14, 15].map(column), ["write-time:", "0.766", "ms"]);
+        let all = " total: 4.020 ms accept: 2.000 ms head: 0.010 ms stat: 2.010 ms \
+                   file-read: 1.234 ms write: 0.766 ms";
+        assert!(line.ends_with(all), "{line}");
+    }
+
+    #[test]
+    fn a_field_has_what_belongs_to_the_request() {
+        let wanted = "head;dur=0.010, stat;dur=2.010, file-read;dur=1.234, write;dur=0.766, \
+                      total;dur=4.020";
+        assert_eq!(server_timing(&stages()), wanted);
+    }
+
+    #[test]
+    fn times_are_spoken() {
+        for (us, words) in [(0, "0 us"), (999, "999 us"), (1_499, "1 ms"), (999_999, "1000 ms")] {
+            assert_eq!(Spoken(us).to_string(), words);
+        }
+        assert_eq!(Spoken(2_314_000).to_string(), "2.31 s");
+    }
+}

@@ -1,0 +1,193 @@
+//! Where the time goes: each wait is told under its own name, and everything adds up.
+
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::wait_until;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How long what is slow takes.
+const WAIT: Duration = Duration::from_millis(150);
+
+fn logging() -> Setup {
+    lighty!()
+        .file("a.txt", "hello\n")
+        .config("accesslog.filename = \"@DIR@/access.log\"\naccesslog.json = \"enable\"")
+        .config("debug.log-timing = \"enable\"")
+}
+
+fn in_front_of(backend: &Backend, lines: &str) -> Setup {
+    let name = backend.name();
+    logging().config(&format!(
+        "$HTTP[\"url\"] =^ \"/app/\" {{\n  proxy-core.protocol = \"http\"\n\
+         proxy-core.backends = ( \"{name}\" )\n{lines}\n}}"
+    ))
+}
+
+/// The stages of the request for a target, in microseconds, once it is logged.
+fn stages(server: &Server, target: &str) -> Value {
+    let file = server.directory().join("access.log");
+    let logged = || {
+        let log = std::fs::read_to_string(&file).unwrap_or_default();
+        let lines = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        lines.into_iter().find(|line| line["target"] == target)
+    };
+    assert!(wait_until(PATIENCE, || logged().is_some()), "{}", server.log());
+    let line = logged().expect("a line");
+    let stages = line["stages_us"].clone();
+    let all = stages.as_object().expect("stages");
+    // The duration begins with the whole head.
+    let before = |name: &str| matches!(name, "accept" | "tls" | "head");
+    let within = all.iter().filter(|(name, _)| !before(name));
+    let sum: u64 = within.map(|(_, us)| us.as_u64().expect("a number")).sum();
+    let duration = line["duration_us"].as_u64().expect("a number");
+    // What is asked of the clock at the end comes later than the last stage.
+    assert!(sum <= duration + 1_000, "{line}");
+    stages
+}
+
+/// One stage took the wait, and all others together took less.
+fn assert_waited(stages: &Value, name: &str) {
+    let least = u64::try_from(WAIT.as_micros()).expect("short") * 9 / 10;
+    let took = stages[name].as_u64().unwrap_or(0);
+    assert!(took >= least, "{name}: {stages}");
+    let all = stages.as_object().expect("stages");
+    let longest = all.iter().max_by_key(|(_, us)| us.as_u64()).expect("some");
+    assert_eq!(longest.0, name, "{stages}");
+}
+
+#[test]
+fn a_slow_backend_is_told_from_a_full_one() {
+    let slow = Backend::replying(|_| {
+        std::thread::sleep(WAIT);
+        answer("200 OK", "", "app")
+    });
+    let server = in_front_of(&slow, "proxy-core.max-pool-size = 1").start();
+    assert_eq!(server.get("/app/one").status, 200);
+    assert_waited(&stages(&server, "/app/one"), "first-byte");
+    // Two at once, of which one waits for the other's place.
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.get("/app/two"));
+        scope.spawn(|| server.get("/app/three"));
+    });
+    let queued = ["/app/two", "/app/three"]
+        .map(|target| stages(&server, target)["queue"].as_u64().unwrap_or(0));
+    let least = u64::try_from(WAIT.as_micros()).expect("short") / 2;
+    assert!(queued.iter().any(|us| *us >= least), "{queued:?}");
+}
+
+#[test]
+fn all_tries_count() {
+    let slow = Backend::start(|peer| {
+        let _ = peer.request();
+        std::thread::sleep(WAIT);
+        // Nothing comes back.
+        if peer.number() > 1 {
+            peer.answer("app");
+        }
+    });
+    let server = in_front_of(&slow, "proxy-core.max-keep-alive-requests = 0").start();
+    let _ = server.get("/app/");
+    let stages = stages(&server, "/app/");
+    let least = u64::try_from(WAIT.as_micros()).expect("short");
+    let tries = u64::try_from(slow.opened()).expect("few");
+    let took = stages["first-byte"].as_u64().unwrap_or(0);
+    assert!(took >= least * 9 / 10 * tries, "{tries} tries: {stages}");
+}
+
+#[test]
+fn a_body_that_drips_and_a_client_that_does_not_read_are_told_apart() {
+    let drips = Backend::start(|peer| {
+        while peer.request().is_some() {
+            peer.send("HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\napp");
+            std::thread::sleep(WAIT);
+            peer.send("app");
+        }
+    });
+    let server = in_front_of(&drips, "").file("big", vec![b'x'; 32 << 20]).start();
+    assert_eq!(server.get("/app/drip").text(), "appapp");
+    assert_waited(&stages(&server, "/app/drip"), "body");
+    let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
+    client.send("GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    // The client takes its time.
+    std::thread::sleep(WAIT);
+    assert_eq!(client.response().body.len(), 32 << 20);
+    assert_waited(&stages(&server, "/big"), "send-queued");
+}
+
+#[test]
+fn a_slow_head_is_the_clients_and_a_scripts_sleep_is_the_scripts() {
+    let server = logging()
+        .config("$HTTP[\"url\"] =^ \"/s\" { magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" ) }")
+        .start();
+    std::fs::write(server.directory().join("s.lua"), "lighty.sleep(0.15)\nreturn 204\n")
+        .expect("a script");
+    assert_eq!(server.get("/s").status, 204);
+    assert_waited(&stages(&server, "/s"), "script");
+    let mut client = server.connect();
+    client.send("GET /a.txt HTTP/1.1\r\n");
+    std::thread::sleep(WAIT);
+    client.send("Host: x\r\n\r\n");
+    assert_eq!(client.response().status, 200);
+    assert_waited(&stages(&server, "/a.txt"), "head");
+}
+
+#[test]
+fn the_line_of_1_5_keeps_its_columns() {
+    let server = logging().start();
+    let _ = server.get("/a.txt");
+    server.await_log("write-start:");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("write-start:")).expect("a line");
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let at = |column: usize| words[column - 1];
+    assert_eq!(
+        [5, 7, 10, 13].map(at),
+        ["write-start:", "read-queue-wait:", "read-time:", "write-time:"]
+    );
+    let now_s = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let began_s: f64 = at(6).parse().expect("seconds");
+    assert!((now_s.expect("after 1970").as_secs_f64() - began_s).abs() < 60.0, "{line}");
+    for column in [8, 11, 14] {
+        assert!(at(column).parse::<f64>().is_ok(), "{line}");
+    }
+}
+
+#[test]
+fn a_slow_request_is_told_in_words() {
+    let slow = Backend::replying(|_| {
+        std::thread::sleep(WAIT);
+        answer("200 OK", "", "app")
+    });
+    let server = in_front_of(&slow, "timing.slow-request = 100").start();
+    let _ = server.get("/app/");
+    let words = format!("waiting for the first byte of backend {}", slow.name());
+    server.await_log(&words);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains(&words)).expect("a line");
+    assert!(line.contains("[warning]") && line.contains("slow request (200): 1"), "{line}");
+    let _ = server.get("/a.txt");
+    assert!(!server.log().contains("opening the file"), "{}", server.log());
+}
+
+#[test]
+fn a_response_says_where_its_time_went_where_it_may() {
+    let slow = Backend::replying(|_| {
+        std::thread::sleep(WAIT);
+        answer("200 OK", "Server-Timing: db;dur=1\r\n", "app")
+    });
+    let server = in_front_of(&slow, "timing.server-timing = \"enable\"").start();
+    let response = server.get("/app/");
+    let all: Vec<&str> = response.all("Server-Timing").collect();
+    let [own, last] = all[..] else { panic!("{all:?}") };
+    assert_eq!(own, "db;dur=1");
+    let found = last.split(", ").find_map(|entry| entry.strip_prefix("first-byte;dur="));
+    let took: f64 = found.expect(last).parse().expect("milliseconds");
+    assert!(took >= 100.0, "{last}");
+    assert_eq!(server.get("/a.txt").field("Server-Timing"), None);
+}

@@ -4,7 +4,8 @@
 //! or is handed one, and speaks FastCGI on it. Codecs are lighty-wire's, system calls lighty-io's.
 //!
 //! Reading order: `spawn_fcgi` (spawn-fcgi, option by option), `supervisor` (`lighty spawn`), `app`
-//! (the loop of a FastCGI application), `stat_accel` and `magnet` (what runs in it).
+//! (the loop of a FastCGI application), `stat_accel` and `magnet` (what runs in it), `timing_plot`
+//! (pictures from logs).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -13,6 +14,7 @@ pub mod magnet;
 pub mod spawn_fcgi;
 pub mod stat_accel;
 pub mod supervisor;
+pub mod timing_plot;
 
 /// Writes a line to standard error, as programs without a log do.
 pub(crate) fn complain(program: &str, text: &dyn std::fmt::Display) {

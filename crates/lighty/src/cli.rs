@@ -165,6 +165,12 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Script,
     },
+    /// Show where the time of requests went
+    Timing {
+        /// How
+        #[command(subcommand)]
+        what: Timing,
+    },
     /// Format configuration files
     Fmt {
         /// Files; none: standard input to standard output
@@ -196,6 +202,22 @@ pub(crate) enum Cert {
         /// Their first names
         #[arg(required = true)]
         names: Vec<String>,
+    },
+}
+
+/// How times are shown.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub(crate) enum Timing {
+    /// Draw a log: the picture of lighttpd 1.5, and one of all stages
+    Plot {
+        /// Error log with debug.log-timing, or access log in JSON; -: standard input
+        log: PathBuf,
+        /// Where the picture goes, as SVG [default: standard output]
+        #[arg(short, long, value_name = "FILE")]
+        output: Option<PathBuf>,
+        /// Where a script for gnuplot goes, with its data
+        #[arg(long, value_name = "FILE")]
+        gnuplot: Option<PathBuf>,
     },
 }
 

@@ -79,6 +79,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::MagnetFcgi { site, limits }) => programs::magnet_fcgi(site, limits),
         Some(Command::StatAccel { site, threads }) => programs::stat_accel(site, *threads),
         Some(Command::Script { what }) => script(what),
+        Some(Command::Timing { what }) => programs::timing(what),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
         None => run_flags(&cli),
@@ -95,7 +96,9 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
-    use Command::{Fmt, Generate, HashPassword, MagnetFcgi, Proxy, Serve, Spawn, StatAccel};
+    use Command::{
+        Fmt, Generate, HashPassword, MagnetFcgi, Proxy, Serve, Spawn, StatAccel, Timing,
+    };
     let command = cli.command.as_ref()?;
     let takes_none = matches!(
         command,
@@ -107,6 +110,7 @@ fn misplaced(cli: &Cli) -> Option<&'static str> {
             | Spawn(_)
             | StatAccel { .. }
             | MagnetFcgi { .. }
+            | Timing { .. }
     );
     if takes_none && cli.config.is_some() {
         return Some("this command reads no configuration: -f has no place beside it");

@@ -1,14 +1,17 @@
 //! The small programs that this binary is under other names, and as subcommands.
 
 use std::ffi::{OsStr, OsString};
+use std::fs::File;
+use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
 use lighty_programs::app::{self, Limits, Site};
 use lighty_programs::supervisor::{self, StopSignal};
+use lighty_programs::timing_plot::{Plot, Summary};
 use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
 
-use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith};
+use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith, Timing};
 use crate::failure::Failure;
 
 /// What the binary was called for.
@@ -70,6 +73,49 @@ pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(
     let application = magnet::Magnet::new(of_script, script.allows_unsafe)?;
     app::run(magnet::NAME, socket, limits, application)?;
     Ok(())
+}
+
+/// Draws where the time of requests went.
+pub(crate) fn timing(what: &Timing) -> Result<(), Failure> {
+    let Timing::Plot { log, output, gnuplot } = what;
+    let at = |path: &Path, error: io::Error| Failure::of(format!("{}: {error}", path.display()));
+    let input: Box<dyn io::Read> = match log.as_os_str() == "-" {
+        true => Box::new(io::stdin()),
+        false => Box::new(File::open(log).map_err(|error| at(log, error))?),
+    };
+    let plot = Plot::read(BufReader::new(input)).map_err(|error| at(log, error))?;
+    let create = |path: &Path| File::create(path).map(BufWriter::new);
+    match output {
+        None => plot.write_svg(&mut BufWriter::new(io::stdout().lock()))?,
+        Some(path) => {
+            let written = create(path).and_then(|mut file| {
+                plot.write_svg(&mut file)?;
+                file.flush()
+            });
+            written.map_err(|error| at(path, error))?;
+        }
+    }
+    if let Some(path) = gnuplot {
+        let written = create(path).and_then(|mut file| {
+            plot.write_gnuplot(&mut file)?;
+            file.flush()
+        });
+        written.map_err(|error| at(path, error))?;
+    }
+    let Summary { requests, others, broken, first_broken } = &plot.summary;
+    if let Some((line, why)) = first_broken {
+        let lines = if *broken == 1 { "line" } else { "lines" };
+        let name = log.display();
+        eprintln!("lighty: {name}: {broken} {lines} left out; the first is {line}: {why}");
+    }
+    match requests {
+        0 => Err(Failure::of(format!(
+            "{}: no request with times in {others} lines; debug.log-timing or accesslog.json \
+             writes them",
+            log.display()
+        ))),
+        _ => Ok(()),
+    }
 }
 
 fn limits(site: &ProgramSite) -> Limits {

@@ -141,25 +141,25 @@ impl Span {
 pub(super) struct SpanTimes {
     current: Span,
     since_us: u32,
+    /// A bit for each that was met; the others' times are those of an earlier request.
+    met: u32,
     sums_us: [u32; Span::COUNT],
     /// When each began for the first time.
     first_us: [u32; Span::COUNT],
-    /// A bit for each that was met.
-    met: u32,
 }
 
 impl Default for SpanTimes {
     fn default() -> Self {
-        Self::begin(0)
+        let none_us = [0; Span::COUNT];
+        Self { current: Span::Head, since_us: 0, sums_us: none_us, first_us: none_us, met: 0 }
     }
 }
 
 impl SpanTimes {
-    /// A request whose head arrives from now on.
+    /// A request's head arrives from now on.
     #[inline]
-    pub(super) fn begin(now_us: u32) -> Self {
-        let (current, sums_us) = (Span::Head, [0; Span::COUNT]);
-        Self { current, since_us: now_us, sums_us, first_us: sums_us, met: 0 }
+    pub(super) fn begin(&mut self, now_us: u32) {
+        (self.current, self.since_us, self.met) = (Span::Head, now_us, 0);
     }
 
     /// The stretch that the request is in ends now, and another begins. Returns the one that ends.
@@ -188,9 +188,10 @@ impl SpanTimes {
         let at = span as usize;
         if self.met & (1 << at) == 0 {
             self.met |= 1 << at;
-            self.first_us[at] = first_us;
+            (self.first_us[at], self.sums_us[at]) = (first_us, took_us);
+        } else {
+            self.sums_us[at] = self.sums_us[at].saturating_add(took_us);
         }
-        self.sums_us[at] = self.sums_us[at].saturating_add(took_us);
     }
 
     pub(super) fn get(&self, span: Span) -> Option<(u32, u32)> {
@@ -214,7 +215,8 @@ mod tests {
 
     #[test]
     fn time_is_in_one_stretch_at_a_time_and_adds_up() {
-        let mut times = SpanTimes::begin(100);
+        let mut times = SpanTimes::default();
+        times.begin(100);
         times.switch(Span::Rules, 110);
         assert_eq!(times.switch(Span::Script, 115), Span::Rules);
         times.switch(Span::Rules, 145);

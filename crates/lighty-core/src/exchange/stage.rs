@@ -125,7 +125,7 @@ impl Stages {
         self.start_us = now_us;
         self.met = 1 << Stage::FirstByte.number();
         self.at_us[Stage::FirstByte.number()] = 0;
-        self.spans = SpanTimes::begin(0);
+        self.spans.begin(0);
     }
 
     /// Like [`Stages::begin`], for the first request on a connection accepted at that time. Its
@@ -136,7 +136,7 @@ impl Stages {
         self.enter(Stage::Accepted, accepted_us);
         self.enter(Stage::FirstByte, now_us);
         let since_us = self.since_start(now_us);
-        self.spans = SpanTimes::begin(since_us);
+        self.spans.begin(since_us);
         self.spans.set(Span::Accept, since_us.saturating_sub(tls_us.unwrap_or(0)));
         if let Some(tls_us) = tls_us {
             self.spans.set(Span::Tls, tls_us);

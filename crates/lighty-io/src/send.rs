@@ -315,8 +315,8 @@ impl Sender {
         }
     }
 
-    /// Awaits what reads from the disk. Of the time, what this reading waited for threads is that by
-    /// which the counter grows while it is polled.
+    /// Awaits what reads from the disk. Of the time, what this reading waited for threads is that
+    /// by which the counter grows while it is polled.
     async fn timed<T>(
         &self,
         mut reading: Pin<Box<impl Future<Output = T>>>,

@@ -316,7 +316,11 @@ fn on_demand() -> Vec<Row> {
             own(s).on_demand_names_max = usize::try_from(most).unwrap_or(ON_DEMAND_NAMES_MAX);
         })
         .default("1000")
-        .doc("Most names that have certificates on demand, or wait for one."),
+        .doc("Most names that have certificates on demand, or wait for one.")
+        .example(
+            "acme.activate = \"enable\"\nacme.on-demand-names = ( \"*.customers.example.org\" )\n\
+             acme.on-demand-max-names = 10000",
+        ),
     ];
     rows.into_iter().map(|row| row.scope(Scope::Server)).collect()
 }

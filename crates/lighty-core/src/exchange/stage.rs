@@ -189,8 +189,8 @@ impl Stages {
         self.spans.get(span).map(|(_, sum_us)| sum_us)
     }
 
-    /// The stretches that took time: when each began first, as a monotonic time in microseconds, and
-    /// how long they took in all.
+    /// The stretches that took time: when each began first, as a monotonic time in microseconds,
+    /// and how long they took in all.
     pub fn spans(&self) -> impl Iterator<Item = (Span, u64, u32)> {
         let met = Span::ALL.into_iter().filter_map(|span| Some((span, self.spans.get(span)?)));
         let took = met.filter(|(_, (_, sum_us))| *sum_us > 0);

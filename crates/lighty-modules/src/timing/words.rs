@@ -71,11 +71,10 @@ pub(super) fn slow(ex: &Exchange) -> String {
     spans.sort_by_key(|(_, took_us)| std::cmp::Reverse(*took_us));
     let total_us = ex.stages.total_us();
     let (trace, status) = (ex.ext::<UpstreamTrace>(), ex.response.status.code());
-    let address = trace.and_then(|trace| trace.address.as_deref());
-    let backend = match address {
-        Some(address) => format!("backend {address}"),
-        None if ex.state.handler == "mod_cgi" => "the program".to_owned(),
-        None => "the backend".to_owned(),
+    let backend = match trace.map(|trace| trace.address.as_deref()) {
+        Some(Some(address)) => format!("backend {address}"),
+        Some(None) => "the backend".to_owned(),
+        None => "the program".to_owned(),
     };
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
     let mut separator = ": ";

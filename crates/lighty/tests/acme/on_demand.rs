@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::Server;
@@ -36,11 +37,22 @@ fn is_served(pebble: &Pebble, name: &str) -> bool {
     TlsClient::trusting(&pebble.root()).try_connect(pebble.https.address(), name).is_ok()
 }
 
+/// A server all of whose listeners are there.
+fn serving(pebble: &Pebble, config: &str) -> Server {
+    let server = site(pebble, config).start();
+    server.await_log("is serving");
+    server
+}
+
 /// Waits for a counter.
-fn await_figure(server: &Server, name: &str, wanted: &str) {
+fn await_figure(pebble: &Pebble, name: &str, wanted: &str) {
     let line = format!("{name}: {wanted}\n");
-    let is_there = wait_until(PATIENCE, || server.get("/counters").text().contains(&line));
-    assert!(is_there, "{}", server.get("/counters").text());
+    let counters = || {
+        let mut client = Client::tcp(pebble.http.address());
+        client.send("GET /counters HTTP/1.1\r\nHost: a\r\n\r\n");
+        client.response().text().to_owned()
+    };
+    assert!(wait_until(PATIENCE, || counters().contains(&line)), "{}", counters());
 }
 
 #[test]
@@ -49,14 +61,14 @@ fn the_first_handshake_waits_for_the_certificate() {
     let asked = admitting();
     let lines = "server.max-worker = 2\nstatus.statistics-url = \"/counters\"\n\
                  server.https-redirect = \"disable\"";
-    let mut server = site(&pebble, &asking(&asked, lines)).start();
+    let mut server = serving(&pebble, &asking(&asked, lines));
     let client = TlsClient::trusting(&pebble.root());
     let mut first = client.try_connect(pebble.https.address(), "Shop1.a.test").expect("at once");
     assert_eq!(get(&mut first, "shop1.a.test"), "hello\n");
     assert!(is_served(&pebble, "shop1.a.test"), "and again");
     assert_eq!((pebble.signed(), asked.asked().len()), (1, 1));
     assert!(file(&server, "shop1.a.test").exists());
-    await_figure(&server, "acme.on-demand.names", "1");
+    await_figure(&pebble, "acme.on-demand.names", "1");
     server.stop();
     // After a restart it is there, once it is admitted.
     let config = server.directory().join("lighty.conf");
@@ -72,7 +84,7 @@ fn who_is_not_admitted_is_asked_about_once_a_minute_and_gets_what_others_get() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let asked = admitting();
     let own = "$HTTP[\"host\"] == \"www.a.test\" { server.tag = \"x\" }\n";
-    let server = site(&pebble, &asking(&asked, own)).start();
+    let server = serving(&pebble, &asking(&asked, own));
     await_served(&pebble, &server, "www.a.test");
     let began = Instant::now();
     for _ in 0..3 {
@@ -95,12 +107,12 @@ fn a_list_admits_without_asking() {
     let lines = "acme.activate = \"enable\"\nacme.on-demand-max-names = 1\n\
                  acme.on-demand-names = ( \"*.a.test\", \"b.test\" )\n\
                  status.statistics-url = \"/counters\"\nserver.https-redirect = \"disable\"";
-    let server = site(&pebble, lines).start();
+    let server = serving(&pebble, lines);
     assert!(is_served(&pebble, "x.a.test"), "{}", server.log());
     assert!(!is_served(&pebble, "x.y.a.test"));
     // It is one too many.
     assert!(!is_served(&pebble, "b.test"));
-    await_figure(&server, "acme.on-demand.full", "1");
+    await_figure(&pebble, "acme.on-demand.full", "1");
     assert_eq!(pebble.signed(), 1);
 }
 
@@ -110,7 +122,7 @@ fn an_authority_that_refuses_is_not_asked_for_each_client() {
         return;
     };
     let asked = admitting();
-    let server = site(&pebble, &asking(&asked, "")).start();
+    let server = serving(&pebble, &asking(&asked, ""));
     for _ in 0..3 {
         assert!(!is_served(&pebble, "shop.a.test"));
     }
@@ -126,7 +138,7 @@ fn a_stop_does_not_wait_for_who_is_asked() {
         std::thread::sleep(Duration::from_secs(3));
         answer("200 OK", "", "")
     });
-    let mut server = site(&pebble, &asking(&mute, "")).start();
+    let mut server = serving(&pebble, &asking(&mute, ""));
     let waiting = std::thread::scope(|scope| {
         let handle = scope.spawn(|| is_served(&pebble, "slow.a.test"));
         assert!(wait_until(PATIENCE, || !mute.asked().is_empty()));

@@ -44,6 +44,7 @@ def inline(text):
 
     text = re.sub(r"`([^`]+)`", keep, text)
     text = html.escape(text, quote=False)
+    text = re.sub(r"!\[([^\]]*)\]\(([^)\s]+)\)", r'<img alt="\1" src="\2" loading="lazy">', text)
     text = re.sub(r"\[([^\]]*)\]\(([^)\s]+)\)", link, text)
     text = re.sub(r"\*\*([^*]+)\*\*", r"<strong>\1</strong>", text)
     text = re.sub(r"\*([^*\s][^*]*)\*", r"<em>\1</em>", text)
@@ -267,16 +268,22 @@ def main():
         write(out / target, document(page, body, pages, name))
         for anchor, heading, text in page.texts():
             sections.append([target.as_posix(), anchor, page.title, heading, text])
+    for picture in manual.rglob("*.png"):
+        write_bytes(out / picture.relative_to(manual), picture.read_bytes())
     index = json.dumps(sections, ensure_ascii=False, separators=(",", ":"))
     search = (Path(__file__).parent / "manual-search.js").read_text("utf-8")
     write(out / "search.js", f"const manualSections = {index};\n{search}")
 
 
 def write(target, text):
+    write_bytes(target, text.encode("utf-8"))
+
+
+def write_bytes(target, content):
     """Whoever reads the file meanwhile sees the old one whole or the new one whole."""
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(target.name + ".new")
-    fresh.write_text(text, "utf-8")
+    fresh.write_bytes(content)
     os.replace(fresh, target)
 
 

@@ -51,6 +51,8 @@ backend nghttp nghttp2-client
 backend strace strace
 # Authorities, their responders and clients of TLS.
 backend openssl openssl
+# A collector of metrics, and its checker.
+backend promtool prometheus
 # Files of users.
 backend htpasswd apache2-utils
 # Clients that change files.

@@ -1,6 +1,8 @@
 //! What a worker provides to its requests under any configuration.
 
 pub mod counters;
+pub mod histogram;
+pub mod metrics;
 pub mod permits;
 pub mod random;
 pub mod status_board;
@@ -21,6 +23,7 @@ use crate::fault::Fault;
 use crate::log::Log;
 use crate::log::complaint::Complaint;
 use crate::machine::counters::Counters;
+use crate::machine::metrics::Metrics;
 use crate::machine::random::Random;
 use crate::settings::limits;
 
@@ -36,6 +39,8 @@ pub struct Machine {
     pub log: Log,
     /// Counts of connections and requests.
     pub counters: Counters,
+    /// How long requests took.
+    pub metrics: Metrics,
     /// The source of the ids of requests and traces.
     pub random: Random,
     /// Rate-limits the log: clients request a WebSocket that is not allowed.
@@ -60,6 +65,7 @@ impl Machine {
             stat_cache,
             log,
             counters: Counters::default(),
+            metrics: Metrics::default(),
             random: Random::new(seed()),
             refused_upgrades: Complaint::default(),
             roots: RefCell::default(),

@@ -19,7 +19,7 @@ use lighty_io::tls::{Dialer, TlsError};
 use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
 
-/// Bytes of a response's body.
+/// Bytes of a response's body, unless others are set.
 pub const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes read at a time.
@@ -30,6 +30,7 @@ const PIECE_BYTES: usize = 8 << 10;
 pub struct Fetcher {
     /// None: only `http` URLs.
     dialer: Option<Dialer>,
+    response_bytes_max: usize,
 }
 
 impl Fetcher {
@@ -38,7 +39,7 @@ impl Fetcher {
     /// # Errors
     /// The file cannot be read or holds none, or the system has no bundle.
     pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
-        Ok(Self { dialer: Some(Dialer::trusting(file)?) })
+        Ok(Self { dialer: Some(Dialer::trusting(file)?), ..Self::in_the_clear() })
     }
 
     /// One for a URL: it trusts the system's authorities if that needs any.
@@ -55,14 +56,20 @@ impl Fetcher {
     /// One that knows no authorities: it fetches `http` URLs alone.
     #[must_use]
     pub fn in_the_clear() -> Self {
-        Self { dialer: None }
+        Self { dialer: None, response_bytes_max: RESPONSE_BYTES_MAX }
+    }
+
+    /// Receives bodies of so many bytes.
+    #[must_use]
+    pub fn receiving(self, response_bytes_max: usize) -> Self {
+        Self { response_bytes_max, ..self }
     }
 
     /// Sends a request and receives its whole response, whatever its status.
     ///
     /// # Errors
     /// The URL is of another kind, the host cannot be reached, says nothing within `patience`, does
-    /// not speak HTTP, or its response is longer than [`RESPONSE_BYTES_MAX`]. All name the host.
+    /// not speak HTTP, or its response is too long. All name the host.
     pub fn fetch(
         &self,
         request: &Request<impl AsRef<[u8]>>,
@@ -78,12 +85,12 @@ impl Fetcher {
             (Some("https"), Some(dialer)) => {
                 let port = uri.port_u16().unwrap_or(443);
                 let stream = dialer.dial(host, port, deadline).map_err(at)?;
-                exchange(stream, request).map_err(at)
+                exchange(stream, request, self.response_bytes_max).map_err(at)
             }
             (Some("http"), _) => {
                 let port = uri.port_u16().unwrap_or(80);
                 let stream = BlockingSocket::connect(host, port, deadline).map_err(at)?;
-                exchange(stream, request).map_err(at)
+                exchange(stream, request, self.response_bytes_max).map_err(at)
             }
             (Some("https"), None) => Err(at(io::Error::other("no authorities are known"))),
             _ => Err(io::Error::other(format!("{uri}: neither http nor https"))),
@@ -107,10 +114,11 @@ pub fn is_field(name: &str, value: &str) -> bool {
 fn exchange(
     mut stream: impl Read + Write,
     request: &Request<impl AsRef<[u8]>>,
+    bytes_max: usize,
 ) -> io::Result<Response<Bytes>> {
     stream.write_all(&encode(request))?;
     stream.flush()?;
-    receive(&mut stream, *request.method() == Method::HEAD)
+    receive(&mut stream, *request.method() == Method::HEAD, bytes_max)
 }
 
 fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
@@ -143,7 +151,7 @@ fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
 }
 
 /// Reads a response whole.
-fn receive(stream: &mut impl Read, is_head: bool) -> io::Result<Response<Bytes>> {
+fn receive(stream: &mut impl Read, is_head: bool, bytes_max: usize) -> io::Result<Response<Bytes>> {
     let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let asked = is_head.then_some(lighty_http::Method::Head);
     let (mut input, mut head) = (Vec::new(), ResponseHead::new());
@@ -156,7 +164,7 @@ fn receive(stream: &mut impl Read, is_head: bool) -> io::Result<Response<Bytes>>
                 }
                 head.clear();
             }
-            Ok(Head::Partial) if more(stream, &mut input)? => {}
+            Ok(Head::Partial) if more(stream, &mut input, bytes_max)? => {}
             Ok(Head::Partial) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Err(_) => return Err(broken("it does not speak HTTP")),
         }
@@ -164,20 +172,20 @@ fn receive(stream: &mut impl Read, is_head: bool) -> io::Result<Response<Bytes>>
     let body = match head.framing {
         ResponseFraming::None => Vec::new(),
         ResponseFraming::Close => {
-            while more(stream, &mut input)? {}
+            while more(stream, &mut input, bytes_max)? {}
             input
         }
         ResponseFraming::Length(length) => {
             let length = usize::try_from(length).unwrap_or(usize::MAX);
             while input.len() < length {
-                if !more(stream, &mut input)? {
+                if !more(stream, &mut input, bytes_max)? {
                     return Err(io::ErrorKind::UnexpectedEof.into());
                 }
             }
             input.truncate(length);
             input
         }
-        ResponseFraming::Chunked => unchunked(stream, input)?,
+        ResponseFraming::Chunked => unchunked(stream, input, bytes_max)?,
     };
     let mut response = Response::builder().status(head.status.code());
     for (name, value) in head.fields.iter() {
@@ -187,7 +195,7 @@ fn receive(stream: &mut impl Read, is_head: bool) -> io::Result<Response<Bytes>>
     response.body(body.into()).map_err(io::Error::other)
 }
 
-fn unchunked(stream: &mut impl Read, mut input: Vec<u8>) -> io::Result<Vec<u8>> {
+fn unchunked(stream: &mut impl Read, mut input: Vec<u8>, bytes_max: usize) -> io::Result<Vec<u8>> {
     let (mut decoder, mut body) = (ChunkedDecoder::new(), Vec::new());
     loop {
         let mut at = 0;
@@ -201,18 +209,18 @@ fn unchunked(stream: &mut impl Read, mut input: Vec<u8>) -> io::Result<Vec<u8>> 
         if decoder.is_done() {
             return Ok(body);
         }
-        if body.len() > RESPONSE_BYTES_MAX {
+        if body.len() > bytes_max {
             return Err(io::ErrorKind::FileTooLarge.into());
         }
-        if !more(stream, &mut input)? {
+        if !more(stream, &mut input, bytes_max)? {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
     }
 }
 
 /// Reads a piece; `false` at the end.
-fn more(stream: &mut impl Read, input: &mut Vec<u8>) -> io::Result<bool> {
-    if input.len() > RESPONSE_BYTES_MAX {
+fn more(stream: &mut impl Read, input: &mut Vec<u8>, bytes_max: usize) -> io::Result<bool> {
+    if input.len() > bytes_max {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, "the response is too large"));
     }
     let start = input.len();
@@ -233,7 +241,7 @@ mod tests {
     use super::*;
 
     fn received(text: &str, is_head: bool) -> io::Result<Response<Bytes>> {
-        receive(&mut text.as_bytes(), is_head)
+        receive(&mut text.as_bytes(), is_head, RESPONSE_BYTES_MAX)
     }
 
     #[test]
@@ -273,7 +281,10 @@ mod tests {
             let (mut client, _) = listener.accept().expect("a client");
             let mut asked = Vec::new();
             while !asked.ends_with(b"{}") {
-                assert!(more(&mut client, &mut asked).expect("a request"), "whole");
+                assert!(
+                    more(&mut client, &mut asked, RESPONSE_BYTES_MAX).expect("a request"),
+                    "whole"
+                );
             }
             client.write_all(b"HTTP/1.1 503 Busy\r\nContent-Length: 2\r\n\r\nno").expect("sent");
             String::from_utf8(asked).expect("text")

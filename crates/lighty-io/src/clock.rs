@@ -34,6 +34,8 @@ struct Times {
     mono_us: Cell<u64>,
     unix_s: Cell<i64>,
     unix_us: Cell<u32>,
+    /// The longest delay of a tick since it was last asked for.
+    late_us: Cell<u64>,
 }
 
 /// Where the time comes from.
@@ -67,6 +69,13 @@ pub(crate) fn machine_us() -> u64 {
     // does not exist. (Another way to the vDSO would read what valgrind hides.)
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
+}
+
+/// Microseconds of processor time that this thread has used.
+#[must_use]
+pub fn thread_cpu_us() -> u64 {
+    let used = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    used.tv_sec.unsigned_abs() * 1_000_000 + used.tv_nsec.unsigned_abs() / 1000
 }
 
 fn whole_us(time: Duration) -> u64 {
@@ -132,6 +141,7 @@ impl Clock {
             mono_us: Cell::new(MONO_START_US),
             unix_s: Cell::new(unix_s),
             unix_us: Cell::new(0),
+            late_us: Cell::new(0),
         }))
     }
 
@@ -226,12 +236,23 @@ impl Clock {
     /// Refreshes the clock every [`CLOCK_TICK_MS`], forever: spawn it on the worker.
     pub async fn tick(self) {
         let mut ticks = Ticks::every(Duration::from_millis(CLOCK_TICK_MS));
+        self.refresh();
+        let mut due_us = self.mono_us() + CLOCK_TICK_MS * 1000;
         loop {
             ticks.next().await;
             panics::point("clock");
             self.compare();
             self.refresh();
+            let late_us = self.mono_us().saturating_sub(due_us);
+            self.0.late_us.set(self.0.late_us.get().max(late_us));
+            due_us = self.mono_us() + CLOCK_TICK_MS * 1000;
         }
+    }
+
+    /// The longest delay of a tick since this was last asked, in microseconds: for so long the loop
+    /// was busy with one thing, or had no processor.
+    pub fn take_late_us(&self) -> u64 {
+        self.0.late_us.take()
     }
 
     /// Spawns [`tick`](Self::tick) as a task of this thread, restarted if it panics.

@@ -13,7 +13,7 @@ mod target;
 pub use target::LogTarget;
 
 use std::io::{self, Write};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -118,6 +118,14 @@ pub struct Prepared {
 type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 static REPORT: OnceLock<Report> = OnceLock::new();
+
+/// Lines that logs of this process have lost.
+static LOST_LINES: AtomicU64 = AtomicU64::new(0);
+
+/// Lines that logs of this process have lost so far, as far as it was noticed.
+pub fn lost_lines() -> u64 {
+    LOST_LINES.load(Ordering::Relaxed)
+}
 
 /// Sets where to report that a log lost lines or cannot be written, or that a task was restarted.
 /// Applies to the process; the first call wins, and without one reports go to stderr. `report` is
@@ -447,6 +455,7 @@ impl Shared {
             all &= lost == 0;
             if dropped + lost > 0 {
                 let lines = dropped + lost;
+                LOST_LINES.fetch_add(lines, Ordering::Relaxed);
                 report(&format!("log {}: {lines} lines were lost", self.name()));
             }
             if bytes.capacity() > KEEP_BYTES {

@@ -8,3 +8,4 @@ pub mod signals;
 pub mod spawn;
 pub mod syscall_fallback;
 pub mod terminal;
+pub mod usage;

@@ -2,17 +2,36 @@
 //!
 //! The figures cover all workers: each is queried, see [`lighty_core::machine::status_board`].
 
+mod charts;
+mod durations;
+mod exposition;
+mod facts;
 mod page;
 mod text;
+mod units;
 
 use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{Config, Directive};
-use lighty_core::machine::status_board::{BackendPool, Report, StatusBoard};
+use lighty_core::exchange::span::Span;
+use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::machine::metrics::series::RequestKey;
+use lighty_core::machine::status_board::{StatusBoard, Wanted};
 use lighty_core::module::{Hooks, Module, Needs, Step};
-use lighty_core::{Exchange, Settings, module_settings};
+use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::{Known, Method, Status as Code, accept};
+use lighty_io::threads::{self, panics};
+use tokio::sync::{Semaphore, oneshot};
+
+use exposition::Format;
+use facts::{Asked, Facts};
+
+/// Pages that are made at the same time, each on a thread of its own.
+const MAKERS_MAX: usize = 2;
+
+/// The route of requests that nothing answered but an error.
+const NO_ROUTE: &str = "none";
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
@@ -20,6 +39,9 @@ pub struct StatusSettings {
     status_url: Arc<str>,
     config_url: Arc<str>,
     statistics_url: Arc<str>,
+    metrics_url: Arc<str>,
+    /// `status.route`; empty: the name of what answers.
+    route: Arc<str>,
     sort: bool,
 }
 
@@ -29,24 +51,37 @@ impl Default for StatusSettings {
         Self {
             status_url: none.clone(),
             config_url: none.clone(),
-            statistics_url: none,
+            statistics_url: none.clone(),
+            metrics_url: none.clone(),
+            route: none,
             sort: true,
         }
     }
 }
 module_settings!(StatusSettings);
 
+/// What limits the making of pages, the same for all workers.
+#[derive(Clone)]
+pub struct Makers(Arc<Semaphore>);
+
+impl Default for Makers {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(MAKERS_MAX)))
+    }
+}
+
 /// The module.
 pub struct Status {
     board: StatusBoard,
+    makers: Makers,
     /// Wall-clock seconds when the server was started.
     started_s: i64,
 }
 
 impl Status {
     /// For a worker of a server that was started at `started_s`.
-    pub fn new(board: &StatusBoard, started_s: i64) -> Self {
-        Self { board: board.clone(), started_s }
+    pub fn new(board: &StatusBoard, makers: Makers, started_s: i64) -> Self {
+        Self { board: board.clone(), makers, started_s }
     }
 }
 
@@ -58,48 +93,37 @@ enum Question {
     Json,
     Config,
     Statistics,
+    Metrics(Format),
 }
 
-/// What the workers said, and what is known besides.
-struct Facts {
-    reports: Vec<Report>,
-    workers: usize,
-    figures: Vec<(String, String)>,
-    pools: Vec<BackendPool>,
-    started_s: i64,
-    now_s: i64,
-    version: &'static str,
-    modules: Vec<&'static str>,
-    sort: bool,
-    refresh_s: Option<u16>,
-    host: String,
-}
-
-impl Facts {
-    fn uptime_s(&self) -> u64 {
-        u64::try_from(self.now_s - self.started_s).unwrap_or(0)
+impl Question {
+    fn wanted(self) -> Wanted {
+        match self {
+            Self::Page | Self::Json => Wanted { connections: true, durations: true },
+            Self::Auto => Wanted { connections: true, durations: false },
+            Self::Metrics(_) => Wanted { connections: false, durations: true },
+            Self::Config | Self::Statistics => Wanted::default(),
+        }
     }
 
-    fn sum(&self, of: impl Fn(&Report) -> u64) -> u64 {
-        self.reports.iter().map(of).fold(0, u64::saturating_add)
+    fn media_type(self) -> &'static str {
+        match self {
+            Self::Page | Self::Config => page::HTML_UTF8,
+            Self::Json => text::JSON,
+            Self::Auto | Self::Statistics => text::PLAIN,
+            Self::Metrics(format) => format.media_type(),
+        }
     }
 
-    fn idle(&self) -> u64 {
-        self.sum(Report::idle)
-    }
-
-    fn busy(&self) -> u64 {
-        self.sum(|report| report.open().saturating_sub(report.idle()))
-    }
-
-    /// Of a sum over the latest seconds, so much in one of them.
-    fn recent(&self, of: impl Fn(&Report) -> u64) -> u64 {
-        self.reports.iter().map(|report| of(report) / report.pace.seconds.max(1)).sum()
-    }
-
-    /// Of a sum since the start, so much in one second.
-    fn mean(&self, of: impl Fn(&Report) -> u64) -> u64 {
-        self.sum(of) / self.uptime_s().max(1)
+    fn body(self, facts: &Facts) -> Vec<u8> {
+        match self {
+            Self::Page => page::status(facts).into(),
+            Self::Config => page::config(facts).into(),
+            Self::Auto => text::auto(facts).into(),
+            Self::Json => text::json(facts),
+            Self::Statistics => text::statistics(facts).into(),
+            Self::Metrics(format) => exposition::write(facts, format),
+        }
     }
 }
 
@@ -117,7 +141,7 @@ impl Module for Status {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, ..Hooks::default() }
+        Hooks { clean_url: true, done: true, ..Hooks::default() }
     }
 
     fn needs(&self, _config: &Config<Settings>) -> Needs {
@@ -126,8 +150,8 @@ impl Module for Status {
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<StatusSettings>();
-        let urls = [&own.status_url, &own.config_url, &own.statistics_url];
-        self.hooks().only_if(urls.iter().any(|url| !url.is_empty()))
+        let urls = [&own.status_url, &own.config_url, &own.statistics_url, &own.metrics_url];
+        Hooks { clean_url: urls.iter().any(|url| !url.is_empty()), ..self.hooks() }
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -158,11 +182,38 @@ impl Module for Status {
                      there are none. Empty: nowhere.",
                 )
                 .example("status.statistics-url = \"/server-counters\""),
+            row(Directive::string("status.metrics-url", |s, v| own(s).metrics_url = v))
+                .default("")
+                .since("lighty 0.1")
+                .doc(
+                    "Path that reports metrics to Prometheus and whatever else reads its formats: \
+                     text, OpenMetrics or protocol buffers with native histograms, as the field \
+                     `Accept` says. See the [manual](../metrics.md). Empty: nowhere.",
+                )
+                .example(
+                    "$HTTP[\"remoteip\"] == \"10.0.0.0/8\" { status.metrics-url = \"/metrics\" }",
+                ),
+            row(Directive::string("status.route", |s, v| own(s).route = v))
+                .default("")
+                .since("lighty 0.1")
+                .doc(
+                    "What requests are counted as in metrics and on the status page (their \
+                     `http_route`). Empty: by the module that answers them.",
+                )
+                .example("$HTTP[\"url\"] =^ \"/shop/\" { status.route = \"shop\" }"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))
                 .default("enable")
                 .doc("Whether the connections on the page can be sorted by a click on a heading.")
                 .example("status.enable-sort = \"disable\""),
         ]
+    }
+
+    fn acts_seldom(&self) -> bool {
+        true
+    }
+
+    fn may_act(&self, ex: &Exchange) -> bool {
+        ex.settings.module::<StatusSettings>().question(ex).is_some()
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
@@ -172,11 +223,37 @@ impl Module for Status {
             return Step::Next;
         }
         match own.question(ex) {
-            Some(question) => {
-                let (board, started_s, sort) = (self.board.clone(), self.started_s, own.sort);
-                Step::Wait(Box::pin(respond(ex, board, started_s, sort, question)))
-            }
+            Some(question) => Step::Wait(Box::pin(self.respond(ex, own.sort, question))),
             None => Step::Next,
+        }
+    }
+
+    fn done(&self, ex: &Exchange) {
+        let route: &str = match (&*ex.settings.module::<StatusSettings>().route, ex.state.handler) {
+            ("", "") => NO_ROUTE,
+            ("", handler) => handler,
+            (route, _) => route,
+        };
+        let (metrics, names) = (&ex.machine.metrics, self.board.names());
+        let route = metrics.route(names, route);
+        let key = RequestKey {
+            route,
+            method: ex.request.method,
+            status: ex.response.status.code(),
+            version: ex.request.version,
+            tls: ex.request.scheme == "https",
+        };
+        let mut total_us = 0;
+        for (span, _, took_us) in ex.stages.spans() {
+            total_us += if span.is_within_request() { u64::from(took_us) } else { 0 };
+            metrics.stage(names, route, span, took_us.into());
+        }
+        metrics.request(names, key, total_us);
+        if let Some(trace) = ex.ext::<UpstreamTrace>()
+            && let (Some(upstream), Some(backend)) = (&trace.upstream, &trace.address)
+            && let Some(took_us) = trace.first_byte_us
+        {
+            metrics.backend(names, upstream, backend, took_us);
         }
     }
 }
@@ -196,50 +273,60 @@ impl StatusSettings {
         if is(&self.config_url) {
             return Some(Question::Config);
         }
+        if is(&self.metrics_url) {
+            let accepted = ex.request.fields.get(Known::Accept);
+            return Some(Question::Metrics(Format::preferred(accepted)));
+        }
         is(&self.statistics_url).then_some(Question::Statistics)
     }
 }
 
-async fn respond(
-    ex: &mut Exchange,
-    board: StatusBoard,
-    started_s: i64,
-    sort: bool,
-    question: Question,
-) -> Step<'static> {
-    let (reports, workers) = board.ask().await;
-    let facts = Facts {
-        figures: board.figures(&reports),
-        pools: board.pools(),
-        reports,
-        workers,
-        started_s,
-        now_s: ex.machine.clock.unix_s(),
-        version: env!("CARGO_PKG_VERSION"),
-        modules: ex.generation.modules.iter().map(|module| module.name()).collect(),
-        sort,
-        refresh_s: refresh(ex.request.query()),
-        host: String::from_utf8_lossy(&ex.request.authority).into_owned(),
-    };
-    let (media_type, body) = match question {
-        Question::Page => (page::HTML_UTF8, page::status(&facts)),
-        Question::Config => (page::HTML_UTF8, page::config(&facts)),
-        Question::Auto => (text::PLAIN, text::auto(&facts)),
-        Question::Json => (text::JSON, text::json(&facts)),
-        Question::Statistics => (text::PLAIN, text::statistics(&facts)),
-    };
-    let response = &mut ex.response;
-    if body.is_empty() {
-        response.restart(Code::NO_CONTENT);
-        response.answered = true;
-        return Step::Answered;
+impl Status {
+    async fn respond(&self, ex: &mut Exchange, sort: bool, question: Question) -> Step<'static> {
+        ex.begin_span(Span::Handler);
+        let (reports, workers) = self.board.ask(question.wanted()).await;
+        let asked = Asked {
+            reports,
+            workers,
+            started_s: self.started_s,
+            now_s: ex.machine.clock.unix_s(),
+            modules: ex.generation.modules.iter().map(|module| module.name()).collect(),
+            sort,
+            refresh_s: refresh(ex.request.query()),
+            host: String::from_utf8_lossy(&ex.request.authority).into_owned(),
+        };
+        let Some(body) = self.make(asked, question).await else {
+            ex.fail_saying(Fault::Internal, "mod_status: no thread could make the page");
+            return Step::Answered;
+        };
+        let response = &mut ex.response;
+        if body.is_empty() {
+            response.restart(Code::NO_CONTENT);
+            response.answered = true;
+            return Step::Answered;
+        }
+        response.set_text(Code::OK, question.media_type(), body);
+        response.fields.set(Known::CacheControl, "no-store");
+        if question.media_type() == page::HTML_UTF8 {
+            response.fields.push(b"Content-Security-Policy", page::POLICY.as_bytes());
+        }
+        Step::Answered
     }
-    response.set_text(Code::OK, media_type, body);
-    response.fields.set(Known::CacheControl, "no-store");
-    if media_type == page::HTML_UTF8 {
-        response.fields.push(b"Content-Security-Policy", page::POLICY.as_bytes());
+
+    /// Makes the page on a thread of its own: with a thousand backends it takes milliseconds, for
+    /// which the worker's other requests would wait.
+    async fn make(&self, asked: Asked, question: Question) -> Option<Vec<u8>> {
+        // The semaphore is never closed.
+        let place = Arc::clone(&self.makers.0).acquire_owned().await.ok()?;
+        let (board, (done, body)) = (self.board.clone(), oneshot::channel());
+        let make = move || {
+            let made = panics::caught_in(|| question.body(&Facts::gather(asked, &board)));
+            drop(place);
+            let _ = done.send(made.ok());
+        };
+        threads::start("status", None, make).ok()?;
+        body.await.ok()?
     }
-    Step::Answered
 }
 
 /// `refresh=5` in a query.

@@ -15,6 +15,7 @@ pub mod spawn_fcgi;
 pub mod stat_accel;
 pub mod supervisor;
 pub mod timing_plot;
+pub mod top;
 
 /// Writes a line to standard error, as programs without a log do.
 pub(crate) fn complain(program: &str, text: &dyn std::fmt::Display) {

@@ -235,6 +235,7 @@ impl Serving<'_> {
     /// Records where the request goes.
     fn note(&mut self, checkout: &Checkout) {
         self.trace.tries += 1;
+        self.trace.upstream.get_or_insert_with(|| Arc::clone(&self.upstream.label));
         self.trace.address = Some(Arc::clone(&checkout.permit().address.spec.text));
     }
 

@@ -10,7 +10,6 @@ use std::time::Duration;
 
 use lighty_config::{Active, Config};
 use lighty_core::log::{About, Level, Log};
-use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::settings::ServerSettings;
 use lighty_core::settings::limits;
 use lighty_core::{ProgramRate, Settings};
@@ -25,7 +24,6 @@ use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
 use lighty_modules::accesslog;
-use lighty_modules::magnet::Accounts;
 use lighty_modules::tracing::Exporters;
 use lighty_modules::webdav::{self, Stores};
 use lighty_proxy::upstream::configured;
@@ -34,6 +32,7 @@ use tokio::sync::watch;
 
 use crate::acme;
 use crate::boot_error::BootError;
+use crate::config_figures::ConfigFigures;
 use crate::counts;
 use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
@@ -42,10 +41,9 @@ use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
 use crate::modules::{Shared, States};
 use crate::reload::{self, Plan, Reloader};
-use crate::report::Panics;
+use crate::report;
 use crate::thread::{self, Command, Order, Ready, Setup};
 use crate::tls::{self, Keeper, Tls};
-use crate::upstreams::UpstreamFigures;
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError(format!("{what}: {error}"))
@@ -96,6 +94,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
+    let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
     let plan = Plan {
         number: 0,
@@ -110,10 +109,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let running = launch(&server, bound, worker_setup, &say);
     let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     let mut reloader = Reloader {
-        loader: match server.chroot.is_some() && was_root {
-            true => Err("server.chroot hides the configuration"),
-            false => loader.ok_or("the configuration did not come from a file"),
-        },
+        loader: reload::usable(loader, server.chroot.is_some() && was_root),
         plans,
         swapped,
         workers,
@@ -122,6 +118,7 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
         log: log.clone(),
         errors: &logs.errors,
         keeper,
+        figures,
         service,
         old: Vec::new(),
         holds_databases: false,
@@ -173,15 +170,10 @@ fn shared(
     let naming = naming.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     upstreams.trust(Arc::clone(&tls.materials));
     upstreams.commit(&naming);
-    let board = StatusBoard::default();
-    board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
-    board.add(Arc::new(Panics));
     let states = States::default();
-    board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
-    board.add(Arc::new(states.of::<Exporters>("mod_tracing")));
     Ok(Shared {
         tls,
-        board,
+        board: report::board(upstreams, &states),
         access_logs,
         states,
         stores: known_databases(config, log),

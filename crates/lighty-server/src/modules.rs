@@ -123,7 +123,9 @@ modules! {
     );
     // Before any module that responds: conditions may see its changes and reject the request.
     "mod_setenv", Setenv, Set, |_| Setenv;
-    "mod_status", Status, Set, |with| Status::new(&with.shared.board, with.shared.started_s);
+    "mod_status", Status, Set, |with| Status::new(
+        &with.shared.board, with.state(), with.shared.started_s,
+    );
     "mod_uploadprogress", UploadProgress, Named, |with| UploadProgress::new(with.state());
     // After modules that change the physical path, but before URLs without a file are rewritten:
     // the file may not exist yet.

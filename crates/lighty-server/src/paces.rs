@@ -20,6 +20,19 @@ impl Paces {
         }
     }
 
+    /// The latest second.
+    pub fn latest(&self) -> Pace {
+        let mut latest = self.0.iter().rev();
+        let (Some(last), Some(first)) = (latest.next(), latest.next()) else {
+            return Pace::default();
+        };
+        Pace {
+            seconds: 1,
+            requests: last.0.wrapping_sub(first.0),
+            bytes_out: last.1.wrapping_sub(first.1),
+        }
+    }
+
     /// What they have come to.
     pub fn pace(&self) -> Pace {
         let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
@@ -45,5 +58,6 @@ mod tests {
             paces.note(second * 10, second * 100);
         }
         assert_eq!(paces.pace(), Pace { seconds: 5, requests: 50, bytes_out: 500 });
+        assert_eq!(paces.latest(), Pace { seconds: 1, requests: 10, bytes_out: 100 });
     }
 }

@@ -23,6 +23,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::acme;
 use crate::boot_error::BootError;
+use crate::config_figures::ConfigFigures;
 use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
@@ -52,6 +53,14 @@ impl std::error::Error for Refusal {}
 
 /// Reads the configuration again.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
+
+/// What reads the configuration again, or why nothing can.
+pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, &'static str> {
+    match is_hidden {
+        true => Err("server.chroot hides the configuration"),
+        false => loader.ok_or("the configuration did not come from a file"),
+    }
+}
 
 /// What a caller says to have the configuration read again.
 const REQUEST: &str = "reload";
@@ -94,6 +103,8 @@ pub(crate) struct Reloader<'a> {
     pub errors: &'a LogWriter,
     /// What keeps certificates up to date.
     pub keeper: Keeper,
+    /// What the status page says of the configuration.
+    pub figures: Arc<ConfigFigures>,
     /// What gets certificates.
     pub service: acme::Service,
     /// Configurations whose last requests may still be under way; the first one stays in any case.
@@ -119,6 +130,7 @@ impl Reloader<'_> {
             Err(Refusal(why)) => (Level::Error, why),
         };
         if done.is_err() {
+            self.figures.refuse();
             self.say(level, "reload refused, the configuration stays as it was:");
         }
         text.lines().filter(|line| !line.trim().is_empty()).for_each(|line| self.say(level, line));
@@ -210,6 +222,7 @@ impl Reloader<'_> {
             .for_each(|(path, _)| plan.shared.stores.expect(path.as_ref()));
         self.upstreams.trust(Arc::clone(&plan.shared.tls.materials));
         self.upstreams.commit(&plan.shared.naming);
+        self.figures.adopt(plan.number, &plan.shared.tls.materials);
         let number = plan.number;
         let old = self.plans.send_replace(Arc::new(plan));
         if old.number > 0 {

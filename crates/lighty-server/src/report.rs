@@ -1,24 +1,46 @@
 //! What a worker publishes on the board, see [`lighty_core::machine::status_board`].
 
 use std::cell::Cell;
+use std::sync::Arc;
 
-use lighty_core::machine::status_board::{Connection, Report, Statistics, TOLD_CONNECTIONS_MAX};
+use lighty_core::machine::status_board::{
+    Connection, Report, Statistics, StatusBoard, TOLD_CONNECTIONS_MAX, Wanted,
+};
+use lighty_io::clock;
+use lighty_io::log_writer;
 use lighty_io::threads::{panic_log, panics};
+use lighty_modules::magnet::Accounts;
+use lighty_modules::tracing::Exporters;
+use lighty_proxy::upstream::registry::Registry;
 
 use crate::conn_table::{ConnEntry, Doing};
+use crate::modules::States;
+use crate::upstreams::UpstreamFigures;
 use crate::worker::Worker;
 
-/// Counts the panics in this process.
-pub(crate) struct Panics;
+/// The board of a process, with what is not a worker's.
+pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
+    let board = StatusBoard::default();
+    board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
+    board.add(Arc::new(Mishaps));
+    board.add(Arc::new(states.of::<Accounts>("mod_magnet")));
+    board.add(Arc::new(states.of::<Exporters>("mod_tracing")));
+    board
+}
 
-impl Statistics for Panics {
+/// Counts the panics in this process, and lines that its logs have lost.
+struct Mishaps;
+
+impl Statistics for Mishaps {
     fn collect(&self, figures: &mut Vec<(String, String)>) {
         figures.push(("server.panics".to_owned(), panic_log::count().to_string()));
+        let lost = log_writer::lost_lines().to_string();
+        figures.push(("server.log-lines-lost".to_owned(), lost));
     }
 }
 
-/// The whole report.
-pub(crate) fn report(index: usize, worker: &Worker) -> Report {
+/// What is wanted of the report, and all figures.
+pub(crate) fn report(index: usize, worker: &Worker, wanted: Wanted) -> Report {
     panics::point("desk");
     let counters = &worker.machine.counters;
     let engine = worker.machine.engine.report();
@@ -31,13 +53,19 @@ pub(crate) fn report(index: usize, worker: &Worker) -> Report {
         engine: (engine.name.to_owned(), engine.why.clone()),
         network_backend: worker.global().server.network_backend.to_string(),
         figures: figures(worker),
+        cpu_us: clock::thread_cpu_us(),
+        late_us: worker.lateness.borrow().longest_us(),
         ..Report::default()
     };
+    if wanted.durations {
+        report.durations = worker.machine.metrics.snapshot();
+        report.history = worker.machine.metrics.history();
+    }
     let now_s = worker.now_s();
     worker.conns.for_each(|entry| {
         let doing = entry.doing();
         report.doing[doing.state.place()] += 1;
-        if report.connections.len() < TOLD_CONNECTIONS_MAX {
+        if wanted.connections && report.connections.len() < TOLD_CONNECTIONS_MAX {
             report.connections.push(connection(entry, doing, now_s));
         }
     });

@@ -259,7 +259,7 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     keep::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
     let responder = plan.shared.board.join();
-    tokio::task::spawn_local(responder.respond(move || report::report(index, &told)));
+    tokio::task::spawn_local(responder.respond(move |wanted| report::report(index, &told, wanted)));
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 

@@ -41,5 +41,6 @@ fn backend(address: stats::AddressFigures) -> Backend {
         requests: address.requests,
         failed: address.failed,
         first_byte_us: address.first_byte_us,
+        weight: address.weight,
     }
 }

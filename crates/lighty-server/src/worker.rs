@@ -21,6 +21,7 @@ use tokio::time::sleep;
 use crate::conn::h1::H1Exchange;
 use crate::conn::h2::{H2Buffers, H2Exchange};
 use crate::conn_table::{ConnEntry, ConnTable, sweep_s};
+use crate::lateness::Lateness;
 use crate::paces::Paces;
 use crate::tls::WorkerTls;
 
@@ -86,6 +87,7 @@ pub struct Worker {
     stop: Notify,
     /// Request and byte counts of the last seconds.
     pub paces: RefCell<Paces>,
+    pub(crate) lateness: RefCell<Lateness>,
 }
 
 impl Worker {
@@ -110,6 +112,7 @@ impl Worker {
             stopping: Cell::new(false),
             stop: Notify::new(),
             paces: RefCell::default(),
+            lateness: RefCell::default(),
         }
     }
 
@@ -257,12 +260,20 @@ impl Worker {
             syscall_fallback::take_warnings().for_each(|words| self.log(Level::Warning, words));
             let counters = &self.machine.counters;
             self.paces.borrow_mut().note(counters.requests.get(), counters.bytes_out.get());
+            self.lateness.borrow_mut().note(self.machine.clock.take_late_us());
+            self.note_second();
             self.conns.sweep(self.now_s(), |fault| {
                 if fault != Fault::ClientGone {
                     self.machine.counters.timed_out.add(1);
                 }
             });
         }
+    }
+
+    /// Keeps what the second that ends was like, for charts.
+    fn note_second(&self) {
+        let (clock, pace) = (&self.machine.clock, self.paces.borrow().latest());
+        self.machine.metrics.note_second(clock.unix_s(), self.conns.open() as u64, pace.bytes_out);
     }
 
     /// Stops accepting connections; open ones close after their response.

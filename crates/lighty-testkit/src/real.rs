@@ -10,6 +10,7 @@ pub mod chromium;
 pub mod nginx;
 pub mod pebble;
 pub mod php;
+pub mod prometheus;
 pub mod tomcat;
 pub mod uwsgi;
 pub mod websocket;

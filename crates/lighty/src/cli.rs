@@ -171,6 +171,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Timing,
     },
+    /// Show what a server is doing, from its status page, until q is pressed
+    Top(Top),
     /// Format configuration files
     Fmt {
         /// Files; none: standard input to standard output
@@ -219,6 +221,43 @@ pub(crate) enum Timing {
         #[arg(long, value_name = "FILE")]
         gnuplot: Option<PathBuf>,
     },
+}
+
+/// What is shown of a server.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Top {
+    /// URL of its status page (status.status-url)
+    #[arg(default_value = "http://127.0.0.1/server-status")]
+    pub(crate) url: String,
+    /// The table to begin with
+    #[arg(long, value_enum, default_value_t = TopView::Routes)]
+    pub(crate) view: TopView,
+    /// Sort by this column
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) sort: Option<String>,
+    /// Show only rows that contain this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(crate) filter: String,
+    /// Seconds between two looks
+    #[arg(long, value_name = "SECONDS", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(crate) interval: u16,
+    /// Print the table once and exit
+    #[arg(long)]
+    pub(crate) once: bool,
+    /// Print the status as JSON and exit
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// A table of `lighty top`.
+#[derive(ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum TopView {
+    Routes,
+    Stages,
+    Backends,
+    Workers,
+    Connections,
 }
 
 /// What is done with scripts.

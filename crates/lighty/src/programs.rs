@@ -5,13 +5,15 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use lighty_programs::app::{self, Limits, Site};
 use lighty_programs::supervisor::{self, StopSignal};
 use lighty_programs::timing_plot::{Plot, Summary};
+use lighty_programs::top::{self, View};
 use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
 
-use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith, Timing};
+use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView};
 use crate::failure::Failure;
 
 /// What the binary was called for.
@@ -72,6 +74,28 @@ pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(
     let (socket, _file) = listening(site)?.listen()?;
     let application = magnet::Magnet::new(of_script, script.allows_unsafe)?;
     app::run(magnet::NAME, socket, limits, application)?;
+    Ok(())
+}
+
+/// Shows what a server is doing.
+pub(crate) fn top(what: &Top) -> Result<(), Failure> {
+    let options = top::Options {
+        url: what.url.clone(),
+        view: match what.view {
+            TopView::Routes => View::Routes,
+            TopView::Stages => View::Stages,
+            TopView::Backends => View::Backends,
+            TopView::Workers => View::Workers,
+            TopView::Connections => View::Connections,
+        },
+        sort: what.sort.clone(),
+        filter: what.filter.clone(),
+        interval: Duration::from_secs(what.interval.into()),
+    };
+    match what.once || what.json {
+        true => top::once(&options, what.json, &mut io::stdout().lock())?,
+        false => top::run(&options)?,
+    }
     Ok(())
 }
 

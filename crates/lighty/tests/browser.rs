@@ -89,6 +89,37 @@ fn the_status_page_sorts_its_connections() {
 }
 
 #[test]
+fn the_status_page_renews_itself() {
+    let Some(browser) = Chromium::start() else { return };
+    let server = showing("", "status.status-url = \"/server-status\"");
+    browser.open(&format!("http://{}/server-status", server.address()));
+    let _ = browser.run(
+        "document.querySelectorAll('th button')[0].click(); \
+         document.querySelectorAll('th button')[0].focus(); return ''",
+    );
+    for _ in 0..25 {
+        assert_eq!(server.get("/nothing").status, 404);
+    }
+    let rows = "return Array.from(document.querySelectorAll('#routes tbody tr'), \
+                (row) => row.cells[0].textContent + '=' + row.cells[1].textContent).join(' ')";
+    let is_shown = || browser.run(rows).split(' ').any(|row| row == "none=25");
+    assert!(wait_until(PATIENCE, is_shown), "{}", browser.run(rows));
+    let drawn = "return String(document.querySelectorAll('#charts polyline').length)";
+    assert!(wait_until(PATIENCE, || browser.run(drawn) == "6"), "{}", browser.run(drawn));
+    // The heading that was chosen is so still, and has the keyboard.
+    let chosen = browser.run(
+        "return [document.activeElement.textContent, \
+         document.querySelector('th[aria-sort]').textContent].join('|')",
+    );
+    assert_eq!(chosen, "Client|Client");
+    let _ = browser.run("document.querySelector('.live').click(); return ''");
+    let paused = browser.run("return document.querySelector('.live').textContent");
+    assert_eq!(paused, "Paused: go on");
+    let said = "return document.querySelector('svg').getAttribute('aria-label')";
+    assert!(browser.run(said).starts_with("Requests a second: now "), "{}", browser.run(said));
+}
+
+#[test]
 fn the_manual_is_searched() {
     let Some(browser) = Chromium::start() else { return };
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

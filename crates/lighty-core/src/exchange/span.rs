@@ -194,6 +194,17 @@ impl SpanTimes {
         }
     }
 
+    /// Those that were met, in the order of [`Span::ALL`]: since when, and how long in all.
+    #[inline]
+    pub(super) fn met(&self) -> impl Iterator<Item = (Span, u32, u32)> {
+        let mut left = self.met;
+        std::iter::from_fn(move || {
+            let at = left.trailing_zeros() as usize;
+            left &= left.wrapping_sub(1);
+            Some((*Span::ALL.get(at)?, self.first_us[at], self.sums_us[at]))
+        })
+    }
+
     pub(super) fn get(&self, span: Span) -> Option<(u32, u32)> {
         let at = span as usize;
         (self.met & (1 << at) != 0).then(|| (self.first_us[at], self.sums_us[at]))

@@ -192,15 +192,14 @@ impl Stages {
     /// The stretches that took time: when each began first, as a monotonic time in microseconds,
     /// and how long they took in all.
     pub fn spans(&self) -> impl Iterator<Item = (Span, u64, u32)> {
-        let met = Span::ALL.into_iter().filter_map(|span| Some((span, self.spans.get(span)?)));
-        let took = met.filter(|(_, (_, sum_us))| *sum_us > 0);
-        took.map(|(span, (first_us, sum_us))| (span, self.start_us + u64::from(first_us), sum_us))
+        let took = self.spans.met().filter(|(_, _, sum_us)| *sum_us > 0);
+        took.map(|(span, first_us, sum_us)| (span, self.start_us + u64::from(first_us), sum_us))
     }
 
     /// Microseconds from the request's first byte to its end.
     pub fn total_us(&self) -> u64 {
-        let within = Span::ALL.into_iter().filter(|span| span.is_within_request());
-        within.filter_map(|span| self.span_us(span)).map(u64::from).sum()
+        let within = self.spans.met().filter(|(span, ..)| span.is_within_request());
+        within.map(|(_, _, sum_us)| u64::from(sum_us)).sum()
     }
 
     /// The request comes to several stages in the same turn of the loop as to `known`.

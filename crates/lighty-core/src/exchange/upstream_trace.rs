@@ -8,6 +8,8 @@ use crate::extension_slot;
 /// A request's way to its backend. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTrace {
+    /// The upstream, as the configuration calls it; `None` if no place was had.
+    pub upstream: Option<Arc<str>>,
     /// The address tried last; `None` if none could be.
     pub address: Option<Arc<str>>,
     /// Time waiting for a place: in the backlog, for a name, for a backend to come back. Sum of all

@@ -10,6 +10,10 @@ use std::time::Duration;
 use lighty_io::threads::panics;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::machine::metrics::Snapshot;
+use crate::machine::metrics::history::Second;
+use crate::machine::metrics::series::SeriesNames;
+
 /// How long a worker may take to reply before it is reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -119,8 +123,17 @@ pub struct Report {
     pub network_backend: String,
     /// Open connections by state, in the order of [`ConnState::ALL`].
     pub doing: [u64; ConnState::ALL.len()],
-    /// Some or all of the connections.
+    /// Microseconds of processor time that its thread has used.
+    pub cpu_us: u64,
+    /// The longest of the last minute's delays of a tick, in microseconds: so long its loop did not
+    /// turn.
+    pub late_us: u64,
+    /// Some or all of the connections, if they are wanted.
     pub connections: Vec<Connection>,
+    /// How long requests took, if that is wanted.
+    pub durations: Snapshot,
+    /// The last minutes, if they are wanted.
+    pub history: Vec<Second>,
     /// Named figures, summed over all workers.
     pub figures: Vec<(String, u64)>,
 }
@@ -144,6 +157,9 @@ pub trait Statistics: Send + Sync {
 
     /// Adds reports of backend pools.
     fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
+
+    /// Adds certificates: a name, and the wall-clock second in which it expires.
+    fn collect_certificates(&self, _certificates: &mut Vec<(String, i64)>) {}
 }
 
 /// Backends that share the requests of one configuration entry.
@@ -178,9 +194,20 @@ pub struct Backend {
     pub failed: u64,
     /// Mean time to the first response byte in microseconds; 0: unknown.
     pub first_byte_us: u32,
+    /// Its share of requests.
+    pub weight: u32,
 }
 
-type Question = oneshot::Sender<Report>;
+/// What a report is to have beside figures.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// [`Report::connections`].
+    pub connections: bool,
+    /// [`Report::durations`] and [`Report::history`].
+    pub durations: bool,
+}
+
+type Question = (Wanted, oneshot::Sender<Report>);
 
 /// The board of a process. Clones share it.
 #[derive(Clone, Default)]
@@ -190,6 +217,7 @@ pub struct StatusBoard(Arc<Desks>);
 struct Desks {
     workers: Mutex<Vec<mpsc::Sender<Question>>>,
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
+    names: SeriesNames,
 }
 
 /// Receives the questions for a worker.
@@ -197,11 +225,11 @@ pub struct StatusResponder(mpsc::Receiver<Question>);
 
 impl StatusResponder {
     /// Replies to questions for as long as it is polled.
-    pub async fn respond(mut self, mut report: impl FnMut() -> Report) {
-        while let Some(question) = self.0.recv().await {
+    pub async fn respond(mut self, mut report: impl FnMut(Wanted) -> Report) {
+        while let Some((wanted, asker)) = self.0.recv().await {
             // The asker may have timed out. If the report panics, this reply is skipped.
-            if let Ok(report) = panics::caught_in(&mut report) {
-                let _ = question.send(report);
+            if let Ok(report) = panics::caught_in(|| report(wanted)) {
+                let _ = asker.send(report);
             }
         }
     }
@@ -220,11 +248,16 @@ impl StatusBoard {
         self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
     }
 
+    /// The names of series of durations.
+    pub fn names(&self) -> &SeriesNames {
+        &self.0.names
+    }
+
     /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
     /// that do not reply in time are missing from the reports.
-    pub async fn ask(&self) -> (Vec<Report>, usize) {
+    pub async fn ask(&self, wanted: Wanted) -> (Vec<Report>, usize) {
         let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let asked: Vec<_> = desks.iter().map(ask_one).collect();
+        let asked: Vec<_> = desks.iter().map(|desk| ask_one(desk, wanted)).collect();
         let mut reports = Vec::with_capacity(desks.len());
         let deadline = tokio::time::Instant::now() + PATIENCE;
         for response in asked.into_iter().flatten() {
@@ -259,11 +292,23 @@ impl StatusBoard {
         sources.iter().for_each(|source| source.collect_pools(&mut pools));
         pools
     }
+
+    /// Certificates and when they expire, by name.
+    pub fn certificates(&self) -> Vec<(String, i64)> {
+        let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut certificates = Vec::new();
+        sources.iter().for_each(|source| source.collect_certificates(&mut certificates));
+        certificates.sort();
+        certificates
+    }
 }
 
-fn ask_one(responder: &mpsc::Sender<Question>) -> Option<oneshot::Receiver<Report>> {
+fn ask_one(
+    responder: &mpsc::Sender<Question>,
+    wanted: Wanted,
+) -> Option<oneshot::Receiver<Report>> {
     let (response, answered) = oneshot::channel();
-    responder.try_send(response).is_ok().then_some(answered)
+    responder.try_send((wanted, response)).is_ok().then_some(answered)
 }
 
 /// The scoreboard letters of the reported connections.
@@ -300,9 +345,9 @@ mod tests {
         let (first, second) = (board.join(), board.join());
         let _hangs = board.join();
         let (reports, workers) = tokio::select! {
-            asked = board.ask() => asked,
-            () = second.respond(|| report(1)) => unreachable!("it answers for ever"),
-            () = first.respond(|| report(0)) => unreachable!("it answers for ever"),
+            asked = board.ask(Wanted::default()) => asked,
+            () = second.respond(|_| report(1)) => unreachable!("it answers for ever"),
+            () = first.respond(|_| report(0)) => unreachable!("it answers for ever"),
         };
         assert_eq!((reports.len(), workers), (2, 3));
         assert_eq!((reports[0].worker, reports[1].worker), (0, 1));
@@ -316,7 +361,7 @@ mod tests {
         let board = StatusBoard::default();
         let mut responder = board.join();
         let asked: Vec<_> = (0..=QUESTIONS_MAX)
-            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0]))
+            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0], Wanted::default()))
             .collect();
         assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
         assert!(asked[QUESTIONS_MAX].is_none());

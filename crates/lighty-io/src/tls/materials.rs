@@ -302,6 +302,15 @@ impl Materials {
         said
     }
 
+    /// The files of certificates, and the wall-clock seconds in which they expire.
+    pub fn expiries(&self) -> Vec<(Arc<str>, i64)> {
+        let expiry = |(files, pair): (&PairFiles, &Arc<CertifiedKey>)| {
+            let valid_s = certificate::validity(pair.cert.first()?)?;
+            Some((Arc::clone(&files.chain), valid_s.end))
+        };
+        self.read().pairs.iter().filter_map(expiry).collect()
+    }
+
     /// True if nothing was loaded.
     pub fn is_empty(&self) -> bool {
         self.read().stamps.is_empty()

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use lighty_core::Exchange;
-use lighty_core::machine::status_board::{ConnState, Connection, Report, StatusBoard};
+use lighty_core::machine::status_board::{ConnState, Connection, Report, StatusBoard, Wanted};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::{Item, OpenRequest};
 
@@ -35,14 +35,15 @@ impl Server {
 
     /// Open connections of all workers.
     pub(super) async fn clients_open(&self) -> i64 {
-        let (reports, _) = self.board.ask().await;
+        let (reports, _) = self.board.ask(Wanted::default()).await;
         let open: u64 = reports.iter().map(Report::open).sum();
         i64::try_from(open).unwrap_or(i64::MAX)
     }
 
     /// The requests that clients wait for, in all workers: as many as the status page tells.
     pub(super) async fn requests(&self) -> Vec<OpenRequest> {
-        let (reports, _) = self.board.ask().await;
+        let wanted = Wanted { connections: true, ..Wanted::default() };
+        let (reports, _) = self.board.ask(wanted).await;
         let connections = reports.into_iter().flat_map(|report| report.connections);
         connections.filter(|one| one.doing != ConnState::Idle).map(open_request).collect()
     }

@@ -1,9 +1,13 @@
 //! What the server is doing, for people.
 
+use lighty_core::exchange::span::Span;
+use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::status_board::{Backend, BackendPool, ConnState, Connection, Report};
 use lighty_http::{date, html};
 
-use super::Facts;
+use super::charts;
+use super::facts::Facts;
+use super::units::{bytes, duration, micros};
 
 pub(super) const HTML: &str = "text/html";
 pub(super) const HTML_UTF8: &str = "text/html; charset=utf-8";
@@ -11,20 +15,27 @@ pub(super) const HTML_UTF8: &str = "text/html; charset=utf-8";
 /// Targets and hosts come from clients. They are escaped; should that ever fail, they still load
 /// nothing from elsewhere.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
-     script-src 'unsafe-inline'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
+     script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page of `status.status-url`.
+/// The page of `status.status-url`. Its script asks for it again and puts the new sections in the
+/// place of the old ones, so each has a name.
 pub(super) fn status(facts: &Facts) -> String {
     let mut page = begin("Status", facts);
-    page += &cards(facts);
-    page += &workers(facts);
-    page += &backends(&facts.pools);
-    page += &legend(facts);
-    page += &connections(facts);
-    if facts.sort {
+    let section =
+        |name: &str, content: String| format!("<section id=\"{name}\">\n{content}</section>\n");
+    page += &section("figures", cards(facts));
+    page += &section("charts", charts::svg(&facts.history));
+    page += &section("routes", routes(facts));
+    page += &section("stages", stages(facts));
+    page += &section("backends", backends(&facts.pools));
+    page += &section("workers", workers(facts));
+    page += &section("certificates", certificates(facts));
+    page += &section("states", legend(facts));
+    page += &section("clients", connections(facts));
+    if facts.asked.sort {
         page += &format!("<script>{SCRIPT}</script>\n");
     }
     page + "</body>\n</html>\n"
@@ -33,36 +44,36 @@ pub(super) fn status(facts: &Facts) -> String {
 /// The page of `status.config-url`.
 pub(super) fn config(facts: &Facts) -> String {
     let mut page = begin("Configuration", facts);
-    let engines = facts.reports.first().map(|report| {
+    let engines = facts.reports().first().map(|report| {
         let (name, why) = &report.engine;
         (escaped(&format!("{name} ({why})")), escaped(&report.network_backend))
     });
     let (engine, backend) = engines.unwrap_or_default();
-    let modules = facts.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
+    let modules = facts.asked.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
     page += &format!(
         "<div class=\"table\"><table>\n<tr><th>Version</th><td>lighty {}</td></tr>\n\
          <tr><th>Workers</th><td>{}</td></tr>\n<tr><th>File engine</th><td>{engine}</td></tr>\n\
          <tr><th>Network backend</th><td>{backend}</td></tr>\n</table></div>\n\
          <h2>Modules, in the order in which they are asked</h2>\n<ol>{}</ol>\n",
         facts.version,
-        facts.workers,
+        facts.asked.workers,
         modules.collect::<String>(),
     );
     page + "</body>\n</html>\n"
 }
 
 fn begin(title: &str, facts: &Facts) -> String {
-    let refresh = facts.refresh_s.map_or_else(String::new, |seconds| {
+    let refresh = facts.asked.refresh_s.map_or_else(String::new, |seconds| {
         format!("<meta http-equiv=\"refresh\" content=\"{seconds}\">\n")
     });
-    let host = escaped(&facts.host);
+    let host = escaped(&facts.asked.host);
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{refresh}\
          <title>{title} · {host}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
          <h1>{title}</h1>\n<p class=\"lead\">lighty {} on {host}, since {}</p>\n",
         facts.version,
-        String::from_utf8_lossy(&date::format(facts.started_s)),
+        String::from_utf8_lossy(&date::format(facts.asked.started_s)),
     )
 }
 
@@ -70,7 +81,7 @@ fn cards(facts: &Facts) -> String {
     let card = |name: &str, value: String, more: String| {
         format!("<div class=\"card\"><span>{name}</span><b>{value}</b><span>{more}</span></div>\n")
     };
-    let answering = match facts.workers - facts.reports.len().min(facts.workers) {
+    let answering = match facts.asked.workers.saturating_sub(facts.reports().len()) {
         0 => "all answer".to_owned(),
         missing => format!("{missing} do not answer"),
     };
@@ -79,7 +90,7 @@ fn cards(facts: &Facts) -> String {
     [
         "<div class=\"cards\">\n".to_owned(),
         card("Uptime", duration(facts.uptime_s()), format!("{} s", facts.uptime_s())),
-        card("Workers", facts.workers.to_string(), answering),
+        card("Workers", facts.asked.workers.to_string(), answering),
         card(
             "Requests",
             facts.sum(requests).to_string(),
@@ -110,9 +121,9 @@ fn cards(facts: &Facts) -> String {
 }
 
 fn workers(facts: &Facts) -> String {
-    let rows = facts.reports.iter().map(|report| {
+    let rows = facts.reports().iter().map(|report| {
         format!(
-            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+            "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}.{} s</td><td>{}</td></tr>\n",
             report.worker,
             report.requests,
             bytes(report.bytes_out),
@@ -120,13 +131,95 @@ fn workers(facts: &Facts) -> String {
             report.idle(),
             escaped(&format!("{} ({})", report.engine.0, report.engine.1)),
             escaped(&report.network_backend),
+            report.cpu_us / 1_000_000,
+            report.cpu_us / 100_000 % 10,
+            micros(report.late_us),
         )
     });
     let rows: String = rows.collect();
     format!(
         "<h2>Workers</h2>\n<div class=\"table\"><table>\n<tr><th>Worker</th><th>Requests</th>\
          <th>Sent</th><th>Connections</th><th>Idle</th><th>File engine</th>\
-         <th>Network backend</th></tr>\n{rows}</table></div>\n"
+         <th>Network backend</th><th>Processor</th><th>Longest stall</th></tr>\n{rows}</table></div>\n"
+    )
+}
+
+/// What requests were answered by, and how long they took; nothing before the first one.
+fn routes(facts: &Facts) -> String {
+    let rows: String = facts
+        .durations
+        .routes()
+        .iter()
+        .map(|(route, errors, durations)| {
+            let errors = format!("<td data-by=\"{errors}\">{errors}</td>");
+            format!("<tr><td>{}</td>{}{errors}</tr>\n", escaped(route), quantiles(durations))
+        })
+        .collect();
+    durations_table("Routes", "Route", "<th>Errors</th>", "Requests", &rows)
+}
+
+/// Where the time of requests went.
+fn stages(facts: &Facts) -> String {
+    let mut spans = facts.durations.spans();
+    let is_within = |name| Span::of_name(name).is_none_or(Span::is_within_request);
+    spans.retain(|(name, _)| is_within(name));
+    spans.sort_by_key(|(_, durations)| std::cmp::Reverse(durations.sum_us()));
+    let whole_us = spans.iter().map(|(_, durations)| durations.sum_us()).sum::<u64>().max(1);
+    let rows: String = spans
+        .iter()
+        .map(|(name, durations)| {
+            let share = durations.sum_us() as f64 * 100.0 / whole_us as f64;
+            let share = format!(
+                "<td><meter min=\"0\" max=\"100\" value=\"{share:.1}\"></meter> {share:.1} %</td>"
+            );
+            format!("<tr><td>{name}</td>{}{share}</tr>\n", quantiles(durations))
+        })
+        .collect();
+    let heading = "Stages, the slowest first";
+    durations_table(heading, "Stage", "<th>Of all time</th>", "Requests that waited", &rows)
+}
+
+fn durations_table(heading: &str, what: &str, more: &str, count: &str, rows: &str) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    format!(
+        "<h2>{heading}</h2>\n<div class=\"table\"><table>\n<thead><tr><th>{what}</th>\
+         <th>{count}</th><th>Half below</th><th>90 %</th><th>99 %</th><th>99.9 %</th>{more}</tr>\
+         </thead>\n<tbody>{rows}</tbody></table></div>\n"
+    )
+}
+
+/// The cells of a distribution.
+fn quantiles(durations: &Histogram) -> String {
+    let cells = [0.5, 0.9, 0.99, 0.999].map(|share| {
+        let took_us = durations.quantile_us(share);
+        format!("<td data-by=\"{took_us}\">{}</td>", micros(took_us))
+    });
+    format!("<td>{}</td>{}", durations.count(), cells.concat())
+}
+
+/// Until when certificates are valid, those that end first before the others.
+fn certificates(facts: &Facts) -> String {
+    let mut all: Vec<_> = facts.certificates.iter().collect();
+    all.sort_by_key(|(_, expires_s)| *expires_s);
+    let rows: String = all
+        .iter()
+        .map(|(name, expires_s)| {
+            let left_s = expires_s - facts.asked.now_s;
+            let left = match u64::try_from(left_s) {
+                Ok(left_s) => format!("<td>{}</td>", duration(left_s)),
+                Err(_) => "<td class=\"down\">has expired</td>".to_owned(),
+            };
+            format!("<tr><td>{}</td>{left}</tr>\n", escaped(name))
+        })
+        .collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<h2>Certificates</h2>\n<div class=\"table\"><table>\n<tr><th>File</th>\
+         <th>Valid for</th></tr>\n{rows}</table></div>\n"
     )
 }
 
@@ -156,7 +249,7 @@ fn backend(backend: &Backend) -> String {
     };
     let first_byte = match backend.first_byte_us {
         0 => "–".to_owned(),
-        us => format!("{}.{} ms", us / 1000, us % 1000 / 100),
+        us => micros(us.into()),
     };
     format!(
         "<tr><td>{}</td><td class=\"{}\">{}{why}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td>\
@@ -181,7 +274,7 @@ fn legend(facts: &Facts) -> String {
 
 fn connections(facts: &Facts) -> String {
     let all =
-        || facts.reports.iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
+        || facts.reports().iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
     let told = all().count() as u64;
     let rows: String = all().map(|(worker, connection)| row(worker, connection)).collect();
     let more = (facts.busy() + facts.idle()).saturating_sub(told);
@@ -218,44 +311,9 @@ fn escaped(text: &str) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-fn bytes(count: u64) -> String {
-    const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
-    let mut unit = 0;
-    let mut tenths = u128::from(count) * 10;
-    while tenths >= 10_240 && unit < UNITS.len() - 1 {
-        tenths /= 1024;
-        unit += 1;
-    }
-    match unit {
-        0 => format!("{count} bytes"),
-        unit => format!("{}.{} {}", tenths / 10, tenths % 10, UNITS[unit]),
-    }
-}
-
-fn duration(seconds: u64) -> String {
-    let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
-    match (days, hours, minutes) {
-        (0, 0, 0) => format!("{seconds} s"),
-        (0, 0, minutes) => format!("{minutes} min"),
-        (0, hours, minutes) => format!("{hours} h {minutes} min"),
-        (days, hours, _) => format!("{days} d {hours} h"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn sizes_and_times_are_readable() {
-        let sizes = [0, 1023, 1024, 1536, 1 << 20, u64::MAX].map(bytes);
-        assert_eq!(
-            sizes,
-            ["0 bytes", "1023 bytes", "1.0 KiB", "1.5 KiB", "1.0 MiB", "16383.9 PiB"]
-        );
-        let times = [59, 60, 3600, 90_000].map(duration);
-        assert_eq!(times, ["59 s", "1 min", "1 h 0 min", "1 d 1 h"]);
-    }
 
     #[test]
     fn backends_are_listed_with_their_faults() {

@@ -1,9 +1,11 @@
 //! What the server is doing, for programs.
 
+use lighty_core::machine::histogram::Histogram;
+use lighty_core::machine::metrics::history::Second;
 use lighty_core::machine::status_board::{BackendPool, Connection, Report, score};
 use lighty_http::json::push_string;
 
-use super::Facts;
+use super::facts::Facts;
 
 pub(super) const PLAIN: &str = "text/plain";
 pub(super) const JSON: &str = "application/json";
@@ -20,7 +22,7 @@ pub(super) fn auto(facts: &Facts) -> String {
         facts.idle(),
         facts.mean(|report| report.bytes_out),
         facts.recent(|report| report.pace.bytes_out),
-        score(&facts.reports),
+        score(facts.reports()),
     )
 }
 
@@ -30,7 +32,7 @@ pub(super) fn statistics(facts: &Facts) -> String {
 }
 
 /// An object; the names of its first members are those of lighttpd 1.4.
-pub(super) fn json(facts: &Facts) -> String {
+pub(super) fn json(facts: &Facts) -> Vec<u8> {
     let mut out = Vec::new();
     let head = format!(
         "{{\"TotalRequests\":{},\"TotalKBytes\":{},\"Uptime\":{},\"BusyServers\":{},\
@@ -44,47 +46,99 @@ pub(super) fn json(facts: &Facts) -> String {
         facts.recent(|report| report.pace.requests),
         facts.recent(|report| report.pace.bytes_out) / 1024,
         facts.version,
-        facts.workers,
+        facts.asked.workers,
     );
     out.extend_from_slice(head.as_bytes());
-    for (index, report) in facts.reports.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_worker(report, &mut out);
-    }
+    push_list(facts.reports(), &mut out, push_worker);
     out.extend_from_slice(b"],\n\"statistics\":{");
-    for (index, (name, value)) in facts.figures.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_string(name.as_bytes(), &mut out);
-        out.push(b':');
-        match value.parse::<u64>() {
-            Ok(_) => out.extend_from_slice(value.as_bytes()),
-            Err(_) => push_string(value.as_bytes(), &mut out),
-        }
-    }
-    out.extend_from_slice(b"},\n\"pools\":[");
-    for (index, pool) in facts.pools.iter().enumerate() {
-        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_pool(pool, &mut out);
-    }
+    push_list(&facts.figures, &mut out, push_figure);
+    out.extend_from_slice(b"},\n\"routes\":[");
+    push_list(&facts.durations.routes(), &mut out, |(route, errors, durations), out| {
+        out.extend_from_slice(format!("{{\"errors\":{errors}").as_bytes());
+        push_member("route", route, out);
+        push_durations(durations, out);
+    });
+    out.extend_from_slice(b"],\n\"stages\":[");
+    push_list(&facts.durations.spans(), &mut out, |(name, durations), out| {
+        out.extend_from_slice(format!("{{\"stage\":\"{name}\"").as_bytes());
+        push_durations(durations, out);
+    });
+    out.extend_from_slice(b"],\n\"certificates\":[");
+    push_list(&facts.certificates, &mut out, |(name, expires_s), out| {
+        out.extend_from_slice(format!("{{\"expires_s\":{expires_s}").as_bytes());
+        push_member("name", name, out);
+        out.push(b'}');
+    });
+    out.extend_from_slice(b"],\n\"history\":[");
+    push_list(&facts.history, &mut out, push_second);
+    out.extend_from_slice(b"],\n\"pools\":[");
+    push_list(&facts.pools, &mut out, push_pool);
     out.extend_from_slice(b"],\n\"connections\":[");
-    let all = facts.reports.iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
-    for (index, (worker, connection)) in all.enumerate() {
-        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
-        push_connection(worker, connection, &mut out);
-    }
+    let all = facts.reports().iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
+    let all: Vec<_> = all.collect();
+    push_list(&all, &mut out, |(worker, connection), out| {
+        push_connection(*worker, connection, out);
+    });
     out.extend_from_slice(b"]}\n");
-    String::from_utf8_lossy(&out).into_owned()
+    out
+}
+
+/// Appends items, each on a line of its own.
+fn push_list<T>(items: &[T], out: &mut Vec<u8>, push: impl Fn(&T, &mut Vec<u8>)) {
+    for (index, item) in items.iter().enumerate() {
+        out.extend_from_slice(if index == 0 { b"\n" } else { b",\n" });
+        push(item, out);
+    }
+}
+
+fn push_figure((name, value): &(String, String), out: &mut Vec<u8>) {
+    push_string(name.as_bytes(), out);
+    out.push(b':');
+    match value.parse::<u64>() {
+        Ok(_) => out.extend_from_slice(value.as_bytes()),
+        Err(_) => push_string(value.as_bytes(), out),
+    }
+}
+
+/// Appends members, and ends the object.
+fn push_durations(durations: &Histogram, out: &mut Vec<u8>) {
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|share| durations.quantile_us(share));
+    let members = format!(
+        ",\"requests\":{},\"sum_us\":{},\"p50_us\":{p50},\"p90_us\":{p90},\"p99_us\":{p99},\
+         \"p99_9_us\":{p999}}}",
+        durations.count(),
+        durations.sum_us(),
+    );
+    out.extend_from_slice(members.as_bytes());
+}
+
+fn push_second(second: &Second, out: &mut Vec<u8>) {
+    let members = format!(
+        "{{\"at_s\":{},\"requests\":{},\"errors\":{},\"bytes_out\":{},\"open\":{},\
+         \"p50_us\":{},\"p99_us\":{}}}",
+        second.at_s,
+        second.requests,
+        second.errors,
+        second.bytes_out,
+        second.open,
+        second.p50_us,
+        second.p99_us,
+    );
+    out.extend_from_slice(members.as_bytes());
 }
 
 fn push_worker(report: &Report, out: &mut Vec<u8>) {
     let numbers = format!(
-        "{{\"worker\":{},\"requests\":{},\"bytes_in\":{},\"bytes_out\":{},\"open\":{},\"idle\":{}",
+        "{{\"worker\":{},\"requests\":{},\"bytes_in\":{},\"bytes_out\":{},\"open\":{},\"idle\":{},\
+         \"cpu_us\":{},\"late_us\":{}",
         report.worker,
         report.requests,
         report.bytes_in,
         report.bytes_out,
         report.open(),
         report.idle(),
+        report.cpu_us,
+        report.late_us,
     );
     out.extend_from_slice(numbers.as_bytes());
     for (name, text) in [
@@ -146,8 +200,11 @@ fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use lighty_core::machine::status_board::{Backend, ConnState, Pace};
+
+    use super::*;
+    use crate::status::durations::Durations;
+    use crate::status::facts::Asked;
 
     fn facts() -> Facts {
         let connection = Connection {
@@ -167,23 +224,30 @@ mod tests {
             connections: vec![connection],
             ..Report::default()
         };
-        Facts {
+        let asked = Asked {
             reports: vec![report.clone(), Report { worker: 1, ..report }],
             workers: 2,
-            figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
-            pools: vec![BackendPool {
-                name: "\"p\"".to_owned(),
-                waiting: 4,
-                backends: vec![Backend { state: "up", in_use: 2, ..Backend::default() }; 2],
-                ..BackendPool::default()
-            }],
             started_s: 100,
             now_s: 110,
-            version: "1",
             modules: Vec::new(),
             sort: true,
             refresh_s: None,
             host: String::new(),
+        };
+        let pool = BackendPool {
+            name: "\"p\"".to_owned(),
+            waiting: 4,
+            backends: vec![Backend { state: "up", in_use: 2, ..Backend::default() }; 2],
+            ..BackendPool::default()
+        };
+        Facts {
+            asked,
+            figures: vec![("a.b".to_owned(), "up".to_owned()), ("c".to_owned(), "2".to_owned())],
+            pools: vec![pool],
+            certificates: vec![("/a \"b\".pem".to_owned(), 7)],
+            durations: Durations::default(),
+            history: vec![Second { at_s: 9, requests: 3, ..Second::default() }],
+            version: "1",
         }
     }
 
@@ -199,11 +263,13 @@ mod tests {
 
     #[test]
     fn json_is_json() {
-        let value: serde_json::Value = serde_json::from_str(&json(&facts())).expect("JSON");
+        let value: serde_json::Value = serde_json::from_slice(&json(&facts())).expect("JSON");
         assert_eq!(value["TotalRequests"], 20);
         assert_eq!(value["workers"][1]["worker"], 1);
         assert_eq!(value["connections"][0]["url"], "/<\"\u{1}");
         assert_eq!(value["statistics"]["c"], 2);
+        assert_eq!(value["history"][0]["requests"], 3);
+        assert_eq!(value["certificates"][0]["name"], "/a \"b\".pem");
         assert_eq!(
             (&value["pools"][0]["name"], &value["pools"][0]["waiting"]),
             (&"\"p\"".into(), &4.into())

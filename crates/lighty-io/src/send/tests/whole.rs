@@ -46,7 +46,7 @@ fn unaligned_ranges_in_any_order() {
         let file = bed.cold_file("file", BYTES).await;
         let mut queue = queue_of("", &file, &ranges);
         let got = bed.deliver(&mut queue).await.expect("sent");
-        let mut expected = Vec::new();
+        let mut expected: Vec<u8> = Vec::new();
         for (offset, length) in ranges {
             expected.extend(pattern(offset, length as usize));
         }

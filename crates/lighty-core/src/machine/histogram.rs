@@ -1,0 +1,222 @@
+//! Distributions of durations, in buckets that need no range to be chosen beforehand.
+//!
+//! Counts are kept in the buckets of Prometheus' native histograms (schema 3: eight to a doubling,
+//! so that a quantile is wrong by 9 % at most) and besides in a few fixed ones, which the text
+//! formats want. See `docs/decisions/0028`.
+
+/// Native buckets to a doubling.
+const STEPS: i32 = 8;
+
+/// Upper bounds of the native buckets below 1 s, as fractions of their doubling.
+const FRACTIONS: [f64; STEPS as usize] = [
+    0.5,
+    0.545_253_866_332_628_8,
+    0.594_603_557_501_360_5,
+    0.648_419_777_325_504_8,
+    0.707_106_781_186_547_5,
+    0.771_105_412_703_970_4,
+    0.840_896_415_253_714_4,
+    0.917_004_043_204_671_1,
+];
+
+/// Upper bounds of the fixed buckets of whole requests, in microseconds: those that
+/// OpenTelemetry's conventions for HTTP recommend.
+pub const REQUEST_BOUNDS_US: [u64; 14] = [
+    5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
+    2_500_000, 5_000_000, 7_500_000, 10_000_000,
+];
+
+/// Those of parts of requests, which may be short.
+pub const STAGE_BOUNDS_US: [u64; 14] = [
+    50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000,
+    10_000_000,
+];
+
+/// A distribution. Recording allocates only when a duration leaves the range of those before.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Histogram {
+    count: u64,
+    sum_us: u64,
+    /// The native bucket of the first of `native`.
+    first: i32,
+    native: Vec<u64>,
+    /// Counts of the fixed buckets, each without those below; longer durations are in none.
+    fixed: [u64; REQUEST_BOUNDS_US.len()],
+}
+
+impl Histogram {
+    /// Adds a duration; `bounds_us` are those of the fixed buckets, the same each time.
+    #[inline]
+    pub fn record(&mut self, took_us: u64, bounds_us: &[u64; REQUEST_BOUNDS_US.len()]) {
+        let fixed = bounds_us.partition_point(|bound_us| *bound_us < took_us);
+        if let Some(fixed) = self.fixed.get_mut(fixed) {
+            *fixed += 1;
+        }
+        self.record_native(took_us);
+    }
+
+    /// Adds a duration to the native buckets alone.
+    #[inline]
+    pub fn record_native(&mut self, took_us: u64) {
+        self.count += 1;
+        self.sum_us = self.sum_us.saturating_add(took_us);
+        let index = bucket_of(took_us);
+        match usize::try_from(index - self.first).ok().and_then(|at| self.native.get_mut(at)) {
+            Some(count) => *count += 1,
+            None => self.add_outside(index, 1),
+        }
+    }
+
+    /// Adds to a native bucket outside the present range.
+    #[cold]
+    fn add_outside(&mut self, index: i32, count: u64) {
+        if self.native.is_empty() {
+            self.first = index;
+        }
+        let before = usize::try_from(self.first - index).unwrap_or(0);
+        if before > 0 {
+            self.native.splice(..0, std::iter::repeat_n(0, before));
+            self.first = index;
+        }
+        let at = usize::try_from(index - self.first).unwrap_or(0);
+        if self.native.len() <= at {
+            self.native.resize(at + 1, 0);
+        }
+        self.native[at] += count;
+    }
+
+    /// Adds what another has.
+    pub fn merge(&mut self, other: &Self) {
+        self.count += other.count;
+        self.sum_us = self.sum_us.saturating_add(other.sum_us);
+        for (sum, count) in self.fixed.iter_mut().zip(&other.fixed) {
+            *sum += count;
+        }
+        for (index, count) in other.native().filter(|(_, count)| *count > 0) {
+            match usize::try_from(index - self.first).ok().and_then(|at| self.native.get_mut(at)) {
+                Some(sum) => *sum += count,
+                None => self.add_outside(index, count),
+            }
+        }
+    }
+
+    /// Forgets everything and keeps its memory.
+    pub fn clear(&mut self) {
+        (self.count, self.sum_us) = (0, 0);
+        self.native.fill(0);
+        self.fixed.fill(0);
+    }
+
+    /// Number of durations.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Their sum in microseconds.
+    pub fn sum_us(&self) -> u64 {
+        self.sum_us
+    }
+
+    /// Counts of the fixed buckets, each with those below.
+    pub fn fixed(&self) -> [u64; REQUEST_BOUNDS_US.len()] {
+        let mut sum = 0;
+        self.fixed.map(|count| {
+            sum += count;
+            sum
+        })
+    }
+
+    /// Native buckets: index and count, without gaps. The upper bound of bucket `i` is 2^(i/8)
+    /// seconds.
+    pub fn native(&self) -> impl Iterator<Item = (i32, u64)> + '_ {
+        (self.first..).zip(self.native.iter().copied())
+    }
+
+    /// A duration in microseconds that this share of all does not exceed; 0 if there are none.
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        let wanted = (share * self.count as f64).ceil().max(1.0) as u64;
+        let mut below = 0;
+        for (index, count) in self.native() {
+            if count > 0 && below + count >= wanted {
+                let (low, high) = (bound_us(index - 1), bound_us(index));
+                let within = (wanted - below) as f64 / count as f64;
+                return (low + (high - low) * within).round() as u64;
+            }
+            below += count;
+        }
+        0
+    }
+}
+
+/// The native bucket of a duration: the first whose upper bound in seconds is not below it.
+fn bucket_of(took_us: u64) -> i32 {
+    const EXPONENT_BITS: u64 = 0x7FF << 52;
+    let bits = (took_us.max(1) as f64 / 1e6).to_bits();
+    let exponent = ((bits & EXPONENT_BITS) >> 52) as i32 - 1022;
+    let fraction = f64::from_bits(bits & !EXPONENT_BITS | 1022 << 52);
+    let step = FRACTIONS.partition_point(|bound| *bound < fraction) as i32;
+    step + (exponent - 1) * STEPS
+}
+
+fn bound_us(index: i32) -> f64 {
+    f64::powf(2.0, f64::from(index) / f64::from(STEPS)) * 1e6
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(durations_us: impl IntoIterator<Item = u64>) -> Histogram {
+        let mut all = Histogram::default();
+        durations_us.into_iter().for_each(|us| all.record(us, &REQUEST_BOUNDS_US));
+        all
+    }
+
+    #[test]
+    fn each_duration_is_within_the_bounds_of_its_bucket() {
+        for shift in 0..44 {
+            for step in [0, 1, 3] {
+                let us = (1_u64 << shift) + step * ((1_u64 << shift) / 7);
+                let index = bucket_of(us);
+                let margin = 1.0 + 1e-9;
+                assert!(us as f64 <= bound_us(index) * margin, "{us}");
+                assert!(us as f64 * margin > bound_us(index - 1), "{us}");
+            }
+        }
+        // On a bound belongs below it.
+        assert_eq!((bucket_of(1_000_000), bucket_of(1_000_001), bucket_of(500_000)), (0, 1, -8));
+        assert_eq!(bucket_of(0), bucket_of(1));
+    }
+
+    #[test]
+    fn fixed_buckets_count_those_below_and_on_their_bound() {
+        let all = of([0, 5_000, 5_001, 10_000_000, 10_000_001]);
+        assert_eq!(all.fixed()[..3], [2, 3, 3]);
+        assert_eq!(all.fixed()[13], 4);
+        assert_eq!((all.count(), all.sum_us()), (5, 20_010_002));
+        assert_eq!(all.native().map(|(_, count)| count).sum::<u64>(), 5);
+    }
+
+    #[test]
+    fn quantiles_are_wrong_by_a_bucket_at_most() {
+        let all = of(1..=10_000);
+        for (share, wanted) in [(0.5, 5_000.0), (0.9, 9_000.0), (0.99, 9_900.0), (1.0, 10_000.0)] {
+            let found = all.quantile_us(share) as f64;
+            assert!((found / wanted - 1.0).abs() < 0.09, "{share}: {found}");
+        }
+        assert_eq!(Histogram::default().quantile_us(0.5), 0);
+    }
+
+    #[test]
+    fn what_is_merged_is_what_one_would_have_recorded() {
+        let (low, high) = ([3, 90, 5_000], [1, 70_000, 20_000_000]);
+        let mut sum = of(high);
+        sum.merge(&of(low));
+        let both = of(high.into_iter().chain(low));
+        let filled = |one: &Histogram| one.native().filter(|(_, n)| *n > 0).collect::<Vec<_>>();
+        assert_eq!(filled(&sum), filled(&both));
+        assert_eq!((sum.fixed(), sum.count(), sum.sum_us()), (both.fixed(), 6, both.sum_us()));
+        sum.clear();
+        assert_eq!((sum.count(), filled(&sum)), (0, Vec::new()));
+    }
+}

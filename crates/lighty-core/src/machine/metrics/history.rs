@@ -1,0 +1,80 @@
+//! The last minutes, second by second.
+
+use std::collections::VecDeque;
+
+/// Seconds that are kept.
+pub const HISTORY_S: usize = 300;
+
+/// What a second was like at one worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Second {
+    /// When it ended, in wall-clock seconds.
+    pub at_s: i64,
+    /// Requests that ended.
+    pub requests: u64,
+    /// Those of them with a status of 500 or above.
+    pub errors: u64,
+    /// Bytes sent.
+    pub bytes_out: u64,
+    /// Open connections at its end.
+    pub open: u64,
+    /// Half of the requests took no longer, in microseconds.
+    pub p50_us: u64,
+    /// 99 of 100 requests took no longer, in microseconds.
+    pub p99_us: u64,
+}
+
+/// Seconds in their order.
+#[derive(Default)]
+pub struct History(VecDeque<Second>);
+
+impl History {
+    /// Adds a second, and forgets one that is too old.
+    pub fn push(&mut self, second: Second) {
+        if self.0.len() >= HISTORY_S {
+            self.0.pop_front();
+        }
+        self.0.push_back(second);
+    }
+
+    /// A copy, the latest last.
+    pub fn seconds(&self) -> Vec<Second> {
+        self.0.iter().copied().collect()
+    }
+}
+
+/// The seconds of all workers together, the latest last; percentiles are those of the worker where
+/// they are highest.
+pub fn merged<'a>(workers: impl IntoIterator<Item = &'a [Second]>) -> Vec<Second> {
+    let mut all = std::collections::BTreeMap::<i64, Second>::new();
+    for second in workers.into_iter().flatten() {
+        let sum =
+            all.entry(second.at_s).or_insert(Second { at_s: second.at_s, ..Second::default() });
+        sum.requests += second.requests;
+        sum.errors += second.errors;
+        sum.bytes_out += second.bytes_out;
+        sum.open += second.open;
+        sum.p50_us = sum.p50_us.max(second.p50_us);
+        sum.p99_us = sum.p99_us.max(second.p99_us);
+    }
+    all.into_values().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_is_forgotten_and_workers_add_up() {
+        let mut history = History::default();
+        for at_s in 0..HISTORY_S as i64 + 5 {
+            history.push(Second { at_s, requests: 2, p99_us: 7, ..Second::default() });
+        }
+        let seconds = history.seconds();
+        assert_eq!((seconds.len(), seconds[0].at_s), (HISTORY_S, 5));
+        let other = [Second { at_s: 5, requests: 1, p99_us: 9, ..Second::default() }];
+        let both = merged([&*seconds, &other]);
+        assert_eq!((both.len(), both[0].requests, both[0].p99_us), (HISTORY_S, 3, 9));
+        assert_eq!((both[1].requests, both[1].p99_us), (2, 7));
+    }
+}

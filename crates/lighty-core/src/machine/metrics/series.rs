@@ -1,0 +1,228 @@
+//! What series are keyed by. Keys are numbers, so that recording compares no texts.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use lighty_http::{Method, Version};
+
+use crate::exchange::span::Span;
+
+/// Series of a family; what would be further ones is recorded as [`OTHER`].
+pub const SERIES_MAX: usize = 1_000;
+
+/// The key of what has no series of its own.
+pub const OTHER: u64 = u64::MAX;
+
+/// Distributions with the same labels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Family {
+    /// Whole requests, by [`RequestKey`].
+    Requests,
+    /// Stretches of them, by [`StageKey`].
+    Stages,
+    /// Backends until their response begins, by [`BackendKey`].
+    Backends,
+}
+
+impl Family {
+    /// How many there are.
+    pub const COUNT: usize = 3;
+}
+
+/// The number of a name that the configuration gives: a route, an upstream or a backend.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Name(u32);
+
+impl Name {
+    const OTHER: Self = Self(u32::MAX);
+
+    /// True if there were too many names for it to have a number.
+    pub fn is_other(self) -> bool {
+        self == Self::OTHER
+    }
+}
+
+/// What whole requests are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// What answered.
+    pub route: Name,
+    /// The method; `None` if it is not known.
+    pub method: Option<Method>,
+    /// The response's status.
+    pub status: u16,
+    /// The protocol's version.
+    pub version: Version,
+    /// Whether it came encrypted.
+    pub tls: bool,
+}
+
+impl RequestKey {
+    pub(super) fn pack(self) -> u64 {
+        let method = self.method.map_or(u8::MAX, |method| method as u8);
+        u64::from(self.route.0)
+            | u64::from(method) << 32
+            | u64::from(self.status & 0xFFF) << 40
+            | (self.version as u64) << 52
+            | u64::from(self.tls) << 56
+    }
+
+    /// The key that became this number; `None` for [`OTHER`].
+    pub fn unpack(key: u64) -> Option<Self> {
+        if key == OTHER {
+            return None;
+        }
+        let method = (key >> 32 & 0xFF) as u8;
+        let versions = [Version::Http10, Version::Http11, Version::Http2, Version::Http3];
+        Some(Self {
+            route: Name(key as u32),
+            method: Method::all().iter().copied().find(|known| *known as u8 == method),
+            status: (key >> 40 & 0xFFF) as u16,
+            version: versions.into_iter().find(|one| *one as u64 == key >> 52 & 0xF)?,
+            tls: key >> 56 & 1 == 1,
+        })
+    }
+}
+
+/// What stretches are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct StageKey {
+    /// What answered.
+    pub route: Name,
+    /// The stretch.
+    pub span: Span,
+}
+
+impl StageKey {
+    pub(super) fn pack(self) -> u64 {
+        u64::from(self.route.0) | (self.span as u64) << 32
+    }
+
+    /// The key that became this number; `None` for [`OTHER`].
+    pub fn unpack(key: u64) -> Option<Self> {
+        let span = Span::ALL.into_iter().find(|span| *span as u64 == key >> 32)?;
+        Some(Self { route: Name(key as u32), span })
+    }
+}
+
+/// What times of backends are told apart by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackendKey {
+    /// The upstream, as the configuration calls it.
+    pub upstream: Name,
+    /// The backend's address, as the configuration has it.
+    pub backend: Name,
+}
+
+impl BackendKey {
+    pub(super) fn pack(self) -> u64 {
+        u64::from(self.upstream.0) << 32 | u64::from(self.backend.0)
+    }
+
+    /// The key that became this number; `None` for [`OTHER`].
+    pub fn unpack(key: u64) -> Option<Self> {
+        let (upstream, backend) = (Name((key >> 32) as u32), Name(key as u32));
+        (key != OTHER).then_some(Self { upstream, backend })
+    }
+}
+
+/// The names and series of a process. Clones share them. Nothing is ever removed: a series that
+/// vanished and came back would look like a restart.
+#[derive(Clone, Default)]
+pub struct SeriesNames(Arc<Shared>);
+
+#[derive(Default)]
+struct Shared {
+    names: Mutex<Names>,
+    series: [Mutex<HashSet<u64>>; Family::COUNT],
+    /// Times that there was no place for a new series.
+    others: AtomicU64,
+}
+
+#[derive(Default)]
+struct Names {
+    numbers: HashMap<Arc<str>, u32>,
+    texts: Vec<Arc<str>>,
+}
+
+impl SeriesNames {
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The number of a name, which gets one if there is room.
+    pub(super) fn number(&self, text: &str) -> Name {
+        let mut names = self.names();
+        if let Some(number) = names.numbers.get(text) {
+            return Name(*number);
+        }
+        let (number, text): (_, Arc<str>) = (names.texts.len(), text.into());
+        // Each family has routes, or upstreams and their backends.
+        if number >= SERIES_MAX * Family::COUNT {
+            return Name::OTHER;
+        }
+        let number = u32::try_from(number).unwrap_or(u32::MAX);
+        names.texts.push(Arc::clone(&text));
+        names.numbers.insert(text, number);
+        Name(number)
+    }
+
+    /// A name's text.
+    pub fn text(&self, name: Name) -> Arc<str> {
+        let text = usize::try_from(name.0).ok().and_then(|at| self.names().texts.get(at).cloned());
+        text.unwrap_or_else(|| "other".into())
+    }
+
+    /// True if a series of this key exists, or there is room for it.
+    pub(super) fn admits(&self, family: Family, key: u64) -> bool {
+        let series = &self.0.series[family as usize];
+        let mut series = series.lock().unwrap_or_else(PoisonError::into_inner);
+        if series.contains(&key) {
+            return true;
+        }
+        if series.len() >= SERIES_MAX {
+            self.0.others.fetch_add(1, Ordering::Relaxed);
+            return false;
+        }
+        series.insert(key)
+    }
+
+    /// How often a new series was recorded as another because there were too many.
+    pub fn others(&self) -> u64 {
+        self.0.others.load(Ordering::Relaxed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_survive_being_numbers() {
+        for method in [None, Some(Method::Get), Method::all().last().copied()] {
+            for version in [Version::Http10, Version::Http3] {
+                let key = RequestKey { route: Name(7), method, status: 599, version, tls: true };
+                assert_eq!(RequestKey::unpack(key.pack()), Some(key));
+            }
+        }
+        for span in Span::ALL {
+            let key = StageKey { route: Name(u32::MAX), span };
+            assert_eq!(StageKey::unpack(key.pack()), Some(key));
+        }
+        let key = BackendKey { upstream: Name(1), backend: Name(2) };
+        assert_eq!(BackendKey::unpack(key.pack()), Some(key));
+        assert_eq!(RequestKey::unpack(OTHER), None);
+        assert_eq!(StageKey::unpack(OTHER), None);
+        assert_eq!(BackendKey::unpack(OTHER), None);
+    }
+
+    #[test]
+    fn names_have_a_limit() {
+        let names = SeriesNames::default();
+        let all: Vec<_> = (0..SERIES_MAX * 4).map(|n| names.number(&n.to_string())).collect();
+        assert!(all[SERIES_MAX * 3].is_other() && !all[SERIES_MAX * 3 - 1].is_other());
+        assert_eq!(names.number("5"), all[5]);
+        assert_eq!((&*names.text(all[5]), &*names.text(Name::OTHER)), ("5", "other"));
+    }
+}

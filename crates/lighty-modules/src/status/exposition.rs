@@ -1,0 +1,89 @@
+//! Figures for a collector of metrics, in the exposition formats of Prometheus.
+//!
+//! `family` has the terms, `families` what the server has to say in them, `text` and `protobuf`
+//! write it.
+
+mod families;
+mod family;
+mod protobuf;
+mod text;
+
+use lighty_http::accept::media_quality;
+
+use super::facts::Facts;
+
+/// A format of figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Format {
+    /// Prometheus' text format 0.0.4.
+    Text,
+    /// OpenMetrics 1.0.
+    OpenMetrics,
+    /// Prometheus' protocol buffers, the only format with native histograms.
+    Protobuf,
+}
+
+impl Format {
+    /// The one that the client prefers.
+    pub(super) fn preferred(accept: Option<&[u8]>) -> Self {
+        let Some(accept) = accept else { return Self::Text };
+        let quality = |media_type| media_quality(Some(accept), media_type);
+        // By name only: who accepts anything wants text.
+        let names = |name: &[u8]| accept.windows(name.len()).any(|part| part == name);
+        let wanted = [
+            (Self::Protobuf, quality("application/vnd.google.protobuf"), names(b"protobuf")),
+            (Self::OpenMetrics, quality("application/openmetrics-text"), names(b"openmetrics")),
+            (Self::Text, quality("text/plain"), true),
+        ];
+        let named = wanted.into_iter().filter(|(_, quality, is_named)| *is_named && *quality > 0);
+        // Of several equals the first.
+        named.rev().max_by_key(|(_, quality, _)| *quality).map_or(Self::Text, |(format, ..)| format)
+    }
+
+    pub(super) fn media_type(self) -> &'static str {
+        match self {
+            Self::Text => "text/plain; version=0.0.4; charset=utf-8",
+            Self::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            Self::Protobuf => {
+                "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; \
+                 encoding=delimited"
+            }
+        }
+    }
+}
+
+/// All figures. Takes a while where there is much, so not for an event loop.
+pub(super) fn write(facts: &Facts, format: Format) -> Vec<u8> {
+    let families = families::all(facts);
+    match format {
+        Format::Text => text::write(&families, text::Dialect::Prometheus),
+        Format::OpenMetrics => text::write(&families, text::Dialect::OpenMetrics),
+        Format::Protobuf => protobuf::write(&families),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_gets_the_format_that_it_prefers() {
+        let prometheus = "application/openmetrics-text;version=1.0.0,\
+                          application/openmetrics-text;version=0.0.1;q=0.75,\
+                          text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        let native = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;\
+                      encoding=delimited,application/openmetrics-text;version=1.0.0;q=0.8,\
+                      text/plain;version=0.0.4;q=0.5,*/*;q=0.1";
+        for (accept, format) in [
+            (prometheus, Format::OpenMetrics),
+            (native, Format::Protobuf),
+            ("*/*", Format::Text),
+            ("text/html,application/xhtml+xml,*/*;q=0.8", Format::Text),
+            ("text/plain", Format::Text),
+            ("image/png", Format::Text),
+        ] {
+            assert_eq!(Format::preferred(Some(accept.as_bytes())), format, "{accept}");
+        }
+        assert_eq!(Format::preferred(None), Format::Text);
+    }
+}

@@ -1,0 +1,162 @@
+//! What the server says of itself.
+
+mod backends;
+mod counters;
+
+use std::rc::Rc;
+
+use lighty_core::machine::histogram::{REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
+use lighty_core::machine::status_board::{ConnState, Report};
+use lighty_io::process::usage::usage;
+
+use super::family::{Family, Kind};
+use crate::status::facts::Facts;
+
+/// All families with at least one sample.
+pub(super) fn all(facts: &Facts) -> Vec<Family> {
+    let mut all = vec![requests(facts), stages(facts)];
+    all.extend(backends::families(facts));
+    all.extend(counters::families(&facts.figures));
+    all.extend(workers(facts));
+    all.extend(server(facts));
+    all.extend(process(facts));
+    all.retain(|family| !family.samples.is_empty());
+    all
+}
+
+fn requests(facts: &Facts) -> Family {
+    let mut family = Family::new(
+        "http_server_request_duration_seconds",
+        Kind::Histogram(&REQUEST_BOUNDS_US),
+        "Time from the first byte of a request to the last one of its response.",
+    );
+    for (labels, durations) in &facts.durations.requests {
+        let status = labels.status.map_or_else(|| "other".to_owned(), |code| code.to_string());
+        let labels = vec![
+            ("http_request_method", labels.method.into()),
+            ("url_scheme", labels.scheme.into()),
+            ("http_response_status_code", status.into()),
+            ("network_protocol_version", labels.version.into()),
+            ("http_route", Rc::from(&*labels.route)),
+        ];
+        family.add_durations(labels, durations.clone());
+    }
+    family
+}
+
+fn stages(facts: &Facts) -> Family {
+    let mut family = Family::new(
+        "lighty_stage_seconds",
+        Kind::Histogram(&STAGE_BOUNDS_US),
+        "Time that requests spent in a stage, of those that it took time of.",
+    );
+    for ((_, stage, route), durations) in &facts.durations.stages {
+        let labels = vec![("stage", Rc::from(*stage)), ("route", Rc::from(&**route))];
+        family.add_durations(labels, durations.clone());
+    }
+    family
+}
+
+fn workers(facts: &Facts) -> Vec<Family> {
+    let per_worker = |name, kind, help, value: &dyn Fn(&Report) -> f64| {
+        let mut family = Family::new(name, kind, help);
+        for report in facts.reports() {
+            family.add(vec![("worker", report.worker.to_string().into())], value(report));
+        }
+        family
+    };
+    let mut connections = Family::new(
+        "lighty_connections",
+        Kind::Gauge,
+        "Open connections and streams by what they do.",
+    );
+    for (at, state) in ConnState::ALL.into_iter().enumerate() {
+        let value = facts.sum(|report| report.doing[at]) as f64;
+        connections.add(vec![("state", state.words().replace(' ', "_").into())], value);
+    }
+    vec![
+        connections,
+        per_worker(
+            "lighty_worker_cpu_seconds",
+            Kind::Counter,
+            "Processor time of a worker's thread.",
+            &|report| report.cpu_us as f64 / 1e6,
+        ),
+        per_worker(
+            "lighty_worker_requests",
+            Kind::Counter,
+            "Requests served by a worker.",
+            &|report| report.requests as f64,
+        ),
+        per_worker(
+            "lighty_worker_stall_seconds",
+            Kind::Gauge,
+            "Longest delay of a worker's event loop in the last minute.",
+            &|report| report.late_us as f64 / 1e6,
+        ),
+    ]
+}
+
+fn server(facts: &Facts) -> Vec<Family> {
+    let mut build = Family::new("lighty_build_info", Kind::Gauge, "The version that runs.");
+    build.add(vec![("version", facts.version.into())], 1.0);
+    let mut certificates = Family::new(
+        "lighty_tls_certificate_expiry_timestamp_seconds",
+        Kind::Gauge,
+        "When a certificate expires, in seconds since 1970.",
+    );
+    for (name, expires_s) in &facts.certificates {
+        certificates.add(vec![("name", Rc::from(&**name))], *expires_s as f64);
+    }
+    vec![
+        build,
+        certificates,
+        Family::single(
+            "lighty_workers_missing",
+            Kind::Gauge,
+            "Workers that did not report within a second; their figures are not in these.",
+            (facts.asked.workers.saturating_sub(facts.reports().len())) as f64,
+        ),
+        Family::single(
+            "lighty_series_overflows",
+            Kind::Counter,
+            "Times that a new series was recorded as \"other\" because there were too many.",
+            facts.durations.others as f64,
+        ),
+    ]
+}
+
+/// What every exporter of Prometheus says of its process.
+fn process(facts: &Facts) -> Vec<Family> {
+    let usage = usage();
+    let single = Family::single;
+    vec![
+        single(
+            "process_cpu_seconds",
+            Kind::Counter,
+            "Processor time of the process.",
+            usage.cpu_us as f64 / 1e6,
+        ),
+        single(
+            "process_resident_memory_bytes",
+            Kind::Gauge,
+            "Resident memory in bytes.",
+            usage.resident_bytes as f64,
+        ),
+        single(
+            "process_virtual_memory_bytes",
+            Kind::Gauge,
+            "Address space in bytes.",
+            usage.virtual_bytes as f64,
+        ),
+        single("process_threads", Kind::Gauge, "Threads.", usage.threads as f64),
+        single("process_open_fds", Kind::Gauge, "Open descriptors.", usage.fds_open as f64),
+        single("process_max_fds", Kind::Gauge, "Limit of descriptors.", usage.fds_max as f64),
+        single(
+            "process_start_time_seconds",
+            Kind::Gauge,
+            "When the server was started, in seconds since 1970.",
+            facts.asked.started_s as f64,
+        ),
+    ]
+}

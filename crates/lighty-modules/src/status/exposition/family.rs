@@ -1,0 +1,64 @@
+//! Metrics in the terms of Prometheus.
+
+use std::rc::Rc;
+
+use lighty_core::machine::histogram::{Histogram, REQUEST_BOUNDS_US};
+
+/// What kind of figure it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Kind {
+    /// Only grows.
+    Counter,
+    /// Goes up and down.
+    Gauge,
+    /// Distributions, with these bounds of their fixed buckets in microseconds.
+    Histogram(&'static [u64; REQUEST_BOUNDS_US.len()]),
+}
+
+/// Metrics of one name.
+#[derive(Debug)]
+pub(super) struct Family {
+    /// Without the `_total` of counters.
+    pub(super) name: &'static str,
+    pub(super) kind: Kind,
+    pub(super) help: &'static str,
+    pub(super) samples: Vec<Sample>,
+}
+
+/// Names and values.
+pub(super) type Labels = Vec<(&'static str, Rc<str>)>;
+
+/// A figure with its labels.
+#[derive(Debug)]
+pub(super) struct Sample {
+    pub(super) labels: Labels,
+    pub(super) value: Value,
+}
+
+/// A figure.
+#[derive(Debug)]
+pub(super) enum Value {
+    Number(f64),
+    Durations(Histogram),
+}
+
+impl Family {
+    pub(super) fn new(name: &'static str, kind: Kind, help: &'static str) -> Self {
+        Self { name, kind, help, samples: Vec::new() }
+    }
+
+    /// One with a single figure.
+    pub(super) fn single(name: &'static str, kind: Kind, help: &'static str, value: f64) -> Self {
+        let mut family = Self::new(name, kind, help);
+        family.add(Vec::new(), value);
+        family
+    }
+
+    pub(super) fn add(&mut self, labels: Labels, value: f64) {
+        self.samples.push(Sample { labels, value: Value::Number(value) });
+    }
+
+    pub(super) fn add_durations(&mut self, labels: Labels, durations: Histogram) {
+        self.samples.push(Sample { labels, value: Value::Durations(durations) });
+    }
+}

@@ -1,0 +1,76 @@
+//! What the server is doing: what workers report, and what is known of the process.
+
+use lighty_core::machine::metrics::history::{Second, merged};
+use lighty_core::machine::status_board::{BackendPool, Report, StatusBoard};
+
+use super::durations::Durations;
+
+/// What is known before anything of the process is looked at.
+pub(super) struct Asked {
+    pub(super) reports: Vec<Report>,
+    pub(super) workers: usize,
+    pub(super) started_s: i64,
+    pub(super) now_s: i64,
+    pub(super) modules: Vec<&'static str>,
+    pub(super) sort: bool,
+    pub(super) refresh_s: Option<u16>,
+    pub(super) host: String,
+}
+
+/// Everything that pages are made of.
+pub(super) struct Facts {
+    pub(super) asked: Asked,
+    pub(super) figures: Vec<(String, String)>,
+    pub(super) pools: Vec<BackendPool>,
+    /// Names of certificates, and the wall-clock seconds in which they expire.
+    pub(super) certificates: Vec<(String, i64)>,
+    pub(super) durations: Durations,
+    /// The last minutes.
+    pub(super) history: Vec<Second>,
+    pub(super) version: &'static str,
+}
+
+impl Facts {
+    /// Gathers what is known of the process. Takes a while where there is much.
+    pub(super) fn gather(asked: Asked, board: &StatusBoard) -> Self {
+        Self {
+            figures: board.figures(&asked.reports),
+            pools: board.pools(),
+            certificates: board.certificates(),
+            durations: Durations::merged(&asked.reports, board.names()),
+            history: merged(asked.reports.iter().map(|report| &*report.history)),
+            version: env!("CARGO_PKG_VERSION"),
+            asked,
+        }
+    }
+
+    pub(super) fn reports(&self) -> &[Report] {
+        &self.asked.reports
+    }
+
+    pub(super) fn uptime_s(&self) -> u64 {
+        u64::try_from(self.asked.now_s - self.asked.started_s).unwrap_or(0)
+    }
+
+    pub(super) fn sum(&self, of: impl Fn(&Report) -> u64) -> u64 {
+        self.reports().iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    pub(super) fn idle(&self) -> u64 {
+        self.sum(Report::idle)
+    }
+
+    pub(super) fn busy(&self) -> u64 {
+        self.sum(|report| report.open().saturating_sub(report.idle()))
+    }
+
+    /// Of a sum over the latest seconds, so much in one of them.
+    pub(super) fn recent(&self, of: impl Fn(&Report) -> u64) -> u64 {
+        self.reports().iter().map(|report| of(report) / report.pace.seconds.max(1)).sum()
+    }
+
+    /// Of a sum since the start, so much in one second.
+    pub(super) fn mean(&self, of: impl Fn(&Report) -> u64) -> u64 {
+        self.sum(of) / self.uptime_s().max(1)
+    }
+}

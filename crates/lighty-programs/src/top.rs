@@ -1,0 +1,182 @@
+//! `lighty top`: what a server is doing, in a terminal, from its status page's JSON.
+//!
+//! `sample` reads the JSON, `table` makes rows of it, `screen` draws them, `keys` says what was
+//! typed.
+
+mod keys;
+mod sample;
+mod screen;
+mod table;
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use http::Request;
+use lighty_fetch::Fetcher;
+use lighty_io::process::terminal::{self, KeyByKey, Typed};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use keys::Key;
+use sample::Sample;
+use screen::State;
+
+pub use table::View;
+
+/// How long a server may take to reply.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Bytes of a reply: with many backends and connections there is much to tell.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// Bytes of keys that are read at a time.
+const KEYS_BYTES: usize = 64;
+
+/// Columns and rows of a terminal that does not say.
+const SIZE: (usize, usize) = (80, 24);
+
+/// Another screen beside the one with the shell, without a cursor; and back.
+const ENTER: &str = "\x1b[?1049h\x1b[?25l";
+const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
+
+/// What is shown, and how.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// URL of the status page.
+    pub url: String,
+    /// The table to begin with.
+    pub view: View,
+    /// The column to sort by, as its heading has it; otherwise the view's own.
+    pub sort: Option<String>,
+    /// Only rows that contain this.
+    pub filter: String,
+    /// Time between two looks.
+    pub interval: Duration,
+}
+
+/// Asks for a status page again and again.
+struct Watch {
+    fetcher: Fetcher,
+    request: Request<Vec<u8>>,
+}
+
+impl Watch {
+    fn new(url: &str) -> io::Result<Self> {
+        let url = url.split(['?', '#']).next().unwrap_or(url);
+        let uri = lighty_fetch::parse_url(&format!("{url}?json"));
+        let uri = uri.ok_or_else(|| io::Error::other(format!("{url}: no URL of a server")))?;
+        let fetcher = Fetcher::for_url(url).map_err(|error| io::Error::other(error.to_string()))?;
+        let request = Request::get(uri).body(Vec::new()).map_err(io::Error::other)?;
+        Ok(Self { fetcher: fetcher.receiving(REPLY_BYTES_MAX), request })
+    }
+
+    fn reply(&self) -> io::Result<Vec<u8>> {
+        let response = self.fetcher.fetch(&self.request, PATIENCE)?;
+        let uri = self.request.uri();
+        match response.status().as_u16() {
+            200 => Ok(response.into_body().into()),
+            404 => Err(io::Error::other(format!("{uri}: 404: is status.status-url this path?"))),
+            code => Err(io::Error::other(format!("{uri}: status {code}"))),
+        }
+    }
+
+    fn sample(&self) -> io::Result<Sample> {
+        Sample::read(&self.reply()?).map_err(|why| {
+            io::Error::other(format!("{}: no status page of lighty: {why}", self.request.uri()))
+        })
+    }
+}
+
+/// Writes the status once: as JSON, or two samples' table where rates need them.
+///
+/// # Errors
+/// The server does not reply, or not with its status; or the output is closed.
+pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<()> {
+    let watch = Watch::new(&options.url)?;
+    if json {
+        return out.write_all(&watch.reply()?);
+    }
+    let mut state = State::new(options);
+    state.take(watch.sample()?);
+    std::thread::sleep(options.interval);
+    state.take(watch.sample()?);
+    out.write_all(state.plain().as_bytes())
+}
+
+/// Shows the status on a terminal until a key ends it.
+///
+/// # Errors
+/// There is no terminal, the URL is none, or the first reply does not come.
+pub fn run(options: &Options) -> io::Result<()> {
+    let watch = Watch::new(&options.url)?;
+    let mut state = State::new(options);
+    state.take(watch.sample()?);
+    let input = io::stdin();
+    let _restored = KeyByKey::new(&input).map_err(|_| {
+        io::Error::other("standard input is no terminal: --once and --json need none")
+    })?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let _screen = Screen::enter()?;
+    runtime.block_on(show(state, watch, options.interval, &input))
+}
+
+/// The other screen, until this is dropped.
+struct Screen;
+
+impl Screen {
+    fn enter() -> io::Result<Self> {
+        put(ENTER)?;
+        Ok(Self)
+    }
+}
+
+impl Drop for Screen {
+    fn drop(&mut self) {
+        // A terminal that is gone needs nothing.
+        let _ = put(LEAVE);
+    }
+}
+
+fn put(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+async fn show(
+    mut state: State,
+    watch: Watch,
+    interval: Duration,
+    input: &io::Stdin,
+) -> io::Result<()> {
+    let (samples, mut sampled) = mpsc::channel(1);
+    // The server may hang, which must not keep keys from being heard.
+    lighty_io::threads::start("samples", None, move || {
+        loop {
+            std::thread::sleep(interval);
+            if samples.blocking_send(watch.sample()).is_err() {
+                return;
+            }
+        }
+    })?;
+    let mut resized = signal(SignalKind::window_change())?;
+    let mut terminated = signal(SignalKind::terminate())?;
+    let mut hung_up = signal(SignalKind::hangup())?;
+    let (mut typed, mut bytes) = (Typed::listen()?, [0; KEYS_BYTES]);
+    loop {
+        put(&state.frame(terminal::size(input).unwrap_or(SIZE)))?;
+        tokio::select! {
+            Some(sample) = sampled.recv() => state.note(sample),
+            _ = resized.recv() => {}
+            _ = terminated.recv() => return Ok(()),
+            _ = hung_up.recv() => return Ok(()),
+            read = typed.read(&mut bytes) => {
+                for key in keys::parse(&bytes[..read?]) {
+                    if state.press(key) == Key::Quit {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! What is seen.
+
+use std::fmt::Write;
+use std::io;
+
+use super::Options;
+use super::keys::Key;
+use super::sample::Sample;
+use super::table::{Order, Row, View, arrange, bytes, micros, rows};
+
+/// Widths of a terminal that a table without one is made for.
+const PLAIN_COLUMNS: usize = 160;
+
+/// Begins at the top left, and clears the rest of a line or screen.
+const HOME: &str = "\x1b[H";
+const CLEAR_LINE: &str = "\x1b[K";
+const CLEAR_BELOW: &str = "\x1b[J";
+const REVERSE: &str = "\x1b[7m";
+const BOLD: &str = "\x1b[1m";
+const NORMAL: &str = "\x1b[0m";
+
+const HELP: &str = "q quit  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
+
+/// What is shown now.
+pub(super) struct State {
+    url: String,
+    view: View,
+    column: usize,
+    reversed: bool,
+    filter: String,
+    /// The filter is being typed.
+    is_typing: bool,
+    is_paused: bool,
+    /// Rows above the first that is shown.
+    above: usize,
+    now: Option<Sample>,
+    before: Option<Sample>,
+    trouble: Option<String>,
+}
+
+impl State {
+    pub(super) fn new(options: &Options) -> Self {
+        let mut state = Self {
+            url: options.url.clone(),
+            view: options.view,
+            column: 0,
+            reversed: false,
+            filter: options.filter.clone(),
+            is_typing: false,
+            is_paused: false,
+            above: 0,
+            now: None,
+            before: None,
+            trouble: None,
+        };
+        state.choose(options.view);
+        let named = |name: &String| {
+            let (columns, _) = options.view.columns();
+            columns.iter().position(|column| column.eq_ignore_ascii_case(name))
+        };
+        state.column = options.sort.as_ref().and_then(named).unwrap_or(state.column);
+        state
+    }
+
+    /// Takes a sample, or notes why there is none.
+    pub(super) fn note(&mut self, sample: io::Result<Sample>) {
+        match sample {
+            Ok(sample) => self.take(sample),
+            Err(error) => self.trouble = Some(error.to_string()),
+        }
+    }
+
+    pub(super) fn take(&mut self, sample: Sample) {
+        self.trouble = None;
+        if !self.is_paused {
+            self.before = self.now.replace(sample);
+        }
+    }
+
+    fn choose(&mut self, view: View) {
+        (self.view, self.above, self.reversed) = (view, 0, false);
+        (_, self.column) = view.columns();
+    }
+
+    /// Does what a key means. [`Key::Quit`] is the end.
+    pub(super) fn press(&mut self, key: Key) -> Key {
+        if self.is_typing {
+            return self.type_filter(key);
+        }
+        let (columns, _) = self.view.columns();
+        let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
+        let views = View::ALL.len();
+        match key {
+            Key::Quit | Key::Char('q') => return Key::Quit,
+            Key::Char(digit @ '1'..='5') => self.choose(View::ALL[digit as usize - '1' as usize]),
+            Key::Right => self.choose(View::ALL[(at + 1) % views]),
+            Key::Left => self.choose(View::ALL[(at + views - 1) % views]),
+            Key::Char('s') => self.column = (self.column + 1) % columns.len(),
+            Key::Char('r') => self.reversed = !self.reversed,
+            Key::Char('p') => self.is_paused = !self.is_paused,
+            Key::Char('/') => self.is_typing = true,
+            Key::Escape => self.filter.clear(),
+            Key::Up => self.above = self.above.saturating_sub(1),
+            Key::Down => self.above += 1,
+            Key::PageUp => self.above = self.above.saturating_sub(10),
+            Key::PageDown => self.above += 10,
+            _ => {}
+        }
+        key
+    }
+
+    fn type_filter(&mut self, key: Key) -> Key {
+        match key {
+            Key::Quit => return Key::Quit,
+            Key::Enter => self.is_typing = false,
+            Key::Escape => {
+                self.is_typing = false;
+                self.filter.clear();
+            }
+            Key::Backspace => {
+                self.filter.pop();
+            }
+            Key::Char(one) => self.filter.push(one),
+            _ => {}
+        }
+        self.above = 0;
+        key
+    }
+
+    /// The whole screen, for a terminal of so many columns and rows.
+    pub(super) fn frame(&mut self, (width, height): (usize, usize)) -> String {
+        let lines = self.lines(width, height);
+        let mut out = String::from(HOME);
+        for (at, (style, line)) in lines.iter().take(height).enumerate() {
+            let end = if at + 1 == height.min(lines.len()) { "" } else { "\r\n" };
+            let _ = write!(out, "{style}{}{NORMAL}{CLEAR_LINE}{end}", cut(line, width));
+        }
+        out + CLEAR_BELOW
+    }
+
+    /// Everything as plain text.
+    pub(super) fn plain(&mut self) -> String {
+        let lines = self.lines(PLAIN_COLUMNS, usize::MAX);
+        lines.iter().map(|(_, line)| format!("{}\n", line.trim_end())).collect()
+    }
+
+    fn lines(&mut self, width: usize, height: usize) -> Vec<(&'static str, String)> {
+        let Some(now) = &self.now else { return Vec::new() };
+        let mut lines = vec![(BOLD, heading(now, &self.url)), ("", figures(now))];
+        let is_plain = height == usize::MAX;
+        if !is_plain {
+            lines.push(("", self.bar()));
+        }
+        let mut table = rows(self.view, now, self.before.as_ref());
+        arrange(&mut table, &self.filter, self.column, self.reversed);
+        let room = height.saturating_sub(lines.len() + 2);
+        self.above = self.above.min(table.len().saturating_sub(room));
+        let (columns, _) = self.view.columns();
+        let widths = widths(columns, &table, width);
+        lines.push((REVERSE, fill(&table_heading(columns, self.column, &widths), width, is_plain)));
+        let shown = table.iter().skip(self.above).take(room);
+        lines.extend(shown.map(|row| ("", table_row(row, &widths))));
+        if !is_plain {
+            lines.resize(height.saturating_sub(1).max(lines.len()), ("", String::new()));
+            let trouble = self.trouble.as_deref();
+            lines.push(trouble.map_or(("", HELP.to_owned()), |why| (BOLD, why.to_owned())));
+        }
+        lines
+    }
+
+    /// The views, what rows are sorted by, and what is left out.
+    fn bar(&self) -> String {
+        let views = View::ALL.iter().enumerate().map(|(at, view)| match *view == self.view {
+            true => format!("[{} {}]", at + 1, view.name()),
+            false => format!(" {} {} ", at + 1, view.name()),
+        });
+        let mut text = views.collect::<Vec<_>>().join("");
+        if self.is_typing || !self.filter.is_empty() {
+            let cursor = if self.is_typing { "_" } else { "" };
+            let _ = write!(text, "  /{}{cursor}", self.filter);
+        }
+        if self.is_paused {
+            text.push_str("  paused");
+        }
+        text
+    }
+}
+
+fn heading(now: &Sample, url: &str) -> String {
+    let (hours, minutes, seconds) =
+        (now.uptime_s / 3600, now.uptime_s / 60 % 60, now.uptime_s % 60);
+    let missing = match now.workers_expected.saturating_sub(now.workers.len() as u64) {
+        0 => String::new(),
+        missing => format!(", {missing} do not answer"),
+    };
+    format!(
+        "lighty {}  {url}  up {hours}:{minutes:02}:{seconds:02}  {} workers{missing}",
+        now.version, now.workers_expected
+    )
+}
+
+fn figures(now: &Sample) -> String {
+    let second = &now.second;
+    format!(
+        "{} requests  {}/s  {} errors/s  {}/s out  p50 {}  p99 {}  {} busy  {} idle  {} waiting",
+        now.requests,
+        second.requests,
+        second.errors,
+        bytes(second.bytes_out as f64),
+        micros(second.p50_us),
+        micros(second.p99_us),
+        now.busy,
+        now.idle,
+        now.waiting,
+    )
+}
+
+/// Widths of columns: as wide as their widest cell; what is too much is taken from the widest.
+fn widths(columns: &[&str], table: &[Row], width: usize) -> Vec<usize> {
+    let of_column = |at: usize| {
+        let cells = table.iter().map(|row| row[at].text.chars().count());
+        cells.max().unwrap_or(0).max(columns[at].len() + 1)
+    };
+    let mut widths: Vec<usize> = (0..columns.len()).map(of_column).collect();
+    let room = width.saturating_sub(widths.len() - 1);
+    while widths.iter().sum::<usize>() > room {
+        let Some(widest) = widths.iter_mut().max().filter(|widest| **widest > 4) else { break };
+        *widest -= 1;
+    }
+    widths
+}
+
+fn table_heading(columns: &[&str], sorted: usize, widths: &[usize]) -> String {
+    let cell = |(at, (name, width)): (usize, (&&str, &usize))| {
+        let mark = if at == sorted { "*" } else { "" };
+        let text = cut(&format!("{name}{mark}"), *width);
+        if at == 0 { format!("{text:<width$}") } else { format!("{text:>width$}") }
+    };
+    columns.iter().zip(widths).enumerate().map(cell).collect::<Vec<_>>().join(" ")
+}
+
+fn table_row(row: &Row, widths: &[usize]) -> String {
+    let cell = |(at, (cell, width)): (usize, (&super::table::Cell, &usize))| {
+        let text = cut(&cell.text, *width);
+        let is_text = matches!(cell.order, Order::Text(_));
+        match at == 0 || is_text && at + 1 == widths.len() {
+            true => format!("{text:<width$}"),
+            false => format!("{text:>width$}"),
+        }
+    };
+    row.iter().zip(widths).enumerate().map(cell).collect::<Vec<_>>().join(" ")
+}
+
+fn fill(line: &str, width: usize, is_plain: bool) -> String {
+    if is_plain { line.to_owned() } else { format!("{line:<width$}") }
+}
+
+fn cut(line: &str, width: usize) -> String {
+    line.chars().take(width).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn state() -> State {
+        let mut state = State::new(&Options {
+            url: "http://a/s".to_owned(),
+            view: View::Routes,
+            sort: Some("requests".to_owned()),
+            filter: String::new(),
+            interval: Duration::from_secs(1),
+        });
+        let routes = (0..100).map(|n| format!(r#"{{"route":"route-{n:03}","requests":{n}}}"#));
+        let routes = routes.collect::<Vec<_>>().join(",");
+        let json = format!(r#"{{"version":"1","Uptime":61,"routes":[{routes}]}}"#);
+        state.take(Sample::read(json.as_bytes()).expect("a sample"));
+        state
+    }
+
+    #[test]
+    fn a_frame_fits_its_terminal() {
+        let mut state = state();
+        for (width, height) in [(80, 24), (20, 5), (1, 1), (200, 60)] {
+            let frame = state.frame((width, height));
+            assert_eq!(frame.matches("\r\n").count(), height - 1, "{width}x{height}");
+            let lines = frame.replace(HOME, "").replace(CLEAR_LINE, "").replace(CLEAR_BELOW, "");
+            let lines = lines.replace(REVERSE, "").replace(BOLD, "").replace(NORMAL, "");
+            let longest = lines.split("\r\n").map(|line| line.chars().count()).max();
+            assert!(longest <= Some(width), "{width}x{height}: {lines}");
+        }
+    }
+
+    #[test]
+    fn keys_choose_sort_and_filter() {
+        let mut state = state();
+        assert!(state.plain().lines().nth(3).is_some_and(|line| line.starts_with("route-099")));
+        state.press(Key::Char('r'));
+        assert!(state.plain().lines().nth(3).is_some_and(|line| line.starts_with("route-000")));
+        state.press(Key::Char('/'));
+        for one in "q42".chars() {
+            assert_ne!(state.press(Key::Char(one)), Key::Quit);
+        }
+        for key in [Key::Backspace; 3] {
+            state.press(key);
+        }
+        "042".chars().for_each(|one| {
+            state.press(Key::Char(one));
+        });
+        state.press(Key::Enter);
+        assert_eq!(state.plain().lines().count(), 4, "{}", state.plain());
+        state.press(Key::Escape);
+        state.press(Key::PageDown);
+        assert!(state.frame((80, 24)).contains("route-010"));
+        state.press(Key::Right);
+        assert!(state.frame((80, 24)).contains("[2 stages]"));
+        assert_eq!(state.press(Key::Char('q')), Key::Quit);
+    }
+
+    #[test]
+    fn a_server_that_does_not_answer_is_said() {
+        let mut state = state();
+        state.note(Err(io::Error::other("a: Connection refused")));
+        assert!(state.frame((80, 24)).contains("Connection refused"));
+    }
+}

@@ -1,0 +1,248 @@
+//! Metrics, as collectors read them.
+
+use std::collections::BTreeSet;
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::client::Client;
+use lighty_testkit::peer::ask as ask_once;
+use lighty_testkit::real::find;
+use lighty_testkit::real::prometheus::Prometheus;
+use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::{lighty, wait_until};
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn measured() -> Setup {
+    lighty!().file("a.txt", "hello\n").config("status.metrics-url = \"/metrics\"")
+}
+
+fn in_front_of(backend: &Backend) -> Setup {
+    measured().config(&format!(
+        "$HTTP[\"url\"] =^ \"/app/\" {{\n  status.route = \"the \\\"app\\\"\"\n  \
+         proxy-core.protocol = \"http\"\n  proxy-core.backends = ( \"{}\" )\n}}",
+        backend.name()
+    ))
+}
+
+fn metrics(server: &Server) -> String {
+    let response = server.get("/metrics");
+    assert_eq!(response.status, 200);
+    let media_type = response.field("Content-Type");
+    assert_eq!(media_type, Some("text/plain; version=0.0.4; charset=utf-8"));
+    response.text().to_owned()
+}
+
+/// The value of a series; `None` if there is none.
+fn value(text: &str, series: &str) -> Option<f64> {
+    text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ')?.parse().ok())
+}
+
+/// Waits for a value: a request is counted when its response is out, which its client may know
+/// first.
+fn await_value(server: &Server, series: &str, wanted: f64) {
+    let is_there = || value(&metrics(server), series) == Some(wanted);
+    assert!(wait_until(PATIENCE, is_there), "{series} {wanted} in\n{}", metrics(server));
+}
+
+/// Names of metrics that are there.
+fn names(text: &str) -> BTreeSet<&str> {
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    lines.filter_map(|line| line.split(['{', ' ']).next()).collect()
+}
+
+#[test]
+fn requests_are_counted_by_what_answers_them() {
+    let backend = Backend::replying(|_| answer("503 No", "", "x"));
+    let server = in_front_of(&backend).config("server.max-worker = 3").start();
+    for _ in 0..30 {
+        assert_eq!(server.get("/a.txt").status, 200);
+    }
+    assert_eq!(server.get("/app/x").status, 503);
+    assert_eq!(server.get("/nothing").status, 404);
+    let series = |what: &str, status: &str, route: &str| {
+        format!(
+            "http_server_request_duration_seconds_{what}{{http_request_method=\"GET\",\
+             url_scheme=\"http\",http_response_status_code=\"{status}\",\
+             network_protocol_version=\"1.1\",http_route=\"{route}\"}}"
+        )
+    };
+    await_value(&server, &series("count", "200", "mod_staticfile"), 30.0);
+    await_value(&server, &series("count", "503", "the \\\"app\\\""), 1.0);
+    let text = metrics(&server);
+    assert_eq!(value(&text, &series("count", "404", "none")), Some(1.0), "{text}");
+    let sum = value(&text, &series("sum", "200", "mod_staticfile")).expect("a sum");
+    assert!(sum > 0.0 && sum < 30.0, "{sum}");
+    let labels = format!(
+        "{{upstream=\"proxy-core.backends in $HTTP[\\\"url\\\"] =^ \\\"/app/\\\"\",\
+         backend=\"{}\"}}",
+        backend.name()
+    );
+    for (name, wanted) in [
+        ("lighty_backend_requests_total", 1.0),
+        ("lighty_backend_first_byte_seconds_count", 1.0),
+        ("lighty_backend_active_requests", 0.0),
+    ] {
+        assert_eq!(value(&text, &format!("{name}{labels}")), Some(wanted), "{name}\n{text}");
+    }
+    assert_eq!(value(&text, "lighty_config_generation"), Some(0.0));
+    assert_eq!(value(&text, "lighty_config_last_reload_success"), Some(1.0));
+    assert!(value(&text, "process_resident_memory_bytes") > Some(1e6));
+    assert!(value(&text, "process_open_fds") > Some(5.0));
+    assert_eq!(text.matches("\nlighty_worker_requests_total{").count(), 3);
+}
+
+#[test]
+fn the_checker_of_prometheus_finds_nothing() {
+    let Some(promtool) = find(&["promtool"]) else { return };
+    let backend = Backend::answering("x");
+    let server = in_front_of(&backend).start();
+    for target in ["/a.txt", "/app/x", "/none"] {
+        let _ = server.get(target);
+    }
+    let mut command = Command::new(promtool);
+    let command = command.args(["check", "metrics"]).stdin(Stdio::piped());
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("promtool");
+    child.stdin.take().expect("a pipe").write_all(metrics(&server).as_bytes()).expect("written");
+    let output = child.wait_with_output().expect("its output");
+    let said = [output.stdout, output.stderr].concat();
+    assert!(output.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
+}
+
+#[test]
+fn collectors_choose_the_format() {
+    let server = measured().config("deflate.mimetypes = ( \"text/plain\" )").start();
+    let open = server.get_with("/metrics", "Accept: application/openmetrics-text\r\n");
+    let media_type = open.field("Content-Type").expect("a type");
+    assert!(media_type.starts_with("application/openmetrics-text; version=1.0.0"), "{media_type}");
+    assert!(open.text().ends_with("\n# EOF\n"));
+    assert!(open.text().contains("# TYPE lighty_requests counter\n"), "{}", open.text());
+    assert_eq!(open.field("Cache-Control"), Some("no-store"));
+    let native = server.get_with("/metrics", "Accept: application/vnd.google.protobuf\r\n");
+    assert!(native.field("Content-Type").is_some_and(|one| one.ends_with("encoding=delimited")));
+    let packed = server.get_with("/metrics", "Accept-Encoding: gzip\r\n");
+    assert_eq!(packed.field("Content-Encoding"), Some("gzip"));
+    let post = server.connect();
+    let post = ask_once(post, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(post.status, 404);
+}
+
+#[test]
+fn what_clients_write_makes_no_series() {
+    let server =
+        measured().config("server.max-worker = 2\nserver.max-keep-alive-requests = 100000").start();
+    let series = || metrics(&server).lines().filter(|line| !line.starts_with('#')).count();
+    let ask = |number: usize, client: Option<&mut Client>| {
+        // What has an unknown method ends its connection.
+        let unknown = format!("M{number} /a.txt HTTP/1.1\r\nHost: h{number}.test\r\n\r\n");
+        let known = format!("GET /a.txt?{number} HTTP/1.1\r\nHost: h{number}.test\r\n\r\n");
+        match client {
+            None => assert_eq!(ask_once(server.connect(), &unknown).status, 501),
+            Some(client) => {
+                client.send(known);
+                assert_eq!(client.response().status, 200);
+            }
+        }
+    };
+    let mut client = server.connect();
+    (0..10).for_each(|number| ask(number, None));
+    (0..10).for_each(|number| ask(number, Some(&mut client)));
+    await_requests(&server, 20.0);
+    let before = series();
+    (10..200).for_each(|number| ask(number, None));
+    (10..3_000).for_each(|number| ask(number, Some(&mut client)));
+    await_requests(&server, 3_200.0);
+    // A stage that took no time before may have taken some now, and has buckets.
+    assert!(series() < before + 200, "{before} {}", series());
+    let text = metrics(&server);
+    assert!(text.contains("http_request_method=\"_OTHER\""), "{text}");
+    assert!(!text.contains("h77.test") && !text.contains("M77"), "{text}");
+}
+
+/// Waits until that many requests were counted, beside those for the metrics.
+fn await_requests(server: &Server, least: f64) {
+    let counted = || {
+        let text = metrics(server);
+        let count = "http_server_request_duration_seconds_count{";
+        let lines = text.lines().filter(|line| line.starts_with(count));
+        let others = lines.filter(|line| !line.contains("mod_status"));
+        others.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum::<f64>()
+    };
+    assert!(wait_until(PATIENCE, || counted() >= least), "{least}: {}", counted());
+}
+
+#[test]
+fn a_refused_reload_shows() {
+    let mut server = measured().config("server.pid-file = \"@DIR@/pid\"").start();
+    let config = server.directory().join("lighty.conf");
+    let good = std::fs::read_to_string(&config).expect("the configuration");
+    std::fs::write(&config, format!("{good}\n$HTTP[\n")).expect("written");
+    server.signal(rustix::process::Signal::USR1);
+    await_value(&server, "lighty_config_last_reload_success", 0.0);
+    std::fs::write(&config, good).expect("written");
+    server.signal(rustix::process::Signal::USR1);
+    await_value(&server, "lighty_config_last_reload_success", 1.0);
+    assert_eq!(value(&metrics(&server), "lighty_config_generation"), Some(1.0));
+    server.stop();
+}
+
+#[test]
+fn prometheus_collects_and_knows_how_long_requests_took() {
+    let slow = Backend::replying(|_| {
+        std::thread::sleep(Duration::from_millis(60));
+        answer("200 OK", "", "x")
+    });
+    let server = in_front_of(&slow).start();
+    let native = Prometheus::collecting(&server, "/metrics", true);
+    let (Some(native), Some(text)) = (native, Prometheus::collecting(&server, "/metrics", false))
+    else {
+        return;
+    };
+    for collector in [&native, &text] {
+        assert_eq!(collector.await_number("sum(up{job=\"lighty\"})"), 1.0);
+    }
+    for _ in 0..20 {
+        assert_eq!(server.get("/app/x").status, 200);
+    }
+    let count = "http_server_request_duration_seconds_count{http_route=~\".*app.*\"}";
+    assert!(wait_until(PATIENCE, || text.await_number(count) == 20.0));
+    let fixed = "histogram_quantile(0.5, http_server_request_duration_seconds_bucket{\
+                 http_route=~\".*app.*\"})";
+    let found_s = text.await_number(fixed);
+    assert!((0.05..0.25).contains(&found_s), "{found_s}");
+    let own = "http_server_request_duration_seconds{http_route=~\".*app.*\"}";
+    let counted = || native.await_number(&format!("histogram_count({own})")) == 20.0;
+    assert!(wait_until(PATIENCE, counted));
+    let found_s = native.await_number(&format!("histogram_quantile(0.5, {own})"));
+    assert!((0.055..0.2).contains(&found_s), "{found_s}");
+    assert_dashboard(&text, &metrics(&server));
+}
+
+/// Each query of the dashboard is one, and each of ours that it names is there.
+fn assert_dashboard(collector: &Prometheus, text: &str) {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/lighty.json");
+    let json = std::fs::read_to_string(file).expect("the dashboard");
+    let dashboard: Value = serde_json::from_str(&json).expect("JSON");
+    let known = names(text);
+    let mut queries = 0;
+    for panel in dashboard["panels"].as_array().expect("panels") {
+        for target in panel["targets"].as_array().into_iter().flatten() {
+            let query = target["expr"].as_str().expect("a query");
+            let query = query.replace("$__rate_interval", "1m").replace("$instance", ".*");
+            let _ = collector.query(&query);
+            let words = query.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
+            let ours = ["http_server_", "lighty_", "process_"];
+            for name in words.filter(|word| ours.iter().any(|front| word.starts_with(front))) {
+                // Only there where certificates are.
+                let is_elsewhere = name == "lighty_tls_certificate_expiry_timestamp_seconds";
+                assert!(is_elsewhere || known.contains(name), "{name} of {query}");
+            }
+            queries += 1;
+        }
+    }
+    assert!(queries > 10, "{queries}");
+}

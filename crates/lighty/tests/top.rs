@@ -1,0 +1,121 @@
+//! `lighty top`, on a terminal and without one.
+
+use std::io::{Read, Write};
+use std::process::{Command, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use lighty_testkit::backend::Backend;
+use lighty_testkit::real::find;
+use lighty_testkit::server::Server;
+use lighty_testkit::{lighty, wait_until};
+
+const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn served(lines: &str) -> (Server, String) {
+    let server = lighty!()
+        .file("a.txt", "hello\n")
+        .config("status.status-url = \"/s\"\nserver.max-worker = 2")
+        .config(lines)
+        .start();
+    let url = format!("http://{}/s", server.address());
+    (server, url)
+}
+
+fn top(arguments: &[&str]) -> Output {
+    let output = Command::new(LIGHTY).arg("top").args(arguments).stdin(Stdio::null()).output();
+    output.expect("lighty top")
+}
+
+/// Runs it on a terminal of 24 lines of 80 columns. Each of the keys is typed once the words before
+/// it are to be seen. What it wrote.
+fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
+    let script = find(&["script"])?;
+    let line = format!("stty rows 24 cols 80; '{LIGHTY}' top '{url}'; echo \"ended $?\"; stty -a");
+    let mut child = Command::new(script)
+        .args(["-q", "-e", "-f", "-c", &line, "/dev/null"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("script");
+    let (mut input, mut output) =
+        (child.stdin.take().expect("a pipe"), child.stdout.take().expect("a pipe"));
+    let written = Arc::new(Mutex::new(Vec::new()));
+    let seen = || String::from_utf8_lossy(&written.lock().expect("no panic")).into_owned();
+    let collected = Arc::clone(&written);
+    let reader = std::thread::spawn(move || {
+        let mut piece = [0; 4096];
+        while let Ok(count @ 1..) = output.read(&mut piece) {
+            collected.lock().expect("no panic").extend_from_slice(&piece[..count]);
+        }
+    });
+    for (words, keys) in typed {
+        assert!(wait_until(PATIENCE, || seen().contains(words)), "{words}: {}", seen());
+        input.write_all(keys.as_bytes()).expect("typed");
+    }
+    child.wait().expect("its end");
+    reader.join().expect("no panic");
+    Some(seen())
+}
+
+#[test]
+fn a_table_is_printed_once() {
+    let backend = Backend::answering("x");
+    let (server, url) = served(&format!(
+        "$HTTP[\"url\"] =^ \"/app/\" {{\n  proxy-core.protocol = \"http\"\n  \
+         proxy-core.backends = ( \"{}\" )\n}}",
+        backend.name()
+    ));
+    for target in ["/a.txt", "/a.txt", "/app/x"] {
+        assert_eq!(server.get(target).status, 200);
+    }
+    let routes = top(&[&url, "--once"]);
+    let text = String::from_utf8_lossy(&routes.stdout);
+    assert!(routes.status.success() && text.contains("mod_staticfile"), "{text}");
+    let backends = top(&[&url, "--once", "--view", "backends", "--filter", &backend.name()]);
+    let text = String::from_utf8_lossy(&backends.stdout);
+    let line = text.lines().find(|line| line.starts_with(&backend.name())).unwrap_or_default();
+    let words: Vec<&str> = line.split_ascii_whitespace().collect();
+    assert_eq!(words.get(1), Some(&"up"), "{text}");
+    assert_eq!(words.get(5), Some(&"1"), "{text}");
+    let json = top(&[&url, "--json"]);
+    let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
+    assert_eq!(value["workers"][1]["worker"], 1);
+}
+
+#[test]
+fn what_is_no_status_page_is_said() {
+    let (server, url) = served("");
+    let page = format!("http://{}/a.txt", server.address());
+    let none = format!("http://{}/none", server.address());
+    for (arguments, words) in [
+        (vec![&*page, "--once"], "no status page of lighty"),
+        (vec![&*none, "--once"], "404: is status.status-url this path?"),
+        (vec!["127.0.0.1", "--once"], "no URL of a server"),
+        (vec![&*url], "standard input is no terminal"),
+        (vec![&*url, "--interval", "0"], "0 is not in 1..=3600"),
+    ] {
+        let output = top(&arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_terminal_is_as_before_when_it_ends() {
+    let (server, url) = served("");
+    for _ in 0..5 {
+        assert_eq!(server.get("/a.txt").status, 200);
+    }
+    let keys = [("[1 routes]", "3"), ("[3 backends]", "\x1b[C"), ("[4 workers]", "q")];
+    let Some(written) = on_terminal(&url, &keys) else { return };
+    for words in ["[1 routes]", "[3 backends]", "[4 workers]", "mod_staticfile", "ended 0"] {
+        assert!(written.contains(words), "{words} in {written}");
+    }
+    let (_, behind) = written.rsplit_once("\x1b[?1049l").expect("the screen is left");
+    assert!(behind.contains(" icanon ") && behind.contains(" echo "), "{behind}");
+    let interrupted = on_terminal(&url, &[("[1 routes]", "\x03")]).expect("as before");
+    assert!(interrupted.contains("ended 0") && interrupted.contains(" icanon "), "{interrupted}");
+}

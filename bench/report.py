@@ -469,6 +469,22 @@ def over_tls(results, _plots):
     return required(checks) + table(["", "", *next(iter(timed.values()))], body)
 
 
+def metered(results, _plots):
+    cost, scraped, series = results["cost"], results["scrape"], results["series"]
+    on, off = rig.median(cost["on"]), rig.median(cost["off"])
+    formats = {name: row for name, row in scraped.items() if "median_ms" in row}
+    beside = scraped["beside"]["p99_ms"] - scraped["alone"]["p99_ms"]
+    rows = [at_most(f"scrape of 1,000 backends, {name}, ms", round(row["median_ms"], 1), 20)
+            for name, row in formats.items()]
+    rows += [at_most("a neighbour's p99 beside scrapes, ms more than alone", round(beside, 2), 1),
+             at_most(f"series after {series['hosts']} hosts, over those after 100",
+                     round(rig.ratio(series["after"], series["before"]), 2), 1)]
+    words = (f"CPU per request of a small file: {off:.2f} us without mod_status "
+             f"({spread(cost['off'])}), {on:.2f} us with it ({spread(cost['on'])}): "
+             f"{quotient(on, off):.2f}.")
+    return required(rows) + [words, ""]
+
+
 def best_peer(row):
     return min((value for name, value in row.items() if name != "lighty"), default=None)
 
@@ -511,7 +527,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("13. Scripts: an answer of three bytes", "scripts", scripted),
            ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up),
            ("15. Attacks by HTTP/2", "floods", flooded),
-           ("16. TLS", "tls", over_tls)]
+           ("16. TLS", "tls", over_tls),
+           ("17. Metrics", "metrics", metered)]
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ fn server(facts: &Facts) -> Vec<Family> {
         Family::single(
             "lighty_series_overflows",
             Kind::Counter,
-            "Times that a new series was recorded as \"other\" because there were too many.",
+            "Times that a new series was recorded as other because there were too many.",
             facts.durations.others as f64,
         ),
     ]

@@ -10,6 +10,7 @@
 #![warn(missing_docs)]
 
 pub mod app;
+pub mod load;
 pub mod magnet;
 pub mod spawn_fcgi;
 pub mod stat_accel;

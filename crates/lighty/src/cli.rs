@@ -171,6 +171,8 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Timing,
     },
+    /// Make load and say what users felt of it
+    Load(Load),
     /// Show what a server is doing, from its status page, until q is pressed
     Top(Top),
     /// Format configuration files
@@ -221,6 +223,71 @@ pub(crate) enum Timing {
         #[arg(long, value_name = "FILE")]
         gnuplot: Option<PathBuf>,
     },
+}
+
+/// What load is made.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Load {
+    /// URL to ask for; several of one server are chosen from at random
+    #[arg(required_unless_present = "urls_from")]
+    pub(crate) urls: Vec<String>,
+    /// File with URLs, one on each line
+    #[arg(long, value_name = "FILE")]
+    pub(crate) urls_from: Option<PathBuf>,
+    /// Connections at a time
+    #[arg(short = 'c', long, value_name = "COUNT", default_value_t = 10,
+          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) connections: u32,
+    /// Threads that share them
+    #[arg(long, value_name = "COUNT", default_value_t = 1,
+          value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(crate) threads: u16,
+    /// Requests a second, each at its time; otherwise a connection asks again after its response
+    #[arg(long, value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    pub(crate) rate: Option<u64>,
+    /// End after so many requests
+    #[arg(short = 'n', long, value_name = "COUNT",
+          value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) requests: Option<u64>,
+    /// End after so many seconds [default: 10, unless there is a number of requests]
+    #[arg(short = 'd', long, value_name = "SECONDS",
+          value_parser = clap::value_parser!(u32).range(1..=864_000))]
+    pub(crate) duration: Option<u32>,
+    /// Seconds before anything is counted
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) warm_up: u16,
+    /// Seconds that a response may take
+    #[arg(long, value_name = "SECONDS", default_value_t = 60,
+          value_parser = clap::value_parser!(u16).range(1..=3600))]
+    pub(crate) timeout: u16,
+    /// Make a connection for each request
+    #[arg(long)]
+    pub(crate) no_keep_alive: bool,
+    /// The method
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub(crate) method: String,
+    /// A field, as "Name: value"
+    #[arg(short = 'H', long = "header", value_name = "FIELD")]
+    pub(crate) fields: Vec<String>,
+    /// File with the body
+    #[arg(long, value_name = "FILE")]
+    pub(crate) body: Option<PathBuf>,
+    /// The status that is expected [default: 200 to 399]
+    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..=999))]
+    pub(crate) expect_status: Option<u16>,
+    /// The length of bodies that is expected
+    #[arg(long, value_name = "BYTES")]
+    pub(crate) expect_length: Option<u64>,
+    /// Expect the same content of each URL
+    #[arg(long)]
+    pub(crate) checksum: bool,
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print what http_load prints
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) http_load: bool,
 }
 
 /// What is shown of a server.

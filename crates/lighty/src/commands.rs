@@ -80,6 +80,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::StatAccel { site, threads }) => programs::stat_accel(site, *threads),
         Some(Command::Script { what }) => script(what),
         Some(Command::Timing { what }) => programs::timing(what),
+        Some(Command::Load(what)) => programs::load(what),
         Some(Command::Top(what)) => programs::top(what),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
         Some(Command::Generate { what }) => generate(what),
@@ -98,7 +99,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
     use Command::{
-        Fmt, Generate, HashPassword, MagnetFcgi, Proxy, Serve, Spawn, StatAccel, Timing, Top,
+        Fmt, Generate, HashPassword, Load, MagnetFcgi, Proxy, Serve, Spawn, StatAccel, Timing, Top,
     };
     let command = cli.command.as_ref()?;
     let takes_none = matches!(
@@ -112,6 +113,7 @@ fn misplaced(cli: &Cli) -> Option<&'static str> {
             | StatAccel { .. }
             | MagnetFcgi { .. }
             | Timing { .. }
+            | Load(_)
             | Top(_)
     );
     if takes_none && cli.config.is_some() {

@@ -8,12 +8,13 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lighty_programs::app::{self, Limits, Site};
+use lighty_programs::load::{self, Expected, LoadUrl, Options, Progress, Until};
 use lighty_programs::supervisor::{self, StopSignal};
 use lighty_programs::timing_plot::{Plot, Summary};
 use lighty_programs::top::{self, View};
 use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
 
-use crate::cli::{ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView};
+use crate::cli::{Load, ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView};
 use crate::failure::Failure;
 
 /// What the binary was called for.
@@ -75,6 +76,62 @@ pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(
     let application = magnet::Magnet::new(of_script, script.allows_unsafe)?;
     app::run(magnet::NAME, socket, limits, application)?;
     Ok(())
+}
+
+/// Makes load. Fails if a response was not as expected.
+pub(crate) fn load(what: &Load) -> Result<(), Failure> {
+    let options = load_options(what)?;
+    let tally = load::run(&options, &Progress::default())?;
+    match (what.json, what.http_load) {
+        (true, _) => println!("{:#}", load::json(&options, &tally)),
+        (_, true) => print!("{}", load::http_load(&tally)),
+        _ => print!("{}", load::text(&options, &tally)),
+    }
+    match tally.failed() + tally.unsent {
+        0 => Ok(()),
+        failed => Err(Failure::of(format!("{failed} requests failed"))),
+    }
+}
+
+fn load_options(what: &Load) -> Result<Options, Failure> {
+    let mut lines = what.urls.clone();
+    if let Some(path) = &what.urls_from {
+        let text = std::fs::read_to_string(path);
+        let text = text.map_err(|error| Failure::of(format!("{}: {error}", path.display())))?;
+        lines.extend(text.lines().filter(|line| !line.trim().is_empty()).map(str::to_owned));
+    }
+    let url = |text: &String| {
+        LoadUrl::parse(text).ok_or_else(|| Failure::of(format!("{text}: no URL of http or https")))
+    };
+    let urls = lines.iter().map(url).collect::<Result<Vec<_>, _>>()?;
+    let field = |text: &String| {
+        let words = || format!("{text}: no field, as in \"Accept: text/html\"");
+        load::parse_field(text).ok_or_else(|| Failure::of(words()))
+    };
+    let body = what.body.as_ref().map(std::fs::read).transpose();
+    let duration = what.duration.or(what.requests.is_none().then_some(10));
+    Ok(Options {
+        connections: what.connections as usize,
+        threads: what.threads.into(),
+        rate: what.rate.map(|rate| rate as f64),
+        until: Until {
+            requests: what.requests,
+            duration: duration.map(|seconds| Duration::from_secs(seconds.into())),
+        },
+        warm_up: Duration::from_secs(what.warm_up.into()),
+        timeout: Duration::from_secs(what.timeout.into()),
+        keep_alive: !what.no_keep_alive,
+        method: what.method.clone(),
+        fields: what.fields.iter().map(field).collect::<Result<_, _>>()?,
+        body: body?.unwrap_or_default().into(),
+        expected: Expected {
+            status: what.expect_status,
+            length: what.expect_length,
+            same: false,
+            checksum: what.checksum,
+        },
+        ..Options::new(urls)
+    })
 }
 
 /// Shows what a server is doing.

@@ -21,7 +21,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-modules", FEATURES),
     ("lighty-proxy", BELOW_FEATURES),
     ("lighty-server", ABOVE_FEATURES),
-    ("lighty-programs", &["lighty-wire", "lighty-io", "lighty-lua", "lighty-fetch"]),
+    ("lighty-programs", &["lighty-http", "lighty-wire", "lighty-io", "lighty-lua", "lighty-fetch"]),
     ("lighty", WHOLE),
     ("lighty-testkit", &[]),
 ];

@@ -1,0 +1,166 @@
+//! When requests are due, and when there are no more.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::clock::ticks::Ticks;
+use tokio::sync::Notify;
+
+/// The shortest time between two looks at what is due.
+const TICK_US_MIN: u64 = 50;
+
+/// Requests that may still begin, of all threads.
+#[derive(Clone, Debug)]
+pub(super) struct Quota(Arc<AtomicU64>);
+
+impl Quota {
+    pub(super) fn new(requests: Option<u64>) -> Self {
+        Self(Arc::new(AtomicU64::new(requests.unwrap_or(u64::MAX))))
+    }
+
+    /// Takes one; false if none is left.
+    fn take(&self) -> bool {
+        let less = |left: u64| left.checked_sub(1);
+        self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).is_ok()
+    }
+}
+
+/// A thread's share of the requests.
+pub(super) struct Pace {
+    clock: Clock,
+    quota: Quota,
+    /// Time between two requests; `None`: as soon as a connection is free.
+    period_us: Option<f64>,
+    start_us: u64,
+    end_us: u64,
+    /// Requests of this thread that have become due.
+    made: Cell<u64>,
+    due: RefCell<VecDeque<u64>>,
+    more: Notify,
+    is_over: Cell<bool>,
+}
+
+impl Pace {
+    /// Begins now. `rate` is this thread's.
+    pub(super) fn begin(
+        clock: Clock,
+        quota: Quota,
+        rate: Option<f64>,
+        duration: Option<Duration>,
+    ) -> Self {
+        let start_us = clock.precise_us();
+        let length_us = duration.and_then(|length| u64::try_from(length.as_micros()).ok());
+        Self {
+            clock,
+            quota,
+            period_us: rate.map(|rate| 1e6 / rate),
+            start_us,
+            end_us: length_us.map_or(u64::MAX, |length_us| start_us.saturating_add(length_us)),
+            made: Cell::new(0),
+            due: RefCell::default(),
+            more: Notify::new(),
+            is_over: Cell::new(false),
+        }
+    }
+
+    pub(super) fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    pub(super) fn start_us(&self) -> u64 {
+        self.start_us
+    }
+
+    /// When the next request is due that a connection takes; `None`: there are no more.
+    pub(super) async fn next(&self) -> Option<u64> {
+        if self.period_us.is_none() {
+            let now_us = self.clock.precise_us();
+            return (now_us < self.end_us && self.quota.take()).then_some(now_us);
+        }
+        loop {
+            let due_us = self.due.borrow_mut().pop_front();
+            match due_us {
+                Some(due_us) => return Some(due_us),
+                None if self.is_over.get() => return None,
+                None => self.more.notified().await,
+            }
+        }
+    }
+
+    /// Makes requests due at their times, at a fixed rate, until there are no more.
+    pub(super) async fn run(self: Rc<Self>) {
+        let Some(period_us) = self.period_us else { return };
+        let tick_us = (period_us as u64).clamp(TICK_US_MIN, 1_000);
+        let mut ticks = Ticks::every(Duration::from_micros(tick_us));
+        while !self.is_over.get() {
+            ticks.next().await;
+            self.release(period_us);
+        }
+    }
+
+    fn release(&self, period_us: f64) {
+        let now_us = self.clock.precise_us();
+        loop {
+            let due_us = self.start_us + (self.made.get() as f64 * period_us) as u64;
+            if due_us >= self.end_us {
+                break self.finish();
+            }
+            if due_us > now_us {
+                break;
+            }
+            if !self.quota.take() {
+                break self.finish();
+            }
+            self.made.set(self.made.get() + 1);
+            self.due.borrow_mut().push_back(due_us);
+            self.more.notify_one();
+        }
+    }
+
+    fn finish(&self) {
+        self.is_over.set(true);
+        self.more.notify_waiters();
+    }
+
+    /// Requests that were due and for which no connection was free until now.
+    pub(super) fn unsent(&self) -> u64 {
+        self.due.borrow().len() as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_closed_loop_ends_by_number_or_time() {
+        let pace = Pace::begin(Clock::start(), Quota::new(Some(3)), None, None);
+        for _ in 0..3 {
+            assert!(pace.next().await.is_some());
+        }
+        assert_eq!(pace.next().await, None);
+        let over = Pace::begin(Clock::start(), Quota::new(None), None, Some(Duration::ZERO));
+        assert_eq!(over.next().await, None);
+    }
+
+    #[test]
+    fn requests_are_due_at_their_times_however_late_one_looks() {
+        let clock = Clock::manual(0);
+        let quota = Quota::new(Some(100));
+        let second = Some(Duration::from_secs(1));
+        let pace = Pace::begin(clock.clone(), quota, Some(10.0), second);
+        pace.release(100_000.0);
+        clock.advance(Duration::from_millis(350));
+        pace.release(100_000.0);
+        let due: Vec<u64> = pace.due.borrow().iter().map(|at| at - pace.start_us).collect();
+        assert_eq!(due, [0, 100_000, 200_000, 300_000]);
+        clock.advance(Duration::from_secs(5));
+        pace.release(100_000.0);
+        assert_eq!((pace.unsent(), pace.is_over.get()), (10, true));
+    }
+}

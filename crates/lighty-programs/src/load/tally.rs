@@ -1,0 +1,228 @@
+//! What came of the load.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+/// The longest time that is told apart, an hour, in microseconds.
+const LONGEST_US: u64 = 3_600_000_000;
+
+/// Significant digits of times.
+const DIGITS: u8 = 3;
+
+/// Length of the intervals by which runs are compared.
+pub(super) const INTERVAL: Duration = Duration::from_millis(200);
+
+/// Why there is no response, or not the one that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Failure {
+    /// Nobody listens.
+    Refused,
+    /// No connection for another reason.
+    Connect,
+    /// The connection ended before a response began.
+    Closed,
+    /// It ended within a response.
+    Short,
+    /// It was reset.
+    Reset,
+    /// The response took too long.
+    Timeout,
+    /// What came is not HTTP.
+    Protocol,
+    /// The status is not the expected one.
+    Status,
+    /// The body has another length than expected.
+    Length,
+    /// The body has other content than before.
+    Checksum,
+}
+
+impl Failure {
+    /// In words.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Refused => "connections refused",
+            Self::Connect => "connections failed",
+            Self::Closed => "connections closed before a response",
+            Self::Short => "responses cut short",
+            Self::Reset => "connections reset",
+            Self::Timeout => "responses timed out",
+            Self::Protocol => "responses that are not HTTP",
+            Self::Status => "unexpected statuses",
+            Self::Length => "unexpected lengths",
+            Self::Checksum => "unexpected contents",
+        }
+    }
+
+    /// True if a response came, although not the right one.
+    pub fn has_response(self) -> bool {
+        matches!(self, Self::Status | Self::Length | Self::Checksum)
+    }
+}
+
+/// Times of one kind, in microseconds.
+#[derive(Clone, Debug)]
+pub struct Times(Histogram<u64>);
+
+impl Default for Times {
+    fn default() -> Self {
+        let bounded = Histogram::new_with_bounds(1, LONGEST_US, DIGITS);
+        // The bounds are valid; without them it grows as it must.
+        let any = || Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("three digits"));
+        Self(bounded.unwrap_or_else(|_| any()))
+    }
+}
+
+impl Times {
+    /// Adds one.
+    pub(super) fn record(&mut self, us: u64) {
+        self.0.saturating_record(us.max(1));
+    }
+
+    fn merge(&mut self, other: &Self) {
+        // Both have the same bounds.
+        let _ = self.0.add(&other.0);
+    }
+
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// The mean.
+    pub fn mean_us(&self) -> f64 {
+        if self.0.is_empty() { 0.0 } else { self.0.mean() }
+    }
+
+    /// The longest.
+    pub fn max_us(&self) -> u64 {
+        self.0.max()
+    }
+
+    /// The shortest.
+    pub fn min_us(&self) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.min() }
+    }
+
+    /// What this share of all does not exceed.
+    pub fn quantile_us(&self, share: f64) -> u64 {
+        if self.0.is_empty() { 0 } else { self.0.value_at_quantile(share) }
+    }
+}
+
+/// An interval of the run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Responses that ended in it.
+    pub responses: u64,
+    /// The sum of their times in microseconds.
+    pub sum_us: u64,
+}
+
+/// What came of the load, of one thread or all.
+#[derive(Clone, Debug, Default)]
+pub struct Tally {
+    /// Responses, as expected or not.
+    pub responses: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+    /// Bytes received, heads included.
+    pub bytes: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// The most that were open at a time.
+    pub parallel: usize,
+    /// Responses by status.
+    pub statuses: BTreeMap<u16, u64>,
+    /// What went wrong.
+    pub failures: BTreeMap<Failure, u64>,
+    /// Times of connecting.
+    pub connect: Times,
+    /// Times from the request to the first byte of its response.
+    pub first_byte: Times,
+    /// Times from when a request was due to the end of its response.
+    pub total: Times,
+    /// Requests that were due at a fixed rate, and for which no connection was free.
+    pub unsent: u64,
+    /// The run in equal parts.
+    pub intervals: Vec<Interval>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Tally {
+    pub(super) fn fail(&mut self, failure: Failure) {
+        *self.failures.entry(failure).or_default() += 1;
+    }
+
+    /// Notes a response that ended so long after the start.
+    pub(super) fn end(&mut self, since_start: Duration, took_us: u64) {
+        let at = (since_start.as_micros() / INTERVAL.as_micros()) as usize;
+        if self.intervals.len() <= at {
+            self.intervals.resize(at + 1, Interval::default());
+        }
+        self.intervals[at].responses += 1;
+        self.intervals[at].sum_us += took_us;
+        self.total.record(took_us);
+    }
+
+    /// Adds another thread's.
+    pub(super) fn merge(&mut self, other: &Self) {
+        self.responses += other.responses;
+        self.body_bytes += other.body_bytes;
+        self.bytes += other.bytes;
+        self.connections += other.connections;
+        self.parallel += other.parallel;
+        self.unsent += other.unsent;
+        for (status, count) in &other.statuses {
+            *self.statuses.entry(*status).or_default() += count;
+        }
+        for (failure, count) in &other.failures {
+            *self.failures.entry(*failure).or_default() += count;
+        }
+        self.connect.merge(&other.connect);
+        self.first_byte.merge(&other.first_byte);
+        self.total.merge(&other.total);
+        self.intervals.resize(self.intervals.len().max(other.intervals.len()), Interval::default());
+        for (sum, one) in self.intervals.iter_mut().zip(&other.intervals) {
+            sum.responses += one.responses;
+            sum.sum_us += one.sum_us;
+        }
+        self.took = self.took.max(other.took);
+    }
+
+    /// Responses a second.
+    pub fn per_s(&self) -> f64 {
+        self.responses as f64 / self.took.as_secs_f64().max(1e-9)
+    }
+
+    /// Failures of all kinds.
+    pub fn failed(&self) -> u64 {
+        self.failures.values().sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn threads_add_up() {
+        let mut one = Tally { responses: 2, parallel: 1, ..Tally::default() };
+        one.end(Duration::from_millis(10), 100);
+        one.end(Duration::from_millis(450), 300);
+        one.fail(Failure::Reset);
+        let mut two = Tally { responses: 1, parallel: 2, ..Tally::default() };
+        two.end(Duration::from_millis(210), 1_000_000);
+        two.fail(Failure::Reset);
+        one.merge(&two);
+        assert_eq!((one.responses, one.parallel, one.failed()), (3, 3, 2));
+        let responses: Vec<_> = one.intervals.iter().map(|interval| interval.responses).collect();
+        assert_eq!(responses, [1, 1, 1]);
+        assert_eq!((one.total.count(), one.total.min_us()), (3, 100));
+        assert!((999_000..1_002_000).contains(&one.total.quantile_us(1.0)));
+        assert_eq!(Times::default().quantile_us(0.5), 0);
+    }
+}

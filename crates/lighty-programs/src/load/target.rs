@@ -1,0 +1,67 @@
+//! What is asked for: URLs, and where their server is.
+
+use std::io;
+use std::net::ToSocketAddrs;
+
+use lighty_io::connect::Target;
+
+/// A URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LoadUrl {
+    /// Whether it is `https`.
+    pub tls: bool,
+    /// Its host, without a port.
+    pub host: String,
+    /// Its port, or that of its scheme.
+    pub port: u16,
+    /// Host and port as the URL has them.
+    pub authority: String,
+    /// Path and query.
+    pub target: String,
+}
+
+impl LoadUrl {
+    /// Reads one; `None` if it is none of http or https. The scheme may be missing: then it is http.
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
+        let uri = lighty_fetch::parse_url(&whole)?;
+        let tls = uri.scheme_str() == Some("https");
+        let authority = uri.authority()?.as_str();
+        let authority = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+        Some(Self {
+            tls,
+            host: uri.host()?.trim_matches(['[', ']']).to_owned(),
+            port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
+            authority: authority.to_owned(),
+            target: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
+        })
+    }
+
+    /// Where its server is; the first address of several.
+    ///
+    /// # Errors
+    /// The name is not found.
+    pub fn resolve(&self) -> io::Result<Target> {
+        let found = (self.host.as_str(), self.port).to_socket_addrs();
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.host));
+        let address = found.map_err(at)?.next();
+        let none = || io::Error::other(format!("{}: it has no address", self.host));
+        address.map(Target::Tcp).ok_or_else(none)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_taken_apart() {
+        let url = LoadUrl::parse("https://u:p@[::1]:8443/a?b#c").expect("a URL");
+        assert_eq!((url.tls, &*url.host, url.port), (true, "::1", 8443));
+        assert_eq!((&*url.authority, &*url.target), ("[::1]:8443", "/a?b"));
+        let plain = LoadUrl::parse("a.test").expect("a URL");
+        assert_eq!((plain.tls, plain.port, &*plain.target), (false, 80, "/"));
+        assert_eq!(LoadUrl::parse("ftp://a/"), None);
+    }
+}

@@ -1,0 +1,152 @@
+//! `lighty load`: what it says of servers that are right, slow and wrong.
+
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::lighty;
+use serde_json::Value;
+
+const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
+
+fn load(arguments: &[&str]) -> Output {
+    let output = Command::new(LIGHTY).arg("load").args(arguments).stdin(Stdio::null()).output();
+    output.expect("lighty load")
+}
+
+/// What it says as JSON, and whether all was well.
+fn measured(arguments: &[&str]) -> (Value, bool) {
+    let output = load(&[arguments, &["--json"]].concat());
+    let said = String::from_utf8_lossy(&output.stderr);
+    let value =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"));
+    (value, output.status.success())
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn responses_are_counted_and_times_told() {
+    let server = lighty!().file("a.txt", "0123456789").start();
+    let url = format!("http://{}/a.txt", server.address());
+    let (value, is_well) = measured(&[&url, "-n", "500", "-c", "4", "--threads", "2"]);
+    assert!(is_well, "{value}");
+    assert_eq!((&value["responses"], &value["body_bytes"]), (&500.into(), &5_000.into()));
+    assert_eq!((&value["statuses"]["200"], &value["connections_made"]), (&500.into(), &4.into()));
+    let us = |name: &str| value["total_us"][name].as_u64().expect("a number");
+    assert!(us("50") > 0 && us("50") <= us("99") && us("99") <= us("max_us"), "{value}");
+    let counted: u64 = value["intervals"]
+        .as_array()
+        .expect("intervals")
+        .iter()
+        .map(|one| one[0].as_u64().expect("a number"))
+        .sum();
+    assert_eq!(counted, 500);
+    let words = text(&load(&[&url, "-n", "20", "--no-keep-alive"]));
+    assert!(words.contains("20 responses in") && words.contains("made 20 connections"), "{words}");
+}
+
+#[test]
+fn the_form_of_http_load_is_kept() {
+    let server = lighty!().file("a.txt", "0123456789").start();
+    let url = format!("http://{}/a.txt", server.address());
+    let words = text(&load(&[&url, "-n", "50", "-c", "5", "--http-load"]));
+    assert!(words.starts_with("50 fetches, 5 max parallel, 500 bytes, in "), "{words}");
+    for line in ["10 mean bytes/connection", "HTTP response codes:", "  code 200 -- 50"] {
+        assert!(words.lines().any(|one| one == line), "{line}: {words}");
+    }
+}
+
+#[test]
+fn bodies_are_read_however_they_are_framed() {
+    let server = Backend::replying(|asked| {
+        match asked.target() {
+        "/chunked" => b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n4\r\ndefg\r\n0\r\n\r\n".to_vec(),
+        "/hint" => b"HTTP/1.1 103 Early\r\nLink: a\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 7\r\n\r\nabcdefg".to_vec(),
+        _ => answer("200 OK", "", "abcdefg"),
+    }
+    });
+    for target in ["chunked", "hint", "length"] {
+        let url = format!("http://{}/{target}", server.name());
+        let expected = ["--expect-length", "7", "--checksum"];
+        let (value, is_well) = measured(&[&[&*url, "-n", "20", "-c", "2"], &expected[..]].concat());
+        assert!(is_well, "{target}: {value}");
+        assert_eq!(
+            (&value["responses"], &value["body_bytes"]),
+            (&20.into(), &140.into()),
+            "{target}"
+        );
+    }
+    let head = measured(&[&format!("http://{}/length", server.name()), "-n", "3", "-X", "HEAD"]);
+    assert_eq!((&head.0["responses"], &head.0["body_bytes"]), (&3.into(), &0.into()));
+}
+
+#[test]
+fn what_is_wrong_has_a_name() {
+    let turn = std::sync::atomic::AtomicU64::new(0);
+    let server = Backend::replying(move |asked| match asked.target() {
+        "/status" => answer("500 Oh", "", "x"),
+        "/short" => {
+            b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\nConnection: close\r\n\r\nabc".to_vec()
+        }
+        "/noise" => b"noise\r\n\r\n".to_vec(),
+        "/changes" => {
+            let turn = turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            answer("200 OK", "", if turn == 1 { "b" } else { "a" })
+        }
+        _ => {
+            std::thread::sleep(Duration::from_secs(3));
+            answer("200 OK", "", "late")
+        }
+    });
+    for (target, words, more) in [
+        ("status", "unexpected statuses", &[][..]),
+        ("noise", "responses that are not HTTP", &[]),
+        ("changes", "unexpected contents", &["--checksum"]),
+        ("late", "responses timed out", &["--timeout", "1"]),
+    ] {
+        let url = format!("http://{}/{target}", server.name());
+        let (value, is_well) = measured(&[&[&*url, "-n", "2", "-c", "1"], more].concat());
+        assert!(!is_well && value["failures"][words].as_u64() >= Some(1), "{target}: {value}");
+    }
+    let nobody = lighty_testkit::backend::Port::reserve();
+    let url = format!("http://{}/", nobody.address());
+    let (value, is_well) = measured(&[&url, "-n", "3"]);
+    assert!(!is_well, "{value}");
+    assert_eq!(value["failures"]["connections refused"], 3);
+}
+
+#[test]
+fn a_stall_is_felt_by_all_who_were_due_in_it() {
+    // Each sixth response takes 300 ms, by one connection: others wait behind it.
+    let turn = std::sync::atomic::AtomicU64::new(0);
+    let server = Backend::replying(move |_| {
+        if turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) == 20 {
+            std::thread::sleep(Duration::from_millis(600));
+        }
+        answer("200 OK", "", "x")
+    });
+    let url = format!("http://{}/", server.name());
+    let (fixed, _) = measured(&[&url, "--rate", "100", "-n", "100", "-c", "1"]);
+    assert_eq!(fixed["responses"], 100);
+    // Some 60 requests were due meanwhile: a third of all waited for 200 ms and more.
+    assert!(fixed["total_us"]["75"].as_u64() > Some(100_000), "{fixed}");
+    assert!(fixed["first_byte_us"]["75"].as_u64() < fixed["total_us"]["75"].as_u64(), "{fixed}");
+}
+
+#[test]
+fn a_wrong_line_is_answered_in_words() {
+    for (arguments, words) in [
+        (&["ftp://a/"][..], "ftp://a/: no URL of http or https"),
+        (&["http://127.0.0.1/", "-H", "no field"], "no field: no field, as in"),
+        (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "are two servers"),
+        (&["--urls-from", "/nonexistent"], "/nonexistent: No such file"),
+        (&[], "required"),
+    ] {
+        let output = load(arguments);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(words), "{arguments:?}: {said}");
+    }
+}

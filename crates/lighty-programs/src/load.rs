@@ -22,9 +22,10 @@ use lighty_http::Method;
 use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
 use lighty_io::threads;
+use lighty_io::tls::ClientPolicy;
 use tokio::task::LocalSet;
 
-use connection::{Connection, Received, judge};
+use connection::{Connection, Received, Trouble, judge};
 use pace::{Pace, Quota};
 
 pub use options::{Expected, Options, Until, parse_field};
@@ -64,6 +65,8 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         return Err(io::Error::other(words));
     }
     let target = first.resolve()?;
+    let policy = options.policy(first).map_err(|error| io::Error::other(error.to_string()))?;
+    let (policy, trouble) = (policy.map(Arc::new), Trouble::default());
     let quota = Quota::new(options.until.requests);
     let threads_count = options.threads.clamp(1, options.connections.max(1));
     let mut running = Vec::new();
@@ -73,6 +76,8 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         let worker = Worker {
             options: options.clone(),
             target: target.clone(),
+            policy: policy.clone(),
+            trouble: trouble.clone(),
             connections: share,
             rate,
             quota: quota.clone(),
@@ -86,6 +91,7 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         let part = thread.join().map_err(|_| io::Error::other("a thread panicked"))??;
         tally.merge(&part);
     }
+    tally.trouble = trouble.take();
     Ok(tally)
 }
 
@@ -98,6 +104,8 @@ fn share(whole: usize, threads: usize, number: usize) -> usize {
 struct Worker {
     options: Options,
     target: Target,
+    policy: Option<Arc<ClientPolicy>>,
+    trouble: Trouble,
     connections: usize,
     rate: Option<f64>,
     quota: Quota,
@@ -109,6 +117,8 @@ struct Worker {
 struct Shared {
     options: Options,
     target: Target,
+    policy: Option<Arc<ClientPolicy>>,
+    trouble: Trouble,
     requests: Vec<Bytes>,
     method: Option<Method>,
     progress: Progress,
@@ -139,6 +149,8 @@ impl Worker {
             method: Method::from_bytes(self.options.method.as_bytes()),
             options: self.options,
             target: self.target,
+            policy: self.policy,
+            trouble: self.trouble,
             progress: self.progress,
             pace: Rc::clone(&pace),
             tally: RefCell::new(Tally { parallel: self.connections, ..Tally::default() }),
@@ -221,7 +233,9 @@ impl Shared {
 
     async fn connect(&self) -> Result<Connection, Failure> {
         let began_us = self.pace.clock().precise_us();
-        let connection = Connection::open(&self.target, self.options.timeout).await?;
+        let (policy, patience) = (self.policy.as_deref(), self.options.timeout);
+        let opening = Connection::open(&self.target, policy, patience, &self.trouble);
+        let connection = opening.await?;
         let mut tally = self.tally.borrow_mut();
         tally.connections += 1;
         tally.connect.record(self.pace.clock().precise_us() - began_us);

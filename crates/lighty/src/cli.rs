@@ -282,6 +282,12 @@ pub(crate) struct Load {
     /// Expect the same content of each URL
     #[arg(long)]
     pub(crate) checksum: bool,
+    /// File of authorities that are trusted instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<String>,
+    /// Do not verify the server's certificate
+    #[arg(short = 'k', long)]
+    pub(crate) insecure: bool,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -130,6 +130,8 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
             same: false,
             checksum: what.checksum,
         },
+        ca_file: what.cacert.as_deref().map(Into::into),
+        insecure: what.insecure,
         ..Options::new(urls)
     })
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::lighty;
+use lighty_testkit::tls::Authority;
 use serde_json::Value;
 
 const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
@@ -134,6 +135,31 @@ fn a_stall_is_felt_by_all_who_were_due_in_it() {
     // Some 60 requests were due meanwhile: a third of all waited for 200 ms and more.
     assert!(fixed["total_us"]["75"].as_u64() > Some(100_000), "{fixed}");
     assert!(fixed["first_byte_us"]["75"].as_u64() < fixed["total_us"]["75"].as_u64(), "{fixed}");
+}
+
+#[test]
+fn tls_is_verified_unless_it_is_not_to_be() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let authority = Authority::new(directory.path());
+    authority.issue("one.pem", &["localhost"]);
+    let server = lighty!()
+        .file("a.txt", "0123456789")
+        .config(&format!(
+            "ssl.engine = \"enable\"\nssl.pemfile = \"{}/one.pem\"",
+            directory.path().display()
+        ))
+        .start();
+    let url = format!("https://localhost:{}/a.txt", server.address().port());
+    let file = directory.path().join("ca.pem");
+    let file = file.to_str().expect("UTF-8");
+    for (more, is_trusted) in [(&["--cacert", file][..], true), (&["-k"], true), (&[], false)] {
+        let (value, is_well) = measured(&[&[&*url, "-n", "20", "-c", "2"], more].concat());
+        assert_eq!(is_well, is_trusted, "{more:?}: {value}");
+        let wanted = if is_trusted { 20 } else { 0 };
+        assert_eq!(value["responses"], wanted, "{more:?}: {value}");
+    }
+    let words = text(&load(&[&url, "-n", "1"]));
+    assert!(words.contains("1 handshakes failed: its certificate "), "{words}");
 }
 
 #[test]

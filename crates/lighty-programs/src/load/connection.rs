@@ -1,10 +1,12 @@
 //! A connection that asks one request after the other.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::tls::{ClientPolicy, ServerFault};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
@@ -18,6 +20,21 @@ const BUFFER_BYTES: usize = 64 << 10;
 /// Start of the sums of bodies, and what they are multiplied by (FNV-1a).
 const SUM_START: u64 = 0xCBF2_9CE4_8422_2325;
 const SUM_FACTOR: u64 = 0x0100_0000_01B3;
+
+/// Why the first handshake failed that did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    fn note(&self, fault: &ServerFault) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert_with(|| fault.to_string());
+    }
+
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
 
 /// How a response was.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -46,10 +63,17 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) async fn open(target: &Target, patience: Duration) -> Result<Self, Failure> {
+    /// Connects, and shakes hands if the server speaks TLS. Why a handshake failed is kept in
+    /// `trouble`.
+    pub(super) async fn open(
+        target: &Target,
+        tls: Option<&ClientPolicy>,
+        patience: Duration,
+        trouble: &Trouble,
+    ) -> Result<Self, Failure> {
         let options = ConnectOptions::default();
         let connecting = connect(target, &options);
-        let stream = match tokio::time::timeout(patience, connecting).await {
+        let mut stream = match tokio::time::timeout(patience, connecting).await {
             Ok(Ok(stream)) => stream,
             Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 return Err(Failure::Refused);
@@ -57,6 +81,16 @@ impl Connection {
             Ok(Err(_)) => return Err(Failure::Connect),
             Err(_) => return Err(Failure::Timeout),
         };
+        if let Some(policy) = tls {
+            match tokio::time::timeout(patience, stream.connect_tls(policy)).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(fault)) => {
+                    trouble.note(&fault);
+                    return Err(Failure::Handshake);
+                }
+                Err(_) => return Err(Failure::Timeout),
+            }
+        }
         Ok(Self {
             stream,
             buffer: vec![0; BUFFER_BYTES].into(),

@@ -1,8 +1,10 @@
 //! What load is made, and what is expected of the responses.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, TlsError};
 
 use super::target::LoadUrl;
 
@@ -64,6 +66,10 @@ pub struct Options {
     pub body: Bytes,
     /// What is expected.
     pub expected: Expected,
+    /// Over TLS: a file of trusted authorities; `None`: the system's.
+    pub ca_file: Option<Arc<str>>,
+    /// Over TLS: certificates are not verified.
+    pub insecure: bool,
     /// Seed of the choice of URLs.
     pub seed: u64,
 }
@@ -84,8 +90,29 @@ impl Options {
             fields: Vec::new(),
             body: Bytes::new(),
             expected: Expected::default(),
+            ca_file: None,
+            insecure: false,
             seed: 1,
         }
+    }
+
+    /// How TLS is spoken, if it is.
+    pub(super) fn policy(&self, url: &LoadUrl) -> Result<Option<ClientPolicy>, TlsError> {
+        if !url.tls {
+            return Ok(None);
+        }
+        let options = ClientOptions {
+            server_name: url.host.as_str().into(),
+            ca_file: self.ca_file.clone(),
+            is_verified: !self.insecure,
+            pair: None,
+            alpn: &["http/1.1"],
+        };
+        let materials = Materials::default();
+        if let Some(file) = options.authorities() {
+            materials.load_authorities(file)?;
+        }
+        ClientPolicy::new(&options, &materials).map(Some)
     }
 
     /// The requests of a thread's URLs, as they are sent.

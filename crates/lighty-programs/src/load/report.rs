@@ -60,7 +60,9 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
         )?,
     }
     for (failure, count) in &tally.failures {
-        writeln!(out, "{count} {}", failure.words())?;
+        let why = tally.trouble.as_ref().filter(|_| *failure == Failure::Handshake);
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        writeln!(out, "{count} {}{why}", failure.words())?;
     }
     if tally.unsent > 0 {
         writeln!(out, "{} requests were due, and no connection was free for them", tally.unsent)?;
@@ -166,6 +168,7 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         "unsent": tally.unsent,
         "statuses": statuses,
         "failures": failures,
+        "handshake_fault": tally.trouble,
         "connect_us": times(&tally.connect),
         "first_byte_us": times(&tally.first_byte),
         "total_us": times(&tally.total),

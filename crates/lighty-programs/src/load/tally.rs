@@ -21,6 +21,8 @@ pub enum Failure {
     Refused,
     /// No connection for another reason.
     Connect,
+    /// The handshake of TLS failed.
+    Handshake,
     /// The connection ended before a response began.
     Closed,
     /// It ended within a response.
@@ -45,6 +47,7 @@ impl Failure {
         match self {
             Self::Refused => "connections refused",
             Self::Connect => "connections failed",
+            Self::Handshake => "handshakes failed",
             Self::Closed => "connections closed before a response",
             Self::Short => "responses cut short",
             Self::Reset => "connections reset",
@@ -136,6 +139,8 @@ pub struct Tally {
     pub parallel: usize,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
+    /// Why the first handshake failed that did.
+    pub trouble: Option<String>,
     /// What went wrong.
     pub failures: BTreeMap<Failure, u64>,
     /// Times of connecting.

@@ -1,9 +1,13 @@
 //! What is asked for: URLs, and where their server is.
 
 use std::io;
-use std::net::ToSocketAddrs;
+use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::time::Duration;
 
 use lighty_io::connect::Target;
+
+/// How long one of several addresses may take to be known as one where somebody listens.
+const LOOK: Duration = Duration::from_secs(2);
 
 /// A URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,7 +25,7 @@ pub struct LoadUrl {
 }
 
 impl LoadUrl {
-    /// Reads one; `None` if it is none of http or https. The scheme may be missing: then it is http.
+    /// Reads one; `None` if it is none of http or https. Without a scheme it is http.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -38,16 +42,21 @@ impl LoadUrl {
         })
     }
 
-    /// Where its server is; the first address of several.
+    /// Where its server is: the first of its addresses where somebody listens, or else the first.
     ///
     /// # Errors
     /// The name is not found.
     pub fn resolve(&self) -> io::Result<Target> {
-        let found = (self.host.as_str(), self.port).to_socket_addrs();
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.host));
-        let address = found.map_err(at)?.next();
+        let found = (self.host.as_str(), self.port).to_socket_addrs().map_err(at)?;
+        let found: Vec<SocketAddr> = found.collect();
+        let listens = |at: &&SocketAddr| TcpStream::connect_timeout(at, LOOK).is_ok();
+        let address = match &found[..] {
+            [only] => Some(only),
+            several => several.iter().find(listens).or(several.first()),
+        };
         let none = || io::Error::other(format!("{}: it has no address", self.host));
-        address.map(Target::Tcp).ok_or_else(none)
+        address.map(|address| Target::Tcp(*address)).ok_or_else(none)
     }
 }
 

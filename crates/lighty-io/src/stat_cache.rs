@@ -30,6 +30,7 @@ use foldhash::fast::RandomState;
 pub use entry::Entry;
 
 use crate::file::{FileEngine, Follow, Root};
+use crate::simulated;
 use pending::{Join, Pending};
 use table::{AsAsked, Asked, Key, Slot, Table};
 use watch::{Change, Watcher, trimmed};
@@ -121,10 +122,24 @@ struct Inner {
 /// Changes that this process made to files, see [`announce_change`].
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// The same for a simulated thread, which is a process to itself: what others change beside it
+    /// must not show in its replay.
+    static SIMULATED_CHANGES: Cell<u64> = const { Cell::new(0) };
+}
+
 /// Reports that this process changed files: all workers' caches check their entries again before
 /// trusting them.
 pub fn announce_change() {
-    CHANGES.fetch_add(1, Ordering::Release);
+    if simulated::is_on() {
+        SIMULATED_CHANGES.set(SIMULATED_CHANGES.get() + 1);
+    } else {
+        CHANGES.fetch_add(1, Ordering::Release);
+    }
+}
+
+fn changes() -> u64 {
+    if simulated::is_on() { SIMULATED_CHANGES.get() } else { CHANGES.load(Ordering::Acquire) }
 }
 
 /// A load in progress.
@@ -178,7 +193,7 @@ impl StatCache {
             pending: RefCell::default(),
             small_bytes: Rc::default(),
             counters: CacheCounters::default(),
-            applied: Cell::new(CHANGES.load(Ordering::Acquire)),
+            applied: Cell::new(changes()),
         }))
     }
 
@@ -317,7 +332,7 @@ impl StatCache {
 
     /// Distrusts every check older than this process's latest change.
     fn apply_own_changes(&self) {
-        let latest = CHANGES.load(Ordering::Acquire);
+        let latest = changes();
         if self.0.applied.replace(latest) != latest {
             self.0.table.borrow().each(|slot| slot.valid_until_ms.set(0));
             self.0.loading.borrow().iter().for_each(|load| load.overtaken.set(true));

@@ -16,7 +16,8 @@ mod world;
 
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
 /// Seeds that are tried if nobody says otherwise.
@@ -25,14 +26,19 @@ const SEEDS: u64 = 2_000;
 /// The files of one process, on a file system in memory: no disk decides what is cached.
 struct Site {
     dir: tempfile::TempDir,
-    // Descriptors are counted, and some state belongs to the process: one run at a time.
+    // Descriptors are counted, and some state belongs to the process: one test at a time.
     _turn: MutexGuard<'static, ()>,
+}
+
+/// Waits until no other test of this process runs.
+fn take_turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Site {
     fn new() -> Site {
-        static TURN: Mutex<()> = Mutex::new(());
-        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let turn = take_turn();
         let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         let dir = dir.expect("a directory");
         site::write(dir.path());
@@ -62,6 +68,8 @@ fn seeds() {
     if count < parts * 2 {
         return run_seeds(first, count);
     }
+    // The pipes to the processes are descriptors too.
+    let _turn = take_turn();
     let step = count.div_ceil(parts);
     let starts: Vec<u64> = (first..first + count).step_by(step as usize).collect();
     let start = |from: &u64| {
@@ -118,6 +126,24 @@ fn a_seed_replays_exactly() {
     let site = Site::new();
     for seed in 1..40 {
         let (one, other) = (run::run(seed, site.path()), run::run(seed, site.path()));
+        assert_eq!(one.wrong, other.wrong, "seed {seed}");
         assert_eq!(one.trace_hash, other.trace_hash, "seed {seed}");
     }
+}
+
+#[test]
+fn a_seed_replays_exactly_beside_a_thread_that_changes_files() {
+    let site = Site::new();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let theirs = Arc::clone(&is_over);
+    let other = std::thread::spawn(move || {
+        while !theirs.load(Ordering::Relaxed) {
+            lighty_io::stat_cache::announce_change();
+        }
+    });
+    let hashes = |_| run::run(1, site.path()).trace_hash;
+    let hashes: Vec<u64> = (0..4).map(hashes).collect();
+    is_over.store(true, Ordering::Relaxed);
+    other.join().expect("a thread");
+    assert!(hashes.iter().all(|hash| *hash == hashes[0]), "{hashes:?}");
 }

@@ -15,6 +15,7 @@ pub mod magnet;
 pub mod spawn_fcgi;
 pub mod stat_accel;
 pub mod supervisor;
+mod svg;
 pub mod timing_plot;
 pub mod top;
 

@@ -1,42 +1,52 @@
 //! `lighty load`: makes load and says what a server's users felt of it.
 //!
-//! `options` says what is asked, `pace` when, `connection` asks, `tally` sums up, `report` writes.
-//! Each thread has an event loop of its own with its share of the connections.
+//! `options` says what is asked, `pace` when, `http1` and `http2` ask, `watch` keeps their time
+//! limits, `tally` sums up, `report` and `plot` write, `compare` reads. Each thread (`worker`) has
+//! an event loop of its own with its share of the connections (`shared`); `attend` watches all.
 
-mod connection;
+mod attend;
+mod compare;
+mod dial;
+mod http1;
+mod http2;
+mod intervals;
 mod options;
 mod pace;
+mod plot;
+mod received;
 mod report;
+mod shared;
 mod tally;
 mod target;
+mod watch;
+mod worker;
 
-use std::cell::RefCell;
 use std::io;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Duration;
 
-use bytes::Bytes;
-use lighty_http::Method;
-use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
+use lighty_io::process::privileges::raise_max_files;
 use lighty_io::threads;
-use lighty_io::tls::ClientPolicy;
-use tokio::task::LocalSet;
 
-use connection::{Connection, Received, Trouble, judge};
-use pace::{Pace, Quota};
+use dial::{Dial, Trouble};
+use pace::Quota;
+use worker::Worker;
 
+pub use attend::run_attended;
+pub use compare::{Run, compare};
+pub use intervals::{Interval, Intervals};
 pub use options::{Expected, Options, Until, parse_field};
+pub use plot::svg;
 pub use report::{http_load, json, text};
-pub use tally::{Failure, Interval, Tally, Times};
+pub use tally::{Failure, Tally, Times};
 pub use target::LoadUrl;
 
-/// Responses so far, for who shows progress, and a wish to end.
+/// Responses and failures so far, for who shows progress, and a wish to end.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     responses: Arc<AtomicU64>,
+    failures: Arc<AtomicU64>,
     is_ended: Arc<AtomicBool>,
 }
 
@@ -46,9 +56,26 @@ impl Progress {
         self.responses.load(Ordering::Relaxed)
     }
 
-    /// Has no further request begin.
+    /// Failures so far.
+    pub fn failures(&self) -> u64 {
+        self.failures.load(Ordering::Relaxed)
+    }
+
+    /// Ends the load; what is under way is not waited for.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
+    }
+
+    fn is_ended(&self) -> bool {
+        self.is_ended.load(Ordering::Relaxed)
+    }
+
+    fn count_response(&self) {
+        self.responses.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn count_failure(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
     }
 }
 
@@ -64,9 +91,18 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         let words = format!("{} and {} are two servers", first.authority, other.authority);
         return Err(io::Error::other(words));
     }
-    let target = first.resolve()?;
+    reserve_descriptors(options.connections)?;
+    let target = match &options.unix_socket {
+        Some(path) => Target::unix(path),
+        None => first.resolve()?,
+    };
     let policy = options.policy(first).map_err(|error| io::Error::other(error.to_string()))?;
-    let (policy, trouble) = (policy.map(Arc::new), Trouble::default());
+    let dial = Dial {
+        target,
+        policy: policy.map(Arc::new),
+        is_http2: options.http2,
+        trouble: Trouble::default(),
+    };
     let quota = Quota::new(options.until.requests);
     let threads_count = options.threads.clamp(1, options.connections.max(1));
     let mut running = Vec::new();
@@ -75,9 +111,7 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         let rate = options.rate.map(|rate| rate / threads_count as f64);
         let worker = Worker {
             options: options.clone(),
-            target: target.clone(),
-            policy: policy.clone(),
-            trouble: trouble.clone(),
+            dial: dial.clone(),
             connections: share,
             rate,
             quota: quota.clone(),
@@ -91,186 +125,29 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         let part = thread.join().map_err(|_| io::Error::other("a thread panicked"))??;
         tally.merge(&part);
     }
-    tally.trouble = trouble.take();
+    tally.trouble = dial.trouble.take();
     Ok(tally)
+}
+
+/// Descriptors beside those of connections.
+const OTHER_DESCRIPTORS: u64 = 64;
+
+fn reserve_descriptors(connections: usize) -> io::Result<()> {
+    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    let mut allowed = raise_max_files(None)?;
+    if allowed < wanted {
+        allowed = raise_max_files(Some(wanted))?;
+    }
+    if allowed >= wanted {
+        return Ok(());
+    }
+    let words = format!(
+        "{connections} connections need {wanted} descriptors, and {allowed} are allowed (ulimit -n)"
+    );
+    Err(io::Error::other(words))
 }
 
 /// The share of one of several threads.
 fn share(whole: usize, threads: usize, number: usize) -> usize {
     whole / threads + usize::from(number < whole % threads)
-}
-
-/// A thread's part.
-struct Worker {
-    options: Options,
-    target: Target,
-    policy: Option<Arc<ClientPolicy>>,
-    trouble: Trouble,
-    connections: usize,
-    rate: Option<f64>,
-    quota: Quota,
-    progress: Progress,
-    seed: u64,
-}
-
-/// What the connections of a thread share.
-struct Shared {
-    options: Options,
-    target: Target,
-    policy: Option<Arc<ClientPolicy>>,
-    trouble: Trouble,
-    requests: Vec<Bytes>,
-    method: Option<Method>,
-    progress: Progress,
-    pace: Rc<Pace>,
-    tally: RefCell<Tally>,
-    /// Length and sum of the first response for each URL.
-    first: RefCell<Vec<Option<(u64, u64)>>>,
-    seed: std::cell::Cell<u64>,
-    counted_from_us: u64,
-}
-
-impl Worker {
-    fn run(self) -> io::Result<Tally> {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let local = LocalSet::new();
-        let tally = local.block_on(&runtime, self.drive());
-        Ok(tally)
-    }
-
-    async fn drive(self) -> Tally {
-        let warm_up = self.options.warm_up;
-        let duration = self.options.until.duration.map(|duration| duration + warm_up);
-        let pace = Rc::new(Pace::begin(Clock::start(), self.quota, self.rate, duration));
-        let counted_from_us = pace.start_us() + u64::try_from(warm_up.as_micros()).unwrap_or(0);
-        let urls = self.options.urls.len();
-        let shared = Rc::new(Shared {
-            requests: self.options.requests(),
-            method: Method::from_bytes(self.options.method.as_bytes()),
-            options: self.options,
-            target: self.target,
-            policy: self.policy,
-            trouble: self.trouble,
-            progress: self.progress,
-            pace: Rc::clone(&pace),
-            tally: RefCell::new(Tally { parallel: self.connections, ..Tally::default() }),
-            first: RefCell::new(vec![None; urls]),
-            seed: std::cell::Cell::new(self.seed.wrapping_mul(2).wrapping_add(1)),
-            counted_from_us,
-        });
-        let pacing = tokio::task::spawn_local(Rc::clone(&pace).run());
-        let tasks: Vec<_> = (0..self.connections)
-            .map(|_| tokio::task::spawn_local(Rc::clone(&shared).ask_on()))
-            .collect();
-        for task in tasks {
-            // A task that panicked has asked nothing more.
-            let _ = task.await;
-        }
-        pacing.abort();
-        let ended_us = pace.clock().precise_us();
-        let mut tally = shared.tally.take();
-        tally.unsent += pace.unsent();
-        tally.took = Duration::from_micros(ended_us.saturating_sub(counted_from_us));
-        tally
-    }
-}
-
-impl Shared {
-    /// Asks for as long as there is something to ask.
-    async fn ask_on(self: Rc<Self>) {
-        let mut kept = None;
-        while !self.progress.is_ended.load(Ordering::Relaxed) {
-            let Some(due_us) = self.pace.next().await else { break };
-            self.ask(due_us, &mut kept).await;
-            if !self.options.keep_alive {
-                kept = None;
-            }
-        }
-    }
-
-    /// One request, which was due at a time.
-    async fn ask(&self, due_us: u64, kept: &mut Option<Connection>) {
-        let at = self.choose();
-        let asked = self.exchange(at, kept);
-        let outcome = match tokio::time::timeout(self.options.timeout, asked).await {
-            Ok(outcome) => outcome,
-            Err(_) => Err(Failure::Timeout),
-        };
-        if !matches!(outcome, Ok((Received { keeps: true, .. }, _))) {
-            *kept = None;
-        }
-        if due_us >= self.counted_from_us {
-            self.count(at, due_us, outcome);
-        }
-    }
-
-    /// What was received, and when the request was sent.
-    async fn exchange(
-        &self,
-        at: usize,
-        kept: &mut Option<Connection>,
-    ) -> Result<(Received, u64), Failure> {
-        let now_us = || self.pace.clock().precise_us();
-        loop {
-            let mut connection = match kept.take() {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            let (was_used, sent_us) = (connection.is_used, now_us());
-            let sums = self.options.expected.checksum;
-            let asked = connection.ask(&self.requests[at], self.method, sums, &now_us).await;
-            match asked {
-                // The server had closed it in the meantime, which it may.
-                Err(Failure::Closed | Failure::Reset) if was_used => {}
-                Ok(received) => {
-                    *kept = Some(connection);
-                    return Ok((received, sent_us));
-                }
-                Err(failure) => return Err(failure),
-            }
-        }
-    }
-
-    async fn connect(&self) -> Result<Connection, Failure> {
-        let began_us = self.pace.clock().precise_us();
-        let (policy, patience) = (self.policy.as_deref(), self.options.timeout);
-        let opening = Connection::open(&self.target, policy, patience, &self.trouble);
-        let connection = opening.await?;
-        let mut tally = self.tally.borrow_mut();
-        tally.connections += 1;
-        tally.connect.record(self.pace.clock().precise_us() - began_us);
-        Ok(connection)
-    }
-
-    fn count(&self, at: usize, due_us: u64, outcome: Result<(Received, u64), Failure>) {
-        let mut tally = self.tally.borrow_mut();
-        let (received, sent_us) = match outcome {
-            Ok(outcome) => outcome,
-            Err(failure) => return tally.fail(failure),
-        };
-        self.progress.responses.fetch_add(1, Ordering::Relaxed);
-        let now_us = self.pace.clock().precise_us();
-        tally.responses += 1;
-        tally.bytes += received.bytes;
-        tally.body_bytes += received.body_bytes;
-        *tally.statuses.entry(received.status).or_default() += 1;
-        tally.first_byte.record(received.first_byte_us.saturating_sub(sent_us));
-        let since_start = Duration::from_micros(now_us.saturating_sub(self.counted_from_us));
-        tally.end(since_start, now_us.saturating_sub(due_us));
-        let first = &mut self.first.borrow_mut()[at];
-        if let Some(failure) = judge(&received, &self.options.expected, first) {
-            tally.fail(failure);
-        }
-    }
-
-    /// A URL at random.
-    fn choose(&self) -> usize {
-        // Xorshift: Marsaglia, 2003.
-        let mut seed = self.seed.get();
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        self.seed.set(seed);
-        (seed % self.requests.len() as u64) as usize
-    }
 }

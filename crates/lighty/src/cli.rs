@@ -227,7 +227,10 @@ pub(crate) enum Timing {
 
 /// What load is made.
 #[derive(clap::Args, Clone, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Load {
+    #[command(subcommand)]
+    pub(crate) command: Option<LoadCommand>,
     /// URL to ask for; several of one server are chosen from at random
     #[arg(required_unless_present = "urls_from")]
     pub(crate) urls: Vec<String>,
@@ -261,6 +264,16 @@ pub(crate) struct Load {
     #[arg(long, value_name = "SECONDS", default_value_t = 60,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub(crate) timeout: u16,
+    /// Speak HTTP/2: by ALPN over TLS, else with prior knowledge
+    #[arg(long)]
+    pub(crate) http2: bool,
+    /// Requests at a time on each connection of HTTP/2
+    #[arg(short = 'm', long, value_name = "COUNT", default_value_t = 1, requires = "http2",
+          value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    pub(crate) streams: u32,
+    /// Unix socket that the server is reached by (@name: an abstract one)
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix_socket: Option<PathBuf>,
     /// Make a connection for each request
     #[arg(long)]
     pub(crate) no_keep_alive: bool,
@@ -279,6 +292,9 @@ pub(crate) struct Load {
     /// The length of bodies that is expected
     #[arg(long, value_name = "BYTES")]
     pub(crate) expect_length: Option<u64>,
+    /// Expect bodies of one length of each URL
+    #[arg(long)]
+    pub(crate) same_length: bool,
     /// Expect the same content of each URL
     #[arg(long)]
     pub(crate) checksum: bool,
@@ -294,6 +310,24 @@ pub(crate) struct Load {
     /// Print what http_load prints
     #[arg(long, conflicts_with = "json")]
     pub(crate) http_load: bool,
+    /// Write a picture of the run
+    #[arg(long, value_name = "FILE.SVG")]
+    pub(crate) plot: Option<PathBuf>,
+    /// Tell how it goes on, although standard error is no terminal
+    #[arg(long)]
+    pub(crate) progress: bool,
+}
+
+/// What is done with runs that were made before.
+#[derive(clap::Subcommand, Clone, Debug)]
+pub(crate) enum LoadCommand {
+    /// Say whether two runs differ by more than noise
+    Compare {
+        /// What `--json` printed of the one run
+        one: PathBuf,
+        /// And of the other
+        other: PathBuf,
+    },
 }
 
 /// What is shown of a server.

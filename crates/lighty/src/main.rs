@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod explain;
 mod failure;
+mod http_load;
 mod man;
 mod programs;
 mod report;
@@ -23,6 +24,7 @@ static ALLOCATOR: lighty_server::Allocator = lighty_server::Allocator;
 fn main() -> ExitCode {
     match programs::called(std::env::args_os()) {
         programs::Called::SpawnFcgi(arguments) => programs::spawn_fcgi(arguments),
+        programs::Called::HttpLoad(wrong) => programs::refuse_http_load(wrong),
         programs::Called::Lighty(line) => commands::run(cli::Cli::parse_from(line)),
     }
 }

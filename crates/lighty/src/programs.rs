@@ -8,14 +8,17 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use lighty_programs::app::{self, Limits, Site};
-use lighty_programs::load::{self, Expected, LoadUrl, Options, Progress, Until};
+use lighty_programs::load::{self, Expected, LoadUrl, Options, Run, Tally, Until};
 use lighty_programs::supervisor::{self, StopSignal};
 use lighty_programs::timing_plot::{Plot, Summary};
 use lighty_programs::top::{self, View};
 use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
 
-use crate::cli::{Load, ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView};
+use crate::cli::{
+    Load, LoadCommand, ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView,
+};
 use crate::failure::Failure;
+use crate::http_load;
 
 /// What the binary was called for.
 pub(crate) enum Called {
@@ -23,6 +26,8 @@ pub(crate) enum Called {
     Lighty(Vec<OsString>),
     /// spawn-fcgi, with its arguments.
     SpawnFcgi(Vec<OsString>),
+    /// http_load, with arguments that it has not.
+    HttpLoad(http_load::Wrong),
 }
 
 /// Names of links to the binary, and the subcommands that they stand for.
@@ -31,8 +36,8 @@ const LINKS: [(&str, &str); 2] =
 
 const SPAWN_FCGI: &str = "spawn-fcgi";
 
-/// Looks at the name that the binary was called by. spawn-fcgi has a command line of its own, which
-/// must not be read as lighty's.
+/// Looks at the name that the binary was called by. spawn-fcgi and http_load have command lines of
+/// their own, which must not be read as lighty's.
 pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     let mut line: Vec<OsString> = line.collect();
     let name = line.first().and_then(|path| Path::new(path).file_name()).map(OsStr::to_owned);
@@ -43,6 +48,14 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     if line.get(1).is_some_and(|word| word == SPAWN_FCGI) {
         return Called::SpawnFcgi(line.split_off(2));
     }
+    let is_load = name == http_load::NAME;
+    let of_load = if is_load { line.get(1..) } else { line.get(2..) }.unwrap_or_default();
+    if is_load || line.get(1).is_some_and(|word| word == "load") && http_load::is_meant(of_load) {
+        return match http_load::translate(of_load) {
+            Ok(arguments) => Called::Lighty(line.into_iter().take(1).chain(arguments).collect()),
+            Err(wrong) => Called::HttpLoad(wrong),
+        };
+    }
     if let Some((_, command)) = LINKS.iter().find(|(link, _)| name == *link) {
         line.insert(1, OsString::from(command));
     }
@@ -51,6 +64,12 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
 
 pub(crate) fn spawn_fcgi(arguments: Vec<OsString>) -> ExitCode {
     ExitCode::from(spawner::run(arguments))
+}
+
+/// Tells what is wrong with the arguments of http_load.
+pub(crate) fn refuse_http_load(wrong: http_load::Wrong) -> ExitCode {
+    eprintln!("lighty: {wrong}");
+    ExitCode::from(2)
 }
 
 /// Runs fcgi-stat-accel until it is told to stop.
@@ -80,16 +99,47 @@ pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(
 
 /// Makes load. Fails if a response was not as expected.
 pub(crate) fn load(what: &Load) -> Result<(), Failure> {
+    if let Some(LoadCommand::Compare { one, other }) = &what.command {
+        print!("{}", load::compare(&Run::read(one)?, &Run::read(other)?));
+        return Ok(());
+    }
     let options = load_options(what)?;
-    let tally = load::run(&options, &Progress::default())?;
+    // A file that cannot be written is better known before.
+    let mut plot = what.plot.as_deref().map(PlotFile::create).transpose()?;
+    let tally = load::run_attended(&options, what.progress)?;
     match (what.json, what.http_load) {
         (true, _) => println!("{:#}", load::json(&options, &tally)),
         (_, true) => print!("{}", load::http_load(&tally)),
         _ => print!("{}", load::text(&options, &tally)),
     }
+    if let Some(plot) = &mut plot {
+        plot.write(&tally)?;
+    }
     match tally.failed() + tally.unsent {
         0 => Ok(()),
         failed => Err(Failure::of(format!("{failed} requests failed"))),
+    }
+}
+
+/// Where the picture of a run goes.
+struct PlotFile<'a> {
+    path: &'a Path,
+    file: BufWriter<File>,
+}
+
+impl<'a> PlotFile<'a> {
+    fn create(path: &'a Path) -> Result<Self, Failure> {
+        let created = File::create(path).map_err(|error| Self::failure(path, &error))?;
+        Ok(Self { path, file: BufWriter::new(created) })
+    }
+
+    fn write(&mut self, tally: &Tally) -> Result<(), Failure> {
+        let written = load::svg(tally, &mut self.file).and_then(|()| self.file.flush());
+        written.map_err(|error| Self::failure(self.path, &error))
+    }
+
+    fn failure(path: &Path, error: &io::Error) -> Failure {
+        Failure::of(format!("{}: {error}", path.display()))
     }
 }
 
@@ -120,6 +170,9 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         },
         warm_up: Duration::from_secs(what.warm_up.into()),
         timeout: Duration::from_secs(what.timeout.into()),
+        http2: what.http2,
+        streams: what.streams as usize,
+        unix_socket: what.unix_socket.clone(),
         keep_alive: !what.no_keep_alive,
         method: what.method.clone(),
         fields: what.fields.iter().map(field).collect::<Result<_, _>>()?,
@@ -127,7 +180,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         expected: Expected {
             status: what.expect_status,
             length: what.expect_length,
-            same: false,
+            same: what.same_length,
             checksum: what.checksum,
         },
         ca_file: what.cacert.as_deref().map(Into::into),

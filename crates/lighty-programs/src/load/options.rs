@@ -1,12 +1,21 @@
 //! What load is made, and what is expected of the responses.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use lighty_http::Fields;
 use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, TlsError};
 
+use super::dial::ALPN_H2;
 use super::target::LoadUrl;
+
+const USER_AGENT: &str = concat!("lighty-load/", env!("CARGO_PKG_VERSION"));
+
+fn is_host(name: &str) -> bool {
+    name.eq_ignore_ascii_case("host")
+}
 
 /// When no further request begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -56,6 +65,12 @@ pub struct Options {
     pub warm_up: Duration,
     /// How long a response may take.
     pub timeout: Duration,
+    /// Whether HTTP/2 is spoken: chosen by ALPN over TLS, else with prior knowledge.
+    pub http2: bool,
+    /// By HTTP/2: requests at a time on each connection.
+    pub streams: usize,
+    /// A unix socket (`@name`: an abstract one) that the server is reached by.
+    pub unix_socket: Option<PathBuf>,
     /// Whether connections are kept for further requests.
     pub keep_alive: bool,
     /// The method.
@@ -85,6 +100,9 @@ impl Options {
             until: Until { requests: None, duration: Some(Duration::from_secs(1)) },
             warm_up: Duration::ZERO,
             timeout: Duration::from_secs(60),
+            http2: false,
+            streams: 1,
+            unix_socket: None,
             keep_alive: true,
             method: "GET".to_owned(),
             fields: Vec::new(),
@@ -106,7 +124,7 @@ impl Options {
             ca_file: self.ca_file.clone(),
             is_verified: !self.insecure,
             pair: None,
-            alpn: &["http/1.1"],
+            alpn: if self.http2 { &[ALPN_H2, "http/1.1"] } else { &["http/1.1"] },
         };
         let materials = Materials::default();
         if let Some(file) = options.authorities() {
@@ -115,20 +133,43 @@ impl Options {
         ClientPolicy::new(&options, &materials).map(Some)
     }
 
-    /// The requests of a thread's URLs, as they are sent.
+    /// The requests for the URLs as HTTP/1.1 has them.
     pub(super) fn requests(&self) -> Vec<Bytes> {
         self.urls.iter().map(|url| self.request(url)).collect()
     }
 
+    /// The fields of each request as HTTP/2 has them.
+    pub(super) fn http2_fields(&self) -> Fields {
+        let mut fields = Fields::new();
+        if !self.has("user-agent") {
+            fields.push(b"user-agent", USER_AGENT.as_bytes());
+        }
+        for (name, value) in self.fields.iter().filter(|(name, _)| !is_host(name)) {
+            fields.push(name.to_ascii_lowercase().as_bytes(), value.as_bytes());
+        }
+        if !self.body.is_empty() && !self.has("content-length") {
+            fields.push(b"content-length", self.body.len().to_string().as_bytes());
+        }
+        fields
+    }
+
+    /// The host that requests for a URL name.
+    pub(super) fn authority<'a>(&'a self, url: &'a LoadUrl) -> &'a str {
+        let given = self.fields.iter().find(|(name, _)| is_host(name));
+        given.map_or(&*url.authority, |(_, value)| value)
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
+    }
+
     fn request(&self, url: &LoadUrl) -> Bytes {
         let mut text = format!("{} {} HTTP/1.1\r\n", self.method, url.target);
-        let has =
-            |name: &str| self.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name));
-        if !has("host") {
+        if !self.has("host") {
             text += &format!("Host: {}\r\n", url.authority);
         }
-        if !has("user-agent") {
-            text += concat!("User-Agent: lighty-load/", env!("CARGO_PKG_VERSION"), "\r\n");
+        if !self.has("user-agent") {
+            text += &format!("User-Agent: {USER_AGENT}\r\n");
         }
         for (name, value) in &self.fields {
             text += &format!("{name}: {value}\r\n");
@@ -136,7 +177,7 @@ impl Options {
         if !self.keep_alive {
             text += "Connection: close\r\n";
         }
-        if !self.body.is_empty() {
+        if !self.body.is_empty() && !self.has("content-length") {
             text += &format!("Content-Length: {}\r\n", self.body.len());
         }
         let mut bytes = (text + "\r\n").into_bytes();

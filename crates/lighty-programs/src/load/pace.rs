@@ -2,7 +2,6 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
-use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,9 +9,11 @@ use std::time::Duration;
 use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
 use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
-/// The shortest time between two looks at what is due.
-const TICK_US_MIN: u64 = 50;
+/// The shortest and the longest time between two looks at what is due.
+const TICK_US_MIN: f64 = 50.0;
+const TICK_US_MAX: f64 = 1000.0;
 
 /// Requests that may still begin, of all threads.
 #[derive(Clone, Debug)]
@@ -30,6 +31,17 @@ impl Quota {
     }
 }
 
+/// What there is to ask.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// A request that was due at this time.
+    Due(u64),
+    /// Nothing yet.
+    Later,
+    /// Nothing any more.
+    Over,
+}
+
 /// A thread's share of the requests.
 pub(super) struct Pace {
     clock: Clock,
@@ -38,6 +50,9 @@ pub(super) struct Pace {
     period_us: Option<f64>,
     start_us: u64,
     end_us: u64,
+    /// When the first of a fixed rate is due: when looks begin, so that each request is looked for
+    /// right when it is due.
+    first_due_us: Cell<u64>,
     /// Requests of this thread that have become due.
     made: Cell<u64>,
     due: RefCell<VecDeque<u64>>,
@@ -61,6 +76,7 @@ impl Pace {
             period_us: rate.map(|rate| 1e6 / rate),
             start_us,
             end_us: length_us.map_or(u64::MAX, |length_us| start_us.saturating_add(length_us)),
+            first_due_us: Cell::new(start_us),
             made: Cell::new(0),
             due: RefCell::default(),
             more: Notify::new(),
@@ -78,35 +94,53 @@ impl Pace {
 
     /// When the next request is due that a connection takes; `None`: there are no more.
     pub(super) async fn next(&self) -> Option<u64> {
-        if self.period_us.is_none() {
-            let now_us = self.clock.precise_us();
-            return (now_us < self.end_us && self.quota.take()).then_some(now_us);
-        }
         loop {
-            let due_us = self.due.borrow_mut().pop_front();
-            match due_us {
-                Some(due_us) => return Some(due_us),
-                None if self.is_over.get() => return None,
-                None => self.more.notified().await,
+            match self.try_next() {
+                Next::Due(due_us) => return Some(due_us),
+                Next::Over => return None,
+                Next::Later => self.more.notified().await,
             }
         }
     }
 
+    /// The next request, if it is due.
+    pub(super) fn try_next(&self) -> Next {
+        if self.period_us.is_some() {
+            let due_us = self.due.borrow_mut().pop_front();
+            let none = || if self.is_over.get() { Next::Over } else { Next::Later };
+            return due_us.map_or_else(none, Next::Due);
+        }
+        let now_us = self.clock.precise_us();
+        let may = !self.is_over.get() && now_us < self.end_us && self.quota.take();
+        if may { Next::Due(now_us) } else { Next::Over }
+    }
+
+    /// Waits until another request is due, or there are no more.
+    pub(super) fn more(&self) -> Notified<'_> {
+        self.more.notified()
+    }
+
+    /// Has no further request begin.
+    pub(super) fn stop(&self) {
+        self.due.borrow_mut().clear();
+        self.finish();
+    }
+
     /// Makes requests due at their times, at a fixed rate, until there are no more.
-    pub(super) async fn run(self: Rc<Self>) {
+    pub(super) async fn run(&self) {
         let Some(period_us) = self.period_us else { return };
-        let tick_us = (period_us as u64).clamp(TICK_US_MIN, 1_000);
-        let mut ticks = Ticks::every(Duration::from_micros(tick_us));
+        let mut ticks = Ticks::every(tick(period_us));
+        self.first_due_us.set(self.clock.precise_us());
         while !self.is_over.get() {
-            ticks.next().await;
             self.release(period_us);
+            ticks.next().await;
         }
     }
 
     fn release(&self, period_us: f64) {
         let now_us = self.clock.precise_us();
         loop {
-            let due_us = self.start_us + (self.made.get() as f64 * period_us) as u64;
+            let due_us = self.first_due_us.get() + (self.made.get() as f64 * period_us) as u64;
             if due_us >= self.end_us {
                 break self.finish();
             }
@@ -131,6 +165,15 @@ impl Pace {
     pub(super) fn unsent(&self) -> u64 {
         self.due.borrow().len() as u64
     }
+}
+
+/// The time between two looks at what is due. It divides the time between two requests, so that a
+/// look comes right after each is due.
+fn tick(period_us: f64) -> Duration {
+    let parts = (period_us / TICK_US_MAX).ceil().max(1.0);
+    // Not shorter than exact: a look that comes a little too early would see a request late.
+    let nanos = (period_us * 1e3 / parts).ceil().max(TICK_US_MIN * 1e3);
+    Duration::from_nanos(nanos as u64)
 }
 
 #[cfg(test)]
@@ -162,5 +205,22 @@ mod tests {
         clock.advance(Duration::from_secs(5));
         pace.release(100_000.0);
         assert_eq!((pace.unsent(), pace.is_over.get()), (10, true));
+    }
+    #[test]
+    fn a_look_comes_when_a_request_is_due() {
+        for (rate, wanted_us) in [(1.0, 1000.0), (300.0, 833.334), (2_000.0, 500.0), (1e6, 50.0)] {
+            let tick_us = tick(1e6 / rate).as_secs_f64() * 1e6;
+            assert!((tick_us - wanted_us).abs() < 0.01, "{rate}: {tick_us}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stop_leaves_nothing_to_ask() {
+        let pace = Pace::begin(Clock::manual(0), Quota::new(None), Some(10.0), None);
+        pace.release(100_000.0);
+        assert_ne!(pace.try_next(), Next::Later);
+        assert_eq!(pace.try_next(), Next::Later);
+        pace.stop();
+        assert_eq!((pace.next().await, pace.unsent()), (None, 0));
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use serde_json::{Value, json};
 
 use super::options::Options;
-use super::tally::{Failure, INTERVAL, Tally, Times};
+use super::tally::{Failure, Tally, Times};
 
 /// Shares of responses whose times are told.
 const SHARES: [(&str, f64); 6] = [
@@ -78,7 +78,7 @@ fn row(times: &Times) -> String {
     text + &format!("{:>9}", millis(times.max_us() as f64))
 }
 
-fn millis(us: f64) -> String {
+pub(super) fn millis(us: f64) -> String {
     match us / 1e3 {
         ms if ms < 10.0 => format!("{ms:.3}ms"),
         ms if ms < 1000.0 => format!("{ms:.1}ms"),
@@ -156,6 +156,10 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         .collect();
     json!({
         "url": options.urls.first().map(|url| format!("{}{}", url.authority, url.target)),
+        "http2": options.http2,
+        "streams": options.streams,
+        "method": options.method,
+        "keep_alive": options.keep_alive,
         "connections": options.connections,
         "threads": options.threads,
         "rate": options.rate,
@@ -172,8 +176,9 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         "connect_us": times(&tally.connect),
         "first_byte_us": times(&tally.first_byte),
         "total_us": times(&tally.total),
-        "interval_s": INTERVAL.as_secs_f64(),
-        "intervals": tally.intervals.iter()
-            .map(|one| json!([one.responses, one.sum_us])).collect::<Vec<_>>(),
+        "interval_s": tally.intervals.length().as_secs_f64(),
+        "intervals": tally.intervals.parts().iter()
+            .map(|one| json!([one.responses, one.sum_us, one.spread.pairs().collect::<Vec<_>>()]))
+            .collect::<Vec<_>>(),
     })
 }

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 
+use super::intervals::Intervals;
+
 /// The longest time that is told apart, an hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// Significant digits of times.
 const DIGITS: u8 = 3;
-
-/// Length of the intervals by which runs are compared.
-pub(super) const INTERVAL: Duration = Duration::from_millis(200);
 
 /// Why there is no response, or not the one that is expected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +28,8 @@ pub enum Failure {
     Short,
     /// It was reset.
     Reset,
+    /// The server has reset the stream of the request, or refused it several times.
+    Stream,
     /// The response took too long.
     Timeout,
     /// What came is not HTTP.
@@ -51,6 +52,7 @@ impl Failure {
             Self::Closed => "connections closed before a response",
             Self::Short => "responses cut short",
             Self::Reset => "connections reset",
+            Self::Stream => "streams reset",
             Self::Timeout => "responses timed out",
             Self::Protocol => "responses that are not HTTP",
             Self::Status => "unexpected statuses",
@@ -115,15 +117,6 @@ impl Times {
     }
 }
 
-/// An interval of the run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Interval {
-    /// Responses that ended in it.
-    pub responses: u64,
-    /// The sum of their times in microseconds.
-    pub sum_us: u64,
-}
-
 /// What came of the load, of one thread or all.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
@@ -135,7 +128,7 @@ pub struct Tally {
     pub bytes: u64,
     /// Connections made.
     pub connections: u64,
-    /// The most that were open at a time.
+    /// The most that were in use at a time.
     pub parallel: usize,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
@@ -152,7 +145,7 @@ pub struct Tally {
     /// Requests that were due at a fixed rate, and for which no connection was free.
     pub unsent: u64,
     /// The run in equal parts.
-    pub intervals: Vec<Interval>,
+    pub intervals: Intervals,
     /// How long it took.
     pub took: Duration,
 }
@@ -164,12 +157,7 @@ impl Tally {
 
     /// Notes a response that ended so long after the start.
     pub(super) fn end(&mut self, since_start: Duration, took_us: u64) {
-        let at = (since_start.as_micros() / INTERVAL.as_micros()) as usize;
-        if self.intervals.len() <= at {
-            self.intervals.resize(at + 1, Interval::default());
-        }
-        self.intervals[at].responses += 1;
-        self.intervals[at].sum_us += took_us;
+        self.intervals.note(since_start.as_micros() as u64, took_us);
         self.total.record(took_us);
     }
 
@@ -190,11 +178,7 @@ impl Tally {
         self.connect.merge(&other.connect);
         self.first_byte.merge(&other.first_byte);
         self.total.merge(&other.total);
-        self.intervals.resize(self.intervals.len().max(other.intervals.len()), Interval::default());
-        for (sum, one) in self.intervals.iter_mut().zip(&other.intervals) {
-            sum.responses += one.responses;
-            sum.sum_us += one.sum_us;
-        }
+        self.intervals.merge(&other.intervals);
         self.took = self.took.max(other.took);
     }
 
@@ -224,7 +208,7 @@ mod tests {
         two.fail(Failure::Reset);
         one.merge(&two);
         assert_eq!((one.responses, one.parallel, one.failed()), (3, 3, 2));
-        let responses: Vec<_> = one.intervals.iter().map(|interval| interval.responses).collect();
+        let responses: Vec<_> = one.intervals.parts().iter().map(|part| part.responses).collect();
         assert_eq!(responses, [1, 1, 1]);
         assert_eq!((one.total.count(), one.total.min_us()), (3, 100));
         assert!((999_000..1_002_000).contains(&one.total.quantile_us(1.0)));

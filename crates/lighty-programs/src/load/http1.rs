@@ -1,108 +1,91 @@
-//! A connection that asks one request after the other.
+//! A connection that asks one request after the other, by HTTP/1.1.
 
-use std::io;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::rc::Rc;
 
 use bytes::Bytes;
-use lighty_io::connect::{ConnectOptions, Target, connect};
-use lighty_io::tls::{ClientPolicy, ServerFault};
 use lighty_io::transport::Stream;
 use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
 
-use super::options::Expected;
+use super::received::{Received, SUM_START, failure, sum, would_block};
+use super::shared::{Outcome, Shared};
 use super::tally::Failure;
+use super::watch::Watch;
 
 /// Bytes of a connection's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Start of the sums of bodies, and what they are multiplied by (FNV-1a).
-const SUM_START: u64 = 0xCBF2_9CE4_8422_2325;
-const SUM_FACTOR: u64 = 0x0100_0000_01B3;
-
-/// Why the first handshake failed that did.
-#[derive(Clone, Debug, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
-
-impl Trouble {
-    fn note(&self, fault: &ServerFault) {
-        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        first.get_or_insert_with(|| fault.to_string());
-    }
-
-    pub(super) fn take(&self) -> Option<String> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+/// Asks for as long as there is something to ask.
+pub(super) async fn ask_on(shared: Rc<Shared>) {
+    let (watch, mut kept) = (shared.watches.add(), None);
+    while let Some(due_us) = shared.pace.next().await {
+        ask(&shared, due_us, &watch, &mut kept).await;
+        if !shared.options.keep_alive {
+            kept = None;
+        }
     }
 }
 
-/// How a response was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Received {
-    pub(super) status: u16,
-    /// Bytes of the body, and with the head.
-    pub(super) body_bytes: u64,
-    pub(super) bytes: u64,
-    /// The sum of the body's bytes, if it is wanted.
-    pub(super) checksum: u64,
-    /// When the first byte came, in microseconds of the clock.
-    pub(super) first_byte_us: u64,
-    /// The connection can be used again.
-    pub(super) keeps: bool,
+/// One request, which was due at a time.
+async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Connection>) {
+    let (at, _busy) = (shared.choose(), shared.busy());
+    watch.begin(shared.now_us());
+    let outcome = watch.within(exchange(shared, at, kept)).await;
+    let outcome = outcome.unwrap_or(Err(Failure::Timeout));
+    let keeps = matches!(outcome, Ok((Received { keeps: true, .. }, _)));
+    shared.count(at, due_us, outcome);
+    if !keeps {
+        *kept = None;
+        // A server that refuses at once must not keep the thread from everything else.
+        tokio::task::yield_now().await;
+    }
+}
+
+async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> Outcome {
+    let (sums, now_us) = (shared.options.expected.checksum, || shared.now_us());
+    loop {
+        let mut connection = match kept.take() {
+            Some(connection) => connection,
+            None => Connection::new(shared.open().await?),
+        };
+        let (was_used, sent_us) = (connection.is_used, now_us());
+        match connection.ask(&shared.requests[at], shared.method, sums, &now_us).await {
+            // The server had closed it in the meantime, which it may.
+            Err(Failure::Closed | Failure::Reset) if was_used => {}
+            Ok(received) => {
+                *kept = Some(connection);
+                return Ok((received, sent_us));
+            }
+            Err(failure) => return Err(failure),
+        }
+    }
 }
 
 /// A connection and what was read of it.
-pub(super) struct Connection {
+struct Connection {
     stream: Stream,
     buffer: Box<[u8]>,
     filled: usize,
     head: ResponseHead,
     decoder: ChunkedDecoder,
     /// Something was asked by it before.
-    pub(super) is_used: bool,
+    is_used: bool,
 }
 
 impl Connection {
-    /// Connects, and shakes hands if the server speaks TLS. Why a handshake failed is kept in
-    /// `trouble`.
-    pub(super) async fn open(
-        target: &Target,
-        tls: Option<&ClientPolicy>,
-        patience: Duration,
-        trouble: &Trouble,
-    ) -> Result<Self, Failure> {
-        let options = ConnectOptions::default();
-        let connecting = connect(target, &options);
-        let mut stream = match tokio::time::timeout(patience, connecting).await {
-            Ok(Ok(stream)) => stream,
-            Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                return Err(Failure::Refused);
-            }
-            Ok(Err(_)) => return Err(Failure::Connect),
-            Err(_) => return Err(Failure::Timeout),
-        };
-        if let Some(policy) = tls {
-            match tokio::time::timeout(patience, stream.connect_tls(policy)).await {
-                Ok(Ok(_)) => {}
-                Ok(Err(fault)) => {
-                    trouble.note(&fault);
-                    return Err(Failure::Handshake);
-                }
-                Err(_) => return Err(Failure::Timeout),
-            }
-        }
-        Ok(Self {
+    fn new(stream: Stream) -> Self {
+        Self {
             stream,
             buffer: vec![0; BUFFER_BYTES].into(),
             filled: 0,
             head: ResponseHead::new(),
             decoder: ChunkedDecoder::new(),
             is_used: false,
-        })
+        }
     }
 
     /// Sends a request and receives its response. `now_us` tells the time.
-    pub(super) async fn ask(
+    async fn ask(
         &mut self,
         request: &Bytes,
         method: Option<lighty_http::Method>,
@@ -248,68 +231,5 @@ impl Connection {
         let count = read.map_err(|error| failure(&error))?;
         self.filled += count;
         Ok(count)
-    }
-}
-
-fn sum(start: u64, bytes: &[u8]) -> u64 {
-    bytes.iter().fold(start, |sum, byte| (sum ^ u64::from(*byte)).wrapping_mul(SUM_FACTOR))
-}
-
-fn would_block(error: io::Error) -> io::Result<usize> {
-    if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) }
-}
-
-fn failure(error: &io::Error) -> Failure {
-    match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset,
-        io::ErrorKind::UnexpectedEof => Failure::Short,
-        _ => Failure::Closed,
-    }
-}
-
-/// What is wrong with a response, if anything. `first` is that of the first response for the URL.
-pub(super) fn judge(
-    received: &Received,
-    expected: &Expected,
-    first: &mut Option<(u64, u64)>,
-) -> Option<Failure> {
-    let status = received.status;
-    let is_expected = expected.status.map_or((200..400).contains(&status), |one| one == status);
-    if !is_expected {
-        return Some(Failure::Status);
-    }
-    let (length, checksum) = (received.body_bytes, received.checksum);
-    if expected.length.is_some_and(|wanted| wanted != length) {
-        return Some(Failure::Length);
-    }
-    let (first_length, first_checksum) = *first.get_or_insert((length, checksum));
-    if (expected.same || expected.checksum) && first_length != length {
-        return Some(Failure::Length);
-    }
-    (expected.checksum && first_checksum != checksum).then_some(Failure::Checksum)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn responses_are_judged_by_what_is_expected() {
-        let received = Received { status: 200, body_bytes: 5, checksum: 7, ..Received::default() };
-        let any = Expected::default();
-        assert_eq!(judge(&received, &any, &mut None), None);
-        assert_eq!(
-            judge(&Received { status: 404, ..received }, &any, &mut None),
-            Some(Failure::Status)
-        );
-        let wants = Expected { status: Some(404), ..any.clone() };
-        assert_eq!(judge(&received, &wants, &mut None), Some(Failure::Status));
-        let long = Expected { length: Some(6), ..any.clone() };
-        assert_eq!(judge(&received, &long, &mut None), Some(Failure::Length));
-        let same = Expected { same: true, ..any.clone() };
-        assert_eq!(judge(&received, &same, &mut Some((4, 7))), Some(Failure::Length));
-        let content = Expected { checksum: true, ..any };
-        assert_eq!(judge(&received, &content, &mut Some((5, 8))), Some(Failure::Checksum));
-        assert_eq!(sum(SUM_START, b"a"), 0xAF63_DC4C_8601_EC8C);
     }
 }

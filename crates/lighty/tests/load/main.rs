@@ -1,5 +1,9 @@
 //! `lighty load`: what it says of servers that are right, slow and wrong.
 
+mod form;
+mod http2;
+mod runs;
+
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
@@ -47,17 +51,6 @@ fn responses_are_counted_and_times_told() {
     assert_eq!(counted, 500);
     let words = text(&load(&[&url, "-n", "20", "--no-keep-alive"]));
     assert!(words.contains("20 responses in") && words.contains("made 20 connections"), "{words}");
-}
-
-#[test]
-fn the_form_of_http_load_is_kept() {
-    let server = lighty!().file("a.txt", "0123456789").start();
-    let url = format!("http://{}/a.txt", server.address());
-    let words = text(&load(&[&url, "-n", "50", "-c", "5", "--http-load"]));
-    assert!(words.starts_with("50 fetches, 5 max parallel, 500 bytes, in "), "{words}");
-    for line in ["10 mean bytes/connection", "HTTP response codes:", "  code 200 -- 50"] {
-        assert!(words.lines().any(|one| one == line), "{line}: {words}");
-    }
 }
 
 #[test]

@@ -1,0 +1,109 @@
+//! Who watches the load: shows how it goes on, and ends it when told to.
+
+use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::clock::ticks::Ticks;
+use lighty_io::threads;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::oneshot::{Receiver, channel};
+
+use super::options::Options;
+use super::tally::Tally;
+use super::{Progress, run};
+
+/// How often a terminal shows how it goes on, and how often there is a line elsewhere.
+const TERMINAL: Duration = Duration::from_secs(1);
+const LINE: Duration = Duration::from_secs(10);
+
+/// Exit status of who was told twice to end.
+const TOLD_TWICE: i32 = 130;
+
+/// [`run`], with a line on standard error that tells how it goes on if that is a terminal or
+/// `shows` is set. SIGINT and SIGTERM end the load early; the tally is what there is then.
+///
+/// # Errors
+/// Those of [`run`].
+pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
+    let progress = Progress::default();
+    let (over, is_over) = channel();
+    let watcher = Watcher {
+        progress: progress.clone(),
+        is_terminal: io::stderr().is_terminal(),
+        shows,
+        ends_s: options.until.duration.map(|length| (length + options.warm_up).as_secs()),
+    };
+    let watching = threads::start("load-progress", None, move || watcher.run(is_over))?;
+    let tally = run(options, &progress);
+    drop(over);
+    // Whatever became of the watcher, the load was made.
+    let _ = watching.join();
+    tally
+}
+
+struct Watcher {
+    progress: Progress,
+    is_terminal: bool,
+    shows: bool,
+    ends_s: Option<u64>,
+}
+
+impl Watcher {
+    fn run(self, is_over: Receiver<()>) -> io::Result<()> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        runtime.block_on(self.watch(is_over))
+    }
+
+    async fn watch(self, mut is_over: Receiver<()>) -> io::Result<()> {
+        let mut interrupted = signal(SignalKind::interrupt())?;
+        let mut terminated = signal(SignalKind::terminate())?;
+        let clock = Clock::start();
+        let began_us = clock.precise_us();
+        let mut ticks = Ticks::every(if self.is_terminal { TERMINAL } else { LINE });
+        let (mut before, mut before_us) = (0, began_us);
+        loop {
+            tokio::select! {
+                _ = &mut is_over => break,
+                _ = interrupted.recv() => self.end(),
+                _ = terminated.recv() => self.end(),
+                () = ticks.next(), if self.is_terminal || self.shows => {
+                    let (responses, now_us) = (self.progress.responses(), clock.precise_us());
+                    let seconds = (now_us - before_us).max(1) as f64 / 1e6;
+                    let rate = (responses - before) as f64 / seconds;
+                    self.show(now_us.saturating_sub(began_us) / 1_000_000, responses, rate);
+                    (before, before_us) = (responses, now_us);
+                }
+            }
+        }
+        if self.is_terminal {
+            self.write("\r\x1b[K");
+        }
+        Ok(())
+    }
+
+    fn end(&self) {
+        if self.progress.is_ended() {
+            std::process::exit(TOLD_TWICE);
+        }
+        self.progress.end();
+    }
+
+    fn show(&self, seconds: u64, responses: u64, rate: f64) {
+        let of = self.ends_s.map_or_else(String::new, |ends_s| format!(" of {ends_s}"));
+        let mut line = format!("{seconds}{of} s: {responses} responses, {rate:.0}/s");
+        match self.progress.failures() {
+            0 => {}
+            failures => line += &format!(", {failures} failed"),
+        }
+        match self.is_terminal {
+            true => self.write(&format!("\r{line}\x1b[K")),
+            false => self.write(&(line + "\n")),
+        }
+    }
+
+    fn write(&self, text: &str) {
+        // Without standard error nobody looks.
+        let _ = io::stderr().write_all(text.as_bytes());
+    }
+}

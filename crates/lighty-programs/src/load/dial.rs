@@ -1,0 +1,62 @@
+//! A connection to the server: found, encrypted, and of the wanted protocol.
+
+use std::io;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lighty_io::connect::{ConnectOptions, Target, connect};
+use lighty_io::tls::ClientPolicy;
+use lighty_io::transport::Stream;
+
+use super::tally::Failure;
+
+/// What ALPN calls HTTP/2: RFC 9113 section 3.2.
+pub(super) const ALPN_H2: &str = "h2";
+
+/// Why the first handshake failed that did.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
+
+impl Trouble {
+    pub(super) fn note(&self, words: String) {
+        let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(words);
+    }
+
+    pub(super) fn take(&self) -> Option<String> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+}
+
+/// How the server is reached.
+#[derive(Clone)]
+pub(super) struct Dial {
+    pub(super) target: Target,
+    /// How TLS is spoken, if it is.
+    pub(super) policy: Option<Arc<ClientPolicy>>,
+    pub(super) is_http2: bool,
+    pub(super) trouble: Trouble,
+}
+
+impl Dial {
+    /// Connects, and shakes hands if the server speaks TLS.
+    pub(super) async fn open(&self) -> Result<Stream, Failure> {
+        let mut stream =
+            connect(&self.target, &ConnectOptions::default()).await.map_err(|error| match error
+                .kind()
+            {
+                io::ErrorKind::ConnectionRefused => Failure::Refused,
+                _ => Failure::Connect,
+            })?;
+        let Some(policy) = &self.policy else { return Ok(stream) };
+        let fail = |words: String| {
+            self.trouble.note(words);
+            Failure::Handshake
+        };
+        let info = stream.connect_tls(policy).await.map_err(|fault| fail(fault.to_string()))?;
+        let is_http2 = info.alpn.as_deref() == Some(ALPN_H2.as_bytes());
+        if self.is_http2 && !is_http2 {
+            return Err(fail("it does not choose HTTP/2 (ALPN h2)".to_owned()));
+        }
+        Ok(stream)
+    }
+}

@@ -1,0 +1,402 @@
+//! A connection that asks many requests at a time, by HTTP/2.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::Poll;
+
+use lighty_io::transport::Stream;
+use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
+use lighty_wire::http2::{
+    Connection, ErrorCode, Event, Limits, RequestParts, SendFault, StreamKey,
+};
+
+use super::pace::Next;
+use super::received::{Received, SUM_START, failure, sum, would_block};
+use super::shared::Shared;
+use super::tally::Failure;
+use super::watch::Watch;
+
+/// Bytes read at a time: room for the longest frame.
+const INPUT_BYTES: usize = 4 * (FRAME_BYTES_MAX + FRAME_HEAD_BYTES);
+
+/// Bytes that wait to be written before no more content is taken.
+const OUTPUT_BYTES_MAX: usize = 64 * 1024;
+
+/// What a connection may have under way beyond the streams' own windows.
+const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
+
+/// How often a request is asked again that a connection did not take.
+const TRIES_MAX: u8 = 3;
+
+/// A request that is to be asked.
+#[derive(Clone, Copy)]
+struct Todo {
+    at: usize,
+    due_us: u64,
+    tries: u8,
+}
+
+/// A request that was asked.
+struct Asked {
+    key: StreamKey,
+    todo: Todo,
+    sent_us: u64,
+    received: Received,
+    /// Bytes of the request's body that are written.
+    body_sent: usize,
+}
+
+/// Asks for as long as there is something to ask, on one connection at a time.
+pub(super) async fn ask_on(shared: Rc<Shared>) {
+    let (watch, mut todo) = (shared.watches.add(), VecDeque::new());
+    loop {
+        if todo.is_empty() {
+            let Some(due_us) = shared.pace.next().await else { return };
+            todo.push_back(Todo { at: shared.choose(), due_us, tries: 0 });
+        }
+        let _busy = shared.busy();
+        watch.begin(shared.now_us());
+        let opened = watch.within(shared.open()).await;
+        match opened.unwrap_or(Err(Failure::Timeout)) {
+            Ok(stream) => Driver::new(&shared, stream).run(&watch, &mut todo).await,
+            Err(failure) => {
+                todo.drain(..).for_each(|one| shared.count(one.at, one.due_us, Err(failure)));
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+}
+
+/// Why a connection goes on.
+enum Woken {
+    Read(io::Result<usize>),
+    Writable,
+    Due,
+    Late,
+}
+
+struct Driver<'a> {
+    shared: &'a Shared,
+    stream: Stream,
+    machine: Connection,
+    /// In the order in which they were sent.
+    asked: Vec<Asked>,
+    input: Vec<u8>,
+    /// What of it is not handled yet.
+    pending: std::ops::Range<usize>,
+    out: Vec<u8>,
+    sent: usize,
+    /// It had a response.
+    is_used: bool,
+    /// Nothing more is asked on it.
+    is_closing: bool,
+    /// Nothing more is read of it.
+    dead: Option<Failure>,
+}
+
+impl<'a> Driver<'a> {
+    fn new(shared: &'a Shared, stream: Stream) -> Self {
+        let streams_max = u32::try_from(shared.options.streams).unwrap_or(u32::MAX);
+        let limits = Limits {
+            streams_max,
+            conn_window_bytes: CONNECTION_WINDOW_BYTES,
+            resets_max: u32::MAX,
+            ..Limits::default()
+        };
+        Self {
+            shared,
+            stream,
+            machine: Connection::client(limits, shared.now_us() / 1000),
+            asked: Vec::new(),
+            input: vec![0; INPUT_BYTES],
+            pending: 0..0,
+            out: Vec::new(),
+            sent: 0,
+            is_used: false,
+            is_closing: false,
+            dead: None,
+        }
+    }
+
+    /// Asks until there is nothing more to ask or the connection ends. What it did not take is left
+    /// in `todo`.
+    async fn run(mut self, watch: &Watch, todo: &mut VecDeque<Todo>) {
+        loop {
+            let wants_more = self.ask_more(todo);
+            self.flush();
+            if let Some(failure) = self.dead {
+                return self.give_up(failure, todo);
+            }
+            if self.asked.is_empty() && !wants_more {
+                self.machine.abort(ErrorCode::NO_ERROR);
+                return self.flush();
+            }
+            match self.asked.first() {
+                Some(oldest) => watch.begin(oldest.sent_us),
+                None => watch.end(),
+            }
+            match self.wait(watch, wants_more).await {
+                Woken::Read(read) => self.take_input(read, todo),
+                Woken::Writable | Woken::Due => {}
+                Woken::Late => self.cut_late(),
+            }
+        }
+    }
+
+    async fn wait(&mut self, watch: &Watch, wants_more: bool) -> Woken {
+        self.input.copy_within(self.pending.clone(), 0);
+        self.pending = 0..self.pending.len();
+        let (stream, room) = (&self.stream, &mut self.input[self.pending.end..]);
+        let waits_to_write = self.sent < self.out.len();
+        let mut more = pin!(self.shared.pace.more());
+        poll_fn(|cx| {
+            if let Poll::Ready(read) = stream.poll_read(cx, room) {
+                return Poll::Ready(Woken::Read(read));
+            }
+            if waits_to_write && stream.poll_writable(cx).is_ready() {
+                return Poll::Ready(Woken::Writable);
+            }
+            if wants_more && more.as_mut().poll(cx).is_ready() {
+                return Poll::Ready(Woken::Due);
+            }
+            watch.poll_late(cx).map(|()| Woken::Late)
+        })
+        .await
+    }
+
+    /// Asks what there is and what the server takes. Returns whether it could take more that is not
+    /// due yet.
+    fn ask_more(&mut self, todo: &mut VecDeque<Todo>) -> bool {
+        let options = &self.shared.options;
+        let streams_max = if options.keep_alive { options.streams } else { 1 };
+        loop {
+            if self.is_closing || self.dead.is_some() {
+                return false;
+            }
+            if self.asked.len() >= streams_max || !self.machine.can_open() {
+                // A server that takes no stream at all has to say when it does.
+                return self.asked.is_empty();
+            }
+            let one = match todo.pop_front() {
+                Some(one) => one,
+                None => match self.shared.pace.try_next() {
+                    Next::Due(due_us) => Todo { at: self.shared.choose(), due_us, tries: 0 },
+                    Next::Later => return true,
+                    Next::Over => return false,
+                },
+            };
+            self.open(one, todo);
+            self.is_closing |= !options.keep_alive;
+        }
+    }
+
+    fn open(&mut self, one: Todo, todo: &mut VecDeque<Todo>) {
+        let options = &self.shared.options;
+        let url = &options.urls[one.at];
+        let parts = RequestParts {
+            method: options.method.as_bytes(),
+            scheme: if url.tls { b"https" } else { b"http" },
+            authority: options.authority(url).as_bytes(),
+            path: url.target.as_bytes(),
+            protocol: None,
+        };
+        let body = options.body.len() as u64;
+        let opened = self.machine.open(&parts, &self.shared.fields, body == 0);
+        let key = match opened {
+            Ok(key) => key,
+            Err(SendFault::TooManyStreams | SendFault::Exhausted) => {
+                self.is_closing = true;
+                return todo.push_front(one);
+            }
+            Err(fault) => {
+                self.shared.note(fault.words());
+                return self.shared.count(one.at, one.due_us, Err(Failure::Protocol));
+            }
+        };
+        if body > 0 {
+            // A stream that was just opened has nothing queued and takes a body.
+            let _ = self.machine.queue_data(key, body, true);
+        }
+        let received = Received { checksum: SUM_START, ..Received::default() };
+        let sent_us = self.shared.now_us();
+        self.asked.push(Asked { key, todo: one, sent_us, received, body_sent: 0 });
+    }
+
+    /// Writes as much as the socket takes.
+    fn flush(&mut self) {
+        loop {
+            self.collect();
+            if self.sent == self.out.len() {
+                return;
+            }
+            match self.stream.try_write(&self.out[self.sent..]).or_else(would_block) {
+                Ok(0) => return,
+                Ok(count) => self.sent += count,
+                Err(error) => {
+                    // What the server has said before may still be there to be read.
+                    let _ = self.dead.get_or_insert(failure(&error));
+                    return;
+                }
+            }
+        }
+    }
+
+    fn collect(&mut self) {
+        if self.sent == self.out.len() {
+            self.out.clear();
+            self.sent = 0;
+        }
+        let (body, now_ms) = (&self.shared.options.body, self.shared.now_us() / 1000);
+        while self.out.len() - self.sent < OUTPUT_BYTES_MAX {
+            let frame = self.machine.poll_data(OUTPUT_BYTES_MAX, now_ms, &mut self.out);
+            let Some(frame) = frame else { break };
+            if let Some(asked) = self.asked.iter_mut().find(|asked| asked.key == frame.stream) {
+                let from = asked.body_sent;
+                self.out.extend_from_slice(&body[from..from + frame.len]);
+                asked.body_sent += frame.len;
+            }
+        }
+    }
+
+    fn take_input(&mut self, read: io::Result<usize>, todo: &mut VecDeque<Todo>) {
+        match read {
+            Ok(0) => self.dead = Some(Failure::Closed),
+            Err(error) => self.dead = Some(failure(&error)),
+            Ok(count) => {
+                self.pending.end += count;
+                self.shared.count_bytes(count);
+            }
+        }
+        let (input, now_us) = (std::mem::take(&mut self.input), self.shared.now_us());
+        loop {
+            let rest = &input[self.pending.clone()];
+            match self.machine.handle_input(rest, now_us / 1000) {
+                Ok(handled) => {
+                    self.pending.start += handled.consumed;
+                    let Some(event) = handled.event else { break };
+                    self.take(event, rest, now_us, todo);
+                }
+                Err(fault) => {
+                    self.shared.note(fault.words());
+                    self.dead = Some(Failure::Protocol);
+                    break;
+                }
+            }
+        }
+        self.input = input;
+    }
+
+    fn take(&mut self, event: Event, input: &[u8], now_us: u64, todo: &mut VecDeque<Todo>) {
+        match event {
+            Event::Response { stream, ends } => {
+                let status = self.machine.head().status.map_or(0, lighty_http::Status::code);
+                let Some(asked) = self.find(stream) else { return };
+                asked.received.status = status;
+                asked.received.first_byte_us = now_us;
+                if ends {
+                    self.finish(stream);
+                }
+            }
+            Event::Data { stream, start, len, ends } => {
+                self.machine.credit(stream, len);
+                let sums = self.shared.options.expected.checksum;
+                let Some(asked) = self.find(stream) else { return };
+                let received = &mut asked.received;
+                received.body_bytes += len as u64;
+                if sums {
+                    received.checksum = sum(received.checksum, &input[start..start + len]);
+                }
+                if ends {
+                    self.finish(stream);
+                }
+            }
+            Event::Trailers { stream } => self.finish(stream),
+            Event::Reset { stream, code, fault } => {
+                let Some(asked) = self.remove(stream) else { return };
+                match (fault, code) {
+                    (Some(fault), _) => {
+                        self.shared.note(fault.words());
+                        self.fail(asked.todo, Failure::Protocol);
+                    }
+                    (None, ErrorCode::REFUSED_STREAM) => self.again(asked.todo, todo),
+                    (None, _) => self.fail(asked.todo, Failure::Stream),
+                }
+            }
+            Event::GoAway { last_stream, .. } => {
+                self.is_closing = true;
+                while let Some(at) = self.asked.iter().position(|one| one.key.id() > last_stream) {
+                    let one = self.asked[at].todo;
+                    self.remove(self.asked[at].key);
+                    self.again(one, todo);
+                }
+            }
+            // An interim response is not the response; a client gets no requests, and this one
+            // sends no PING.
+            Event::Interim { .. }
+            | Event::Request { .. }
+            | Event::Oversized { .. }
+            | Event::Pong { .. } => {}
+        }
+    }
+
+    fn find(&mut self, key: StreamKey) -> Option<&mut Asked> {
+        self.asked.iter_mut().find(|asked| asked.key == key)
+    }
+
+    fn remove(&mut self, key: StreamKey) -> Option<Asked> {
+        self.machine.release(key);
+        let at = self.asked.iter().position(|asked| asked.key == key)?;
+        Some(self.asked.remove(at))
+    }
+
+    /// A response is complete.
+    fn finish(&mut self, key: StreamKey) {
+        let Some(asked) = self.remove(key) else { return };
+        self.is_used = true;
+        self.shared.count(asked.todo.at, asked.todo.due_us, Ok((asked.received, asked.sent_us)));
+    }
+
+    fn fail(&self, one: Todo, failure: Failure) {
+        self.shared.count(one.at, one.due_us, Err(failure));
+    }
+
+    /// A request was not taken, and may be asked on another connection.
+    fn again(&self, one: Todo, todo: &mut VecDeque<Todo>) {
+        match one.tries {
+            TRIES_MAX.. => self.fail(one, Failure::Stream),
+            tries => todo.push_back(Todo { tries: tries + 1, ..one }),
+        }
+    }
+
+    /// Requests that have waited for too long are cancelled.
+    fn cut_late(&mut self) {
+        let limit_us = u64::try_from(self.shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
+        let now_us = self.shared.now_us();
+        let is_late = |asked: &Asked| now_us.saturating_sub(asked.sent_us) > limit_us;
+        while let Some(at) = self.asked.iter().position(is_late) {
+            let key = self.asked[at].key;
+            self.machine.reset(key, ErrorCode::CANCEL);
+            if let Some(asked) = self.remove(key) {
+                self.fail(asked.todo, Failure::Timeout);
+            }
+        }
+    }
+
+    /// The connection has ended. What a used one had not begun to answer is asked again, as the
+    /// server may have closed it in the meantime.
+    fn give_up(mut self, failure: Failure, todo: &mut VecDeque<Todo>) {
+        for asked in std::mem::take(&mut self.asked) {
+            let has_begun = asked.received.first_byte_us > 0;
+            match failure {
+                Failure::Closed if has_begun => self.fail(asked.todo, Failure::Short),
+                Failure::Closed | Failure::Reset if self.is_used && !has_begun => {
+                    self.again(asked.todo, todo);
+                }
+                failure => self.fail(asked.todo, failure),
+            }
+        }
+    }
+}

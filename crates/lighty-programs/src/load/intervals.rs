@@ -1,0 +1,217 @@
+//! The run in equal parts: how many responses each had, and how their times are spread.
+//!
+//! Times are counted in buckets, eight to an octave. A run of any length has a bounded number of
+//! parts: they double when there are too many.
+
+use std::ops::AddAssign;
+use std::time::Duration;
+
+/// The length that parts have at first, in microseconds.
+const LENGTH_US: u64 = 200_000;
+
+/// More parts than these double their length.
+const PARTS_MAX: usize = 1500;
+
+/// Buckets of an octave, as a power of two.
+const OCTAVE_BITS: u32 = 3;
+
+/// How times are spread.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Spread(Vec<u64>);
+
+impl Spread {
+    fn note(&mut self, us: u64) {
+        self.add(bucket(us), 1);
+    }
+
+    fn add(&mut self, bucket: usize, count: u64) {
+        if self.0.len() <= bucket {
+            self.0.resize(bucket + 1, 0);
+        }
+        self.0[bucket] += count;
+    }
+
+    /// Adds what [`Spread::pairs`] tells.
+    pub(super) fn add_pair(&mut self, lowest_us: u64, count: u64) {
+        self.add(bucket(lowest_us), count);
+    }
+
+    /// The lowest time of each bucket that holds something, and how many there are.
+    pub(super) fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
+        let held = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
+        held.map(|(bucket, count)| (lowest_us(bucket), *count))
+    }
+
+    /// The time that this share of all does not exceed, as if they were even within a bucket.
+    pub(super) fn quantile_us(&self, share: f64) -> f64 {
+        let wanted = share * self.0.iter().sum::<u64>() as f64;
+        let mut below = 0.0;
+        for (bucket, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            let count = *count as f64;
+            if below + count >= wanted {
+                let (from, to) = (lowest_us(bucket) as f64, lowest_us(bucket + 1) as f64);
+                return from + (to - from) * (wanted - below) / count;
+            }
+            below += count;
+        }
+        0.0
+    }
+}
+
+impl AddAssign<&Self> for Spread {
+    fn add_assign(&mut self, other: &Self) {
+        for (bucket, count) in other.0.iter().enumerate().filter(|(_, count)| **count > 0) {
+            self.add(bucket, *count);
+        }
+    }
+}
+
+fn bucket(us: u64) -> usize {
+    let octave = us.checked_ilog2().unwrap_or(0).saturating_sub(OCTAVE_BITS);
+    ((u64::from(octave) << OCTAVE_BITS) + (us >> octave)) as usize
+}
+
+/// The lowest time that is in a bucket.
+fn lowest_us(bucket: usize) -> u64 {
+    let octave = (bucket >> OCTAVE_BITS).saturating_sub(1);
+    let within = bucket - (octave << OCTAVE_BITS);
+    (within as u64) << octave
+}
+
+/// A part of the run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// Responses that ended in it.
+    pub responses: u64,
+    /// The sum of their times in microseconds.
+    pub sum_us: u64,
+    pub(super) spread: Spread,
+}
+
+impl AddAssign<&Self> for Interval {
+    fn add_assign(&mut self, other: &Self) {
+        self.responses += other.responses;
+        self.sum_us += other.sum_us;
+        self.spread += &other.spread;
+    }
+}
+
+/// The parts of a run.
+#[derive(Clone, Debug)]
+pub struct Intervals {
+    length_us: u64,
+    parts: Vec<Interval>,
+}
+
+impl Default for Intervals {
+    fn default() -> Self {
+        Self { length_us: LENGTH_US, parts: Vec::new() }
+    }
+}
+
+impl Intervals {
+    /// Parts of a run that was measured before.
+    pub(super) fn of(length: Duration, parts: Vec<Interval>) -> Self {
+        Self { length_us: length.as_micros().max(1) as u64, parts }
+    }
+
+    /// Their length.
+    pub fn length(&self) -> Duration {
+        Duration::from_micros(self.length_us)
+    }
+
+    /// The parts in order.
+    pub fn parts(&self) -> &[Interval] {
+        &self.parts
+    }
+
+    /// Notes a response that ended so long after the start.
+    pub(super) fn note(&mut self, since_start_us: u64, took_us: u64) {
+        while since_start_us / self.length_us >= PARTS_MAX as u64 {
+            self.widen();
+        }
+        let at = (since_start_us / self.length_us) as usize;
+        if self.parts.len() <= at {
+            self.parts.resize_with(at + 1, Interval::default);
+        }
+        let part = &mut self.parts[at];
+        part.responses += 1;
+        part.sum_us += took_us;
+        part.spread.note(took_us);
+    }
+
+    /// Adds those of another thread.
+    pub(super) fn merge(&mut self, other: &Self) {
+        let mut other = other.clone();
+        while self.length_us < other.length_us {
+            self.widen();
+        }
+        while other.length_us < self.length_us {
+            other.widen();
+        }
+        if self.parts.len() < other.parts.len() {
+            self.parts.resize_with(other.parts.len(), Interval::default);
+        }
+        for (sum, one) in self.parts.iter_mut().zip(&other.parts) {
+            *sum += one;
+        }
+    }
+
+    /// Makes one part of each two.
+    pub(super) fn widen(&mut self) {
+        self.length_us *= 2;
+        let sum = |pair: &[Interval]| {
+            let mut sum = Interval::default();
+            pair.iter().for_each(|one| sum += one);
+            sum
+        };
+        self.parts = self.parts.chunks(2).map(sum).collect();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_an_eighth_of_an_octave_wide() {
+        for us in (0..5000).chain([1 << 20, (1 << 31) + 12345, u64::MAX]) {
+            let (from, to) = (lowest_us(bucket(us)), bucket(us) + 1);
+            assert!(from <= us && us - from <= us / 8, "{us}: from {from}");
+            assert!(us == u64::MAX || us < lowest_us(to), "{us}: below {}", lowest_us(to));
+            assert_eq!(bucket(from), bucket(us));
+        }
+    }
+
+    #[test]
+    fn quantiles_are_within_a_bucket() {
+        let mut spread = Spread::default();
+        (1..=1000).for_each(|us| spread.note(us));
+        for share in [0.1, 0.5, 0.9, 0.99, 1.0] {
+            let (found, exact) = (spread.quantile_us(share), share * 1000.0);
+            assert!((found - exact).abs() < exact / 8.0, "{share}: {found}");
+        }
+        assert_eq!(Spread::default().quantile_us(0.5), 0.0);
+        let mut again = Spread::default();
+        spread.pairs().for_each(|(lowest_us, count)| again.add_pair(lowest_us, count));
+        assert_eq!(again, spread);
+    }
+
+    #[test]
+    fn a_long_run_has_wider_parts_and_loses_nothing() {
+        let mut long = Intervals::default();
+        (0..4000).for_each(|at| long.note(at * LENGTH_US, 100));
+        assert!(
+            long.parts().len() <= PARTS_MAX && long.length() > Duration::from_micros(LENGTH_US)
+        );
+        let mut short = Intervals::default();
+        short.note(10, 7);
+        short.merge(&long);
+        let sum: u64 = short.parts().iter().map(|part| part.responses).sum();
+        assert_eq!((sum, short.length()), (4001, long.length()));
+        let mut other = Intervals::default();
+        other.note(LENGTH_US, 1);
+        long.merge(&other);
+        assert_eq!(long.parts()[0].sum_us, 401);
+    }
+}

@@ -1,0 +1,149 @@
+//! What the connections of a thread share: what is asked, when, and what came of it.
+
+use std::cell::{Cell, RefCell};
+use std::time::Duration;
+
+use bytes::Bytes;
+use lighty_http::{Fields, Method};
+use lighty_io::transport::Stream;
+
+use super::Progress;
+use super::dial::Dial;
+use super::options::Options;
+use super::pace::Pace;
+use super::received::{Received, judge};
+use super::tally::{Failure, Tally};
+use super::watch::Watches;
+
+/// What the connections of a thread share.
+pub(super) struct Shared {
+    pub(super) options: Options,
+    pub(super) dial: Dial,
+    /// Each URL's request by HTTP/1.1.
+    pub(super) requests: Vec<Bytes>,
+    /// The fields of each request by HTTP/2.
+    pub(super) fields: Fields,
+    pub(super) method: Option<Method>,
+    pub(super) progress: Progress,
+    pub(super) pace: Pace,
+    pub(super) watches: Watches,
+    pub(super) tally: RefCell<Tally>,
+    /// Connections that are in use.
+    busy: Cell<usize>,
+    /// Length and sum of the first response for each URL.
+    first: RefCell<Vec<Option<(u64, u64)>>>,
+    seed: Cell<u64>,
+    pub(super) counted_from_us: u64,
+}
+
+/// How a request went: what was received, and when the request was sent.
+pub(super) type Outcome = Result<(Received, u64), Failure>;
+
+impl Shared {
+    pub(super) fn new(
+        options: Options,
+        dial: Dial,
+        pace: Pace,
+        progress: Progress,
+        seed: u64,
+    ) -> Self {
+        let warm_up_us = u64::try_from(options.warm_up.as_micros()).unwrap_or(u64::MAX);
+        Self {
+            requests: options.requests(),
+            fields: options.http2_fields(),
+            method: Method::from_bytes(options.method.as_bytes()),
+            first: RefCell::new(vec![None; options.urls.len()]),
+            options,
+            dial,
+            progress,
+            counted_from_us: pace.start_us().saturating_add(warm_up_us),
+            pace,
+            watches: Watches::default(),
+            tally: RefCell::default(),
+            busy: Cell::new(0),
+            seed: Cell::new(seed.wrapping_mul(2).wrapping_add(1)),
+        }
+    }
+
+    pub(super) fn now_us(&self) -> u64 {
+        self.pace.clock().precise_us()
+    }
+
+    /// Counts a connection as in use for as long as the result lives.
+    pub(super) fn busy(&self) -> Busy<'_> {
+        let busy = self.busy.get() + 1;
+        self.busy.set(busy);
+        let mut tally = self.tally.borrow_mut();
+        tally.parallel = tally.parallel.max(busy);
+        Busy(&self.busy)
+    }
+
+    /// Opens a connection.
+    pub(super) async fn open(&self) -> Result<Stream, Failure> {
+        let began_us = self.now_us();
+        let stream = self.dial.open().await?;
+        let mut tally = self.tally.borrow_mut();
+        tally.connections += 1;
+        tally.connect.record(self.now_us() - began_us);
+        Ok(stream)
+    }
+
+    /// Counts bytes that were received.
+    pub(super) fn count_bytes(&self, count: usize) {
+        self.tally.borrow_mut().bytes += count as u64;
+    }
+
+    /// Notes why connections broke.
+    pub(super) fn note(&self, words: &str) {
+        self.dial.trouble.note(words.to_owned());
+    }
+
+    /// Counts a request for a URL that was due at a time.
+    pub(super) fn count(&self, at: usize, due_us: u64, outcome: Outcome) {
+        if due_us < self.counted_from_us {
+            return;
+        }
+        let mut tally = self.tally.borrow_mut();
+        let (received, sent_us) = match outcome {
+            Ok(outcome) => outcome,
+            Err(failure) => {
+                self.progress.count_failure();
+                return tally.fail(failure);
+            }
+        };
+        self.progress.count_response();
+        let now_us = self.now_us();
+        tally.responses += 1;
+        tally.bytes += received.bytes;
+        tally.body_bytes += received.body_bytes;
+        *tally.statuses.entry(received.status).or_default() += 1;
+        tally.first_byte.record(received.first_byte_us.saturating_sub(sent_us));
+        let since_start = Duration::from_micros(now_us.saturating_sub(self.counted_from_us));
+        tally.end(since_start, now_us.saturating_sub(due_us));
+        let first = &mut self.first.borrow_mut()[at];
+        if let Some(failure) = judge(&received, &self.options.expected, first) {
+            self.progress.count_failure();
+            tally.fail(failure);
+        }
+    }
+
+    /// A URL at random.
+    pub(super) fn choose(&self) -> usize {
+        // Xorshift: Marsaglia, 2003.
+        let mut seed = self.seed.get();
+        seed ^= seed << 13;
+        seed ^= seed >> 7;
+        seed ^= seed << 17;
+        self.seed.set(seed);
+        (seed % self.options.urls.len() as u64) as usize
+    }
+}
+
+/// A connection that is in use.
+pub(super) struct Busy<'a>(&'a Cell<usize>);
+
+impl Drop for Busy<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}

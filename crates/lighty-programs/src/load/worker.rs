@@ -1,0 +1,77 @@
+//! A thread's part of the load.
+
+use std::io;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_io::clock::Clock;
+use lighty_io::clock::ticks::Ticks;
+use tokio::task::{JoinSet, LocalSet};
+
+use super::dial::Dial;
+use super::options::Options;
+use super::pace::{Pace, Quota};
+use super::shared::Shared;
+use super::tally::Tally;
+use super::watch::LOOK;
+use super::{Progress, http1, http2};
+
+/// What a thread has to do.
+pub(super) struct Worker {
+    pub(super) options: Options,
+    pub(super) dial: Dial,
+    pub(super) connections: usize,
+    pub(super) rate: Option<f64>,
+    pub(super) quota: Quota,
+    pub(super) progress: Progress,
+    pub(super) seed: u64,
+}
+
+impl Worker {
+    pub(super) fn run(self) -> io::Result<Tally> {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        Ok(LocalSet::new().block_on(&runtime, self.drive()))
+    }
+
+    async fn drive(self) -> Tally {
+        let Worker { options, dial, connections, rate, quota, progress, seed } = self;
+        let duration = options.until.duration.map(|duration| duration + options.warm_up);
+        let pace = Pace::begin(Clock::start(), quota, rate, duration);
+        let shared = Rc::new(Shared::new(options, dial, pace, progress, seed));
+        let pacing = tokio::task::spawn_local(release(Rc::clone(&shared)));
+        let looking = tokio::task::spawn_local(look(Rc::clone(&shared)));
+        let mut tasks = JoinSet::new();
+        for _ in 0..connections {
+            match shared.options.http2 {
+                true => tasks.spawn_local(http2::ask_on(Rc::clone(&shared))),
+                false => tasks.spawn_local(http1::ask_on(Rc::clone(&shared))),
+            };
+        }
+        tokio::select! {
+            // A task that panicked has asked nothing more.
+            () = async { while tasks.join_next().await.is_some() {} } => {}
+            _ = looking => tasks.abort_all(),
+        }
+        pacing.abort();
+        let ended_us = shared.now_us();
+        let mut tally = shared.tally.take();
+        tally.unsent += shared.pace.unsent();
+        tally.took = Duration::from_micros(ended_us.saturating_sub(shared.counted_from_us));
+        tally
+    }
+}
+
+async fn release(shared: Rc<Shared>) {
+    shared.pace.run().await;
+}
+
+/// Looks after time limits; returns when somebody wants the load to end.
+async fn look(shared: Rc<Shared>) {
+    let limit_us = u64::try_from(shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
+    let mut ticks = Ticks::every(LOOK);
+    while !shared.progress.is_ended() {
+        ticks.next().await;
+        shared.watches.look(shared.now_us(), limit_us);
+    }
+    shared.pace.stop();
+}

@@ -1,0 +1,131 @@
+//! The command line of http_load, as ACME Laboratories' program of that name has it.
+
+use std::ffi::OsString;
+
+/// The name that the binary may be called by.
+pub(crate) const NAME: &str = "http_load";
+
+/// Its options, what `lighty load` calls them, and whether a value follows.
+const OPTIONS: [(&str, &[&str], bool); 7] = [
+    ("-parallel", &["--connections"], true),
+    ("-rate", &["--rate"], true),
+    ("-fetches", &["--requests"], true),
+    ("-seconds", &["--duration"], true),
+    ("-timeout", &["--timeout"], true),
+    ("-checksum", &["--checksum"], false),
+    ("-verbose", &["--progress"], false),
+];
+
+/// Options of it that there are not here.
+const MISSING: [&str; 5] = ["-throttle", "-jitter", "-proxy", "-sip", "-cipher"];
+
+/// Connections with `-rate`, which has as many as it takes.
+const CONNECTIONS_OF_RATE: &str = "1000";
+
+/// True if arguments of `lighty load` are in its form.
+pub(crate) fn is_meant(arguments: &[OsString]) -> bool {
+    let is_option = |word: &OsString| OPTIONS.iter().any(|(name, ..)| word == name);
+    arguments.iter().any(is_option)
+}
+
+/// The arguments of `lighty load` that do the same; or what is wrong with them.
+pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> {
+    let mut out: Vec<OsString> =
+        ["load", "--http-load", "--no-keep-alive", "--same-length"].map(OsString::from).to_vec();
+    let (mut starts, mut ends, mut file) = (0, 0, None);
+    let mut words = arguments.iter();
+    while let Some(word) = words.next() {
+        let text = word.to_string_lossy();
+        if !text.starts_with('-') {
+            if file.replace(word.clone()).is_some() {
+                return Err(Wrong::Form);
+            }
+            continue;
+        }
+        // As in the original, the first letters are enough.
+        let is_meant = |name: &str| text.len() > 1 && name.starts_with(&*text);
+        if let Some(name) = MISSING.iter().find(|name| is_meant(name))
+            && !OPTIONS.iter().any(|(name, ..)| is_meant(name))
+        {
+            return Err(Wrong::Missing(name));
+        }
+        let found = OPTIONS.iter().find(|(name, ..)| is_meant(name));
+        let (name, ours, has_value) = found.ok_or(Wrong::Form)?;
+        out.extend(ours.iter().map(OsString::from));
+        if *has_value {
+            out.push(words.next().ok_or(Wrong::Form)?.clone());
+        }
+        starts += usize::from(matches!(*name, "-parallel" | "-rate"));
+        ends += usize::from(matches!(*name, "-fetches" | "-seconds"));
+        if *name == "-rate" {
+            out.extend(["--connections", CONNECTIONS_OF_RATE].map(OsString::from));
+        }
+    }
+    let file = file.filter(|_| (starts, ends) == (1, 1)).ok_or(Wrong::Form)?;
+    out.push("--urls-from".into());
+    out.push(file);
+    Ok(out)
+}
+
+/// What is wrong with a command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wrong {
+    /// Its form.
+    Form,
+    /// It has an option that there is not.
+    Missing(&'static str),
+}
+
+impl std::fmt::Display for Wrong {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Form => f.write_str(
+                "usage: http_load [-checksum] [-verbose] [-timeout SECONDS] \
+                 ( -parallel N | -rate N ) ( -fetches N | -seconds N ) URL_FILE",
+            ),
+            Self::Missing(name) => {
+                write!(f, "{name} is an option of http_load that lighty has not")
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn translated(line: &str) -> Result<String, Wrong> {
+        let words: Vec<OsString> = line.split(' ').map(OsString::from).collect();
+        let joined = |words: Vec<OsString>| {
+            words.iter().skip(4).map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+        };
+        translate(&words).map(joined)
+    }
+
+    #[test]
+    fn options_are_translated() {
+        let wanted = "--connections 5 --requests 100 --urls-from urls";
+        assert_eq!(translated("-parallel 5 -fetches 100 urls").as_deref(), Ok(wanted));
+        assert_eq!(translated("-p 5 -f 100 urls").as_deref(), Ok(wanted));
+        let wanted = "--checksum --rate 7 --connections 1000 --duration 2 --urls-from u";
+        assert_eq!(translated("-checksum -rate 7 -seconds 2 u").as_deref(), Ok(wanted));
+    }
+
+    #[test]
+    fn wrong_lines_are_told() {
+        for line in [
+            "-parallel 5 urls",
+            "-parallel 5 -rate 2 -f 1 u",
+            "-p 5 -f 1",
+            "-p 5 -f 1 a b",
+            "-p",
+            "-what 5 -f 1 u",
+            "- -p 5 -f 1 u",
+        ] {
+            assert_eq!(translated(line), Err(Wrong::Form), "{line}");
+        }
+        let missing = translated("-throttle -p 5 -f 1 u");
+        assert_eq!(missing, Err(Wrong::Missing("-throttle")));
+        assert!(is_meant(&["-parallel".into()]) && !is_meant(&["-c".into(), "-p".into()]));
+    }
+}

@@ -1,0 +1,100 @@
+//! Load by HTTP/2.
+
+use std::time::Duration;
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::lighty;
+use lighty_testkit::server::Setup;
+use lighty_testkit::tls::Authority;
+
+use crate::{load, measured, text};
+
+const MANY: [&str; 6] = ["--http2", "-m", "10", "-c", "3", "-n"];
+
+fn before(backend: &Backend) -> Setup {
+    lighty!().config(&format!(
+        "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )",
+        backend.name()
+    ))
+}
+
+#[test]
+fn many_are_asked_at_a_time() {
+    let server = lighty!().file("a.txt", "0123456789").file("large", vec![b'x'; 300_000]).start();
+    for (target, length) in [("a.txt", 10), ("large", 300_000)] {
+        let url = format!("http://{}/{target}", server.address());
+        let more = [&MANY[..], &["300", "--checksum"]].concat();
+        let (value, is_well) = measured(&[&[&*url], &more[..]].concat());
+        assert!(is_well, "{value}");
+        assert_eq!(
+            (&value["body_bytes"], &value["responses"]),
+            (&(300 * length).into(), &300.into())
+        );
+        assert_eq!(value["connections_made"], 3, "{value}");
+    }
+    let url = format!("http://{}/a.txt", server.address());
+    let (value, is_well) = measured(&[&url, "--http2", "-n", "20", "--no-keep-alive"]);
+    assert!(is_well && value["connections_made"] == 20, "{value}");
+    let (value, is_well) =
+        measured(&[&url, "--http2", "-m", "5", "--rate", "500", "-n", "100", "-c", "2"]);
+    assert!(is_well && value["responses"] == 100, "{value}");
+}
+
+#[test]
+fn over_tls_it_is_chosen_or_it_is_said_that_it_is_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    Authority::new(directory.path()).issue("one.pem", &["localhost"]);
+    let pem = format!("ssl.pemfile = \"{}/one.pem\"", directory.path().display());
+    let secure = |more: &str| {
+        let config = format!("ssl.engine = \"enable\"\n{pem}\n{more}");
+        lighty!().file("a.txt", "0123456789").config(&config).start()
+    };
+    let with = secure("");
+    let url = format!("https://localhost:{}/a.txt", with.address().port());
+    let (value, is_well) = measured(&[&[&*url, "-k"], &MANY[..], &["100"]].concat());
+    assert!(is_well && value["responses"] == 100, "{value}");
+    let without = secure("server.feature-flags = ( \"server.h2proto\" => \"disable\" )");
+    let url = format!("https://localhost:{}/a.txt", without.address().port());
+    let words = text(&load(&[&url, "-k", "--http2", "-n", "1"]));
+    assert!(words.contains("1 handshakes failed: it does not choose HTTP/2"), "{words}");
+}
+
+#[test]
+fn bodies_are_sent_within_windows() {
+    let backend = Backend::replying(|asked| answer("200 OK", "", &asked.body.len().to_string()));
+    let server = before(&backend).start();
+    let body = tempfile::NamedTempFile::new().expect("a file");
+    std::fs::write(body.path(), vec![b'y'; 400_000]).expect("written");
+    let path = body.path().to_str().expect("UTF-8");
+    let url = format!("http://{}/", server.address());
+    let more = ["60", "-X", "POST", "--body", path, "--expect-length", "6", "--checksum"];
+    let (value, is_well) = measured(&[&[&*url], &MANY[..], &more].concat());
+    assert!(is_well && value["responses"] == 60, "{value}");
+}
+
+#[test]
+fn a_server_that_ends_connections_loses_nothing() {
+    let server = lighty!().file("a.txt", "0123456789").config("http2.max-requests = 20").start();
+    let url = format!("http://{}/a.txt", server.address());
+    let (value, is_well) = measured(&[&[&*url], &MANY[..], &["200"]].concat());
+    assert!(is_well && value["responses"] == 200, "{value}");
+    assert!(value["connections_made"].as_u64() >= Some(10), "{value}");
+}
+
+#[test]
+fn what_is_wrong_has_a_name() {
+    let backend = Backend::replying(|_| {
+        std::thread::sleep(Duration::from_secs(3));
+        answer("200 OK", "", "late")
+    });
+    let server = before(&backend).start();
+    let url = format!("http://{}/", server.address());
+    let more = ["--http2", "-m", "2", "-c", "1", "-n", "2", "--timeout", "1"];
+    let (value, is_well) = measured(&[&[&*url], &more[..]].concat());
+    assert!(!is_well && value["failures"]["responses timed out"] == 2, "{value}");
+    // A server that speaks another protocol.
+    let other = Backend::replying(|_| answer("400 Bad", "", "what?"));
+    let url = format!("http://{}/", other.name());
+    let (value, is_well) = measured(&[&url, "--http2", "-n", "2", "-c", "1"]);
+    assert!(!is_well && value["responses"] == 0, "{value}");
+}

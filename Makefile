@@ -13,8 +13,8 @@ soak:           ## the simulation with new seeds, until it is stopped (see docs/
 lint:           ## formatting and lints only
 	scripts/lint.sh
 
-bench:          ## the experiments, peers side by side (see bench/README.md)
-	scripts/bench.sh
+bench:          ## the experiments, peers side by side; E=F5 makes one, E=--list tells which there are
+	scripts/bench.sh $(E)
 
 fuzz:           ## every fuzz target for a while (needs a nightly toolchain and cargo-fuzz)
 	scripts/fuzz.sh

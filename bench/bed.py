@@ -12,6 +12,8 @@ import sys
 
 import rig
 
+LATE_READS_MAX = 10     # reads in a run for which the host was slower than the disk it plays
+
 
 def arguments(ap):
     ap.add_argument("--diskbed", default=os.environ.get("DISKBED"), metavar="DIR",
@@ -73,11 +75,14 @@ def read(path):
 
 
 @contextlib.contextmanager
-def up(args):
-    """(the module diskbed, its Bed, mounted and cold); taken down at the end."""
+def up(args, name="diskbed", files=None, disk=()):
+    """(the module diskbed, its Bed, mounted and cold); taken down at the end.
+
+    Another set of files has a name of its own: `files` are directories, files in each, bytes.  `disk`
+    are options of simdisk."""
     if not args.diskbed or not os.path.exists(args.diskbed + "/diskbed.py"):
         raise rig.RigError("say where diskbed is: --diskbed DIR or $DISKBED")
-    state = os.path.abspath(args.state or args.out + "/diskbed")
+    state = os.path.abspath(args.state or args.out + "/" + name)
     tools = state + "/tools"
     shutil.copytree(args.diskbed, tools, dirs_exist_ok=True,
                     ignore=shutil.ignore_patterns("state", "__pycache__", "*.o"))
@@ -89,11 +94,36 @@ def up(args):
         bed = diskbed.Bed(state)
         if not os.path.exists(bed.image):
             rig.say("making the files on the disk, once")
-            bed.make(args.dirs, 100, 102400, 1.03, 0)
-        bed.up(["--speed", str(args.speed)])
+            bed.make(*(files or (args.dirs, 100, 102400)), 1.03, 0)
+        bed.up(["--speed", str(args.speed), *disk])
         try:
             yield diskbed, bed
         finally:
             bed.down()
     except diskbed.BedError as e:
         raise rig.RigError(f"diskbed: {e}") from None
+
+
+def measured(diskbed, disk, make, args, turn, parallel, fetches):
+    """What diskbed has to say of one run of a server of servers.chosen()."""
+    argv, port = make()
+    return diskbed.measure(disk, argv, port, memory_mb=args.memory, parallel=parallel,
+                           fetches=fetches, seed=turn + 1, log=disk.state + "/server.out")
+
+
+def kept(r):
+    """The few figures of a run that are reported."""
+    return {"fetches_s": r["fetches_per_sec"], "mb_s": r["bytes_per_sec"] / 1e6,
+            "blocked_pct": r["blocked_pct"], "first_ms": r["first_response_ms"]["p50"],
+            "fetch_ms": r["fetch_ms"]["p50"], "fetch_p99_ms": r["fetch_ms"]["p99"],
+            "disk_util_pct": rig.ratio(sum(d["util_pct"] for d in r["disk"]), len(r["disk"])),
+            "cpu_pct": r["server_cpu_pct"], "memory_mb": r["memory_mb"],
+            "errors": sum(r["errors"].values()),
+            "backing_late": sum(d["backing_late"] for d in r["disk"])}
+
+
+def medians(runs):
+    row = {key: rig.median([r[key] for r in runs]) for key in runs[0]}
+    rates = [r["fetches_s"] for r in runs]
+    row.update(lowest=min(rates), highest=max(rates), errors=sum(r["errors"] for r in runs))
+    return row

@@ -23,7 +23,6 @@ DEFAULT = ",".join([
     BASE, "lighty:linux-sendfile", "lighty:writev", "lighty:linux-aio-sendfile",
     "lighty:posix-aio", "lighty:gthread-aio", "lighty:gthread-sendfile", "lighty:io-uring",
     "lighty:auto+ring", "lighty:auto+pool", "nginx", "nginx:aio", LIMIT, "lighttpd", "control"])
-LATE_READS_MAX = 10     # reads in a run for which the host was slower than the disk it plays
 CONTROL = ["-r", "64", "-s", "64"]
 
 
@@ -45,14 +44,14 @@ def main():
         for turn in range(args.repeat):
             for name, make in list(makers.items()):
                 try:
-                    r = one_run(diskbed, disk, make, args, turn)
+                    r = bed.measured(diskbed, disk, make, args, turn, args.parallel, args.fetches)
                 except diskbed.BedError as e:
                     rig.say(f"{name} is left out: {e}")
                     del makers[name]
                     continue
                 rig.say(diskbed.summary_line(name, r))
-                runs.setdefault(name, []).append(kept(r))
-    results = {name: medians(rs) for name, rs in runs.items()}
+                runs.setdefault(name, []).append(bed.kept(r))
+    results = {name: bed.medians(rs) for name, rs in runs.items()}
     show(results)
     rig.save(args, "cold", {"speed": args.speed, "servers": results},
              servers.versions(args, makers))
@@ -66,30 +65,6 @@ def control(diskbed, disk):
     return make
 
 
-def one_run(diskbed, disk, make, args, turn):
-    argv, port = make()
-    return diskbed.measure(disk, argv, port, memory_mb=args.memory, parallel=args.parallel,
-                           fetches=args.fetches, seed=turn + 1, log=disk.state + "/server.out")
-
-
-def kept(r):
-    """The few figures of a run that are reported."""
-    return {"fetches_s": r["fetches_per_sec"], "mb_s": r["bytes_per_sec"] / 1e6,
-            "blocked_pct": r["blocked_pct"], "first_ms": r["first_response_ms"]["p50"],
-            "fetch_ms": r["fetch_ms"]["p50"], "fetch_p99_ms": r["fetch_ms"]["p99"],
-            "disk_util_pct": rig.ratio(sum(d["util_pct"] for d in r["disk"]), len(r["disk"])),
-            "cpu_pct": r["server_cpu_pct"], "memory_mb": r["memory_mb"],
-            "errors": sum(r["errors"].values()),
-            "backing_late": sum(d["backing_late"] for d in r["disk"])}
-
-
-def medians(runs):
-    row = {key: rig.median([r[key] for r in runs]) for key in runs[0]}
-    rates = [r["fetches_s"] for r in runs]
-    row.update(lowest=min(rates), highest=max(rates), errors=sum(r["errors"] for r in runs))
-    return row
-
-
 def show(results):
     base = results.get(BASE, {}).get("fetches_s", 0)
     limit = results.get(LIMIT, {}).get("fetches_s", 0)
@@ -99,7 +74,7 @@ def show(results):
                 f"  x{rig.ratio(r['fetches_s'], base):5.2f}"
                 f"   {rig.ratio(r['fetches_s'], limit):5.2f}   {r['blocked_pct']:5.1f} %"
                 f"  {r['first_ms']:.0f} / {r['fetch_ms']:.0f}  {r['errors']:g}")
-    if any(r["backing_late"] > LATE_READS_MAX for r in results.values()):
+    if any(r["backing_late"] > bed.LATE_READS_MAX for r in results.values()):
         rig.say("the host's own disk was late: this run is worth nothing")
 
 

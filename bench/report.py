@@ -13,10 +13,13 @@ import re
 import sys
 
 import balance
+import bed
 import cold
+import experiments
 import failover
 import hot
 import hotset
+import large
 import neighbour
 import plot
 import rig
@@ -43,12 +46,14 @@ def main():
     args = ap.parse_args()
     os.makedirs(args.to + "/plots", exist_ok=True)
     older = sections(args.to + "/experiments.md") if args.keep else {}
-    text = [HEAD]
+    text = [HEAD] + ancestors()
     for title, name, write in FIGURES:
         text.append(f"## {title}\n")
+        one = experiments.of(name)
+        text.append(f"{one.shows} Disproved by: {one.disproved}.\n")
         document = load(args.results, name)
         if not document:
-            text.append(older.get(title, "Not measured yet.\n"))
+            text.append(without_promise(older.get(title, "Not measured yet.\n")))
             continue
         text += write(document["results"], args.to + "/plots")
         text.append(provenance(document))
@@ -67,6 +72,12 @@ def sections(path):
     return {title: text.rstrip("\n") + "\n" for title, text in zip(parts[1::2], parts[2::2])}
 
 
+def without_promise(text):
+    """A figure's older text without the line that says what it shows."""
+    first, _, rest = text.partition("\n\n")
+    return rest if "Disproved by: " in first else text
+
+
 def load(directory, name):
     try:
         with open(f"{directory}/{name}.json") as f:
@@ -80,6 +91,34 @@ def provenance(d):
     said = "; ".join(v.strip() for v in d["versions"].values())
     return (f"`{d['command']}`, {d['date']}, Linux {m['kernel']} {m['arch']}, {m['cores']} cores"
             f" ({m['cpu']}), {m['memory_gib']} GiB. {said}\n")
+
+
+# What lighttpd 1.5 published: its figure, what was measured, what it found, and how ours compares.
+ANCESTORS = [
+    ("F1", "100 KB files on a disk that seeks", "asynchronous over sendfile: 1.79 to 2.2"),
+    ("F2", "10 MB files, by chunk size", "512 KB best: 1.93 of sendfile; 0.7 below 384 KB"),
+    ("F3", "one 700 MB file, 1 to 10 clients", "1.7 to 2.05 of sendfile with one client"),
+    ("F4", "moving buffers against copying them", "1.78"),
+    ("F5", "shortest queue first over taking turns", "1.51"),
+    ("F6", "opening by helper or by threads, over the loop", "1.13, 1.148, 1.186"),
+    ("F7", "mod_magnet over PHP", "5.04"),
+    ("F8", "system calls of a FastCGI request", "7 cold, 5 warm"),
+    ("F9", "asynchronous reads of all reads", "0.70"),
+    ("F11", "warm files by network backend", "direct I/O: 0.45 of sendfile"),
+    ("F12", "a page cache of its own or the kernel's", "an open question then"),
+]
+NOT_REPEATED = {"F4": "there is no copying path left to compare with: figure 3c has what each backend costs"}
+
+
+def ancestors():
+    """lighttpd 1.5's figures, and where each is repeated."""
+    body = []
+    for name, what, found in ANCESTORS:
+        figures = [f for one in experiments.ALL if name in one.ancestor for f in one.figures]
+        words = ", ".join(f"figure {f}" for f in figures) or NOT_REPEATED[name]
+        body.append([name, what, found, words])
+    return ["lighttpd 1.5's own figures (2006 and 2007; F10 was about its market), and where they stand"
+            " here:", ""] + table(["", "measured", "1.5 found", "here"], body)
 
 
 # ---------------------------------------------------------------- tables
@@ -269,7 +308,7 @@ def cold_files(results, plots):
              f"{r['disk_util_pct']:.0f}", f"{r['errors']:g}"] for n, r in rows.items()]
     late = max(r["backing_late"] for r in rows.values())
     warning = [f"**The host's own disk was late ({late:g} reads): this run is worth nothing.**", ""]
-    return required(checks) + (warning if late > cold.LATE_READS_MAX else []) + [
+    return required(checks) + (warning if late > bed.LATE_READS_MAX else []) + [
         f"`{cold.BASE}` looks paths up in the event loop too, as the ancestor and the peers do;"
         f" `{cold.LIMIT}` is taken as the disk's limit; `control` is the bed's own event loop with"
         f" 64 read and 64 stat threads. Disk at {results['speed']:g} times its speed.", "",
@@ -485,8 +524,69 @@ def metered(results, _plots):
     return required(rows) + [words, ""]
 
 
+def beside_peers(results, _plots):
+    """{workers: {size: {server: rounds}}}; what is lost stands in the table too."""
+    checks, body = [], []
+    for workers, sizes in results.items():
+        for size, rows in sizes.items():
+            us = {name: rig.median([r["us_per_request"] for r in rounds])
+                  for name, rounds in rows.items() if rounds}
+            label = f"{size}, {workers} worker{'' if workers == '1' else 's'}"
+            limit = 1.05 if size == "10 MB" else 1
+            checks.append(at_most(f"CPU over the best, {label}",
+                                  quotient(us.get("lighty"), best_peer(us)), limit))
+            for name, rounds in rows.items():
+                if rounds:
+                    body.append([label, name, *peer_cells(rounds)])
+    return required(checks) + table(
+        ["", "server", "CPU us per request (range)", "requests/s", "p50 ms", "p99 ms", "p99.9 ms",
+         "MB", "failed"], body)
+
+
+def peer_cells(rounds):
+    def median(key):
+        return rig.median([r[key] for r in rounds])
+    return [spread([r["us_per_request"] for r in rounds]), f"{median('rps'):.0f}",
+            *(f"{median(key):.2f}" for key in ("p50_ms", "p99_ms", "p999_ms")),
+            f"{median('memory_mb'):.0f}", sum(r["bad"] for r in rounds)]
+
+
+def large_cold_files(results, _plots):
+    chunks, clients = results["chunks"], results["clients"]
+    rate = {name: row["mb_s"] for name, row in chunks.items()}
+    base, default = rate.get(large.BASE), rate.get(f"lighty:chunk{large.DEFAULT_KIB}")
+    best = max((rate[name] for name in large.CHUNKS if name in rate), default=None)
+    checks = [at_least("default chunk over the best", quotient(default, best), 0.9),
+              at_least("default chunk over linux-sendfile", quotient(default, base), 1.5)]
+    checks += [at_least(f"{n} clients of one file, over linux-sendfile",
+                        quotient(rows["lighty"]["mb_s"], rows[large.BASE]["mb_s"]), 1)
+               for n, rows in clients.items() if {"lighty", large.BASE} <= rows.keys()]
+    cells = [[name, f"{row['mb_s']:.1f}", f"{quotient(row['mb_s'], base) or 0:.2f}",
+              f"{row['blocked_pct']:.1f}", f"{row['errors']:g}"] for name, row in chunks.items()]
+    one = [[n, name, f"{row['mb_s']:.1f}", f"{row['blocked_pct']:.1f}", f"{row['errors']:g}"]
+           for n, rows in clients.items() for name, row in rows.items()]
+    return [f"Disk at {results['speed']:g} times its speed.", ""] + required(checks) + table(
+        ["10 MB files", "MB/s", "over base", "loop blocked %", "errors"], cells) + table(
+        ["clients of one file", "server", "MB/s", "loop blocked %", "errors"], one)
+
+
+def starved(results, _plots):
+    """{disk: {engine: {reads: figures}}}"""
+    checks, body, reads = [], [], []
+    for disk, engines in results.items():
+        for engine, curve in engines.items():
+            rate = {int(n): row["fetches_s"] for n, row in curve.items()}
+            reads = sorted(rate)
+            checks.append(at_least(f"64 reads over the best number, {disk}, {engine}",
+                                   quotient(rate.get(64), max(rate.values())), 0.9))
+            body.append([disk, engine, *(f"{rate[n]:.0f}" for n in reads)])
+    return required(checks) + ["Fetches a second of 100 KB files, by reads at a time:", ""] + table(
+        ["disk", "engine", *map(str, reads)], body)
+
+
 def best_peer(row):
-    return min((value for name, value in row.items() if name != "lighty"), default=None)
+    return min((value for name, value in row.items()
+                if name.partition(":")[0] != "lighty"), default=None)
 
 
 def drilled(results, _plots):
@@ -528,7 +628,10 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("14. Looking paths up on a disk that seeks", "stat_accel", looked_up),
            ("15. Attacks by HTTP/2", "floods", flooded),
            ("16. TLS", "tls", over_tls),
-           ("17. Metrics", "metrics", metered)]
+           ("17. Metrics", "metrics", metered),
+           ("18. Beside the peers", "table", beside_peers),
+           ("19. Large files on a disk that seeks", "large", large_cold_files),
+           ("20. Reads at a time", "starve", starved)]
 
 
 if __name__ == "__main__":

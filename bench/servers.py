@@ -11,6 +11,7 @@ A server is named BASE or BASE:VARIANT.
                    a network backend (auto io-uring linux-sendfile writev ...),
                    `ring` or `pool` (the file engine: io_uring or threads), or
                    `inline` (no stat threads: paths are looked up in the event loop), or
+                   `chunkN` (a read brings in N KB), or `readsN` (N reads at a time), or
                    `deflate` (the filters are there and have nothing to do)
 
 As proxies (Tuning.backends) all but the floor, and haproxy too; the variant is then the balancer:
@@ -31,11 +32,13 @@ import subprocess
 import rig
 
 ENGINES = {"ring": "io-uring", "pool": "threads"}
+NUMBERS = {"chunk": "server.read-chunk", "reads": "server.max-read-threads"}
 
 
 @dataclasses.dataclass
 class Tuning:
     """What a figure asks of every server alike."""
+    workers: int = 1
     connections: int = 4096
     descriptors: int = 20000
     idle_s: int = 0             # keep-alive idle time; 0: the server's own default
@@ -72,7 +75,8 @@ def maker(args, name, tuning, root=None):
         directory = f"{args.out}/servers/{re.sub('[^a-z0-9]+', '-', name)}"
         os.makedirs(directory + "/tmp", exist_ok=True)
         port = rig.free_port()
-        values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": 1, "OPTIONS": "",
+        values = {"DIR": directory, "PORT": port, "ROOT": root, "WORKERS": tuning.workers,
+                  "OPTIONS": "",
                   "PROTOCOL": (" ssl" if tuning.pair else "")
                   + (" http2" if tuning.http2 or tuning.pair else ""), "TLS": "",
                   "CONNECTIONS": tuning.connections, "DESCRIPTORS": tuning.descriptors,
@@ -86,13 +90,13 @@ def maker(args, name, tuning, root=None):
     return make
 
 
-def start_all(args, wanted):
+def start_all(args, wanted, core=rig.SERVER_CORE):
     """{name: rig.Running} of chosen(); one that does not start is left out with a word."""
     running = {}
     for name, make in wanted:
         argv, port = make()
         try:
-            running[name] = rig.start(name, argv, port, log_of(args, name))
+            running[name] = rig.start(name, argv, port, log_of(args, name), core)
         except rig.RigError as e:
             rig.say(f"left out: {e}")
     return running
@@ -169,7 +173,8 @@ def nginx(path, values, variant, tuning):
 
 def lighttpd(path, values, variant, tuning):
     values["BACKEND"] = variant or "sendfile"
-    values["WORKERS"] = 0       # 1 would be a parent and a child
+    # 1 would be a parent and a child.
+    values["WORKERS"] = 0 if tuning.workers == 1 else tuning.workers
     options = []
     if tuning.idle_s:
         options.append(f"server.max-keep-alive-idle = {tuning.idle_s}")
@@ -202,6 +207,8 @@ def lighty(path, values, variant, tuning):
             options.append(f'server.io-engine = "{ENGINES[word]}"')
         elif word == "inline":
             options.append("server.max-stat-threads = 0")
+        elif match := re.fullmatch(r"(chunk|reads)(\d+)", word):
+            options.append(f"{NUMBERS[match[1]]} = {match[2]}")
         elif word == "deflate":
             options.append('server.modules = ( "mod_chunked", "mod_deflate" )\n'
                            'deflate.mimetypes = ( "text/x-nothing" )')

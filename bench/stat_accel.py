@@ -18,7 +18,6 @@ import shlex
 import sys
 
 import bed
-import cold
 import rig
 import servers
 
@@ -49,10 +48,10 @@ def main():
         makers = {name: maker(args, name, disk.data) for name in rows}
         for turn in range(args.repeat):
             for name, make in makers.items():
-                r = cold.one_run(diskbed, disk, make, args, turn)
+                r = bed.measured(diskbed, disk, make, args, turn, args.parallel, args.fetches)
                 rig.say(diskbed.summary_line(name, r))
-                runs.setdefault(name, []).append(cold.kept(r) | {"iowait": r["cpu_pct"]["iowait"]})
-    results = {name: cold.medians(rs) for name, rs in runs.items()}
+                runs.setdefault(name, []).append(bed.kept(r) | {"iowait": r["cpu_pct"]["iowait"]})
+    results = {name: bed.medians(rs) for name, rs in runs.items()}
     show(results)
     rig.save(args, "stat_accel", {"speed": args.speed, "servers": results},
              servers.versions(args, ["lighty"]))
@@ -89,7 +88,7 @@ def show(results):
                 f"  x{rig.ratio(r['fetches_s'], base):5.3f}  {ANCESTOR[name]:5.3f}"
                 f"   {r['blocked_pct']:5.1f} %  {r['cpu_pct']:4.1f} %  {r['disk_util_pct']:4.0f} %"
                 f"  {r['fetch_ms']:.0f}  {r['errors']:g}")
-    if any(r["backing_late"] > cold.LATE_READS_MAX for r in results.values()):
+    if any(r["backing_late"] > bed.LATE_READS_MAX for r in results.values()):
         rig.say("the host's own disk was late: this run is worth nothing")
 
 

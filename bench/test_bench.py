@@ -6,6 +6,7 @@ import sys
 import tempfile
 import threading
 import time
+import types
 import unittest
 
 import allocations
@@ -13,6 +14,7 @@ import balance
 import bed
 import client
 import drills
+import experiments
 import failover
 import floods
 import hot
@@ -20,6 +22,7 @@ import http2
 import report
 import rig
 import rules
+import run
 import servers
 import slow
 import stallfs
@@ -284,7 +287,64 @@ class StallingFileSystem(unittest.TestCase):
             self.assertGreaterEqual(time.monotonic() - start, 0.25)
 
 
+class Experiments(unittest.TestCase):
+    def test_each_is_called_by_its_names_and_has_a_script(self):
+        for word in ("F5", "f5", "8", "balance"):
+            self.assertEqual([one.name for one in experiments.chosen([word])], ["balance"])
+        self.assertEqual({one.name for one in experiments.chosen(["F11"])}, {"hot", "table", "hotset"})
+        with self.assertRaises(rig.RigError):
+            experiments.chosen(["F99"])
+        for one in experiments.ALL:
+            self.assertTrue(os.access(one.script, os.X_OK), one.script)
+            self.assertTrue(one.shows.endswith(".") and one.disproved, one.name)
+
+    def test_every_figure_of_the_report_is_an_experiments(self):
+        figures = {title.partition(".")[0]: name for title, name, _ in report.FIGURES}
+        self.assertEqual(figures, {f: one.name for one in experiments.ALL for f in one.figures})
+        rows = {name for name, *_ in report.ANCESTORS}
+        self.assertTrue({f for one in experiments.ALL for f in one.ancestor} <= rows)
+        self.assertIn("| F5 |", "\n".join(report.ancestors()))
+
+    def test_what_was_made_is_not_made_again_with_the_same_binary(self):
+        with tempfile.TemporaryDirectory() as out:
+            def state(binary, words=(), again=False, diskbed=None):
+                with open(out + "/lighty", "w") as f:
+                    f.write(binary)
+                return run.State(types.SimpleNamespace(
+                    out=out, lighty=out + "/lighty", experiments=words, again=again, diskbed=diskbed))
+            hot, cold = experiments.of("hot"), experiments.of("cold")
+            first = state("a")
+            self.assertIsNone(first.why_not(hot))
+            self.assertIn("diskbed", first.why_not(cold))
+            self.assertIsNone(state("a", diskbed="/x").why_not(cold))
+            first.note(hot)
+            self.assertIn("made at", state("a").why_not(hot))
+            for other in (state("a", ["hot"]), state("a", again=True), state("b")):
+                self.assertIsNone(other.why_not(hot))
+
+
 class Report(unittest.TestCase):
+    def test_figures_beside_peers_are_judged(self):
+        one = {"us_per_request": 10.0, "rps": 5.0, "p50_ms": 1.0, "p99_ms": 2.0, "p999_ms": 3.0,
+               "memory_mb": 4.0, "bad": 0}
+        rows = {"lighty": [one], "lighty:x": [{**one, "us_per_request": 1.0}],
+                "nginx": [{**one, "us_per_request": 8.0}], "h2o": []}
+        text = "\n".join(report.beside_peers({"1": {"44 B": rows, "10 MB": rows}}, ""))
+        self.assertIn("| CPU over the best, 44 B, 1 worker | <= 1 | 1.25 | **missed** |", text)
+        self.assertIn("| CPU over the best, 10 MB, 1 worker | <= 1.05 | 1.25 | **missed** |", text)
+
+    def test_curves_are_judged_by_their_defaults(self):
+        row = {"mb_s": 10.0, "fetches_s": 10.0, "blocked_pct": 0.0, "errors": 0}
+        rows = {"lighty:linux-sendfile+inline": row, "lighty": {**row, "mb_s": 5.0},
+                "lighty:chunk512": {**row, "mb_s": 19.0}, "lighty:chunk1024": {**row, "mb_s": 20.0}}
+        text = "\n".join(report.large_cold_files(
+            {"speed": 4, "chunks": rows, "clients": {"2": rows}}, ""))
+        self.assertIn("| default chunk over the best | >= 0.9 | 0.95 | met |", text)
+        self.assertIn("| 2 clients of one file, over linux-sendfile | >= 1 | 0.50 | **missed** |", text)
+        curve = {"2": row, "64": {**row, "fetches_s": 8.0}}
+        text = "\n".join(report.starved({"two spindles": {"pool": curve}}, ""))
+        self.assertIn("| >= 0.9 | 0.80 | **missed** |", text)
+
     def test_limits_are_judged_and_what_is_missing_is_said(self):
         rows = report.required([report.at_most("a", 0.6, 0.6), report.at_most("b", 0.61, 0.6),
                                 report.at_least("c", None, 1)])

@@ -1,10 +1,13 @@
 #!/usr/bin/env bash
-# The short experiments and the report; bench/README.md has the long ones.
+# The experiments and the report; bench/README.md says what they need. Words are names of
+# experiments, all without any; $DISKBED is where diskbed lies.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-cargo build --release --locked -p lighty
-cargo build --release --locked -p lighty-io --example floor --example asker
-for experiment in hot hotset memory drills; do
-    "bench/$experiment.py" "$@"
-done
-exec bench/report.py
+case " $* " in
+    *" --list "*) ;;
+    *)
+        cargo build --release --locked -p lighty
+        cargo build --release --locked -p lighty-io --example floor --example asker
+        ;;
+esac
+exec bench/run.py "$@"

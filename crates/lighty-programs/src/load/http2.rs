@@ -28,6 +28,9 @@ const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 /// What a connection may have under way beyond the streams' own windows.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
+/// Reads after which a connection lets others go on: a socket that never empties has no end.
+const READS_MAX: usize = 8;
+
 /// How often a request is asked again that a connection did not take.
 const TRIES_MAX: u8 = 3;
 
@@ -124,7 +127,7 @@ impl<'a> Driver<'a> {
     /// Asks until there is nothing more to ask or the connection ends. What it did not take is left
     /// in `todo`.
     async fn run(mut self, watch: &Watch, todo: &mut VecDeque<Todo>) {
-        loop {
+        for turn in 1.. {
             let wants_more = self.ask_more(todo);
             self.flush();
             if let Some(failure) = self.dead {
@@ -142,6 +145,9 @@ impl<'a> Driver<'a> {
                 Woken::Read(read) => self.take_input(read, todo),
                 Woken::Writable | Woken::Due => {}
                 Woken::Late => self.cut_late(),
+            }
+            if turn % READS_MAX == 0 {
+                tokio::task::yield_now().await;
             }
         }
     }

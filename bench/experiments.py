@@ -1,0 +1,114 @@
+"""The experiments: what each shows, what would disprove it, and the ancestor's figure that it repeats.
+
+`run.py` makes them, `report.py` writes them down.
+"""
+import dataclasses
+
+import rig
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    name: str           # of the script, and of its results
+    figures: tuple      # of docs/experiments.md
+    ancestor: tuple     # lighttpd 1.5's figures (F1 to F12) that it repeats
+    minutes: int
+    shows: str
+    disproved: str      # by what
+    needs: str = ""     # diskbed, a build
+
+    @property
+    def script(self):
+        return f"{rig.HERE}/{self.name}.py"
+
+    def is_called(self, word):
+        return word.lower() in {self.name, *self.figures, *(f.lower() for f in self.ancestor)}
+
+
+ALL = [
+    Experiment("hot", ("1", "2"), ("F11",), 5,
+               "A warm file costs less CPU than with any peer.",
+               "a peer with less CPU per request, asked by a client that is not the limit"),
+    Experiment("table", ("18",), ("F11",), 8,
+               "Beside the peers: CPU, rate, latencies and memory for files of four sizes.",
+               "a row in which a peer costs less"),
+    Experiment("vhosts", (), (), 2,
+               "A thousand virtual hosts cost a request what one does.",
+               "a request that costs a tenth more than with one host"),
+    Experiment("cold", ("3a",), ("F1", "F9", "F12"), 25,
+               "Cold files come as fast as the disk allows, and the event loop never waits for it.",
+               "an event loop that is stopped, or fewer fetches than 0.95 of the disk's limit",
+               "diskbed"),
+    Experiment("neighbour", ("3b",), (), 25,
+               "A client of hot files does not feel one that waits for the disk.",
+               "its p99 twice as high beside cold files", "diskbed"),
+    Experiment("hotset", ("3c",), ("F11",), 6,
+               "A network backend that is good with cold files costs nothing with warm ones.",
+               "a backend that needs more CPU for warm files than linux-sendfile"),
+    Experiment("memory", ("4",), (), 1,
+               "An idle connection holds less than a kilobyte of user memory.",
+               "more memory for 10,000 idle connections than with a peer"),
+    Experiment("allocations", ("5",), (), 3,
+               "A warm request allocates nothing.", "an allocation", "a build"),
+    Experiment("drills", ("6",), (), 6,
+               "Abuse and failing disks harm nobody else.", "an innocent client that feels it"),
+    Experiment("proxy", ("7",), (), 2,
+               "A proxied response costs less CPU than with any peer.",
+               "a peer with less CPU per request"),
+    Experiment("balance", ("8",), ("F5",), 2,
+               "Shortest queue first uses two backends of unequal speed as far as they go.",
+               "less than 1.51 times what taking turns reaches"),
+    Experiment("failover", ("9",), (), 8,
+               "A backend that dies or restarts costs no request.", "a lost request"),
+    Experiment("php", ("10",), ("F8",), 2,
+               "A response from PHP-FPM costs less CPU than with any peer, and fewer system calls.",
+               "a peer with less CPU per request"),
+    Experiment("burst", (), (), 6,
+               "A burst to few processes waits in the backlog and is answered.",
+               "a failed request, or a longer wait than with a peer"),
+    Experiment("deflate", ("11",), (), 8,
+               "Compressing is fast, and delays nobody else.",
+               "a neighbour's p99 twice as high, or a filter that costs who does not ask for it"),
+    Experiment("rules", ("12",), (), 5,
+               "Ten thousand rules cost a request next to nothing.",
+               "a request that costs a tenth more than without rules"),
+    Experiment("scripts", ("13",), ("F7",), 3,
+               "A script in the server answers five times as fast as PHP behind it.",
+               "less than 5.04 times PHP's rate, or a peer's Lua that is faster"),
+    Experiment("stat_accel", ("14",), ("F6",), 8,
+               "Threads of the server open cold files faster than a helper program does.",
+               "fewer fetches a second than with fcgi-stat-accel", "diskbed"),
+    Experiment("floods", ("15",), (), 6,
+               "Attacks by HTTP/2 are cut before they cost anything.",
+               "an innocent client that feels one, or memory beyond the row's limit"),
+    Experiment("tls", ("16",), (), 6,
+               "TLS, HTTP/2 and handshakes cost less CPU than with any peer.",
+               "a peer with less CPU"),
+    Experiment("metrics", ("17",), (), 1,
+               "Metrics cost next to nothing, to record and to ask for.",
+               "a scrape of 1,000 backends over 20 ms, a neighbour that feels it, series of clients' "
+               "words"),
+    Experiment("large", ("19",), ("F2", "F3"), 10,
+               "Large cold files come fastest in chunks of the default size, to any number of clients.",
+               "a chunk size 1.1 times as fast, or an event loop that reads by itself and is faster",
+               "diskbed"),
+    Experiment("starve", ("20",), ("F12",), 15,
+               "The default number of reads suits one disk, two, and a fast one.",
+               "another number that is 1.1 times as fast on one of them", "diskbed"),
+    Experiment("starts", (), (), 4,
+               "No client is lost while a server starts or ends.", "a lost client"),
+]
+
+
+def of(name):
+    """The experiment whose results have that name."""
+    return next(one for one in ALL if one.name == name)
+
+
+def chosen(words):
+    """Those that are called by name, figure or the ancestor's figure; all without words."""
+    found = [one for one in ALL if not words or any(one.is_called(word) for word in words)]
+    for word in words:
+        if not any(one.is_called(word) for one in found):
+            raise rig.RigError(f"no experiment is called {word}; --list tells which there are")
+    return found

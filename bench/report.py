@@ -448,7 +448,13 @@ def ruled(results, _plots):
 def scripted(results, _plots):
     """{connections: {row: rates, CPU, failures}}; lighttpd 1.5 had 5.04 for mod_magnet."""
     checks, body = [], []
+    held = results.get("memory")
+    words = [] if not held else [
+        f"A compiled script holds {held['script'] / 1024:.1f} KiB, a request that waits in one"
+        f" {held['request'] / 1024:.1f} KiB.", ""]
     for conns, rows in results.items():
+        if conns == "memory":
+            continue
         rps = {name: rig.median(r["rps"]) for name, r in rows.items()}
         us = {name: rig.median(r["us"]) for name, r in rows.items()}
         label = f"{conns} connection{'' if conns == '1' else 's'}"
@@ -467,7 +473,7 @@ def scripted(results, _plots):
             ratio = quotient(rps[name], first)
             body.append([conns, name, f"{rps[name]:.0f} ({min(r['rps']):.0f}-{max(r['rps']):.0f})",
                          "-" if ratio is None else f"{ratio:.2f}", spread(r["us"]), r["bad"]])
-    return required(checks) + table(
+    return required(checks) + words + table(
         ["connections", "row", "requests/s (range)", "over php-close",
          "CPU us per request (range)", "failed"], body)
 

@@ -333,6 +333,14 @@ class Report(unittest.TestCase):
         self.assertIn("| CPU over the best, 44 B, 1 worker | <= 1 | 1.25 | **missed** |", text)
         self.assertIn("| CPU over the best, 10 MB, 1 worker | <= 1.05 | 1.25 | **missed** |", text)
 
+    def test_scripts_are_told_with_their_memory(self):
+        row = {"rps": [10.0], "us": [1.0], "bad": 0}
+        text = "\n".join(report.scripted(
+            {"1": {"php-close": row, "magnet": {**row, "rps": [60.0]}},
+             "memory": {"script": 2048.0, "request": 4096.0}}, ""))
+        self.assertIn("| >= 5.04 | 6.00 | met |", text)
+        self.assertIn("A compiled script holds 2.0 KiB", text)
+
     def test_curves_are_judged_by_their_defaults(self):
         row = {"mb_s": 10.0, "fetches_s": 10.0, "blocked_pct": 0.0, "errors": 0}
         rows = {"lighty:linux-sendfile+inline": row, "lighty": {**row, "mb_s": 5.0},

@@ -25,6 +25,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+use lighty_http::fields::is_token;
 use lighty_io::connect::Target;
 use lighty_io::process::privileges::raise_max_files;
 use lighty_io::threads;
@@ -82,7 +83,8 @@ impl Progress {
 /// Makes the load and waits for its end.
 ///
 /// # Errors
-/// The URLs are of several servers or of one that is not found; there is no thread.
+/// The URLs are of several servers or of one that is not found, the method is none, too few
+/// descriptors are allowed, or there is no thread.
 pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
     let first = options.urls.first().ok_or_else(|| io::Error::other("no URL"))?;
     let is_elsewhere =
@@ -90,6 +92,9 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
     if let Some(other) = options.urls.iter().find(is_elsewhere) {
         let words = format!("{} and {} are two servers", first.authority, other.authority);
         return Err(io::Error::other(words));
+    }
+    if !is_token(options.method.as_bytes()) {
+        return Err(io::Error::other(format!("{}: no method", options.method)));
     }
     reserve_descriptors(options.connections)?;
     let target = match &options.unix_socket {

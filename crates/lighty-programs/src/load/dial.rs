@@ -12,7 +12,7 @@ use super::tally::Failure;
 /// What ALPN calls HTTP/2: RFC 9113 section 3.2.
 pub(super) const ALPN_H2: &str = "h2";
 
-/// Why the first handshake failed that did.
+/// Why the first connection broke that did.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
 
@@ -45,7 +45,10 @@ impl Dial {
                 .kind()
             {
                 io::ErrorKind::ConnectionRefused => Failure::Refused,
-                _ => Failure::Connect,
+                _ => {
+                    self.trouble.note(error.to_string());
+                    Failure::Connect
+                }
             })?;
         let Some(policy) = &self.policy else { return Ok(stream) };
         let fail = |words: String| {

@@ -98,6 +98,8 @@ struct Driver<'a> {
     is_closing: bool,
     /// Nothing more is read of it.
     dead: Option<Failure>,
+    /// Since when the server has taken no stream, although none is open.
+    refused_since_us: Option<u64>,
 }
 
 impl<'a> Driver<'a> {
@@ -121,6 +123,7 @@ impl<'a> Driver<'a> {
             is_used: false,
             is_closing: false,
             dead: None,
+            refused_since_us: None,
         }
     }
 
@@ -137,14 +140,14 @@ impl<'a> Driver<'a> {
                 self.machine.abort(ErrorCode::NO_ERROR);
                 return self.flush();
             }
-            match self.asked.first() {
-                Some(oldest) => watch.begin(oldest.sent_us),
+            match self.asked.first().map(|oldest| oldest.sent_us).or(self.refused_since_us) {
+                Some(since_us) => watch.begin(since_us),
                 None => watch.end(),
             }
             match self.wait(watch, wants_more).await {
                 Woken::Read(read) => self.take_input(read, todo),
                 Woken::Writable | Woken::Due => {}
-                Woken::Late => self.cut_late(),
+                Woken::Late => self.cut_late(todo),
             }
             if turn % READS_MAX == 0 {
                 tokio::task::yield_now().await;
@@ -182,9 +185,9 @@ impl<'a> Driver<'a> {
             if self.is_closing || self.dead.is_some() {
                 return false;
             }
-            if self.asked.len() >= streams_max || !self.machine.can_open() {
-                // A server that takes no stream at all has to say when it does.
-                return self.asked.is_empty();
+            let can_open = self.machine.can_open();
+            if self.asked.len() >= streams_max || !can_open && !self.asked.is_empty() {
+                return false;
             }
             let one = match todo.pop_front() {
                 Some(one) => one,
@@ -194,6 +197,13 @@ impl<'a> Driver<'a> {
                     Next::Over => return false,
                 },
             };
+            if !can_open {
+                // It takes no stream at all: it has to say when it does, in time.
+                self.refused_since_us.get_or_insert_with(|| self.shared.now_us());
+                todo.push_front(one);
+                return true;
+            }
+            self.refused_since_us = None;
             self.open(one, todo);
             self.is_closing |= !options.keep_alive;
         }
@@ -378,7 +388,11 @@ impl<'a> Driver<'a> {
     }
 
     /// Requests that have waited for too long are cancelled.
-    fn cut_late(&mut self) {
+    fn cut_late(&mut self, todo: &mut VecDeque<Todo>) {
+        if self.asked.is_empty() {
+            todo.drain(..).for_each(|one| self.fail(one, Failure::Timeout));
+            self.dead = Some(Failure::Timeout);
+        }
         let limit_us = u64::try_from(self.shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
         let now_us = self.shared.now_us();
         let is_late = |asked: &Asked| now_us.saturating_sub(asked.sent_us) > limit_us;

@@ -1,7 +1,6 @@
 //! When requests are due, and when there are no more.
 
-use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -53,9 +52,9 @@ pub(super) struct Pace {
     /// When the first of a fixed rate is due: when looks begin, so that each request is looked for
     /// right when it is due.
     first_due_us: Cell<u64>,
-    /// Requests of this thread that have become due.
+    /// Requests of this thread that have become due, and those that connections have taken.
     made: Cell<u64>,
-    due: RefCell<VecDeque<u64>>,
+    taken: Cell<u64>,
     more: Notify,
     is_over: Cell<bool>,
 }
@@ -78,7 +77,7 @@ impl Pace {
             end_us: length_us.map_or(u64::MAX, |length_us| start_us.saturating_add(length_us)),
             first_due_us: Cell::new(start_us),
             made: Cell::new(0),
-            due: RefCell::default(),
+            taken: Cell::new(0),
             more: Notify::new(),
             is_over: Cell::new(false),
         }
@@ -105,14 +104,25 @@ impl Pace {
 
     /// The next request, if it is due.
     pub(super) fn try_next(&self) -> Next {
-        if self.period_us.is_some() {
-            let due_us = self.due.borrow_mut().pop_front();
-            let none = || if self.is_over.get() { Next::Over } else { Next::Later };
-            return due_us.map_or_else(none, Next::Due);
-        }
         let now_us = self.clock.precise_us();
-        let may = !self.is_over.get() && now_us < self.end_us && self.quota.take();
-        if may { Next::Due(now_us) } else { Next::Over }
+        let Some(period_us) = self.period_us else {
+            let may = !self.is_over.get() && now_us < self.end_us && self.quota.take();
+            return if may { Next::Due(now_us) } else { Next::Over };
+        };
+        match self.unsent() {
+            _ if now_us >= self.end_us => Next::Over,
+            0 if self.is_over.get() => Next::Over,
+            0 => Next::Later,
+            _ => {
+                let number = self.taken.replace(self.taken.get() + 1);
+                Next::Due(self.due_us(number, period_us))
+            }
+        }
+    }
+
+    /// When the request of that number is due.
+    fn due_us(&self, number: u64, period_us: f64) -> u64 {
+        self.first_due_us.get() + (number as f64 * period_us) as u64
     }
 
     /// Waits until another request is due, or there are no more.
@@ -122,7 +132,7 @@ impl Pace {
 
     /// Has no further request begin.
     pub(super) fn stop(&self) {
-        self.due.borrow_mut().clear();
+        self.taken.set(self.made.get());
         self.finish();
     }
 
@@ -140,7 +150,7 @@ impl Pace {
     fn release(&self, period_us: f64) {
         let now_us = self.clock.precise_us();
         loop {
-            let due_us = self.first_due_us.get() + (self.made.get() as f64 * period_us) as u64;
+            let due_us = self.due_us(self.made.get(), period_us);
             if due_us >= self.end_us {
                 break self.finish();
             }
@@ -151,7 +161,6 @@ impl Pace {
                 break self.finish();
             }
             self.made.set(self.made.get() + 1);
-            self.due.borrow_mut().push_back(due_us);
             self.more.notify_one();
         }
     }
@@ -163,7 +172,12 @@ impl Pace {
 
     /// Requests that were due and for which no connection was free until now.
     pub(super) fn unsent(&self) -> u64 {
-        self.due.borrow().len() as u64
+        self.made.get() - self.taken.get()
+    }
+
+    /// When no further request begins, if that has a time.
+    pub(super) fn end_us(&self) -> u64 {
+        self.end_us
     }
 }
 
@@ -200,11 +214,14 @@ mod tests {
         pace.release(100_000.0);
         clock.advance(Duration::from_millis(350));
         pace.release(100_000.0);
-        let due: Vec<u64> = pace.due.borrow().iter().map(|at| at - pace.start_us).collect();
-        assert_eq!(due, [0, 100_000, 200_000, 300_000]);
+        assert_eq!(pace.unsent(), 4);
+        for wanted_us in [0, 100_000] {
+            assert_eq!(pace.try_next(), Next::Due(pace.start_us + wanted_us));
+        }
         clock.advance(Duration::from_secs(5));
         pace.release(100_000.0);
-        assert_eq!((pace.unsent(), pace.is_over.get()), (10, true));
+        assert_eq!((pace.unsent(), pace.is_over.get()), (8, true));
+        assert_eq!(pace.try_next(), Next::Over, "nothing begins after the end");
     }
     #[test]
     fn a_look_comes_when_a_request_is_due() {

@@ -39,7 +39,7 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
     let statuses: Vec<String> =
         tally.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
     writeln!(out, "statuses  {}", statuses.join("  "))?;
-    writeln!(out, "made {} connections, {} at a time", tally.connections, tally.parallel)?;
+    writeln!(out, "made {} connections, {} in use at a time", tally.connections, tally.parallel)?;
     let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
     writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
     let label = if options.rate.is_some() { "from due" } else { "whole" };
@@ -60,7 +60,9 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
         )?,
     }
     for (failure, count) in &tally.failures {
-        let why = tally.trouble.as_ref().filter(|_| *failure == Failure::Handshake);
+        let has_words =
+            matches!(failure, Failure::Connect | Failure::Handshake | Failure::Protocol);
+        let why = tally.trouble.as_ref().filter(|_| has_words);
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         writeln!(out, "{count} {}{why}", failure.words())?;
     }
@@ -96,23 +98,35 @@ fn bytes(count: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
+/// Six digits that count, as the `%g` of C has them, but never with an exponent.
+fn digits(value: f64) -> String {
+    let before = if value >= 1.0 { value.log10().floor() as usize + 1 } else { 1 };
+    let text = format!("{value:.*}", 6usize.saturating_sub(before));
+    match text.contains('.') {
+        true => text.trim_end_matches('0').trim_end_matches('.').to_owned(),
+        false => text,
+    }
+}
+
 /// In the form of http_load.
 pub fn http_load(tally: &Tally) -> String {
     let took_s = tally.took.as_secs_f64().max(1e-9);
     let each = tally.body_bytes as f64 / (tally.responses.max(1)) as f64;
     let times = |times: &Times| {
         let ms = [times.mean_us(), times.max_us() as f64, times.min_us() as f64].map(|us| us / 1e3);
-        format!("{:.6} mean, {:.6} max, {:.6} min", ms[0], ms[1], ms[2])
+        format!("{} mean, {} max, {} min", digits(ms[0]), digits(ms[1]), digits(ms[2]))
     };
     let mut out = format!(
-        "{} fetches, {} max parallel, {} bytes, in {took_s:.6} seconds\n\
-         {each} mean bytes/connection\n{:.6} fetches/sec, {:.6} bytes/sec\n\
+        "{} fetches, {} max parallel, {} bytes, in {} seconds\n\
+         {} mean bytes/connection\n{} fetches/sec, {} bytes/sec\n\
          msecs/connect: {}\nmsecs/first-response: {}\n",
         tally.responses,
         tally.parallel,
         tally.body_bytes,
-        tally.per_s(),
-        tally.body_bytes as f64 / took_s,
+        digits(took_s),
+        digits(each),
+        digits(tally.per_s()),
+        digits(tally.body_bytes as f64 / took_s),
         times(&tally.connect),
         times(&tally.first_byte),
     );
@@ -172,7 +186,7 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         "unsent": tally.unsent,
         "statuses": statuses,
         "failures": failures,
-        "handshake_fault": tally.trouble,
+        "fault": tally.trouble,
         "connect_us": times(&tally.connect),
         "first_byte_us": times(&tally.first_byte),
         "total_us": times(&tally.total),
@@ -181,4 +195,22 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
             .map(|one| json!([one.responses, one.sum_us, one.spread.pairs().collect::<Vec<_>>()]))
             .collect::<Vec<_>>(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_six_digits() {
+        for (value, wanted) in [
+            (0.0, "0"),
+            (28.893_24, "28.8932"),
+            (10.0, "10"),
+            (5_916_123.4, "5916123"),
+            (0.03077, "0.03077"),
+        ] {
+            assert_eq!(digits(value), wanted);
+        }
+    }
 }

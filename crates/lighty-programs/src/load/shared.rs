@@ -28,6 +28,8 @@ pub(super) struct Shared {
     pub(super) pace: Pace,
     pub(super) watches: Watches,
     pub(super) tally: RefCell<Tally>,
+    /// When the last response ended.
+    last_us: Cell<u64>,
     /// Connections that are in use.
     busy: Cell<usize>,
     /// Length and sum of the first response for each URL.
@@ -60,6 +62,7 @@ impl Shared {
             pace,
             watches: Watches::default(),
             tally: RefCell::default(),
+            last_us: Cell::new(0),
             busy: Cell::new(0),
             seed: Cell::new(seed.wrapping_mul(2).wrapping_add(1)),
         }
@@ -88,6 +91,17 @@ impl Shared {
         Ok(stream)
     }
 
+    /// What came of it all: over the time in which requests began, and until the last response
+    /// after it. What timed out later does not make the others look slower.
+    pub(super) fn sum_up(&self) -> Tally {
+        let began_until_us = self.now_us().min(self.pace.end_us());
+        let ended_us = self.last_us.get().max(began_until_us);
+        let mut tally = self.tally.take();
+        tally.unsent += self.pace.unsent();
+        tally.took = Duration::from_micros(ended_us.saturating_sub(self.counted_from_us));
+        tally
+    }
+
     /// Counts bytes that were received.
     pub(super) fn count_bytes(&self, count: usize) {
         self.tally.borrow_mut().bytes += count as u64;
@@ -113,6 +127,7 @@ impl Shared {
         };
         self.progress.count_response();
         let now_us = self.now_us();
+        self.last_us.set(now_us);
         tally.responses += 1;
         tally.bytes += received.bytes;
         tally.body_bytes += received.body_bytes;

@@ -132,7 +132,7 @@ pub struct Tally {
     pub parallel: usize,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Why the first handshake failed that did.
+    /// Why the first connection broke that did.
     pub trouble: Option<String>,
     /// What went wrong.
     pub failures: BTreeMap<Failure, u64>,

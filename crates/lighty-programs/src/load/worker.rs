@@ -2,7 +2,6 @@
 
 use std::io;
 use std::rc::Rc;
-use std::time::Duration;
 
 use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
@@ -53,11 +52,7 @@ impl Worker {
             _ = looking => tasks.abort_all(),
         }
         pacing.abort();
-        let ended_us = shared.now_us();
-        let mut tally = shared.tally.take();
-        tally.unsent += shared.pace.unsent();
-        tally.took = Duration::from_micros(ended_us.saturating_sub(shared.counted_from_us));
-        tally
+        shared.sum_up()
     }
 }
 

@@ -98,3 +98,41 @@ fn what_is_wrong_has_a_name() {
     let (value, is_well) = measured(&[&url, "--http2", "-n", "2", "-c", "1"]);
     assert!(!is_well && value["responses"] == 0, "{value}");
 }
+
+/// A server that answers each frame of a kind with what is told, and nothing else.
+fn answering(kind: u8, with: fn(stream: &[u8]) -> Vec<u8>, first: &'static [u8]) -> Backend {
+    Backend::start(move |peer| {
+        let preface_bytes = 24;
+        if peer.read_exact(preface_bytes).is_none() || !peer.send(first) {
+            return;
+        }
+        while let Some(head) = peer.read_exact(9) {
+            let length = u64::from(u32::from_be_bytes([0, head[0], head[1], head[2]]));
+            peer.skip(length);
+            if head[3] == kind && !peer.send(with(&head[5..])) {
+                return;
+            }
+        }
+    })
+}
+
+const SETTINGS: &[u8] = &[0, 0, 0, 4, 0, 0, 0, 0, 0];
+const NO_STREAMS: &[u8] = &[0, 0, 6, 4, 0, 0, 0, 0, 0, 0, 3, 0, 0, 0, 0];
+const HEADERS: u8 = 1;
+
+#[test]
+fn a_server_that_takes_nothing_ends_the_run_with_its_name() {
+    let refused = |stream: &[u8]| [&[0, 0, 4, 3, 0], stream, &[0, 0, 0, 7]].concat();
+    let leaves = |_: &[u8]| [&[0, 0, 8, 7, 0, 0, 0, 0, 0][..], &[0; 8]].concat();
+    for (server, words) in [
+        (answering(HEADERS, refused, SETTINGS), "streams reset"),
+        (answering(HEADERS, leaves, SETTINGS), "streams reset"),
+        (answering(HEADERS, refused, NO_STREAMS), "responses timed out"),
+    ] {
+        let url = format!("http://{}/", server.name());
+        let more = ["--http2", "-m", "4", "-c", "1", "-n", "6", "--timeout", "1"];
+        let (value, is_well) = measured(&[&[&*url], &more[..]].concat());
+        assert!(!is_well && value["failures"][words].as_u64() >= Some(1), "{words}: {value}");
+        assert_eq!(value["responses"], 0, "{value}");
+    }
+}

@@ -131,6 +131,20 @@ fn a_stall_is_felt_by_all_who_were_due_in_it() {
 }
 
 #[test]
+fn requests_without_a_connection_until_the_end_are_told_apart() {
+    // A response takes 100 ms, so one connection makes ten a second.
+    let server = Backend::replying(|_| {
+        std::thread::sleep(Duration::from_millis(100));
+        answer("200 OK", "", "x")
+    });
+    let url = format!("http://{}/", server.name());
+    let (value, is_well) = measured(&[&url, "--rate", "100", "-d", "2", "-c", "1"]);
+    let (responses, unsent) = (value["responses"].as_u64(), value["unsent"].as_u64());
+    assert!(!is_well && responses <= Some(21) && unsent >= Some(170), "{value}");
+    assert!(value["seconds"].as_f64() < Some(3.0), "{value}");
+}
+
+#[test]
 fn tls_is_verified_unless_it_is_not_to_be() {
     let directory = tempfile::tempdir().expect("a directory");
     let authority = Authority::new(directory.path());
@@ -161,6 +175,8 @@ fn a_wrong_line_is_answered_in_words() {
         (&["ftp://a/"][..], "ftp://a/: no URL of http or https"),
         (&["http://127.0.0.1/", "-H", "no field"], "no field: no field, as in"),
         (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "are two servers"),
+        (&["http://127.0.0.1:1/", "-X", "G ET"], "G ET: no method"),
+        (&["http://127.0.0.1:1/", "-m", "5"], "--http2"),
         (&["--urls-from", "/nonexistent"], "/nonexistent: No such file"),
         (&[], "required"),
     ] {

@@ -31,7 +31,7 @@ WAITS = {"epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "select"}
 
 
 def main():
-    ap = rig.arguments(__doc__, "lighty,nginx,lighttpd,h2o,floor")
+    ap = rig.arguments(__doc__, "lighty,nginx,lighttpd,h2o,caddy,floor")
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--secs", type=int, default=3, help="length of a round")
     ap.add_argument("--conns", type=int, default=64)

@@ -17,7 +17,7 @@ PER_SOURCE = 5000
 
 
 def main():
-    ap = rig.arguments(__doc__, "lighty,nginx,lighttpd,h2o")
+    ap = rig.arguments(__doc__, "lighty,nginx,lighttpd,h2o,caddy")
     ap.add_argument("--conns", type=int, default=10_000)
     args = ap.parse_args()
     if rig.raise_descriptors() < args.conns + 100:

@@ -21,7 +21,7 @@ PATH = "/index.html"
 
 
 def main():
-    ap = rig.arguments(__doc__, "lighty,nginx,haproxy,h2o,lighttpd,floor")
+    ap = rig.arguments(__doc__, "lighty,nginx,haproxy,h2o,lighttpd,caddy,floor")
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--secs", type=int, default=2, help="length of a round")
     ap.add_argument("--conns", type=int, default=64)

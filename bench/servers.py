@@ -6,6 +6,7 @@ A server is named BASE or BASE:VARIANT.
     nginx:32w      32 workers (any number)
     lighttpd       sendfile           lighttpd:writev
     h2o
+    caddy          on as many processors as it has workers (GOMAXPROCS)
     floor          a tokio loop that answers a fixed buffer (crates/lighty-io/examples/floor.rs)
     lighty         as it comes        lighty:WORD+WORD..., where a word is
                    a network backend (auto io-uring linux-sendfile writev ...),
@@ -119,9 +120,11 @@ def versions(args, names):
         path = binary(args, base)
         if not path or base == "floor":
             continue
-        option = "--version" if base == "h2o" else "-v"
+        option = {"h2o": "--version", "caddy": "version"}.get(base, "-v")
         done = subprocess.run([path, option], capture_output=True, text=True)
         said[base] = (done.stdout + done.stderr).strip().split("\n")[0]
+        if base == "caddy":
+            said[base] = "Caddy " + said[base].partition(" ")[0]
         if "/profiled/" in path:
             said[base] += " (compiled after a profile: scripts/profiled.sh)"
     return said
@@ -226,6 +229,25 @@ def lighty(path, values, variant, tuning):
     return [path, "-D", "-f", configure(values, "lighty")]
 
 
+def caddy(path, values, variant, tuning):
+    if variant:
+        raise rig.RigError(f"caddy has no variant {variant}")
+    if tuning.pair:
+        raise rig.RigError("caddy is not set up for TLS")
+    if tuning.idle_s:
+        values["OPTIONS"] = CADDY_IDLE.format(tuning.idle_s)
+    return caddy_command(path, values, configure(values, "caddy"))
+
+
+CADDY_IDLE = "\t\ttimeouts {{\n\t\t\tidle {}s\n\t\t}}"
+
+
+def caddy_command(path, values, configuration):
+    # What it keeps of its own goes beside its configuration.
+    return ["env", f"GOMAXPROCS={values['WORKERS']}", f"HOME={values['DIR']}", path, "run",
+            "--adapter", "caddyfile", "--config", configuration]
+
+
 def floor(path, values, _variant, _tuning):
     return [path, str(values["PORT"])]
 
@@ -255,6 +277,7 @@ PROXIES = {
     "haproxy": Proxy("    server s{0} 127.0.0.1:{0} pool-max-conn -1", "\n", "roundrobin",
                      ("-db", "-f")),
     "h2o": Proxy("http://127.0.0.1:{}/", "", "", ("-c",), "http1-request-timeout: {}"),
+    "caddy": Proxy("127.0.0.1:{}", " ", "round_robin", (), CADDY_IDLE, "lb_policy {}"),
     "lighttpd": Proxy('( "host" => "127.0.0.1", "port" => {} )', ", ", "round-robin",
                       ("-D", "-f"), "server.max-keep-alive-idle = {}"),
 }
@@ -271,6 +294,8 @@ def proxy(base, path, values, variant, tuning):
     values["OPTIONS"] = way.idle.format(tuning.idle_s) if tuning.idle_s else ""
     if base == "lighttpd":
         values["WORKERS"] = 0       # 1 would be a parent and a child
+    if base == "caddy":
+        return caddy_command(path, values, configure(values, "caddy-proxy"))
     early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
     return [path, *early, *way.command, configure(values, base + "-proxy")]
 
@@ -290,4 +315,4 @@ def php(base, path, values, variant, tuning):
 
 
 BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,
-         "floor": floor}
+         "caddy": caddy, "floor": floor}

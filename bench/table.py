@@ -18,7 +18,7 @@ WORKERS = (1, 2)
 
 
 def main():
-    ap = rig.arguments(__doc__, "lighty,lighty:linux-sendfile,nginx,lighttpd,h2o")
+    ap = rig.arguments(__doc__, "lighty,lighty:linux-sendfile,nginx,lighttpd,h2o,caddy")
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--secs", type=int, default=2, help="length of a round")
     ap.add_argument("--conns", type=int, default=64)

@@ -163,7 +163,8 @@ class Processes(unittest.TestCase):
     def test_every_template_is_filled_in(self):
         with tempfile.TemporaryDirectory() as out:
             args = rig.arguments("", "lighty,nginx,lighttpd,h2o").parse_args(["--out", out])
-            for name in ("lighty:auto+pool+inline", "nginx:aio", "nginx:8w", "lighttpd", "h2o"):
+            for name in ("lighty:auto+pool+inline", "nginx:aio", "nginx:8w", "lighttpd", "h2o",
+                         "caddy"):
                 servers_binary, servers.binary = servers.binary, lambda _args, base: base
                 try:
                     argv, _port = servers.maker(args, name, servers.Tuning(idle_s=9))()
@@ -199,7 +200,8 @@ class Processes(unittest.TestCase):
             args = rig.arguments("", "lighty").parse_args(["--out", out])
             real, servers.binary = servers.binary, lambda _args, base: base
             try:
-                for name in ("lighty:sqf", "nginx:least_conn", "nginx", "haproxy", "lighttpd"):
+                for name in ("lighty:sqf", "nginx:least_conn", "nginx", "haproxy", "lighttpd",
+                             "caddy"):
                     text = self.configuration(args, name, (7001, 7002))
                     self.assertNotRegex(text, "@[A-Z]+@")
                     self.assertIn("7001", text)

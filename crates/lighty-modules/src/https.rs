@@ -9,11 +9,16 @@ use lighty_http::{Known, Method, Status};
 /// What a client remembers for a year (RFC 6797 section 6.1), of this host alone.
 const REMEMBER: &str = "max-age=31536000";
 
+/// The port of https: RFC 9110 section 4.2.2.
+const HTTPS_PORT: u16 = 443;
+
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
 pub struct HttpsSettings {
     /// `None`: as `acme.activate` says.
     redirect: Option<bool>,
+    /// `None`: the scheme's own, which is not written.
+    port: Option<u16>,
     remember: bool,
 }
 module_settings!(HttpsSettings);
@@ -66,12 +71,23 @@ impl Module for Https {
             })
             .default_prose("where `acme.activate` is enabled")
             .doc(
-                "Whether a client that asks in clear text is sent to the same URL over TLS, on \
-                 port 443: by 301, or by 308 where the method is neither GET nor HEAD. Authorities \
-                 that look for a proof are answered before. Behind a proxy that speaks TLS, \
-                 `extforward.headers` has to say so, or clients are sent in circles.",
+                "Whether a client that asks in clear text is sent to the same URL over TLS, on the \
+                 port of `server.https-redirect-port`: by 301, or by 308 where the method is \
+                 neither GET nor HEAD. Authorities that look for a proof are answered before. \
+                 Behind a proxy that speaks TLS, `extforward.headers` has to say so, or clients \
+                 are sent in circles.",
             )
             .example("server.https-redirect = \"enable\""),
+            Directive::int("server.https-redirect-port", 1..=65_535, |s: &mut Settings, port| {
+                let port = u16::try_from(port).ok().filter(|port| *port != HTTPS_PORT);
+                s.module_mut::<HttpsSettings>().port = port;
+            })
+            .default("443")
+            .doc(
+                "The port that `server.https-redirect` sends clients to: the one that they reach, \
+                 which need not be that of a listener here.",
+            )
+            .example("server.https-redirect-port = 8443"),
             Directive::bool("server.hsts", |s: &mut Settings, on| {
                 s.module_mut::<HttpsSettings>().remember = on;
             })
@@ -90,7 +106,8 @@ impl Module for Https {
         if ex.request.scheme != "http" || ex.state.error_status.is_some() {
             return Step::Next;
         }
-        let Some(location) = location(&ex.request.authority, &ex.request.target) else {
+        let port = ex.settings.module::<HttpsSettings>().port;
+        let Some(location) = location(&ex.request.authority, port, &ex.request.target) else {
             return Step::Next;
         };
         let keeps_method = ex.request.method.is_some_and(Method::is_get_or_head);
@@ -114,12 +131,16 @@ impl Module for Https {
 }
 
 /// The same URL over TLS; `None` if the client has not said which host it asks.
-fn location(authority: &[u8], target: &[u8]) -> Option<Vec<u8>> {
-    let port = authority.iter().rposition(|byte| *byte == b':');
+fn location(authority: &[u8], port: Option<u16>, target: &[u8]) -> Option<Vec<u8>> {
+    let colon = authority.iter().rposition(|byte| *byte == b':');
     // A colon within brackets belongs to an address.
-    let port = port.filter(|at| !authority[*at..].contains(&b']'));
-    let host = &authority[..port.unwrap_or(authority.len())];
-    (!host.is_empty() && target.starts_with(b"/")).then(|| [b"https://", host, target].concat())
+    let colon = colon.filter(|at| !authority[*at..].contains(&b']'));
+    let host = &authority[..colon.unwrap_or(authority.len())];
+    if host.is_empty() || !target.starts_with(b"/") {
+        return None;
+    }
+    let port = port.map_or_else(String::new, |port| format!(":{port}"));
+    Some([b"https://", host, port.as_bytes(), target].concat())
 }
 
 #[cfg(test)]
@@ -128,15 +149,16 @@ mod tests {
 
     #[test]
     fn the_url_stays_but_for_scheme_and_port() {
-        for (authority, target, wanted) in [
-            ("a.test", "/", Some("https://a.test/")),
-            ("a.test:8080", "/x?y=z", Some("https://a.test/x?y=z")),
-            ("[::1]:8080", "/", Some("https://[::1]/")),
-            ("[::1]", "/", Some("https://[::1]/")),
-            ("", "/", None),
-            ("a.test", "*", None),
+        for (authority, port, target, wanted) in [
+            ("a.test", None, "/", Some("https://a.test/")),
+            ("a.test:8080", None, "/x?y=z", Some("https://a.test/x?y=z")),
+            ("a.test:8080", Some(8443), "/x", Some("https://a.test:8443/x")),
+            ("[::1]:8080", None, "/", Some("https://[::1]/")),
+            ("[::1]", Some(1), "/", Some("https://[::1]:1/")),
+            ("", None, "/", None),
+            ("a.test", None, "*", None),
         ] {
-            let made = location(authority.as_bytes(), target.as_bytes());
+            let made = location(authority.as_bytes(), port, target.as_bytes());
             assert_eq!(made.as_deref(), wanted.map(str::as_bytes), "{authority}");
         }
     }

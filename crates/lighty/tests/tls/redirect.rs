@@ -38,6 +38,15 @@ fn clients_are_sent_to_https_and_remember_it() {
 }
 
 #[test]
+fn clients_are_sent_to_the_port_that_they_reach() {
+    let lines = "server.https-redirect = \"enable\"\nserver.https-redirect-port = 8443\n";
+    let (_, setup) = site(&format!("{lines}{CLEAR}"));
+    let server = setup.start();
+    let (status, location, _) = ask(Client::tcp(server.listening()[1]), GET);
+    assert_eq!((status, &*location), (301, "https://a.test:8443/a.txt"));
+}
+
+#[test]
 fn plain_configurations_send_nobody_anywhere() {
     let (_, setup) = site(CLEAR);
     let server = setup.start();

@@ -453,7 +453,7 @@ def scripted(results, _plots):
         f"A compiled script holds {held['script'] / 1024:.1f} KiB, a request that waits in one"
         f" {held['request'] / 1024:.1f} KiB.", ""]
     for conns, rows in results.items():
-        if conns == "memory":
+        if not conns.isdigit():
             continue
         rps = {name: rig.median(r["rps"]) for name, r in rows.items()}
         us = {name: rig.median(r["us"]) for name, r in rows.items()}
@@ -473,6 +473,12 @@ def scripted(results, _plots):
             ratio = quotient(rps[name], first)
             body.append([conns, name, f"{rps[name]:.0f} ({min(r['rps']):.0f}-{max(r['rps']):.0f})",
                          "-" if ratio is None else f"{ratio:.2f}", spread(r["us"]), r["bad"]])
+    if runaway := results.get("runaway"):
+        alone, beside = rig.median(runaway["idle"]), rig.median(runaway["beside"])
+        checks.append(at_most("a neighbour's p99 beside a script that never ends, over that alone",
+                              quotient(beside, alone), 2))
+        words = [f"A neighbour's p99: {alone:.2f} ms alone, {beside:.2f} ms beside a script that never"
+                 " ends on the same worker.", "", *words]
     return required(checks) + words + table(
         ["connections", "row", "requests/s (range)", "over php-close",
          "CPU us per request (range)", "failed"], body)

@@ -19,8 +19,10 @@ import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 
+import neighbour
 import php
 import rig
 import servers
@@ -100,6 +102,7 @@ def main():
     for conns, rows in results.items():
         show(conns, rows)
     results["memory"] = memory(args)
+    results["runaway"] = beside_runaway(args)
     rig.save(args, "scripts", results, servers.versions(args, ["lighty", "lighttpd", "nginx"]))
 
 
@@ -275,6 +278,51 @@ def memory(args):
     rig.say(f"\nmemory: {result['script']:.0f} bytes for a compiled script, "
             f"{result['request']:.0f} for a request that waits in one")
     return result
+
+
+ASKED = 500             # requests a second of the neighbour
+ENDLESS = b"while true do end\n"
+
+
+def beside_runaway(args):
+    """The 99th percentile of a client of files, alone and beside one whose script never ends, on the
+    same worker."""
+    directory = args.out + "/servers/runaway"
+    os.makedirs(directory, exist_ok=True)
+    rig.write_once(directory + "/endless.lua", ENDLESS)
+    lines = (f'server.modules += ( "mod_magnet" )\n$HTTP["url"] == "/endless" {{\n'
+             f'  magnet.attract-raw-url-to = ( "{directory}/endless.lua" )\n}}\n')
+    port = rig.free_port()
+    with open(directory + "/conf", "w") as f:
+        f.write((LIGHTY % 1).replace("@ROOT@", args.out + "/www").replace("@DIR@", directory)
+                .replace("@PORT@", str(port)) + lines)
+    argv = [servers.binary(args, "lighty"), "-D", "-f", directory + "/conf"]
+    result = {"idle": [], "beside": []}
+    with rig.serving("runaway", argv, port, directory + "/output"):
+        for _ in range(args.rounds):
+            result["idle"].append(p99_ms(port, args.secs))
+            over = threading.Event()
+            runaway = threading.Thread(target=keep_asking, args=(port, over))
+            runaway.start()
+            result["beside"].append(p99_ms(port, args.secs))
+            over.set()
+            runaway.join()
+    rig.say(f"\na neighbour's p99: {rig.median(result['idle']):.2f} ms alone,"
+            f" {rig.median(result['beside']):.2f} ms beside a script that never ends")
+    return result
+
+
+def p99_ms(port, secs):
+    return neighbour.hot(port, "/123.html", ASKED, 2 * secs, rig.CLIENT_CORE)["p99_ms"]
+
+
+def keep_asking(port, over):
+    """Has the script run without a pause; each run is stopped by magnet.max-time."""
+    while not over.is_set():
+        with socket.create_connection(("127.0.0.1", port)) as one:
+            one.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            while one.recv(4096):
+                pass
 
 
 def show(conns, rows):

@@ -339,7 +339,9 @@ class Report(unittest.TestCase):
         row = {"rps": [10.0], "us": [1.0], "bad": 0}
         text = "\n".join(report.scripted(
             {"1": {"php-close": row, "magnet": {**row, "rps": [60.0]}},
-             "memory": {"script": 2048.0, "request": 4096.0}}, ""))
+             "memory": {"script": 2048.0, "request": 4096.0},
+             "runaway": {"idle": [1.0], "beside": [3.0]}}, ""))
+        self.assertIn("| <= 2 | 3.00 | **missed** |", text)
         self.assertIn("| >= 5.04 | 6.00 | met |", text)
         self.assertIn("A compiled script holds 2.0 KiB", text)
 

@@ -50,7 +50,7 @@ def main():
     for title, name, write in FIGURES:
         text.append(f"## {title}\n")
         one = experiments.of(name)
-        text.append(f"{one.shows} Disproved by: {one.disproved}.\n")
+        text.append(f"Claim: {one.shows} Disproved by: {one.disproved}.\n")
         document = load(args.results, name)
         if not document:
             text.append(without_promise(older.get(title, "Not measured yet.\n")))
@@ -570,7 +570,7 @@ def large_cold_files(results, _plots):
     best = max((rate[name] for name in large.CHUNKS if name in rate), default=None)
     checks = [at_least("default chunk over the best", quotient(default, best), 0.9),
               at_least("default chunk over linux-sendfile", quotient(default, base), 1.5)]
-    checks += [at_least(f"{n} clients of one file, over linux-sendfile",
+    checks += [at_least(f"one file, clients: {n}, over linux-sendfile",
                         quotient(rows["lighty"]["mb_s"], rows[large.BASE]["mb_s"]), 1)
                for n, rows in clients.items() if {"lighty", large.BASE} <= rows.keys()]
     cells = [[name, f"{row['mb_s']:.1f}", f"{quotient(row['mb_s'], base) or 0:.2f}",

@@ -302,11 +302,15 @@ def beside_runaway(args):
         for _ in range(args.rounds):
             result["idle"].append(p99_ms(port, args.secs))
             over = threading.Event()
-            runaway = threading.Thread(target=keep_asking, args=(port, over))
+            stopped = []
+            runaway = threading.Thread(target=keep_asking, args=(port, over, stopped))
             runaway.start()
             result["beside"].append(p99_ms(port, args.secs))
+            ran_all_the_time = runaway.is_alive()
             over.set()
             runaway.join()
+            if not ran_all_the_time or set(stopped) != {b"503"}:
+                raise rig.RigError(f"the script was not stopped each time: {set(stopped)}")
     rig.say(f"\na neighbour's p99: {rig.median(result['idle']):.2f} ms alone,"
             f" {rig.median(result['beside']):.2f} ms beside a script that never ends")
     return result
@@ -316,11 +320,12 @@ def p99_ms(port, secs):
     return neighbour.hot(port, "/123.html", ASKED, 2 * secs, rig.CLIENT_CORE)["p99_ms"]
 
 
-def keep_asking(port, over):
-    """Has the script run without a pause; each run is stopped by magnet.max-time."""
+def keep_asking(port, over, statuses):
+    """Has the script run without a pause; magnet.max-instructions stops each run, with a 503."""
     while not over.is_set():
         with socket.create_connection(("127.0.0.1", port)) as one:
             one.sendall(b"GET /endless HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+            statuses.append(one.recv(4096)[9:12])
             while one.recv(4096):
                 pass
 

@@ -352,7 +352,7 @@ class Report(unittest.TestCase):
         text = "\n".join(report.large_cold_files(
             {"speed": 4, "chunks": rows, "clients": {"2": rows}}, ""))
         self.assertIn("| default chunk over the best | >= 0.9 | 0.95 | met |", text)
-        self.assertIn("| 2 clients of one file, over linux-sendfile | >= 1 | 0.50 | **missed** |", text)
+        self.assertIn("| one file, clients: 2, over linux-sendfile | >= 1 | 0.50 | **missed** |", text)
         curve = {"2": row, "64": {**row, "fetches_s": 8.0}}
         text = "\n".join(report.starved({"two spindles": {"pool": curve}}, ""))
         self.assertIn("| >= 0.9 | 0.80 | **missed** |", text)

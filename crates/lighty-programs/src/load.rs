@@ -5,6 +5,7 @@
 //! an event loop of its own with its share of the connections (`shared`); `attend` watches all.
 
 mod attend;
+mod chance;
 mod compare;
 mod dial;
 mod http1;
@@ -143,16 +144,32 @@ fn reserve_descriptors(connections: usize) -> io::Result<()> {
     if allowed < wanted {
         allowed = raise_max_files(Some(wanted))?;
     }
-    if allowed >= wanted {
-        return Ok(());
-    }
-    let words = format!(
-        "{connections} connections need {wanted} descriptors, and {allowed} are allowed (ulimit -n)"
-    );
-    Err(io::Error::other(words))
+    let words = too_few(connections, wanted, allowed);
+    words.map_or(Ok(()), |words| Err(io::Error::other(words)))
+}
+
+fn too_few(connections: usize, wanted: u64, allowed: u64) -> Option<String> {
+    (allowed < wanted).then(|| {
+        format!(
+            "{connections} connections need {wanted} descriptors, and {allowed} are allowed \
+             (ulimit -n)"
+        )
+    })
 }
 
 /// The share of one of several threads.
 fn share(whole: usize, threads: usize, number: usize) -> usize {
     whole / threads + usize::from(number < whole % threads)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn too_few_descriptors_are_told() {
+        assert_eq!(too_few(10, 74, 74), None);
+        let words = too_few(10, 74, 73).expect("one is missing");
+        assert_eq!(words, "10 connections need 74 descriptors, and 73 are allowed (ulimit -n)");
+    }
 }

@@ -229,7 +229,9 @@ impl<'a> Driver<'a> {
             }
             Err(fault) => {
                 self.shared.note(fault.words());
-                return self.shared.count(one.at, one.due_us, Err(Failure::Protocol));
+                // The next one would go the same way: others have their turn first.
+                self.is_closing = true;
+                return self.fail(one, Failure::Protocol);
             }
         };
         if body > 0 {
@@ -252,7 +254,6 @@ impl<'a> Driver<'a> {
                 Ok(0) => return,
                 Ok(count) => self.sent += count,
                 Err(error) => {
-                    // What the server has said before may still be there to be read.
                     let _ = self.dead.get_or_insert(failure(&error));
                     return;
                 }
@@ -278,15 +279,16 @@ impl<'a> Driver<'a> {
     }
 
     fn take_input(&mut self, read: io::Result<usize>, todo: &mut VecDeque<Todo>) {
+        let now_us = self.shared.now_us();
         match read {
             Ok(0) => self.dead = Some(Failure::Closed),
             Err(error) => self.dead = Some(failure(&error)),
             Ok(count) => {
                 self.pending.end += count;
-                self.shared.count_bytes(count);
+                self.shared.count_bytes(count, now_us);
             }
         }
-        let (input, now_us) = (std::mem::take(&mut self.input), self.shared.now_us());
+        let input = std::mem::take(&mut self.input);
         loop {
             let rest = &input[self.pending.clone()];
             match self.machine.handle_input(rest, now_us / 1000) {

@@ -8,6 +8,7 @@ use lighty_http::{Fields, Method};
 use lighty_io::transport::Stream;
 
 use super::Progress;
+use super::chance::Chance;
 use super::dial::Dial;
 use super::options::Options;
 use super::pace::Pace;
@@ -18,7 +19,7 @@ use super::watch::Watches;
 /// What the connections of a thread share.
 pub(super) struct Shared {
     pub(super) options: Options,
-    pub(super) dial: Dial,
+    dial: Dial,
     /// Each URL's request by HTTP/1.1.
     pub(super) requests: Vec<Bytes>,
     /// The fields of each request by HTTP/2.
@@ -27,15 +28,15 @@ pub(super) struct Shared {
     pub(super) progress: Progress,
     pub(super) pace: Pace,
     pub(super) watches: Watches,
-    pub(super) tally: RefCell<Tally>,
+    tally: RefCell<Tally>,
     /// When the last response ended.
     last_us: Cell<u64>,
     /// Connections that are in use.
     busy: Cell<usize>,
     /// Length and sum of the first response for each URL.
     first: RefCell<Vec<Option<(u64, u64)>>>,
-    seed: Cell<u64>,
-    pub(super) counted_from_us: u64,
+    chance: Chance,
+    counted_from_us: u64,
 }
 
 /// How a request went: what was received, and when the request was sent.
@@ -64,7 +65,7 @@ impl Shared {
             tally: RefCell::default(),
             last_us: Cell::new(0),
             busy: Cell::new(0),
-            seed: Cell::new(seed.wrapping_mul(2).wrapping_add(1)),
+            chance: Chance::new(seed.wrapping_mul(2).wrapping_add(1)),
         }
     }
 
@@ -102,9 +103,11 @@ impl Shared {
         tally
     }
 
-    /// Counts bytes that were received.
-    pub(super) fn count_bytes(&self, count: usize) {
-        self.tally.borrow_mut().bytes += count as u64;
+    /// Counts bytes that were received at a time.
+    pub(super) fn count_bytes(&self, count: usize, now_us: u64) {
+        if now_us >= self.counted_from_us {
+            self.tally.borrow_mut().bytes += count as u64;
+        }
     }
 
     /// Notes why connections broke.
@@ -144,13 +147,7 @@ impl Shared {
 
     /// A URL at random.
     pub(super) fn choose(&self) -> usize {
-        // Xorshift: Marsaglia, 2003.
-        let mut seed = self.seed.get();
-        seed ^= seed << 13;
-        seed ^= seed >> 7;
-        seed ^= seed << 17;
-        self.seed.set(seed);
-        (seed % self.options.urls.len() as u64) as usize
+        self.chance.below(self.options.urls.len())
     }
 }
 

@@ -100,7 +100,11 @@ fn what_is_wrong_has_a_name() {
 }
 
 /// A server that answers each frame of a kind with what is told, and nothing else.
-fn answering(kind: u8, with: fn(stream: &[u8]) -> Vec<u8>, first: &'static [u8]) -> Backend {
+fn answering(
+    kind: u8,
+    with: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,
+    first: &'static [u8],
+) -> Backend {
     Backend::start(move |peer| {
         let preface_bytes = 24;
         if peer.read_exact(preface_bytes).is_none() || !peer.send(first) {
@@ -135,4 +139,31 @@ fn a_server_that_takes_nothing_ends_the_run_with_its_name() {
         assert!(!is_well && value["failures"][words].as_u64() >= Some(1), "{words}: {value}");
         assert_eq!(value["responses"], 0, "{value}");
     }
+}
+
+#[test]
+fn a_stream_that_is_refused_is_asked_again_three_times() {
+    for (refusals, is_taken) in [(3, true), (4, false)] {
+        let turn = std::sync::atomic::AtomicUsize::new(0);
+        let server = answering(
+            HEADERS,
+            move |stream| match turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
+                at if at < refusals => [&[0, 0, 4, 3, 0], stream, &[0, 0, 0, 7]].concat(),
+                // `:status: 200`, and nothing more.
+                _ => [&[0, 0, 1, 1, 5], stream, &[0x88]].concat(),
+            },
+            SETTINGS,
+        );
+        let url = format!("http://{}/", server.name());
+        let (value, is_well) = measured(&[&url, "--http2", "-n", "1", "-c", "1"]);
+        assert_eq!((is_well, value["responses"] == 1), (is_taken, is_taken), "{value}");
+    }
+}
+
+#[test]
+fn a_request_that_cannot_be_sent_ends_by_itself() {
+    let server = lighty!().file("a.txt", "0123456789").start();
+    let url = format!("http://{}/a.txt", server.address());
+    let words = text(&load(&[&url, "--http2", "-H", "Host: a b", "-n", "3", "-c", "1"]));
+    assert!(words.contains("3 responses that are not HTTP: "), "{words}");
 }

@@ -3,20 +3,23 @@
 
 A lighty that was compiled to count its branches answers, on every way that sites use: files small
 and large, warm and conditional, in ranges and compressed, listings, redirects and errors, rules for
-hosts, pages with includes, WebDAV, bodies, and proxied by each protocol whose backend is installed.  The counts are written when
-it ends.  A way that is never gone here is taken for one that hardly matters: a new handler or
+hosts, pages with includes, WebDAV, bodies, scripts, by HTTP/1.1 and HTTP/2, over TLS where there is
+an openssl, and proxied by each protocol whose backend is installed.  The counts are written when it
+ends.  A way that is never gone here is taken for one that hardly matters: a new handler or
 filter has its requests added to WAYS.
 
 It measures nothing; the last line says what was asked.
 """
 import contextlib
 import os
+import subprocess
 import sys
 
 import client
 import php
 import rig
 import servers
+import tls
 
 CONNS = 32
 FPM_CHILDREN = 4
@@ -80,6 +83,9 @@ def main():
             asked[protocol] = ask_ways(port, args.requests // 8)
             bodies = [POST.format(path=path), CHUNKED.format(path=path)]
             asked[protocol] += ask(port, bodies, args.requests // 32)
+        asked["scripts"] = ask_scripts(running, args, args.requests // 8)
+        asked["http/2"] = load(args, origin.port, args.requests // 4, "http", "--http2", "-m", "8")
+        asked["tls"] = ask_tls(running, args, args.requests // 8)
         asked["webdav"] = ask_dav(running, args, args.requests // 64)
     rig.say("asked: " + ", ".join(f"{name} {count}" for name, count in asked.items()))
 
@@ -133,6 +139,30 @@ $HTTP["url"] =~ "^" {{ fastcgi.server = ( "/" => ( ( "socket" => "{backend}",
 proxy-core.max-pool-size = {children}
 url.rewrite-once = ( "^" => "/echo.php" )
 """
+SCRIPTS = """\
+server.modules += ( "mod_magnet" )
+$HTTP["url"] == "/answer" {{ magnet.attract-raw-url-to = ( "{dir}/answer.lua" ) }}
+else $HTTP["url"] =~ "^" {{
+    magnet.attract-physical-path-to = ( "{dir}/path.lua" )
+    magnet.attract-response-start-to = ( "{dir}/start.lua" )
+}}
+"""
+ANSWER = """\
+lighty.header["Content-Type"] = "text/html"
+lighty.content = { "<b>", lighty.env["request.uri"], "</b>" }
+return 200
+"""
+PATH = """\
+local r = lighty.r
+if r.req_header["User-Agent"] and not lighty.stat(r.req_attr["physical.path"]) then
+    r.req_env["MISSING"] = r.req_attr["uri.path"]
+end
+"""
+START = 'lighty.r.resp_header["X-Script"] = lighty.c.md("sha256", "text")\n'
+TLS = """\
+ssl.engine = "enable"
+ssl.pemfile = "{pair}"
+"""
 DAV = """\
 webdav.activate = "enable"
 webdav.sqlite-db-name = "{dir}/dav.db"
@@ -176,7 +206,42 @@ def ask_dav(running, args, count):
     return ask(server.port, requests, count, conns=1)
 
 
+def ask_scripts(running, args, count):
+    directory = f"{args.out}/train/scripts"
+    os.makedirs(directory, exist_ok=True)
+    for name, text in {"answer": ANSWER, "path": PATH, "start": START}.items():
+        rig.write_once(f"{directory}/{name}.lua", text.encode())
+    port = serve(running, args, "scripts", SCRIPTS.format(dir=directory)).port
+    requests = [GET.format(path=path, host="bench", fields=BROWSER)
+                for path in ("/answer", "/index.html", "/nothing-here")]
+    return ask(port, requests, count)
+
+
+def ask_tls(running, args, count):
+    """By both versions of HTTP, on connections that are kept and on ones that are not."""
+    try:
+        pair = tls.make_pair(args.out)
+    except FileNotFoundError:
+        rig.say("skipped: tls, for openssl is not installed")
+        return 0
+    port = serve(running, args, "tls", SITE + TLS.format(pair=pair)).port
+    return (load(args, port, count, "https", "--insecure", "--http2", "-m", "8")
+            + load(args, port, count, "https", "--insecure")
+            + load(args, port, count // 32, "https", "--insecure", "--no-keep-alive"))
+
+
 # ---------------------------------------------------------------- requests
+
+def load(args, port, count, scheme, *options):
+    """Files of three sizes, asked by lighty's own load generator."""
+    names = ["index.html"] * 6 + ["page.html", "100k.bin"]
+    urls = [f"{scheme}://127.0.0.1:{port}/{name}" for name in names]
+    argv = [args.lighty, "load", *urls, "-n", str(count), "-c", str(CONNS), "--json", *options]
+    done = subprocess.run(argv, capture_output=True, text=True)
+    if done.returncode:
+        raise rig.RigError(f"{' '.join(argv)}: {done.stdout[-300:]} {done.stderr[-300:]}")
+    return count
+
 
 def ask_ways(port, count):
     requests = []

@@ -42,6 +42,8 @@ pub struct AcmeSettings {
     pub contact: Arc<[Arc<str>]>,
     /// `acme.issuers`.
     pub issuers: Arc<[Issuer]>,
+    /// `acme.rehearsals`.
+    pub rehearsals: Pairs,
     /// `acme.eab-kid`.
     pub eab_kid: Option<Arc<str>>,
     /// `acme.eab-hmac-file`.
@@ -75,6 +77,7 @@ impl Default for AcmeSettings {
             names: Arc::default(),
             contact: Arc::default(),
             issuers: Issuer::parse("letsencrypt").into_iter().collect(),
+            rehearsals: Pairs::default(),
             eab_kid: None,
             eab_hmac_file: None,
             profile: None,
@@ -235,6 +238,19 @@ fn authorities() -> Vec<Row> {
              Whoever sets up an order agrees to the authority's terms of service.",
         )
         .example("acme.issuers = ( \"letsencrypt\", \"https://ca.example.net/directory\" )"),
+        Row::parsed("acme.rehearsals", Kind::Map, parse_rehearsals, |s, pairs: &Pairs| {
+            own(s).rehearsals = Pairs::clone(pairs);
+        })
+        .default("()")
+        .doc(
+            "URLs of the directories in which orders are rehearsed after a failure, by issuer. \
+             `letsencrypt` and `google` have one without; an empty text takes it away.",
+        )
+        .example(
+            "acme.issuers = ( \"https://ca.example.net/directory\" )\n\
+             acme.rehearsals = ( \"https://ca.example.net/directory\" => \
+             \"https://ca-test.example.net/directory\" )",
+        ),
         Row::strings("acme.contact", |s, list| own(s).contact = list)
             .default("()")
             .doc("Addresses of mail that authorities may write to.")
@@ -372,6 +388,18 @@ fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject>
         Ok(issuers) => Ok(issuers),
         Err(why) => Err(Reject::new(format!("has an issuer that cannot be asked: {why}"))),
     }
+}
+
+fn parse_rehearsals(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
+    let pairs = parse_map(value)?;
+    for (issuer, directory) in pairs.iter() {
+        let is_none = directory.is_empty();
+        for text in [issuer, directory].into_iter().take(if is_none { 1 } else { 2 }) {
+            Issuer::parse(text)
+                .map_err(|why| Reject::new(format!("has an issuer that cannot be asked: {why}")))?;
+        }
+    }
+    Ok(pairs)
 }
 
 #[cfg(test)]

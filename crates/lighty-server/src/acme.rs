@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
-    ChallengeKind, Demand, DnsHook, ExternalAccount, OnDemand, Options, Store, Wanted, WantedError,
-    file_name, public_name,
+    ChallengeKind, Demand, DnsHook, ExternalAccount, Issuer, OnDemand, Options, Store, Wanted,
+    WantedError, file_name, public_name,
 };
 pub(crate) use lighty_acme::{Plan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
@@ -288,7 +288,7 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
     let path = |text: &Option<Arc<str>>| text.as_deref().map(PathBuf::from);
     Ok(Options {
         contact: own.contact.iter().map(|to| to.to_string()).collect(),
-        issuers: own.issuers.to_vec(),
+        issuers: own.issuers.iter().map(|issuer| rehearsed(issuer, own)).collect(),
         external_account: external_account(own)?,
         profile: own.profile.as_deref().map(str::to_owned),
         key_type: own.key_type,
@@ -296,6 +296,16 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
         dns_hook: own.dns_hook.as_deref().map(|hook| DnsHook::new(hook, hook_fields(own))),
         ca_file: path(&own.ca_file),
     })
+}
+
+/// An authority with the directory for rehearsals that the configuration says.
+fn rehearsed(issuer: &Issuer, own: &AcmeSettings) -> Issuer {
+    let mut issuer = issuer.clone();
+    let is_meant = |text: &str| text == issuer.name || text == issuer.directory;
+    if let Some((_, directory)) = own.rehearsals.iter().find(|(text, _)| is_meant(text)) {
+        issuer.staging = Some(directory.to_string()).filter(|directory| !directory.is_empty());
+    }
+    issuer
 }
 
 fn hook_fields(own: &AcmeSettings) -> Vec<(String, String)> {

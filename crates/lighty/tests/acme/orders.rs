@@ -6,9 +6,10 @@ use lighty_testkit::lighty;
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::write_file;
 use lighty_testkit::tls::{self, Authority};
+use lighty_testkit::wait_until;
 use serde_json::{Value, json};
 
-use crate::{ONE, assert_refused, await_served, file, get, site, site_of};
+use crate::{ONE, PATIENCE, assert_refused, await_served, file, get, site, site_of};
 
 #[test]
 fn a_certificate_comes_by_one_word() {
@@ -181,6 +182,41 @@ fn what_an_authority_refuses_is_said_in_its_words() {
     let client = lighty_testkit::tls::TlsClient::trusting(&pebble.root());
     assert!(client.try_connect(pebble.https.address(), "www.a.test").is_err());
     assert_eq!(pebble.signed(), 0);
+}
+
+#[test]
+fn what_has_failed_is_rehearsed_before_it_counts_again() {
+    let no_names = "\"domainBlocklist\": [\"www.a.test\"],";
+    let Some(authority) = Pebble::start(no_names, &[]) else { return };
+    let Some(rehearsal) = Pebble::start("", &[]) else { return };
+    let setup = site(&authority, ONE);
+    let both = [authority.ca_file(), rehearsal.ca_file()].map(std::fs::read);
+    let both = both.map(|text| text.expect("a certificate")).concat();
+    write_file(&setup.directory().join("both.pem"), both);
+    let server = setup
+        .config(&format!("$SERVER[\"socket\"] == \"{}\" {{ }}", rehearsal.http.address()))
+        .config("acme.ca-file := \"@DIR@/both.pem\"")
+        .config(&format!(
+            "acme.rehearsals = ( \"{}\" => \"{}\" )",
+            authority.directory(),
+            rehearsal.directory()
+        ))
+        .start();
+    server.await_log("the next order is in 6");
+    assert_eq!((authority.signed(), rehearsal.signed()), (0, 0));
+    let failures = || server.log().matches("forbidden by policy").count();
+    write_file(&server.directory().join("store/renew/www.a.test"), "");
+    assert!(wait_until(PATIENCE, || failures() == 2), "{}", server.log());
+    // The rehearsal went well, and the authority has refused again.
+    assert_eq!((authority.signed(), rehearsal.signed()), (0, 1), "{}", server.log());
+}
+
+#[test]
+fn an_authority_that_takes_its_time_is_waited_for() {
+    let slow = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "4")];
+    let Some(pebble) = Pebble::start("", &slow) else { return };
+    let server = site(&pebble, ONE).start();
+    await_served(&pebble, &server, "www.a.test");
 }
 
 #[test]

@@ -59,6 +59,7 @@ backend htpasswd apache2-utils
 backend litmus litmus
 backend cadaver cadaver
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
+/usr/bin/python3 -c 'import grpc' 2>/dev/null || packages+=(python3-grpcio)
 /usr/bin/python3 -c 'import requests, brotli' 2>/dev/null || packages+=(python3-requests python3-brotli)
 
 # An authority that signs certificates over ACME: Debian's, or a newer one where Go can build it.

@@ -242,6 +242,36 @@ fn every_directive_arrives_where_it_belongs() {
 }
 
 #[test]
+fn checks_of_backends_that_speak_http2_are_of_http2() {
+    let check = |words: &str| {
+        let text = format!(
+            "proxy-core.protocol = \"h2\"\nproxy-core.backends = ( \"a\" )\n\
+             proxy-core.check = ( {words} )"
+        );
+        let route = ProxySettings::routes(&settings(&text)).core.clone().expect("a route");
+        route.upstream.health.check.clone().expect("a check").kind
+    };
+    let (target, host) = ("/".into(), "localhost".into());
+    assert_eq!(
+        check("\"type\" => \"http\""),
+        CheckKind::Http2 { target, host, status: (200, 399) }
+    );
+    for service in ["", "a.B", &"s".repeat(127)] {
+        let kind = CheckKind::Grpc { service: service.into(), host: "app".into() };
+        let words =
+            format!("\"type\" => \"grpc\", \"host\" => \"app\", \"service\" => \"{service}\"");
+        assert_eq!(check(&words), kind);
+    }
+    let long = format!(
+        "proxy-core.check = ( \"type\" => \"grpc\", \"service\" => \"{}\" )",
+        "s".repeat(128)
+    );
+    let (_, found, sources) = load(&long);
+    let said = found.render(&sources, Style::default());
+    assert!(said.contains("\"service\" is longer than 127 bytes"), "{said}");
+}
+
+#[test]
 fn equal_words_are_one_upstream_wherever_they_stand() {
     let text = std::fs::read_to_string(corpus().join("tomcat-ajp.conf")).expect("a file");
     let [one, other] = [settings(&text), settings(&format!("server.tag = \"x\"\n{text}"))];

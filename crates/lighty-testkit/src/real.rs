@@ -1,12 +1,13 @@
-//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, a WebSocket server; and Pebble, an
-//! authority. Each is started on ports or sockets of its own with a configuration made for the
-//! test, and ended with it.
+//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, servers of WebSockets and of gRPC; and
+//! Pebble, an authority. Each is started on ports or sockets of its own with a configuration made
+//! for the test, and ended with it.
 //!
 //! A program that is not installed fails the test that wants it. Where `LIGHTY_TESTS_MAY_SKIP` is
 //! set, the test says so and passes.
 
 pub mod apache;
 pub mod chromium;
+pub mod grpc;
 pub mod nginx;
 pub mod pebble;
 pub mod php;
@@ -128,6 +129,19 @@ pub fn find(names: &[&str]) -> Option<PathBuf> {
         .find(|file| file.is_file());
     if found.is_none() {
         missing(names.first().unwrap_or(&"a program"));
+    }
+    found
+}
+
+/// A Python that has a library: the system's before others, since packages go there.
+fn python_with(library: &str) -> Option<PathBuf> {
+    let system = Path::new("/usr/bin/python3").to_owned();
+    let found = [Some(system), find(&["python3"])].into_iter().flatten().find(|python| {
+        let import = Command::new(python).args(["-c", &format!("import {library}")]).output();
+        import.is_ok_and(|output| output.status.success())
+    });
+    if found.is_none() {
+        missing(&format!("Python's {library}"));
     }
     found
 }

@@ -79,6 +79,23 @@ fn an_upstream_of_a_condition_is_checked_too() {
     server.await_log("is down, its check says: status 404");
 }
 
+#[test]
+fn backends_that_speak_http2_are_asked_over_it() {
+    let origin = Origin::start("origin");
+    origin.set_status(500);
+    let middle = lighty!().in_front_of(&origin.address().to_string()).start();
+    let check = "\"type\" => \"http\", \"uri\" => \"/health\", \"rise\" => 1, \"fall\" => 1";
+    let server = start("h2", check, &[middle.address()]);
+    server.await_log("is down, its check says: status 500");
+    assert_eq!(server.get("/").status, 503);
+    origin.set_status(200);
+    server.await_log("is up again");
+    assert_eq!(server.get("/").text(), "origin");
+    // HTTP/1.1 is no HTTP/2.
+    let wrong = start("h2", check, &[origin.address()]);
+    wrong.await_log("is down, its check says:");
+}
+
 /// A backend that hears one question on each connection and gives one answer, or none while it is
 /// dumb.
 struct Scripted {

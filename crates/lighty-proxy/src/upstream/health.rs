@@ -6,5 +6,7 @@
 //! workers to agree on a moment. The checks themselves are in [`checks`].
 
 pub(crate) mod active;
+pub(crate) mod check_fault;
 pub(crate) mod checks;
+mod http2_checks;
 pub(crate) mod passive;

@@ -207,6 +207,17 @@ pub struct CheckSpec {
     pub fall: u32,
 }
 
+impl CheckSpec {
+    /// The check of a backend that speaks HTTP/2.
+    pub(crate) fn over_http2(self) -> Self {
+        let kind = match self.kind {
+            CheckKind::Http { target, host, status } => CheckKind::Http2 { target, host, status },
+            kind => kind,
+        };
+        Self { kind, ..self }
+    }
+}
+
 /// What is asked.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
@@ -220,6 +231,22 @@ pub enum CheckKind {
         host: Arc<str>,
         /// The first and the last good status code.
         status: (u16, u16),
+    },
+    /// The same over HTTP/2.
+    Http2 {
+        /// Path and query.
+        target: Arc<str>,
+        /// `:authority`.
+        host: Arc<str>,
+        /// The first and the last good status code.
+        status: (u16, u16),
+    },
+    /// `Check` of gRPC's health service; `SERVING` is good.
+    Grpc {
+        /// The service that is asked about; empty: the whole backend.
+        service: Arc<str>,
+        /// `:authority`.
+        host: Arc<str>,
     },
     /// FCGI_GET_VALUES, or a request for `target` where it is set.
     Fastcgi {

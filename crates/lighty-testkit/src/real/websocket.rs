@@ -1,9 +1,6 @@
 //! A WebSocket server that echoes: Python's `websockets`.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
-use super::{Listen, Program, find, missing, put, text};
+use super::{Listen, Program, put, python_with, text};
 
 const SERVER: &str = r#"
 import asyncio, sys, websockets
@@ -40,10 +37,7 @@ impl WebSocketServer {
     /// Starts one on TCP.
     #[must_use]
     pub fn start() -> Option<Self> {
-        let Some(python) = python() else {
-            missing("python3-websockets");
-            return None;
-        };
+        let python = python_with("websockets")?;
         let directory = Program::directory();
         put(&directory, "echo.py", SERVER);
         let listen = Listen::free_port();
@@ -60,13 +54,4 @@ impl WebSocketServer {
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
-}
-
-/// A Python that has the library: the system's before others, since packages go there.
-fn python() -> Option<PathBuf> {
-    let system = Path::new("/usr/bin/python3").to_owned();
-    [Some(system), find(&["python3"])].into_iter().flatten().find(|python| {
-        let import = Command::new(python).args(["-c", "import websockets"]).output();
-        import.is_ok_and(|output| output.status.success())
-    })
 }

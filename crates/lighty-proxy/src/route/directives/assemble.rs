@@ -14,8 +14,8 @@ use super::tls;
 use crate::route::rules::{RequestRules, ResponseRules, Route, Routes, Takes};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
-    BackendAddress, BackendSpec, BalancerSpec, CheckKind, FastcgiRole, HealthSpec, Protocol,
-    TimeoutSpec, UpstreamSpec,
+    BackendAddress, BackendSpec, BalancerSpec, CheckKind, CheckSpec, FastcgiRole, HealthSpec,
+    Protocol, TimeoutSpec, UpstreamSpec,
 };
 
 /// Something that only several directives together show to be wrong.
@@ -89,7 +89,10 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
     for (directive, protocol) in spoken(parts) {
         let fits = match check.kind {
             CheckKind::Tcp => true,
-            CheckKind::Http { .. } => matches!(protocol, Protocol::Http { .. }),
+            CheckKind::Http { .. } | CheckKind::Http2 { .. } => {
+                matches!(protocol, Protocol::Http { .. } | Protocol::Http2 { .. })
+            }
+            CheckKind::Grpc { .. } => matches!(protocol, Protocol::Http2 { .. }),
             CheckKind::Fastcgi { .. } => matches!(protocol, Protocol::Fastcgi { .. }),
             CheckKind::Ajp13 => matches!(protocol, Protocol::Ajp13 { .. }),
         };
@@ -180,13 +183,17 @@ fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
 fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let core = &parts.core;
     let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
+    let mut shared = shared_spec(&parts.shared);
+    if speaks == ProtocolName::Http2 {
+        shared.health.check = shared.health.check.map(CheckSpec::over_http2);
+    }
     let upstream = UpstreamSpec {
         name: "proxy-core.backends".into(),
         protocol: speaks.with(&parts.shared.protocols),
         balancer: balancer(&core.balancer, &parts.shared),
         backends: core_backends(core, speaks, &parts.shared.tls),
         proxy_protocol: parts.shared.proxy_protocol.filter(|_| speaks != ProtocolName::Http2),
-        ..shared_spec(&parts.shared)
+        ..shared
     };
     Some(Arc::new(Route {
         takes: Takes::All,

@@ -78,18 +78,23 @@ Asks each address by itself, request or no request, whether it is well. An empty
 
 | key | default | meaning |
 |---|---|---|
-| `type` | `tcp` | `tcp`: a connection is accepted; `http`: a GET is answered with a good status; `fastcgi`: FCGI_GET_VALUES is answered, or a request for `uri`; `ajp13`: CPING is answered. Of the last three, the one that the backend speaks |
+| `type` | `tcp` | `tcp`: a connection is accepted; `http`: a GET is answered with a good status, over HTTP/2 by those of `h2`; `grpc`: gRPC's health service (`grpc.health.v1`) says SERVING; `fastcgi`: FCGI_GET_VALUES is answered, or a request for `uri`; `ajp13`: CPING is answered. Of the last four, the one that the backend speaks |
 | `uri` | `/` | what is asked for (`http`, `fastcgi`) |
-| `host` | `localhost` | the host that is asked for (`http`) |
+| `host` | `localhost` | the host that is asked for (`http`, `grpc`) |
+| `service` | | the service that is asked about (`grpc`), at most 127 bytes; without it the whole backend |
 | `status` | `200-399` | good answers (`http`): a status or a range |
 | `interval` | `5` | seconds between two checks |
 | `timeout` | `2` | seconds that one may take |
 | `rise` | `2` | good ones in a row that bring an address back |
 | `fall` | `3` | bad ones in a row that take it out |";
 
-const KEYS: &[&str] = &["type", "uri", "host", "status", "interval", "timeout", "rise", "fall"];
+const KEYS: &[&str] =
+    &["type", "uri", "host", "service", "status", "interval", "timeout", "rise", "fall"];
 
-const TYPES: &[&str] = &["tcp", "http", "fastcgi", "ajp13"];
+const TYPES: &[&str] = &["tcp", "http", "grpc", "fastcgi", "ajp13"];
+
+/// Bytes of the name of a service.
+const SERVICE_BYTES_MAX: usize = 127;
 
 /// Checks in a row that may be asked for.
 const IN_A_ROW_MAX: i64 = 1000;
@@ -99,6 +104,7 @@ struct Draft {
     kind: usize,
     uri: Option<Arc<str>>,
     host: Option<Arc<str>>,
+    service: Option<Arc<str>>,
     status: Option<(u16, u16)>,
     spec: CheckSpec,
 }
@@ -110,7 +116,7 @@ fn check(value: &Value, _: &CompileCtx) -> Result<Option<CheckSpec>, Reject> {
     }
     let (interval_ms, timeout_ms) = (5_000, 2_000);
     let spec = CheckSpec { kind: CheckKind::Tcp, interval_ms, timeout_ms, rise: 2, fall: 3 };
-    let mut draft = Draft { kind: 0, uri: None, host: None, status: None, spec };
+    let mut draft = Draft { kind: 0, uri: None, host: None, service: None, status: None, spec };
     for (key, item) in &pairs {
         set(&mut draft, key, item)?;
     }
@@ -124,6 +130,7 @@ fn set(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject
         "type" => draft.kind = within(key, item, |value| parse_choice(value, TYPES))?,
         "uri" => draft.uri = Some(within(key, item, target)?),
         "host" => draft.host = Some(within(key, item, plain)?),
+        "service" => draft.service = Some(within(key, item, service)?),
         "status" => draft.status = Some(within(key, item, status)?),
         "interval" => draft.spec.interval_ms = within(key, item, |v| parse_period(v, 100))?,
         "timeout" => draft.spec.timeout_ms = within(key, item, |v| parse_period(v, 1))?,
@@ -137,16 +144,19 @@ fn set(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject
 /// Refuses keys that mean nothing for the type.
 fn fitting(draft: &Draft, pairs: &[(&Key, &Spanned<Value>)]) -> Result<(), Reject> {
     let meaningless: &[&str] = match TYPES[draft.kind] {
-        "http" => &[],
-        "fastcgi" => &["host", "status"],
-        _ => &["uri", "host", "status"],
+        "http" => &["service"],
+        "grpc" => &["uri", "status"],
+        "fastcgi" => &["host", "service", "status"],
+        _ => &["uri", "host", "service", "status"],
     };
     match pairs.iter().find(|(key, _)| meaningless.contains(&&***key)) {
         Some((key, _)) => {
             let name = &***key;
             let kind = TYPES[draft.kind];
             let text = format!("has \"{name}\", which means nothing for the type \"{kind}\"");
-            Err(Reject::new(text).help("write \"type\" => \"http\"").at(key.span))
+            let wanted = if name == "service" { "grpc" } else { "http" };
+            let help = format!("write \"type\" => \"{wanted}\"");
+            Err(Reject::new(text).help(help).at(key.span))
         }
         None => Ok(()),
     }
@@ -158,6 +168,10 @@ fn finish(draft: Draft) -> CheckSpec {
             target: draft.uri.unwrap_or_else(|| "/".into()),
             host: draft.host.unwrap_or_else(|| "localhost".into()),
             status: draft.status.unwrap_or((200, 399)),
+        },
+        "grpc" => CheckKind::Grpc {
+            service: draft.service.unwrap_or_default(),
+            host: draft.host.unwrap_or_else(|| "localhost".into()),
         },
         "fastcgi" => CheckKind::Fastcgi { target: draft.uri },
         "ajp13" => CheckKind::Ajp13,
@@ -171,6 +185,17 @@ fn target(value: &Value) -> Result<Arc<str>, Reject> {
     match text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic()) {
         true => Ok(text),
         false => Err(Reject::new("must be the path of a URL, beginning with \"/\"")),
+    }
+}
+
+fn service(value: &Value) -> Result<Arc<str>, Reject> {
+    let text = match value.as_str() {
+        Some("") => return Ok("".into()),
+        _ => plain(value)?,
+    };
+    match text.len() {
+        0..=SERVICE_BYTES_MAX => Ok(text),
+        _ => Err(Reject::new(format!("is longer than {SERVICE_BYTES_MAX} bytes"))),
     }
 }
 

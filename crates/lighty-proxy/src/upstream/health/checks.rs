@@ -4,14 +4,11 @@
 //! checks at intervals until the address is gone, and records the results in the address's
 //! [`Health`].
 
-use std::fmt;
-use std::io;
 use std::time::Duration;
 
 use lighty_http::{Fields, Known, Method, Version};
 use lighty_io::clock::Clock;
 use lighty_io::connect::{ConnectOptions, Target, connect};
-use lighty_io::tls::ServerFault;
 use lighty_io::transport::Stream;
 use lighty_wire::ajp13::{self, PacketSize, ResponseDecoder};
 use lighty_wire::cgi::{self, CgiHead, HeadLimits, Params};
@@ -23,58 +20,16 @@ use lighty_wire::http1::{
 use lighty_wire::proxy_protocol::{self, Command, Header};
 
 use super::active::{first_due_ms, next_due_ms};
+use super::check_fault::{CheckFault, RESPONSE_BYTES_MAX, check_status};
+use super::http2_checks;
 use super::passive::{Change, Health};
 use crate::connect::dial::send;
 use crate::connect::listen_queue::Standing;
 use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::spec::{CheckKind, CheckSpec, ProxyProtocol};
 
-/// Maximum bytes of a response head: [`CheckFault::TooLong`].
-pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024;
-
 /// Statuses of a healthy FastCGI application.
 const STATUS_GOOD: (u16, u16) = (200, 399);
-
-/// Why a check failed.
-#[derive(Debug)]
-pub(crate) enum CheckFault {
-    /// The connection could not be opened.
-    Connect(io::Error),
-    /// TLS is not spoken.
-    Tls(ServerFault),
-    /// The connection broke.
-    Talk(io::Error),
-    /// The check as a whole took longer than its `timeout`.
-    Timeout { timeout_ms: u64 },
-    /// The connection closed before a complete response.
-    Closed,
-    /// The response head is larger than [`RESPONSE_BYTES_MAX`].
-    TooLong,
-    /// The response does not follow the protocol.
-    Protocol(String),
-    /// The status does not count as good.
-    Status(u16),
-    /// The check cannot be sent: the configured target or host is invalid.
-    Unfit(String),
-}
-
-impl fmt::Display for CheckFault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Connect(error) => write!(f, "connect: {error}"),
-            Self::Tls(fault) => write!(f, "TLS: {fault}"),
-            Self::Talk(error) => write!(f, "connection: {error}"),
-            Self::Timeout { timeout_ms } => write!(f, "no answer within {timeout_ms} ms (timeout)"),
-            Self::Closed => f.write_str("closed before it answered"),
-            Self::TooLong => write!(f, "a response of more than {RESPONSE_BYTES_MAX} bytes"),
-            Self::Protocol(words) => write!(f, "answer: {words}"),
-            Self::Status(code) => write!(f, "status {code}"),
-            Self::Unfit(words) => write!(f, "question: {words}"),
-        }
-    }
-}
-
-impl std::error::Error for CheckFault {}
 
 /// A handle to an address that is checked.
 pub(crate) trait Checked {
@@ -165,6 +120,12 @@ async fn ask_patiently(
     match kind {
         CheckKind::Tcp => Ok(()),
         CheckKind::Http { status, .. } => talk.read_http(*status).await,
+        CheckKind::Http2 { target, host, status } => {
+            http2_checks::get(&talk.stream, target, host, *status).await
+        }
+        CheckKind::Grpc { service, host } => {
+            http2_checks::call_health(&talk.stream, service, host).await
+        }
         CheckKind::Fastcgi { target: None } => talk.read_values().await,
         CheckKind::Fastcgi { target: Some(_) } => talk.read_fastcgi().await,
         CheckKind::Ajp13 => talk.read_pong().await,
@@ -183,7 +144,8 @@ fn push_own_header(version: ProxyProtocol, out: &mut Vec<u8>) -> Result<(), Chec
 
 fn push_question(kind: &CheckKind, out: &mut Vec<u8>) -> Result<(), CheckFault> {
     match kind {
-        CheckKind::Tcp => {}
+        // The latter two are put in frames as the connection goes on.
+        CheckKind::Tcp | CheckKind::Http2 { .. } | CheckKind::Grpc { .. } => {}
         CheckKind::Http { target, host, .. } => push_http(target, host, out)?,
         CheckKind::Fastcgi { target: None } => fastcgi::encode::get_values(out),
         CheckKind::Fastcgi { target: Some(target) } => push_fastcgi(target, out)?,
@@ -352,10 +314,6 @@ impl Talk {
             }
         }
     }
-}
-
-fn check_status(status: u16, good: (u16, u16)) -> Result<(), CheckFault> {
-    if (good.0..=good.1).contains(&status) { Ok(()) } else { Err(CheckFault::Status(status)) }
 }
 
 #[cfg(test)]

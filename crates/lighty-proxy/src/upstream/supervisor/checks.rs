@@ -12,7 +12,8 @@ use crate::connect::listen_queue::{Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::backend_tls::BackendTls;
-use crate::upstream::health::checks::{CheckFault, Checked, keep_asking};
+use crate::upstream::health::check_fault::CheckFault;
+use crate::upstream::health::checks::{Checked, keep_asking};
 use crate::upstream::health::passive::{Change, Health};
 
 /// Has the addresses checked that are not yet; forgets those that are gone.

@@ -734,7 +734,7 @@ fn backends_behind_tls_and_words_of_other_proxies_are_understood() {
         ),
         (
             "proxy-core.protocol = \"h2\"\nproxy-core.backends = ( \"127.0.0.1:1\" )\n\
-             proxy-core.check = ( \"type\" => \"http\" )",
+             proxy-core.check = ( \"type\" => \"fastcgi\" )",
             "do not speak",
         ),
         (

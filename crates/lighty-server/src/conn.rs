@@ -123,27 +123,18 @@ impl Conn {
                     Box::pin(self.relay()).await
                 };
             }
-            let end = match met {
+            let mut end = match met {
                 Some(end) => end,
                 None => h1::serve(&mut self).await,
             };
+            if end == End::Http2 {
+                end = h2::serve(&self).await;
+            }
             match end {
                 End::Close => self.stream.close_notify(),
-                End::Cut => {}
-                end => Box::pin(self.go_on(end)).await,
+                End::Cut | End::Http2 => {}
+                End::Linger => Box::pin(self.linger()).await,
             }
-        }
-    }
-
-    /// What few connections do at the end of HTTP/1: goes on with HTTP/2, and lingers.
-    async fn go_on(mut self, mut end: End) {
-        if end == End::Http2 {
-            end = h2::serve(&mut self).await;
-        }
-        match end {
-            End::Linger => self.linger().await,
-            End::Close => self.stream.close_notify(),
-            End::Cut | End::Http2 => {}
         }
     }
 

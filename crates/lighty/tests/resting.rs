@@ -3,6 +3,7 @@
 use std::fs;
 use std::time::Duration;
 
+use lighty_testkit::http2::Http2;
 use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
@@ -79,4 +80,34 @@ fn the_memory_of_encoders_goes_back() {
     assert!(server.peak_resident_kib() > before + 3 * KIB_MAX, "{}", server.peak_resident_kib());
     let given_back = || server.own_kib() < own + KIB_MAX;
     assert!(wait_until(REST, given_back), "{own} {}", server.own_kib());
+}
+
+#[test]
+fn an_idle_connection_of_http2_is_small_and_goes_on() {
+    const CONNECTIONS: u64 = 400;
+    /// A quarter of what it holds while it is busy.
+    const KIB_MAX: u64 = 5;
+    let config = "server.max-keep-alive-idle = 300";
+    let server = lighty!().file("a.txt", "a file\n").config(config).start();
+    let ask = |client: &mut Http2| {
+        let answer = client.get("/a.txt");
+        assert_eq!((answer.status, &*answer.body), (200, &b"a file\n"[..]));
+        answer
+    };
+    let connect = || {
+        let mut client = Http2::connect(server.address());
+        ask(&mut client);
+        client
+    };
+    let mut clients: Vec<Http2> = (0..CONNECTIONS / 10).map(|_| connect()).collect();
+    let before = server.own_kib();
+    clients.extend((0..CONNECTIONS).map(|_| connect()));
+    let each = || server.own_kib().saturating_sub(before) as f64 / CONNECTIONS as f64;
+    let is_small = wait_until(REST, || each() <= KIB_MAX as f64);
+    assert!(is_small, "{} KiB each", each());
+    // Fields that were said once are found in the tables of both ends.
+    clients.iter_mut().for_each(|client| {
+        let (first, again) = (ask(client), ask(client));
+        assert_eq!(first.field("etag"), again.field("etag"));
+    });
 }

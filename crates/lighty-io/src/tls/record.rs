@@ -164,6 +164,11 @@ impl Sealer {
         Ok(Self { key: Key::new(sequence, secrets, is_tls13)?, records_max })
     }
 
+    /// Records that a key of this suite may seal.
+    pub(crate) fn records_max(&self) -> u64 {
+        self.records_max
+    }
+
     /// True if the key should be replaced before more is sealed.
     pub(crate) fn is_spent(&self) -> bool {
         self.key.sequence >= self.records_max

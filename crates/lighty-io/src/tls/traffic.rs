@@ -69,7 +69,6 @@ pub(crate) struct Traffic {
     sealer: Sealer,
     opener: Opener,
     kernel: Kernel,
-    records_max: u64,
     /// The alert with which the peer gave up, until it is told.
     alert: Option<u8>,
     input: Input,
@@ -203,7 +202,6 @@ impl Traffic {
             sealer,
             opener,
             kernel,
-            records_max,
             alert: None,
             input,
             output: Output::default(),
@@ -397,7 +395,7 @@ impl Traffic {
         self.seal_control(ContentType::Handshake, &[KEY_UPDATE, 0, 0, 1, 0])?;
         let spent = |_| RecordFault::KeyIsSpent;
         let (sequence, secrets) = self.kernel.update_tx_secret().map_err(spent)?;
-        self.sealer = Sealer::new((sequence, &secrets), true, self.records_max)?;
+        self.sealer = Sealer::new((sequence, &secrets), true, self.sealer.records_max())?;
         Ok(())
     }
 

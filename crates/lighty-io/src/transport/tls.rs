@@ -142,3 +142,14 @@ impl Tls {
         traffic.write(pieces, |bytes| stream.try_send(bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each idle connection has one. The allocator's next larger block has 128 bytes more.
+    #[test]
+    fn a_connection_fits_its_block() {
+        assert!(size_of::<Tls>() <= 896, "{}", size_of::<Tls>());
+    }
+}

@@ -17,6 +17,7 @@ mod flow;
 mod output;
 mod shutdown;
 
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::event::{Event, Handled};
@@ -70,7 +71,7 @@ pub struct Connection {
     now_ms: u64,
     expect: Expect,
     /// The field block that is not complete yet.
-    block: Option<OpenBlock>,
+    block: Option<Box<OpenBlock>>,
     block_bytes: Vec<u8>,
     decoder: Decoder,
     encoder: Encoder,
@@ -146,7 +147,7 @@ impl Connection {
             block: None,
             block_bytes: Vec::new(),
             decoder: Decoder::new(),
-            encoder: Encoder::new(limits.encoder_table_bytes_max as usize),
+            encoder: Encoder::new(limits.encoder_table_bytes_max),
             head: MessageHead::default(),
             streams: Streams::new(),
             schedule: Schedule::new(),
@@ -215,6 +216,7 @@ impl Connection {
     pub fn rest(&mut self) {
         self.streams.rest();
         self.decoder.rest();
+        self.encoder.rest();
         self.head = MessageHead::default();
         if self.block.is_none() {
             self.block_bytes = Vec::new();

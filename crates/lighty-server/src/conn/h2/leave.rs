@@ -164,7 +164,10 @@ impl H2Conn<'_> {
         }
         if self.is_idle && self.now_ms >= self.rest_at_ms {
             self.rest_at_ms = u64::MAX;
-            self.shared.borrow_mut().machine.rest();
+            self.shared.borrow_mut().rest();
+            if self.deadline_ms().is_none() {
+                self.timer = Timer::default();
+            }
         }
     }
 }

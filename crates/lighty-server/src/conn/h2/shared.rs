@@ -128,6 +128,14 @@ impl Shared {
         self.slots[key.slot()].begin(key, ends);
     }
 
+    /// Frees what streams need, if there is none.
+    pub(super) fn rest(&mut self) {
+        self.machine.rest();
+        if self.machine.streams_alive() == 0 {
+            (self.slots, self.waiting, self.over) = (Vec::new(), Vec::new(), Vec::new());
+        }
+    }
+
     fn slot(&mut self, key: StreamKey) -> Option<&mut Slot> {
         self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
     }

@@ -1,5 +1,7 @@
 //! Field blocks: HEADERS and CONTINUATION, and what becomes of their streams.
 
+use alloc::boxed::Box;
+
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
 use super::super::frame::{self, ErrorCode, FrameHead, flag, kind};
@@ -66,7 +68,7 @@ impl Connection {
         }
         self.block_bytes.clear();
         self.block_bytes.extend_from_slice(fragment);
-        self.block = Some(block);
+        self.block = Some(Box::new(block));
         Ok(None)
     }
 
@@ -89,7 +91,7 @@ impl Connection {
         if !head.has(flag::END_HEADERS) {
             return Ok(None);
         }
-        let block = self.block.take().ok_or(ConnFault::StrayContinuation)?;
+        let block = *self.block.take().ok_or(ConnFault::StrayContinuation)?;
         let bytes = core::mem::take(&mut self.block_bytes);
         let result = self.handle_block(block, &bytes);
         self.block_bytes = bytes;

@@ -62,6 +62,7 @@ impl Decoder {
 
     /// Frees what is needed only while a block is decoded.
     pub fn rest(&mut self) {
+        self.table.shrink();
         self.scratch = Vec::new();
     }
 

@@ -64,9 +64,18 @@ impl DynamicTable {
         }
     }
 
-    #[cfg(test)]
     pub(super) fn len(&self) -> usize {
         self.entries.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// Frees room for more entries.
+    pub(super) fn shrink(&mut self) {
+        self.bytes.shrink_to_fit();
+        self.entries.shrink_to_fit();
     }
 
     pub(super) const fn size_max(&self) -> usize {

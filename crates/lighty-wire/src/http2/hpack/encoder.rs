@@ -20,10 +20,10 @@ pub struct Encoder {
     /// Number of the entry inserted last for each hash of a field, then for each of a name.
     recent: Vec<u32>,
     /// Largest table that we keep, whatever the peer allows.
-    cap: usize,
+    cap: u32,
     /// Sizes to announce at the front of the next block: the smallest one since the last, the final
     /// one.
-    update: Option<(usize, usize)>,
+    update: Option<(u32, u32)>,
 }
 
 const FIELD_SLOTS: usize = 128;
@@ -58,7 +58,7 @@ impl Policy {
 impl Encoder {
     /// An encoder that keeps a table of at most `cap` bytes.
     #[must_use]
-    pub fn new(cap: usize) -> Self {
+    pub fn new(cap: u32) -> Self {
         let mut encoder = Self {
             table: DynamicTable::new(TABLE_BYTES_INITIAL),
             recent: Vec::new(),
@@ -71,11 +71,11 @@ impl Encoder {
 
     /// The peer's SETTINGS_HEADER_TABLE_SIZE has changed.
     pub fn set_peer_size_max(&mut self, bytes: usize) {
-        let size = bytes.min(self.cap);
-        if size != self.table.size_max() || self.update.is_some() {
+        let size = u32::try_from(bytes).map_or(self.cap, |bytes| bytes.min(self.cap));
+        if size as usize != self.table.size_max() || self.update.is_some() {
             let smallest = self.update.map_or(size, |(smallest, _)| smallest.min(size));
             self.update = Some((smallest, size));
-            self.table.resize(size);
+            self.table.resize(size as usize);
         }
     }
 
@@ -85,13 +85,36 @@ impl Encoder {
         self.table.capacity() + self.recent.capacity() * size_of::<u32>()
     }
 
+    /// Frees what can be made again of the table.
+    pub fn rest(&mut self) {
+        self.recent = Vec::new();
+        self.table.shrink();
+    }
+
     /// Begins a block: to be called before its first field.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
+        if self.recent.is_empty() && !self.table.is_empty() {
+            self.recall();
+        }
         if let Some((smallest, last)) = self.update.take() {
             if smallest < last {
-                integer::encode(smallest, 5, 0x20, out);
+                integer::encode(smallest as usize, 5, 0x20, out);
             }
-            integer::encode(last, 5, 0x20, out);
+            integer::encode(last as usize, 5, 0x20, out);
+        }
+    }
+
+    /// Finds the fields of the table again.
+    #[cold]
+    fn recall(&mut self) {
+        self.recent.resize(FIELD_SLOTS + NAME_SLOTS, u32::MAX);
+        let mut number = self.table.inserted().wrapping_sub(self.table.len() as u32);
+        for place in (0..self.table.len()).rev() {
+            if let Some(Found { known, name, value, .. }) = self.table.get(place) {
+                self.recent[field_slot(known, name, value)] = number;
+                self.recent[name_slot(known, name)] = number;
+            }
+            number = number.wrapping_add(1);
         }
     }
 

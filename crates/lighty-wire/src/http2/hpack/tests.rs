@@ -233,6 +233,26 @@ fn statuses() {
     }
 }
 
+#[test]
+fn an_encoder_that_has_rested_knows_its_fields_again() {
+    let [mut encoder, mut awake] = [Encoder::new(4096), Encoder::new(4096)];
+    let names: Vec<Vec<u8>> = (0..40).map(|nth| std::format!("x-{nth}").into_bytes()).collect();
+    let write = |encoder: &mut Encoder| {
+        let mut out = Vec::new();
+        encoder.begin(&mut out);
+        names.iter().for_each(|name| encoder.field(None, name, b"a value", &mut out));
+        out
+    };
+    let first = write(&mut encoder);
+    assert_eq!(first, write(&mut awake));
+    let kept = encoder.capacity();
+    encoder.rest();
+    assert!(encoder.capacity() + 700 < kept, "{} of {kept}", encoder.capacity());
+    let again = write(&mut encoder);
+    assert!(again.len() < first.len() / 2, "{} of {}", again.len(), first.len());
+    assert_eq!(again, write(&mut awake));
+}
+
 /// Names and values that repeat themselves now and then, as those of messages do.
 fn some_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let known = (0..Known::COUNT).prop_map(|nth| Known::all()[nth].as_str().to_ascii_lowercase());
@@ -248,16 +268,25 @@ fn some_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 use std::string::String;
 
 proptest! {
-    /// Lists of fields arrive as they were sent, whatever the tables' sizes become in between.
+    /// Lists of fields arrive as they were sent, whatever the tables' sizes become in between, and
+    /// whether or not the ends rest.
     #[test]
     fn both_ends(
         blocks in prop::collection::vec(
-            (prop::collection::vec(some_field(), 0..12), prop::option::of(0usize..5000)),
+            (
+                prop::collection::vec(some_field(), 0..12),
+                prop::option::of(0usize..5000),
+                any::<bool>(),
+            ),
             1..12,
         ),
     ) {
         let (mut encoder, mut decoder) = (Encoder::new(4096), Decoder::new());
-        for (fields, size) in blocks {
+        for (fields, size, rests) in blocks {
+            if rests {
+                encoder.rest();
+                decoder.rest();
+            }
             if let Some(size) = size {
                 encoder.set_peer_size_max(size);
                 decoder.set_size_max(size.max(4096));

@@ -217,6 +217,6 @@ fn an_idle_connection_keeps_only_its_tables() {
     }
     bench.conn.rest();
     let kept = bench.conn.capacity() + size_of::<Connection>();
-    assert!(kept < 3500, "{kept}");
+    assert!(kept < 1600, "{kept}");
     bench.get(201);
 }

@@ -95,6 +95,9 @@ ALL = [
     Experiment("starve", ("20",), ("F12",), 15,
                "The default number of reads suits one disk, two, and a fast one.",
                "another number that is 1.1 times as fast on one of them", "diskbed"),
+    Experiment("upload", ("21",), (), 3,
+               "An upload over a long way is as fast by HTTP/2 as by HTTP/1.1.",
+               "less than 0.9 of the rate by HTTP/1.1"),
     Experiment("starts", (), (), 4,
                "No client is lost while a server starts or ends.", "a lost client"),
 ]

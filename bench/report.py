@@ -520,6 +520,19 @@ def over_tls(results, _plots):
     return required(checks) + table(["", "", *next(iter(timed.values()))], body)
 
 
+def uploaded(results, _plots):
+    """{server: {version of HTTP: seconds}}"""
+    body, rates = [], {}
+    for name, kinds in results["seconds"].items():
+        rates[name] = quotient(rig.median(kinds["HTTP/1.1"]), rig.median(kinds["HTTP/2"]))
+        body.append([name, *(spread(seconds) for seconds in kinds.values()), f"{rates[name]:.2f}"])
+    words = (f"{results['bytes'] / 1e6:g} MB, {results['rtt_ms']:g} ms there and back, "
+             f"{results['mbit']:g} Mbit/s.")
+    return [words, ""] + required([at_least("rate by HTTP/2 over that by HTTP/1.1",
+                                            rates.get("lighty"), 0.9)]) + table(
+        ["server", "HTTP/1.1, s", "HTTP/2, s", "rate by HTTP/2 over HTTP/1.1"], body)
+
+
 def metered(results, _plots):
     cost, scraped, series = results["cost"], results["scrape"], results["series"]
     on, off = rig.median(cost["on"]), rig.median(cost["off"])
@@ -643,7 +656,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("17. Metrics", "metrics", metered),
            ("18. Beside the peers", "table", beside_peers),
            ("19. Large files on a disk that seeks", "large", large_cold_files),
-           ("20. Reads at a time", "starve", starved)]
+           ("20. Reads at a time", "starve", starved),
+           ("21. Uploads over a long way", "upload", uploaded)]
 
 
 if __name__ == "__main__":

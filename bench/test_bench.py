@@ -448,6 +448,14 @@ class Report(unittest.TestCase):
         self.assertEqual((text.count("| met |"), text.count("**missed**")), (1, 3))
         self.assertIn("| 100 KB, HTTP/1.1: CPU over the best peer's | <= 0.9 | 0.95 | **missed**", text)
 
+    def test_uploads_are_judged_by_the_version_beside_them(self):
+        seconds = {"lighty": {"HTTP/1.1": [8.0], "HTTP/2": [10.0]},
+                   "nginx": {"HTTP/1.1": [8.0], "HTTP/2": [8.0]}}
+        results = {"seconds": seconds, "rtt_ms": 50.0, "mbit": 100.0, "bytes": 100_000_000}
+        text = "\n".join(report.uploaded(results, ""))
+        self.assertIn("| rate by HTTP/2 over that by HTTP/1.1 | >= 0.9 | 0.80 | **missed** |", text)
+        self.assertIn("100 MB, 50 ms there and back, 100 Mbit/s.", text)
+
     def test_every_attack_is_explained(self):
         explained = set(floods.__doc__.replace(",", " ").split())
         self.assertEqual(set(floods.FLOODS) - explained, set())

@@ -8,6 +8,10 @@ use super::super::schedule::List;
 use super::super::streams::{Life, Recv, Send, StreamKey};
 use super::Connection;
 
+/// Credit is announced in parts of so many of a window. On a long way the peer has the rest of it
+/// under way: with halves it would be one window in two round trips.
+const PARTS: u32 = 8;
+
 const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
 
 /// True if a window of `room` bytes would cut a frame short of what there is to send. A driver
@@ -106,8 +110,8 @@ impl Connection {
         self.credit_stream(key.slot, bytes as u32);
     }
 
-    /// Announces credit for a stream once it is half of the window. A window that is being
-    /// used up grows (towards the limit) with every update.
+    /// Announces credit for a stream once it is worth a frame. A window that is being used grows
+    /// (towards the limit) with every update.
     pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
         let max = self.limits.stream_window_bytes_max;
         let stream = &mut self.streams.slots()[slot as usize];
@@ -116,7 +120,7 @@ impl Connection {
             return;
         }
         stream.unannounced += bytes;
-        if stream.unannounced < (stream.recv_window_max / 2).max(1) {
+        if stream.unannounced < (stream.recv_window_max / PARTS).max(1) {
             return;
         }
         let grown = stream.recv_window_max.saturating_mul(2).min(max).max(stream.recv_window_max);
@@ -130,7 +134,7 @@ impl Connection {
     /// As [`Self::credit_stream`], for the connection.
     pub(super) fn credit_conn(&mut self, bytes: usize) {
         self.unannounced += bytes as u32;
-        if self.unannounced >= (self.limits.conn_window_bytes / 2).max(1) {
+        if self.unannounced >= (self.limits.conn_window_bytes / PARTS).max(1) {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
             self.unannounced = 0;

@@ -86,12 +86,12 @@ fn windows_are_credited_when_content_is_consumed() {
         bench.feed(&data(1, &[0; 16_000], false)).expect("content");
     }
     assert!(bench.sent().is_empty(), "what is not consumed is not credited");
-    bench.conn.credit(key, 32_766);
-    assert!(bench.sent().is_empty(), "less than half of the window");
+    bench.conn.credit(key, 8_190);
+    assert!(bench.sent().is_empty(), "less than an eighth of the window");
     bench.conn.credit(key, 1);
     let sent = bench.sent();
-    // Half of it, and twice the window from now on.
-    assert_eq!(sent, frames(&window_update(1, 32_767 + 65_535)));
+    // An eighth of it, and twice the window from now on.
+    assert_eq!(sent, frames(&window_update(1, 8_191 + 65_535)));
     bench.conn.credit(key, 1 << 30);
     assert_eq!(bench.conn.unannounced, 48_000, "no more than was received");
 }

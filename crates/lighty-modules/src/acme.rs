@@ -243,8 +243,9 @@ fn authorities() -> Vec<Row> {
         })
         .default("()")
         .doc(
-            "URLs of the directories in which orders are rehearsed after a failure, by issuer. \
-             `letsencrypt` and `google` have one without; an empty text takes it away.",
+            "Directories in which orders are rehearsed after a failure, by issuer; both are \
+             written as in `acme.issuers`. `letsencrypt` and `google` have one by default, which \
+             an empty text takes away.",
         )
         .example(
             "acme.issuers = ( \"https://ca.example.net/directory\" )\n\
@@ -386,18 +387,20 @@ fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject>
     match issuers {
         Ok(none) if none.is_empty() => Err(Reject::new("names no issuer")),
         Ok(issuers) => Ok(issuers),
-        Err(why) => Err(Reject::new(format!("has an issuer that cannot be asked: {why}"))),
+        Err(why) => Err(cannot_be_asked(why)),
     }
+}
+
+fn cannot_be_asked(why: WantedError) -> Reject {
+    Reject::new(format!("has an issuer that cannot be asked: {why}"))
 }
 
 fn parse_rehearsals(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
     let pairs = parse_map(value)?;
-    for (issuer, directory) in pairs.iter() {
-        let is_none = directory.is_empty();
-        for text in [issuer, directory].into_iter().take(if is_none { 1 } else { 2 }) {
-            Issuer::parse(text)
-                .map_err(|why| Reject::new(format!("has an issuer that cannot be asked: {why}")))?;
-        }
+    let directories = pairs.iter().map(|(_, directory)| directory).filter(|text| !text.is_empty());
+    let texts = pairs.iter().map(|(issuer, _)| issuer).chain(directories);
+    for text in texts {
+        Issuer::parse(text).map_err(cannot_be_asked)?;
     }
     Ok(pairs)
 }

@@ -303,7 +303,8 @@ fn rehearsed(issuer: &Issuer, own: &AcmeSettings) -> Issuer {
     let mut issuer = issuer.clone();
     let is_meant = |text: &str| text == issuer.name || text == issuer.directory;
     if let Some((_, directory)) = own.rehearsals.iter().find(|(text, _)| is_meant(text)) {
-        issuer.staging = Some(directory.to_string()).filter(|directory| !directory.is_empty());
+        // An empty text is no issuer, and stands for none.
+        issuer.staging = Issuer::parse(directory).ok().map(|rehearsal| rehearsal.directory);
     }
     issuer
 }
@@ -367,6 +368,30 @@ impl fmt::Display for Unwanted {
                 f.write_str("acme.eab-kid and acme.eab-hmac-file belong together")
             }
             Self::AccountFile(file, error) => write!(f, "acme.eab-hmac-file: {file}: {error}"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rehearsals_are_those_of_the_configuration() {
+        let staging = Issuer::parse("letsencrypt-staging").expect("a word").directory;
+        let test = "https://ca-test.example.net/directory";
+        for (issuer, pair, wanted) in [
+            ("letsencrypt", None, Some(&*staging)),
+            ("letsencrypt", Some(("letsencrypt", "")), None),
+            ("letsencrypt", Some(("letsencrypt", test)), Some(test)),
+            ("zerossl", Some(("zerossl", "letsencrypt-staging")), Some(&*staging)),
+            ("zerossl", Some(("google", test)), None),
+            ("https://a.test/dir", Some(("https://a.test/dir", test)), Some(test)),
+        ] {
+            let rehearsals = pair.into_iter().map(|(text, url)| (text.into(), url.into()));
+            let own = AcmeSettings { rehearsals: rehearsals.collect(), ..AcmeSettings::default() };
+            let issuer = rehearsed(&Issuer::parse(issuer).expect("an issuer"), &own);
+            assert_eq!(issuer.staging.as_deref(), wanted, "{pair:?}");
         }
     }
 }

@@ -241,6 +241,8 @@ fn what_cannot_be_had_does_not_start_and_says_why() {
             "needs acme.dns-hook",
         ),
         ("acme.issuers = ( \"letsencript\" )", "neither an https:// URL nor one of"),
+        ("acme.rehearsals = ( \"letsencript\" => \"\" )", "neither an https:// URL nor one of"),
+        ("acme.rehearsals = ( \"google\" => \"a\" )", "neither an https:// URL nor one of"),
         (
             "acme.activate = \"enable\"\nacme.names = ( \"a.test\" )\nacme.eab-kid = \"k\"",
             "belong together",

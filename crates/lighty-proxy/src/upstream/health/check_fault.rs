@@ -5,7 +5,7 @@ use std::io;
 
 use lighty_io::tls::ServerFault;
 
-/// Maximum bytes of a response head: [`CheckFault::TooLong`].
+/// Maximum bytes of a response head, and of a response by gRPC: [`CheckFault::TooLong`].
 pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
 /// Why a check failed.
@@ -21,7 +21,7 @@ pub(crate) enum CheckFault {
     Timeout { timeout_ms: u64 },
     /// The connection closed before a complete response.
     Closed,
-    /// The response head is larger than [`RESPONSE_BYTES_MAX`].
+    /// The response is longer than [`RESPONSE_BYTES_MAX`].
     TooLong,
     /// The response does not follow the protocol.
     Protocol(String),

@@ -223,6 +223,39 @@ fn hear(
 mod tests {
     use super::*;
 
+    /// What is heard of a response with so many bytes of content.
+    fn heard_of(bytes: usize) -> Result<Heard, CheckFault> {
+        let [mut client, mut server] =
+            [Connection::client(Limits::default(), 0), Connection::server(Limits::default(), 0)];
+        let (fields, content) = (Fields::new(), Vec::new());
+        let question = Question { method: "GET", target: "/", host: "a", fields, content };
+        question.open(false, &mut client)?;
+        let (mut asked, mut taken) = (Vec::new(), 0);
+        client.poll_output(&mut asked);
+        let key = loop {
+            let handled = server.handle_input(&asked[taken..], 0).expect("frames");
+            taken += handled.consumed;
+            if let Some(Event::Request { stream, .. }) = handled.event {
+                break stream;
+            }
+        };
+        server.send_head(key, Status::OK, &Fields::new(), false).expect("a head");
+        server.queue_data(key, bytes as u64, true).expect("content");
+        let (mut received, mut heard) = (Vec::new(), Heard::default());
+        while let Some(frame) = server.poll_data(INPUT_BYTES, 0, &mut received) {
+            received.resize(received.len() + frame.len, 0);
+        }
+        hear(&mut client, &mut received, Until::End, &mut heard).map(|()| heard)
+    }
+
+    #[test]
+    fn content_has_a_limit() {
+        let heard = heard_of(RESPONSE_BYTES_MAX).expect("as much as is allowed");
+        assert!(heard.is_over && heard.content.len() == RESPONSE_BYTES_MAX);
+        let fault = heard_of(RESPONSE_BYTES_MAX + 1).map(|_| ());
+        assert!(matches!(fault, Err(CheckFault::TooLong)), "{fault:?}");
+    }
+
     #[test]
     fn messages_of_the_health_service_are_framed() {
         assert_eq!(health_request(""), [0, 0, 0, 0, 0]);

@@ -100,8 +100,9 @@ fn text_is_compressed_unless_that_is_not_wanted() {
 fn seen_on_a_terminal(flags: &str) -> String {
     let setup = lighty!().file("a", "A");
     let shown = setup.directory().join("shown");
+    // A terminal throws away what it has not shown yet when Ctrl-C is typed, unless told otherwise.
     let command = format!(
-        "exec '{}' serve '{}' --listen 127.0.0.1:0 {flags}",
+        "stty noflsh; exec '{}' serve '{}' --listen 127.0.0.1:0 {flags}",
         lighty_testkit::server::binary(env!("CARGO_BIN_EXE_lighty")).display(),
         setup.root("").display(),
     );

@@ -10,6 +10,7 @@ pub mod series;
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::exchange::span::Span;
 use crate::machine::histogram::{Histogram, REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
@@ -31,14 +32,52 @@ struct Recorded {
     latest: Option<(u64, usize)>,
 }
 
+/// Where the series of the backends are that were wanted lately. They are told apart by where their
+/// names lie, which is quicker than reading them, and wrong only in that one may be there twice.
+#[derive(Default)]
+struct LatestBackends {
+    /// An upstream, one of its backends, and the place; at most [`Self::MAX`].
+    known: Vec<(Arc<str>, Arc<str>, usize)>,
+    /// Which one the next one replaces.
+    oldest: usize,
+}
+
+impl LatestBackends {
+    const MAX: usize = 16;
+
+    fn place(&self, upstream: &Arc<str>, backend: &Arc<str>) -> Option<usize> {
+        let is_it = |(one, other, _): &&(Arc<str>, Arc<str>, usize)| {
+            Arc::ptr_eq(other, backend) && Arc::ptr_eq(one, upstream)
+        };
+        self.known.iter().find(is_it).map(|(_, _, place)| *place)
+    }
+
+    #[cold]
+    fn push(&mut self, upstream: &Arc<str>, backend: &Arc<str>, place: usize) {
+        let entry = (Arc::clone(upstream), Arc::clone(backend), place);
+        if self.known.len() < Self::MAX {
+            self.known.push(entry);
+        } else {
+            self.known[self.oldest] = entry;
+            self.oldest = (self.oldest + 1) % Self::MAX;
+        }
+    }
+}
+
+/// For each stretch, where its series is; `None` until it is wanted for the first time.
+type StagePlaces = [Option<u32>; Span::COUNT];
+
 /// A worker's distributions.
 #[derive(Default)]
 pub struct Metrics {
     families: [RefCell<Recorded>; Family::COUNT],
     /// Numbers of names, as [`SeriesNames`] has them.
     names: RefCell<HashMap<Box<str>, Name, foldhash::fast::RandomState>>,
+    /// Where the series of a route's stretches are, by the route's number.
+    stage_places: RefCell<Vec<StagePlaces>>,
     /// The route that was wanted last.
     latest_route: RefCell<(Box<str>, Option<Name>)>,
+    latest_backends: RefCell<LatestBackends>,
     /// Requests of the present second.
     recent: RefCell<Histogram>,
     recent_errors: Cell<u64>,
@@ -77,7 +116,9 @@ impl Metrics {
     #[inline]
     pub fn request(&self, names: &SeriesNames, key: RequestKey, took_us: u64) {
         self.is_on.set(true);
-        self.record(names, Family::Requests, key.pack(), took_us);
+        let mut requests = self.families[Family::Requests as usize].borrow_mut();
+        let place = requests.place(names, Family::Requests, key.pack());
+        requests.series[place].1.record(took_us, &REQUEST_BOUNDS_US);
         self.recent.borrow_mut().record_native(took_us);
         if key.status >= 500 {
             self.recent_errors.set(self.recent_errors.get() + 1);
@@ -87,25 +128,57 @@ impl Metrics {
     /// A request was so long in a stretch.
     #[inline]
     pub fn stage(&self, names: &SeriesNames, route: Name, span: Span, took_us: u64) {
-        self.record(names, Family::Stages, StageKey { route, span }.pack(), took_us);
+        let mut stages = self.families[Family::Stages as usize].borrow_mut();
+        let known = route.index().and_then(|route| {
+            self.stage_places.borrow().get(route).and_then(|places| places[span as usize])
+        });
+        let place = match known {
+            Some(place) => place as usize,
+            None => self.stage_place(&mut stages, names, route, span),
+        };
+        stages.series[place].1.record(took_us, &STAGE_BOUNDS_US);
+    }
+
+    /// Where a stretch's series is, from now on without a search.
+    #[cold]
+    fn stage_place(
+        &self,
+        stages: &mut Recorded,
+        names: &SeriesNames,
+        route: Name,
+        span: Span,
+    ) -> usize {
+        let place = stages.place(names, Family::Stages, StageKey { route, span }.pack());
+        if let (Some(route), Ok(found)) = (route.index(), u32::try_from(place)) {
+            let mut all = self.stage_places.borrow_mut();
+            if all.len() <= route {
+                all.resize(route + 1, [None; Span::COUNT]);
+            }
+            all[route][span as usize] = Some(found);
+        }
+        place
     }
 
     /// A backend took so long until its response began.
-    pub fn backend(&self, names: &SeriesNames, upstream: &str, backend: &str, took_us: u64) {
-        let (upstream, backend) = (self.name(names, upstream), self.name(names, backend));
-        self.record(names, Family::Backends, BackendKey { upstream, backend }.pack(), took_us);
-    }
-
-    #[inline]
-    fn record(&self, names: &SeriesNames, family: Family, key: u64, took_us: u64) {
-        let mut recorded = self.families[family as usize].borrow_mut();
-        let place = match recorded.latest {
-            Some((latest, place)) if latest == key => place,
-            _ => recorded.place(names, family, key),
-        };
-        let bounds_us =
-            if family == Family::Requests { &REQUEST_BOUNDS_US } else { &STAGE_BOUNDS_US };
-        recorded.series[place].1.record(took_us, bounds_us);
+    pub fn backend(
+        &self,
+        names: &SeriesNames,
+        upstream: &Arc<str>,
+        backend: &Arc<str>,
+        took_us: u64,
+    ) {
+        let mut backends = self.families[Family::Backends as usize].borrow_mut();
+        let place = self.latest_backends.borrow().place(upstream, backend);
+        let place = place.unwrap_or_else(|| {
+            let key = BackendKey {
+                upstream: self.name(names, upstream),
+                backend: self.name(names, backend),
+            };
+            let place = backends.place(names, Family::Backends, key.pack());
+            self.latest_backends.borrow_mut().push(upstream, backend, place);
+            place
+        });
+        backends.series[place].1.record(took_us, &STAGE_BOUNDS_US);
     }
 
     /// Notes what the second that ends was like. Called once a second.
@@ -139,7 +212,15 @@ impl Metrics {
 }
 
 impl Recorded {
+    #[inline]
     fn place(&mut self, names: &SeriesNames, family: Family, key: u64) -> usize {
+        match self.latest {
+            Some((latest, place)) if latest == key => place,
+            _ => self.search(names, family, key),
+        }
+    }
+
+    fn search(&mut self, names: &SeriesNames, family: Family, key: u64) -> usize {
         let known = self.places.get(&key).copied();
         let place = known.unwrap_or_else(|| self.add(names, family, key));
         self.latest = Some((key, place));
@@ -198,13 +279,58 @@ mod tests {
     }
 
     #[test]
+    fn stretches_of_routes_are_told_apart_in_any_order() {
+        let (names, metrics) = (SeriesNames::default(), Metrics::default());
+        for turn in 1..=3 {
+            for text in ["a", "b", "c"] {
+                let route = metrics.route(&names, text);
+                metrics.stage(&names, route, Span::Queue, turn);
+                metrics.stage(&names, route, Span::Head, turn * 1_000);
+            }
+        }
+        // As one worker has it: a name without a number.
+        metrics.stage(&names, Name::OTHER, Span::Head, 7);
+        let series = &metrics.snapshot()[Family::Stages as usize];
+        let sums: HashMap<_, _> = series.iter().map(|(key, all)| (*key, all.sum_us())).collect();
+        assert_eq!((series.len(), sums.len()), (7, 7));
+        for text in ["a", "b", "c"] {
+            let route = metrics.route(&names, text);
+            let sum = |span| sums[&StageKey { route, span }.pack()];
+            assert_eq!((sum(Span::Queue), sum(Span::Head)), (6, 6_000), "{text}");
+        }
+    }
+
+    #[test]
+    fn backends_are_told_apart_however_many_there_are() {
+        let (names, metrics) = (SeriesNames::default(), Metrics::default());
+        let upstream: [Arc<str>; 2] = ["u".into(), "v".into()];
+        let backends: Vec<Arc<str>> =
+            (0..LatestBackends::MAX + 1).map(|number| format!("b{number}").into()).collect();
+        for turn in 1..=3 {
+            for backend in &backends {
+                upstream.iter().for_each(|one| metrics.backend(&names, one, backend, turn));
+            }
+        }
+        // As after a reload: the same names, elsewhere.
+        metrics.backend(&names, &"u".into(), &"b0".into(), 4);
+        assert_eq!(metrics.latest_backends.borrow().known.len(), LatestBackends::MAX);
+        let series = &metrics.snapshot()[Family::Backends as usize];
+        assert_eq!(series.len(), 2 * backends.len());
+        for (key, all) in series {
+            let key = BackendKey::unpack(*key).expect("a backend");
+            let is_first = (&*names.text(key.upstream), &*names.text(key.backend)) == ("u", "b0");
+            assert_eq!(all.sum_us(), if is_first { 10 } else { 6 });
+        }
+    }
+
+    #[test]
     fn there_are_only_so_many_series_and_the_others_are_one() {
         let names = SeriesNames::default();
         let metrics = Metrics::default();
         for number in 0..SERIES_MAX + 500 {
             let route = metrics.route(&names, &format!("route {number}"));
             metrics.request(&names, key(route, 200), 1);
-            metrics.backend(&names, "u", "b", 1);
+            metrics.backend(&names, &"u".into(), &"b".into(), 1);
         }
         let snapshot = metrics.snapshot();
         let requests = &snapshot[Family::Requests as usize];

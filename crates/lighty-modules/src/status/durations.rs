@@ -151,7 +151,7 @@ mod tests {
                 metrics.request(&names, key, 1_000);
             }
             metrics.stage(&names, route, Span::Queue, 30);
-            metrics.backend(&names, "u", "b", 50);
+            metrics.backend(&names, &"u".into(), &"b".into(), 50);
             Report { durations: metrics.snapshot(), ..Report::default() }
         };
         let reports = [worker(&[200, 200, 503]), worker(&[200])];

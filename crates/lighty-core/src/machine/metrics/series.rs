@@ -35,11 +35,18 @@ impl Family {
 pub struct Name(u32);
 
 impl Name {
-    const OTHER: Self = Self(u32::MAX);
+    /// What all further names have in common.
+    pub(super) const OTHER: Self = Self(u32::MAX);
 
     /// True if there were too many names for it to have a number.
     pub fn is_other(self) -> bool {
         self == Self::OTHER
+    }
+
+    /// The number, which is below `SERIES_MAX` times [`Family::COUNT`]; `None` for
+    /// [`is_other`](Self::is_other).
+    pub(super) fn index(self) -> Option<usize> {
+        if self.is_other() { None } else { usize::try_from(self.0).ok() }
     }
 }
 

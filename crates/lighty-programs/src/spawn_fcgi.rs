@@ -111,11 +111,26 @@ fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     Ok(socket)
 }
 
+/// Never root's: an empty or a forgotten name must not start a program with all rights.
 fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, Refusal> {
-    if let Some(user) = user {
-        Identity::lookup(Some(user), None).map_err(|_| Refusal::User(user.to_owned()))?;
+    let known = |user, group| match Identity::lookup(user, group) {
+        // Zero is nobody's name, and was most likely meant as none.
+        Ok(_) if [user, group].into_iter().flatten().any(is_zero) => None,
+        Ok(identity) => Some(identity),
+        Err(_) => None,
+    };
+    let unknown_user = || Refusal::User(user.unwrap_or_default().to_owned());
+    let found = known(user, None).ok_or_else(unknown_user)?;
+    if found.user.as_ref().is_some_and(|user| user.uid == 0) {
+        return Err(Refusal::RootUser);
     }
-    Identity::lookup(user, group).map_err(|_| Refusal::Group(group.unwrap_or_default().to_owned()))
+    let unknown_group = || Refusal::Group(group.unwrap_or_default().to_owned());
+    let found = known(user, group).ok_or_else(unknown_group)?;
+    if found.gid == Some(0) { Err(Refusal::RootGroup) } else { Ok(found) }
+}
+
+fn is_zero(name: &str) -> bool {
+    name.parse::<u32>() == Ok(0)
 }
 
 /// The socket belongs to whom `-U` and `-G` name, else to the identity of the programs.

@@ -54,6 +54,18 @@ pub struct Options {
     pub interval: Duration,
 }
 
+impl Options {
+    fn check_column(&self) -> io::Result<()> {
+        let Some(wanted) = &self.sort else { return Ok(()) };
+        if self.view.column(wanted).is_some() {
+            return Ok(());
+        }
+        let (columns, _) = self.view.columns();
+        let words = format!("no column \"{wanted}\": there are {}", columns.join(", "));
+        Err(io::Error::other(words))
+    }
+}
+
 /// Asks for a status page again and again.
 struct Watch {
     fetcher: Fetcher,
@@ -63,7 +75,9 @@ struct Watch {
 impl Watch {
     fn new(url: &str) -> io::Result<Self> {
         let url = url.split(['?', '#']).next().unwrap_or(url);
-        let uri = lighty_fetch::parse_url(&format!("{url}?json"));
+        let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+        let slash = if has_path { "" } else { "/" };
+        let uri = lighty_fetch::parse_url(&format!("{url}{slash}?json"));
         let uri = uri.ok_or_else(|| io::Error::other(format!("{url}: no URL of a server")))?;
         let fetcher = Fetcher::for_url(url).map_err(|error| io::Error::other(error.to_string()))?;
         let request = Request::get(uri).body(Vec::new()).map_err(io::Error::other)?;
@@ -90,8 +104,10 @@ impl Watch {
 /// Writes the status once: as JSON, or two samples' table where rates need them.
 ///
 /// # Errors
-/// The server does not reply, or not with its status; or the output is closed.
+/// The server does not reply, or not with its status; there is no such column; or the output is
+/// closed.
 pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<()> {
+    options.check_column()?;
     let watch = Watch::new(&options.url)?;
     if json {
         return out.write_all(&watch.reply()?);
@@ -106,8 +122,10 @@ pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<(
 /// Shows the status on a terminal until a key ends it.
 ///
 /// # Errors
-/// There is no terminal, the URL is none, or the first reply does not come.
+/// There is no terminal, the URL is none, there is no such column, or the first reply does not
+/// come.
 pub fn run(options: &Options) -> io::Result<()> {
+    options.check_column()?;
     let watch = Watch::new(&options.url)?;
     let mut state = State::new(options);
     state.take(watch.sample()?);

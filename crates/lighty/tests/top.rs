@@ -61,6 +61,20 @@ fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
 }
 
 #[test]
+fn what_cannot_be_shown_is_refused_in_words() {
+    let (server, url) = served("");
+    let refused = top(&[&url, "--once", "--sort", "size"]);
+    let words = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success(), "{words}");
+    assert!(words.contains("no column \"size\": there are route, req/s"), "{words}");
+    assert!(top(&[&url, "--once", "--sort", "REQUESTS"]).status.success());
+    // A URL without a path is the root's.
+    let root = top(&[&format!("http://{}", server.address()), "--once"]);
+    let words = String::from_utf8_lossy(&root.stderr).into_owned();
+    assert!(words.contains("/?json: status 403"), "{words}");
+}
+
+#[test]
 fn a_table_is_printed_once() {
     let backend = Backend::answering("x");
     let (server, url) = served(&format!(

@@ -271,10 +271,10 @@ fn options(mut typed: Typed) -> Result<Options, Wrong> {
         no_fork: typed.has(b'n'),
         chroot: typed.path(b'c').filter(|path| !path.as_os_str().is_empty()),
         socket_before_chroot: typed.has(b'S'),
-        user: typed.text(b'u').filter(|name| !name.is_empty()),
-        group: typed.text(b'g').filter(|name| !name.is_empty()),
-        socket_user: typed.text(b'U').filter(|name| !name.is_empty()),
-        socket_group: typed.text(b'G').filter(|name| !name.is_empty()),
+        user: typed.text(b'u'),
+        group: typed.text(b'g'),
+        socket_user: typed.text(b'U'),
+        socket_group: typed.text(b'G'),
     })
 }
 

@@ -13,6 +13,9 @@ pub(super) enum Refusal {
     Chroot(PathBuf, io::Error),
     User(String),
     Group(String),
+    /// A program is not started as root on demand.
+    RootUser,
+    RootGroup,
     Identity(io::Error),
     Listen(ProgramSocketError),
     Duplicate(io::Error),
@@ -33,6 +36,8 @@ impl fmt::Display for Refusal {
             }
             Self::User(name) => write!(f, "can't find user name {name}"),
             Self::Group(name) => write!(f, "can't find group name {name}"),
+            Self::RootUser => f.write_str("I will not set uid to 0"),
+            Self::RootGroup => f.write_str("I will not set gid to 0"),
             Self::Identity(error) | Self::Duplicate(error) => error.fmt(f),
             Self::Listen(error) => error.fmt(f),
             Self::PidFileKind(path) => {

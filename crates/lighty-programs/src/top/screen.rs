@@ -54,11 +54,8 @@ impl State {
             trouble: None,
         };
         state.choose(options.view);
-        let named = |name: &String| {
-            let (columns, _) = options.view.columns();
-            columns.iter().position(|column| column.eq_ignore_ascii_case(name))
-        };
-        state.column = options.sort.as_ref().and_then(named).unwrap_or(state.column);
+        let named = options.sort.as_ref().and_then(|name| options.view.column(name));
+        state.column = named.unwrap_or(state.column);
         state
     }
 

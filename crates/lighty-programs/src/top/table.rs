@@ -53,6 +53,14 @@ impl View {
     }
 }
 
+impl View {
+    /// The number of the column with that heading.
+    pub(super) fn column(self, heading: &str) -> Option<usize> {
+        let (columns, _) = self.columns();
+        columns.iter().position(|column| column.eq_ignore_ascii_case(heading))
+    }
+}
+
 /// A cell: what is shown, and what it is sorted by.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {

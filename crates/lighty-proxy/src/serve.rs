@@ -424,6 +424,22 @@ impl Serving<'_> {
         connection: &Connection,
     ) -> Result<(), Trouble> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
+        self.ask_opened(call, connection).await.map_err(|trouble| match trouble {
+            Trouble::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
+                if let Some(why) = connection.why_died() {
+                    fault.detail = why.into();
+                }
+                Trouble::Backend { fault, silent }
+            }
+            other => other,
+        })
+    }
+
+    async fn ask_opened(
+        &mut self,
+        call: &mut UpstreamCall,
+        connection: &Connection,
+    ) -> Result<(), Trouble> {
         loop {
             let (client, stages) = (&self.ex.client, &mut self.ex.stages);
             let upload = &mut self.upload;

@@ -223,6 +223,7 @@ fn every_directive_arrives_where_it_belongs() {
     let pool = &upstream.pool;
     assert_eq!((pool.size_max, pool.idle_max), (10, 10), "no more idle ones than there may be");
     assert_eq!((pool.idle_ms, pool.lifetime_ms), (4000, 3_600_000));
+    assert_eq!((pool.ping_ms, pool.ping_timeout_ms), (60_000, 1500));
     assert_eq!((upstream.backlog.wait_ms, core.class), (2500, 1));
     let times = &upstream.timeouts;
     let written = [times.connect_ms, times.read_ms, times.write_ms, times.tunnel_ms];

@@ -2,10 +2,12 @@
 //!
 //! A request has a connection in memory to a task, which has the backend's: [`record`]s on the one
 //! side, frames on the other. So the rest of the proxy knows one kind of connection, with one
-//! request on it. [`driver`] is the task, [`exchange`] one request in it.
+//! request on it. [`driver`] is the task, [`exchange`] one request in it, [`liveness`] whether the
+//! backend is still there.
 
 mod driver;
 mod exchange;
+mod liveness;
 pub(crate) mod record;
 
 use std::cell::{Cell, RefCell};
@@ -58,6 +60,8 @@ struct Link {
     /// Told when the backend's settings are there, or never will be.
     settled: Notify,
     why_closed: RefCell<Option<String>>,
+    /// Why nothing was read or written any more, if that is the case.
+    why_died: RefCell<Option<String>>,
 }
 
 impl Link {
@@ -71,6 +75,7 @@ impl Link {
             is_closed: Cell::new(false),
             settled: Notify::new(),
             why_closed: RefCell::default(),
+            why_died: RefCell::default(),
         }
     }
 
@@ -91,6 +96,12 @@ impl Link {
         self.is_closed.set(true);
         self.why_closed.borrow_mut().get_or_insert_with(|| why.to_owned());
         self.settled.notify_waiters();
+    }
+
+    /// Nothing is read or written any more.
+    fn die(&self, why: &str) {
+        self.close(why);
+        self.why_died.borrow_mut().get_or_insert_with(|| why.to_owned());
     }
 
     /// Waits for the backend's settings.
@@ -143,6 +154,11 @@ impl Ticket {
     /// True if the backend has certainly not looked at the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
+    }
+
+    /// Why the connection that carries the stream has ended, if it has.
+    pub(crate) fn why_died(&self) -> Option<String> {
+        self.link.why_died.borrow().clone()
     }
 }
 

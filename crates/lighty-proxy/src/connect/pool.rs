@@ -125,6 +125,11 @@ impl Connection {
         self.ticket.as_ref().is_some_and(Ticket::is_refused)
     }
 
+    /// Why the connection has ended that carries this one as a stream, if it has.
+    pub(crate) fn why_died(&self) -> Option<String> {
+        self.ticket.as_ref().and_then(Ticket::why_died)
+    }
+
     /// Records a response. If its Keep-Alive field announces a timeout, the connection is closed
     /// before that expires.
     pub fn apply_keep_alive(&mut self, response: &Fields) {

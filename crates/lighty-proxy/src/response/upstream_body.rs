@@ -254,7 +254,10 @@ impl UpstreamBody {
                 self.transfer = None;
                 Poll::Ready(Ok(()))
             }
-            Ok((0, _)) => Poll::Ready(Err(cut("end of the connection"))),
+            Ok((0, _)) => {
+                let why = connection.why_died();
+                Poll::Ready(Err(cut(why.unwrap_or_else(|| "end of the connection".to_owned()))))
+            }
             Ok((count, bytes)) => {
                 call.moved();
                 self.turn_bytes += count;

@@ -116,11 +116,24 @@ pub struct PoolSpec {
     pub lifetime_ms: u64,
     /// Requests per connection; 0: a new one for each (`proxy-core.max-keep-alive-requests`).
     pub requests_max: u32,
+    /// Milliseconds of silence after which a backend that speaks HTTP/2 is asked whether it is
+    /// there; 0: never (`proxy-core.ping-interval`).
+    pub ping_ms: u64,
+    /// Milliseconds in which it has to say something then (`proxy-core.ping-timeout`).
+    pub ping_timeout_ms: u64,
 }
 
 impl Default for PoolSpec {
     fn default() -> Self {
-        Self { size_max: 256, idle_max: 64, idle_ms: 30_000, lifetime_ms: 0, requests_max: 1000 }
+        Self {
+            size_max: 256,
+            idle_max: 64,
+            idle_ms: 30_000,
+            lifetime_ms: 0,
+            requests_max: 1000,
+            ping_ms: 10_000,
+            ping_timeout_ms: 10_000,
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use lighty_wire::http2::{Connection, ErrorCode, Event, Limits, StreamKey};
 
 use super::Link;
 use super::exchange::Exchange;
+use super::liveness::{Liveness, Verdict};
 use super::record::Kind;
 use crate::connect::deadline::Alarm;
 use crate::upstream::address::Address;
@@ -52,6 +53,7 @@ pub(super) struct Driver {
     idle_ms: u64,
     /// When it is used no more; `u64::MAX`: never.
     expires_ms: u64,
+    liveness: Liveness,
     /// Nothing is read or written any more.
     is_dead: bool,
 }
@@ -86,6 +88,7 @@ impl Driver {
             idle_since_ms: now_ms,
             idle_ms: pool.idle_ms,
             expires_ms,
+            liveness: Liveness::new(pool, now_ms),
             is_dead: false,
         }
     }
@@ -140,6 +143,7 @@ impl Driver {
             Poll::Ready(Err(error)) => self.die(&error.to_string()),
             Poll::Ready(Ok(count)) => {
                 self.pending.end += count;
+                self.liveness.hear(self.clock.mono_ms());
                 self.handle_input();
             }
         }
@@ -181,6 +185,9 @@ impl Driver {
 
     fn handle(&mut self, event: Event, input: &[u8]) {
         let head = self.machine.head();
+        if let Event::Response { .. } | Event::Data { .. } | Event::Trailers { .. } = event {
+            self.liveness.hear_response();
+        }
         match event {
             Event::Response { stream, ends } => {
                 if let Some(exchange) = find(&mut self.exchanges, stream) {
@@ -214,7 +221,7 @@ impl Driver {
                     }
                 }
             }
-            // A client gets no requests, and sends no PING.
+            // A client gets no requests. That something came is all there is to a reply.
             Event::Request { .. } | Event::Oversized { .. } | Event::Pong { .. } => {}
         }
     }
@@ -222,8 +229,11 @@ impl Driver {
     /// Carries requests and responses over, and forgets those that are over.
     fn pump(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
+        let may_begin = !self.liveness.is_in_doubt(self.clock.mono_ms());
         for exchange in &mut self.exchanges {
-            moved |= exchange.pump_request(&mut self.machine, self.scheme, cx);
+            if exchange.key.is_some() || may_begin || exchange.is_abandoned() {
+                moved |= exchange.pump_request(&mut self.machine, self.scheme, cx);
+            }
             moved |= exchange.pump_response(&mut self.machine, cx);
         }
         for exchange in self.exchanges.extract_if(.., |exchange| exchange.is_over) {
@@ -291,7 +301,7 @@ impl Driver {
     /// Nothing more is to be had of the backend. Responses that are complete are handed over.
     fn die(&mut self, why: &str) {
         self.is_dead = true;
-        self.link.close(why);
+        self.link.die(why);
         self.exchanges.iter_mut().for_each(|exchange| exchange.cut(exchange.key.is_none()));
     }
 
@@ -315,8 +325,13 @@ impl Driver {
                 return Poll::Ready(true);
             }
         }
+        let silence_ms = match self.poll_liveness(now_ms) {
+            Some(silence_ms) => silence_ms,
+            None => return Poll::Ready(false),
+        };
         let deadline_ms = if self.is_dead { None } else { self.machine.deadline_ms() };
         let wait_ms = deadline_ms.map_or(LOOK_MS, |at_ms| at_ms.saturating_sub(now_ms));
+        let wait_ms = wait_ms.min(silence_ms);
         self.alarm.set(wait_ms.clamp(1, LOOK_MS));
         if self.alarm.poll(cx).is_pending() {
             return Poll::Pending;
@@ -331,9 +346,29 @@ impl Driver {
     }
 }
 
+impl Driver {
+    /// Asks whether the backend is there, or gives it up: `None`. Else how long to wait, in
+    /// milliseconds.
+    fn poll_liveness(&mut self, now_ms: u64) -> Option<u64> {
+        if self.is_dead || self.exchanges.is_empty() {
+            return Some(LOOK_MS);
+        }
+        let to_begin = self.exchanges.iter().any(|exchange| exchange.key.is_none());
+        match self.liveness.judge(now_ms, to_begin) {
+            Verdict::Wait(wait_ms) => return Some(wait_ms.unwrap_or(LOOK_MS)),
+            Verdict::Ask => {
+                self.liveness.ask(now_ms);
+                self.machine.ping(*b"are you?");
+            }
+            Verdict::Gone => self.die(&self.liveness.complaint()),
+        }
+        None
+    }
+}
+
 impl Drop for Driver {
     fn drop(&mut self) {
-        self.link.close("its task has ended");
+        self.link.die("its task has ended");
         let arrived = std::mem::take(&mut *self.link.arrivals.borrow_mut());
         arrived.into_iter().for_each(|mut exchange| exchange.cut(true));
     }

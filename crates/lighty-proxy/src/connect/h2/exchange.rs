@@ -86,6 +86,11 @@ impl Exchange {
         }
     }
 
+    /// True if the session's side of it is gone.
+    pub(super) fn is_abandoned(&self) -> bool {
+        Rc::strong_count(&self.fate) == 1
+    }
+
     /// Carries the request over, as far as there is something and room for it.
     pub(super) fn pump_request(
         &mut self,
@@ -94,8 +99,7 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> bool {
         let mut moved = false;
-        // The session's side of it is gone.
-        self.is_over |= Rc::strong_count(&self.fate) == 1;
+        self.is_over |= self.is_abandoned();
         while !self.is_over && !self.is_cut {
             match self.carry(machine, scheme) {
                 Progress::Moved => {}

@@ -8,6 +8,7 @@ pub(super) fn rows() -> Vec<Row> {
     let mut rows = pools();
     rows.extend(backlog());
     rows.extend(timeouts());
+    rows.extend(pings());
     rows
 }
 
@@ -122,5 +123,30 @@ fn timeouts() -> Vec<Row> {
                  `sockproxy.server`) before it is closed.",
             )
             .example("proxy-core.tunnel-timeout = \"10min\""),
+    ]
+}
+
+fn pings() -> Vec<Row> {
+    vec![
+        period("proxy-core.ping-interval", 0, |parts, ms| parts.shared.pool.ping_ms = ms)
+            .default("10")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds without a byte after which a backend that speaks HTTP/2 is asked with PING \
+                 whether it is still there: before another request is sent on the connection, and \
+                 while requests wait on it. While it only replies, the next PINGs take four times as \
+                 long each, up to five minutes, since libraries of gRPC bear few of them. 0: it is \
+                 never asked.",
+            )
+            .example("proxy-core.ping-interval = 30"),
+        period("proxy-core.ping-timeout", 1, |parts, ms| parts.shared.pool.ping_timeout_ms = ms)
+            .default("10")
+            .since("lighty 0.1")
+            .doc(
+                "Seconds that a backend may take to say something after a PING. Then the connection \
+                 is closed, and its requests fail as if the backend had closed it: those that it \
+                 has not seen, and those that may be sent twice, are sent again.",
+            )
+            .example("proxy-core.ping-timeout = 3"),
     ]
 }

@@ -209,6 +209,8 @@ faults! {
         "the backend took nothing until proxy-core.write-timeout ran out";
     BackendClosed = Backend, 502, Error, Keep,
         "the backend closed the connection before its response";
+    BackendCancelled = Backend, 502, Info, Keep,
+        "the backend cancelled the request before its response";
     BackendMalformed = Backend, 502, Error, Keep, "the backend's response is malformed";
     BackendHeadTooLarge = Backend, 502, Error, Keep,
         "the head of the backend's response exceeds 64 KB or its number of fields";
@@ -216,6 +218,7 @@ faults! {
     HeadUnfit = Client, 431, Notice, Keep,
         "the request's head does not fit into the protocol of its backend";
     BackendCut = Backend, 0, Error, Cut, "the backend's response ended early";
+    BackendStopped = Backend, 0, Info, Cut, "the backend cancelled its response";
     SendfileRefused = Operator, 403, Error, Keep,
         "the backend named a file to send that it may not (x-sendfile-docroot)";
     SpoolFull = Machine, 500, Error, Close,

@@ -7,7 +7,7 @@ use lighty_testkit::backend::{Asked, Backend, Peer, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::hpack::Decoder;
-use lighty_testkit::http2::{END_HEADERS, END_STREAM, Frame, Http2, block, frame, kind};
+use lighty_testkit::http2::{CANCEL, END_HEADERS, END_STREAM, Frame, Http2, block, frame, kind};
 use lighty_testkit::real::nginx::Nginx;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::tls::Authority;
@@ -483,4 +483,41 @@ fn a_backend_is_not_asked_where_that_is_not_wanted() {
     let server = front(&backend.name()).config(pings).start();
     assert_eq!(server.get("/").text(), "late", "{}", server.log());
     drop(server);
+}
+
+/// Services of gRPC end calls so whose deadline is over; clients make a status of it themselves.
+#[test]
+fn what_the_backend_cancels_is_cancelled_for_the_client() {
+    let backend = Backend::start(|peer| {
+        let Some(mut far) = Far::new(peer) else { return };
+        while let Some((stream, fields)) = far.request() {
+            if fields.contains(&(":path".into(), "/begun".into())) {
+                let head = block(&[(":status".into(), "200".into())]);
+                far.send(kind::HEADERS, END_HEADERS, stream, &head);
+                far.send(kind::DATA, 0, stream, b"part");
+            }
+            far.send(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes());
+        }
+    });
+    let server = front(&backend.name()).start();
+    let mut client = Http2::connect(server.address());
+    for (timeout, status) in [("1n", "4"), ("1H", "1")] {
+        let mut fields = client.request_fields("POST", "/");
+        for (name, value) in [("content-type", "application/grpc"), ("grpc-timeout", timeout)] {
+            fields.push((name.into(), value.into()));
+        }
+        let stream = client.open(&fields, true);
+        let got = client.answer(stream);
+        assert_eq!(got.field("grpc-status").as_deref(), Some(status), "{timeout}: {got:?}");
+    }
+    let fields = client.request_fields("POST", "/");
+    let stream = client.open(&fields, true);
+    assert_eq!(client.answer(stream).status, 502);
+    let fields = client.request_fields("POST", "/begun");
+    let stream = client.open(&fields, true);
+    let got = client.answer(stream);
+    assert_eq!((got.status, got.reset), (200, Some(CANCEL)), "{got:?}");
+    assert_eq!(backend.opened(), 1);
+    let log = server.log();
+    assert!(!log.contains("[error]"), "the backend has made no mistake: {log}");
 }

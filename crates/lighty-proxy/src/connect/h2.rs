@@ -142,6 +142,8 @@ impl Link {
 struct Fate {
     /// The backend has not looked at it: it may be sent again.
     is_refused: Cell<bool>,
+    /// The backend has cancelled it, as one of gRPC does whose deadline is over.
+    is_cancelled: Cell<bool>,
 }
 
 /// A request's hold on its stream: without it the stream is cancelled.
@@ -154,6 +156,11 @@ impl Ticket {
     /// True if the backend has certainly not looked at the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
+    }
+
+    /// True if the backend has cancelled the request.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.fate.is_cancelled.get()
     }
 
     /// Why the connection that carries the stream has ended, if it has.

@@ -125,6 +125,11 @@ impl Connection {
         self.ticket.as_ref().is_some_and(Ticket::is_refused)
     }
 
+    /// True if it is a stream that the backend has cancelled.
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::is_cancelled)
+    }
+
     /// Why the connection has ended that carries this one as a stream, if it has.
     pub(crate) fn why_died(&self) -> Option<String> {
         self.ticket.as_ref().and_then(Ticket::why_died)

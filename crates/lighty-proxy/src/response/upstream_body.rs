@@ -254,6 +254,9 @@ impl UpstreamBody {
                 self.transfer = None;
                 Poll::Ready(Ok(()))
             }
+            Ok((0, _)) if connection.is_cancelled() => {
+                Poll::Ready(Err(FaultReport::new(Fault::BackendStopped, "CANCEL")))
+            }
             Ok((0, _)) => {
                 let why = connection.why_died();
                 Poll::Ready(Err(cut(why.unwrap_or_else(|| "end of the connection".to_owned()))))

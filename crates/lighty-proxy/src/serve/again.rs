@@ -67,7 +67,7 @@ impl Serving<'_> {
                 return Err(FaultReport::new(fault, "while the backend worked"));
             }
         };
-        let ended = fault.fault == Fault::BackendClosed;
+        let ended = matches!(fault.fault, Fault::BackendClosed | Fault::BackendCancelled);
         let rejected = fault.fault == Fault::BackendBusy;
         let is_refused = connection.is_refused() && self.stale < REFUSALS_MAX;
         let stale = ended && silent && (connection.is_reused() || is_refused);

@@ -266,8 +266,10 @@ impl<'c> H2Conn<'c> {
         let Done { at, exchange, is_whole } = done;
         let mut shared = self.shared.borrow_mut();
         if !is_whole {
-            let is_cut = exchange.as_ref().is_some_and(|h2| h2.entry.cut().is_some());
-            let code = if is_cut { ErrorCode::CANCEL } else { ErrorCode::INTERNAL_ERROR };
+            let is_cancelled = exchange
+                .as_deref()
+                .is_some_and(|h2| h2.io.is_cancelled || h2.entry.cut().is_some());
+            let code = if is_cancelled { ErrorCode::CANCEL } else { ErrorCode::INTERNAL_ERROR };
             shared.reset(at.key, code);
         }
         shared.end(at.key);

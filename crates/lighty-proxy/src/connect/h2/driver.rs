@@ -210,6 +210,7 @@ impl Driver {
             },
             Event::Reset { stream, code, .. } => {
                 if let Some(exchange) = find(&mut self.exchanges, stream) {
+                    exchange.fate.is_cancelled.set(code == ErrorCode::CANCEL);
                     exchange.cut(code == ErrorCode::REFUSED_STREAM);
                 }
             }

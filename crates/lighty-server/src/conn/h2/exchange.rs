@@ -38,6 +38,8 @@ pub(crate) struct H2Io {
     pub(super) digits: Vec<u8>,
     /// The response has begun.
     pub(super) has_begun: bool,
+    /// Its backend has cancelled it, which the client is told.
+    pub(super) is_cancelled: bool,
 }
 
 impl H2Exchange {
@@ -54,6 +56,7 @@ impl H2Exchange {
             queue: ChunkQueue::default(),
             digits: Vec::new(),
             has_begun: false,
+            is_cancelled: false,
         };
         Self { exchange, io, entry }
     }
@@ -65,6 +68,7 @@ impl H2Exchange {
         io.input.borrow_mut().attach(at);
         io.at = Some(at.clone());
         io.has_begun = false;
+        io.is_cancelled = false;
         let mut shared = at.shared.borrow_mut();
         let message = shared.machine.head();
         io.head_bytes = message.bytes;

@@ -293,7 +293,10 @@ impl H2Io {
             let chunk = match next {
                 None => break,
                 Some(Ok(chunk)) => chunk,
-                Some(Err(report)) => return Err(io::Error::other(report)),
+                Some(Err(report)) => {
+                    self.is_cancelled = report.fault == Fault::BackendStopped;
+                    return Err(io::Error::other(report));
+                }
             };
             produced += chunk.len();
             self.queue.push(chunk);

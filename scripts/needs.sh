@@ -70,6 +70,10 @@ for program in pebble pebble-challtestsrv; do
         mkdir -p "$go" && GOBIN=$(cd "$go" && pwd) go install "$pebble/$program@v2.10.1"
     } 2>/dev/null || packages+=(pebble)
 done
+# gRPC as Go speaks it. Built again each time: it may have changed, and costs nothing if it has not.
+mkdir -p "$go"
+go build -C crates/lighty-testkit/src/real/grpc/go -trimpath -o "$(cd "$go" && pwd)/grpc-peer" . ||
+    echo "needs.sh: grpc-peer cannot be built: install Go, see https://go.dev/doc/install" >&2
 
 # Installs without starting what a package calls its service.
 install() {

@@ -133,6 +133,15 @@ pub fn find(names: &[&str]) -> Option<PathBuf> {
     found
 }
 
+/// Where a program is that `scripts/needs.sh` builds with Go.
+fn built(name: &str) -> Option<PathBuf> {
+    let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
+    let own = workspace.join(target).join("go").join(name);
+    let home = std::env::var("HOME").unwrap_or_default();
+    find(&[text(&own), name, &format!("{home}/go/bin/{name}")])
+}
+
 /// A Python that has a library: the system's before others, since packages go there.
 fn python_with(library: &str) -> Option<PathBuf> {
     let system = Path::new("/usr/bin/python3").to_owned();

@@ -1,9 +1,16 @@
-//! gRPC passes: a real client is told by a real service the same through lighty as without it.
+//! gRPC passes: real clients are told by real services the same through lighty as without it.
+
+use std::path::Path;
+use std::process::Command;
 
 use lighty_testkit::lighty;
-use lighty_testkit::real::grpc::{GrpcService, call, call_in_vain};
-use lighty_testkit::server::Setup;
+use lighty_testkit::real::grpc::Library::{Go, Python};
+use lighty_testkit::real::grpc::{GrpcClient, GrpcService, Lasting, Library, call, call_in_vain};
+use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::tls::Authority;
+
+/// Each client with each service.
+const PAIRS: [(Library, Library); 4] = [(Python, Python), (Python, Go), (Go, Python), (Go, Go)];
 
 fn front(setup: Setup, backend: &str) -> Setup {
     setup
@@ -11,8 +18,21 @@ fn front(setup: Setup, backend: &str) -> Setup {
         .config(&format!("proxy-core.backends = ( \"{backend}\" )"))
 }
 
-/// What the client says of each way to call.
-fn expected() -> Vec<&'static str> {
+/// What the clients say of each way to call a service.
+fn expected(client: Library, service: Library) -> Vec<&'static str> {
+    match (client, service) {
+        (Python, Python) => expected_of_python("unknown: UNIMPLEMENTED 'Method not found!'"),
+        (Python, Go) => expected_of_python(
+            "unknown: UNIMPLEMENTED 'unknown method Nothing for service test.Echo'",
+        ),
+        (Go, Python) => expected_of_go("unknown: Unimplemented \"Method not found!\""),
+        (Go, Go) => expected_of_go(
+            "unknown: Unimplemented \"unknown method Nothing for service test.Echo\"",
+        ),
+    }
+}
+
+fn expected_of_python(unknown: &'static str) -> Vec<&'static str> {
     vec![
         "unary: (b'text', '1', 'a word', True)",
         "empty: True",
@@ -23,37 +43,147 @@ fn expected() -> Vec<&'static str> {
         "turns: (200, b'WORD 199')",
         "at a time: 44850",
         "failed: ('FAILED_PRECONDITION', 'no: 50 % \u{e4}', 'it was asked for')",
-        "unknown: UNIMPLEMENTED 'Method not found!'",
+        "details: b'\\n\\x05asked\\x12\\x04test'",
+        unknown,
         "begun: b'begun'",
         "cancelled: (\"CANCELLED 'Locally cancelled by application!'\", b'cancelled')",
-        "deadline: DEADLINE_EXCEEDED 'Deadline Exceeded'",
+        "deadline: DEADLINE_EXCEEDED",
         "ended there: b'cancelled'",
     ]
 }
 
+fn expected_of_go(unknown: &'static str) -> Vec<&'static str> {
+    vec![
+        "unary: text [1] [a word] true",
+        "empty: true",
+        "large: true",
+        "gzip: true",
+        "responses: 12497500",
+        "requests: 1999000 EOF",
+        "turns: 404 EOF",
+        "at a time: 124750",
+        "failed: FailedPrecondition \"no: 50 % \u{e4}\" [it was asked for]",
+        "details: asked test",
+        unknown,
+        "begun: begun",
+        "cancelled: Canceled \"context canceled\" cancelled",
+        "deadline: DeadlineExceeded",
+        "ended there: cancelled",
+    ]
+}
+
+/// A certificate for this machine with its key, and the authority that vouches for it.
+fn pair(setup: &Setup) -> (std::path::PathBuf, std::path::PathBuf) {
+    let authority = Authority::new(setup.directory());
+    authority.issue("pair.pem", &["127.0.0.1", "localhost"]);
+    (authority.path("pair.pem"), authority.path("ca.pem"))
+}
+
+fn over_tls(setup: Setup, pair: &Path) -> Setup {
+    setup.config(&format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"", pair.display()))
+}
+
 #[test]
 fn every_kind_of_call_passes_in_clear_text() {
-    let Some(service) = GrpcService::start(None) else { return };
-    let backend = service.listen().backend();
-    assert_eq!(call(&backend, None).expect("a client"), expected());
-    let server = front(lighty!(), &backend).start();
-    let said = call(&server.address().to_string(), None).expect("a client");
-    assert_eq!(said, expected(), "{}", server.log());
+    for (client, service) in PAIRS {
+        let Some(running) = GrpcService::start(service, None) else { continue };
+        let backend = running.listen().backend();
+        let Some(said) = call(client, &backend, None) else { continue };
+        assert_eq!(said, expected(client, service), "{client:?} directly at {service:?}");
+        let server = front(lighty!(), &backend).start();
+        let said = call(client, &server.address().to_string(), None).expect("a client");
+        let log = server.log();
+        assert_eq!(said, expected(client, service), "{client:?} with {service:?}: {log}");
+    }
 }
 
 #[test]
 fn every_kind_of_call_passes_over_tls() {
+    for (client, service) in PAIRS {
+        let setup = lighty!();
+        let (pair, ca) = pair(&setup);
+        let Some(running) = GrpcService::start(service, Some(&pair)) else { continue };
+        let backend = running.listen().address().to_string();
+        let Some(said) = call(client, &backend, Some(&ca)) else { continue };
+        assert_eq!(said, expected(client, service), "{client:?} directly at {service:?}");
+        let server = over_tls(front(setup, &format!("https://{backend}")), &pair)
+            .config(&format!("proxy-core.tls-ca-file = \"{}\"", ca.display()))
+            .start();
+        let said = call(client, &server.address().to_string(), Some(&ca)).expect("a client");
+        let log = server.log();
+        assert_eq!(said, expected(client, service), "{client:?} with {service:?}: {log}");
+    }
+}
+
+/// `lighty reload` with another configuration.
+fn reload(server: &Server, turn: usize) {
+    let directory = server.directory();
+    let path = directory.join("lighty.conf");
+    let before = std::fs::read_to_string(&path).expect("a configuration");
+    write_file(&path, before.replace(&format!("turn {}", turn - 1), &format!("turn {turn}")));
+    let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
+        .args(["reload", "--pid-file"])
+        .arg(directory.join("lighty.pid"))
+        .output()
+        .expect("the binary runs");
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.starts_with("reloaded: "), "{said}{errors}");
+}
+
+/// Calls of Go's client while the server is reloaded again and again.
+fn reload_under_calls(service: Library, is_over_tls: bool) {
     let setup = lighty!();
-    let authority = Authority::new(setup.directory());
-    authority.issue("pair.pem", &["127.0.0.1", "localhost"]);
-    let (pair, ca) = (authority.path("pair.pem"), authority.path("ca.pem"));
-    let Some(service) = GrpcService::start(Some(&pair)) else { return };
-    let server = front(setup, &format!("https://{}", service.listen().address()))
-        .config(&format!("proxy-core.tls-ca-file = \"{}\"", ca.display()))
-        .config(&format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"", pair.display()))
+    let (pair, ca) = pair(&setup);
+    let Some(running) = GrpcService::start(service, is_over_tls.then_some(&*pair)) else { return };
+    let backend = running.listen().backend();
+    let setup = match is_over_tls {
+        true => over_tls(front(setup, &format!("https://{backend}")), &pair)
+            .config(&format!("proxy-core.tls-ca-file = \"{}\"", ca.display())),
+        false => front(setup, &backend),
+    };
+    let server = setup
+        .config("server.pid-file = \"@DIR@/lighty.pid\"\nserver.tag = \"turn 0\"")
+        // One connection, whatever it carries.
+        .config("http2.max-requests = 0")
         .start();
-    let said = call(&server.address().to_string(), Some(&ca)).expect("a client");
-    assert_eq!(said, expected(), "{}", server.log());
+    let ca = is_over_tls.then_some(&*ca);
+    let client = GrpcClient::start(Lasting::Load, &server.address().to_string(), ca);
+    let Some(mut client) = client else { return };
+    for turn in 1..=8 {
+        client.await_calls();
+        reload(&server, turn);
+    }
+    client.await_calls();
+    assert_eq!(client.finish(), ["all: 0 lost, 1 connection"], "{}", server.log());
+}
+
+#[test]
+fn no_call_is_lost_by_a_reload() {
+    reload_under_calls(Go, false);
+    reload_under_calls(Python, false);
+}
+
+#[test]
+fn no_call_is_lost_by_a_reload_over_tls() {
+    reload_under_calls(Go, true);
+}
+
+#[test]
+fn a_client_that_asks_whether_it_is_heard_is_answered() {
+    let Some(service) = GrpcService::start(Go, None) else { return };
+    let server = front(lighty!(), &service.listen().backend()).start();
+    let address = server.address().to_string();
+    let Some(mut client) = GrpcClient::start(Lasting::Rest, &address, None) else { return };
+    client.await_line("begun: begun");
+    // The library measures round trips with others.
+    let its_own = "ping=\"\\x00\\x00\\x00\\x00\\x00\\x00\\x00\\x00\"";
+    for _ in 0..2 {
+        client.await_frame(&["wrote PING len=8", its_own]);
+        client.await_frame(&["read PING flags=ACK", its_own]);
+    }
+    let ended = ["cancelled: Canceled \"context canceled\" cancelled", "all: 1 connection"];
+    assert_eq!(client.finish(), ended, "{}", server.log());
 }
 
 #[test]
@@ -74,7 +204,7 @@ fn check(service: &str) -> String {
 
 #[test]
 fn the_health_service_says_whether_a_backend_is_well() {
-    let Some(service) = GrpcService::start(None) else { return };
+    let Some(service) = GrpcService::start(Python, None) else { return };
     let backend = service.listen().backend();
     for (name, said) in [("down", "the service is NOT_SERVING"), ("gone", "grpc-status 5")] {
         let server = front(lighty!(), &backend).config(&check(name)).start();
@@ -84,8 +214,8 @@ fn the_health_service_says_whether_a_backend_is_well() {
     let server = front(lighty!(), &backend).config(&check("later")).start();
     server.await_log("is down, its check says: the service is NOT_SERVING");
     server.await_log("is up again");
-    let said = call(&server.address().to_string(), None).expect("a client");
-    assert_eq!(said, expected(), "{}", server.log());
+    let said = call(Python, &server.address().to_string(), None).expect("a client");
+    assert_eq!(said, expected(Python, Python), "{}", server.log());
 }
 
 #[test]
@@ -93,7 +223,9 @@ fn the_health_service_is_asked_over_tls() {
     let setup = lighty!();
     let authority = Authority::new(setup.directory());
     authority.issue("pair.pem", &["127.0.0.1"]);
-    let Some(service) = GrpcService::start(Some(&authority.path("pair.pem"))) else { return };
+    let Some(service) = GrpcService::start(Python, Some(&authority.path("pair.pem"))) else {
+        return;
+    };
     let server = front(setup, &format!("https://{}", service.listen().address()))
         .config(&format!("proxy-core.tls-ca-file = \"{}\"", authority.path("ca.pem").display()))
         .config(&check("later"))

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Listen, Program, find, put, run, text};
+use super::{Listen, Program, built, put, run, text};
 use crate::tls::Authority;
 
 /// A running authority.
@@ -25,7 +25,7 @@ impl Pebble {
     /// nonces that it refuses. `lines` are further members of its configuration, each with a comma.
     #[must_use]
     pub fn start(lines: &str, environment: &[(&str, &str)]) -> Option<Self> {
-        let (binary, names) = (program("pebble")?, program("pebble-challtestsrv")?);
+        let (binary, names) = (built("pebble")?, built("pebble-challtestsrv")?);
         let dns = Listen::free_port();
         let records = Listen::free_port();
         let (dns_at, records_at) = (dns.address().to_string(), records.address().to_string());
@@ -149,11 +149,4 @@ impl Pebble {
     pub fn names_log(&self) -> String {
         self.names.log()
     }
-}
-
-/// Where a program is that `scripts/needs.sh` builds.
-fn program(name: &str) -> Option<PathBuf> {
-    let own = format!("{}/../../target/go/{name}", env!("CARGO_MANIFEST_DIR"));
-    let home = std::env::var("HOME").unwrap_or_default();
-    find(&[name, &own, &format!("{home}/go/bin/{name}")])
 }

@@ -78,7 +78,9 @@ fail = channel.unary_unary("/test.Echo/Fail")
 try:
     fail(b"", timeout=PATIENCE_S)
 except grpc.RpcError as error:
-    say("failed", (error.code().name, error.details(), dict(error.trailing_metadata())["x-why"]))
+    trailers = dict(error.trailing_metadata())
+    say("failed", (error.code().name, error.details(), trailers["x-why"]))
+    say("details", trailers["grpc-status-details-bin"][-13:])
 nothing = channel.unary_unary("/test.Echo/Nothing")
 say("unknown", failed(nothing.future(b"", timeout=PATIENCE_S), is_stream=False))
 
@@ -87,5 +89,6 @@ waiting = wait(b"", timeout=PATIENCE_S)
 say("begun", next(waiting))
 waiting.cancel()
 say("cancelled", (failed(waiting), how(b"", timeout=PATIENCE_S)))
-say("deadline", failed(wait(b"", timeout=0.5)))
+# Whose clock is first decides about the words.
+say("deadline", failed(wait(b"", timeout=0.5)).split()[0])
 say("ended there", how(b"", timeout=PATIENCE_S))

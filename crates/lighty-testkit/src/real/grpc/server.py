@@ -31,8 +31,15 @@ def talk(requests, context):
         yield request.upper()
 
 
+# google.rpc.Status with an ErrorInfo of the reason "asked" and the domain "test".
+DETAILS = (b"\x08\x09\x12\x0bno: 50 % \xc3\xa4\x1a\x39"
+           b"\x0a\x28type.googleapis.com/google.rpc.ErrorInfo"
+           b"\x12\x0d\x0a\x05asked\x12\x04test")
+
+
 def fail(request, context):
-    context.set_trailing_metadata((("x-why", "it was asked for"),))
+    context.set_trailing_metadata((("x-why", "it was asked for"),
+                                   ("grpc-status-details-bin", DETAILS)))
     context.abort(grpc.StatusCode.FAILED_PRECONDITION, "no: 50 % \u00e4")
 
 

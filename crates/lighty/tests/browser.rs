@@ -5,7 +5,9 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lighty_testkit::real::chromium::Chromium;
+use lighty_testkit::real::websocket::WebSocketServer;
 use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::tls::Authority;
 use lighty_testkit::{lighty, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -151,4 +153,64 @@ fn the_manual_is_searched() {
     assert!(first.split(' ').next().is_some_and(|link| link.ends_with(target)), "{first}");
     assert_eq!(found("directives/core.html", "server.max-worker"), first);
     assert_eq!(found("index.html", "no-such-word-anywhere"), "");
+}
+
+/// A page that opens a WebSocket where it comes from, and says what came back.
+const SOCKET_PAGE: &str = "<!doctype html><title>before</title><p></p>\
+<script src=\"app.js\"></script>";
+
+const SOCKET_SCRIPT: &str = "\
+const socket = new WebSocket('wss://' + location.host + '/socket', 'echo');
+socket.binaryType = 'arraybuffer';
+const said = [];
+socket.onopen = () => { said.push('open ' + socket.protocol); socket.send('a word'); };
+socket.onerror = () => { document.title = 'failed'; };
+socket.onclose = (event) => {
+    said.push('closed ' + event.code + ' ' + event.reason);
+    document.title = said.join(', ');
+};
+socket.onmessage = (event) => {
+    if (event.data === 'a word') {
+        said.push(event.data);
+        socket.send(new Uint8Array(300000).fill(7));
+    } else {
+        const bytes = new Uint8Array(event.data);
+        said.push(bytes.length + ' times ' + (bytes.every((byte) => byte === 7) ? 7 : '?'));
+        socket.send('close 4001');
+    }
+};
+document.querySelector('p').textContent = 'run';
+";
+
+#[test]
+fn a_page_and_its_websocket_come_over_tls_and_http2() {
+    let Some(browser) = Chromium::start() else { return };
+    let Some(backend) = WebSocketServer::start() else { return };
+    let setup = lighty!();
+    let authority = Authority::new(setup.directory());
+    authority.issue("pair.pem", &["127.0.0.1"]);
+    let server = setup
+        .file("index.html", SOCKET_PAGE)
+        .file("app.js", SOCKET_SCRIPT)
+        .config("index-file.names = ( \"index.html\" )\nssl.engine = \"enable\"")
+        .config("mimetype.assign = ( \".html\" => \"text/html\", \".js\" => \"text/javascript\" )")
+        .config(&format!("ssl.pemfile = \"{}\"", authority.path("pair.pem").display()))
+        .config("accesslog.filename = \"@DIR@/access.log\"\naccesslog.format = \"%U %H %s\"")
+        .config(&format!(
+            "$HTTP[\"url\"] == \"/socket\" {{\n  proxy-core.protocol = \"http\"\n  \
+             proxy-core.upgrade = \"enable\"\n  proxy-core.backends = ( \"{}\" )\n}}",
+            backend.listen().backend()
+        ))
+        .start();
+    browser.open(&format!("https://{}/", server.address()));
+    let title = || browser.run("return document.title");
+    let is_over = wait_until(PATIENCE, || title() != "before");
+    assert!(is_over, "{}\n{}", browser.run("return document.body.innerText"), server.log());
+    assert_eq!(title(), "open echo, a word, 300000 times 7, closed 4001 as asked");
+    let protocols = "return ['navigation', 'resource'].flatMap((kind) => \
+                     performance.getEntriesByType(kind).map((one) => one.nextHopProtocol)).join()";
+    assert!(browser.run(protocols).starts_with("h2,h2"), "{}", browser.run(protocols));
+    // The WebSocket is a stream of the page's connection.
+    let log = || std::fs::read_to_string(server.directory().join("access.log")).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || log().contains("/socket HTTP/2.0 200")), "{}", log());
 }

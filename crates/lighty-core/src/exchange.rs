@@ -380,15 +380,14 @@ impl Exchange {
         self.machine.log.line(level, self.machine.clock.unix_s(), message, about);
     }
 
-    /// Logs, rate-limited, that the client requests a WebSocket and that `directive`, which is off,
-    /// would allow it.
+    /// Logs, rate-limited, that the client requests a WebSocket, and why there is none.
     #[cold]
-    pub fn complain_of_upgrade(&self, directive: &str) {
+    pub fn complain_of_upgrade(&self, why: &str) {
         let now_s = (self.machine.clock.mono_ms() / 1000) as u32;
         if self.request.fields.list_contains(Known::Upgrade, "websocket")
             && self.machine.refused_upgrades.is_due(now_s)
         {
-            let message = format!("the client asks for a WebSocket, and {directive} is off here");
+            let message = format!("the client asks for a WebSocket, and {why}");
             self.log(Level::Notice, &message);
         }
     }

@@ -130,7 +130,7 @@ async fn respond(
 ) -> Result<Step<'static>, FaultReport> {
     let upgrade = own.upgrade && ex.request.upgrade;
     if ex.request.upgrade && !upgrade {
-        ex.complain_of_upgrade("cgi.upgrade");
+        ex.complain_of_upgrade("cgi.upgrade is off here");
     }
     ex.enter(Stage::Connect);
     let (guard, channel) = start(ex, permits, own, interpreter, upgrade).await?;

@@ -32,7 +32,7 @@ use crate::response::reply;
 use crate::route::rules::{Route, StreamBody};
 use crate::serve::local::Local;
 use crate::serve::upstream_call::{Trouble, UpstreamCall};
-use crate::session::Event;
+use crate::session::{Event, asked_protocol};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::balance::Key;
@@ -485,13 +485,13 @@ impl Serving<'_> {
             proxy_header::push(self.ex, version, out);
         }
         if self.ex.request.upgrade && !self.route.request.upgrade {
-            self.ex.complain_of_upgrade("proxy-core.upgrade");
+            self.ex.complain_of_upgrade("proxy-core.upgrade is off here");
         }
         let upstream_request = crate::request::upstream_request::UpstreamRequest {
             ex: self.ex,
             words,
             framing,
-            upgrade: self.may_upgrade() && !force_http10,
+            upgrade: self.may_upgrade(connection) && !force_http10,
             keep_alive: self.may_keep_alive(),
             force_http10,
             strict_lines: self.route.response.strict_lines,
@@ -501,13 +501,29 @@ impl Serving<'_> {
 
     /// A tunnel would cut off a request body in transit, so the upgrade of a request with a body is
     /// ignored (RFC 9110 section 7.8 permits that).
-    fn may_upgrade(&self) -> bool {
+    fn may_upgrade(&self, connection: &Connection) -> bool {
         let request = &self.ex.request;
         // An h2c tunnel would carry requests past every condition and access rule.
         let is_http2 = request.fields.list_contains(Known::Upgrade, "h2c");
-        let is_line_based = matches!(self.route.upstream.protocol, Protocol::Http { .. });
         let is_wanted = request.upgrade && self.route.request.upgrade && !is_http2;
-        is_wanted && self.upload.is_none() && is_line_based
+        is_wanted && self.upload.is_none() && self.carries_upgrade(connection)
+    }
+
+    /// True if the backend can be asked for the other protocol.
+    fn carries_upgrade(&self, connection: &Connection) -> bool {
+        match self.route.upstream.protocol {
+            Protocol::Http { .. } => true,
+            Protocol::Http2 {} if !connection.takes_connect() => {
+                let text = &connection.permit.address.spec.text;
+                self.ex.complain_of_upgrade(&format!(
+                    "backend {text} does not take extended CONNECT (RFC 8441)"
+                ));
+                false
+            }
+            // One stream is for one protocol.
+            Protocol::Http2 {} => asked_protocol(&self.ex.request.fields).is_some(),
+            _ => false,
+        }
     }
 
     /// True if the connection may be reused. Not after a GET (or another safe method) with a body:

@@ -19,6 +19,8 @@ mod gateway;
 mod http;
 mod http2;
 
+pub(crate) use http2::asked_protocol;
+
 /// The backend violated its protocol.
 pub(crate) fn malformed(detail: impl Into<Cow<'static, str>>) -> FaultReport {
     FaultReport::new(Fault::BackendMalformed, detail)

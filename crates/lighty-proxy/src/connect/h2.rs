@@ -54,6 +54,8 @@ struct Link {
     /// Streams that may be open at a time; 0 before the backend's settings.
     streams_max: Cell<u32>,
     streams: Cell<u32>,
+    /// The backend takes extended CONNECT (RFC 8441).
+    takes_upgrades: Cell<bool>,
     /// Streams that may still be opened.
     requests_left: Cell<u32>,
     is_closed: Cell<bool>,
@@ -71,6 +73,7 @@ impl Link {
             waker: RefCell::default(),
             streams_max: Cell::new(0),
             streams: Cell::new(0),
+            takes_upgrades: Cell::new(false),
             requests_left: Cell::new(pool.requests_max.max(1)),
             is_closed: Cell::new(false),
             settled: Notify::new(),
@@ -156,6 +159,11 @@ impl Ticket {
     /// True if the backend has certainly not looked at the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
+    }
+
+    /// True if the backend takes extended CONNECT (RFC 8441).
+    pub(crate) fn takes_upgrades(&self) -> bool {
+        self.link.takes_upgrades.get()
     }
 
     /// True if the backend has cancelled the request.

@@ -125,6 +125,11 @@ impl Connection {
         self.ticket.as_ref().is_some_and(Ticket::is_refused)
     }
 
+    /// True if it is a stream of a backend that takes upgrades as extended CONNECT.
+    pub(crate) fn takes_connect(&self) -> bool {
+        self.ticket.as_ref().is_some_and(Ticket::takes_upgrades)
+    }
+
     /// True if it is a stream that the backend has cancelled.
     pub(crate) fn is_cancelled(&self) -> bool {
         self.ticket.as_ref().is_some_and(Ticket::is_cancelled)

@@ -2,12 +2,18 @@
 //! `connect/h2`; this is one request of it, in records.
 
 use lighty_core::FaultReport;
-use lighty_http::{Fields, Known, Method, Status, decimal};
+use lighty_http::fields::is_token;
+use lighty_http::{Fields, Known, Method, Status, base64, decimal};
 use lighty_wire::http1::BodyFraming;
+use sha1::{Digest, Sha1};
 
 use super::{BackendResponse, Event, Session, Step, cut_short};
 use crate::connect::h2::record::{self, HEAD_BYTES, Kind, Payload, Record};
 use crate::request::upstream_request::UpstreamRequest;
+
+/// Fields of a handshake that HTTP/1 has, and an extended CONNECT has not.
+const KEY: &[u8] = b"sec-websocket-key";
+const ACCEPT: &[u8] = b"sec-websocket-accept";
 
 /// One request and its response.
 #[derive(Default)]
@@ -23,6 +29,15 @@ pub(super) struct Http2Session {
     announced: Option<u64>,
     left: Option<u64>,
     trailers: Fields,
+    /// What the client wants to go on with, asked for by an extended CONNECT (RFC 8441).
+    upgrade: Option<Upgrade>,
+}
+
+/// An upgrade that was asked for.
+struct Upgrade {
+    protocol: Vec<u8>,
+    /// What HTTP/1 wants to be told of a WebSocket that was accepted: Sec-WebSocket-Accept.
+    accept: Option<Vec<u8>>,
 }
 
 /// A session over HTTP/2.
@@ -41,17 +56,30 @@ impl Session for Http2Session {
         out: &mut Vec<u8>,
     ) -> Result<(), FaultReport> {
         let request = &upstream_request.ex.request;
-        let method = request.method.map_or("GET", Method::as_str);
+        let protocol = upstream_request.upgrade.then(|| asked_protocol(&request.fields)).flatten();
+        self.upgrade = protocol.map(|protocol| Upgrade {
+            protocol: protocol.to_vec(),
+            accept: request.fields.get_named(KEY).map(accept),
+        });
+        let is_connect = protocol.is_some();
+        let method = match protocol {
+            Some(_) => "CONNECT",
+            None => request.method.map_or("GET", Method::as_str),
+        };
         self.is_head_request = method == "HEAD";
         let words = upstream_request.words;
         record::push(Kind::Head, out, |out| {
-            out.push(u8::from(upstream_request.framing == BodyFraming::None));
+            out.push(u8::from(upstream_request.framing == BodyFraming::None && !is_connect));
             record::push_text(method.as_bytes(), out);
             record::push_text(&words.target, out);
             record::push_text(&words.host, out);
+            record::push_text(protocol.unwrap_or_default(), out);
             let extra = words.extra.iter_known();
             for (known, name, value) in upstream_request.fields().chain(extra) {
-                push_field(known, name, value, out);
+                // RFC 8441 section 5.1: there is no key.
+                if !(is_connect && name.eq_ignore_ascii_case(KEY)) {
+                    push_field(known, name, value, out);
+                }
             }
             if let BodyFraming::Length(length) = upstream_request.framing {
                 let mut digits = Vec::new();
@@ -86,6 +114,10 @@ impl Session for Http2Session {
         payload.fields(&mut response.fields);
         if record.kind == Kind::Interim {
             return Ok(Step { consumed, event: Event::Interim });
+        }
+        if let Some(upgrade) = self.upgrade.take().filter(|_| response.status.is_success()) {
+            upgrade.agree(response);
+            return Ok(Step { consumed, event: Event::Head });
         }
         self.announced = response.fields.get(Known::ContentLength).and_then(decimal::parse);
         let has_none = ends || self.is_head_request || !allows_content(response.status);
@@ -157,6 +189,39 @@ impl Http2Session {
     }
 }
 
+impl Upgrade {
+    /// Makes the response to an extended CONNECT one to the upgrade that HTTP/1 has in its place.
+    /// The bytes behind it are the other protocol's.
+    fn agree(self, response: &mut BackendResponse) {
+        response.status = Status::SWITCHING_PROTOCOLS;
+        response.upgrade = true;
+        response.length = None;
+        response.fields.remove(Known::ContentLength);
+        response.fields.remove(Known::Upgrade);
+        response.fields.push_known(Known::Upgrade, self.protocol);
+        if let Some(accept) = self.accept {
+            response.fields.set_named(ACCEPT, &accept);
+        }
+    }
+}
+
+/// The protocol that a request asks for, if it is one and not a choice.
+pub(crate) fn asked_protocol(fields: &Fields) -> Option<&[u8]> {
+    let mut asked = fields.get_all(Known::Upgrade);
+    let protocol = asked.next().filter(|protocol| is_token(protocol))?;
+    asked.next().is_none().then_some(protocol)
+}
+
+/// What proves that a key was read: RFC 6455 section 4.2.2.
+fn accept(key: &[u8]) -> Vec<u8> {
+    let mut hash = Sha1::new();
+    hash.update(key);
+    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
+    let mut text = Vec::new();
+    base64::encode(&hash.finalize(), &mut text);
+    text
+}
+
 fn allows_content(status: Status) -> bool {
     !matches!(status.code(), 204 | 304)
 }
@@ -188,6 +253,26 @@ fn push_field(known: Option<Known>, name: &[u8], value: &[u8], out: &mut Vec<u8>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_key_is_answered_as_its_specification_shows() {
+        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn only_one_protocol_is_asked_for() {
+        for (values, wanted) in [
+            (&["websocket"][..], Some(&b"websocket"[..])),
+            (&[], None),
+            (&["websocket, other"], None),
+            (&["websocket", "other"], None),
+            (&["a b"], None),
+        ] {
+            let mut fields = Fields::new();
+            values.iter().for_each(|value| fields.push_known(Known::Upgrade, *value));
+            assert_eq!(asked_protocol(&fields), wanted, "{values:?}");
+        }
+    }
 
     /// The body, the trailers and whether it ended, of input in pieces of this many bytes.
     fn read(input: &[u8], piece: usize) -> (Vec<u8>, Fields, bool) {

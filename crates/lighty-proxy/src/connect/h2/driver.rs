@@ -176,6 +176,7 @@ impl Driver {
         if self.pending.start > 0 && !self.is_dead {
             let settings = self.machine.peer_settings();
             let streams_max = settings.streams_max.min(Limits::default().streams_max);
+            self.link.takes_upgrades.set(settings.connect_protocol);
             let was_settled = self.link.streams_max.replace(streams_max) > 0;
             if !was_settled && streams_max > 0 {
                 self.link.settled.notify_waiters();
@@ -230,12 +231,14 @@ impl Driver {
     /// Carries requests and responses over, and forgets those that are over.
     fn pump(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
-        let may_begin = !self.liveness.is_in_doubt(self.clock.mono_ms());
+        let now_ms = self.clock.mono_ms();
+        let may_begin = !self.liveness.is_in_doubt(now_ms);
         for exchange in &mut self.exchanges {
             if exchange.key.is_some() || may_begin || exchange.is_abandoned() {
                 moved |= exchange.pump_request(&mut self.machine, self.scheme, cx);
             }
             moved |= exchange.pump_response(&mut self.machine, cx);
+            exchange.leave(now_ms);
         }
         for exchange in self.exchanges.extract_if(.., |exchange| exchange.is_over) {
             if let Some(key) = exchange.key {
@@ -243,7 +246,7 @@ impl Driver {
             }
             exchange.end(cx);
             self.link.streams.set(self.link.streams.get().saturating_sub(1));
-            self.idle_since_ms = self.clock.mono_ms();
+            self.idle_since_ms = now_ms;
             moved = true;
         }
         moved
@@ -284,7 +287,7 @@ impl Driver {
             let frame = self.machine.poll_data(OUTPUT_BYTES_MAX, now_ms, &mut self.out);
             let Some(frame) = frame else { break };
             if let Some(exchange) = find(&mut self.exchanges, frame.stream) {
-                exchange.take_content(frame.len, &mut self.out);
+                exchange.take_content(frame.len, frame.ends, &mut self.out);
             }
         }
         if self.out.is_empty() && self.out.capacity() > OUTPUT_BYTES_MAX {

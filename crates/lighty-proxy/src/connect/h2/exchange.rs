@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
-use lighty_http::Fields;
+use lighty_http::{Fields, Status};
 use lighty_io::transport::Stream;
 use lighty_wire::http2::{Connection, MessageHead, RequestParts, SendFault, StreamKey};
 
@@ -22,12 +22,23 @@ const INTERIM_BYTES_MAX: usize = 64 * 1024;
 /// Bytes read from a session at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
+/// How long the last bytes of a tunnel wait for the backend to take them, in milliseconds.
+const LINGER_MS: u64 = 10_000;
+
 /// What the session sends next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Head,
     Body,
     Done,
+    /// Nothing: an extended CONNECT was sent (RFC 8441), and its response decides.
+    Connect,
+    /// Nothing, since it was refused. The end of the stream is owed.
+    Refused,
+    /// Bytes as they are, without records, as it gets them from now on.
+    Tunnel,
+    /// Nothing: it has ended its direction of the tunnel.
+    TunnelEnded,
 }
 
 /// How far records of a request were carried over.
@@ -59,6 +70,13 @@ pub(super) struct Exchange {
     /// Content in the outbox, for which the backend gets credit once it is out.
     owed: usize,
     pub(super) has_answered: bool,
+    /// The end of the request is written.
+    has_sent_end: bool,
+    /// The backend has ended its direction of a tunnel, and the session was told.
+    far_has_ended: bool,
+    has_told_end: bool,
+    /// Since when a tunnel has nobody at this end; monotonic milliseconds.
+    abandoned_ms: Option<u64>,
     /// Nothing more will come of the backend.
     is_cut: bool,
     /// The session is gone, or has everything that it will get.
@@ -81,6 +99,10 @@ impl Exchange {
             sent: 0,
             owed: 0,
             has_answered: false,
+            has_sent_end: false,
+            far_has_ended: false,
+            has_told_end: false,
+            abandoned_ms: None,
             is_cut: false,
             is_over: false,
         }
@@ -99,14 +121,19 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> bool {
         let mut moved = false;
-        self.is_over |= self.is_abandoned();
+        // What was written to a tunnel is sent even so.
+        self.is_over |= self.is_abandoned() && !self.is_tunnel();
         while !self.is_over && !self.is_cut {
             match self.carry(machine, scheme) {
                 Progress::Moved => {}
                 Progress::NoRoom => return moved,
                 Progress::NeedsInput => match self.fill(cx) {
                     Poll::Pending => return moved,
-                    Poll::Ready(is_there) => self.is_over = !is_there,
+                    Poll::Ready(true) => {}
+                    Poll::Ready(false) if self.request == Request::Tunnel => {
+                        self.end_stream(machine, Request::TunnelEnded);
+                    }
+                    Poll::Ready(false) => self.is_over = true,
                 },
             }
             moved = true;
@@ -132,6 +159,13 @@ impl Exchange {
             Request::Head => self.carry_head(machine, scheme),
             Request::Body if self.piece_left > 0 => self.carry_piece(machine),
             Request::Body => self.carry_record(machine),
+            Request::Connect => Progress::NeedsInput,
+            Request::Refused => {
+                self.end_stream(machine, Request::Done);
+                Progress::Moved
+            }
+            Request::Tunnel => self.carry_bytes(machine, usize::MAX).0,
+            Request::TunnelEnded => Progress::NoRoom,
             Request::Done => {
                 if self.content.is_empty()
                     && let (Some(trailers), Some(key)) = (self.trailers.take(), self.key)
@@ -157,7 +191,13 @@ impl Exchange {
         let mut payload = Payload(&self.inbox[HEAD_BYTES..end]);
         let ends = payload.byte() != 0;
         let (method, path, authority) = (payload.text(), payload.text(), payload.text());
-        let parts = RequestParts { method, scheme, authority, path, protocol: None };
+        let protocol = Some(payload.text()).filter(|protocol| !protocol.is_empty());
+        let parts = RequestParts { method, scheme, authority, path, protocol };
+        let next = match (protocol, ends) {
+            (Some(_), _) => Request::Connect,
+            (None, true) => Request::Done,
+            (None, false) => Request::Body,
+        };
         let mut fields = Fields::new();
         payload.fields(&mut fields);
         match machine.open(&parts, &fields, ends) {
@@ -169,25 +209,44 @@ impl Exchange {
             }
         }
         self.inbox.drain(..end);
-        self.request = if ends { Request::Done } else { Request::Body };
+        self.request = next;
         Progress::Moved
     }
 
     fn carry_piece(&mut self, machine: &mut Connection) -> Progress {
-        let Some(key) = self.key else { return Progress::NoRoom };
+        let (progress, count) = self.carry_bytes(machine, self.piece_left);
+        self.piece_left -= count;
+        progress
+    }
+
+    /// Carries content over, `most` bytes of it; how many it was.
+    fn carry_bytes(&mut self, machine: &mut Connection, most: usize) -> (Progress, usize) {
+        let Some(key) = self.key else { return (Progress::NoRoom, 0) };
         if self.inbox.is_empty() {
-            return Progress::NeedsInput;
+            return (Progress::NeedsInput, 0);
         }
         let room = machine.room(key).min(CONTENT_BYTES_MAX.saturating_sub(self.content_bytes));
-        let count = self.piece_left.min(self.inbox.len()).min(room);
+        let count = most.min(self.inbox.len()).min(room);
         if count == 0 || machine.queue_data(key, count as u64, false).is_err() {
-            return Progress::NoRoom;
+            return (Progress::NoRoom, 0);
         }
         self.content.push_back(Bytes::copy_from_slice(&self.inbox[..count]));
         self.content_bytes += count;
         self.inbox.drain(..count);
-        self.piece_left -= count;
-        Progress::Moved
+        (Progress::Moved, count)
+    }
+
+    /// Ends the request behind what is queued of it.
+    fn end_stream(&mut self, machine: &mut Connection, then: Request) {
+        if let Some(key) = self.key {
+            // A stream that was reset takes nothing.
+            let _ = machine.queue_data(key, 0, true);
+        }
+        self.request = then;
+    }
+
+    fn is_tunnel(&self) -> bool {
+        matches!(self.request, Request::Tunnel | Request::TunnelEnded)
     }
 
     fn carry_record(&mut self, machine: &mut Connection) -> Progress {
@@ -215,7 +274,8 @@ impl Exchange {
     }
 
     /// Appends content that the machine has taken.
-    pub(super) fn take_content(&mut self, mut len: usize, out: &mut Vec<u8>) {
+    pub(super) fn take_content(&mut self, mut len: usize, ends: bool, out: &mut Vec<u8>) {
+        self.has_sent_end |= ends;
         self.content_bytes = self.content_bytes.saturating_sub(len);
         while len > 0 {
             let Some(first) = self.content.front_mut() else { return };
@@ -235,6 +295,11 @@ impl Exchange {
             return;
         }
         self.has_answered |= kind == Kind::Head;
+        if kind == Kind::Head && self.request == Request::Connect {
+            let is_accepted = head.status.is_some_and(Status::is_success);
+            self.request = if is_accepted { Request::Tunnel } else { Request::Refused };
+            self.far_has_ended = is_accepted && ends;
+        }
         record::push(kind, &mut self.outbox, |out| {
             out.extend_from_slice(&head.status.map_or(200, |s| s.code()).to_be_bytes());
             out.push(u8::from(ends));
@@ -246,6 +311,12 @@ impl Exchange {
 
     /// Content has come.
     pub(super) fn take_data(&mut self, piece: &[u8], ends: bool) {
+        if self.is_tunnel() {
+            self.outbox.extend_from_slice(piece);
+            self.owed += piece.len();
+            self.far_has_ended |= ends;
+            return;
+        }
         if !piece.is_empty() {
             record::push_data(piece, &mut self.outbox);
             self.owed += piece.len();
@@ -257,7 +328,11 @@ impl Exchange {
 
     /// Trailers have come.
     pub(super) fn take_trailers(&mut self, trailers: &Fields) {
-        record::push_end(Some(trailers), &mut self.outbox);
+        if self.is_tunnel() {
+            self.far_has_ended = true;
+        } else {
+            record::push_end(Some(trailers), &mut self.outbox);
+        }
     }
 
     /// Nothing more will come of the backend; `is_refused` if it has not looked at the request.
@@ -290,7 +365,21 @@ impl Exchange {
             }
         }
         self.is_over |= self.is_cut && self.outbox.is_empty();
+        if self.far_has_ended && self.outbox.is_empty() && !self.has_told_end {
+            self.has_told_end = true;
+            // A session that is gone needs no end.
+            let _ = self.near.shutdown_write();
+        }
         moved
+    }
+
+    /// Ends a tunnel that nobody is at any more, once all that was written to it is sent, or has
+    /// waited for too long.
+    pub(super) fn leave(&mut self, now_ms: u64) {
+        if self.is_tunnel() && self.is_abandoned() {
+            let since_ms = *self.abandoned_ms.get_or_insert(now_ms);
+            self.is_over |= self.has_sent_end || now_ms.saturating_sub(since_ms) >= LINGER_MS;
+        }
     }
 
     /// The end: what the session has sent is dropped, so that it can read what it was sent.
@@ -298,5 +387,45 @@ impl Exchange {
         let mut dropped = [0; 1024];
         while let Poll::Ready(Ok(1..)) = self.near.poll_read(cx, &mut dropped) {}
         self.inbox.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use lighty_io::transport::memory;
+
+    use super::*;
+
+    /// One whose session is gone, in this state.
+    fn abandoned(request: Request) -> Exchange {
+        let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let (_, far) = memory::pair(nowhere, nowhere, 1024);
+        Exchange { request, ..Exchange::new(Stream::from_memory(far), Rc::default()) }
+    }
+
+    #[test]
+    fn the_last_bytes_of_a_tunnel_wait_only_so_long() {
+        let mut exchange = abandoned(Request::Tunnel);
+        for (now_ms, is_over) in [(500, false), (499 + LINGER_MS, false), (500 + LINGER_MS, true)] {
+            exchange.leave(now_ms);
+            assert_eq!(exchange.is_over, is_over, "{now_ms}");
+        }
+        let mut exchange = abandoned(Request::TunnelEnded);
+        exchange.leave(0);
+        assert!(!exchange.is_over);
+        exchange.take_content(0, true, &mut Vec::new());
+        exchange.leave(0);
+        assert!(exchange.is_over, "all of it is sent");
+    }
+
+    #[test]
+    fn a_tunnel_that_somebody_is_at_does_not_end_by_time() {
+        let mut exchange = abandoned(Request::Tunnel);
+        let _session = Rc::clone(&exchange.fate);
+        exchange.leave(0);
+        exchange.leave(u64::MAX);
+        assert!(!exchange.is_over);
     }
 }

@@ -145,10 +145,12 @@ fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
 pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
     let mut doubts = Vec::new();
     let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
-    if parts.core.upgrade && speaks.is_some_and(|speaks| speaks != ProtocolName::Http) {
+    let is_http = |speaks| matches!(speaks, ProtocolName::Http | ProtocolName::Http2);
+    if parts.core.upgrade && speaks.is_some_and(|speaks| !is_http(speaks)) {
         doubts.push(Flaw {
             directive: "proxy-core.upgrade",
-            message: "has no effect: only proxy-core.protocol = \"http\" can carry an upgrade"
+            message: "has no effect: only proxy-core.protocol = \"http\" or \"h2\" can carry an \
+                      upgrade"
                 .into(),
             help: "leave it out, or speak \"http\" with these backends".into(),
         });

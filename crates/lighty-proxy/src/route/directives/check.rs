@@ -65,7 +65,8 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
 /// Whether some block speaks HTTP: what the top level says of upgrades is for that one.
 fn carries_upgrades(config: &Config<Settings>) -> bool {
     all(config).any(|setting| {
-        setting.name == "proxy-core.protocol" && setting.value.value.as_str() == Some("http")
+        setting.name == "proxy-core.protocol"
+            && matches!(setting.value.value.as_str(), Some("http" | "h2"))
     })
 }
 

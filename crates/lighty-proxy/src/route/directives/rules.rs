@@ -105,7 +105,9 @@ fn changes() -> Vec<Row> {
             .since("lighty 0.1")
             .doc(
                 "Passes a client's wish for another protocol (`Upgrade`, which WebSocket begins \
-                 with) on to an HTTP backend. When it answers 101, bytes go both ways.",
+                 with) on to an HTTP backend. When it answers 101, bytes go both ways. A backend \
+                 that speaks HTTP/2 is asked with an extended CONNECT (RFC 8441), if it has \
+                 announced that it takes one; if not, the wish is not passed on.",
             )
             .example("proxy-core.upgrade = \"enable\""),
         Row::bool("proxy-core.trailers", |s, on| of(s).core.trailers = on)

@@ -3,9 +3,11 @@
 use std::fs;
 use std::time::Duration;
 
+use lighty_testkit::client::Client;
 use lighty_testkit::http2::Http2;
 use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::small_disk::SmallDisk;
+use lighty_testkit::tls::Authority;
 use lighty_testkit::{lighty, wait_until};
 
 /// More than the ten seconds after which a document root is let go.
@@ -110,4 +112,31 @@ fn an_idle_connection_of_http2_is_small_and_goes_on() {
         let (first, again) = (ask(client), ask(client));
         assert_eq!(first.field("etag"), again.field("etag"));
     });
+}
+
+#[test]
+fn an_idle_connection_with_tls_is_small_and_goes_on() {
+    const CONNECTIONS: u64 = 500;
+    const KIB_MAX: f64 = 3.0;
+    let setup = lighty!().file("a.txt", "a file\n").config("server.max-keep-alive-idle = 300");
+    let authority = Authority::new(setup.directory());
+    authority.issue("a.pem", &["a.test"]);
+    let config = "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"";
+    let server = setup.config(config).start();
+    let ask = |client: &mut Client| {
+        client.send("GET /a.txt HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        assert_eq!(client.response().body, b"a file\n");
+    };
+    let connect = || {
+        let mut client = authority.client().connect(server.address(), "a.test");
+        ask(&mut client);
+        client
+    };
+    let mut clients: Vec<Client> = (0..CONNECTIONS / 10).map(|_| connect()).collect();
+    let before = server.own_kib();
+    clients.extend((0..CONNECTIONS).map(|_| connect()));
+    let each = || server.own_kib().saturating_sub(before) as f64 / CONNECTIONS as f64;
+    assert!(wait_until(REST, || each() <= KIB_MAX), "{} KiB each", each());
+    // Keys are as good as before.
+    clients.iter_mut().for_each(|client| (0..2).for_each(|_| ask(client)));
 }

@@ -8,6 +8,7 @@ use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
 };
 use rustls::ConnectionTrafficSecrets;
+use rustls::crypto::cipher::AeadKey;
 
 /// Bytes of a record's header.
 pub(crate) const HEADER_BYTES: usize = 5;
@@ -20,6 +21,9 @@ pub(crate) const PLAINTEXT_MAX: usize = 1 << 14;
 pub(crate) const BODY_BYTES_MAX: usize = PLAINTEXT_MAX + 256;
 
 const TAG_BYTES: usize = 16;
+
+/// Bytes of the longest key.
+const KEY_BYTES_MAX: usize = 32;
 
 /// The part of a TLS 1.2 GCM nonce that each record carries.
 const EXPLICIT_NONCE_BYTES: usize = 8;
@@ -90,9 +94,26 @@ enum Shape {
     Implicit,
 }
 
+/// What seals and opens with a key. It is ten times as large as the key.
+enum Context {
+    Ready(LessSafeKey),
+    /// Made of the key when it is needed next.
+    Resting(&'static Algorithm),
+}
+
+impl Context {
+    fn new(algorithm: &'static Algorithm, key: &AeadKey) -> Result<Self, RecordFault> {
+        let key = &key.as_ref()[..algorithm.key_len()];
+        let key = UnboundKey::new(algorithm, key).map_err(|_| RecordFault::KeyIsSpent)?;
+        Ok(Self::Ready(LessSafeKey::new(key)))
+    }
+}
+
 /// One direction's key.
 struct Key {
-    key: LessSafeKey,
+    context: Context,
+    /// Padded to the longest; cleared when it is dropped.
+    key: AeadKey,
     iv: [u8; 12],
     sequence: u64,
     shape: Shape,
@@ -121,9 +142,29 @@ impl Key {
             ConnectionTrafficSecrets::Chacha20Poly1305 { .. } => Shape::Implicit,
             _ => Shape::Explicit,
         };
-        let key = UnboundKey::new(algorithm, key).map_err(|_| RecordFault::KeyIsSpent)?;
+        let mut padded = [0; KEY_BYTES_MAX];
+        padded[..key.len()].copy_from_slice(key);
+        let key = AeadKey::from(padded);
         let iv = iv.try_into().map_err(|_| RecordFault::KeyIsSpent)?;
-        Ok(Self { key: LessSafeKey::new(key), iv, sequence, shape })
+        Ok(Self { context: Context::new(algorithm, &key)?, key, iv, sequence, shape })
+    }
+
+    /// What seals and opens.
+    #[inline]
+    fn context(&mut self) -> Result<&LessSafeKey, RecordFault> {
+        if let Context::Resting(algorithm) = self.context {
+            self.context = Context::new(algorithm, &self.key)?;
+        }
+        match &self.context {
+            Context::Ready(context) => Ok(context),
+            Context::Resting(_) => Err(RecordFault::KeyIsSpent),
+        }
+    }
+
+    fn rest(&mut self) {
+        if let Context::Ready(context) = &self.context {
+            self.context = Context::Resting(context.algorithm());
+        }
     }
 
     /// The nonce of the next record, and its number.
@@ -162,6 +203,11 @@ impl Sealer {
         records_max: u64,
     ) -> Result<Self, RecordFault> {
         Ok(Self { key: Key::new(sequence, secrets, is_tls13)?, records_max })
+    }
+
+    /// Holds no more than the key, until the next record.
+    pub(crate) fn rest(&mut self) {
+        self.key.rest();
     }
 
     /// Records that a key of this suite may seal.
@@ -209,11 +255,11 @@ impl Sealer {
         let tag = match shape {
             Shape::Inner => {
                 let aad = Aad::from(&header[start..start + HEADER_BYTES]);
-                self.key.key.seal_in_place_separate_tag(nonce, aad, text)
+                self.key.context()?.seal_in_place_separate_tag(nonce, aad, text)
             }
             Shape::Explicit | Shape::Implicit => {
                 let aad = Aad::from(additional(number, &header[start..], length));
-                self.key.key.seal_in_place_separate_tag(nonce, aad, text)
+                self.key.context()?.seal_in_place_separate_tag(nonce, aad, text)
             }
         };
         let tag = tag.map_err(|_| RecordFault::KeyIsSpent)?;
@@ -244,6 +290,11 @@ impl Opener {
         Ok(Self { key: Key::new(sequence, secrets, is_tls13)? })
     }
 
+    /// Holds no more than the key, until the next record.
+    pub(crate) fn rest(&mut self) {
+        self.key.rest();
+    }
+
     /// Opens a whole record, header included, in place.
     ///
     /// # Errors
@@ -261,7 +312,7 @@ impl Opener {
     fn open_inner(&mut self, header: &[u8], body: &mut [u8]) -> Result<Opened, RecordFault> {
         let (nonce, _) = self.key.next()?;
         let nonce = Nonce::assume_unique_for_key(nonce);
-        let text = self.key.key.open_in_place(nonce, Aad::from(header), body);
+        let text = self.key.context()?.open_in_place(nonce, Aad::from(header), body);
         let text = text.map_err(|_| RecordFault::BadMac)?;
         // The type is the last byte that is not padding.
         let last = text.iter().rposition(|byte| *byte != 0).ok_or(RecordFault::Unexpected)?;
@@ -293,9 +344,23 @@ impl Opener {
         }
         let aad = Aad::from(additional(number, header, length));
         let nonce = Nonce::assume_unique_for_key(nonce);
-        self.key.key.open_in_place(nonce, aad, sealed).map_err(|_| RecordFault::BadMac)?;
+        self.key.context()?.open_in_place(nonce, aad, sealed).map_err(|_| RecordFault::BadMac)?;
         let start = HEADER_BYTES + explicit;
         Ok(Opened { kind, start, end: start + length })
+    }
+}
+
+#[cfg(test)]
+impl Sealer {
+    pub(crate) fn is_resting(&self) -> bool {
+        matches!(self.key.context, Context::Resting(_))
+    }
+}
+
+#[cfg(test)]
+impl Opener {
+    pub(crate) fn is_resting(&self) -> bool {
+        matches!(self.key.context, Context::Resting(_))
     }
 }
 

@@ -430,6 +430,40 @@ async fn an_idle_connection_holds_no_buffer_and_a_full_one_is_taken_up_again() {
     assert!(dialled.join().expect("a client") == all);
 }
 
+#[tokio::test]
+async fn a_connection_goes_on_after_a_rest_with_every_suite() {
+    let site = Site::new();
+    let policy = site.policy(&site.options());
+    for suite in aws_lc_rs::ALL_CIPHER_SUITES {
+        if format!("{:?}", suite.suite()).contains("RSA_WITH") {
+            continue;
+        }
+        let client = Arc::new(site.client(Some(suite.suite()), None));
+        let (mut ours, peer) = tcp_pair().await;
+        let dialled = dial(&client, peer, |mut client| {
+            for _ in 0..3 {
+                client.write_all(b"ping").expect("sent");
+                let mut pong = [0; 4];
+                client.read_exact(&mut pong).expect("read");
+                assert_eq!(&pong, b"pong");
+            }
+        });
+        accept(&mut ours, &policy).await.expect("a handshake");
+        for _ in 0..3 {
+            ours.readable().await.expect("readable");
+            assert_eq!(ours.read(&mut [0; 1]).await.expect("read"), 1);
+            ours.rest();
+            assert!(!ours.is_resting(), "the rest of what has arrived is not read yet");
+            assert_eq!(ours.read(&mut [0; 4]).await.expect("read"), 3);
+            ours.rest();
+            assert!(ours.is_resting());
+            write_all(&ours, b"pong").await;
+            ours.rest();
+        }
+        dialled.join().expect("a client");
+    }
+}
+
 #[test]
 fn pairs_that_do_not_fit_are_named() {
     let site = Site::new();

@@ -2,7 +2,8 @@
 //! side of the socket.
 //!
 //! Nothing is held while a connection is idle but its keys: the buffers come from the thread's pool
-//! and return to it as soon as they are empty. What has been sealed cannot be taken back, so
+//! and return to it as soon as they are empty, and what the library makes of a key is made anew
+//! after a [rest](Traffic::rest). What has been sealed cannot be taken back, so
 //! [`Traffic::write`] counts a byte as written once the socket has the last byte of ciphertext that
 //! it needs, and expects the rest again, as the callers of a socket do.
 
@@ -48,17 +49,19 @@ const TICKET_BYTES_MAX: usize = 72 << 10;
 
 thread_local! {
     static INPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-    static OUTPUTS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+    #[allow(clippy::vec_box, reason = "they go from connection to connection in their boxes")]
+    static OUTPUTS: RefCell<Vec<Box<Sealed>>> = const { RefCell::new(Vec::new()) };
 }
 
-fn take(pool: &'static std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>) -> Vec<u8> {
+type Pool<T> = std::thread::LocalKey<RefCell<Vec<T>>>;
+
+fn take<T: Default>(pool: &'static Pool<T>) -> T {
     pool.with_borrow_mut(Vec::pop).unwrap_or_default()
 }
 
-fn give(pool: &'static std::thread::LocalKey<RefCell<Vec<Vec<u8>>>>, buffer: &mut Vec<u8>) {
-    let buffer = std::mem::take(buffer);
+fn give<T>(pool: &'static Pool<T>, buffer: T) {
     pool.with_borrow_mut(|spare| {
-        if spare.len() < SPARE_BUFFERS_MAX && buffer.capacity() > 0 {
+        if spare.len() < SPARE_BUFFERS_MAX {
             spare.push(buffer);
         }
     });
@@ -155,6 +158,15 @@ struct Input {
 
 #[derive(Default)]
 struct Output {
+    /// What is sealed and not all sent, if something is.
+    sealed: Option<Box<Sealed>>,
+    /// Bytes sent since the peer's last application data.
+    sent_since_read: u64,
+}
+
+/// Records on their way out.
+#[derive(Default)]
+struct Sealed {
     bytes: Vec<u8>,
     sent: usize,
     /// The records in `bytes`: where each ends and how much plaintext it holds.
@@ -162,8 +174,6 @@ struct Output {
     count: usize,
     /// Plaintext that has been reported as written.
     reported: usize,
-    /// Bytes sent since the peer's last application data.
-    sent_since_read: u64,
 }
 
 /// What a read came to.
@@ -408,14 +418,13 @@ impl Traffic {
         if self.is_closed {
             return Ok(());
         }
-        let output = &mut self.output;
+        let sealed = self.output.begin();
         // A peer that asks for more than it reads loses what it asked for last.
-        if output.count > BATCH_RECORDS_MAX {
+        if sealed.count > BATCH_RECORDS_MAX {
             return Err(RecordFault::Unexpected);
         }
-        output.begin();
-        self.sealer.seal(kind, &mut output.bytes, |out| out.extend_from_slice(text))?;
-        output.end_record(0);
+        self.sealer.seal(kind, &mut sealed.bytes, |out| out.extend_from_slice(text))?;
+        sealed.end_record(0);
         Ok(())
     }
 
@@ -484,13 +493,13 @@ impl Traffic {
         }
         let mut cursor = Cursor::new(pieces, skip);
         let mut left = total - skip;
-        self.output.begin();
-        while left > 0 && self.output.count < BATCH_RECORDS_MAX {
+        let sealed = self.output.begin();
+        while left > 0 && sealed.count < BATCH_RECORDS_MAX {
             let bytes = left.min(self.ramp.next_bytes());
-            let out = &mut self.output.bytes;
+            let out = &mut sealed.bytes;
             out.reserve(bytes + RECORD_OVERHEAD);
             self.sealer.seal(ContentType::ApplicationData, out, |out| cursor.append(bytes, out))?;
-            self.output.end_record(bytes);
+            sealed.end_record(bytes);
             left -= bytes;
         }
         Ok(total - skip - left)
@@ -504,19 +513,40 @@ impl Traffic {
         let output = &mut self.output;
         output.flush(&mut send)?;
         // What a write waits to be told stays until it is.
-        if output.records[..output.count].iter().all(|(_, plain)| *plain == 0) {
+        if output.sealed.as_ref().is_some_and(|sealed| !sealed.holds_plain()) {
             output.report();
             output.release();
         }
         Ok(())
     }
+
+    /// Holds no more than the keys, until the next record. For a connection that is idle for long,
+    /// since a record then takes a microsecond more; does nothing while one is under way.
+    pub(crate) fn rest(&mut self) {
+        if self.input.bytes.is_empty() && self.output.sealed.is_none() {
+            self.sealer.rest();
+            self.opener.rest();
+        }
+    }
+}
+
+#[cfg(test)]
+impl Traffic {
+    /// True if no more is held than the keys.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.sealer.is_resting() && self.opener.is_resting()
+    }
 }
 
 impl Drop for Traffic {
     fn drop(&mut self) {
-        give(&INPUTS, &mut self.input.bytes);
-        self.output.bytes.clear();
-        give(&OUTPUTS, &mut self.output.bytes);
+        if !self.input.bytes.is_empty() {
+            give(&INPUTS, std::mem::take(&mut self.input.bytes));
+        }
+        if let Some(mut sealed) = self.output.sealed.take() {
+            sealed.clear();
+            give(&OUTPUTS, sealed);
+        }
     }
 }
 
@@ -524,35 +554,52 @@ impl Input {
     /// Returns the buffer if nothing is in it.
     fn release(&mut self) {
         if self.plain.is_empty() && self.next == self.filled && !self.bytes.is_empty() {
-            give(&INPUTS, &mut self.bytes);
+            give(&INPUTS, std::mem::take(&mut self.bytes));
             *self = Self::default();
         }
     }
 }
 
 impl Output {
-    fn begin(&mut self) {
-        if self.bytes.capacity() == 0 {
-            self.bytes = take(&OUTPUTS);
-        }
-    }
-
-    fn end_record(&mut self, plain: usize) {
-        self.records[self.count] = (self.bytes.len() as u32, plain as u16);
-        self.count += 1;
+    fn begin(&mut self) -> &mut Sealed {
+        self.sealed.get_or_insert_with(|| take(&OUTPUTS))
     }
 
     fn flush(&mut self, send: &mut impl FnMut(&[u8]) -> io::Result<usize>) -> io::Result<()> {
-        while self.sent < self.bytes.len() {
-            let sent = send(&self.bytes[self.sent..])?;
-            self.sent += sent;
+        let Some(sealed) = &mut self.sealed else { return Ok(()) };
+        while sealed.sent < sealed.bytes.len() {
+            let sent = send(&sealed.bytes[sealed.sent..])?;
+            sealed.sent += sent;
             self.sent_since_read += sent as u64;
         }
         Ok(())
     }
 
-    /// Plaintext that has become written since the last call: a record's bytes count as they go
-    /// out, its last one with the tag.
+    /// Plaintext that has become written since the last call.
+    fn report(&mut self) -> usize {
+        self.sealed.as_mut().map_or(0, |sealed| sealed.report())
+    }
+
+    /// Returns the buffer if nothing is in it.
+    fn release(&mut self) {
+        if let Some(sealed) = self.sealed.take_if(|sealed| sealed.bytes.is_empty()) {
+            give(&OUTPUTS, sealed);
+        }
+    }
+}
+
+impl Sealed {
+    fn end_record(&mut self, plain: usize) {
+        self.records[self.count] = (self.bytes.len() as u32, plain as u16);
+        self.count += 1;
+    }
+
+    /// True if a record has application data.
+    fn holds_plain(&self) -> bool {
+        self.records[..self.count].iter().any(|(_, plain)| *plain > 0)
+    }
+
+    /// As [`Output::report`]: a record's bytes count as they go out, its last one with the tag.
     fn report(&mut self) -> usize {
         let mut plain_sent = 0;
         let mut start = 0;
@@ -569,17 +616,14 @@ impl Output {
         let newly = plain_sent - self.reported;
         self.reported = plain_sent;
         if self.sent == self.bytes.len() {
-            (self.sent, self.count, self.reported) = (0, 0, 0);
-            self.bytes.clear();
+            self.clear();
         }
         newly
     }
 
-    /// Returns the buffer if nothing is in it.
-    fn release(&mut self) {
-        if self.bytes.is_empty() && self.bytes.capacity() > 0 {
-            give(&OUTPUTS, &mut self.bytes);
-        }
+    fn clear(&mut self) {
+        (self.sent, self.count, self.reported) = (0, 0, 0);
+        self.bytes.clear();
     }
 }
 

@@ -38,6 +38,14 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| !tls.0.borrow().is_ended())
     }
 
+    /// Frees what an idle connection's TLS can make anew when bytes arrive. For one that is idle
+    /// for long: the next record takes longer.
+    pub fn rest(&self) {
+        if let Some(tls) = &self.tls {
+            tls.0.borrow_mut().rest();
+        }
+    }
+
     /// Tells the peer that nothing follows, if the connection speaks TLS (RFC 8446 section 6.1).
     /// What was not written before is not waited for.
     pub fn close_notify(&self) {
@@ -52,6 +60,11 @@ impl Stream {
 
 #[cfg(test)]
 impl Stream {
+    /// True if no more is held than the keys.
+    pub(crate) fn is_resting(&self) -> bool {
+        self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_resting())
+    }
+
     /// As if the peer was 50 ms away.
     pub(crate) fn seem_far_away(&self) {
         let link = crate::tls::Link { round_trip_us: 50_000, segment_bytes: 1_448 };

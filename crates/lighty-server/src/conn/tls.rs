@@ -138,6 +138,7 @@ fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings, took_us: u64) {
     tls.handshake_us = u32::try_from(took_us).ok();
     tls.share_variables(&conn.worker().tls.variables);
     conn.tls = Some(Box::new(tls));
+    conn.entry.secure(&conn.stream);
 }
 
 /// There is no TLS with this client: says so, once for each cause.

@@ -1,6 +1,6 @@
 //! One connection, as the sweep and the limits see it.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::Waker;
@@ -10,7 +10,7 @@ use lighty_core::exchange::throttle::Bucket;
 use lighty_core::machine::status_board::ConnState;
 use lighty_io::clock::Clock;
 use lighty_io::simulated::{Bug, has_bug};
-use lighty_io::transport::{ShutdownHandle, ShutdownHow};
+use lighty_io::transport::{ShutdownHandle, ShutdownHow, Stream};
 
 use super::stream::StreamEntry;
 use super::sweep_s;
@@ -32,6 +32,9 @@ const NEWCOMER_S: u32 = 2;
 
 /// Time during which a partial head is not reaped, in seconds rounded up.
 const HALF_HEAD_S: u32 = 2;
+
+/// Time after which an idle connection frees what its TLS can make anew, in seconds rounded up.
+const REST_S: u32 = 2;
 
 /// What a connection itself waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +72,8 @@ pub struct ConnEntry {
     pub stream: StreamEntry,
     /// What few connections have.
     rare: RefCell<Option<Box<Rare>>>,
+    /// What carries the bytes, if it encrypts them.
+    secured: OnceCell<Weak<Stream>>,
     /// Position in the order in which connections became idle.
     pub(super) idle_order: Cell<u64>,
     pub(super) index: Cell<u32>,
@@ -123,10 +128,23 @@ impl ConnEntry {
             shut_down_for: Cell::new(None),
             stream: StreamEntry::new(),
             rare: RefCell::default(),
+            secured: OnceCell::new(),
             idle_order: Cell::new(idle_order),
             index: Cell::new(0),
             client,
         }
+    }
+
+    /// The connection encrypts its bytes from now on.
+    pub fn secure(&self, stream: &Rc<Stream>) {
+        // There is one handshake.
+        let _ = self.secured.set(Rc::downgrade(stream));
+    }
+
+    /// The connection, if it encrypts its bytes and has been idle for a while.
+    pub(super) fn rests(&self, now_s: u32) -> Option<Rc<Stream>> {
+        let rests = self.is_idle() && now_s.saturating_sub(self.since_s.get()) >= REST_S;
+        self.secured.get().filter(|_| rests)?.upgrade()
     }
 
     /// Judges another stream from now on, and wakes `waker` when its wait is ended.
@@ -332,11 +350,14 @@ impl ConnEntry {
     }
 
     /// Ends the connection, or those of its streams, whose wait exceeds its limit. Calls `report`
-    /// for each.
+    /// for each. One that is idle for long rests.
     pub(super) fn sweep(&self, now_s: u32, report: &mut impl FnMut(Fault)) {
         if let Some(fault) = self.overdue(now_s) {
             report(fault);
             self.shut_down(fault);
+        }
+        if let Some(stream) = self.rests(now_s) {
+            stream.rest();
         }
         if has_bug(Bug::MissingTimeout) {
             return;

@@ -68,6 +68,27 @@ fn the_longest_idle_make_room_first_and_newcomers_last() {
 }
 
 #[test]
+fn only_an_idle_connection_with_tls_rests_and_not_at_once() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.expect("a runtime").block_on(async {
+        let (one, other) = UnixStream::pair().expect("a pair");
+        let (one, other) = (Rc::new(Stream::from(one)), Stream::from(other));
+        let conns = ConnTable::default();
+        let secured = conns.enter(one.shutdown_handle(), "".into(), 10);
+        let clear = conns.enter(other.shutdown_handle(), "".into(), 10);
+        secured.secure(&one);
+        assert!(secured.rests(11).is_none() && secured.rests(12).is_some());
+        assert!(clear.rests(12).is_none(), "there is nothing to free");
+        secured.begin_request();
+        assert!(secured.rests(20).is_none(), "it is busy");
+        conns.wait_idle(&secured, 20);
+        assert!(secured.rests(21).is_none() && secured.rests(22).is_some());
+        drop(one);
+        assert!(secured.rests(23).is_none(), "it is closed");
+    });
+}
+
+#[test]
 fn a_client_that_neither_reads_nor_sends_enough_is_cut() {
     let entry = StreamEntry::new();
     entry.limit(StreamLimits { write_idle_s: 5, min_read_rate: 100, ..StreamLimits::default() });

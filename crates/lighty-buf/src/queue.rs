@@ -107,6 +107,11 @@ impl<F> ChunkQueue<F> {
         self.len_bytes.checked_add(bytes).is_some_and(|sum| sum <= QUEUE_BYTES_MAX)
     }
 
+    /// Keeps no more memory than its chunks take.
+    pub fn shrink(&mut self) {
+        self.chunks.shrink_to_fit();
+    }
+
     /// How many bytes the queue stands for, in memory and in files.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes

@@ -287,6 +287,11 @@ impl<'a> Captures<'a> {
 }
 
 impl CaptureSet {
+    /// True if no condition has captures.
+    pub fn is_empty(&self) -> bool {
+        self.slots.is_empty()
+    }
+
     /// What a condition matched, if it was true.
     pub fn get(&self, id: CaptureId) -> Option<Captures<'_>> {
         let slot = self.slots.get(id.0 as usize)?;

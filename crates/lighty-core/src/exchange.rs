@@ -5,6 +5,7 @@ pub mod client;
 pub mod environment;
 pub mod extensions;
 pub mod file_part;
+pub mod put_away;
 pub mod request;
 pub mod request_id;
 pub mod request_state;

@@ -5,13 +5,15 @@ use std::path::Path;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
 use lighty_core::pipeline::phase::{ORDER, Phase};
 use lighty_core::settings::directives;
 use lighty_core::{
-    Exchange, Generation, Hooks, Level, Log, Machine, Module, ModuleList, Settings, Step, pipeline,
+    Exchange, Extension, Generation, Hooks, Level, Log, Machine, Module, ModuleList, RequestBody,
+    Settings, Step, extension_slot, pipeline,
 };
-use lighty_http::{Known, Method, Status};
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::log_writer::{LogTarget, LogWriter};
@@ -239,6 +241,105 @@ fn a_known_file_passes_a_route_that_does_not_take_it() {
             ex.resolve_settings();
             pipeline::respond(&mut ex).await;
             assert_eq!((ex.response.status, called.get()), (Status::OK, wanted), "{number}");
+        }
+    });
+}
+
+/// What is known of a request, as text.
+fn known(ex: &Exchange) -> String {
+    let (request, response) = (&ex.request, &ex.response);
+    let fields = |fields: &Fields| -> Vec<_> {
+        let entry = |(known, name, value): (Option<Known>, &[u8], &[u8])| {
+            (known, name.to_vec(), value.to_vec())
+        };
+        fields.iter_known().map(entry).collect()
+    };
+    let texts = [
+        &request.line,
+        &request.target_raw,
+        &request.target,
+        &request.path,
+        &request.authority,
+        &request.remote_user,
+        &ex.physical.docroot,
+        &ex.physical.site,
+        &ex.physical.rel,
+        &ex.physical.path_info,
+    ]
+    .map(|text| String::from_utf8_lossy(text));
+    format!(
+        "{texts:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?} {:?}",
+        (request.method, request.version, request.scheme, request.path_end, request.peer),
+        (&request.local_socket, request.local_port, &request.peer_text, request.upgrade),
+        (fields(&request.fields), request.fields.as_wire(), &request.auth_realm),
+        (request.head_bytes, ex.ordinal, ex.environment.iter().collect::<Vec<_>>()),
+        (response.status, fields(&response.fields), response.fields.as_wire()),
+        (response.head_content_length, response.length_said, response.is_whole_file),
+        (response.is_last, response.answered, response.unfiltered, response.ends_with_connection),
+        (
+            response.tunnel.is_some(),
+            ex.body.exists(),
+            fields(&ex.carried),
+            response.body.known_length()
+        ),
+        (
+            ex.state.bytes_sent,
+            ex.state.handler,
+            ex.state.fault,
+            ex.stages.met().collect::<Vec<_>>(),
+            ex.ext::<Note>().map(|note| note.0)
+        ),
+    )
+}
+
+#[derive(Default)]
+struct Note(u32);
+
+impl Extension for Note {
+    extension_slot!();
+}
+
+/// A request about which all is known that can be, or what most have.
+fn answered(generation: &Rc<Generation>, has_all: bool) -> Exchange {
+    let mut ex = request(generation, "/a.txt");
+    ex.request.line = b"GET /a.txt HTTP/2.0".to_vec();
+    ex.request.target_raw = b"/a.txt".to_vec();
+    ex.request.fields.push(b"X-Own", b"1");
+    ex.request.fields.push_known(Known::Host, "a.test");
+    ex.request.authority = b"a.test".to_vec();
+    ex.request.peer_text = "192.0.2.1".into();
+    (ex.request.local_port, ex.request.head_bytes, ex.ordinal) = (80, 70, 3);
+    ex.resolve_settings();
+    if has_all {
+        ex.request.remote_user = b"user".to_vec();
+        ex.request.auth_realm = Some("realm".into());
+        ex.request.fields.remove(Known::Host);
+        ex.environment.set(b"A", b"b");
+        ex.body = RequestBody::given(Bytes::from_static(b"body"));
+        ex.carried.push_known(Known::Vary, "a");
+        ex.ext_mut::<Note>().0 = 7;
+    }
+    ex
+}
+
+#[test]
+fn a_request_that_was_put_away_goes_on_with_all_that_is_known() {
+    run(async {
+        let root = directory();
+        let generation = generation(root.path(), "", Vec::new());
+        for has_all in [false, true] {
+            let mut ex = answered(&generation, has_all);
+            pipeline::respond(&mut ex).await;
+            ex.state.bytes_sent = 99;
+            let before = known(&ex);
+            let away = ex.put_away();
+            assert!(!known(&ex).contains("a.txt") && ex.client.is_none(), "{}", known(&ex));
+            // Another takes its place, and another has it back.
+            ex = answered(&generation, !has_all);
+            ex.clear();
+            ex.take_back(away);
+            assert_eq!(known(&ex), before);
+            pipeline::finish(&mut ex);
         }
     });
 }

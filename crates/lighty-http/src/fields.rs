@@ -4,6 +4,7 @@
 //! one bit to rule out; others are compared case-insensitively.
 
 use alloc::borrow::Cow;
+use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use memchr::memchr;
@@ -46,6 +47,17 @@ struct Entry {
     id: Option<Known>,
 }
 
+/// A list without the bytes of its fields, in as little memory as it takes: see [`Fields::pack`].
+#[derive(Debug)]
+pub struct PackedFields {
+    entries: Box<[Entry]>,
+    /// The halves of [`Fields::present`], which would have the whole aligned to sixteen bytes.
+    present: [u64; 2],
+    altered: bool,
+    spelled: bool,
+    suspect: bool,
+}
+
 impl Fields {
     /// An empty list; allocates nothing yet.
     #[must_use]
@@ -68,6 +80,36 @@ impl Fields {
         self.altered = false;
         self.spelled = false;
         self.suspect = false;
+    }
+
+    /// What there is to keep of the list beside [`Fields::as_bytes`].
+    #[must_use]
+    pub fn pack(&self) -> PackedFields {
+        PackedFields {
+            entries: self.entries.as_slice().into(),
+            present: [self.present as u64, (self.present >> 64) as u64],
+            altered: self.altered,
+            spelled: self.spelled,
+            suspect: self.suspect,
+        }
+    }
+
+    /// The list becomes the one that was packed and had these bytes.
+    pub fn unpack(&mut self, packed: &PackedFields, bytes: &[u8]) {
+        self.clear();
+        self.buf.extend_from_slice(bytes);
+        self.entries.extend_from_slice(&packed.entries);
+        let [low, high] = packed.present.map(u128::from);
+        self.present = low | high << 64;
+        self.altered = packed.altered;
+        self.spelled = packed.spelled;
+        self.suspect = packed.suspect;
+    }
+
+    /// The bytes of all fields, and what was left behind by those that are gone.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.buf
     }
 
     /// Number of fields (lines, not distinct names).

@@ -51,7 +51,7 @@ pub mod uri;
 pub mod version;
 pub mod xml;
 
-pub use fields::Fields;
+pub use fields::{Fields, PackedFields};
 pub use known::Known;
 pub use method::Method;
 pub use status::Status;

@@ -71,6 +71,65 @@ fn many_streams_share_a_connection_and_small_windows() {
 }
 
 #[test]
+fn a_response_that_waited_for_a_window_is_sent_and_logged_as_any_other() {
+    let format = "%h %m %U %q %H %s %b %{x-own}i %{etag}o %{content-type}o %V";
+    let server = site()
+        .config("server.modules += ( \"mod_accesslog\" )")
+        .config("accesslog.filename = \"@DIR@/access.log\"")
+        .config(&format!("accesslog.format = \"{format}\""))
+        .start();
+    let ask = |client: &mut Http2, target| client.request("GET", target, &[("x-own", "o")], true);
+    let targets = ["/big?q=1", "/a.txt", "/none", "/secret/a.txt"];
+    let mut prompt = connect(&server);
+    let sent = targets.map(|target| {
+        let stream = ask(&mut prompt, target);
+        prompt.answer(stream)
+    });
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    client.credits = false;
+    client.open_window(0, 1 << 30);
+    let streams = targets.map(|target| ask(&mut client, target));
+    for (stream, wanted) in streams.into_iter().zip(&sent) {
+        let head = client.head(stream);
+        assert_eq!((head.status, head.body.len()), (wanted.status, 0));
+    }
+    // Others are served while they wait, by what they have left.
+    assert_eq!(prompt.get("/a.txt").text(), "hello\n");
+    for (stream, wanted) in streams.into_iter().zip(&sent) {
+        // Twice there is a little room and then none.
+        for part in 1..=2 {
+            client.open_window(stream, 2);
+            client.read_until(stream, |answer| answer.body.len() == 2 * part);
+        }
+        client.open_window(stream, 1 << 30);
+        let answer = client.answer(stream);
+        assert_eq!((answer.body.len(), answer.reset), (wanted.body.len(), None));
+        // Error pages say which request it was.
+        assert!(answer.body == wanted.body || answer.status >= 400, "{}", answer.text());
+    }
+    let log = server.directory().join("access.log");
+    let lines = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait_until(SOON, || lines().lines().count() == 9), "{}", lines());
+    let text = lines();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines[..4], lines[5..], "{text}");
+}
+
+#[test]
+fn a_stream_without_a_window_is_cut_in_time_and_its_siblings_go_on() {
+    let server = site().config("server.max-write-idle = 2").start();
+    let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+    let (stuck, gone) = (client.request("GET", "/big", &[], true), 3);
+    assert_eq!(client.request("GET", "/big", &[], true), gone);
+    client.head(gone);
+    client.reset(gone, CANCEL);
+    assert_eq!(client.answer(stuck).reset, Some(CANCEL));
+    let next = client.request("GET", "/a.txt", &[], true);
+    client.open_window(next, 100);
+    assert_eq!(client.answer(next).text(), "hello\n");
+}
+
+#[test]
 fn what_is_refused_is_refused_in_its_stream_alone() {
     let server = site().config("server.max-request-size = 1").start();
     let mut client = connect(&server);
@@ -226,19 +285,18 @@ fn streams_that_take_nothing_cost_next_to_nothing() {
     let server = site().start();
     assert_eq!(connect(&server).get("/big").status, 200);
     let before = server.own_kib();
-    let mut clients: Vec<Http2> = (0..20)
-        .map(|_| Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]))
-        .collect();
-    for client in &mut clients {
-        let streams: Vec<u32> =
-            (0..100).map(|_| client.request("GET", "/big", &[], true)).collect();
+    let wait = |_| {
+        let mut client = Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+        let streams = [(); 100].map(|()| client.request("GET", "/big", &[], true));
         for stream in streams {
             assert_eq!(client.head(stream).status, 200);
         }
-    }
+        client
+    };
+    let _clients: Vec<Http2> = (0..20).map(wait).collect();
     let grown = server.own_kib().saturating_sub(before);
-    // A debug build's futures are large.
-    assert!(grown < 48 << 10, "{grown} KiB for 2000 streams");
+    // bench/floods.py wants 5 MB; a debug build's futures are larger.
+    assert!(grown <= 6 << 10, "{grown} KiB for 2000 streams");
 }
 
 #[test]

@@ -114,6 +114,11 @@ impl Extensions {
         held.downcast_mut().expect("a slot holds the type of its number")
     }
 
+    /// True if no feature has set a value for this request.
+    pub(super) fn is_unused(&self) -> bool {
+        self.used == 0
+    }
+
     /// Prepares for the next request.
     #[inline]
     pub(crate) fn reset(&mut self) {

@@ -103,10 +103,20 @@ pub(super) async fn send_rest(
 ) -> bool {
     on.enter(Stage::FirstByteOut, &mut ex.stages);
     let sent = io.send_rest(rest, on, ex).await;
+    end_rest(on, ex, &mut io.sink(), sent)
+}
+
+/// Finishes the exchange whose rest was sent or not. Returns whether it was.
+pub(super) fn end_rest(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    sink: &mut Sink<'_>,
+    sent: io::Result<()>,
+) -> bool {
     if sent.is_ok() {
         ex.enter(Stage::LastByteOut);
     }
-    finish(on, ex, &mut io.sink(), sent)
+    finish(on, ex, sink, sent)
 }
 
 /// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
@@ -116,15 +126,24 @@ pub(super) async fn send_last(
     ex: &mut Exchange,
     io: &mut impl Protocol,
 ) -> bool {
+    match try_send_last(on, ex, io).await {
+        Driven::Finished { is_whole } => is_whole,
+        Driven::Response(_) => false,
+        Driven::Rest(rest) => send_rest(rest, on, ex, io).await,
+    }
+}
+
+/// As [`send_last`], as far as the client has room.
+pub(super) async fn try_send_last(
+    on: RequestStream<'_>,
+    ex: &mut Exchange,
+    io: &mut impl Protocol,
+) -> Driven {
     ex.state.keeps_connection = false;
     // What was refused before it had settings is under those of no condition.
     limit(on, &ex.settings.core);
     pipeline::complete(ex).await;
-    let sent = match io.sink().try_send(on, ex) {
-        Ok(rest) => return send_rest(rest, on, ex, io).await,
-        Err(error) => Err(error),
-    };
-    finish(on, ex, &mut io.sink(), sent)
+    try_send(on, ex, &mut io.sink())
 }
 
 /// Responds to an exchange whose handling panicked before its response had begun. Returns whether

@@ -6,8 +6,8 @@
 //!
 //! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
 //! stream's request, `output` sends its response, `tunnel` is a stream that carries another
-//! protocol, `turn` reads and writes, as much at a time as `pace` says, `leave` ends the
-//! connection. Nothing outside this folder knows about frames.
+//! protocol, `waiting` is a stream without a window, `turn` reads and writes, as much at a time as
+//! `pace` says, `leave` ends the connection. Nothing outside this folder knows about frames.
 
 mod exchange;
 mod input;
@@ -19,6 +19,7 @@ mod shared;
 mod tasks;
 mod tunnel;
 mod turn;
+mod waiting;
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -39,6 +40,7 @@ use self::leave::Leave;
 use self::pace::Pace;
 use self::shared::{Shared, StreamRef};
 use self::tasks::Tasks;
+use self::waiting::Waiting;
 use super::driver::{self, Driven};
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
@@ -60,6 +62,11 @@ pub(crate) struct H2Buffers {
 }
 
 impl H2Buffers {
+    /// True if they are no larger than a pooled pair may be.
+    fn is_pooled_whole(&self) -> bool {
+        self.out.capacity() <= limits::KEPT_BUFFER_BYTES_MAX
+    }
+
     /// Frees buffers that are larger than a pooled pair may keep.
     pub(crate) fn trim(&mut self) {
         self.input.recycle(limits::KEPT_BUFFER_BYTES_MAX);
@@ -251,7 +258,11 @@ impl<'c> H2Conn<'c> {
 
     /// Sends what the client has no room for.
     fn spawn_rest(&mut self, at: StreamRef, h2: Box<H2Exchange>, rest: Rest) {
-        self.tasks.spawn(at.key.slot(), send_rest(self.conn, at, h2, rest));
+        let slot = at.key.slot();
+        match rest {
+            Rest::Queue => self.tasks.spawn(slot, Waiting::new(self.conn, at, h2)),
+            rest => self.tasks.spawn(slot, send_rest(self.conn, at, h2, rest)),
+        }
     }
 
     /// The sweep judges a stream that has to wait.
@@ -310,8 +321,7 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
         Work::Response(attempt) => driver::respond(attempt, on, exchange, io).await,
         Work::Refused(status) => {
             exchange.fail_status(status);
-            let is_whole = Box::pin(driver::send_last(on, exchange, io)).await;
-            Driven::Finished { is_whole }
+            Box::pin(driver::try_send_last(on, exchange, io)).await
         }
         Work::Panicked(_) => Driven::Finished { is_whole: false },
     }
@@ -382,5 +392,8 @@ mod tests {
     fn a_stream_that_waits_is_small() {
         assert!(future_bytes::<_, _, _, Rest, _>(send_rest) <= WAITING_BYTES_MAX);
         assert!(future_bytes::<_, _, _, Work, _>(serve_stream) <= WAITING_BYTES_MAX);
+        // A block of the allocator's each; the next larger ones have 128 bytes and 8 more.
+        assert!(size_of::<exchange::AwayH2>() <= 896, "{}", size_of::<exchange::AwayH2>());
+        assert!(size_of::<Waiting<'_>>() <= 32, "{}", size_of::<Waiting<'_>>());
     }
 }

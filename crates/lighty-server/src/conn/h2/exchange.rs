@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use lighty_buf::ChunkQueue;
+use lighty_core::exchange::put_away::PutAway;
 use lighty_core::{Exchange, RequestBody};
 use lighty_http::{Fields, Known, base64};
 use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
+use lighty_io::send::Loading;
 use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 use lighty_wire::http2::request::read_request;
 
@@ -45,8 +47,7 @@ pub(crate) struct H2Io {
 impl H2Exchange {
     /// An exchange for any connection of the worker with this clock.
     pub(crate) fn new(mut exchange: Exchange, clock: Clock) -> Self {
-        let entry = Rc::new(StreamEntry::new());
-        let input = Rc::new(RefCell::new(Input::new(clock, Rc::clone(&entry))));
+        let (input, entry) = new_ends(clock);
         exchange.client = Some(Rc::clone(&input) as _);
         let io = H2Io {
             at: None,
@@ -81,12 +82,60 @@ impl H2Exchange {
         Ok(())
     }
 
+    /// Puts the stream's part away, and leaves an exchange for any other.
+    pub(super) fn put_away(&mut self, at: StreamRef, loading: Loading, clock: Clock) -> AwayH2 {
+        let (input, entry) = new_ends(clock);
+        let exchange = self.exchange.put_away();
+        self.exchange.client = Some(Rc::clone(&input) as _);
+        self.io.at = None;
+        let mut queue = std::mem::take(&mut self.io.queue);
+        queue.shrink();
+        AwayH2 {
+            at,
+            exchange,
+            input: std::mem::replace(&mut self.io.input, input),
+            entry: std::mem::replace(&mut self.entry, entry),
+            queue,
+            loading,
+            has_begun: self.io.has_begun,
+        }
+    }
+
+    /// Goes on with what was put away. The exchange must be one that no stream has.
+    pub(super) fn take_back(&mut self, away: AwayH2) -> (StreamRef, Loading) {
+        self.exchange.take_back(away.exchange);
+        self.exchange.client = Some(Rc::clone(&away.input) as _);
+        self.io.at = Some(away.at.clone());
+        self.io.input = away.input;
+        self.io.queue = away.queue;
+        self.io.has_begun = away.has_begun;
+        self.entry = away.entry;
+        (away.at, away.loading)
+    }
+
     /// Detaches from the stream.
     pub(super) fn detach(&mut self) {
         self.io.at = None;
         self.io.input.borrow_mut().detach();
         self.io.queue.clear();
     }
+}
+
+/// What a stream's exchange was, while its client has no window for the response.
+pub(super) struct AwayH2 {
+    pub(super) at: StreamRef,
+    exchange: PutAway,
+    pub(super) input: Rc<RefCell<Input>>,
+    pub(super) entry: Rc<StreamEntry>,
+    queue: ChunkQueue<Rc<OpenFile>>,
+    loading: Loading,
+    has_begun: bool,
+}
+
+/// What a stream has of its own, whatever exchange serves it.
+fn new_ends(clock: Clock) -> (Rc<RefCell<Input>>, Rc<StreamEntry>) {
+    let entry = Rc::new(StreamEntry::new());
+    (Rc::new(RefCell::new(Input::new(clock, Rc::clone(&entry)))), entry)
 }
 
 /// The limits of a request's fields are those of HTTP/1, beside those of the machine, which protect

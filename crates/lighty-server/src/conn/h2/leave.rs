@@ -108,7 +108,7 @@ impl H2Conn<'_> {
         is_over.then_some(End::Linger)
     }
 
-    /// Nothing moves: waits, without buffers if there is no request. `true` if time has made
+    /// Nothing moves: waits, without buffers if no bytes are under way. `true` if time has made
     /// something move.
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) -> bool {
         self.idle_if_quiet();
@@ -123,15 +123,18 @@ impl H2Conn<'_> {
     }
 
     fn idle_if_quiet(&mut self) {
-        let is_quiet = self.tasks.is_empty()
-            && self.unsent_bytes() == 0
-            && self.partial_since_ms.is_none()
-            && self.shared.borrow().machine.streams_alive() == 0;
-        if !is_quiet {
+        if self.unsent_bytes() > 0 || self.partial_since_ms.is_some() {
             return;
         }
-        if let Some(buffers) = self.buffers.take() {
+        let has_streams = self.shared.borrow().machine.streams_alive() > 0;
+        let is_idle = !has_streams && self.tasks.is_empty();
+        // What sends much keeps its buffers from one window to the next: the pool would cut them.
+        if let Some(buffers) = self.buffers.take_if(|buffers| is_idle || buffers.is_pooled_whole())
+        {
             self.conn.worker().give_back_h2_buffers(buffers);
+        }
+        if !is_idle {
+            return;
         }
         if !std::mem::replace(&mut self.is_idle, true) {
             let worker = self.conn.worker();

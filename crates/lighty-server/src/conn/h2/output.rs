@@ -91,8 +91,33 @@ impl H2Io {
             Rest::Tunnel(tunnel) => Box::pin(self.hand_over(on, ex, &at, tunnel)).await,
         };
         if sent.is_err() {
-            let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
-            ex.state.bytes_sent = ex.state.bytes_sent.saturating_sub(unsent);
+            forget_unsent(ex, &at);
+        }
+        sent
+    }
+
+    /// Sends the queue, the whole body, as long as the client's windows have room: `false` if they
+    /// have none.
+    pub(super) async fn send_while_room(
+        &mut self,
+        on: RequestStream<'_>,
+        ex: &mut Exchange,
+        at: &StreamRef,
+        loading: &mut Loading,
+    ) -> io::Result<bool> {
+        let input = Rc::clone(&self.input);
+        let sent = {
+            let sending = pin!(async {
+                let is_sent = self.send_queue(on, ex, at, loading, Ends::BodyOrWindow).await?;
+                if is_sent {
+                    drained(on, at).await?;
+                }
+                Ok(is_sent)
+            });
+            meanwhile(None, |_| input.borrow().discard(), sending).await
+        };
+        if sent.is_err() {
+            forget_unsent(ex, at);
         }
         sent
     }
@@ -220,24 +245,29 @@ impl H2Io {
         ex: &mut Exchange,
         at: &StreamRef,
     ) -> io::Result<()> {
-        self.send_queue(on, ex, at, true).await?;
+        self.send_queue(on, ex, at, &mut Loading::default(), Ends::Body).await?;
         drained(on, at).await
     }
 
-    /// Sends the queue, as fast as windows and bandwidth limits allow. `ends`: it is the end of the
-    /// body.
+    /// Sends the queue, as fast as windows and bandwidth limits allow. `false` if it is to end
+    /// where windows do.
     async fn send_queue(
         &mut self,
         on: RequestStream<'_>,
         ex: &mut Exchange,
         at: &StreamRef,
-        ends: bool,
-    ) -> io::Result<()> {
+        loading: &mut Loading,
+        ends: Ends,
+    ) -> io::Result<bool> {
         let (clock, sender) = (&on.conn.worker().machine.clock, &on.conn.worker().sender);
         let throttle = is_throttled(ex).then(|| Throttle::of(ex, &on.conn.entry));
-        let mut loading = Loading::default();
         while !self.queue.is_empty() {
             ex.begin_span(Span::SendQueued);
+            // One that is cut does not wait any more.
+            let may_stop = ends == Ends::BodyOrWindow && on.entry.cut().is_none();
+            if may_stop && at.shared.borrow_mut().lacks_window(at.key) {
+                return Ok(false);
+            }
             let room = room(on, at).await;
             ex.begin_span(Span::Write);
             let room = room?.min(LOAD_BYTES_MAX);
@@ -255,19 +285,19 @@ impl H2Io {
                     }
                 },
             };
-            if !sender.try_load(&mut loading, &mut self.queue, granted)? {
+            if !sender.try_load(loading, &mut self.queue, granted)? {
                 ex.begin_span(Span::FileRead);
-                let loaded = Box::pin(sender.load(&mut loading, &mut self.queue, granted)).await;
+                let loaded = Box::pin(sender.load(loading, &mut self.queue, granted)).await;
                 clock.refresh();
                 ex.begin_span(Span::Write);
                 loaded?;
             }
-            let pushed = self.push_front(ex, at, granted, ends)?;
+            let pushed = self.push_front(ex, at, granted, ends != Ends::Piece)?;
             if let Some(throttle) = &throttle {
                 throttle.give_back((granted - pushed) as u64);
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Streams a body one piece at a time.
@@ -281,6 +311,7 @@ impl H2Io {
         let input = Rc::clone(&self.input);
         let discard = |_: &mut std::task::Context<'_>| input.borrow().discard();
         let (mut produced, announced) = (0, source.known_length());
+        let mut loading = Loading::default();
         loop {
             let waiting = pin!(async { room(on, at).await.map(|_| ()) });
             ex.begin_span(Span::SendQueued);
@@ -300,7 +331,7 @@ impl H2Io {
             };
             produced += chunk.len();
             self.queue.push(chunk);
-            let sending = pin!(self.send_queue(on, ex, at, false));
+            let sending = pin!(self.send_queue(on, ex, at, &mut loading, Ends::Piece));
             meanwhile(Some(&mut *source), discard, sending).await?;
         }
         ex.enter(Stage::BodyBack);
@@ -330,6 +361,23 @@ impl H2Io {
             }
         }
     }
+}
+
+/// What the end of a queue is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ends {
+    /// The end of a piece of the body.
+    Piece,
+    /// The end of the body.
+    Body,
+    /// The same, or where the client's windows have no room.
+    BodyOrWindow,
+}
+
+/// Content that was given to the machine, and will not be sent, does not count.
+fn forget_unsent(ex: &mut Exchange, at: &StreamRef) {
+    let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
+    ex.state.bytes_sent = ex.state.bytes_sent.saturating_sub(unsent);
 }
 
 /// Replaces a response whose head cannot be sent.

@@ -73,7 +73,8 @@ struct Slot {
     dropped: u64,
     /// It is answered, and its client still sends.
     lingers: bool,
-    trailers: Option<Fields>,
+    /// Boxed, because few requests have some.
+    trailers: Option<Box<Fields>>,
     sender: Option<(SendWait, Waker)>,
     reader: Option<Waker>,
     watcher: Option<Waker>,
@@ -184,6 +185,11 @@ impl Shared {
             left => left.max(STREAM_BYTES_MIN.saturating_sub(own)),
         };
         self.machine.room(key).min(allowed)
+    }
+
+    /// True if the client's windows have no room for content of a stream that is alive.
+    pub(super) fn lacks_window(&mut self, key: StreamKey) -> bool {
+        self.live(key).is_ok() && self.machine.room(key) == 0
     }
 
     /// Adds content, within [`room`](Self::room); `ends` if it is the last.
@@ -305,7 +311,7 @@ impl Shared {
             }
         }
         if let Some(slot) = self.slot(key) {
-            slot.trailers = (!permitted.is_empty()).then_some(permitted);
+            slot.trailers = (!permitted.is_empty()).then(|| Box::new(permitted));
         }
         self.receive(key, &[], true);
     }
@@ -375,7 +381,7 @@ impl Shared {
     }
 
     pub(super) fn take_trailers(&mut self, key: StreamKey) -> Option<Fields> {
-        self.slot(key)?.trailers.take()
+        self.slot(key)?.trailers.take().map(|trailers| *trailers)
     }
 
     /// Ready once the stream was reset or the connection is lost.

@@ -1,0 +1,135 @@
+//! A response whose body is queued, while the client has no room for it.
+//!
+//! A client may leave a hundred streams of each connection without a window, and needs to do no
+//! more for it than to say so once. What is known of such a stream is put away until its window
+//! opens; nothing else is done for it meanwhile, so there is no other future.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use lighty_core::exchange::span::Span;
+use lighty_core::exchange::stage::Stage;
+use lighty_io::send::Loading;
+use lighty_io::threads::panics;
+
+use super::exchange::{AwayH2, H2Exchange};
+use super::shared::StreamRef;
+use super::{Step, done, recover};
+use crate::conn::sink::Protocol as _;
+use crate::conn::stream::RequestStream;
+use crate::conn::{Conn, driver};
+use crate::worker::Worker;
+
+/// Sends what is queued for a stream.
+pub(super) struct Waiting<'c> {
+    conn: &'c Conn,
+    state: State<'c>,
+}
+
+enum State<'c> {
+    /// There is no window.
+    Away(Box<AwayH2>),
+    /// There is one, or there was.
+    Sending(Pin<Box<dyn Future<Output = Sent> + 'c>>),
+    Over,
+}
+
+/// What sending came to.
+enum Sent {
+    Step(Step),
+    /// The windows are full.
+    NoWindow(StreamRef, Box<H2Exchange>, Loading),
+}
+
+impl<'c> Waiting<'c> {
+    /// The head of the response is sent.
+    pub(super) fn new(conn: &'c Conn, at: StreamRef, mut h2: Box<H2Exchange>) -> Self {
+        let H2Exchange { exchange, entry, .. } = &mut *h2;
+        RequestStream { conn, entry }.enter(Stage::FirstByteOut, &mut exchange.stages);
+        exchange.begin_span(Span::SendQueued);
+        let loading = Loading::default();
+        let lacks_window = at.shared.borrow_mut().lacks_window(at.key);
+        let state = match lacks_window {
+            true => State::Away(put_away(conn.worker(), at, h2, loading)),
+            false => State::Sending(Box::pin(send(conn, at, h2, loading))),
+        };
+        Self { conn, state }
+    }
+}
+
+impl Future for Waiting<'_> {
+    type Output = Step;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Step> {
+        let worker = self.conn.worker();
+        loop {
+            self.state = match std::mem::replace(&mut self.state, State::Over) {
+                State::Away(away) if !away.may_go_on(cx) => {
+                    self.state = State::Away(away);
+                    return Poll::Pending;
+                }
+                State::Away(away) => {
+                    let mut h2 = worker.acquire_h2();
+                    let (at, loading) = h2.take_back(*away);
+                    State::Sending(Box::pin(send(self.conn, at, h2, loading)))
+                }
+                State::Sending(mut sending) => match sending.as_mut().poll(cx) {
+                    Poll::Pending => {
+                        self.state = State::Sending(sending);
+                        return Poll::Pending;
+                    }
+                    Poll::Ready(Sent::Step(step)) => return Poll::Ready(step),
+                    Poll::Ready(Sent::NoWindow(at, h2, loading)) => {
+                        State::Away(put_away(worker, at, h2, loading))
+                    }
+                },
+                State::Over => return Poll::Pending,
+            };
+        }
+    }
+}
+
+impl AwayH2 {
+    /// True if there is a window, or none is waited for any more. What the client sends meanwhile
+    /// is dropped.
+    fn may_go_on(&self, cx: &mut Context<'_>) -> bool {
+        let room = self.at.shared.borrow_mut().poll_room(self.at.key, cx);
+        let may = room.is_ready() || self.entry.cut().is_some();
+        if !may {
+            self.input.borrow().discard();
+        }
+        may
+    }
+}
+
+/// Another stream may have the exchange meanwhile.
+fn put_away(
+    worker: &Worker,
+    at: StreamRef,
+    mut h2: Box<H2Exchange>,
+    loading: Loading,
+) -> Box<AwayH2> {
+    let away = Box::new(h2.put_away(at, loading, worker.machine.clock.clone()));
+    worker.give_back_h2(h2);
+    away
+}
+
+async fn send(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, mut loading: Loading) -> Sent {
+    let sent = {
+        let H2Exchange { exchange, io, entry } = &mut *h2;
+        let on = RequestStream { conn, entry };
+        panics::catch(async {
+            match io.send_while_room(on, exchange, &at, &mut loading).await {
+                Ok(false) => None,
+                sent => Some(driver::end_rest(on, exchange, &mut io.sink(), sent.map(|_| ()))),
+            }
+        })
+        .await
+    };
+    Sent::Step(match sent {
+        Ok(None) => return Sent::NoWindow(at, h2, loading),
+        Ok(Some(is_whole)) => done(at, h2, is_whole),
+        Err(panicked) => Box::pin(recover(conn, at, h2, panicked)).await,
+    })
+}

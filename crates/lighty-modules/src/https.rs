@@ -4,7 +4,7 @@ use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Settings, module_settings};
-use lighty_http::{Known, Method, Status};
+use lighty_http::{Known, Method, Status, uri};
 
 /// What a client remembers for a year (RFC 6797 section 6.1), of this host alone.
 const REMEMBER: &str = "max-age=31536000";
@@ -107,7 +107,8 @@ impl Module for Https {
             return Step::Next;
         }
         let port = ex.settings.module::<HttpsSettings>().port;
-        let Some(location) = location(&ex.request.authority, port, &ex.request.target) else {
+        let target = asked_for(ex);
+        let Some(location) = location(&ex.request.authority, port, &target) else {
             return Step::Next;
         };
         let keeps_method = ex.request.method.is_some_and(Method::is_get_or_head);
@@ -127,6 +128,16 @@ impl Module for Https {
             ex.response.fields.push_known(Known::StrictTransportSecurity, REMEMBER);
         }
         Step::Next
+    }
+}
+
+/// Path and query as the client has asked for them, spelled as lighty spells them: where rewriting
+/// has led concerns this host alone, and is rewritten again when it is asked for.
+fn asked_for(ex: &Exchange) -> Vec<u8> {
+    let mut target = Vec::new();
+    match uri::normalise(&ex.request.target_raw, &ex.settings.server.parse, &mut target) {
+        Ok(_) => target,
+        Err(_) => ex.request.target.clone(),
     }
 }
 

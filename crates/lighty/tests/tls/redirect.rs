@@ -47,6 +47,27 @@ fn clients_are_sent_to_the_port_that_they_reach() {
 }
 
 #[test]
+fn clients_are_sent_to_what_they_asked_for_not_to_where_rewriting_leads() {
+    let rules = "url.rewrite-once = ( \"^/([^?]*)(?:\\?(.*))?$\" => \"/index.php?q=$1&$2\" )";
+    let lines = format!("server.https-redirect = \"enable\"\n{CLEAR}");
+    let (_, setup) = site(&format!("{lines}\n$HTTP[\"host\"] == \"a.test\" {{ {rules} }}"));
+    let server = setup.start();
+    for (target, wanted) in [
+        ("/blog/post-1?x=1", "/blog/post-1?x=1"),
+        ("/", "/"),
+        ("http://a.test/b?c", "/b?c"),
+        ("//evil.test/%2e%2e/x", "/x"),
+        ("/a%0d%0aX-Y:z", "/a%0D%0AX-Y:z"),
+    ] {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: a.test\r\n\r\n");
+        let (status, location, _) = ask(Client::tcp(server.listening()[1]), &request);
+        if status != 400 {
+            assert_eq!((status, location), (301, format!("https://a.test{wanted}")), "{target}");
+        }
+    }
+}
+
+#[test]
 fn plain_configurations_send_nobody_anywhere() {
     let (_, setup) = site(CLEAR);
     let server = setup.start();

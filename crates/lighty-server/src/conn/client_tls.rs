@@ -82,6 +82,11 @@ impl ClientTls {
         Self { variables: Rc::new(variables), user, shown: None, handshake_us: None }
     }
 
+    /// True unless it ends at a trusted proxy, which reports it.
+    pub(super) fn is_own(&self) -> bool {
+        self.shown.is_some()
+    }
+
     /// Tells a request, whose settings are not known yet.
     #[cold]
     pub(super) fn describe(&self, ex: &mut Exchange) {

@@ -180,3 +180,18 @@ fn one_client_does_not_hide_the_causes_of_others() {
     server.await_log("the client offers \"foo\"");
     assert_eq!(server.log().matches("TLS handshake failed").count(), 2, "{}", server.log());
 }
+
+#[test]
+fn http2_is_spoken_only_where_it_was_chosen() {
+    let (authority, server) = start("");
+    let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+    for chosen in [&[][..], &["http/1.1"]] {
+        let client = authority.client().with_alpn(chosen);
+        let mut client = client.connect(server.address(), "a.test");
+        client.send(preface);
+        assert_eq!(client.response().status, 505, "{chosen:?}");
+    }
+    let client = authority.client().with_alpn(&["h2"]).connect(server.address(), "a.test");
+    let mut client = lighty_testkit::http2::Http2::over(client, "a.test", &[]);
+    assert_eq!(client.get("/a.txt").status, 200);
+}

@@ -68,7 +68,10 @@ impl H1Conn<'_> {
 #[cold]
 fn refused_or_http2(conn: &Conn, received: &[u8], fault: RequestFault) -> Read {
     let is_preface = received.starts_with(PREFACE) || PREFACE.starts_with(received);
-    if !is_preface || conn.requests.get() > 0 || !conn.worker().global().server.http2 {
+    // Over TLS, ALPN chooses it or nothing does (RFC 9113 section 3.2).
+    let is_our_tls = conn.tls.as_ref().is_some_and(|tls| tls.is_own());
+    let is_spoken = conn.worker().global().server.http2 && !is_our_tls;
+    if !is_preface || conn.requests.get() > 0 || !is_spoken {
         return Read::Refused(fault);
     }
     conn.early.set(Some(Box::new(received.to_vec())));

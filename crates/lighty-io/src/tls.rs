@@ -15,6 +15,7 @@
 //! block. Nothing here waits for a disk but [`Materials`], [`TicketKeys::read_file`],
 //! [`KeyLog::open`], [`LocalAuthority`] and [`Dialer`], which belong on such a thread.
 
+mod bare_key;
 mod certificate;
 mod client_auth;
 mod client_handshake;

@@ -188,6 +188,7 @@ pub fn pem(der: &[u8]) -> String {
 pub(super) const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
 pub(super) const INTEGER: u8 = 0x02;
+const BITS: u8 = 0x03;
 const OCTETS: u8 = 0x04;
 const VERSION: u8 = 0xa0;
 const EXTENSIONS: u8 = 0xa3;
@@ -228,6 +229,15 @@ impl<'a> Names<'a> {
         let (SEQUENCE, subject) = signed.next()? else { return None };
         let (SEQUENCE, public_key) = signed.next()? else { return None };
         Some(Self { serial, issuer, validity, subject, public_key, rest: signed.0 })
+    }
+
+    /// The algorithm of the public key, without the sequence around it, and the key.
+    pub(super) fn key(&self) -> Option<(&'a [u8], &'a [u8])> {
+        let mut parts = Der(self.public_key);
+        let (SEQUENCE, algorithm) = parts.next()? else { return None };
+        let (BITS, key) = parts.next()? else { return None };
+        // No bits of the last byte are unused.
+        Some((algorithm, key.strip_prefix(&[0])?))
     }
 
     /// Whether the certificate is for this public key, a SubjectPublicKeyInfo in DER.

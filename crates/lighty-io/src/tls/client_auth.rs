@@ -1,14 +1,19 @@
 //! Certificates of clients: asked for, verified, and let through or not (`ssl.verifyclient.*`).
 
+use std::fmt;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
-use rustls::crypto::aws_lc_rs;
+use rustls::crypto::{WebPkiSupportedAlgorithms, aws_lc_rs};
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::{DigitallySignedStruct, DistinguishedName, Error, RootCertStore, SignatureScheme};
+use rustls::{
+    CertRevocationListError, CertificateError, DigitallySignedStruct, DistinguishedName, Error,
+    OtherError, RootCertStore, SignatureScheme,
+};
 
+use super::bare_key::{self, SignedIn};
 use super::materials::Materials;
 use super::tls_error::TlsError;
 
@@ -23,7 +28,8 @@ pub struct ClientAuthOptions {
     pub crl_file: Option<Arc<str>>,
     /// Whether a handshake fails without a certificate that can be verified.
     pub is_enforced: bool,
-    /// Certificates that a chain may have behind the leaf.
+    /// Certificates that a chain may have behind the leaf, the authority that is trusted among
+    /// them.
     pub depth: u8,
 }
 
@@ -31,6 +37,7 @@ pub struct ClientAuthOptions {
 #[derive(Debug)]
 pub(super) struct ClientAuth {
     webpki: Arc<dyn ClientCertVerifier>,
+    algorithms: WebPkiSupportedAlgorithms,
     hints: Vec<DistinguishedName>,
     is_enforced: bool,
     depth: u8,
@@ -66,13 +73,16 @@ impl ClientAuth {
             None => roots.subjects(),
         };
         let provider = Arc::new(aws_lc_rs::default_provider());
+        let algorithms = provider.signature_verification_algorithms;
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         if let Some(path) = &options.crl_file {
+            // Every authority of a chain needs a list, and one that is not out of date.
             builder =
-                builder.with_crls(materials.revocations(path)).allow_unknown_revocation_status();
+                builder.with_crls(materials.revocations(path)).enforce_revocation_expiration();
         }
         let webpki = builder.build().map_err(|error| error.to_string())?;
-        Ok(Self { webpki, hints, is_enforced: options.is_enforced, depth: options.depth })
+        let (is_enforced, depth) = (options.is_enforced, options.depth);
+        Ok(Self { webpki, algorithms, hints, is_enforced, depth })
     }
 
     /// Judges a chain, the leaf first; also one that was remembered with a session.
@@ -94,30 +104,87 @@ impl ClientAuth {
         rest: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        if rest.len() > usize::from(self.depth) {
-            return Err(Error::General("certificate chain too long".to_owned()));
+        let verified = self.webpki.verify_client_cert(leaf, rest, now)?;
+        // Clients may send more than is needed, such as the authority itself.
+        let is_within = usize::from(self.depth).checked_sub(1).is_some_and(|most| {
+            let fewer = rest.get(..most);
+            fewer.is_none_or(|rest| self.webpki.verify_client_cert(leaf, rest, now).is_ok())
+        });
+        match is_within {
+            true => Ok(verified),
+            false => Err(CertificateError::Other(OtherError(Arc::new(ChainTooLong))).into()),
         }
-        self.webpki.verify_client_cert(leaf, rest, now)
     }
 }
 
+/// The chain is longer than [`ClientAuthOptions::depth`].
+#[derive(Debug)]
+struct ChainTooLong;
+
+impl fmt::Display for ChainTooLong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("certificate chain too long")
+    }
+}
+
+impl std::error::Error for ChainTooLong {}
+
 fn words(error: &Error) -> String {
     match error {
-        Error::InvalidCertificate(rustls::CertificateError::UnknownIssuer) => {
-            "unable to get local issuer certificate".to_owned()
-        }
-        Error::InvalidCertificate(
-            rustls::CertificateError::Expired | rustls::CertificateError::ExpiredContext { .. },
-        ) => "certificate has expired".to_owned(),
-        Error::InvalidCertificate(
-            rustls::CertificateError::NotValidYet
-            | rustls::CertificateError::NotValidYetContext { .. },
-        ) => "certificate is not yet valid".to_owned(),
-        Error::InvalidCertificate(rustls::CertificateError::Revoked) => {
-            "certificate revoked".to_owned()
-        }
+        Error::InvalidCertificate(why) => certificate_words(why),
+        Error::InvalidCertRevocationList(why) => list_words(why).to_owned(),
         Error::General(text) => text.clone(),
         other => other.to_string(),
+    }
+}
+
+/// Why a client's certificate is refused: in OpenSSL's words, where it has some.
+pub(super) fn certificate_words(why: &CertificateError) -> String {
+    use CertificateError as E;
+    let words = match why {
+        E::UnknownIssuer => "unable to get local issuer certificate",
+        E::Expired | E::ExpiredContext { .. } => "certificate has expired",
+        E::NotValidYet | E::NotValidYetContext { .. } => "certificate is not yet valid",
+        E::Revoked => "certificate revoked",
+        E::UnknownRevocationStatus => "unable to get certificate CRL",
+        E::ExpiredRevocationList | E::ExpiredRevocationListContext { .. } => "CRL has expired",
+        E::BadSignature => "certificate signature failure",
+        E::BadEncoding => "the certificate is broken",
+        E::UnhandledCriticalExtension => "unhandled critical extension",
+        E::InvalidPurpose | E::InvalidPurposeContext { .. } => "unsuitable certificate purpose",
+        E::UnsupportedSignatureAlgorithmContext { .. }
+        | E::UnsupportedSignatureAlgorithmForPublicKeyContext { .. } => {
+            "the certificate is signed in a way that is not supported"
+        }
+        E::Other(other) => return other_words(&other.to_string()),
+        _ => "the certificate is not accepted",
+    };
+    words.to_owned()
+}
+
+/// The words for what the library has only names for, which are in its errors.
+fn other_words(said: &str) -> String {
+    let words = match said.split(['(', ' ', '{']).next().unwrap_or_default() {
+        "CaUsedAsEndEntity" => "the certificate is that of an authority",
+        "EndEntityUsedAsCa" => "invalid CA certificate",
+        "UnsupportedCertVersion" => {
+            "the certificate is of an old version of X.509: version 3 is needed"
+        }
+        "PathLenConstraintViolated" => "path length constraint exceeded",
+        "NameConstraintViolation" => "permitted subtree violation",
+        "UnsupportedCriticalExtension" => "unhandled critical extension",
+        _ if said.contains(' ') => said,
+        _ => "the certificate is not accepted",
+    };
+    words.to_owned()
+}
+
+/// Why a list of revoked certificates does not help to judge one.
+pub(super) fn list_words(why: &CertRevocationListError) -> &'static str {
+    match why {
+        CertRevocationListError::BadSignature => "CRL signature failure",
+        CertRevocationListError::IssuerInvalidForCrl => "CRL path validation error",
+        _ => "the revocation list cannot be used",
     }
 }
 
@@ -153,7 +220,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls12_signature(message, cert, dss)
+        bare_key::verify(message, cert, dss, &self.algorithms, SignedIn::Tls12)
+            .unwrap_or_else(|| self.webpki.verify_tls12_signature(message, cert, dss))
     }
 
     fn verify_tls13_signature(
@@ -162,7 +230,8 @@ impl ClientCertVerifier for ClientAuth {
         cert: &CertificateDer<'_>,
         dss: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
-        self.webpki.verify_tls13_signature(message, cert, dss)
+        bare_key::verify(message, cert, dss, &self.algorithms, SignedIn::Tls13)
+            .unwrap_or_else(|| self.webpki.verify_tls13_signature(message, cert, dss))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

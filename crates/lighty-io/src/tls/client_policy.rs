@@ -13,6 +13,7 @@ use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme,
 };
 
+use super::bare_key::{self, SignedIn};
 use super::certificate;
 use super::materials::Materials;
 use super::names;
@@ -213,7 +214,8 @@ impl ServerCertVerifier for Unverified {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls12_signature(message, leaf, signed, algorithms)
+        bare_key::verify(message, leaf, signed, algorithms, SignedIn::Tls12)
+            .unwrap_or_else(|| verify_tls12_signature(message, leaf, signed, algorithms))
     }
 
     fn verify_tls13_signature(
@@ -223,7 +225,8 @@ impl ServerCertVerifier for Unverified {
         signed: &DigitallySignedStruct,
     ) -> Result<HandshakeSignatureValid, Error> {
         let algorithms = &self.0.signature_verification_algorithms;
-        verify_tls13_signature(message, leaf, signed, algorithms)
+        bare_key::verify(message, leaf, signed, algorithms, SignedIn::Tls13)
+            .unwrap_or_else(|| verify_tls13_signature(message, leaf, signed, algorithms))
     }
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {

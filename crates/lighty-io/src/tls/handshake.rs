@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use rustls::server::{Acceptor, UnbufferedServerConnection};
 
-use super::client_auth::ClientVerdict;
+use super::client_auth::{ClientVerdict, certificate_words, list_words};
 use super::driver::{Broken, Driver};
 use super::names;
 use super::offer::{self, Offer};
@@ -233,6 +233,12 @@ fn words(error: &rustls::Error) -> String {
         rustls::Error::AlertReceived(alert) => format!("the client gave up: {alert:?}"),
         rustls::Error::PeerIncompatible(why) => {
             offer::words(why).unwrap_or(&error.to_string()).to_owned()
+        }
+        rustls::Error::InvalidCertificate(why) => {
+            format!("the client's certificate is refused: {}", certificate_words(why))
+        }
+        rustls::Error::InvalidCertRevocationList(why) => {
+            format!("the client's certificate is refused: {}", list_words(why))
         }
         rustls::Error::NoApplicationProtocol => "no protocol above TLS in common".to_owned(),
         error => error.to_string(),

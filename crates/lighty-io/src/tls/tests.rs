@@ -1,4 +1,5 @@
 mod client;
+mod judged;
 mod shown;
 
 use std::io::{Read as _, Write as _};

@@ -196,7 +196,11 @@ fn client_certificates() -> Vec<Row> {
             .example("ssl.verifyclient.enforce = \"disable\""),
         Row::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
             .default("9")
-            .doc("Certificates that a client may send behind its own.")
+            .doc(
+                "Certificates that the chain of a client's may have behind it, its authority \
+                 among them: 1 lets in only those that an authority in \
+                 `ssl.verifyclient.ca-file` has signed itself, 0 nobody.",
+            )
             .example("ssl.verifyclient.depth = 1"),
         Row::string("ssl.verifyclient.username", |s, name| {
             auth(s).username = Some(name).filter(|name| !name.is_empty());
@@ -244,8 +248,9 @@ fn client_authorities() -> Vec<Row> {
         row("ssl.verifyclient.ca-crl-file", |auth| &mut auth.crl_file)
             .alias("ssl.ca-crl-file")
             .doc(
-                "File of certificates that the authorities have revoked, in PEM. It is loaded \
-                 again when it has changed.",
+                "File of the lists of certificates that the authorities have revoked, in PEM. Each \
+                 authority of a chain needs one that is not out of date, or the client is \
+                 refused. It is loaded again when it has changed.",
             )
             .example("ssl.verifyclient.ca-crl-file = \"/etc/lighty/clients.crl\""),
     ]

@@ -24,6 +24,7 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_config::{CaptureSet, Facts, Field, Undecided};
+use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::uri;
 use lighty_http::{Fields, Known, Status};
 
@@ -294,6 +295,18 @@ impl Exchange {
         self.request.path.clear();
         let encoded = &self.request.target[..self.request.path_end];
         uri::decode_path(encoded, &mut self.request.path)
+    }
+
+    /// Forwards a backend's interim response (RFC 9110 section 15.2). A 100 is not forwarded:
+    /// lighty sends its own when it reads the body.
+    pub fn pass_interim(&self, status: Status, fields: &Fields) {
+        if status != Status::CONTINUE
+            && let Some(client) = &self.client
+        {
+            let mut passed = Fields::default();
+            end_to_end(fields).for_each(|(_, name, value)| passed.push(name, value));
+            client.borrow_mut().interim(status, &passed);
+        }
     }
 
     /// Responds with a fault's status and the default error page. Logs at the fault's level.

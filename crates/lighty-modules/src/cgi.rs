@@ -24,6 +24,7 @@ use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::pipeline::read_ahead::SpooledResponse;
 use lighty_core::pipeline::sendfile;
+use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength};
 use lighty_http::fields::list_items;
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
@@ -137,7 +138,7 @@ async fn respond(
     ex.enter(Stage::Connected);
     let mut talk = Talk::new(ex, channel, guard, own.limits);
     let mut head = CgiHead::new();
-    read_head(&mut talk, &mut head).await?;
+    read_head(ex, &mut talk, &mut head).await?;
     if let Some(sent_us) = talk.sent_us() {
         ex.stages.enter(Stage::RequestSent, sent_us);
     }
@@ -146,8 +147,8 @@ async fn respond(
         return hand_over(ex, talk, head);
     }
     talk.stays();
-    if head.status.code() < 200 {
-        return Err(FaultReport::new(Fault::BackendMalformed, "a Status below 200"));
+    if head.status == Status::SWITCHING_PROTOCOLS {
+        return Err(FaultReport::new(Fault::BackendMalformed, "101 without having been asked"));
     }
     if own.local_redir && head.is_local_redirect && talk.pending().is_empty() {
         return redirect(ex, talk, &head);
@@ -201,9 +202,10 @@ fn failed(error: std::io::Error) -> FaultReport {
     FaultReport::new(fault, detail)
 }
 
-/// Forwards the request body until the response head is complete.
-async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultReport> {
+/// Forwards the request body until the response head is complete, and interim responses.
+async fn read_head(ex: &Exchange, talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultReport> {
     let limits = HeadLimits::default();
+    let mut interim = 0;
     loop {
         let count = talk.more().await.map_err(|trouble| failure(&trouble))?;
         if count == 0 {
@@ -211,13 +213,19 @@ async fn read_head(talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultRepor
             talk.complete();
             return Err(FaultReport::new(Fault::BackendMalformed, words));
         }
-        match parse_head(talk.pending(), &limits, head) {
-            Ok(Head::Partial) => {}
-            Ok(Head::Complete { consumed }) => {
-                talk.consume(consumed);
+        while let Head::Complete { consumed } =
+            parse_head(talk.pending(), &limits, head).map_err(malformed)?
+        {
+            talk.consume(consumed);
+            if !head.is_interim() {
                 return Ok(());
             }
-            Err(fault) => return Err(malformed(fault)),
+            interim += 1;
+            if interim > INTERIM_MAX {
+                let words = format!("more than {INTERIM_MAX} interim responses");
+                return Err(FaultReport::new(Fault::BackendMalformed, words));
+            }
+            ex.pass_interim(head.status, &head.fields);
         }
     }
 }

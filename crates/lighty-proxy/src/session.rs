@@ -125,6 +125,12 @@ pub(crate) trait Session {
         response: &mut BackendResponse,
     ) -> Result<Step, FaultReport>;
 
+    /// True if what was consumed may hold another head: [`Session::read_head`] is called again even
+    /// without input.
+    fn holds_output(&self) -> bool {
+        false
+    }
+
     /// Body bytes that were read together with the head and are not in the input any more.
     fn take_early_body(&mut self) -> Bytes {
         Bytes::new()

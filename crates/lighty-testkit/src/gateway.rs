@@ -31,6 +31,16 @@ impl Gateway {
         })
     }
 
+    /// Starts one that prints this, the head of a response and its body, all at once.
+    #[must_use]
+    pub fn printing(self, output: &'static str) -> Backend {
+        Backend::start(move |peer| {
+            if self.read(peer).is_some() {
+                peer.send(self.wrapped(output.as_bytes()));
+            }
+        })
+    }
+
     fn read(self, peer: &mut Peer) -> Option<Variables> {
         match self {
             Self::Fastcgi => read_fastcgi(peer),
@@ -47,18 +57,27 @@ impl Gateway {
             .collect();
         let plain = [&b"Status: 200 OK\r\nContent-Type: text/plain\r\n\r\n"[..], &lines].concat();
         match self {
-            Self::Fastcgi => {
-                let mut records = record(6, &plain);
-                records.extend(record(6, b""));
-                records.extend(record(3, &[0; 8]));
-                records
-            }
-            Self::Scgi | Self::Uwsgi => plain,
+            Self::Fastcgi | Self::Scgi | Self::Uwsgi => self.wrapped(&plain),
             Self::Ajp13 => {
                 let head = [&[4, 0, 200][..], &string(b"OK"), &[0, 0]].concat();
                 let body = [&[3][..], &string(&lines)].concat();
                 [packet(&head), packet(&body), packet(&[5, 0])].concat()
             }
+        }
+    }
+}
+
+impl Gateway {
+    /// Output as the protocols that speak CGI's language carry it.
+    fn wrapped(self, output: &[u8]) -> Vec<u8> {
+        match self {
+            Self::Fastcgi => {
+                let mut records = record(6, output);
+                records.extend(record(6, b""));
+                records.extend(record(3, &[0; 8]));
+                records
+            }
+            _ => output.to_vec(),
         }
     }
 }

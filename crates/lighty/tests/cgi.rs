@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use lighty_testkit::client::Client;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::send_file;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::transfer::{self, Framing};
@@ -195,7 +196,7 @@ fn heads_become_ours() {
     for (target, words) in [
         ("/none.sh", "the program ended without the head of a response"),
         ("/bad.sh", "has no colon"),
-        ("/early.sh", "Status is neither 101 nor a code from 200 to 999"),
+        ("/early.sh", "the program ended without the head of a response"),
     ] {
         assert_eq!(server.get(target).status, 502, "{target}");
         server.await_log(words);
@@ -206,6 +207,36 @@ fn heads_become_ours() {
     client.send("GET /torn.sh HTTP/1.1\r\nHost: a\r\n\r\n");
     assert!(client.try_response(false).is_err(), "a response that is not whole never looks whole");
     server.await_log("before its Content-Length was reached");
+}
+
+#[test]
+fn hints_of_a_program_are_passed_on_but_not_without_end() {
+    let hints = "printf 'Status: 103\\r\\nLink: </a.css>\\r\\n\\r\\n'";
+    let server = with(&[
+        (
+            "hints.sh",
+            &format!(
+                "{hints}; printf 'Status: 100\\n\\n'; sleep 0.1; {hints}; printf 'X-A: b\\n\\ndone'"
+            ),
+        ),
+        ("flood.sh", &format!("while {hints}; do :; done")),
+    ])
+    .start();
+    let ask = |version: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET /hints.sh HTTP/{version}\r\nHost: a\r\n\r\n"));
+        client.response()
+    };
+    let got = ask("1.1");
+    assert_eq!((got.text(), &got.interim[..]), ("done", &[103; 2][..]));
+    assert_eq!((got.status, got.field("X-A"), got.field("Link")), (200, Some("b"), None));
+    let got = ask("1.0");
+    assert_eq!((got.text(), &got.interim[..]), ("done", &[][..]));
+    let got = Http2::connect(server.address()).get("/hints.sh");
+    let hint = (103, vec![("link".to_owned(), "</a.css>".to_owned())]);
+    assert_eq!((got.status, got.interim), (200, vec![hint.clone(), hint]));
+    assert_eq!(server.get("/flood.sh").status, 502);
+    server.await_log("more than 100 interim responses");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::client::{Client, End};
+use lighty_testkit::gateway::Gateway;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::stopwatch::Stopwatch;
@@ -53,6 +55,38 @@ fn interim_answers_are_passed_on_but_not_without_end() {
     assert_eq!(flooded.response().status, 502);
     server.await_log("interim responses");
     assert_eq!(server.get("/x").text(), "done");
+}
+
+#[test]
+fn interim_answers_of_gateways_are_passed_on() {
+    const OUTPUT: &str = "Status: 103 Early Hints\r\nLink: </a.css>\r\n\r\nStatus: 100\r\n\r\n\
+        HTTP/1.1 103 Early Hints\r\nLink: </b.css>\r\n\r\nStatus: 200 OK\r\nX-A: b\r\n\r\ndone";
+    for (gateway, directive) in [
+        (Gateway::Fastcgi, "fastcgi.server"),
+        (Gateway::Scgi, "scgi.server"),
+        (Gateway::Uwsgi, "scgi.protocol = \"uwsgi\"\nscgi.server"),
+    ] {
+        let backend = gateway.printing(OUTPUT);
+        let port = backend.address().port();
+        let host = format!("\"host\" => \"127.0.0.1\", \"port\" => {port}");
+        let keys = "\"check-local\" => \"disable\"";
+        let config = format!("{directive} = ( \"/\" => ( ( {host}, {keys} ) ) )");
+        let server = lighty!().config(&config).start();
+        let mut client = server.connect();
+        ask(&mut client, "1.1");
+        let got = client.response();
+        assert_eq!((got.text(), &got.interim[..]), ("done", &[103; 2][..]), "{gateway:?}");
+        assert_eq!((got.field("X-A"), got.field("Link")), (Some("b"), None));
+        let mut old = server.connect();
+        ask(&mut old, "1.0");
+        let got = old.response();
+        assert_eq!((got.text(), &got.interim[..]), ("done", &[][..]), "{gateway:?}");
+        let got = Http2::connect(server.address()).get("/x");
+        let hints: Vec<_> =
+            got.interim.iter().map(|(status, fields)| (*status, &*fields[0].1)).collect();
+        assert_eq!(hints, [(103, "</a.css>"), (103, "</b.css>")], "{gateway:?}");
+        assert_eq!((got.status, &*got.text()), (200, "done"));
+    }
 }
 
 #[test]

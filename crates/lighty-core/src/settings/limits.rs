@@ -29,6 +29,10 @@ pub const HANDSHAKE_BACKLOG_MAX: u32 = 1024;
 /// (`server.tunnel-stop-timeout`), because it has no response whose end could be awaited.
 pub const TUNNEL_STOP_SECONDS: u32 = 10;
 
+/// Interim responses per request: a backend that sends nothing else would keep its client waiting
+/// for ever.
+pub const INTERIM_MAX: u32 = 100;
+
 /// How often a request may be restarted by rewriting, error handlers or scripts.
 pub const RESTARTS_MAX: u8 = 10;
 

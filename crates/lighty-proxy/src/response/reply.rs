@@ -17,17 +17,10 @@ use crate::route::rules::Route;
 use crate::serve::local::Local;
 use crate::serve::upstream_call::UpstreamCall;
 
-/// Forwards an interim response (RFC 9110 section 15.2). A 100 is not forwarded: lighty sends its
-/// own when it reads the body.
+/// Forwards an interim response.
 pub(crate) fn pass_interim(ex: &Exchange, call: &mut UpstreamCall) {
     let head = &mut call.response;
-    if head.status != Status::CONTINUE
-        && let Some(client) = &ex.client
-    {
-        let mut fields = Fields::default();
-        end_to_end(&head.fields).for_each(|(_, name, value)| fields.push(name, value));
-        client.borrow_mut().interim(head.status, &fields);
-    }
+    ex.pass_interim(head.status, &head.fields);
     head.clear();
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
+use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
 
@@ -35,10 +36,6 @@ const TURN_BYTES: usize = 256 * 1024;
 
 /// Buffers above this capacity in bytes are not kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
-
-/// Maximum interim responses per request: a backend that sends nothing else would keep its client
-/// and the worker busy forever.
-const INTERIM_MAX: u32 = 100;
 
 /// After this many milliseconds without a response the client is checked for a disconnect.
 const PATIENCE_MS: u64 = 200;
@@ -359,7 +356,7 @@ impl UpstreamCall {
 
     /// Parses buffered input, or reads once.
     fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
-        if !self.inbox.is_empty() {
+        if !self.inbox.is_empty() || self.session.holds_output() {
             let blame = |fault| Trouble::Backend { fault, silent: false };
             let input = self.inbox.pending();
             let step = self.session.read_head(input, &mut self.response).map_err(blame)?;

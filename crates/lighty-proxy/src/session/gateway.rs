@@ -37,6 +37,8 @@ pub(super) struct GatewaySession {
     head: CgiHead,
     /// Output up to the end of the head, where it comes in records.
     output: Vec<u8>,
+    /// What stands there came with an interim response and was not looked at yet.
+    holds_output: bool,
     early: Bytes,
     left: Left,
     /// Bytes of output, out of their records, that stand at the front of the input.
@@ -85,6 +87,7 @@ impl GatewaySession {
             wrapping,
             head: CgiHead::new(),
             output: Vec::new(),
+            holds_output: false,
             early: Bytes::new(),
             left: Left::Rest,
             unwrapped: 0,
@@ -97,23 +100,26 @@ impl GatewaySession {
     }
 
     /// The head is complete: it becomes the response's.
-    fn take_head(&mut self, response: &mut BackendResponse) -> Result<(), FaultReport> {
+    fn take_head(&mut self, response: &mut BackendResponse) -> Result<Event, FaultReport> {
         // None of these protocols can carry what would follow.
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return Err(malformed("101 without having been asked to upgrade"));
         }
         response.status = self.head.status;
         std::mem::swap(&mut response.fields, &mut self.head.fields);
+        if self.head.is_interim() {
+            return Ok(Event::Interim);
+        }
         self.expects = Expects::Body;
         let length = self.head.content_length;
         if self.method == Some(Method::Head) || !self.head.status.allows_content() {
             push_length(length, &mut response.fields);
             (response.length, self.left) = (Some(0), Left::Length(0));
-            return Ok(());
+            return Ok(Event::Head);
         }
         response.length = length;
         self.left = Left::of(&self.head);
-        Ok(())
+        Ok(Event::Head)
     }
 
     /// The body among the output that came with the end of the head.
@@ -154,6 +160,11 @@ impl GatewaySession {
         response: &mut BackendResponse,
     ) -> Result<Step, FaultReport> {
         let mut at = 0;
+        if std::mem::take(&mut self.holds_output)
+            && let Some(event) = self.read_output(response)?
+        {
+            return Ok(Step { consumed: at, event });
+        }
         while let Wrapping::Fastcgi { decoder, .. } = &mut self.wrapping {
             let step = decoder.feed(&input[at..]).map_err(|f| malformed(f.words()))?;
             let bytes = &input[at..];
@@ -162,13 +173,8 @@ impl GatewaySession {
                 None => break,
                 Some(fastcgi::Event::Stdout(range)) => {
                     self.output.extend_from_slice(&bytes[range]);
-                    let limits = HeadLimits::default();
-                    let head = parse_head(&self.output, &limits, &mut self.head).map_err(blame)?;
-                    if let Head::Complete { consumed } = head {
-                        self.take_head(response)?;
-                        let body = self.output.split_off(consumed);
-                        self.take_early(body)?;
-                        return Ok(Step { consumed: at, event: Event::Head });
+                    if let Some(event) = self.read_output(response)? {
+                        return Ok(Step { consumed: at, event });
                     }
                 }
                 Some(fastcgi::Event::Stderr(range)) => {
@@ -181,6 +187,24 @@ impl GatewaySession {
             }
         }
         Ok(Step { consumed: at, event: Event::More })
+    }
+
+    /// The head that stands at the front of the output, once it is whole.
+    fn read_output(
+        &mut self,
+        response: &mut BackendResponse,
+    ) -> Result<Option<Event>, FaultReport> {
+        let head = parse_head(&self.output, &HeadLimits::default(), &mut self.head);
+        let Head::Complete { consumed } = head.map_err(blame)? else { return Ok(None) };
+        let rest = self.output.split_off(consumed);
+        let event = self.take_head(response)?;
+        if event == Event::Interim {
+            self.holds_output = !rest.is_empty();
+            self.output = rest;
+        } else {
+            self.take_early(rest)?;
+        }
+        Ok(Some(event))
     }
 
     fn read_record_body(&mut self, input: &[u8]) -> Result<Step, FaultReport> {
@@ -233,6 +257,7 @@ impl Session for GatewaySession {
         }
         self.head.clear();
         self.output.clear();
+        self.holds_output = false;
         self.early = Bytes::new();
         (self.left, self.unwrapped) = (Left::Rest, 0);
         self.said.clear();
@@ -315,10 +340,14 @@ impl Session for GatewaySession {
         match parse_head(input, &HeadLimits::default(), &mut self.head).map_err(blame)? {
             Head::Partial => Ok(Step { consumed: 0, event: Event::More }),
             Head::Complete { consumed } => {
-                self.take_head(response)?;
-                Ok(Step { consumed, event: Event::Head })
+                let event = self.take_head(response)?;
+                Ok(Step { consumed, event })
             }
         }
+    }
+
+    fn holds_output(&self) -> bool {
+        self.holds_output
     }
 
     fn take_early_body(&mut self) -> Bytes {

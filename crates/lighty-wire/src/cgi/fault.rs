@@ -9,7 +9,7 @@ lighty_http::fault_table! {
         TooManyFields = "cgi-too-many-fields", "the backend sent more header fields than the limit allows";
         Empty = "cgi-empty", "the backend's header has no fields";
         StatusLine = "cgi-status-line", "the backend's status line is not `HTTP/1.x code reason`";
-        Status = "cgi-status", "the backend's Status is neither 101 nor a code from 200 to 999";
+        Status = "cgi-status", "the backend's Status is no code from 100 to 999";
         StatusConflict = "cgi-status-conflict", "the backend sent two different Status values";
         ObsoleteFolding = "cgi-obs-fold", "a header line of the backend begins with white space";
         NoColon = "cgi-no-colon", "a header line of the backend has no colon";

@@ -82,6 +82,12 @@ impl CgiHead {
         self.fields.iter().filter_map(|(name, value)| Some((variable_name(name)?, value)))
     }
 
+    /// True if another head follows (RFC 9110 section 15.2): 101 alone is a response of its own.
+    #[must_use]
+    pub fn is_interim(&self) -> bool {
+        self.status.is_interim() && self.status != Status::SWITCHING_PROTOCOLS
+    }
+
     fn take_line(&mut self, line: &[u8]) -> Result<(), CgiFault> {
         match line {
             [b' ' | b'\t', ..] => Err(CgiFault::ObsoleteFolding),
@@ -191,7 +197,8 @@ impl CgiHead {
 ///
 /// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
 /// that is where it remembers how far it came; no byte is looked at twice. A head that is complete
-/// is forgotten by the next call. After a fault, `out` is to be cleared.
+/// is forgotten by the next call, which after an interim one gets the bytes that follow. After a
+/// fault, `out` is to be cleared.
 ///
 /// # Errors
 /// [`CgiFault`], as soon as it is certain.
@@ -234,17 +241,14 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason. Interim statuses (RFC 9110 section 15.2) except
-/// 101 are rejected: forwarded as a final response, one would make the client take the next
-/// response for this one.
+/// Three digits, and perhaps a space and a reason.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {
         return None;
     }
     let digit = |index: usize| u16::from(digits[index] - b'0');
-    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2))
-        .filter(|status| status.code() >= 200 || *status == Status::SWITCHING_PROTOCOLS)
+    Status::new(digit(0) * 100 + digit(1) * 10 + digit(2)).filter(|status| status.code() >= 100)
 }
 
 fn check_value(value: &[u8]) -> Result<(), CgiFault> {

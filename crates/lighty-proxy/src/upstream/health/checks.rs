@@ -252,6 +252,9 @@ impl Talk {
         loop {
             let parsed = cgi::parse_head(&output, &limits, &mut head);
             match parsed.map_err(|fault| CheckFault::Protocol(fault.to_string()))? {
+                Head::Complete { consumed } if head.is_interim() => {
+                    output.drain(..consumed);
+                }
                 Head::Complete { .. } => return check_status(head.status.code(), STATUS_GOOD),
                 Head::Partial => self.fastcgi_output(&mut decoder, &mut output).await?,
             }

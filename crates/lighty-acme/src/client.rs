@@ -16,6 +16,7 @@ use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
 use lighty_fetch::Fetcher;
 use lighty_http::date;
 use lighty_io::clock::Clock;
+use lighty_io::tls::TlsError;
 
 use crate::error::OrderError;
 
@@ -28,6 +29,14 @@ pub(crate) struct Client {
     fetcher: Fetcher,
     /// Seconds since 1970 before which the authority wants no other order.
     retry_after_s: Arc<AtomicI64>,
+}
+
+/// Whether the file of the authorities that certificate authorities are trusted by can be used.
+///
+/// # Errors
+/// In words: it cannot be read, or holds none.
+pub fn check_authorities(file: &Path) -> Result<(), TlsError> {
+    Fetcher::trusting(Some(file)).map(drop)
 }
 
 impl Client {

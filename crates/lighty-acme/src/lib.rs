@@ -25,6 +25,7 @@ mod store;
 mod wanted;
 
 pub use attempt::Say;
+pub use client::check_authorities;
 pub use demand::{Demand, OnDemand};
 pub use dns_hook::DnsHook;
 pub use plan::Plan;

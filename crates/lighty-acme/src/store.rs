@@ -78,6 +78,23 @@ impl Store {
         Ok(())
     }
 
+    /// Tries whether [`prepare`](Self::prepare) and what is kept there have a place, and leaves
+    /// nothing behind.
+    ///
+    /// # Errors
+    /// The system's, with the path in the text.
+    pub fn try_place(&self) -> io::Result<()> {
+        for name in DIRECTORIES {
+            let path = self.directory.join(name);
+            let there = path.ancestors().find(|path| !path.as_os_str().is_empty() && path.exists());
+            let tried =
+                there.unwrap_or(Path::new(".")).join(format!(".try-{}", std::process::id()));
+            let made = DirBuilder::new().mode(0o700).create(&tried);
+            made.and_then(|()| std::fs::remove_dir(&tried)).map_err(|error| at(&path, &error))?;
+        }
+        Ok(())
+    }
+
     /// Where the certificate is, with its key.
     pub fn certificate(&self, name: &str) -> PathBuf {
         self.directory.join(CERTIFICATES).join(format!("{name}.pem"))

@@ -125,6 +125,14 @@ pub(crate) fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diag
     if let Some((path, _)) = there.filter(|(_, meta)| !meta.is_dir()) {
         report("acme.store", format!("acme.store: {} is not a directory", path.display()));
     }
+    let mut authorities: Vec<PathBuf> =
+        wanted.iter().filter_map(|one| one.options.ca_file.clone()).collect();
+    authorities.dedup();
+    for file in authorities {
+        if let Err(why) = lighty_acme::check_authorities(&file) {
+            report("acme.ca-file", format!("acme.ca-file: {why}"));
+        }
+    }
     let program = |one: &'_ Wanted| match &one.options.dns_hook {
         Some(DnsHook::Program(path)) => Some(path.clone()),
         _ => None,

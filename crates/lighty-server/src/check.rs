@@ -7,11 +7,14 @@ mod machine;
 mod modules;
 mod needed;
 
+use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
+use std::sync::Arc;
 
 use lighty_config::{Active, Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
+use lighty_core::settings::tls::TlsSettings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
@@ -71,7 +74,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         let place = check.place("server.username").or(check.place("server.groupname"));
         check.report(place, format!("server.username, server.groupname: {error}"));
     }
-    check.problems.extend(tls::load(config, &Materials::default()).err().unwrap_or_default());
+    check.tls();
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
     }
@@ -146,6 +149,34 @@ impl Check<'_> {
         self.problems.push(Diagnostic { level, code, message, span, help, notes });
     }
 
+    /// What listeners and backends need for TLS.
+    fn tls(&mut self) {
+        let materials = match tls::load(self.config, &Materials::default()) {
+            Ok(materials) => materials,
+            Err(problems) => return self.problems.extend(problems),
+        };
+        let global = self.config.global();
+        if let Some(plan) = acme::plan(self.config, materials.on_demand())
+            && let Err(error) = plan.store.try_place()
+        {
+            self.report(self.place("acme.store"), format!("acme.store: {error}"));
+        }
+        let tls = tls::Tls { materials: Arc::new(materials), ..tls::Tls::default() };
+        if let Err(error) = tls::check_keys(global, &tls) {
+            let place = self.place("ssl.stek-file");
+            match error.kind() {
+                io::ErrorKind::NotFound => self.warn(place, error.to_string()),
+                _ => self.report(place, error.to_string()),
+            }
+        }
+        if let Some(path) = global.module::<TlsSettings>().key_log_file.as_deref()
+            && let Err(error) = try_append(Path::new(path))
+        {
+            let why = format!("ssl.key-log-file: {path}: {}", lighty_io::os_text(&error));
+            self.report(self.place("ssl.key-log-file"), why);
+        }
+    }
+
     fn directory(&mut self, name: &str, path: &str, beneath: &str, span: Option<Span>) {
         if let Err(error) = std::fs::read_dir(format!("{beneath}{path}")) {
             self.report(span, format!("{name} = \"{path}\": {error}"));
@@ -164,6 +195,13 @@ impl Check<'_> {
             self.report(span, format!("{name} = \"{path}\": is a directory"));
         }
     }
+}
+
+/// Whether a file can be appended to; one that is not there is made and removed again.
+fn try_append(path: &Path) -> io::Result<()> {
+    let is_there = path.try_exists()?;
+    OpenOptions::new().append(true).create(true).open(path)?;
+    if is_there { Ok(()) } else { std::fs::remove_file(path) }
 }
 
 /// Each file engine on this machine: whether `auto` selects it, or why it cannot run.

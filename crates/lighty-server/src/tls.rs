@@ -24,7 +24,7 @@ use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 
 use crate::listeners;
 
-pub(crate) use keeper::{Keeper, read_keys};
+pub(crate) use keeper::{Keeper, check_keys, read_keys};
 pub(crate) use load::{check, load};
 pub(crate) use policies::{SharedVariables, WorkerTls};
 

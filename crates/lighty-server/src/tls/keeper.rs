@@ -58,8 +58,8 @@ impl Keeper {
     /// Watches what a configuration has loaded from now on. Ticket keys are there afterwards.
     ///
     /// # Errors
-    /// In words: the file of ticket keys cannot be read, or no thread can be had. What was watched
-    /// before still is.
+    /// In words: the file of ticket keys is none, or no thread can be had. What was watched before
+    /// still is.
     pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> io::Result<()> {
         let next = Watched::of(global, tls);
         check(&next)?;
@@ -86,16 +86,30 @@ impl Keeper {
 /// Reads the ticket keys that a configuration names, if something speaks TLS.
 ///
 /// # Errors
-/// In words: the file cannot be read.
+/// In words: the file is there and cannot be read, or is none.
 pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     check(&Watched::of(global, tls))
 }
 
-fn check(next: &Watched) -> io::Result<()> {
-    match next.tls.materials.is_empty() {
+/// What is wrong with the file of ticket keys that a configuration names, if something speaks TLS.
+///
+/// # Errors
+/// In words; `NotFound` is not what a start fails on.
+pub(crate) fn check_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
+    match tls.materials.is_empty() {
         true => Ok(()),
-        false => keep_tickets(next),
+        false => keep_tickets(&Watched::of(global, tls)),
     }
+}
+
+/// A file that is not there yet may come from a program that shares keys between servers: it is
+/// looked for again, and sessions are not resumed until then.
+fn check(next: &Watched) -> io::Result<()> {
+    let kept = if next.tls.materials.is_empty() { Ok(()) } else { keep_tickets(next) };
+    kept.or_else(|error| match error.kind() {
+        io::ErrorKind::NotFound => Ok(()),
+        _ => Err(error),
+    })
 }
 
 fn look(watched: &Mutex<Watched>, log: &Log) {
@@ -118,7 +132,10 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
         }
         let trouble = keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();
         if trouble != last_trouble && !trouble.is_empty() {
-            say(Level::Warning, &format!("{trouble}; the keys read before stay"));
+            say(
+                Level::Warning,
+                &format!("{trouble}; it is looked for again, and the keys read before stay"),
+            );
         }
         last_trouble = trouble;
         std::thread::sleep(LOOK_EVERY);

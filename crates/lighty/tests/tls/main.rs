@@ -158,6 +158,25 @@ fn what_cannot_be_served_does_not_start_and_says_why() {
             "encrypted client hello",
         ),
         (
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\nssl.stek-file = \"@DIR@/a.pem\"",
+            "a key file has",
+        ),
+        (
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n\
+             ssl.key-log-file = \"@DIR@/none/keys.log\"",
+            "ssl.key-log-file: ",
+        ),
+        (
+            "ssl.engine = \"enable\"\nacme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.store = \"/proc/none\"",
+            "acme.store: ",
+        ),
+        (
+            "ssl.engine = \"enable\"\nacme.activate = \"enable\"\nacme.names = ( \"a.test\" )\n\
+             acme.store = \"@DIR@/acme\"\nacme.ca-file = \"@DIR@/none.pem\"",
+            "acme.ca-file: ",
+        ),
+        (
             "$SERVER[\"socket\"] == \"127.0.0.1:0\" { ssl.engine = \"enable\" }",
             "ssl.pemfile is not set",
         ),

@@ -105,15 +105,26 @@ fn a_reload_takes_what_fits_and_refuses_the_rest() {
     server.await_log("none.pem");
     server.await_log("reload refused");
     assert_eq!(shown(&client, &server), second);
-    write_file(&path, format!("{config}ssl.stek-file = \"/none/stek\"\n"));
+    let no_keys = authority.path("b.pem");
+    write_file(&path, format!("{config}ssl.stek-file = \"{}\"\n", no_keys.display()));
     server.signal(Signal::USR1);
-    server.await_log("/none/stek");
+    server.await_log("a key file has");
     // Without TLS new connections are in clear text; those that are there go on.
     write_file(&path, config.replace("ssl.engine = \"enable\"", ""));
     server.signal(Signal::USR1);
     server.await_log("reloaded: generation 2");
     assert_eq!(server.get("/a.txt").status, 200);
     assert_eq!(get(&mut kept), "hello\n");
+}
+
+#[test]
+fn keys_of_tickets_may_come_later() {
+    let (authority, setup) = site("ssl.stek-file = \"@DIR@/stek\"");
+    let (code, out, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 0 && (out + &said).contains("ssl.stek-file"), "a warning");
+    let server = setup.start();
+    server.await_log("it is looked for again");
+    get(&mut authority.client().connect(server.address(), "a.test"));
 }
 
 #[test]

@@ -147,18 +147,24 @@ pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     }
 }
 
-/// The suites of TLS 1.3 that a list (`Ciphersuites`) names.
+/// The suites of TLS 1.3 that a list (`Ciphersuites`) names; those that lighty does not have are in
+/// the second list.
 ///
 /// # Errors
-/// In words, if it names one that does not exist, or none.
-pub(super) fn tls13_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
-    let names = text.split([':', ',', ' ']).map(str::trim).filter(|name| !name.is_empty());
-    let find = |name: &str| {
-        let found = SUITES.iter().find(|suite| suite.is_tls13() && suite.name == name);
-        found.map(|suite| suite.id).ok_or_else(|| format!("unknown cipher suite {name}"))
-    };
-    let found: Vec<_> = names.map(find).collect::<Result<_, String>>()?;
-    if found.is_empty() { Err("no cipher suite is named".into()) } else { Ok(found) }
+/// In words, if none is left.
+pub(super) fn tls13_suites(text: &str) -> Result<(Vec<CipherSuite>, Vec<String>), TlsError> {
+    let (mut found, mut missing) = (Vec::new(), Vec::new());
+    for name in text.split([':', ',', ' ']).map(str::trim).filter(|name| !name.is_empty()) {
+        match SUITES.iter().find(|suite| suite.is_tls13() && suite.name == name) {
+            Some(suite) => found.push(suite.id),
+            None => missing.push(name.to_owned()),
+        }
+    }
+    match (found.is_empty(), missing.is_empty()) {
+        (false, _) => Ok((found, missing)),
+        (true, true) => Err("no cipher suite is named".into()),
+        (true, false) => Err(format!("unknown cipher suite {}", missing.join(", ")).into()),
+    }
 }
 
 /// All suites, TLS 1.3 first.
@@ -243,7 +249,9 @@ mod tests {
 
     #[test]
     fn lists_name_what_there_is() {
-        assert_eq!(tls13_suites("TLS_AES_128_GCM_SHA256").expect("one").len(), 1);
+        let (found, missing) =
+            tls13_suites("TLS_AES_128_GCM_SHA256:TLS_AES_128_CCM_SHA256").expect("one");
+        assert_eq!((found.len(), missing), (1, vec!["TLS_AES_128_CCM_SHA256".to_owned()]));
         assert!(tls13_suites("TLS_AES_128_CCM_SHA256").is_err());
         assert!(tls13_suites("").is_err());
         let (found, missing) = groups("X25519MLKEM768:X25519:P-256:P-384:X448").expect("groups");

@@ -76,13 +76,14 @@ impl Ciphers {
         self.tls12 = self.tls12.take().or_else(|| other.tls12.clone());
     }
 
-    /// Takes the suites of TLS 1.3 from a list.
+    /// Takes the suites of TLS 1.3 from a list. Returns those that lighty does not have.
     ///
     /// # Errors
-    /// In words, if one is unknown or none is named.
-    pub fn set_tls13(&mut self, text: &str) -> Result<(), TlsError> {
-        self.tls13 = Some(names::tls13_suites(text)?);
-        Ok(())
+    /// In words, if none is left.
+    pub fn set_tls13(&mut self, text: &str) -> Result<Vec<String>, TlsError> {
+        let (suites, missing) = names::tls13_suites(text)?;
+        self.tls13 = Some(suites);
+        Ok(missing)
     }
 
     /// Takes the groups of the key exchange from a list. Returns those that lighty does not have.

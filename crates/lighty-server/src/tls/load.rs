@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_acme::Wanted;
-use lighty_config::{Block, Config, Diagnostic, Level, Setting, Span};
+use lighty_config::{Block, Config, Diagnostic, Field, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError};
@@ -49,6 +49,7 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     if !listening.is_empty() {
         for (id, block) in config.blocks().iter().enumerate() {
             load.lone_key(id, block);
+            load.unknown_in_handshake(id, block);
         }
     }
     let has_managed = acme::wanted(config).is_ok_and(|wanted| !wanted.is_empty())
@@ -72,6 +73,22 @@ fn listening(config: &Config<Settings>) -> Vec<(String, Settings)> {
         .map(|listener| (listeners::settings_at(config, &listener.name), listener.name));
     let speaks_tls = |(settings, _): &(Settings, String)| settings.module::<TlsSettings>().engine;
     named.filter(speaks_tls).map(|(settings, name)| (name, settings)).collect()
+}
+
+/// The condition on the way to a block that needs more of a request than a handshake says.
+fn unknown_condition(blocks: &[Block<Settings>], id: usize) -> Option<String> {
+    let around = |id: &usize| (*id != 0).then(|| blocks[*id].parent as usize);
+    std::iter::successors(Some(id), around).find_map(|id| {
+        let before = |id: &usize| blocks[*id].prev.map(|id| id as usize);
+        let mut chain = std::iter::successors(Some(id), before);
+        let unknown = chain.find_map(|id| {
+            let cond = blocks[id].cond.as_ref()?;
+            let is_known =
+                matches!(cond.field, Field::Socket | Field::Scheme | Field::Host | Field::RemoteIp);
+            (!is_known).then_some(cond)
+        });
+        unknown.map(ToString::to_string)
+    })
 }
 
 fn set<'a>(block: &'a Block<Settings>, name: &str) -> Option<&'a Setting<Settings>> {
@@ -121,6 +138,29 @@ impl Load<'_> {
             self.report(setting.value.span, "ssl.privkey needs ssl.pemfile".to_owned());
         }
         is_lone
+    }
+
+    /// Warns of what clients are to show under conditions that no handshake can know.
+    fn unknown_in_handshake(&mut self, id: usize, block: &Block<Settings>) {
+        let mut settings = block.settings.iter();
+        let Some(setting) = settings.find(|one| one.name.starts_with("ssl.verifyclient.")) else {
+            return;
+        };
+        let Some(around) = unknown_condition(self.config.blocks(), id) else { return };
+        let message = format!(
+            "{} has no effect on handshakes under `{around}`, which is known only when a request \
+             is there: such requests get 421 where more is wanted of the client than it has shown",
+            setting.written
+        );
+        let (level, code, span) = (Level::Warning, "tls", Some(setting.key_span));
+        self.problems.push(Diagnostic {
+            level,
+            code,
+            message,
+            span,
+            help: None,
+            notes: Vec::new(),
+        });
     }
 
     /// Reports a listener without a certificate. Returns whether it has one.

@@ -204,6 +204,24 @@ fn another_connection_cannot_go_on_with_what_a_host_has_not_seen() {
 }
 
 #[test]
+fn conditions_that_no_handshake_knows_are_warned_of() {
+    let of = |condition: &str| {
+        let setup = lighty!().config(&format!(
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{condition} {{\n{ASKED}}}"
+        ));
+        let authority = Authority::new(setup.directory());
+        authority.issue("a.pem", &["a.test"]);
+        people(&authority);
+        let (code, out, said) = setup.run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{said}");
+        out + &said
+    };
+    let words = "is known only when a request is there";
+    assert!(of("$HTTP[\"url\"] =^ \"/staff/\"").contains(words));
+    assert!(!of("$HTTP[\"host\"] == \"a.test\"").contains(words));
+}
+
+#[test]
 fn a_list_of_revoked_certificates_that_is_none_does_not_start() {
     let setup = lighty!().config(&format!(
         "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{ASKED}\

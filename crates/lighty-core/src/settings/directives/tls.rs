@@ -268,6 +268,12 @@ fn ignored() -> Vec<Row> {
             "ssl.read-ahead = \"enable\"",
         ),
         switch(
+            "ssl.use-compression",
+            "It has no effect, as in lighttpd since 1.4.57: compression in TLS gives secrets away \
+             (CRIME).",
+            "ssl.use-compression = \"disable\"",
+        ),
+        switch(
             "ssl.disable-client-renegotiation",
             "It has no effect: no client can renegotiate.",
             "ssl.disable-client-renegotiation = \"enable\"",

@@ -39,9 +39,12 @@ pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> 
             "maxprotocol" => max = most(&text).map_err(no_version)?,
             "protocol" => protocols(&text, &mut conf).map_err(no_version)?,
             "cipherstring" => conf.ciphers.set_tls12(&text).map_err(no_suites)?,
-            "ciphersuites" => conf.ciphers.set_tls13(&text).map_err(no_suites)?,
-            "curves" | "groups" => {
-                let missing = conf.ciphers.set_groups(&text).map_err(no_suites)?;
+            name @ ("ciphersuites" | "curves" | "groups") => {
+                let missing = match name {
+                    "ciphersuites" => conf.ciphers.set_tls13(&text),
+                    _ => conf.ciphers.set_groups(&text),
+                };
+                let missing = missing.map_err(no_suites)?;
                 if !missing.is_empty() {
                     let left_out = format!("left out, lighty lacks them: {}", missing.join(", "));
                     ctx.note(reject(&left_out));
@@ -213,6 +216,7 @@ mod tests {
             (&[("MinProtocol", "TLSv1")], (true, true)),
             (&[("MaxProtocol", "TLSv1.2")], (true, false)),
             (&[("Protocol", "-ALL, TLSv1.2")], (true, false)),
+            (&[("Ciphersuites", "TLS_AES_128_GCM_SHA256:TLS_AES_128_CCM_SHA256")], (true, true)),
             (&[("Protocol", "ALL, -TLSv1.2, -TLSv1.1")], (false, true)),
         ];
         for (pairs, wanted) in cases {

@@ -91,6 +91,8 @@ enum Question {
     Page,
     Auto,
     Json,
+    /// JSON within the call of a function.
+    Script,
     Config,
     Statistics,
     Metrics(Format),
@@ -99,7 +101,7 @@ enum Question {
 impl Question {
     fn wanted(self) -> Wanted {
         match self {
-            Self::Page | Self::Json => Wanted { connections: true, durations: true },
+            Self::Page | Self::Json | Self::Script => Wanted { connections: true, durations: true },
             Self::Auto => Wanted { connections: true, durations: false },
             Self::Metrics(_) => Wanted { connections: false, durations: true },
             Self::Config | Self::Statistics => Wanted::default(),
@@ -110,6 +112,7 @@ impl Question {
         match self {
             Self::Page | Self::Config => page::HTML_UTF8,
             Self::Json => text::JSON,
+            Self::Script => text::SCRIPT,
             Self::Auto | Self::Statistics => text::PLAIN,
             Self::Metrics(format) => format.media_type(),
         }
@@ -120,7 +123,7 @@ impl Question {
             Self::Page => page::status(facts).into(),
             Self::Config => page::config(facts).into(),
             Self::Auto => text::auto(facts).into(),
-            Self::Json => text::json(facts),
+            Self::Json | Self::Script => text::json(facts),
             Self::Statistics => text::statistics(facts).into(),
             Self::Metrics(format) => exposition::write(facts, format),
         }
@@ -266,6 +269,8 @@ impl StatusSettings {
             return Some(match ex.request.query() {
                 b"auto" => Question::Auto,
                 b"json" => Question::Json,
+                query if text::callback(query).is_some() => Question::Script,
+                query if query.starts_with(b"jsonp") => Question::Json,
                 _ if accept::prefers(accepted, text::JSON, page::HTML) => Question::Json,
                 _ => Question::Page,
             });
@@ -298,6 +303,10 @@ impl Status {
         let Some(body) = self.make(asked, question).await else {
             ex.fail_saying(Fault::Internal, "mod_status: no thread could make the page");
             return Step::Answered;
+        };
+        let body = match text::callback(ex.request.query()) {
+            Some(callback) if question == Question::Script => text::call(callback, &body),
+            _ => body,
         };
         let response = &mut ex.response;
         if body.is_empty() {

@@ -45,7 +45,14 @@ fn figures_are_those_of_all_workers() {
     let names: Vec<_> = counters.lines().map(|line| line.split(": ").next()).collect();
     assert!(names.is_sorted(), "{counters}");
 
-    for (target, accept) in [("?json", ""), ("", "Accept: application/json\r\n")] {
+    let script = server.get("/server-status?jsonp=cb");
+    assert_eq!(script.field("Content-Type"), Some("application/javascript"));
+    assert!(
+        script.text().starts_with("cb({\"RequestsTotal\":") && script.text().ends_with("});\n")
+    );
+    for (target, accept) in
+        [("?jsonp=alert(1)", ""), ("?json", ""), ("", "Accept: application/json\r\n")]
+    {
         let json = server.get_with(&format!("/server-status{target}"), accept);
         assert_eq!(json.field("Content-Type"), Some("application/json"));
         assert_eq!(json.field("Cache-Control"), Some("no-store"));

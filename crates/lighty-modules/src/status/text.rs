@@ -9,6 +9,10 @@ use super::facts::Facts;
 
 pub(super) const PLAIN: &str = "text/plain";
 pub(super) const JSON: &str = "application/json";
+pub(super) const SCRIPT: &str = "application/javascript";
+
+/// Bytes of a callback's name.
+const CALLBACK_BYTES_MAX: usize = 100;
 
 /// Lines as Apache's and lighttpd's status modules have them. Traffic is in bytes per second.
 pub(super) fn auto(facts: &Facts) -> String {
@@ -31,25 +35,10 @@ pub(super) fn statistics(facts: &Facts) -> String {
     facts.figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
-/// An object; the names of its first members are those of lighttpd 1.4.
+/// An object; the names and units of its first members are those of lighttpd 1.4.
 pub(super) fn json(facts: &Facts) -> Vec<u8> {
-    let mut out = Vec::new();
-    let head = format!(
-        "{{\"TotalRequests\":{},\"TotalKBytes\":{},\"Uptime\":{},\"BusyServers\":{},\
-         \"IdleServers\":{},\"RequestAverage5s\":{},\"KBytesAverage5s\":{},\n\
-         \"version\":\"{}\",\"workers_expected\":{},\n\"workers\":[",
-        facts.sum(|report| report.requests),
-        facts.sum(|report| report.bytes_out) / 1024,
-        facts.uptime_s(),
-        facts.busy(),
-        facts.idle(),
-        facts.recent(|report| report.pace.requests),
-        facts.recent(|report| report.pace.bytes_out) / 1024,
-        facts.version,
-        facts.asked.workers,
-    );
-    out.extend_from_slice(head.as_bytes());
-    push_list(facts.reports(), &mut out, push_worker);
+    let mut out = b"{".to_vec();
+    push_totals(facts, &mut out);
     out.extend_from_slice(b"],\n\"statistics\":{");
     push_list(&facts.figures, &mut out, push_figure);
     out.extend_from_slice(b"},\n\"routes\":[");
@@ -81,6 +70,41 @@ pub(super) fn json(facts: &Facts) -> Vec<u8> {
     });
     out.extend_from_slice(b"]}\n");
     out
+}
+
+/// What programs get that load it as a script from another site: a call of this function.
+pub(super) fn call(callback: &str, json: &[u8]) -> Vec<u8> {
+    [callback.as_bytes(), b"(", json.trim_ascii_end(), b");\n"].concat()
+}
+
+/// The function that a query asks to be called; lighttpd's letters, so that no page can have
+/// others written into a script.
+pub(super) fn callback(query: &[u8]) -> Option<&str> {
+    let name = std::str::from_utf8(query.strip_prefix(b"jsonp=")?).ok()?;
+    let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    (!name.is_empty() && name.len() <= CALLBACK_BYTES_MAX && name.bytes().all(is_fit))
+        .then_some(name)
+}
+
+/// Appends the sums, by lighttpd's names and by those that say their units, and the workers.
+fn push_totals(facts: &Facts, out: &mut Vec<u8>) {
+    let requests = facts.sum(|report| report.requests);
+    let kbytes = facts.sum(|report| report.bytes_out) / 1024;
+    let kbytes_5s = facts.recent(|report| report.pace.bytes_out) / 1024;
+    let totals = format!(
+        "\"RequestsTotal\":{requests},\"TrafficTotal\":{kbytes},\"Uptime\":{},\"BusyServers\":{},\
+         \"IdleServers\":{},\"RequestAverage5s\":{},\"TrafficAverage5s\":{kbytes_5s},\n\
+         \"TotalRequests\":{requests},\"TotalKBytes\":{kbytes},\"KBytesAverage5s\":{kbytes_5s},\n\
+         \"version\":\"{}\",\"workers_expected\":{},\n\"workers\":[",
+        facts.uptime_s(),
+        facts.busy(),
+        facts.idle(),
+        facts.recent(|report| report.pace.requests),
+        facts.version,
+        facts.asked.workers,
+    );
+    out.extend_from_slice(totals.as_bytes());
+    push_list(facts.reports(), out, push_worker);
 }
 
 /// Appends items, each on a line of its own.
@@ -262,9 +286,24 @@ mod tests {
     }
 
     #[test]
+    fn a_callback_is_a_name_and_nothing_else() {
+        let text = String::from_utf8(call("cb", &json(&facts()))).expect("text");
+        assert!(text.starts_with("cb({\"RequestsTotal\":20,") && text.ends_with("});\n"), "{text}");
+        assert_eq!(callback(b"jsonp=c_B1"), Some("c_B1"));
+        let long = format!("jsonp={}", "a".repeat(CALLBACK_BYTES_MAX + 1));
+        for bad in
+            ["jsonp=", "jsonp", "json", "jsonp=a.b", "jsonp=a(", "jsonp=%61", "jsonp=a&b", &long]
+        {
+            assert_eq!(callback(bad.as_bytes()), None, "{bad}");
+        }
+    }
+
+    #[test]
     fn json_is_json() {
         let value: serde_json::Value = serde_json::from_slice(&json(&facts())).expect("JSON");
-        assert_eq!(value["TotalRequests"], 20);
+        assert_eq!((&value["TotalRequests"], &value["RequestsTotal"]), (&20.into(), &20.into()));
+        assert_eq!((&value["TotalKBytes"], &value["TrafficTotal"]), (&10.into(), &10.into()));
+        assert_eq!(value["TrafficAverage5s"], value["KBytesAverage5s"]);
         assert_eq!(value["workers"][1]["worker"], 1);
         assert_eq!(value["connections"][0]["url"], "/<\"\u{1}");
         assert_eq!(value["statistics"]["c"], 2);

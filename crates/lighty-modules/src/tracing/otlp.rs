@@ -79,7 +79,8 @@ impl Writer {
             ("url.path", &record.path),
             ("server.address", &record.host),
             ("client.address", &record.client),
-            ("network.protocol.version", record.version),
+            // OpenTelemetry's names for HTTP/2 and HTTP/3 have no minor version.
+            ("network.protocol.version", record.version.trim_end_matches(".0")),
             ("user_agent.original", &record.user_agent),
             ("lighty.request_id", &record.request_id),
             ("lighty.handler", record.handler),

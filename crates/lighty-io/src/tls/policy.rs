@@ -214,7 +214,7 @@ fn identity(options: &PolicyOptions) -> String {
 }
 
 /// Adds the authorities between a certificate that stands alone and its root, as far as the file
-/// has them.
+/// has them; the root itself is left out.
 fn complete(
     pair: Arc<CertifiedKey>,
     chain_file: Option<&str>,
@@ -227,8 +227,10 @@ fn complete(
         && names.issuer != names.subject
         && chain.len() <= authorities.len()
     {
+        // Who trusts a root has it; others do not trust it for having got it.
         let is_issuer = |one: &&CertificateDer<'_>| {
-            Names::read(one).is_some_and(|other| other.subject == names.issuer)
+            Names::read(one)
+                .is_some_and(|other| other.subject == names.issuer && other.issuer != other.subject)
         };
         let Some(issuer) = authorities.iter().find(is_issuer) else { break };
         chain.push(issuer.clone());

@@ -277,3 +277,20 @@ async fn a_certificate_of_an_old_version_is_named() {
     let said = words(&policy, &site.client_policy(&site.trusting("a.test"))).await;
     assert!(said.starts_with("its certificate is of an old version of X.509"), "{said}");
 }
+
+#[tokio::test]
+async fn a_server_that_is_not_verified_may_show_an_old_certificate() {
+    let site = Site::new();
+    let (leaf, key) = judged::of_version_1(&site);
+    std::fs::write(&*site.path("own"), leaf + &key).expect("write");
+    let pair = PairFiles { chain: site.path("own"), key: None };
+    site.materials.load_pair(&pair).expect("loaded");
+    for tls12 in [true, false] {
+        let options = PolicyOptions { pairs: vec![pair.clone()], tls12, ..site.options() };
+        let options = PolicyOptions { tls13: !tls12, ..options };
+        let policy = site.policy(&options);
+        let unverified = ClientOptions { is_verified: false, ..site.trusting("a.test") };
+        let said = words(&policy, &site.client_policy(&unverified)).await;
+        assert_eq!(said, "a handshake", "{tls12}");
+    }
+}

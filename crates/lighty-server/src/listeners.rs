@@ -68,6 +68,14 @@ pub fn name(config: &Config<Settings>, written: Option<&str>) -> String {
     extra_listener(config, server, name).map_or_else(|_| name.to_owned(), |spec| spec.to_string())
 }
 
+/// The name of the first listener with this port, the main one before others.
+pub fn at_port(config: &Config<Settings>, port: u16) -> Option<String> {
+    let all = wanted(config, &config.global().server).ok()?;
+    all.into_iter()
+        .map(|listener| listener.name)
+        .find(|name| name.rsplit_once(':').is_some_and(|(_, own)| own.parse() == Ok(port)))
+}
+
 fn unusable(span: Option<Span>, message: String) -> Diagnostic {
     let (level, code) = (Level::Error, "listener");
     Diagnostic { level, code, message, span, help: None, notes: Vec::new() }

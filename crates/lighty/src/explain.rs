@@ -43,7 +43,7 @@ pub(crate) fn print(
         host: &host,
         fields: &fields,
         from: asked.from,
-        socket: &listeners::name(&config, asked.socket.as_deref()),
+        socket: &listener(&config, asked.socket.as_deref(), &host, scheme),
         scheme,
     };
     let config = Arc::new(config);
@@ -57,6 +57,15 @@ pub(crate) fn print(
         Format::Json => writeln!(std::io::stdout(), "{}", explanation.to_json())?,
     }
     Ok(())
+}
+
+/// The name of the listener that the request comes to: the one that is said, or the one with the
+/// URL's port.
+fn listener(config: &Config<Settings>, said: Option<&str>, host: &str, scheme: &str) -> String {
+    let default = if scheme == "https" { 443 } else { 80 };
+    let port = host.rsplit_once(':').and_then(|(_, port)| port.parse().ok()).unwrap_or(default);
+    let found = if said.is_none() { listeners::at_port(config, port) } else { None };
+    found.unwrap_or_else(|| listeners::name(config, said))
 }
 
 /// What became of the request.

@@ -56,6 +56,24 @@ fn explain_finds_its_way_through_a_thousand_conditions() {
 }
 
 #[test]
+fn explain_asks_the_listener_of_the_port() {
+    let setup = lighty!().without_listener().config(
+        "server.port = 18080\nserver.bind = \"127.0.0.1\"\n\
+         $SERVER[\"socket\"] == \"127.0.0.1:18443\" { server.tag = \"the other one\" }",
+    );
+    for (url, is_other) in [
+        ("https://b.test:18443/", true),
+        ("http://b.test:18080/", false),
+        ("http://b.test:1/", false),
+        ("http://b.test/", false),
+    ] {
+        let (code, out, err) = setup.run(&["explain", url, "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{err}");
+        assert_eq!(out.contains("server.tag = \"the other one\""), is_other, "{url}: {out}");
+    }
+}
+
+#[test]
 fn explain_knows_a_listener_however_it_is_written() {
     let setup = lighty!().without_listener().config(
         "server.port = 8080\n\

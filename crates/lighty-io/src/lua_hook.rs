@@ -112,6 +112,56 @@ unsafe extern "C-unwind" {
 #[cfg(not(feature = "luajit"))]
 use ffi::lua_isyieldable;
 
+/// Instructions that are charged for an error that a script catches.
+const CAUGHT: i32 = 200;
+
+/// A function for whoever catches a script's errors: it asks the judge as the hook does, raises the
+/// error that stops a script, and returns true if the script should be suspended. Lua calls no hook
+/// where the stack has no room for one, but raises an error that a script may catch; and this
+/// function, which needs the same room, cannot be passed there either.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn checkpoint(lua: &Lua) -> mlua::Result<mlua::Function> {
+    // SAFETY: the function keeps to what Lua demands of one in C.
+    unsafe { lua.create_c_function(check) }
+}
+
+/// # Safety
+/// Lua alone calls this, with a state that is running. No value here has a destructor.
+unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
+    let Some(judge) = JUDGE.get() else { return 0 };
+    // SAFETY: as for [`interrupt`], in a function of C's instead of a hook.
+    unsafe {
+        let before = ffi::lua_gethookcount(state);
+        let (verdict, next) = judge(lua_isyieldable(state) != 0, CAUGHT);
+        if next != before {
+            arm(state, next);
+        }
+        match verdict {
+            Verdict::Continue => 0,
+            Verdict::Yield => {
+                ffi::lua_pushboolean(state, 1);
+                1
+            }
+            Verdict::Stop => stop(state),
+        }
+    }
+}
+
+/// # Safety
+/// As for [`check`]; two values fit on any stack (LUA_MINSTACK).
+unsafe fn stop(state: *mut ffi::lua_State) -> ! {
+    // SAFETY: as the caller promises.
+    unsafe {
+        ffi::luaL_where(state, 0);
+        let text = STOPPED.to_bytes();
+        ffi::lua_pushlstring(state, text.as_ptr().cast::<c_char>(), text.len());
+        ffi::lua_concat(state, 2);
+        ffi::lua_error(state)
+    }
+}
+
 const STOPPED: &std::ffi::CStr = c"the script was stopped: it exceeds a limit";
 
 /// # Safety
@@ -132,13 +182,7 @@ unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::l
             Verdict::Yield => {
                 ffi::lua_yield(state, 0);
             }
-            Verdict::Stop => {
-                ffi::luaL_where(state, 0);
-                let text = STOPPED.to_bytes();
-                ffi::lua_pushlstring(state, text.as_ptr().cast::<c_char>(), text.len());
-                ffi::lua_concat(state, 2);
-                ffi::lua_error(state);
-            }
+            Verdict::Stop => stop(state),
         }
     }
 }

@@ -408,6 +408,10 @@ impl<R: ScriptRequest> Engine<R> {
                 return Progress::Failed(Failure { text: message(&error), limit });
             }
         };
+        // It may have caught what stopped it, or be of a C module that did.
+        if let Some(stopped) = run.stopped {
+            return Progress::Failed(stopped_failure(stopped));
+        }
         let mut idle = self.idle.borrow_mut();
         if run.stopped.is_none() && idle.len() < IDLE_THREADS_MAX {
             idle.extend(run.coroutine.take());
@@ -431,7 +435,13 @@ impl<R: ScriptRequest> Engine<R> {
             let text = "attempt to yield from outside a coroutine".to_owned();
             return Progress::Failed(Failure { text, limit: None });
         }
-        match reply::call(values) {
+        let wanted = reply::call(values);
+        if let Some(stopped) = run.stopped
+            && !matches!(wanted, Ok(reply::Wanted::Turn))
+        {
+            return Progress::Failed(stopped_failure(stopped));
+        }
+        match wanted {
             Ok(reply::Wanted::Call(call)) => Progress::Wait(call),
             Ok(reply::Wanted::Turn) => Progress::Preempted,
             Ok(reply::Wanted::Piece(piece)) => Progress::Piece(piece),
@@ -445,6 +455,13 @@ impl<R: ScriptRequest> Engine<R> {
         run.instructions = 0;
         run.memory = 0;
     }
+}
+
+/// The failure of a run that went on after it was stopped.
+#[cold]
+fn stopped_failure(stopped: Stopped) -> Failure {
+    let text = "the script was stopped: it exceeds a limit".to_owned();
+    Failure { text, limit: Some(stopped.limit()) }
 }
 
 /// The source with a first line `#!...` emptied, so that lines keep their numbers.

@@ -5,6 +5,7 @@ use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
 use lighty_io::lua_call::{self, Answer, Host};
+use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
 use crate::request::{Group, Item, Piece, ScriptRequest};
@@ -130,6 +131,7 @@ pub(crate) fn primitives<R: ScriptRequest>(
         Ok(())
     };
     table.set("charge", lua.create_function(charge)?)?;
+    table.set("must_pause", lua_hook::checkpoint(lua)?)?;
     table.set("modules", lua.create_table()?)?;
     table.set("json", json::table(lua)?)?;
     table.set("lfs", lua.create_function(|lua, call: mlua::Function| lfs::table(lua, call))?)?;

@@ -24,19 +24,31 @@ local function call(name, ...)
 end
 
 -- Errors of the engine's functions reach scripts as texts, as those of Lua's own do.
-local raw_pcall, raw_xpcall, error_text = pcall, xpcall, prim.error_text
+local raw_pcall, error_text, must_pause = pcall, prim.error_text, prim.must_pause
+
+-- Whoever catches an error looks at the limits: near the end of its stack a script runs where the
+-- hook has no room, and what comes instead of the hook is an error. Raises again what stops a
+-- script.
+local function look_at_limits()
+  while must_pause() do co_yield(TOKEN, "preempted") end
+end
 local function caught(ok, what, ...)
-  if not ok and type(what) == "userdata" then what = error_text(what) end
+  if not ok then
+    look_at_limits()
+    if type(what) == "userdata" then what = error_text(what) end
+  end
   return ok, what, ...
 end
 local function pcall(f, ...)
   return caught(raw_pcall(f, ...))
 end
+-- The handler is called after the error, not from within it: no hook interrupts what runs there.
+local function handled(handler, ok, what, ...)
+  if ok then return true, what, ... end
+  return false, select(2, pcall(handler, what))
+end
 local function xpcall(f, handler, ...)
-  return raw_xpcall(f, function(what)
-    if type(what) == "userdata" then what = error_text(what) end
-    return handler(what)
-  end, ...)
+  return handled(handler, pcall(f, ...))
 end
 
 local function read_only()
@@ -272,6 +284,8 @@ local function passed(co, ok, ...)
       if co_yieldable() then co_yield(TOKEN, "preempted") end
       return passed(co, co_resume(co))
     end
+  else
+    look_at_limits()
   end
   return ok, ...
 end

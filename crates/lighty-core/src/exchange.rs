@@ -175,7 +175,7 @@ impl Exchange {
     }
 
     /// Takes over what a request within `whole` begins with.
-    pub(crate) fn inherit(&mut self, whole: &Exchange) {
+    pub fn inherit(&mut self, whole: &Exchange) {
         self.extensions = whole.extensions.inherited();
     }
 

@@ -3,7 +3,8 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use lighty_core::Exchange;
+use lighty_core::exchange::extensions::Extension;
+use lighty_core::{Exchange, extension_slot};
 use lighty_http::{Method, Version};
 use lighty_io::transport::Peer;
 use lighty_lua::{AccessError, Item};
@@ -100,9 +101,32 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
     }
 }
 
+/// The address that the client connected to, where the exchange is without its client.
+#[derive(Clone, Copy, Default)]
+struct LocalIp(Option<IpAddr>);
+
+impl Extension for LocalIp {
+    extension_slot!();
+
+    fn inherited(&self) -> Option<Self> {
+        Some(*self)
+    }
+}
+
+/// Lets a copy of the exchange, which has no client, know the server's address.
+pub(super) fn keep_local_ip(ex: &Exchange, copy: &mut Exchange) {
+    copy.ext_mut::<LocalIp>().0 = local_ip(ex);
+}
+
+fn local_ip(ex: &Exchange) -> Option<IpAddr> {
+    match &ex.client {
+        Some(client) => client.borrow().local_ip(),
+        None => ex.ext::<LocalIp>().and_then(|known| known.0),
+    }
+}
+
 fn server_address(ex: &Exchange) -> Item<'_> {
-    let ip = ex.client.as_ref().and_then(|client| client.borrow().local_ip());
-    match ip {
+    match local_ip(ex) {
         Some(ip) => Item::Bytes(Cow::Owned(ip.to_string().into_bytes())),
         None => Item::Bytes(Cow::Borrowed(ex.request.local_socket.as_bytes())),
     }

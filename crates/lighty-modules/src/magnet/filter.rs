@@ -16,7 +16,7 @@ use lighty_lua::{Input, Limits, Progress, Reply, Run};
 use super::request::MagnetRequest;
 use super::scripts::{ScriptError, Used};
 use super::settings::MagnetSettings;
-use super::{Magnet, Stage, calls};
+use super::{Magnet, Stage, attributes, calls};
 
 /// One script over one body.
 struct ScriptFilter {
@@ -140,6 +140,13 @@ impl ScriptFilter {
         if let Input::Piece(piece) = &input {
             self.knows_end = piece.is_none();
             self.used.add(engine, &self.run);
+    copy.physical.lead_to(ex.physical.docroot.clone());
+    copy.physical.site.clone_from(&ex.physical.site);
+    copy.physical.rel.clone_from(&ex.physical.rel);
+    copy.physical.path_info.clone_from(&ex.physical.path_info);
+    // Among it how deep the request is within others: a filter may request what it filters.
+    copy.inherit(ex);
+    attributes::keep_local_ip(ex, &mut copy);
             // Its limits are for each piece: a body may be long, and its client slow.
             engine.renew(&mut self.run);
         }

@@ -290,6 +290,14 @@ fn longest_turn(source: &str) -> Duration {
         let before = thread_time();
         let (back, progress) = engine.resume(&mut run, fake, Input::Go, &limits);
         longest = longest.max(thread_time() - before);
+    "local s = ('('):rep(250000) while true do s:find('%b()') end",
+    "local s = ('('):rep(250000) while true do s:gsub('%b()', '') end",
+    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b' while true do s:match(p) end",
+    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b.' while true do s:match(p) end",
+    "local s, p = ('b'):rep(200000), '[' .. ('a'):rep(100000) .. ']' while true do s:match(p) end",
+    "local s, p = ('b'):rep(200000), '%f[' .. ('a'):rep(100000) .. ']' while true do s:find(p) end",
+    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:find(p, 1, true) end",
+    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:gsub(p, 'x') end",
         fake = back;
         match progress {
             Progress::Preempted => {}
@@ -348,6 +356,10 @@ fn whole_numbers_are_written_as_such() {
 
 #[test]
 fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
+         local tail = ('a'):rep(30000) .. 'b' assert(('a'):rep(50000):find(tail, 1, true) == nil) \
+         local from, to = (('a'):rep(50000) .. 'b'):find(tail, 7) assert(from == 20001 and to == 50001) \
+         assert((tail .. tail):find('b', 30002, true) == 60002 and tail:find('', -1, true) == 30001) \
+         assert(tail:find('b', -1, true) == 30001 and tail:find('b', 40000, true) == nil) \
     let engine = engine();
     let source = "local function own() return mine end mine = lighty.r.req_header.Host and (mine or 0) + 1 \
                   lighty.sleep(0) return 200 + own()";

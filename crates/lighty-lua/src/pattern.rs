@@ -11,6 +11,13 @@ pub const STEPS_MAX: u32 = 400_000;
 /// Steps after which a search gives others a turn before it tries the next place.
 const STEPS_SLICE: u64 = 50_000;
 
+/// Bytes of a set, and those that `%b` goes through, that take a step's time.
+const SET_BYTES_STEP: usize = 16;
+const BALANCED_BYTES_STEP: usize = 8;
+
+/// Bytes that a search for a text goes through in an instruction's time.
+const PLAIN_BYTES_STEP: usize = 16;
+
 /// Parts of a match, each within another.
 const DEPTH_MAX: u32 = 200;
 
@@ -61,6 +68,13 @@ impl Matcher<'_> {
         Ok(())
     }
 
+    /// A set's bytes are gone through each time.
+    fn step_set(&mut self, p: usize, end: usize) -> std::result::Result<(), Flaw> {
+        let steps = ((end - p) / SET_BYTES_STEP) as u32;
+        self.steps = self.steps.checked_sub(steps).ok_or(Flaw::TooComplex)?;
+        Ok(())
+    }
+
     /// Matches the pattern from `p` at `s`; the end of the match.
     fn run(&mut self, mut s: usize, mut p: usize, depth: u32) -> Matched {
         if depth == 0 {
@@ -104,6 +118,7 @@ impl Matcher<'_> {
     /// One class and what repeats it.
     fn single(&mut self, s: usize, p: usize, depth: u32) -> std::result::Result<Next, Flaw> {
         let end = self.class_end(p)?;
+        self.step_set(p, end)?;
         let matches = self.matches_at(s, p, end);
         Ok(match self.pattern.get(end) {
             Some(b'?') => {
@@ -126,6 +141,7 @@ impl Matcher<'_> {
         let mut count = 0;
         while self.matches_at(s + count, p, end) {
             self.step()?;
+            self.step_set(p, end)?;
             count += 1;
         }
         loop {
@@ -148,6 +164,7 @@ impl Matcher<'_> {
                 return Ok(None);
             }
             self.step()?;
+            self.step_set(p, end)?;
             s += 1;
         }
     }
@@ -194,7 +211,9 @@ impl Matcher<'_> {
         }
         let mut level = 1;
         for (at, byte) in self.text.iter().enumerate().skip(s + 1) {
-            self.steps = self.steps.checked_sub(1).ok_or(Flaw::TooComplex)?;
+            if at.is_multiple_of(BALANCED_BYTES_STEP) {
+                self.step()?;
+            }
             if *byte == close {
                 level -= 1;
                 if level == 0 {
@@ -213,6 +232,7 @@ impl Matcher<'_> {
             return Err(Flaw::Malformed("missing '[' after '%f' in pattern"));
         }
         let end = self.class_end(p)?;
+        self.step_set(p, end)?;
         let before = if s == 0 { 0 } else { self.text[s - 1] };
         let here = self.text.get(s).copied().unwrap_or(0);
         let is_edge = !self.in_set(before, p, end - 1) && self.in_set(here, p, end - 1);
@@ -363,6 +383,7 @@ pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Pa
 
 /// The functions for scripts: `find(text, pattern, init)` gives from, to and captures, counted from
 /// 1, as `string.find` does without its last argument; or false, and from where to go on.
+/// `plain(text, wanted, init)` is `string.find` with it, in a time that grows with the lengths.
 ///
 /// # Errors
 /// Lua has no memory for it.
@@ -391,6 +412,18 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         Ok(MultiValue::from_vec(values))
     };
     table.set("find", lua.create_function(find)?)?;
+    let plain = |lua: &Lua, (text, wanted, init): (LuaString, LuaString, f64)| {
+        let (text, wanted) = (text.as_bytes(), wanted.as_bytes());
+        let from = (init as usize).saturating_sub(1).min(text.len());
+        let found = memchr::memmem::find(&text[from..], &wanted).map(|at| from + at);
+        let through = found.unwrap_or(text.len()) - from + wanted.len();
+        budget::charge(lua, (through / PLAIN_BYTES_STEP) as u64);
+        Ok(match found {
+            Some(at) => MultiValue::from_iter([position(at + 1), position(at + wanted.len())]),
+            None => MultiValue::from_iter([Value::Nil]),
+        })
+    };
+    table.set("plain", lua.create_function(plain)?)?;
     Ok(table)
 }
 

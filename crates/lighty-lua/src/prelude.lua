@@ -494,13 +494,15 @@ script_string.format = function(form, ...)
 end
 
 -- Patterns that may go back often are left to a matcher with a bound.
-local bounded_find = prim.strings.find
+local bounded_find, plain_find = prim.strings.find, prim.strings.plain
 local exponents, known_exponents = {}, 0
 local function exponent(pattern)
   local known = exponents[pattern]
   if known then return known end
   local n = sub(pattern, 1, 1) == "^" and 0 or 1
   for at = 1, #pattern do
+local c_gsub = gsub
+
     if find("*+-?", sub(pattern, at, at), 1, true) then n = n + 1 end
   end
   if known_exponents >= 256 then exponents, known_exponents = {}, 0 end
@@ -511,6 +513,8 @@ end
 local function is_cheap(s, pattern)
   if type(s) ~= "string" or type(pattern) ~= "string" then return true end
   local steps = (#s) ^ exponent(pattern)
+  -- These go through the text or their set by themselves.
+  n = n + select(2, c_gsub(pattern, "%%[bf]", ""))
   if steps > 2.5e5 then return false end
   if steps > 2e4 then charge(steps / 64) end
   return true
@@ -518,17 +522,24 @@ end
 local bounded_from
 local function found_or_later(s, pattern, from, later, ...)
   if from == false then return bounded_from(s, pattern, later) end
+  -- Each place is compared with the pattern, and each byte with all of a set.
   if not from then return nil end
+  if #pattern > 16 then steps = steps * (#pattern / 16) end
   return from, later, ...
 end
 function bounded_from(s, pattern, init)
   return found_or_later(s, pattern, bounded_find(s, pattern, init))
 end
-local function bounded(s, pattern, init)
+-- Where a search begins; nil behind the end.
+local function begin_of(s, init)
   init = tonumber(init) or 1
   if init < 0 then init = #s + init + 1 end
   if init < 1 then init = 1 end
-  if init > #s + 1 then return nil end
+  return init <= #s + 1 and init or nil
+end
+local function bounded(s, pattern, init)
+  init = begin_of(s, init)
+  if not init then return nil end
   return bounded_from(s, pattern, init)
 end
 local function script_find(s, pattern, init, plain)
@@ -539,7 +550,17 @@ local function captured(s, from, stop, ...)
   if not from then return nil end
   if select("#", ...) == 0 then return sub(s, from, stop) end
   return ...
+-- Lua's own search for a text begins anew at each place.
+local function plain_bounded(s, text, init)
+  init = begin_of(s, init)
+  if not init then return nil end
+  return plain_find(s, text, init)
 end
+end
+  if type(s) == "string" and type(pattern) == "string" and #s * #pattern > 2e4
+    and (plain or not find(pattern, "[%^%$%*%+%?%.%(%)%[%%%-]")) then
+    return plain_bounded(s, pattern, init)
+  end
 script_string.find = script_find
 script_string.match = function(s, pattern, init)
   if is_cheap(s, pattern) then return match(s, pattern, init) end
@@ -590,7 +611,6 @@ local function expanded(replacement, whole, ...)
 end
 
 -- With a function or a table as the replacement, in Lua: what it calls may wait.
-local c_gsub = gsub
 local function replaced(replacement, whole, first)
   local key = first == nil and whole or first
   return type(replacement) == "table" and replacement[key]

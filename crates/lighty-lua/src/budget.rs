@@ -37,6 +37,8 @@ pub enum Stopped {
     Instructions,
     /// It executed [`UNYIELDING_MAX`] instructions where it cannot be suspended.
     Unyielding,
+    /// What it gave to its request and its response is more than [`Limits::memory`].
+    Memory,
 }
 
 impl Stopped {
@@ -45,6 +47,7 @@ impl Stopped {
         match self {
             Stopped::Time => "magnet.max-time",
             Stopped::Instructions => "magnet.max-instructions",
+            Stopped::Memory => "magnet.max-memory",
             Stopped::Unyielding => "500000 instructions inside a call that cannot be interrupted",
         }
     }
@@ -85,6 +88,16 @@ pub(crate) fn begin(
 /// A slice's end: the instructions used in all, and why the script was stopped, if it was.
 pub(crate) fn end() -> (u64, Option<Stopped>) {
     BUDGET.take().map_or((0, None), |budget| (budget.instructions, budget.stopped))
+}
+
+/// Stops the script that runs: it raises the error that its function returns, and whoever catches
+/// that learns that it was stopped.
+pub(crate) fn stop_for_memory() {
+    BUDGET.with_borrow_mut(|budget| {
+        if let Some(budget) = budget {
+            budget.stopped = budget.stopped.or(Some(Stopped::Memory));
+        }
+    });
 }
 
 /// Charges instructions for work outside Lua's machine, which its hook does not see. If the slice

@@ -19,8 +19,8 @@ use crate::accounts::Account;
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
 use crate::error_text::message;
-use crate::objects::{self, Current, Options};
-use crate::reply;
+use crate::objects::{self, Current, Kept, Options};
+use crate::reply::{self, CallError};
 use crate::request::ScriptRequest;
 
 /// A script, compiled.
@@ -118,6 +118,9 @@ pub struct Run {
     /// Bytes of Lua's memory charged to it so far.
     pub memory: usize,
     waits: Waits,
+    /// Why the call that it wants cannot be made; it learns that when it goes on.
+    refused: Option<CallError>,
+    kept: Kept,
     stopped: Option<Stopped>,
 }
 
@@ -280,6 +283,8 @@ impl<R: ScriptRequest> Engine<R> {
             instructions: 0,
             memory: 0,
             waits: Waits::Call,
+            refused: None,
+            kept: Kept::default(),
             stopped: None,
         })
     }
@@ -303,12 +308,13 @@ impl<R: ScriptRequest> Engine<R> {
         let before = self.lua.used_memory();
         let room = limits.memory.saturating_sub(run.memory).max(1);
         let _ = self.lua.set_memory_limit(before.saturating_add(room));
-        self.current.enter(request, &run.script.path, limits.memory);
+        self.current.enter(request, &run.script.path, limits.memory, run.kept);
         let used = (run.instructions, run.stopped);
         budget::begin(&self.clock, used, (now_us, deadline_us), limits);
         let progress = lua_call::with_host(&self.host, || self.step(run, input));
         let (instructions, stopped) = budget::end();
         let request = self.current.leave();
+        run.kept = self.current.kept();
         let _ = self.lua.set_memory_limit(0);
         run.instructions = instructions;
         run.stopped = stopped;
@@ -357,8 +363,12 @@ impl<R: ScriptRequest> Engine<R> {
             }
             return coroutine.begin(&self.lua, main, function, flags);
         }
+        let refused = run.refused.take();
         let went_on = self.restore(run).and_then(|()| {
             let thread = coroutine.thread();
+            if let Some(error) = refused {
+                return thread.resume((&self.token, error.to_string()));
+            }
             match input {
                 _ if run.waits == Waits::Turn => thread.resume(()),
                 Input::Go => thread.resume(()),
@@ -445,7 +455,10 @@ impl<R: ScriptRequest> Engine<R> {
             Ok(reply::Wanted::Call(call)) => Progress::Wait(call),
             Ok(reply::Wanted::Turn) => Progress::Preempted,
             Ok(reply::Wanted::Piece(piece)) => Progress::Piece(piece),
-            Err(error) => Progress::Failed(Failure { text: error.to_string(), limit: None }),
+            Err(error) => {
+                run.refused = Some(error);
+                Progress::Preempted
+            }
         }
     }
 

@@ -164,9 +164,27 @@ fn calls_wait_and_return_also_across_pcall_metamethods_and_coroutines() {
 }
 
 #[test]
+fn a_call_that_cannot_be_made_is_an_error_of_its_line() {
+    done(
+        "assert(lighty.stat(nil) == nil and lighty.stat('') == nil and lighty.stat() == nil) \
+         local ok, why = pcall(lighty.stat, {}) assert(not ok and why:find('a path is wanted')) \
+         ok, why = pcall(lighty.sleep, 'x') assert(not ok and why:find('seconds')) \
+         ok, why = pcall(function() local r = lighty.http.get() return r end) \
+         assert(not ok and why:find('^/s/test.lua:1: .*URL'), why) \
+         ok, why = coroutine.resume(coroutine.create(function() lighty.sleep('x') end)) \
+         assert(not ok and why:find('seconds')) return 201",
+        201,
+    );
+    let failure = fails("local x\nlighty.sleep(x)\nreturn 200");
+    assert!(failure.text.starts_with("/s/test.lua:2: sleep"), "{}", failure.text);
+}
+
+#[test]
 fn nothing_of_a_run_is_left_for_the_next() {
     let engine = engine();
     let script = "assert(x == nil and string.own == nil and ('a').own == nil and table.own == nil) \
+                  assert(require('lfs').own == nil) require('lfs').own = 1 \
+                  assert(require('lfs').own == 1) \
                   x = 1 string.own = function(s) return s .. '!' end table.own = 1 \
                   assert(('a'):own() == 'a!') \
                   assert(_G.x == 1) assert(not pcall(function() lighty.c.x = 1 end)) \
@@ -272,6 +290,14 @@ const RUNAWAYS: &[&str] = &[
     "local s = ('a'):rep(100000) while true do s:find('a-a-b') end",
     "local s = ('ab'):rep(2000) while true do s:match('(.*)(.*)c') end",
     "local s = ('a'):rep(500) while true do s:find('a-a-a-b') end",
+    "local s = ('('):rep(250000) while true do s:find('%b()') end",
+    "local s = ('('):rep(250000) while true do s:gsub('%b()', '') end",
+    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b' while true do s:match(p) end",
+    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b.' while true do s:match(p) end",
+    "local s, p = ('b'):rep(200000), '[' .. ('a'):rep(100000) .. ']' while true do s:match(p) end",
+    "local s, p = ('b'):rep(200000), '%f[' .. ('a'):rep(100000) .. ']' while true do s:find(p) end",
+    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:find(p, 1, true) end",
+    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:gsub(p, 'x') end",
     "while true do for w in (('a '):rep(50000)):gmatch('%w+') do end end",
 ];
 
@@ -290,14 +316,6 @@ fn longest_turn(source: &str) -> Duration {
         let before = thread_time();
         let (back, progress) = engine.resume(&mut run, fake, Input::Go, &limits);
         longest = longest.max(thread_time() - before);
-    "local s = ('('):rep(250000) while true do s:find('%b()') end",
-    "local s = ('('):rep(250000) while true do s:gsub('%b()', '') end",
-    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b' while true do s:match(p) end",
-    "local s, p = ('a'):rep(200000), ('a'):rep(100000) .. 'b.' while true do s:match(p) end",
-    "local s, p = ('b'):rep(200000), '[' .. ('a'):rep(100000) .. ']' while true do s:match(p) end",
-    "local s, p = ('b'):rep(200000), '%f[' .. ('a'):rep(100000) .. ']' while true do s:find(p) end",
-    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:find(p, 1, true) end",
-    "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:gsub(p, 'x') end",
         fake = back;
         match progress {
             Progress::Preempted => {}
@@ -338,6 +356,10 @@ fn strings_are_as_in_lua_in_every_matcher() {
          assert(long:match('^(%w+)=(%w+)') == 'key') assert(long:find('(v)(a)', 5) == 5) \
          assert(('abc'):gsub('', '-') == '-a-b-c-') assert(('abc'):gsub('%w', '%%%0') == '%a%b%c') \
          assert(('hello world'):gsub('o', '0', 1) == 'hell0 world') \
+         local tail = ('a'):rep(30000) .. 'b' assert(('a'):rep(50000):find(tail, 1, true) == nil) \
+         local from, to = (('a'):rep(50000) .. 'b'):find(tail, 7) assert(from == 20001 and to == 50001) \
+         assert((tail .. tail):find('b', 30002, true) == 60002 and tail:find('', -1, true) == 30001) \
+         assert(tail:find('b', -1, true) == 30001 and tail:find('b', 40000, true) == nil) \
          assert(select('#', ('a'):gsub('b', 'c')) == 2) return 200",
         200,
     );
@@ -356,10 +378,6 @@ fn whole_numbers_are_written_as_such() {
 
 #[test]
 fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
-         local tail = ('a'):rep(30000) .. 'b' assert(('a'):rep(50000):find(tail, 1, true) == nil) \
-         local from, to = (('a'):rep(50000) .. 'b'):find(tail, 7) assert(from == 20001 and to == 50001) \
-         assert((tail .. tail):find('b', 30002, true) == 60002 and tail:find('', -1, true) == 30001) \
-         assert(tail:find('b', -1, true) == 30001 and tail:find('b', 40000, true) == nil) \
     let engine = engine();
     let source = "local function own() return mine end mine = lighty.r.req_header.Host and (mine or 0) + 1 \
                   lighty.sleep(0) return 200 + own()";

@@ -25,8 +25,23 @@ pub(crate) struct Current<R> {
     request: RefCell<Option<R>>,
     path: RefCell<Rc<str>>,
     memory_max: Cell<usize>,
+    kept: Cell<Kept>,
     options: Options,
 }
+
+/// Bytes that a run has given to its request and its response, which are none of Lua's memory.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Kept {
+    /// The response's body.
+    body: usize,
+    /// Fields, variables, the request's body, what it printed.
+    values: usize,
+}
+
+/// What a value or a piece takes besides its bytes.
+const KEPT_EACH: usize = 64;
+
+const NO_ROOM: &str = "not enough memory: the script has given too much to its response";
 
 impl<R: ScriptRequest> Current<R> {
     pub(crate) fn new(options: Options) -> Self {
@@ -34,14 +49,49 @@ impl<R: ScriptRequest> Current<R> {
             request: RefCell::new(None),
             path: RefCell::new("".into()),
             memory_max: Cell::new(0),
+            kept: Cell::default(),
             options,
         }
     }
 
-    pub(crate) fn enter(&self, request: R, path: &Rc<str>, memory_max: usize) {
+    pub(crate) fn enter(&self, request: R, path: &Rc<str>, memory_max: usize, kept: Kept) {
+        self.kept.set(kept);
         self.request.replace(Some(request));
         self.path.replace(Rc::clone(path));
         self.memory_max.set(memory_max);
+    }
+
+    pub(crate) fn kept(&self) -> Kept {
+        self.kept.get()
+    }
+
+    /// Counts bytes that the request keeps, in place of `instead_of` others. `false` if there are
+    /// too many: the script is stopped.
+    fn keep(&self, bytes: usize, instead_of: usize) -> bool {
+        let mut kept = self.kept.get();
+        kept.values = (kept.values + bytes).saturating_sub(instead_of);
+        self.is_room_for(kept)
+    }
+
+    fn keep_piece(&self, bytes: usize) -> bool {
+        let mut kept = self.kept.get();
+        kept.body += bytes + KEPT_EACH;
+        self.is_room_for(kept)
+    }
+
+    fn forget_pieces(&self) {
+        let values = self.kept.get().values;
+        self.kept.set(Kept { body: 0, values });
+    }
+
+    fn is_room_for(&self, kept: Kept) -> bool {
+        let is_room = kept.body + kept.values <= self.memory_max.get();
+        if is_room {
+            self.kept.set(kept);
+        } else {
+            budget::stop_for_memory();
+        }
+        is_room
     }
 
     /// # Panics
@@ -79,21 +129,43 @@ impl<R: ScriptRequest> Host for Current<R> {
         let (Some((_, group, _)), Ok(mut request)) = (GROUPS.get(group), self.get_mut()) else {
             return answer.error(OUTSIDE);
         };
+        let each = name.len() + KEPT_EACH;
+        let before = match request.get(*group, name) {
+            Ok(Item::Bytes(bytes)) => bytes.len() + each,
+            _ => 0,
+        };
         if let Err(error) = request.set(*group, name, value) {
-            answer.error(&error.to_string());
+            return answer.error(&error.to_string());
+        }
+        // Other groups hold numbers, as many as there are of them.
+        let holds_texts = matches!(
+            group,
+            Group::RequestHeader | Group::ResponseHeader | Group::Environment | Group::Attribute
+        );
+        let now = value.map_or(0, |value| value.len() + each);
+        if holds_texts && !self.keep(now, before) {
+            answer.error(NO_ROOM);
         }
     }
 
     fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer) {
         match (self.get_mut(), bytes) {
+            (Ok(_), Some(bytes)) if !self.keep_piece(bytes.len()) => answer.error(NO_ROOM),
             (Ok(mut request), Some(bytes)) => request.add_body(Piece::Bytes(bytes.to_vec())),
-            (Ok(mut request), None) => request.clear_body(),
+            (Ok(mut request), None) => {
+                self.forget_pieces();
+                request.clear_body();
+            }
             (Err(_), _) => answer.error(OUTSIDE),
         }
     }
 }
 
 const OUTSIDE: &str = "there is no request here";
+
+fn room(is_there: bool) -> mlua::Result<()> {
+    if is_there { Ok(()) } else { Err(Error::runtime(NO_ROOM)) }
+}
 
 fn outside() -> Error {
     Error::runtime(OUTSIDE)
@@ -182,20 +254,24 @@ fn bodies<R: ScriptRequest>(
     table: &Table,
 ) -> mlua::Result<()> {
     let clear = method(lua, current, |_, own, ()| {
+        own.forget_pieces();
         own.get_mut()?.clear_body();
         Ok(())
     })?;
     let bytes = method(lua, current, |_, own, bytes: LuaString| {
+        room(own.keep_piece(bytes.as_bytes().len()))?;
         own.get_mut()?.add_body(Piece::Bytes(bytes.as_bytes().to_vec()));
         Ok(())
     })?;
     let file = method(lua, current, |_, own, (path, offset, length): (LuaString, f64, f64)| {
         let length = (length >= 0.0).then_some(length as u64);
         let path = path.as_bytes().to_vec();
+        room(own.keep_piece(path.len()))?;
         own.get_mut()?.add_body(Piece::File { path, offset: offset as i64, length });
         Ok(())
     })?;
     let request = method(lua, current, |_, own, (bytes, replace): (LuaString, bool)| {
+        room(own.keep(bytes.as_bytes().len() + KEPT_EACH, 0))?;
         own.get_mut()?.add_request_body(&bytes.as_bytes(), replace).map_err(Error::runtime)
     })?;
     table.set("body_clear", clear)?;
@@ -210,10 +286,12 @@ fn surroundings<R: ScriptRequest>(
     table: &Table,
 ) -> mlua::Result<()> {
     let log = method(lua, current, |_, own, (level, text): (String, LuaString)| {
+        room(own.keep(text.as_bytes().len(), 0))?;
         own.get_mut()?.log(&level, &text.as_bytes());
         Ok(())
     })?;
     let print = method(lua, current, |_, own, text: LuaString| {
+        room(own.keep(text.as_bytes().len(), 0))?;
         own.get_mut()?.log("print", &text.as_bytes());
         Ok(())
     })?;

@@ -19,8 +19,14 @@ local jit_version = jit and jit.version
 if jit then jit.off() end
 
 -- A call that waits: the program around the engine performs it.
+local function answered(first, ...)
+  -- It is not made; what follows says why. The functions between are gone, because they end in
+  -- calls of one another: the line is the script's.
+  if rawequal(first, TOKEN) then error((...), 2) end
+  return first, ...
+end
 local function call(name, ...)
-  return co_yield(TOKEN, name, ...)
+  return answered(co_yield(TOKEN, name, ...))
 end
 
 -- Errors of the engine's functions reach scripts as texts, as those of Lua's own do.
@@ -164,6 +170,8 @@ end)
 r = sealed(r)
 
 local function stat(path)
+  -- As in lighttpd.
+  if path == nil or path == "" then return nil end
   return call("stat", path)
 end
 
@@ -493,6 +501,8 @@ script_string.format = function(form, ...)
   return format(form, as_text(select("#", ...), ...))
 end
 
+local c_gsub = gsub
+
 -- Patterns that may go back often are left to a matcher with a bound.
 local bounded_find, plain_find = prim.strings.find, prim.strings.plain
 local exponents, known_exponents = {}, 0
@@ -501,10 +511,10 @@ local function exponent(pattern)
   if known then return known end
   local n = sub(pattern, 1, 1) == "^" and 0 or 1
   for at = 1, #pattern do
-local c_gsub = gsub
-
     if find("*+-?", sub(pattern, at, at), 1, true) then n = n + 1 end
   end
+  -- These go through the text or their set by themselves.
+  n = n + select(2, c_gsub(pattern, "%%[bf]", ""))
   if known_exponents >= 256 then exponents, known_exponents = {}, 0 end
   exponents[pattern] = n
   known_exponents = known_exponents + 1
@@ -512,9 +522,9 @@ local c_gsub = gsub
 end
 local function is_cheap(s, pattern)
   if type(s) ~= "string" or type(pattern) ~= "string" then return true end
+  -- Each place is compared with the pattern, and each byte with all of a set.
   local steps = (#s) ^ exponent(pattern)
-  -- These go through the text or their set by themselves.
-  n = n + select(2, c_gsub(pattern, "%%[bf]", ""))
+  if #pattern > 16 then steps = steps * (#pattern / 16) end
   if steps > 2.5e5 then return false end
   if steps > 2e4 then charge(steps / 64) end
   return true
@@ -522,9 +532,7 @@ end
 local bounded_from
 local function found_or_later(s, pattern, from, later, ...)
   if from == false then return bounded_from(s, pattern, later) end
-  -- Each place is compared with the pattern, and each byte with all of a set.
   if not from then return nil end
-  if #pattern > 16 then steps = steps * (#pattern / 16) end
   return from, later, ...
 end
 function bounded_from(s, pattern, init)
@@ -542,7 +550,17 @@ local function bounded(s, pattern, init)
   if not init then return nil end
   return bounded_from(s, pattern, init)
 end
+-- Lua's own search for a text begins anew at each place.
+local function plain_bounded(s, text, init)
+  init = begin_of(s, init)
+  if not init then return nil end
+  return plain_find(s, text, init)
+end
 local function script_find(s, pattern, init, plain)
+  if type(s) == "string" and type(pattern) == "string" and #s * #pattern > 2e4
+    and (plain or not find(pattern, "[%^%$%*%+%?%.%(%)%[%%%-]")) then
+    return plain_bounded(s, pattern, init)
+  end
   if plain or is_cheap(s, pattern) then return find(s, pattern, init, plain) end
   return bounded(s, pattern, init)
 end
@@ -550,17 +568,7 @@ local function captured(s, from, stop, ...)
   if not from then return nil end
   if select("#", ...) == 0 then return sub(s, from, stop) end
   return ...
--- Lua's own search for a text begins anew at each place.
-local function plain_bounded(s, text, init)
-  init = begin_of(s, init)
-  if not init then return nil end
-  return plain_find(s, text, init)
 end
-end
-  if type(s) == "string" and type(pattern) == "string" and #s * #pattern > 2e4
-    and (plain or not find(pattern, "[%^%$%*%+%?%.%(%)%[%%%-]")) then
-    return plain_bounded(s, pattern, init)
-  end
 script_string.find = script_find
 script_string.match = function(s, pattern, init)
   if is_cheap(s, pattern) then return match(s, pattern, init) end
@@ -696,11 +704,24 @@ local function copied(library)
   return copy
 end
 
+-- A module of the state's as a run has it.
+local function own_copy(module)
+  local is_plain = type(module) == "table" and not raw_getmetatable(module)
+  return is_plain and copied(module) or module
+end
+
+-- No hook interrupts what Lua 5.4 calls when it collects a table.
+local function script_setmetatable(t, meta)
+  if type(meta) == "table" and rawget(meta, "__gc") ~= nil then error("__gc is off here", 2) end
+  return setmetatable(t, meta)
+end
+
 local base = {
   assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next,
   pairs = pairs, pcall = pcall, xpcall = xpcall, print = print, rawequal = rawequal,
   rawget = rawget,
-  rawset = rawset, rawlen = rawlen, select = select, setmetatable = setmetatable,
+  rawset = rawset, rawlen = rawlen, select = select,
+  setmetatable = jit_version and setmetatable or script_setmetatable,
   tonumber = tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
   collectgarbage = function(what)
     if what == "count" then return collectgarbage("count") end
@@ -791,7 +812,7 @@ local function script_require(env, path)
     local preloaded = own.preload[name]
     if preloaded then return preloaded end
     local engine = prim.modules[name]
-    if engine ~= nil then return function() return engine end end
+    if engine ~= nil then return function() return own_copy(engine) end end
     local tried = {}
     local file = gsub(name, "%.", "/")
     for template in string.gmatch(own.path, "[^;]+") do
@@ -805,8 +826,7 @@ local function script_require(env, path)
     end
     local value, why = c_module(name, own.cpath)
     if value ~= nil then
-      local is_plain = type(value) == "table" and not raw_getmetatable(value)
-      return function() return is_plain and copied(value) or value end
+      return function() return own_copy(value) end
     end
     insert(tried, why or "")
     error(format("module '%s' not found:%s", name, concat(tried)), 3)

@@ -9,6 +9,8 @@ use lighty_io::transport::Peer;
 pub struct Request {
     /// The method; `None` for an unknown token (501).
     pub method: Option<Method>,
+    /// The client's own method, once a script has put another in its place.
+    pub asked_method: Option<Method>,
     /// Version of the request line.
     pub version: Version,
     /// `http` or `https`.
@@ -49,6 +51,7 @@ impl Default for Request {
     fn default() -> Self {
         Self {
             method: None,
+            asked_method: None,
             version: Version::Http11,
             scheme: "http",
             line: Vec::new(),
@@ -74,6 +77,7 @@ impl Request {
     /// Clears the request; keeps connection data and buffer capacity.
     pub fn clear(&mut self) {
         self.method = None;
+        self.asked_method = None;
         self.line.clear();
         self.target_raw.clear();
         self.target.clear();
@@ -108,5 +112,11 @@ impl Request {
     /// True for HEAD, whose response carries no body.
     pub fn is_head(&self) -> bool {
         self.method == Some(Method::Head)
+    }
+
+    /// True if the client sent HEAD, whatever the method is now: it expects no body after the head.
+    #[inline]
+    pub fn came_as_head(&self) -> bool {
+        self.asked_method.or(self.method) == Some(Method::Head)
     }
 }

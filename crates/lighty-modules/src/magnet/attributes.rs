@@ -172,8 +172,10 @@ pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Resul
             Ok(())
         }
         b"request.method" => {
-            let method = Method::from_bytes(bytes);
-            ex.request.method = Some(method.ok_or(AccessError::Method)?);
+            let method = Method::from_bytes(bytes).ok_or(AccessError::Method)?;
+            let before = ex.request.method.replace(method);
+            // What the client waits for depends on what it sent.
+            ex.request.asked_method = ex.request.asked_method.or(before);
             Ok(())
         }
         b"request.protocol" => {

@@ -65,7 +65,7 @@ impl H1Io {
     fn frame(&mut self, ex: &mut Exchange) {
         let response = &mut ex.response;
         let length = response.body.known_length();
-        let bodiless = !response.status.allows_content() || ex.request.is_head();
+        let bodiless = !response.status.allows_content() || ex.request.came_as_head();
         let in_chunks = ex.request.version == Version::Http11 && !response.ends_with_connection;
         self.framing = match length {
             _ if bodiless => Framing::None,

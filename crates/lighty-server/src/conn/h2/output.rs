@@ -170,7 +170,7 @@ impl H2Io {
     fn frame(&mut self, on: RequestStream<'_>, ex: &mut Exchange) -> bool {
         let response = &mut ex.response;
         let length = response.body.known_length();
-        let bodiless = !response.status.allows_content() || ex.request.is_head();
+        let bodiless = !response.status.allows_content() || ex.request.came_as_head();
         if response.status.allows_content() {
             let told = if bodiless { response.head_content_length.or(length) } else { length };
             content_length::set(response, told, &mut self.digits);

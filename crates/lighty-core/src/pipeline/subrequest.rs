@@ -115,6 +115,8 @@ pub async fn respond_from_backend(
     part.request.fields.set(Known::Host, authority);
     part.request.authority = authority.to_ascii_lowercase();
     part.environment.clear();
+    // What the backend sends before its response is none of the client's.
+    part.client = None;
     own.give(&mut part);
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);

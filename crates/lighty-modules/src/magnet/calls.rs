@@ -30,7 +30,8 @@ pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> R
             Reply::Done
         }
         Call::CollectBody => match collect(ex).await {
-            Ok(()) => Reply::Done,
+            Ok(true) => Reply::Done,
+            Ok(false) => Reply::Failed("the body exceeds magnet.max-memory".to_owned()),
             Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
         },
         Call::ClientsOpen => Reply::Number(server.clients_open().await),
@@ -93,17 +94,23 @@ async fn read_link(ex: &Exchange, path: Vec<u8>) -> std::io::Result<Vec<u8>> {
     Ok(target.into_os_string().into_vec())
 }
 
-/// Receives the whole body of the request; later readers get it again.
-async fn collect(ex: &mut Exchange) -> Result<(), Fault> {
+/// Receives the whole body of the request; later readers get it again. `false` if it is too long
+/// for a script's memory: later readers get what was received and the rest.
+async fn collect(ex: &mut Exchange) -> Result<bool, Fault> {
     if ex.ext::<ScriptChanges>().is_some_and(|changes| changes.collected.is_some()) {
-        return Ok(());
+        return Ok(true);
     }
     let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
+    if ex.body.announced().is_some_and(|length| length > most as u64) {
+        return Ok(false);
+    }
     let mut all = Vec::new();
     while let Some(piece) = ex.body.next().await {
         let piece = piece.map_err(|_| Fault::RequestTooLarge)?;
         if all.len() + piece.len() > most {
-            return Err(Fault::RequestTooLarge);
+            ex.body.push_back(piece);
+            ex.body.push_back(all.into());
+            return Ok(false);
         }
         all.extend_from_slice(&piece);
     }
@@ -111,5 +118,5 @@ async fn collect(ex: &mut Exchange) -> Result<(), Fault> {
         ex.body.push_back(all.clone().into());
     }
     ex.ext_mut::<ScriptChanges>().collected = Some(all);
-    Ok(())
+    Ok(true)
 }

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use lighty_core::exchange::stage::Stage as Moment;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
-use lighty_http::{Known, Version};
+use lighty_http::{Fields, Known, Version};
 use lighty_lua::{AccessError, Group, Item, Piece, ScriptRequest};
 
 use super::script_changes::ScriptChanges;
@@ -61,7 +61,7 @@ impl ScriptRequest for MagnetRequest {
     fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
         let owned = |(name, value): (&[u8], &[u8])| (name.to_vec(), value.to_vec());
         match group {
-            Group::RequestHeader => self.ex.request.fields.iter().map(owned).collect(),
+            Group::RequestHeader => joined_fields(&self.ex.request.fields),
             Group::ResponseHeader => self.ex.response.fields.iter().map(owned).collect(),
             Group::Environment => self.ex.environment.iter().map(owned).collect(),
             Group::PluginStats => self.server.accounts.counters(),
@@ -106,7 +106,21 @@ impl ScriptRequest for MagnetRequest {
     }
 }
 
-fn field<'a>(fields: &'a lighty_http::Fields, name: &[u8]) -> Item<'a> {
+/// Each name once, with its values as [`field`] has them, and none that are empty: as lighttpd
+/// tells them.
+fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut told: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
+    for (name, _) in fields.iter() {
+        let is_told = |(known, _): &(Vec<u8>, Vec<u8>)| known.eq_ignore_ascii_case(name);
+        if !told.iter().any(is_told) {
+            told.push((name.to_vec(), fields.joined(name).into_owned()));
+        }
+    }
+    told.retain(|(_, value)| !value.is_empty());
+    told
+}
+
+fn field<'a>(fields: &'a Fields, name: &[u8]) -> Item<'a> {
     match fields.get_named(name) {
         // An empty field is none, as lighttpd has it.
         None | Some(b"") => Item::Nil,

@@ -28,9 +28,37 @@ impl Complaints {
     }
 }
 
+/// Where an error is: the script and its line. The words may be a client's, and differ each time.
+pub(super) fn place(path: &str, text: &str) -> String {
+    // The traceback first: it is no one's but Lua's.
+    let trace = text.rfind("stack traceback:").map_or("", |at| &text[at..]);
+    let line = line_in(trace, path).or_else(|| line_in(text, path)).unwrap_or_default();
+    format!("{path}:{line}")
+}
+
+/// The number that follows the path and a colon.
+fn line_in<'a>(text: &'a str, path: &str) -> Option<&'a str> {
+    let mut matches = text.match_indices(path);
+    matches.find_map(|(at, _)| {
+        let rest = text[at + path.len()..].strip_prefix(':')?;
+        let end = rest.find(|c: char| !c.is_ascii_digit())?;
+        (end > 0).then(|| &rest[..end])
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_place_is_a_script_and_a_line_whatever_the_words() {
+        let error = |words: &str| format!("{words}\nstack traceback:\n\t/a.lua:7: in main chunk");
+        assert_eq!(place("/a.lua", &error("/a.lua:3: x")), "/a.lua:7");
+        assert_eq!(place("/a.lua", &error("table: 0x1234")), "/a.lua:7");
+        assert_eq!(place("/a.lua", "/a.lua:2: unexpected symbol"), "/a.lua:2");
+        assert_eq!(place("/a.lua", "/a.lua: not there"), "/a.lua:");
+        assert_eq!(place("/a.lua", ""), "/a.lua:");
+    }
 
     #[test]
     fn a_place_is_mentioned_once_a_minute() {

@@ -12,7 +12,7 @@ use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, 
 use super::request::MagnetRequest;
 use super::script_changes::ScriptChanges;
 use super::settings::MagnetSettings;
-use super::{Magnet, Stage, body, calls};
+use super::{Magnet, Stage, body, calls, complaints};
 
 /// Lent requests kept for use.
 const SPARE_MAX: usize = 64;
@@ -258,8 +258,8 @@ impl Magnet {
     /// Logs an error, once for each place and minute.
     #[cold]
     pub(super) fn complain(&self, ex: &Exchange, path: &str, text: &str) {
-        let place = text.lines().next().unwrap_or_default();
-        if self.complaints.is_due(place, ex.machine.clock.mono_ms() / 1000) {
+        if self.complaints.is_due(&complaints::place(path, text), ex.machine.clock.mono_ms() / 1000)
+        {
             ex.log(Level::Error, &format!("mod_magnet: {path}: {text}"));
         }
     }

@@ -268,18 +268,40 @@ impl Magnet {
     fn fail(&self, ex: &mut Exchange, stage: Stage, path: &str, failure: &Failure) -> Next {
         let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
         self.complain(ex, path, &format!("{limit}{}", failure.text));
+        let fault = fault_of(failure);
         if stage == Stage::ResponseStart {
+            fail_response(ex, fault);
             return Next::GoOn;
         }
-        let fault = match failure.limit {
-            Some(_) => Fault::ScriptLimit,
-            None => Fault::ScriptFailed,
-        };
-        let status = fault.verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR);
-        ex.fail_status(status);
-        ex.state.fault = Some(fault);
+        fail_with(ex, fault);
         Next::Answered
     }
+}
+
+/// What a failure is to the client.
+pub(super) fn fault_of(failure: &Failure) -> Fault {
+    match failure.limit {
+        Some(_) => Fault::ScriptLimit,
+        None => Fault::ScriptFailed,
+    }
+}
+
+/// For failures that are logged already.
+fn fail_with(ex: &mut Exchange, fault: Fault) {
+    ex.fail_status(fault.verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
+    ex.state.fault = Some(fault);
+    // The body that the script had begun.
+    let changes = ex.ext_mut::<ScriptChanges>();
+    changes.pieces.clear();
+    changes.has_body = false;
+}
+
+/// Puts an error's page in the place of a response that is complete.
+#[cold]
+pub(super) fn fail_response(ex: &mut Exchange, fault: Fault) {
+    fail_with(ex, fault);
+    let id = ex.id();
+    pipeline::error_page::fill(&mut ex.response, id);
 }
 
 /// What ran before scripts goes on. They may have run long without a wait.

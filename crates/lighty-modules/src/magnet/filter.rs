@@ -13,6 +13,7 @@ use lighty_core::{BodyChunk, Exchange, Fault, FaultReport, Filter, Source, Step}
 use lighty_http::{Known, Status};
 use lighty_lua::{Input, Limits, Progress, Reply, Run};
 
+use super::drive::{fail_response, fault_of};
 use super::request::MagnetRequest;
 use super::scripts::{ScriptError, Used};
 use super::settings::MagnetSettings;
@@ -53,24 +54,33 @@ impl Magnet {
         Step::Wait(Box::pin(async move {
             let list = Arc::clone(&ex.settings.module::<MagnetSettings>().response_content);
             for path in list.iter() {
-                if let Err(error) = self.add_filter(ex, path).await {
-                    self.complain(ex, path, &error.to_string());
-                }
+                let fault = match self.add_filter(ex, path).await {
+                    Ok(Ok(())) => continue,
+                    Ok(Err(report)) => report.fault,
+                    Err(error) => {
+                        self.complain(ex, path, &error.to_string());
+                        Fault::ScriptFailed
+                    }
+                };
+                // What the script should have changed does not go out as it is.
+                fail_response(ex, fault);
+                break;
             }
             Step::Next
         }))
     }
 
+    /// The inner error is one of the script itself, which is logged already.
     async fn add_filter(
         self: &Rc<Self>,
         ex: &mut Exchange,
         path: &Arc<str>,
-    ) -> Result<(), ScriptError> {
+    ) -> Result<Result<(), FaultReport>, ScriptError> {
         let engine = self.engine(ex).ok_or(ScriptError::NoState)?;
         let machine = Rc::clone(&ex.machine);
         let script = self.scripts.get(&machine, engine, path).await?;
         let run = engine.start_filter(&script).map_err(ScriptError::Start)?;
-        let filter = ScriptFilter {
+        let mut filter = ScriptFilter {
             magnet: Rc::clone(self),
             run,
             limits: ex.settings.module::<MagnetSettings>().limits(),
@@ -84,23 +94,26 @@ impl Magnet {
             knows_end: false,
             used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
         };
+        if let Err(report) = filter.begin().await {
+            return Ok(Err(report));
+        }
         let response = &mut ex.response;
         let body = std::mem::take(&mut response.body);
         response.body = body.filtered(Box::new(filter), &machine.engine);
         for name in [Known::ETag, Known::AcceptRanges, Known::ContentLength] {
             response.fields.remove(name);
         }
-        response.length_said = None;
+        (response.length_said, response.head_content_length) = (None, None);
         response.is_whole_file = false;
-        Ok(())
+        Ok(Ok(()))
     }
 }
 
-/// True if scripts see the body: it is whole, not encoded, and there is one.
+/// True if scripts see the body: it is whole, not encoded, and there is one. Also for HEAD: what it
+/// says is what GET would.
 fn is_filtered(ex: &Exchange) -> bool {
     let response = &ex.response;
-    !ex.request.is_head()
-        && !response.body_is_default()
+    !response.body_is_default()
         && response.status != Status::PARTIAL_CONTENT
         && response.tunnel.is_none()
         && !response.fields.contains(Known::ContentEncoding)
@@ -127,6 +140,13 @@ fn copy(ex: &Exchange) -> Exchange {
     copy.response.status = ex.response.status;
     copy.response.fields = ex.response.fields.clone();
     copy.environment = ex.environment.clone();
+    copy.physical.lead_to(ex.physical.docroot.clone());
+    copy.physical.site.clone_from(&ex.physical.site);
+    copy.physical.rel.clone_from(&ex.physical.rel);
+    copy.physical.path_info.clone_from(&ex.physical.path_info);
+    // Among it how deep the request is within others: a filter may request what it filters.
+    copy.inherit(ex);
+    attributes::keep_local_ip(ex, &mut copy);
     copy
 }
 
@@ -140,13 +160,6 @@ impl ScriptFilter {
         if let Input::Piece(piece) = &input {
             self.knows_end = piece.is_none();
             self.used.add(engine, &self.run);
-    copy.physical.lead_to(ex.physical.docroot.clone());
-    copy.physical.site.clone_from(&ex.physical.site);
-    copy.physical.rel.clone_from(&ex.physical.rel);
-    copy.physical.path_info.clone_from(&ex.physical.path_info);
-    // Among it how deep the request is within others: a filter may request what it filters.
-    copy.inherit(ex);
-    attributes::keep_local_ip(ex, &mut copy);
             // Its limits are for each piece: a body may be long, and its client slow.
             engine.renew(&mut self.run);
         }
@@ -184,7 +197,27 @@ impl ScriptFilter {
                 self.used.failed = true;
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
                 self.magnet.complain(&lent.ex, &self.path, &format!("{limit}{}", failure.text));
-                Err(FaultReport::new(Fault::ScriptFailed, self.path.to_string()))
+                Err(FaultReport::new(fault_of(&failure), self.path.to_string()))
+            }
+        }
+    }
+
+    /// Takes the script to where it wants the body, as long as nothing is sent.
+    async fn begin(&mut self) -> Result<(), FaultReport> {
+        loop {
+            match std::mem::replace(&mut self.state, State::Wants) {
+                State::Resume(input) => {
+                    self.go_on(input)?;
+                }
+                State::Performs(performing) => {
+                    let (lent, input) = performing.await;
+                    self.lent = Some(lent);
+                    self.state = State::Resume(input);
+                }
+                state @ (State::Wants | State::Ended) => {
+                    self.state = state;
+                    return Ok(());
+                }
             }
         }
     }

@@ -66,6 +66,8 @@ enum Included {
     Always,
     /// `server.modules` names it, or one of its directives is set.
     Named,
+    /// As [`Self::Named`], or scripts run, which reach backends through it.
+    NamedOrScripts,
     /// One of its directives is set. It would otherwise inspect every request for nothing.
     Set,
 }
@@ -133,7 +135,9 @@ modules! {
     // After modules that change the physical path.
     "mod_rewrite", Rewrite, Named, |_| Rewrite;
     "mod_indexfile", IndexFile, Named, |_| IndexFile;
-    "mod_proxy_core", ProxyCore, Named, |with| ProxyCore::new(with.proxy, &with.shared.naming);
+    "mod_proxy_core", ProxyCore, NamedOrScripts, |with| {
+        ProxyCore::new(with.proxy, &with.shared.naming)
+    };
     "mod_cgi", Cgi, Named, |with| Cgi::new(with.state());
     "mod_ssi", Ssi, Set, |with| Ssi::new(with.state());
     "mod_flv_streaming", FlvStreaming, Named, |_| FlvStreaming;
@@ -246,10 +250,13 @@ pub fn instances(
 impl Entry {
     fn is_included(&self, config: &Config<Settings>, written: &HashSet<&str>) -> bool {
         let named = &config.global().server.modules;
+        let is_named = || named.iter().any(|name| **name == *self.name);
+        let runs_scripts = || written.iter().any(|name| name.starts_with("magnet.attract-"));
         match self.included {
             Included::Always => true,
-            Included::Named if named.iter().any(|name| **name == *self.name) => true,
-            Included::Named | Included::Set => self.is_set(written),
+            Included::Named => is_named() || self.is_set(written),
+            Included::NamedOrScripts => is_named() || runs_scripts() || self.is_set(written),
+            Included::Set => self.is_set(written),
         }
     }
 

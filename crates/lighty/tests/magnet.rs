@@ -252,8 +252,7 @@ fn scripts_request_from_backends_and_from_this_server() {
     let origin = lighty!().file("hello.txt", "hello").start();
     let address = origin.address();
     let config = format!(
-        "server.modules = ( \"mod_proxy_core\" )\n\
-         magnet.backends = ( \"api\" => \"{address}\" )\n\
+        "magnet.backends = ( \"api\" => \"{address}\" )\n\
          magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )"
     );
     let script = r#"
@@ -469,4 +468,186 @@ fn scripts_are_checked_and_run_without_a_server() {
     assert!(err.starts_with("lighty: ") && err.contains("calls.lua:4: over"), "{err}");
     let (_, out, _) = setup.run(&["script", "run", &path("filter.lua"), "/"]);
     assert!(out.contains("it filters bodies"), "{out}");
+}
+
+#[test]
+fn a_filter_that_requests_what_it_filters_ends() {
+    let within = "return function(p) if p then return p end \
+                  local got, why = lighty.subrequest('/rec/a.txt') \
+                  return (got and got.body or why) .. '|' .. lighty.r.req_attr['physical.path'] \
+                  .. lighty.r.req_attr['request.server-addr'] end";
+    let at_load = "local got, why = lighty.subrequest('/load/a.txt') \
+                   return function(p) return p or (got and got.body or why) end";
+    let server = lighty!()
+        .file("rec/a.txt", "A")
+        .file("load/a.txt", "A")
+        .file("../within.lua", within)
+        .file("../load.lua", at_load)
+        .config(
+            "$HTTP[\"url\"] =^ \"/rec\" {\n\
+                 magnet.attract-response-content-to = ( \"@DIR@/within.lua\" ) }\n\
+             $HTTP[\"url\"] =^ \"/load\" {\n\
+                 magnet.attract-response-content-to = ( \"@DIR@/load.lua\" ) }",
+        )
+        .start();
+    let path = format!("|{}127.0.0.1", server.root("rec/a.txt").display());
+    let got = server.get("/rec/a.txt").text().to_owned();
+    assert_eq!(got, format!("AAAAAAtoo many requests within requests{}", path.repeat(6)));
+    let got = server.get("/load/a.txt").text().to_owned();
+    assert_eq!(got, "AAAAAAtoo many requests within requests");
+}
+
+#[test]
+fn the_method_that_the_client_sent_decides_about_a_body() {
+    let server = raw!("lighty.r.req_attr['request.method'] = lighty.r.req_header.X");
+    let mut client = server.connect();
+    client.send(b"HEAD /a.txt HTTP/1.1\r\nHost: a\r\nX: GET\r\n\r\n");
+    client.send(b"GET /a.txt HTTP/1.1\r\nHost: a\r\nX: GET\r\nConnection: close\r\n\r\n");
+    let (all, _) = client.read_to_end();
+    let all = String::from_utf8_lossy(&all);
+    let second = all.split("\r\n\r\n").nth(1).expect("a second response");
+    assert!(second.starts_with("HTTP/1.1 200"), "{all}");
+    assert!(all.ends_with("\r\n\r\nA"), "{all}");
+}
+
+#[test]
+fn a_body_beyond_the_memory_of_a_script_stays_whole() {
+    let backend = raw!(
+        "if lighty.r.req_body.collect then lighty.content = { #lighty.r.req_body.get } return 200 end"
+    );
+    let config = format!(
+        "magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )\nmagnet.max-memory = 1024\n\
+         proxy-core.backends = ( \"{}\" )\nproxy-core.protocol = \"http\"",
+        backend.address()
+    );
+    let script = "local all, why = lighty.r.req_body.collect \
+                  if all == nil then print('kept') end";
+    let server = lighty!().file("../s.lua", script).config(&config).start();
+    let body = vec![b'x'; 3 << 20];
+    let got = server.post("/a", &format!("Content-Length: {}", body.len()), &body);
+    assert_eq!(got, (3 << 20).to_string().as_bytes());
+    let chunked = [b"300000\r\n", &body[..], b"\r\n0\r\n\r\n"].concat();
+    let got = server.post("/a", "Transfer-Encoding: chunked", &chunked);
+    assert_eq!(got, (3 << 20).to_string().as_bytes());
+    server.await_log("kept");
+}
+
+#[test]
+fn fields_are_walked_through_as_lighttpd_tells_them() {
+    let server = raw!(
+        "local all = {} for name, value in pairs(lighty.r.req_header) do \
+         all[#all + 1] = name .. '=' .. value end lighty.content = { table.concat(all, '|') } return 200"
+    );
+    let got = server.get_with(
+        "/",
+        "X-A: 1\r\nX-Empty:\r\nCookie: a=1\r\nx-a: 2\r\nCookie: b=2\r\nX-Empty: \r\n",
+    );
+    let got = got.text();
+    assert!(got.contains("|X-A=1, 2|") && got.contains("Cookie=a=1; b=2"), "{got}");
+    assert!(!got.contains("Empty"), "{got}");
+}
+
+#[test]
+fn a_physical_path_has_no_effect_before_there_is_one() {
+    let server = raw!("lighty.r.req_attr['physical.path'] = '/nowhere/else.txt'");
+    assert_eq!(server.get("/a.txt").text(), "A");
+}
+
+#[test]
+fn a_response_does_not_pass_by_a_script_that_fails() {
+    for (directive, text, wanted) in [
+        ("start", "error('x' .. lighty.r.req_attr['request.uri'])", 500),
+        ("start", "return (", 500),
+        ("start", "while true do end", 503),
+        ("content", "error('x' .. lighty.r.req_attr['request.uri'])", 500),
+        ("content", "return (", 500),
+        ("content", "return 1", 500),
+        ("content", "lighty.sleep(0) while true do end", 503),
+    ] {
+        let server = lighty!()
+            .file("a.txt", "secret")
+            .file("../s.lua", text)
+            .config(&format!("magnet.attract-response-{directive}-to = ( \"@DIR@/s.lua\" )"))
+            .start();
+        for at in 0..3 {
+            let response = server.get(&format!("/a.txt?{at}"));
+            assert_eq!(response.status, wanted, "{directive} {text}");
+            assert!(response.text().contains("<h1>"), "{directive} {text}");
+        }
+        server.await_log("mod_magnet: ");
+        let said = server.log().matches("mod_magnet: ").count();
+        assert_eq!(said, 1, "{directive} {text}: {}", server.log());
+    }
+    let server = lighty!()
+        .file("a.txt", "A")
+        .config("magnet.attract-response-content-to = ( \"@DIR@/none.lua\" )")
+        .start();
+    assert_eq!(server.get("/a.txt").status, 500);
+}
+
+#[test]
+fn head_says_of_a_filtered_response_what_get_says() {
+    let server = lighty!()
+        .file("a.txt", "A")
+        .file("../f.lua", "return function(piece) return piece and piece .. '!' end")
+        .config("magnet.attract-response-content-to = ( \"@DIR@/f.lua\" )")
+        .start();
+    let mut client = server.connect();
+    client.send(b"HEAD /a.txt HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.send(b"GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (all, _) = client.read_to_end();
+    let all = String::from_utf8_lossy(&all);
+    assert!(all.contains("A!"), "{all}");
+    assert!(!all.contains("Content-Length") && !all.contains("ETag"), "{all}");
+}
+
+#[test]
+fn what_a_script_gives_to_its_response_counts_as_its_memory() {
+    for text in [
+        "local s = ('x'):rep(400000) for i = 1, 2000 do lighty.r.resp_body.add(s) end return 200",
+        "local s = ('x'):rep(4000) for i = 1, 1e5 do lighty.r.resp_header['X-' .. i] = s end",
+        "local s = ('x'):rep(4000) for i = 1, 1e5 do lighty.r.req_env['X' .. i] = s end",
+        "local s = ('x'):rep(400000) \
+         while true do pcall(function() lighty.r.resp_body.add(s) end) end",
+    ] {
+        let server = lighty!()
+            .file("../s.lua", text)
+            .config("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )")
+            .start();
+        assert_eq!(server.get("/").status, 503, "{text}");
+        server.await_log("magnet.max-memory");
+    }
+    let server = raw!(
+        "local s = ('x'):rep(4000) for i = 1, 5000 do lighty.r.resp_header.X = s \
+         lighty.r.resp_body.set(s) end return 200"
+    );
+    assert_eq!(server.get("/").status, 200);
+}
+
+#[test]
+fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("an address");
+    let backend = std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut peer, _) = listener.accept().expect("the server");
+        let mut head = [0; 1024];
+        let _ = peer.read(&mut head).expect("a request");
+        let early = b"HTTP/1.1 103 Early Hints\r\nLink: </theirs.css>; rel=preload\r\n\r\n";
+        peer.write_all(early).expect("the server reads");
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        peer.write_all(response).expect("the server reads");
+    });
+    let script = "local got, why = lighty.http.get('http://ADDRESS/') \
+                  lighty.content = { got and got.body or why } return 200";
+    let server = lighty!()
+        .file("../s.lua", script.replace("ADDRESS", &address.to_string()))
+        .config("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    let mut client = server.connect();
+    client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    let (all, _) = client.read_to_end();
+    let all = String::from_utf8_lossy(&all);
+    assert!(all.starts_with("HTTP/1.1 200") && all.ends_with("\r\n\r\nok"), "{all}");
+    backend.join().expect("the backend");
 }

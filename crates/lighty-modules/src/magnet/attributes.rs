@@ -136,12 +136,23 @@ fn server_address(ex: &Exchange) -> Item<'_> {
 ///
 /// # Errors
 /// There is none of that name, or it cannot be this.
-pub(super) fn set(ex: &mut Exchange, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
+pub(super) fn set(
+    ex: &mut Exchange,
+    stage: Stage,
+    name: &[u8],
+    value: Option<&[u8]>,
+) -> Result<(), AccessError> {
     let bytes = value.unwrap_or_default();
     if bytes.contains(&0) {
         return Err(AccessError::ZeroByte(String::from_utf8_lossy(name).into()));
     }
     match name {
+        // There is no path yet, and where the URL leads decides later, as in lighttpd.
+        b"physical.path" | b"physical.rel-path" | b"physical.doc-root" | b"physical.basedir"
+            if stage == Stage::RawUrl =>
+        {
+            Ok(())
+        }
         b"physical.path" => set_physical(ex, bytes),
         b"physical.rel-path" => {
             let rel = simplified(bytes).ok_or_else(|| leaves(bytes))?;

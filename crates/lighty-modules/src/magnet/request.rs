@@ -44,7 +44,7 @@ impl ScriptRequest for MagnetRequest {
             Group::RequestHeader => self.set_request_field(name, value.unwrap_or_default()),
             Group::ResponseHeader => self.set_response_field(name, value.unwrap_or_default()),
             Group::Attribute => {
-                attributes::set(&mut self.ex, name, value)?;
+                attributes::set(&mut self.ex, self.stage, name, value)?;
             }
             Group::Environment => self.ex.environment.set(name, value.unwrap_or_default()),
             Group::RequestItem if name == b"keep_alive" => {

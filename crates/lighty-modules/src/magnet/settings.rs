@@ -127,7 +127,7 @@ fn attractions() -> Vec<Directive<Settings>> {
             .alias("magnet.attract-response-header-to")
             .doc(
                 "Lua scripts that run when the response's status and fields are there, before they \
-                 are sent. They may change the fields; what they return does not change the status.",
+                 are sent. They may change the fields, and the status by what they return.",
             )
             .example("magnet.attract-response-start-to = ( \"/etc/lighty/headers.lua\" )"),
         scripts("magnet.attract-response-content-to", |s, v| s.response_content = v)
@@ -154,7 +154,10 @@ fn limits() -> Vec<Directive<Settings>> {
             .example("magnet.max-time = 2000"),
         number("magnet.max-memory", 4 << 20, |s, v| s.max_memory_kbytes = v.unsigned_abs())
             .default("8192")
-            .doc("KB that one run of a script may allocate before it is stopped with a 503.")
+            .doc(
+                "KB that one run of a script may allocate before it is stopped with a 503; and as \
+                 many that it may give to its response and its request: bodies, fields, variables.",
+            )
             .example("magnet.max-memory = 65536"),
         number("magnet.max-instructions", i64::MAX, |s, v| s.max_instructions = v.unsigned_abs())
             .default("100000000")
@@ -184,7 +187,7 @@ fn reach() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .doc(
             "Names and addresses of HTTP backends that scripts may request from \
-             (`lighty.backend(NAME, ...)`). `mod_proxy_core` must be loaded.",
+             (`lighty.backend(NAME, ...)`).",
         )
         .example("magnet.backends = ( \"api\" => \"127.0.0.1:8000\" )"),
         Directive::strings("magnet.http-hosts", |s: &mut Settings, list| {
@@ -195,7 +198,7 @@ fn reach() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .doc(
             "Hosts that `lighty.http` may request from, as `host:port`, besides this machine's \
-             loopback addresses. `mod_proxy_core` must be loaded.",
+             loopback addresses.",
         )
         .example("magnet.http-hosts = ( \"api.example.org:80\" )"),
         Directive::parsed("magnet.shared", Kind::Map, parse_shared, |s: &mut Settings, own| {

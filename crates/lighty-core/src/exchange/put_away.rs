@@ -50,6 +50,7 @@ pub struct PutAway {
 
 struct AwayRequest {
     method: Option<Method>,
+    asked_method: Option<Method>,
     version: Version,
     scheme: &'static str,
     path_end: usize,
@@ -249,6 +250,7 @@ impl AwayRequest {
     fn of(request: &Request) -> Self {
         let Request {
             method,
+            asked_method,
             version,
             scheme,
             line: _,
@@ -269,6 +271,7 @@ impl AwayRequest {
         } = request;
         Self {
             method: *method,
+            asked_method: *asked_method,
             version: *version,
             scheme,
             path_end: *path_end,
@@ -284,6 +287,7 @@ impl AwayRequest {
 
     fn take_back(self, request: &mut Request) {
         request.method = self.method;
+        request.asked_method = self.asked_method;
         request.version = self.version;
         request.scheme = self.scheme;
         request.path_end = self.path_end;

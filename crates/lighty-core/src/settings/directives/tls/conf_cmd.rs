@@ -210,7 +210,7 @@ mod tests {
     #[test]
     fn versions_are_bounded() {
         let spoken = |pairs: &[(&str, &str)]| parsed(pairs).map(|conf| (conf.tls12, conf.tls13));
-        let cases: [(&[(&str, &str)], _); 6] = [
+        let cases: [(&[(&str, &str)], _); 7] = [
             (&[], (true, true)),
             (&[("MinProtocol", "TLSv1.3")], (false, true)),
             (&[("MinProtocol", "TLSv1")], (true, true)),

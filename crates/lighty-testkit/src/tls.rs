@@ -29,13 +29,29 @@ impl Authority {
     /// As [`new`](Self::new), in another file.
     #[must_use]
     pub fn named(directory: &Path, file: &str) -> Self {
-        let mut params = CertificateParams::new([]).expect("parameters");
-        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(DnType::CommonName, file);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate().expect("a key"));
-        let issuer = issuer.expect("an authority");
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::self_signed(Self::authority(file), key);
+        Self::written(directory, file, issuer.expect("an authority"))
+    }
+
+    /// An authority that this one has signed, in another file.
+    #[must_use]
+    pub fn below(&self, file: &str) -> Self {
+        let key = KeyPair::generate().expect("a key");
+        let issuer = CertifiedIssuer::signed_by(Self::authority(file), key, &self.issuer);
+        Self::written(&self.directory, file, issuer.expect("an authority"))
+    }
+
+    fn written(directory: &Path, file: &str, issuer: CertifiedIssuer<'static, KeyPair>) -> Self {
         std::fs::write(directory.join(file), issuer.pem()).expect("written");
         Self { directory: directory.to_owned(), issuer }
+    }
+
+    fn authority(name: &str) -> CertificateParams {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, name);
+        params
     }
 
     /// Writes a certificate for these names, the first of which is its subject, and its key.

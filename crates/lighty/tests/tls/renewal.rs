@@ -147,12 +147,17 @@ fn reloads_lose_no_request() {
 
 #[test]
 fn a_chain_is_completed_from_the_authorities() {
-    let (authority, setup) = site("ssl.ca-file = \"@DIR@/ca.pem\"");
+    let (root, setup) = site("ssl.ca-file = \"@DIR@/chain.pem\"");
+    let between = root.below("between.pem");
+    between.issue("a.pem", &["a.test"]);
+    let text = |file: &str| std::fs::read_to_string(root.path(file)).expect("a certificate");
+    write_file(&root.path("chain.pem"), text("ca.pem") + &text("between.pem"));
     let server = setup.start();
-    let config = authority.client().config();
-    let stream = tls::connect(&config, server.address(), "a.test").expect("a handshake");
+    let stream = tls::connect(&root.client().config(), server.address(), "a.test");
+    let stream = stream.expect("a handshake");
+    // Its own and the one between: who trusts the root has it.
     assert_eq!(stream.conn.peer_certificates().expect("a chain").len(), 2);
-    let other = Authority::named(&authority.path(""), "other.pem");
+    let other = Authority::named(&root.path(""), "other.pem");
     assert!(other.client().try_connect(server.address(), "a.test").is_err());
 }
 

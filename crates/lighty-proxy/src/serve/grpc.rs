@@ -6,8 +6,8 @@ use lighty_core::{Exchange, Fault, FaultReport};
 use lighty_http::{Known, Status, Version, decimal};
 
 const CANCELLED: &[u8] = b"1";
-const DEADLINE_EXCEEDED: &[u8] = b"4";
 const UNKNOWN: &[u8] = b"2";
+const DEADLINE_EXCEEDED: &[u8] = b"4";
 const UNAVAILABLE: &[u8] = b"14";
 
 /// Turns the response to a fault into one of gRPC, if the request is one.
@@ -82,6 +82,7 @@ mod tests {
         }
         assert_eq!(code(Status::new(503).expect("a status")), UNAVAILABLE);
     }
+
     #[test]
     fn time_outs_are_read_with_their_units() {
         for (text, wanted) in [

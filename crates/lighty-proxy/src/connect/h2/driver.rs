@@ -223,7 +223,7 @@ impl Driver {
                     }
                 }
             }
-            // A client gets no requests. That something came is all there is to a reply.
+            // A client gets no requests; of a reply to PING it matters only that something came.
             Event::Request { .. } | Event::Oversized { .. } | Event::Pong { .. } => {}
         }
     }

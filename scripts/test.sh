@@ -8,7 +8,9 @@ command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
 scripts/needs.sh
 
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+release_log=$(mktemp)
+release=
+trap 'rm -f "$log" "$release_log"; [ -z "$release" ] || kill "$release"' EXIT
 failed_steps=0
 
 # Runs a step, keeps its output, and goes on after a failure: the sum says what failed.
@@ -30,8 +32,24 @@ black_box() {
     done)
     # The whole workspace: with one package alone the libraries would be built anew.
     # shellcheck disable=SC2086 # words on purpose
-    LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" \
-        cargo test --locked --workspace --no-fail-fast $tests
+    LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" scripts/tests.py --locked --workspace $tests
+}
+
+# Linking it keeps one processor busy for minutes, while the tests mostly wait.
+begin_release() {
+    cargo build --release --locked -p lighty >"$release_log" 2>&1 &
+    release=$!
+}
+
+end_release() {
+    release_status=0
+    wait "$release" || release_status=$?
+    release=
+}
+
+release_build() {
+    cat "$release_log"
+    return "$release_status"
 }
 
 # The drills of panics would fill the log with stacks.
@@ -46,11 +64,15 @@ esac
 export CARGO_TARGET_DIR
 
 step scripts/lint.sh
-step cargo test --workspace --locked --no-fail-fast
-step cargo test --locked -p lighty-lua --no-default-features --features lua54
+step cargo test --workspace --locked --no-run
+begin_release
+step scripts/tests.py --workspace --locked
+step cargo test --workspace --locked --doc
+step scripts/tests.py --locked -p lighty-lua --no-default-features --features lua54
 # Scripts as people wrote them, in the whole server on the other Lua.
-step cargo test --locked -p lighty --no-default-features --features lua54 --test magnet_corpus
-step cargo build --release --locked -p lighty
+step scripts/tests.py --locked -p lighty --no-default-features --features lua54 --test magnet_corpus
+end_release
+step release_build
 step black_box
 step python3 bench/test_bench.py
 step bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000

@@ -7,7 +7,7 @@
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
-//! `send_file`; `fuzz`, `shredder`, `small_disk` and `stopwatch` stand alone.
+//! `send_file`; `fuzz`, `scratch`, `shredder`, `small_disk` and `stopwatch` stand alone.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -25,6 +25,7 @@ pub mod origin;
 pub mod peer;
 pub mod real;
 pub mod response;
+pub mod scratch;
 pub mod send_file;
 pub mod server;
 pub mod shredder;

@@ -12,10 +12,10 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal};
-use tempfile::TempDir;
 
 use crate::client::Client;
 use crate::response::Response;
+use crate::scratch::Scratch;
 use crate::wait_until;
 
 /// How long a server may take to answer its first request.
@@ -28,7 +28,7 @@ pub const STOP_DEADLINE: Duration = Duration::from_secs(30);
 /// A server to be started: its files and configuration.
 pub struct Setup {
     binary: PathBuf,
-    directory: TempDir,
+    directory: Scratch,
     lines: Vec<String>,
     bind: &'static str,
     before: Vec<String>,
@@ -56,7 +56,7 @@ impl Setup {
     /// A server without files, with one worker and nothing else configured.
     #[must_use]
     pub fn new(binary: PathBuf) -> Self {
-        let directory = TempDir::with_prefix("lighty-test-").expect("a directory for the test");
+        let directory = Scratch::new("lighty-test-");
         std::fs::create_dir(directory.path().join("root")).expect("a document root");
         Self {
             binary,
@@ -229,7 +229,7 @@ impl Setup {
 /// it logged a panic.
 pub struct Server {
     child: Child,
-    directory: TempDir,
+    directory: Scratch,
     output: PathBuf,
     address: Option<SocketAddr>,
     exited: Option<ExitStatus>,

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 """Metrics: what recording them costs, and what it costs to ask for them.
 
-Three things, each by a server of one worker:
+Four things, each by a server of one worker:
 
 cost      CPU per request of a small file with mod_status and without, in interleaved rounds.
+share     What recording is of the CPU by perf's samples, of a small file and of a small response that
+          is proxied (required: <= 2 %): the clock cannot tell so little.
 scrape    1,000 backends in 10 upstreams: how long a scrape takes in each format (required: <= 20 ms),
           and the latencies of a client that asks for a small file 500 times a second beside a scrape
           every 100 ms and without (required: p99 at most 1 ms more).
@@ -19,12 +21,21 @@ import threading
 import time
 
 import client
+import proxy
 import rig
+import sampled
 import servers
 
 BACKENDS, UPSTREAMS = 1000, 10
 FORMATS = {"text": "text/plain", "OpenMetrics": "application/openmetrics-text",
            "protocol buffers": "application/vnd.google.protobuf"}
+# The stamps of a request and what becomes of them; reading the clock; who asks for what, for the page.
+RECORDING = {
+    "stamps and series": r"exchange/(stage|span)|machine/(metrics|histogram)|modules/src/status|"
+                         r"done_hooks",
+    "clock": r"src/clock\.rs|clock_gettime",
+    "connections": r"conn_table",
+}
 STATUS = 'status.metrics-url = "/metrics"\n'
 
 
@@ -35,7 +46,8 @@ def main():
     ap.add_argument("--scrapes", type=int, default=50, metavar="N", help="(%(default)s)")
     ap.add_argument("--hosts", type=int, default=100000, metavar="N", help="(%(default)s)")
     args = ap.parse_args()
-    results = {"cost": cost(args), "scrape": scrape(args), "series": series(args)}
+    results = {"cost": cost(args), "share": share(args), "scrape": scrape(args),
+               "series": series(args)}
     wanted = servers.chosen(args)
     rig.save(args, "metrics", results, servers.versions(args, dict(wanted)))
 
@@ -64,6 +76,26 @@ def cost(args):
                     found[name].append(done["us_per_request"])
     for name, rounds in found.items():
         rig.say(f"metrics {name:3s} {rig.median(rounds):6.2f} us per request")
+    return found
+
+
+def share(args):
+    """{what is asked: {subject: per cent of the CPU}}; nothing where perf is not installed."""
+    missing = sampled.missing(args)
+    if missing:
+        rig.say(f"skipped: the share of recording; {' and '.join(missing)} not installed")
+        return {}
+    found = {}
+    with proxy.backend(args) as behind:
+        proxied = (f'proxy-core.protocol = "http"\n'
+                   f'proxy-core.backends = ( "127.0.0.1:{behind.port}" )\n')
+        for name, lines in {"44 B": STATUS, "44 B, proxied": STATUS + proxied}.items():
+            with servers.serving(args, "lighty", server(args, lines)) as running:
+                url = f"http://127.0.0.1:{running.port}/index.html"
+                rig.wrk(url, 64, 1)
+                ask = functools.partial(rig.wrk, url, 64, args.secs * args.rounds + 2)
+                found[name] = sampled.shares(args, running, RECORDING, args.secs * args.rounds, ask)
+                rig.say(f"recording, {name}: {json.dumps(found[name])}")
     return found
 
 

@@ -543,10 +543,20 @@ def metered(results, _plots):
     rows += [at_most("a neighbour's p99 beside scrapes, ms more than alone", round(beside, 2), 1),
              at_most(f"series after {series['hosts']} hosts, over those after 100",
                      round(rig.ratio(series["after"], series["before"]), 2), 1)]
+    rows += [at_most(f"recording, {asked}: per cent of the CPU",
+                     round(row["stamps and series"] + row["clock"], 2), 2)
+             for asked, row in results.get("share", {}).items()]
     words = (f"CPU per request of a small file: {off:.2f} us without mod_status "
              f"({spread(cost['off'])}), {on:.2f} us with it ({spread(cost['on'])}): "
              f"{quotient(on, off):.2f}.")
-    return required(rows) + [words, ""]
+    return required(rows) + [words, *map(sampled_in_words, results.get("share", {}).items()), ""]
+
+
+def sampled_in_words(row):
+    asked, shares = row
+    told = ", ".join(f"{subject} {share:.2f} %" for subject, share in shares.items()
+                     if subject != "samples")
+    return f"By samples, {asked}: {told} of {shares['samples']}."
 
 
 def beside_peers(results, _plots):

@@ -23,6 +23,7 @@ import report
 import rig
 import rules
 import run
+import sampled
 import servers
 import slow
 import stallfs
@@ -44,6 +45,13 @@ STRACE = """\
 ------ ----------- ----------- --------- --------- ----------------
 100.00    0.195178           1      3000        17 total
 """
+SAMPLES = """\
+ PERF_RECORD_MMAP2 9/9: [0x5600000fe000(0xaf0000) @ 0x4fe000 fe:00 1 2]: r-xp /x/lighty
+ PERF_RECORD_MMAP2 9/9: [0x7f0000000000(0x1000) @ 0 fe:00 3 4]: r-xp /lib/libc.so.6
+     5600000fe010 (/x/lighty)
+     5600000fe010 (/x/lighty)
+ ffffffff8226e639 ([kernel.kallsyms])
+"""
 
 
 class Parsing(unittest.TestCase):
@@ -57,6 +65,10 @@ class Parsing(unittest.TestCase):
     def test_strace(self):
         self.assertEqual(hot.parse_strace(STRACE), {"epoll_wait": 1000, "recvfrom": 2000})
         self.assertEqual(hot.io_calls({"epoll_wait": 1, "recvfrom": 1, "sendto": 1}), 2)
+
+    def test_samples_are_placed_in_the_file(self):
+        total, places = sampled.parse_samples(SAMPLES, "/x/lighty")
+        self.assertEqual((total, dict(places)), (3, {0x4fe010: 2}))
 
     def test_allocations(self):
         said = "test warm ... 44 B: 0 allocations\nok\ntest cold ... FAILED\n"
@@ -439,6 +451,16 @@ class Report(unittest.TestCase):
         lines = report.drilled({"eio": {"nginx": {"ok": False, "text": "hangs"}}}, "")
         self.assertIn("**fails:** hangs", "\n".join(lines))
         self.assertEqual(set(drills.DRILLS) - set(drills.__doc__.split()), set())
+
+    def test_the_share_of_recording_is_judged(self):
+        row = {"samples": 100, "stamps and series": 1.9, "clock": 0.2, "connections": 0.5}
+        alike = {"p99_ms": 1.0}
+        text = "\n".join(report.metered(
+            {"cost": {"on": [1.0], "off": [1.0]}, "share": {"44 B": row},
+             "scrape": {"alone": alike, "beside": alike},
+             "series": {"before": 1, "after": 1, "hosts": 9}}, ""))
+        self.assertIn("| recording, 44 B: per cent of the CPU | <= 2 | 2.10 | **missed** |", text)
+        self.assertIn("clock 0.20 %, connections 0.50 % of 100.", text)
 
     def test_tls_is_judged_beside_the_best_peer(self):
         rows = {"lighty": [9.0, 10.0, 11.0], "nginx": [20.0] * 3, "h2o": [10.5] * 3}

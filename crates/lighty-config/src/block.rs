@@ -74,8 +74,20 @@ impl<S> Block<S> {
     }
 }
 
-/// A condition whose match is remembered.
+/// A condition of which is remembered what it found.
 pub(crate) struct Capture {
     pub(crate) id: CaptureId,
-    pub(crate) pattern: TextPattern,
+    pub(crate) found: Found,
+    /// Where its `%1` to `%9` come from, if it has no groups: the expression around it.
+    pub(crate) around: Option<CaptureId>,
+}
+
+/// What a condition found, as lighttpd has it in `%0`.
+pub(crate) enum Found {
+    /// `=~`: the match and its groups.
+    Match(TextPattern),
+    /// `==`: the value, which an address range does not say.
+    Value,
+    /// `=^`, `=$`: the beginning or ending that was asked for.
+    Text(Box<str>),
 }

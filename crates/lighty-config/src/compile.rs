@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::backtracking::Means;
-use crate::block::{Block, Capture, Condition, Setting};
+use crate::block::{Block, Capture, Condition, Found, Setting};
 use crate::condition::Op;
 use crate::config::{Config, DefaultLine};
 use crate::context::{CaptureId, CompileCtx};
 use crate::diag::{Diagnostic, Diagnostics, Level};
 use crate::directive::{Directive, Scope, Setter};
-use crate::eval::{Entry, RawBlock};
+use crate::eval::{Entry, RawBlock, RawCond};
 use crate::evaluate::Conditions;
 use crate::field::Field;
 use crate::limits::PATTERN_STEPS;
@@ -254,26 +254,47 @@ impl<'a, S> Compiler<'a, S> {
         list
     }
 
-    /// The innermost enclosing condition with `=~`, made to remember its match.
+    /// The innermost enclosing condition that finds something, made to remember it.
     fn capture(&mut self, id: usize) -> Option<CaptureId> {
-        let is_match = |id: usize| self.raw[id].cond.as_ref().filter(|c| c.op == Op::Match);
         let mut at = id;
         while at != 0 {
-            if let Some(cond) = is_match(at) {
-                if let Some(known) = self.captures.by_block.get(&at) {
-                    return Some(known.id);
-                }
-                // Also for a pattern that is matched as a literal: `%0` still has a value.
-                let pattern = TextPattern::compile(&cond.text, self.means).ok()?;
-                let id = CaptureId(self.captures.count as u32);
-                self.captures.count += 1;
-                self.captures.by_block.insert(at, Capture { id, pattern });
-                return Some(id);
+            if let Some(cond) = &self.raw[at].cond
+                && finds(cond)
+            {
+                return self
+                    .captures
+                    .by_block
+                    .get(&at)
+                    .map(|known| known.id)
+                    .or_else(|| self.remember(at, cond));
             }
             at = self.raw[at].parent;
         }
         None
     }
+
+    fn remember(&mut self, at: usize, cond: &RawCond) -> Option<CaptureId> {
+        let found = match cond.op {
+            // Also for a pattern that is matched as a literal: `%0` still has a value.
+            Op::Match => Found::Match(TextPattern::compile(&cond.text, self.means).ok()?),
+            Op::Eq => Found::Value,
+            _ => Found::Text(cond.text.as_str().into()),
+        };
+        let around = match found {
+            Found::Match(_) => None,
+            _ => self.capture(self.raw[at].parent),
+        };
+        let id = CaptureId(self.captures.count as u32);
+        self.captures.count += 1;
+        self.captures.by_block.insert(at, Capture { id, found, around });
+        Some(id)
+    }
+}
+
+/// Whether `%0` has a value beneath a condition: a negation finds nothing, and which listener it is
+/// is no text of the request.
+fn finds(cond: &RawCond) -> bool {
+    matches!(cond.op, Op::Match | Op::Eq | Op::Prefix | Op::Suffix) && cond.field != Field::Socket
 }
 
 fn mentions_capture(text: &str) -> bool {

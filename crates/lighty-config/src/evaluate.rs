@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 
-use crate::block::{Block, Capture};
+use crate::block::{Block, Capture, Found};
 use crate::condition::{Matcher, split_port};
 use crate::context::CaptureId;
 use crate::field::{Facts, Field, SLOTS};
@@ -270,17 +270,23 @@ struct CaptureSlot {
     turn: u64,
     text: String,
     places: Option<Places>,
+    around: Option<CaptureId>,
 }
 
-/// What a condition with `=~` matched.
+/// What a condition found.
 #[derive(Clone, Copy)]
 pub struct Captures<'a> {
+    set: &'a CaptureSet,
     slot: &'a CaptureSlot,
 }
 
 impl<'a> Captures<'a> {
-    /// `%n`: 0 is the whole match. `None` if the group did not take part.
+    /// `%n`: 0 is the whole match, or the text of a condition without an expression, whose groups
+    /// are those of the expression around it. `None` if the group did not take part.
     pub fn get(&self, n: usize) -> Option<&'a str> {
+        if let Some(around) = self.slot.around.filter(|_| n > 0) {
+            return self.set.get(around)?.get(n);
+        }
         let (start, end) = self.slot.places.as_ref()?.get(n)?;
         self.slot.text.get(start..end)
     }
@@ -295,7 +301,7 @@ impl CaptureSet {
     /// What a condition matched, if it was true.
     pub fn get(&self, id: CaptureId) -> Option<Captures<'_>> {
         let slot = self.slots.get(id.0 as usize)?;
-        (slot.turn == self.turn).then_some(Captures { slot })
+        (slot.turn == self.turn).then_some(Captures { set: self, slot })
     }
 
     fn reset<S>(&mut self, of: &Conditions<S>) {
@@ -505,12 +511,24 @@ impl<S> Conditions<S> {
 fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
     let mut slot = std::mem::take(&mut run.active.captures.slots[capture.id.0 as usize]);
     slot.text.clear();
-    slot.text.push_str(run.value(field).unwrap_or(""));
-    let places = slot.places.get_or_insert_with(|| capture.pattern.places());
-    let matched = capture.pattern.read(places, &slot.text).unwrap_or_else(|undecided| {
-        run.active.undecided.get_or_insert(undecided);
-        false
+    slot.text.push_str(match &capture.found {
+        Found::Text(text) => text,
+        _ => run.value(field).unwrap_or(""),
     });
+    slot.around = capture.around;
+    let matched = match &capture.found {
+        Found::Match(pattern) => {
+            let places = slot.places.get_or_insert_with(|| pattern.places());
+            pattern.read(places, &slot.text).unwrap_or_else(|undecided| {
+                run.active.undecided.get_or_insert(undecided);
+                false
+            })
+        }
+        _ => {
+            slot.places.get_or_insert_with(Places::none).set_whole(slot.text.len());
+            true
+        }
+    };
     slot.turn = if matched { run.active.captures.turn } else { 0 };
     run.active.captures.slots[capture.id.0 as usize] = slot;
 }

@@ -132,6 +132,19 @@ pub(crate) enum Places {
 }
 
 impl Places {
+    /// No group at all.
+    pub(crate) fn none() -> Self {
+        Places::Bounded(Vec::new())
+    }
+
+    /// Has one group, which is all of a text of so many bytes.
+    pub(crate) fn set_whole(&mut self, length: usize) {
+        if let Places::Bounded(places) = self {
+            places.clear();
+            places.push(Some((0, length)));
+        }
+    }
+
     pub(crate) fn get(&self, n: usize) -> Place {
         match self {
             Places::Linear(places) => places.get(n),

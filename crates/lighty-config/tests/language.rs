@@ -389,8 +389,11 @@ fn array_keys_are_unique_unless_the_pair_is_identical() {
 fn captures_come_from_the_innermost_matching_condition() {
     let config = good(
         r#"$HTTP["host"] =~ "^(\w+)\.(\w+)$" {
+            $HTTP["url"] != "/other" { url.rewrite = "/%0" }
             $HTTP["url"] == "/u" { url.rewrite = "/%1/%2" }
             $HTTP["url"] =~ "^/lit" { url.rewrite = "/%0" }
+            $HTTP["url"] =^ "/begin" { url.rewrite = "/%0" }
+            $HTTP["url"] =$ ".end" { url.rewrite = "/%0" }
         }"#,
     );
     let run = |url: &str, group: usize| {
@@ -400,12 +403,19 @@ fn captures_come_from_the_innermost_matching_condition() {
         let captures = settings.capture.and_then(|id| active.captures(id));
         captures.and_then(|c| c.get(group).map(str::to_owned))
     };
-    assert_eq!(run("/u", 0).as_deref(), Some("www.example"));
-    assert_eq!(run("/u", 2).as_deref(), Some("example"));
+    assert_eq!(run("/u", 0).as_deref(), Some("/u"));
+    assert_eq!(
+        run("/u", 2).as_deref(),
+        Some("example"),
+        "groups are those of the expression around"
+    );
     assert_eq!(run("/u", 3), None);
+    assert_eq!(run("/beginning", 0).as_deref(), Some("/begin"));
+    assert_eq!(run("/the.end", 0).as_deref(), Some(".end"));
+    assert_eq!(run("/any", 0).as_deref(), Some("www.example"), "a negation finds nothing");
     assert_eq!(run("/literal", 0).as_deref(), Some("/lit"), "literal patterns have %0 too");
-    assert_eq!(run("/x", 0), None);
-    let none = good("$HTTP[\"host\"] == \"a\" { url.rewrite = \"/%1\" }");
+    assert_eq!(run("/other", 0), None);
+    let none = good("$HTTP[\"host\"] != \"b\" { url.rewrite = \"/%1\" }");
     assert_eq!(settings(&none, &Request::host("a")).capture, None);
     let unused = good("$HTTP[\"host\"] =~ \"a\" { url.rewrite = \"/x\" }");
     assert_eq!(settings(&unused, &Request::host("a")).capture, None, "nothing asks for it");

@@ -103,11 +103,13 @@ impl Module for Expire {
     }
 }
 
-/// A 304 repeats what the 200 would have said: RFC 9110 section 15.4.5.
+/// A 304 repeats what the 200 would have said: RFC 9110 section 15.4.5. An error handler may have
+/// got another method than the client's, whose response it is.
 fn may_expire(ex: &Exchange) -> bool {
     let status = ex.response.status;
+    let method = ex.state.error_handler.map_or(ex.request.method, |handler| handler.asked);
     matches!(status, Status::OK | Status::PARTIAL_CONTENT | Status::NOT_MODIFIED)
-        && ex.request.method.is_some_and(Method::is_get_or_head)
+        && method.is_some_and(Method::is_get_or_head)
         && !ex.response.fields.contains(Known::CacheControl)
 }
 

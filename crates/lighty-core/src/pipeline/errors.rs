@@ -40,13 +40,20 @@ fn is_missing(status: Status) -> bool {
     matches!(status.code(), 403 | 404)
 }
 
-/// Copies the fields that an error carries whatever its page: those a 405 allows (RFC 9110 section
-/// 15.5.6), the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections
-/// 15.5.2 and 15.5.8), Retry-After for a 503 or 429 (section 10.2.3).
+/// Fields that an error carries whatever its page: those a 405 allows (RFC 9110 section 15.5.6),
+/// the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections 15.5.2 and
+/// 15.5.8), Retry-After for a 503 or 429 (section 10.2.3).
+const OWED: [Known; 5] = [
+    Known::Allow,
+    Known::ContentRange,
+    Known::WwwAuthenticate,
+    Known::ProxyAuthenticate,
+    Known::RetryAfter,
+];
+
+/// Copies the fields of [`OWED`].
 pub fn keep_owed(from: &Fields, to: &mut Fields) {
-    use Known as K;
-    let owed = [K::Allow, K::ContentRange, K::WwwAuthenticate, K::ProxyAuthenticate, K::RetryAfter];
-    for name in owed {
+    for name in OWED {
         from.get_all(name).for_each(|value| to.push_known(name, value));
     }
 }
@@ -91,10 +98,24 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     if has_failed && (!chooses || is_missing(status)) {
         ex.fail_status(original);
     } else if !ex.state.stands_for_error && !intercepts() {
+        if status == original {
+            append_owed(ex);
+        }
         return;
     }
     ex.response.status = original;
     ex.response.fields.append(&ex.owed);
+}
+
+/// Appends what the error owes and its program left out: without its challenge a 401 asks nobody
+/// for a password.
+fn append_owed(ex: &mut Exchange) {
+    let (owed, fields) = (&ex.owed, &mut ex.response.fields);
+    for name in OWED {
+        if !fields.contains(name) {
+            owed.get_all(name).for_each(|value| fields.push_known(name, value));
+        }
+    }
 }
 
 /// Restores the client's method.

@@ -106,6 +106,27 @@ const FRAGMENTS: &[(&str, &str)] = &[
     ),
     ("mod_deflate", "deflate.mimetypes = ( \"text/\" )\ndeflate.allowed-encodings = ( \"gzip\" )"),
     ("mod_ssi", "ssi.extension = ( \".shtml\" )"),
+    ("mod_redirect", "url.redirect += ( \"^/ins/([^?]*)\" => \"/n/${esc:$1}|${url.path}|%1|%0\" )"),
+    (
+        "mod_redirect",
+        "url.redirect += ( \"^/ins2/(.*)\" => \"/n/${encb64u:1}?${url.query}&%{1}\" )",
+    ),
+    (
+        "mod_rewrite",
+        "url.rewrite-repeat-if-not-file += ( \"^/app/([^?]*)\" => \"/prog.sh?p=${escnde:1}&q=%1\" )",
+    ),
+    ("mod_expire", "expire.mimetypes = ( \"text/\" => \"access plus 1 minutes\" )"),
+    ("mod_extforward", "!extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )"),
+    ("mod_setenv", "setenv.set-request-header += ( \"X-New\" => \"set\" )"),
+    (
+        "mod_auth mod_authn_file",
+        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+     auth.require = ( \"/prog.sh\" => ( \"method\" => \"basic\", \"realm\" => \"p\", \"require\" => \"user=anna\" ) )",
+    ),
+    ("", "!server.error-intercept = \"enable\""),
+    ("", "static-file.disable-pathinfo = \"enable\""),
+    ("mod_cgi", "!cgi.execute-x-only = \"enable\""),
+    ("mod_cgi", "!cgi.local-redir = \"enable\""),
 ];
 
 const CONDITIONS: &[&str] = &[
@@ -118,7 +139,7 @@ const CONDITIONS: &[&str] = &[
     "$HTTP[\"url\"] !~ \"\\.txt$\"",
     "$HTTP[\"url\"] == \"/a.txt\"",
     "$HTTP[\"url\"] =~ \"\"",
-    "$HTTP[\"query-string\"] =~ \"x=1\"",
+    "$HTTP[\"query-string\"] =~ \"x=([^&]*)\"",
     "$HTTP[\"query-string\"] != \"\"",
     "$HTTP[\"request-method\"] == \"GET\"",
     "$HTTP[\"request-method\"] =~ \"^(POST|PUT)$\"",
@@ -168,6 +189,8 @@ const STEMS: &[&str] = &[
     "/rw/sub/",
     "/rr/rr/a.txt",
     "/app/x/y",
+    "/ins/x/%20y%2f",
+    "/ins2/X_y",
     "/app/here.txt",
     "/fc",
     "/fc/x",
@@ -225,6 +248,7 @@ const FIELDS: &[&str] = &[
     "Authorization: Basic YW5uYTpzZWNyZXQ=",
     "Authorization: Basic YW5uYTp3cm9uZw==",
     "X-Forwarded-For: 10.0.0.1",
+    "X-Forwarded-For: 10.0.0.1, 192.168.0.9",
     "Content-Type: text/plain",
     "X_Under: 1",
     "Proxy: x",

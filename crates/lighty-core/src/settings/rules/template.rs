@@ -188,6 +188,8 @@ fn parse_braces(sign: u8, inner: &str) -> Option<(What, How)> {
     if let Some((_, what)) = PARTS.iter().find(|(name, _)| *name == rest) {
         return Some((*what, how));
     }
+    // lighttpd passes over a sign here, whichever it is: `${esc:$1}` is `${esc:1}`.
+    let rest = rest.strip_prefix(['$', '%']).unwrap_or(rest);
     let number = rest.parse::<usize>().ok().filter(|_| rest.len() <= 2)?;
     how.encoding = how.encoding.or(Some(Encoding::PathNoDouble));
     Some((group(sign, number), how))

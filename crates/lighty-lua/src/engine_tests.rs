@@ -299,6 +299,16 @@ const RUNAWAYS: &[&str] = &[
     "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:find(p, 1, true) end",
     "local s, p = ('a'):rep(1e6), ('a'):rep(5e5) .. 'b' while true do s:gsub(p, 'x') end",
     "while true do for w in (('a '):rep(50000)):gmatch('%w+') do end end",
+    "while true do pcall(os.date, ('%c'):rep(100000)) end",
+    "while true do os.date(('%c'):rep(512)) end",
+    "local s = ('1'):rep(2e6) while true do tonumber(s, 3) end",
+    "local s = ('x'):rep(524288) while true do string.format('%q', s) end",
+    "local s = ('x'):rep(300000) while true do pcall(string.format, '%q%q', s, s) end",
+    "local s = ('goto a '):rep(70000) while true do load(s) end",
+    "local s = 'return ' .. ('a and '):rep(2000) .. 'a' while true do load(s) end",
+    "local s = ('goto a '):rep(2000) while true do load(s) end",
+    "local s = ('\\1'):rep(2e6) while true do pcall(lighty.json.encode, s) end",
+    "local t = { [('\\1'):rep(2e6)] = 1 } while true do pcall(lighty.json.encode, t) end",
 ];
 
 /// How long a script may keep others waiting at a time. What is not optimized takes longer.
@@ -394,6 +404,32 @@ fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
             assert!(matches!(ended, Progress::Done(201)), "{ended:?}");
         }
     }
+}
+
+#[test]
+fn operations_that_nothing_interrupts_have_limits() {
+    done(
+        "assert(#os.date(('x'):rep(1024)) == 1024 and os.date('!%Y', 0) == '1970') \
+         local ok, why = pcall(function() local s = os.date(('x'):rep(1025)) return s end) \
+         assert(not ok and why == '/s/test.lua:1: os.date: 1025 bytes of text, limit 1024', why) \
+         assert(tonumber(('0'):rep(4095) .. '7') == 7 and tonumber(('0'):rep(4096) .. '7') == nil) \
+         assert(tonumber('ff', 16) == 255 and not pcall(tonumber)) \
+         local text = ('x'):rep(512 * 1024) \
+         assert(#string.format('%q', text) == #text + 2) \
+         ok, why = pcall(string.format, '%s %q', 'y', text) \
+         assert(not ok and why:find('524289 bytes of text, limit 524288', 1, true), why) \
+         assert(#string.format('%s%%q', text .. text) == 2 * #text + 2) \
+         assert(load(('a=1 '):rep(32 * 1024))) \
+         local f, why = load(('a=1 '):rep(32 * 1024) .. ' ') \
+         assert(not f and why == 'load: 131073 bytes of text, limit 131072', why) \
+         assert(load('return ' .. ('1 and '):rep(2048) .. '7')() == 7) \
+         local piece = 'return ' f, why = load(function() local own = piece \
+           piece = piece == 'return ' and ('1 or '):rep(2049) or piece and piece ~= '1' and '1' or nil \
+           return own end) \
+         assert(not f and why:find('2049 words like', 1, true), why) \
+         return 200",
+        200,
+    );
 }
 
 #[test]

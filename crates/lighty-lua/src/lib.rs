@@ -5,9 +5,9 @@
 //! Reading order: `request` (what a script sees), `call` (what it waits for), `engine` (states,
 //! scripts, runs), `budget` (what a run may use), `objects` and `reply` (between Rust and Lua),
 //! `cache` (what is compiled), `accounts` (what runs used), `prelude.lua` (the sandbox), `pattern`
-//! (patterns with a bound). `lib_c` are the functions of `lighty.c`, `json` is `lighty.json`,
-//! `shared` are the dictionaries of `lighty.shared`, `lfs` is the module of that name; they know
-//! Lua, and no request.
+//! (patterns with a bound), `chunk` (texts that Lua compiles). `lib_c` are the functions of
+//! `lighty.c`, `json` is `lighty.json`, `shared` are the dictionaries of `lighty.shared`, `lfs` is
+//! the module of that name; they know Lua, and no request.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -25,6 +25,7 @@ pub mod request;
 pub mod shared;
 
 mod argument;
+mod chunk;
 mod error_text;
 mod objects;
 mod reply;

@@ -9,7 +9,7 @@ use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
 use crate::request::{Group, Item, Piece, ScriptRequest};
-use crate::{budget, error_text, json, lfs, lib_c, pattern, shared};
+use crate::{budget, chunk, error_text, json, lfs, lib_c, pattern, shared};
 
 /// What scripts may do beside answering requests.
 #[derive(Clone, Default)]
@@ -203,6 +203,8 @@ pub(crate) fn primitives<R: ScriptRequest>(
         Ok(())
     };
     table.set("charge", lua.create_function(charge)?)?;
+    let jumps = |_: &Lua, text: LuaString| Ok(chunk::jumps(&text.as_bytes()));
+    table.set("jumps", lua.create_function(jumps)?)?;
     table.set("must_pause", lua_hook::checkpoint(lua)?)?;
     table.set("modules", lua.create_table()?)?;
     table.set("json", json::table(lua)?)?;

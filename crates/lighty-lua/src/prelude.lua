@@ -474,6 +474,25 @@ for _, name in ipairs { "execute", "remove", "rename", "tmpname", "setlocale" } 
 end
 script_os.exit = function() error("os.exit would end the server", 2) end
 
+-- Operations of Lua's own that nothing interrupts have limits: what is longer raises this error.
+local function check_length(what, bytes, max)
+  if bytes > max then error(format("%s: %d bytes of text, limit %d", what, bytes, max), 3) end
+end
+
+local FORMAT_OF_DATE_MAX, date = 1024, os.date
+script_os.date = function(form, ...)
+  if type(form) == "string" then check_length("os.date", #form, FORMAT_OF_DATE_MAX) end
+  return date(form, ...)
+end
+
+-- No number needs more: what is longer is none.
+local NUMBER_BYTES_MAX = 4096
+local function script_tonumber(...)
+  local value = ...
+  if type(value) == "string" and #value > NUMBER_BYTES_MAX then return nil end
+  return tonumber(...)
+end
+
 -- Work outside Lua's machine, which its hook does not see, as a number of instructions.
 local charge = prim.charge
 local function charge_bytes(n)
@@ -497,7 +516,20 @@ local function as_text(n, first, ...)
   if type(first) == "table" or type(first) == "userdata" then first = tostring(first) end
   return first, as_text(n - 1, ...)
 end
+local function bytes_of(n, first, ...)
+  if n == 0 then return 0 end
+  return (type(first) == "string" and #first or 0) + bytes_of(n - 1, ...)
+end
+local QUOTED_BYTES_MAX = 512 * 1024
+local function has_quoted(form)
+  return find(form, "%q", 1, true) and find((gsub(form, "%%%%", "")), "%q", 1, true)
+end
 script_string.format = function(form, ...)
+  if type(form) == "string" and has_quoted(form) then
+    local bytes = bytes_of(select("#", ...), ...)
+    check_length("string.format with %q", bytes, QUOTED_BYTES_MAX)
+    charge_bytes(bytes)
+  end
   return format(form, as_text(select("#", ...), ...))
 end
 
@@ -722,7 +754,7 @@ local base = {
   rawget = rawget,
   rawset = rawset, rawlen = rawlen, select = select,
   setmetatable = jit_version and setmetatable or script_setmetatable,
-  tonumber = tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
+  tonumber = script_tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
   collectgarbage = function(what)
     if what == "count" then return collectgarbage("count") end
     return 0
@@ -742,6 +774,18 @@ local function compile(text, name, env)
   return load(text, name, "t", env)
 end
 
+-- A compiler goes through all jumps of a chain for each that it adds.
+local CHUNK_BYTES_MAX, CHUNK_JUMPS_MAX = 128 * 1024, 2048
+local function why_too_much(chunk)
+  if #chunk > CHUNK_BYTES_MAX then
+    return format("load: %d bytes of text, limit %d", #chunk, CHUNK_BYTES_MAX)
+  end
+  local jumps = prim.jumps(chunk)
+  if jumps > CHUNK_JUMPS_MAX then
+    return format("load: %d words like 'and' and 'break', limit %d", jumps, CHUNK_JUMPS_MAX)
+  end
+end
+
 local function script_load(env)
   return function(chunk, name, _, own)
     if type(chunk) == "function" then
@@ -753,7 +797,13 @@ local function script_load(env)
       until part == nil or part == ""
       chunk = concat(parts)
     end
-    return compile(chunk, name or chunk, own or env)
+    local why = type(chunk) == "string" and why_too_much(chunk)
+    if why then return nil, why end
+    local f
+    f, why = compile(chunk, name or chunk, own or env)
+    -- Afterwards: then the time that it took is seen.
+    if #chunk > 4096 then charge(#chunk * 2) end
+    return f, why
   end
 end
 

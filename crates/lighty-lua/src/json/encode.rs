@@ -34,16 +34,30 @@ impl Encoder<'_> {
             }
             Value::Integer(integer) => push_integer(*integer, self.out),
             Value::Number(number) => push_number(*number, self.out)?,
-            Value::String(text) => push_string(&text.as_bytes(), self.out),
+            Value::String(text) => self.push_text(&text.as_bytes())?,
             Value::Table(table) => self.push_table(table, depth)?,
             other => {
                 let what = other.type_name();
                 return Err(refused(&format!("encode: a {what} cannot be written")));
             }
         }
-        if self.out.len() > OUTPUT_BYTES_MAX {
+        self.check_length(0)
+    }
+
+    /// Refuses what is too long with so many bytes more.
+    fn check_length(&self, more: usize) -> Result<()> {
+        if self.out.len() + more > OUTPUT_BYTES_MAX {
             return Err(refused(&format!("encode: more than {OUTPUT_BYTES_MAX} bytes")));
         }
+        Ok(())
+    }
+
+    /// Where all of a text is escaped it becomes six times as long: that is known before.
+    fn push_text(&mut self, text: &[u8]) -> Result<()> {
+        self.check_length(text.len())?;
+        let codes = text.iter().filter(|byte| is_written_as_code(**byte)).count();
+        self.check_length(text.len() + CODE_BYTES_MORE * codes)?;
+        push_string(text, self.out);
         Ok(())
     }
 
@@ -103,13 +117,21 @@ impl Encoder<'_> {
             if at > 0 {
                 self.out.push(b',');
             }
-            push_string(name, self.out);
+            self.push_text(name)?;
             self.out.push(b':');
             self.push(value, depth + 1)?;
         }
         self.out.push(b'}');
         Ok(())
     }
+}
+
+/// Bytes of `\u0001` beyond the one that it stands for.
+const CODE_BYTES_MORE: usize = 5;
+
+/// True of bytes that are always written as a code, never as a letter.
+const fn is_written_as_code(byte: u8) -> bool {
+    byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')
 }
 
 /// A key that may be an index of an array.

@@ -157,4 +157,8 @@ fn limits_hold_on_either_side() {
     let output = |bytes: usize| eval(&format!("#json.encode(('a'):rep({bytes} - 2))"));
     assert_eq!(output(OUTPUT_BYTES_MAX).expect("as long"), OUTPUT_BYTES_MAX.to_string());
     assert!(output(OUTPUT_BYTES_MAX + 1).is_err());
+    let escaped = |count: usize| eval(&format!("#json.encode(('\\1\\n'):rep({count}))"));
+    let most = (OUTPUT_BYTES_MAX - 2) / 8;
+    assert_eq!(escaped(most).expect("as long"), (2 + 8 * most).to_string());
+    assert!(escaped(most + 1).is_err());
 }

@@ -86,7 +86,8 @@ pub enum Reply {
     Response {
         /// The status code.
         status: u16,
-        /// Names and values as received; the script sees names in lower case, equal ones joined.
+        /// Names and values as received; the script sees names in lower case, equal ones joined
+        /// and each for itself.
         fields: Vec<(Vec<u8>, Vec<u8>)>,
         /// The whole content.
         body: Vec<u8>,

@@ -134,25 +134,34 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
             table.into_lua_multi(lua)
         }
         Reply::Response { status, fields, body } => {
-            let table = lua.create_table_with_capacity(0, 3)?;
+            let table = lua.create_table_with_capacity(0, 4)?;
             table.raw_set("status", status)?;
             table.raw_set("body", lua.create_string(body)?)?;
-            let headers = lua.create_table()?;
-            for (name, value) in fields {
-                let name = lua.create_string(name.to_ascii_lowercase())?;
-                let value = lua.create_string(value)?;
-                match headers.raw_get::<Option<LuaString>>(&name)? {
-                    Some(old) => {
-                        let both = [&*old.as_bytes(), &*value.as_bytes()].join(&b", "[..]);
-                        headers.raw_set(name, lua.create_string(both)?)?;
-                    }
-                    None => headers.raw_set(name, value)?,
-                }
-            }
-            table.raw_set("headers", headers)?;
+            let (joined, each) = headers(lua, fields)?;
+            table.raw_set("headers", joined)?;
+            table.raw_set("fields", each)?;
             table.into_lua_multi(lua)
         }
     }
+}
+
+/// Fields by their names, equal ones joined; and each for itself, for those of which the join says
+/// less, as `Set-Cookie`.
+fn headers(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<(Table, Table)> {
+    let (joined, each) = (lua.create_table()?, lua.create_table()?);
+    for (name, value) in fields {
+        let name = lua.create_string(name.to_ascii_lowercase())?;
+        let value = lua.create_string(value)?;
+        each.raw_push(lua.create_sequence_from([&name, &value])?)?;
+        match joined.raw_get::<Option<LuaString>>(&name)? {
+            Some(old) => {
+                let both = [&*old.as_bytes(), &*value.as_bytes()].join(&b", "[..]);
+                joined.raw_set(name, lua.create_string(both)?)?;
+            }
+            None => joined.raw_set(name, value)?,
+        }
+    }
+    Ok((joined, each))
 }
 
 /// What `lighty.server.irequests()` tells of a request.

@@ -263,6 +263,8 @@ fn scripts_request_from_backends_and_from_this_server() {
         elseif path == "/local" then got, why = lighty.subrequest("/a.txt")
         elseif path == "/unknown" then got, why = lighty.backend("none", "/")
         elseif path == "/far" then got, why = lighty.http.get("http://192.0.2.1/")
+        elseif path == "/dead" then got, why = lighty.http.get("http://127.0.0.1:1/")
+        elseif path == "/missing" then got, why = lighty.backend("api", "/missing")
         elseif path == "/self" then got, why = lighty.subrequest("/self")
         else return end
         if not got then lighty.content = { why } return 502 end
@@ -281,6 +283,10 @@ fn scripts_request_from_backends_and_from_this_server() {
     }
     assert!(server.get("/unknown").text().contains("magnet.backends"));
     assert!(server.get("/far").text().contains("magnet.http-hosts"));
+    let dead = server.get("/dead");
+    assert_eq!((dead.status, dead.text()), (502, "no backend is up"));
+    // Here it is the backend that says so.
+    assert!(server.get("/missing").text().starts_with("404 "));
     let nested = server.get("/self");
     assert!(nested.text().contains("too many requests within"), "{}", nested.text());
 }
@@ -635,11 +641,14 @@ fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
         let _ = peer.read(&mut head).expect("a request");
         let early = b"HTTP/1.1 103 Early Hints\r\nLink: </theirs.css>; rel=preload\r\n\r\n";
         peer.write_all(early).expect("the server reads");
-        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\nok";
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\
+            Set-Cookie: a=1; Expires=Thu, 26 Nov 2026 00:00:00 GMT\r\nset-cookie: b=2\r\n\r\nok";
         peer.write_all(response).expect("the server reads");
     });
     let script = "local got, why = lighty.http.get('http://ADDRESS/') \
-                  lighty.content = { got and got.body or why } return 200";
+                  local cookies = '' for _, field in ipairs(got and got.fields or {}) do \
+                  if field[1] == 'set-cookie' then cookies = cookies .. field[2] .. '|' end end \
+                  lighty.content = { cookies, got and got.body or why } return 200";
     let server = lighty!()
         .file("../s.lua", script.replace("ADDRESS", &address.to_string()))
         .config("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )")
@@ -648,6 +657,36 @@ fn what_a_backend_sends_before_its_response_is_the_script_s_own() {
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
     let (all, _) = client.read_to_end();
     let all = String::from_utf8_lossy(&all);
-    assert!(all.starts_with("HTTP/1.1 200") && all.ends_with("\r\n\r\nok"), "{all}");
+    let told = "\r\n\r\na=1; Expires=Thu, 26 Nov 2026 00:00:00 GMT|b=2|ok";
+    assert!(all.starts_with("HTTP/1.1 200") && all.ends_with(told), "{all}");
     backend.join().expect("the backend");
+}
+
+#[test]
+fn what_has_no_body_is_sent_without_the_script_s() {
+    let script = "local status = lighty.env['uri.path']:match('%d+') \
+                  lighty.r.resp_header['Content-Type'] = 'text/plain' \
+                  lighty.r.resp_header['X-Sendfile'] = '/etc/hostname' \
+                  lighty.r.resp_header['x-lighttpd-send-file'] = '/etc/hostname' \
+                  lighty.r.resp_body.set('body') return tonumber(status)";
+    let server = lighty!()
+        .file("at-start/205.txt", "a file")
+        .file("../s.lua", script)
+        .config(
+            "$HTTP[\"url\"] =~ \"^/at-start\" { magnet.attract-response-start-to = ( \"@DIR@/s.lua\" ) }\n\
+             else $HTTP[\"url\"] =~ \"\" { magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" ) }",
+        )
+        .start();
+    for path in ["/204", "/205", "/304", "/200", "/at-start/205.txt"] {
+        let mut client = server.connect();
+        client.send(
+            format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n").as_bytes(),
+        );
+        let (all, _) = client.read_to_end();
+        let all = String::from_utf8_lossy(&all);
+        let (head, body) = all.split_once("\r\n\r\n").expect("a response");
+        assert_eq!(body, if path == "/200" { "body" } else { "" }, "{path}: {head}");
+        assert_eq!(head.contains("Content-Length: 0"), path.contains("205"), "{path}: {head}");
+        assert!(!head.to_ascii_lowercase().contains("send"), "{head}");
+    }
 }

@@ -127,7 +127,11 @@ pub async fn respond_from_backend(
             Some(Step::Wait(wait)) => drop(wait.await),
             Some(_) => {}
         }
-        return Ok(part);
+        // The status of what fails here is for clients; no backend has responded with it.
+        return match part.state.fault {
+            Some(fault) => Err(fault),
+            None => Ok(part),
+        };
     }
     Err(Fault::NotFound)
 }

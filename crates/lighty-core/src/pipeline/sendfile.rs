@@ -85,6 +85,12 @@ pub fn take_out(fields: &mut Fields) {
     }
 }
 
+/// True of a field that names a file or gives orders to the server: it is not a client's.
+pub fn is_order(name: &[u8]) -> bool {
+    let sends = [Known::XSendfile.as_str().as_bytes(), SEND_PARTS];
+    sends.iter().any(|known| name.eq_ignore_ascii_case(known)) || is_for_the_server(name)
+}
+
 fn is_for_the_server(name: &[u8]) -> bool {
     let start = name.get(..FOR_THE_SERVER.len());
     start.is_some_and(|start| start.eq_ignore_ascii_case(FOR_THE_SERVER))
@@ -252,6 +258,9 @@ mod tests {
     fn what_is_for_the_server_is_taken_out() {
         let mut fields = Fields::new();
         let names = ["x-sendfile", "X-A", "X-Lighttpd-KBytes-per-second", "X-LIGHTTPD-send-file"];
+        let orders = names.map(|name| is_order(name.as_bytes()));
+        assert_eq!(orders, [true, false, true, true]);
+        assert!(is_order(b"X-SENDFILE2") && !is_order(b"X-Sendfile3"));
         names.iter().chain(&names).for_each(|name| fields.push(name.as_bytes(), b"1"));
         take_out(&mut fields);
         let left: Vec<_> = fields.iter().map(|(name, _)| name).collect();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::exchange::span::Span;
-use lighty_core::{Body, Exchange, Fault, Level, Step, pipeline};
+use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
 use lighty_http::{Fields, Known, Status};
 use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
 
@@ -249,6 +249,9 @@ impl Magnet {
             Some((200.., Some(status))) => {
                 ex.response.status = status;
                 ex.response.answered = true;
+                if has_no_body(status) {
+                    drop_body(&mut ex.response);
+                }
                 Next::Answered
             }
             _ => Next::GoOn,
@@ -330,13 +333,22 @@ fn replace_status(ex: &mut Exchange, status: Status) {
     }
     let response = &mut ex.response;
     response.fields.remove(Known::ContentRange);
-    if status == Status::NO_CONTENT {
-        response.body = Body::Empty;
-        response.is_whole_file = false;
-        response.length_said = None;
-        response.fields.remove(Known::ContentLength);
+    if has_no_body(status) {
+        drop_body(response);
     }
     response.status = status;
+}
+
+/// RFC 9110 section 15.3.6: "a server MUST NOT generate content in a 205 response."
+fn has_no_body(status: Status) -> bool {
+    !status.allows_content() || status == Status::RESET_CONTENT
+}
+
+fn drop_body(response: &mut Response) {
+    response.body = Body::Empty;
+    response.is_whole_file = false;
+    response.length_said = None;
+    response.fields.remove(Known::ContentLength);
 }
 
 fn step(next: Next) -> Step<'static> {

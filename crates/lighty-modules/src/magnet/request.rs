@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::rc::Rc;
 
 use lighty_core::exchange::stage::Stage as Moment;
+use lighty_core::pipeline::sendfile;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
 use lighty_http::{Fields, Known, Version};
@@ -186,7 +187,8 @@ impl MagnetRequest {
     }
 
     fn set_response_field(&mut self, name: &[u8], value: &[u8]) {
-        if !self.admits(name, value) {
+        // Scripts have files sent by the body; as in lighttpd such a field goes nowhere.
+        if !self.admits(name, value) || sendfile::is_order(name) {
             return;
         }
         match value.is_empty() {

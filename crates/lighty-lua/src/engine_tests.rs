@@ -433,6 +433,25 @@ fn operations_that_nothing_interrupts_have_limits() {
 }
 
 #[test]
+fn standard_streams_are_the_log_and_loaded_modules_are_known() {
+    let fake = done(
+        "assert(io.stderr:write('a', 1) == io.stderr and io.stdout:write('b'):flush()) \
+         assert(io.type(io.stderr) == 'file' and io.type(1) == nil and io.type(nil) == nil) \
+         assert(select(2, io.stderr:read()):find('writing')) \
+         assert(not pcall(function() io.stderr.x = 1 end)) \
+         assert(package.loaded.string == string and require('string') == string) \
+         assert(package.loaded._G == _G and package.loaded.package == package) \
+         assert(package.loaded.none == nil and package.loaded.debug == nil) \
+         package.loaded.mine = 7 assert(require 'mine' == 7) \
+         package.loaded.table = 8 assert(require 'table' == 8) return 200",
+        200,
+    );
+    assert_eq!(fake.log, ["write: a1", "write: b"]);
+    let fake = done("local b = lighty.r.resp_body b.set('x') b.set() b.add() return 200", 200);
+    assert!(fake.body.is_empty());
+}
+
+#[test]
 fn a_long_search_gives_others_a_turn() {
     let engine = engine();
     let source = "return ('a'):rep(100000):find('[ab]-c') == nil and 200";

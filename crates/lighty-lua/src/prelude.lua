@@ -104,6 +104,7 @@ end, prim.set.req_item)
 
 -- The last argument, so that both r.resp_body.add(x) and r.resp_body:add(x) work.
 local function last(...)
+  if select("#", ...) == 0 then return nil end
   return (select(-1, ...))
 end
 
@@ -456,7 +457,21 @@ function script_io.lines(path, how)
   if not file then error(why, 2) end
   return file:lines(how)
 end
+-- The standard streams are the error log.
+local stream_methods = {}
+for _, name in ipairs { "close", "flush", "setvbuf" } do
+  stream_methods[name] = function() return true end
+end
+for _, name in ipairs { "read", "seek" } do
+  stream_methods[name] = function() return nil, "the stream is open for writing" end
+end
+function stream_methods.write(self, ...)
+  prim.log("write", concat { ... })
+  return self
+end
+script_io.stderr, script_io.stdout = sealed(stream_methods), sealed(stream_methods)
 function script_io.type(x)
+  if rawequal(x, script_io.stderr) or rawequal(x, script_io.stdout) then return "file" end
   if raw_getmetatable(x) == file_meta then return x.data and "file" or "closed file" end
   return nil
 end
@@ -848,16 +863,16 @@ end
 local function script_require(env, path)
   local dir = match(path, "^(.*)/[^/]*$") or "."
   local own = {
-    loaded = {},
+    loaded = setmetatable({}, { __metatable = false, __index = function(_, name)
+      if libraries[name] or name == "_G" or name == "package" then return env[name] end
+      return nil
+    end }),
     preload = {},
     path = dir .. "/?.lua;" .. dir .. "/?/init.lua;" .. lua_path,
     cpath = c_path,
     config = package.config,
     loadlib = prim.unsafe() and loadlib or nil,
   }
-  for name in raw_pairs(libraries) do
-    own.loaded[name] = nil
-  end
   local function found(name)
     local preloaded = own.preload[name]
     if preloaded then return preloaded end
@@ -882,7 +897,6 @@ local function script_require(env, path)
     error(format("module '%s' not found:%s", name, concat(tried)), 3)
   end
   return own, function(name)
-    if libraries[name] then return env[name] end
     local done = own.loaded[name]
     if done ~= nil then return done end
     local f, place = found(name)

@@ -48,13 +48,36 @@ end
 local function pcall(f, ...)
   return caught(raw_pcall(f, ...))
 end
--- The handler is called after the error, not from within it: no hook interrupts what runs there.
-local function handled(handler, ok, what, ...)
+-- The handler is called after the error, not from within it: no hook interrupts what runs there, and
+-- it could not wait. From within comes only where the error was; by coroutines, whose handler runs.
+local raw_xpcall, raw_traceback = xpcall, debug.traceback
+local traces = setmetatable({}, { __mode = "k" })
+local function restored(before, ...)
+  traces[co_running()] = before
+  return ...
+end
+local function handled(handler, at, ok, what, ...)
   if ok then return true, what, ... end
-  return false, select(2, pcall(handler, what))
+  local co = co_running()
+  local before = traces[co]
+  traces[co] = at.trace
+  return restored(before, false, select(2, pcall(handler, what)))
 end
 local function xpcall(f, handler, ...)
-  return handled(handler, pcall(f, ...))
+  local at = {}
+  local function seen(what)
+    at.trace = raw_traceback("", 2)
+    return what
+  end
+  return handled(handler, at, caught(raw_xpcall(f, seen, ...)))
+end
+local function traceback(what, level, ...)
+  if type(what) == "thread" then return raw_traceback(what, level, ...) end
+  local trace = traces[co_running()]
+  if what ~= nil and type(what) ~= "string" and type(what) ~= "number" then return what end
+  -- Called from here, this function is a level.
+  trace = trace or raw_traceback("", (tonumber(level) or 1) + 1)
+  return what and what .. trace or sub(trace, 2)
 end
 
 local function read_only()
@@ -740,7 +763,7 @@ script_table.foreach, script_table.foreachi = nil, nil
 
 local libraries = {
   string = script_string, table = script_table, math = math, os = script_os, io = script_io,
-  coroutine = script_coroutine, bit = bit, utf8 = utf8,
+  coroutine = script_coroutine, bit = bit, utf8 = utf8, debug = { traceback = traceback },
 }
 
 -- Each run has copies of its own, made when it first names the library: what it changes there is

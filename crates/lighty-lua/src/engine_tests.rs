@@ -322,7 +322,7 @@ const RUNAWAYS: &[&str] = &[
     "local s = ('x'):rep(524288) while true do string.format('%q', s) end",
     "local s = ('x'):rep(300000) while true do pcall(string.format, '%q%q', s, s) end",
     "local s = ('goto a '):rep(70000) while true do load(s) end",
-    "local s = 'return ' .. ('a and '):rep(2000) .. 'a' while true do load(s) end",
+    "local s = 'return ' .. ('a and '):rep(1000) .. 'a' while true do load(s) end",
     "local s = ('goto a '):rep(2000) while true do load(s) end",
     "local s = ('\\1'):rep(2e6) while true do pcall(lighty.json.encode, s) end",
     "local t = { [('\\1'):rep(2e6)] = 1 } while true do pcall(lighty.json.encode, t) end",

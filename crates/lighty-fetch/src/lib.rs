@@ -11,8 +11,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{HeaderName, HeaderValue, USER_AGENT};
+use http::header::{AUTHORIZATION, HeaderName, HeaderValue, USER_AGENT};
 use http::{Method, Request, Response, Uri};
+use lighty_http::base64;
+use lighty_http::uri::decode_into;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::connect::blocking::BlockingSocket;
 use lighty_io::tls::{Dialer, TlsError};
@@ -53,6 +55,14 @@ impl Fetcher {
         }
     }
 
+    /// One that takes any certificate.
+    ///
+    /// # Errors
+    /// There is no TLS.
+    pub fn unverified() -> Result<Self, TlsError> {
+        Ok(Self { dialer: Some(Dialer::unverified()?), ..Self::in_the_clear() })
+    }
+
     /// One that knows no authorities: it fetches `http` URLs alone.
     #[must_use]
     pub fn in_the_clear() -> Self {
@@ -76,7 +86,8 @@ impl Fetcher {
         patience: Duration,
     ) -> io::Result<Response<Bytes>> {
         let uri = request.uri();
-        let host = uri.host().ok_or_else(|| io::Error::other(format!("{uri}: no host")))?;
+        let shown = || without_credentials(&uri.to_string());
+        let host = uri.host().ok_or_else(|| io::Error::other(format!("{}: no host", shown())))?;
         let deadline = Deadline::after(patience);
         let at = |error: io::Error| {
             io::Error::new(error.kind(), format!("{host}: {}", lighty_io::os_text(&error)))
@@ -93,7 +104,7 @@ impl Fetcher {
                 exchange(stream, request, self.response_bytes_max).map_err(at)
             }
             (Some("https"), None) => Err(at(io::Error::other("no authorities are known"))),
-            _ => Err(io::Error::other(format!("{uri}: neither http nor https"))),
+            _ => Err(io::Error::other(format!("{}: neither http nor https", shown()))),
         }
     }
 }
@@ -104,6 +115,28 @@ pub fn parse_url(text: &str) -> Option<Uri> {
     let has_scheme = matches!(url.scheme_str(), Some("http" | "https"));
     let has_host = url.host().is_some_and(|host| !host.is_empty());
     (has_scheme && has_host).then_some(url)
+}
+
+/// The field `Authorization` that name and password before the host of a URL ask for (RFC 7617),
+/// their escapes decoded, as curl sends it.
+pub fn basic_credentials(url: &Uri) -> Option<String> {
+    let (given, _) =
+        url.authority()?.as_str().rsplit_once('@').filter(|(text, _)| !text.is_empty())?;
+    let (name, password) = given.split_once(':').unwrap_or((given, ""));
+    let (mut pair, mut value) = (Vec::new(), b"Basic ".to_vec());
+    decode_into(name.as_bytes(), &mut pair);
+    pair.push(b':');
+    decode_into(password.as_bytes(), &mut pair);
+    base64::encode(&pair, &mut value);
+    String::from_utf8(value).ok()
+}
+
+/// A URL for people: without name and password.
+pub fn without_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+    let host = rest[..end].rfind('@').map_or(0, |at| at + 1);
+    format!("{scheme}://{}", &rest[host..])
 }
 
 /// Whether a request can have a field of this name and value.
@@ -141,6 +174,10 @@ fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
         out.extend_from_slice(b": ");
         out.extend_from_slice(value.as_bytes());
         out.extend_from_slice(b"\r\n");
+    }
+    let given = basic_credentials(request.uri());
+    if let Some(value) = given.filter(|_| !request.headers().contains_key(AUTHORIZATION)) {
+        out.extend_from_slice(format!("Authorization: {value}\r\n").as_bytes());
     }
     if has_body {
         out.extend_from_slice(format!("Content-Length: {}\r\n", body.len()).as_bytes());
@@ -299,9 +336,39 @@ mod tests {
         let version = env!("CARGO_PKG_VERSION");
         let wanted = format!(
             "POST /v1?a=b HTTP/1.1\r\nHost: 127.0.0.1:{port}\r\nUser-Agent: lighty/{version}\r\n\
-             Connection: close\r\ncontent-type: application/json\r\nContent-Length: 2\r\n\r\n{{}}"
+             Connection: close\r\ncontent-type: application/json\r\nAuthorization: Basic eDo=\r\n\
+             Content-Length: 2\r\n\r\n{{}}"
         );
         assert_eq!(server.join().expect("no panic"), wanted);
+    }
+
+    #[test]
+    fn names_and_passwords_of_urls_are_sent_and_not_told() {
+        let credentials =
+            |url: &str| basic_credentials(&parse_url(url).unwrap_or_else(|| panic!("{url}")));
+        for (url, wanted) in [
+            ("http://a.test/", None),
+            ("http://@a.test/", None),
+            ("http://Aladdin:open%20sesame@a.test/", Some("QWxhZGRpbjpvcGVuIHNlc2FtZQ==")),
+            ("https://x@a.test:8/", Some("eDo=")),
+            ("http://x:a:b@a.test/@", Some("eDphOmI=")),
+            ("http://a%40b:%3a@[::1]/", Some("YUBiOjo=")),
+        ] {
+            let wanted = wanted.map(|text| format!("Basic {text}"));
+            assert_eq!(credentials(url), wanted, "{url}");
+        }
+        for (url, wanted) in [
+            ("http://u:p@a.test:1/x?y@z", "http://a.test:1/x?y@z"),
+            ("http://a.test/x@y", "http://a.test/x@y"),
+            ("https://u@a.test", "https://a.test"),
+            ("no URL", "no URL"),
+        ] {
+            assert_eq!(without_credentials(url), wanted);
+        }
+        let request = Request::get("http://u:p@a.test/").header("Authorization", "Bearer x");
+        let text = encode(&request.body("").expect("a request"));
+        let text = String::from_utf8(text).expect("text");
+        assert!(text.contains("Bearer x") && !text.contains("Basic"), "{text}");
     }
 
     #[test]

@@ -85,7 +85,10 @@ impl ClientPolicy {
         let name = name.map_err(|_| format!("{}: it is no host name", options.server_name))?;
         let provider = Arc::new(names::provider(None, None, None));
         let verifier: Arc<dyn ServerCertVerifier> = match options.is_verified {
-            true => Arc::new(Verified::new(options, materials, &provider)?),
+            true => {
+                let file = options.authorities().ok_or("the system has no file of authorities")?;
+                Arc::new(Verified::new(file, materials.authorities(file), &provider)?)
+            }
             false => Arc::new(Unverified(Arc::clone(&provider))),
         };
         let builder = ClientConfig::builder_with_provider(provider)
@@ -111,19 +114,18 @@ impl ClientPolicy {
 
 /// Takes a certificate that an authority has signed, and one that is in the file itself.
 #[derive(Debug)]
-struct Verified {
+pub(super) struct Verified {
     webpki: Arc<WebPkiServerVerifier>,
     trusted: Vec<CertificateDer<'static>>,
 }
 
 impl Verified {
-    fn new(
-        options: &ClientOptions,
-        materials: &Materials,
+    /// Trusts what was read of a file.
+    pub(super) fn new(
+        file: &str,
+        trusted: Vec<CertificateDer<'static>>,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, TlsError> {
-        let file = options.authorities().ok_or("the system has no file of authorities")?;
-        let trusted = materials.authorities(file);
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(trusted.iter().cloned());
         if added == 0 {
@@ -193,7 +195,7 @@ impl ServerCertVerifier for Verified {
 
 /// Takes any certificate whose key signs the handshake.
 #[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
+pub(super) struct Unverified(pub(super) Arc<CryptoProvider>);
 
 impl ServerCertVerifier for Unverified {
     fn verify_server_cert(

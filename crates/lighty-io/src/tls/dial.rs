@@ -1,14 +1,15 @@
-//! TLS as a client, on a thread that may block: for the authorities that certificates come from.
+//! TLS as a client, on a thread that may block: for authorities, collectors and status pages.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::Arc;
 
-use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::{CertificateDer, ServerName};
-use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, StreamOwned};
 
-use super::client_policy::system_authorities;
+use super::client_policy::{Unverified, Verified, system_authorities};
 use super::pem_file;
 use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
@@ -21,8 +22,13 @@ pub struct Dialer(Arc<ClientConfig>);
 /// A connection; reads and writes fail with [`io::ErrorKind::TimedOut`] once its time is up.
 pub struct Dialed(StreamOwned<ClientConnection, BlockingSocket>);
 
+fn provider() -> Arc<CryptoProvider> {
+    Arc::new(aws_lc_rs::default_provider())
+}
+
 impl Dialer {
-    /// Trusts the authorities in a file, or those of the system.
+    /// Trusts the authorities in a file, or those of the system; and servers whose own certificate
+    /// is in it.
     ///
     /// # Errors
     /// In words: the file cannot be read or holds none, or the system has no bundle.
@@ -31,23 +37,32 @@ impl Dialer {
             Some(file) => Some(file.to_str().ok_or("a path that is not UTF-8")?),
             None => system_authorities().map(|file| &**file),
         };
-        let text = file.ok_or(
-            "no file of authorities is found (package ca-certificates); acme.ca-file may name one",
-        )?;
-        Self::of(pem_file::read_certificates(text)?)
-            .ok_or_else(|| format!("{text}: it holds no authority that can be used").into())
+        let file = file.ok_or("no file of authorities is found (package ca-certificates)")?;
+        let (trusted, provider) = (pem_file::read_certificates(file)?, provider());
+        let verifier = Verified::new(file, trusted, &provider)?;
+        Self::of(provider, Arc::new(verifier))
     }
 
-    fn of(authorities: Vec<CertificateDer<'static>>) -> Option<Self> {
-        let mut roots = RootCertStore::empty();
-        // A bundle may have some that are older than the rules.
-        let (count, _) = roots.add_parsable_certificates(authorities);
-        let provider = Arc::new(aws_lc_rs::default_provider());
+    /// Takes any certificate.
+    ///
+    /// # Errors
+    /// There is no TLS.
+    pub fn unverified() -> Result<Self, TlsError> {
+        let provider = provider();
+        Self::of(Arc::clone(&provider), Arc::new(Unverified(provider)))
+    }
+
+    fn of(
+        provider: Arc<CryptoProvider>,
+        verifier: Arc<dyn ServerCertVerifier>,
+    ) -> Result<Self, TlsError> {
         let builder = ClientConfig::builder_with_provider(provider);
-        let builder = builder.with_safe_default_protocol_versions().ok()?;
-        let mut config = builder.with_root_certificates(roots).with_no_client_auth();
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.map_err(|error| error.to_string())?.dangerous();
+        let builder = builder.with_custom_certificate_verifier(verifier);
+        let mut config = builder.with_no_client_auth();
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        (count > 0).then(|| Self(Arc::new(config)))
+        Ok(Self(Arc::new(config)))
     }
 
     /// Connects to a host. The handshake is part of the first read or write.
@@ -110,7 +125,7 @@ mod tests {
         std::fs::write(&file, "").expect("written");
         assert!(
             Dialer::trusting(Some(&file))
-                .is_err_and(|why| why.to_string().contains("no authority"))
+                .is_err_and(|why| why.to_string().contains("no certificate"))
         );
         let none = directory.path().join("none.pem");
         assert!(

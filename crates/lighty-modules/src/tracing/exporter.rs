@@ -250,7 +250,9 @@ impl Sender {
         let now_s = Clock::start().unix_s();
         if self.complained_s.is_none_or(|said_s| now_s.saturating_sub(said_s) >= COMPLAINT_S) {
             self.complained_s = Some(now_s);
-            let text = format!("tracing.collector {}: {why}", self.options.url);
+            // A password does not belong into logs.
+            let url = lighty_fetch::without_credentials(&self.options.url);
+            let text = format!("tracing.collector {url}: {why}");
             self.log.line(Level::Warning, now_s, &text, About::default());
         }
     }

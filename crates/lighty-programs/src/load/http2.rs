@@ -220,7 +220,7 @@ impl<'a> Driver<'a> {
             protocol: None,
         };
         let body = options.body.len() as u64;
-        let opened = self.machine.open(&parts, &self.shared.fields, body == 0);
+        let opened = self.machine.open(&parts, &self.shared.fields[one.at], body == 0);
         let key = match opened {
             Ok(key) => key,
             Err(SendFault::TooManyStreams | SendFault::Exhausted) => {

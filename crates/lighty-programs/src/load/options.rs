@@ -20,9 +20,9 @@ fn is_host(name: &str) -> bool {
 /// When no further request begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Until {
-    /// After so many requests; `None`: whatever their number.
+    /// After so many requests that are counted; `None`: whatever their number.
     pub requests: Option<u64>,
-    /// After so long; `None`: however long it takes.
+    /// After so long, the warm-up aside; `None`: however long it takes.
     pub duration: Option<Duration>,
 }
 
@@ -138,11 +138,18 @@ impl Options {
         self.urls.iter().map(|url| self.request(url)).collect()
     }
 
-    /// The fields of each request as HTTP/2 has them.
-    pub(super) fn http2_fields(&self) -> Fields {
+    /// The fields of the requests for the URLs as HTTP/2 has them.
+    pub(super) fn http2_fields(&self) -> Vec<Fields> {
+        self.urls.iter().map(|url| self.fields_for(url)).collect()
+    }
+
+    fn fields_for(&self, url: &LoadUrl) -> Fields {
         let mut fields = Fields::new();
         if !self.has("user-agent") {
             fields.push(b"user-agent", USER_AGENT.as_bytes());
+        }
+        if let Some(credentials) = self.credentials(url) {
+            fields.push(b"authorization", credentials.as_bytes());
         }
         for (name, value) in self.fields.iter().filter(|(name, _)| !is_host(name)) {
             fields.push(name.to_ascii_lowercase().as_bytes(), value.as_bytes());
@@ -159,6 +166,11 @@ impl Options {
         given.map_or(&*url.authority, |(_, value)| value)
     }
 
+    /// What name and password of a URL become, unless there is such a field already.
+    fn credentials<'a>(&self, url: &'a LoadUrl) -> Option<&'a str> {
+        url.credentials.as_deref().filter(|_| !self.has("authorization"))
+    }
+
     fn has(&self, name: &str) -> bool {
         self.fields.iter().any(|(known, _)| known.eq_ignore_ascii_case(name))
     }
@@ -170,6 +182,9 @@ impl Options {
         }
         if !self.has("user-agent") {
             text += &format!("User-Agent: {USER_AGENT}\r\n");
+        }
+        if let Some(credentials) = self.credentials(url) {
+            text += &format!("Authorization: {credentials}\r\n");
         }
         for (name, value) in &self.fields {
             text += &format!("{name}: {value}\r\n");
@@ -202,5 +217,26 @@ mod tests {
         assert!(text.starts_with("POST /x?y HTTP/1.1\r\nUser-Agent: lighty-load/"), "{text}");
         assert!(text.contains("\r\nHost: b.test\r\n") && text.matches("Host:").count() == 1);
         assert!(text.ends_with("Connection: close\r\nContent-Length: 3\r\n\r\nabc"), "{text}");
+    }
+
+    #[test]
+    fn name_and_password_of_a_url_are_a_field_unless_there_is_one() {
+        let urls = ["http://a.test/", "http://u:p@a.test/"].map(LoadUrl::parse);
+        let mut options = Options::new(urls.into_iter().flatten().collect());
+        for own in [None, Some(("authorization".to_owned(), "Bearer x".to_owned()))] {
+            options.fields = own.into_iter().collect();
+            let wanted = match options.fields.is_empty() {
+                true => [None, Some("Basic dTpw")],
+                false => [Some("Bearer x"); 2],
+            };
+            let (requests, fields) = (options.requests(), options.http2_fields());
+            for (at, wanted) in wanted.into_iter().enumerate() {
+                let text = String::from_utf8_lossy(&requests[at]).to_ascii_lowercase();
+                let line = text.lines().find_map(|line| line.strip_prefix("authorization: "));
+                assert_eq!(line, wanted.map(str::to_ascii_lowercase).as_deref());
+                let value = fields[at].get_named(b"authorization");
+                assert_eq!(value, wanted.map(str::as_bytes));
+            }
+        }
     }
 }

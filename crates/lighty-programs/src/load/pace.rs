@@ -47,7 +47,8 @@ pub(super) struct Pace {
     quota: Quota,
     /// Time between two requests; `None`: as soon as a connection is free.
     period_us: Option<f64>,
-    start_us: u64,
+    /// Requests that are due earlier warm up: nobody counts them.
+    counted_from_us: u64,
     end_us: u64,
     /// When the first of a fixed rate is due: when looks begin, so that each request is looked for
     /// right when it is due.
@@ -60,21 +61,24 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins now. `rate` is this thread's.
+    /// Begins now. `rate` is this thread's, and `duration` what comes after the warm-up.
     pub(super) fn begin(
         clock: Clock,
         quota: Quota,
         rate: Option<f64>,
+        warm_up: Duration,
         duration: Option<Duration>,
     ) -> Self {
         let start_us = clock.precise_us();
-        let length_us = duration.and_then(|length| u64::try_from(length.as_micros()).ok());
+        let us = |length: Duration| u64::try_from(length.as_micros()).unwrap_or(u64::MAX);
+        let counted_from_us = start_us.saturating_add(us(warm_up));
+        let end_us = duration.map(|length| counted_from_us.saturating_add(us(length)));
         Self {
             clock,
             quota,
             period_us: rate.map(|rate| 1e6 / rate),
-            start_us,
-            end_us: length_us.map_or(u64::MAX, |length_us| start_us.saturating_add(length_us)),
+            counted_from_us,
+            end_us: end_us.unwrap_or(u64::MAX),
             first_due_us: Cell::new(start_us),
             made: Cell::new(0),
             taken: Cell::new(0),
@@ -87,8 +91,15 @@ impl Pace {
         &self.clock
     }
 
-    pub(super) fn start_us(&self) -> u64 {
-        self.start_us
+    /// When the first request is due that is counted.
+    pub(super) fn counted_from_us(&self) -> u64 {
+        self.counted_from_us
+    }
+
+    /// Whether a request that is due then may begin. The number that was asked for is that of
+    /// counted ones.
+    fn may_begin(&self, due_us: u64) -> bool {
+        due_us < self.counted_from_us || self.quota.take()
     }
 
     /// When the next request is due that a connection takes; `None`: there are no more.
@@ -106,7 +117,7 @@ impl Pace {
     pub(super) fn try_next(&self) -> Next {
         let now_us = self.clock.precise_us();
         let Some(period_us) = self.period_us else {
-            let may = !self.is_over.get() && now_us < self.end_us && self.quota.take();
+            let may = !self.is_over.get() && now_us < self.end_us && self.may_begin(now_us);
             return if may { Next::Due(now_us) } else { Next::Over };
         };
         match self.unsent() {
@@ -157,7 +168,7 @@ impl Pace {
             if due_us > now_us {
                 break;
             }
-            if !self.quota.take() {
+            if !self.may_begin(due_us) {
                 break self.finish();
             }
             self.made.set(self.made.get() + 1);
@@ -194,29 +205,59 @@ fn tick(period_us: f64) -> Duration {
 mod tests {
     use super::*;
 
+    fn begin(
+        clock: Clock,
+        requests: Option<u64>,
+        rate: Option<f64>,
+        duration: Option<Duration>,
+    ) -> Pace {
+        Pace::begin(clock, Quota::new(requests), rate, Duration::ZERO, duration)
+    }
+
+    #[test]
+    fn what_warms_up_is_not_of_the_number() {
+        const WARM_UP: Duration = Duration::from_secs(1);
+        let count = |rate: Option<f64>| {
+            let clock = Clock::manual(0);
+            let pace = Pace::begin(clock.clone(), Quota::new(Some(3)), rate, WARM_UP, None);
+            let (mut early, mut counted) = (0, 0);
+            for _ in 0..20 {
+                pace.period_us.into_iter().for_each(|period_us| pace.release(period_us));
+                match pace.try_next() {
+                    Next::Due(due_us) if due_us < pace.counted_from_us() => early += 1,
+                    Next::Due(_) => counted += 1,
+                    Next::Later | Next::Over => {}
+                }
+                clock.advance(Duration::from_millis(200));
+            }
+            (early, counted)
+        };
+        assert_eq!(count(None), (5, 3));
+        assert_eq!(count(Some(5.0)), (5, 3));
+    }
+
     #[tokio::test]
     async fn a_closed_loop_ends_by_number_or_time() {
-        let pace = Pace::begin(Clock::start(), Quota::new(Some(3)), None, None);
+        let pace = begin(Clock::start(), Some(3), None, None);
         for _ in 0..3 {
             assert!(pace.next().await.is_some());
         }
         assert_eq!(pace.next().await, None);
-        let over = Pace::begin(Clock::start(), Quota::new(None), None, Some(Duration::ZERO));
+        let over = begin(Clock::start(), None, None, Some(Duration::ZERO));
         assert_eq!(over.next().await, None);
     }
 
     #[test]
     fn requests_are_due_at_their_times_however_late_one_looks() {
         let clock = Clock::manual(0);
-        let quota = Quota::new(Some(100));
         let second = Some(Duration::from_secs(1));
-        let pace = Pace::begin(clock.clone(), quota, Some(10.0), second);
+        let pace = begin(clock.clone(), Some(100), Some(10.0), second);
         pace.release(100_000.0);
         clock.advance(Duration::from_millis(350));
         pace.release(100_000.0);
         assert_eq!(pace.unsent(), 4);
         for wanted_us in [0, 100_000] {
-            assert_eq!(pace.try_next(), Next::Due(pace.start_us + wanted_us));
+            assert_eq!(pace.try_next(), Next::Due(pace.counted_from_us + wanted_us));
         }
         clock.advance(Duration::from_secs(5));
         pace.release(100_000.0);
@@ -233,7 +274,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_stop_leaves_nothing_to_ask() {
-        let pace = Pace::begin(Clock::manual(0), Quota::new(None), Some(10.0), None);
+        let pace = begin(Clock::manual(0), None, Some(10.0), None);
         pace.release(100_000.0);
         assert_ne!(pace.try_next(), Next::Later);
         assert_eq!(pace.try_next(), Next::Later);

@@ -22,8 +22,8 @@ pub(super) struct Shared {
     dial: Dial,
     /// Each URL's request by HTTP/1.1.
     pub(super) requests: Vec<Bytes>,
-    /// The fields of each request by HTTP/2.
-    pub(super) fields: Fields,
+    /// Their fields by HTTP/2.
+    pub(super) fields: Vec<Fields>,
     pub(super) method: Option<Method>,
     pub(super) progress: Progress,
     pub(super) pace: Pace,
@@ -50,7 +50,6 @@ impl Shared {
         progress: Progress,
         seed: u64,
     ) -> Self {
-        let warm_up_us = u64::try_from(options.warm_up.as_micros()).unwrap_or(u64::MAX);
         Self {
             requests: options.requests(),
             fields: options.http2_fields(),
@@ -59,7 +58,7 @@ impl Shared {
             options,
             dial,
             progress,
-            counted_from_us: pace.start_us().saturating_add(warm_up_us),
+            counted_from_us: pace.counted_from_us(),
             pace,
             watches: Watches::default(),
             tally: RefCell::default(),

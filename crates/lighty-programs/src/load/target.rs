@@ -20,6 +20,8 @@ pub struct LoadUrl {
     pub port: u16,
     /// Host and port as the URL has them.
     pub authority: String,
+    /// The field `Authorization` that its name and password ask for.
+    pub credentials: Option<String>,
     /// Path and query.
     pub target: String,
 }
@@ -38,6 +40,7 @@ impl LoadUrl {
             host: uri.host()?.trim_matches(['[', ']']).to_owned(),
             port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             authority: authority.to_owned(),
+            credentials: lighty_fetch::basic_credentials(&uri),
             target: uri.path_and_query().map_or_else(|| "/".to_owned(), ToString::to_string),
         })
     }
@@ -69,6 +72,7 @@ mod tests {
         let url = LoadUrl::parse("https://u:p@[::1]:8443/a?b#c").expect("a URL");
         assert_eq!((url.tls, &*url.host, url.port), (true, "::1", 8443));
         assert_eq!((&*url.authority, &*url.target), ("[::1]:8443", "/a?b"));
+        assert_eq!(url.credentials.as_deref(), Some("Basic dTpw"));
         let plain = LoadUrl::parse("a.test").expect("a URL");
         assert_eq!((plain.tls, plain.port, &*plain.target), (false, 80, "/"));
         assert_eq!(LoadUrl::parse("ftp://a/"), None);

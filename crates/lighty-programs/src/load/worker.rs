@@ -34,8 +34,8 @@ impl Worker {
 
     async fn drive(self) -> Tally {
         let Worker { options, dial, connections, rate, quota, progress, seed } = self;
-        let duration = options.until.duration.map(|duration| duration + options.warm_up);
-        let pace = Pace::begin(Clock::start(), quota, rate, duration);
+        let (warm_up, duration) = (options.warm_up, options.until.duration);
+        let pace = Pace::begin(Clock::start(), quota, rate, warm_up, duration);
         let shared = Rc::new(Shared::new(options, dial, pace, progress, seed));
         let pacing = tokio::task::spawn_local(release(Rc::clone(&shared)));
         let looking = tokio::task::spawn_local(look(Rc::clone(&shared)));

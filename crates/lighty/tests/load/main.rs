@@ -54,6 +54,36 @@ fn responses_are_counted_and_times_told() {
 }
 
 #[test]
+fn a_number_of_requests_is_of_those_after_the_warm_up() {
+    let backend = Backend::answering("x");
+    let url = format!("http://{}/", backend.name());
+    for more in [&[][..], &["--rate", "200"], &["--threads", "2"]] {
+        let line = [&url, "-n", "7", "-c", "2", "--warm-up", "1"];
+        let (value, is_well) = measured(&[&line[..], more].concat());
+        assert!(is_well && value["responses"] == 7, "{more:?}: {value}");
+    }
+    assert!(backend.asked_for("/").len() > 100, "it was warmed up");
+}
+
+#[test]
+fn name_and_password_of_a_url_are_sent() {
+    let backend = Backend::answering("x");
+    let server = lighty!()
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )",
+            backend.name()
+        ))
+        .start();
+    for more in [&[][..], &["--http2"]] {
+        let url = format!("http://u%40v:p@{}/{}", server.address(), more.len());
+        let (value, is_well) = measured(&[&[&*url, "-n", "1", "-c", "1"], more].concat());
+        assert!(is_well && !value.to_string().contains("v:p"), "{value}");
+        let asked = &backend.asked_for(&format!("/{}", more.len()))[0];
+        assert_eq!(asked.field("authorization"), Some("Basic dUB2OnA="), "{more:?}");
+    }
+}
+
+#[test]
 fn bodies_are_read_however_they_are_framed() {
     let server = Backend::replying(|asked| {
         match asked.target() {

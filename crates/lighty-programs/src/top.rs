@@ -9,11 +9,13 @@ mod screen;
 mod table;
 
 use std::io::{self, Write};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Request;
-use lighty_fetch::Fetcher;
+use lighty_fetch::{Fetcher, without_credentials};
 use lighty_io::process::terminal::{self, KeyByKey, Typed};
+use lighty_io::tls::TlsError;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 
@@ -52,9 +54,21 @@ pub struct Options {
     pub filter: String,
     /// Time between two looks.
     pub interval: Duration,
+    /// Over TLS: a file of trusted authorities; `None`: the system's.
+    pub ca_file: Option<PathBuf>,
+    /// Over TLS: certificates are not verified.
+    pub insecure: bool,
 }
 
 impl Options {
+    fn fetcher(&self) -> Result<Fetcher, TlsError> {
+        match (self.url.starts_with("https:"), self.insecure) {
+            (false, _) => Ok(Fetcher::in_the_clear()),
+            (true, true) => Fetcher::unverified(),
+            (true, false) => Fetcher::trusting(self.ca_file.as_deref()),
+        }
+    }
+
     fn check_column(&self) -> io::Result<()> {
         let Some(wanted) = &self.sort else { return Ok(()) };
         if self.view.column(wanted).is_some() {
@@ -73,20 +87,23 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(url: &str) -> io::Result<Self> {
+    fn new(options: &Options) -> io::Result<Self> {
+        let url = &*options.url;
         let url = url.split(['?', '#']).next().unwrap_or(url);
         let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
         let slash = if has_path { "" } else { "/" };
         let uri = lighty_fetch::parse_url(&format!("{url}{slash}?json"));
-        let uri = uri.ok_or_else(|| io::Error::other(format!("{url}: no URL of a server")))?;
-        let fetcher = Fetcher::for_url(url).map_err(|error| io::Error::other(error.to_string()))?;
+        let uri = uri.ok_or_else(|| {
+            io::Error::other(format!("{}: no URL of a server", without_credentials(url)))
+        })?;
+        let fetcher = options.fetcher().map_err(|error| io::Error::other(error.to_string()))?;
         let request = Request::get(uri).body(Vec::new()).map_err(io::Error::other)?;
         Ok(Self { fetcher: fetcher.receiving(REPLY_BYTES_MAX), request })
     }
 
     fn reply(&self) -> io::Result<Vec<u8>> {
         let response = self.fetcher.fetch(&self.request, PATIENCE)?;
-        let uri = self.request.uri();
+        let uri = self.shown_url();
         match response.status().as_u16() {
             200 => Ok(response.into_body().into()),
             404 => Err(io::Error::other(format!("{uri}: 404: is status.status-url this path?"))),
@@ -94,9 +111,13 @@ impl Watch {
         }
     }
 
+    fn shown_url(&self) -> String {
+        without_credentials(&self.request.uri().to_string())
+    }
+
     fn sample(&self) -> io::Result<Sample> {
         Sample::read(&self.reply()?).map_err(|why| {
-            io::Error::other(format!("{}: no status page of lighty: {why}", self.request.uri()))
+            io::Error::other(format!("{}: no status page of lighty: {why}", self.shown_url()))
         })
     }
 }
@@ -108,7 +129,7 @@ impl Watch {
 /// closed.
 pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<()> {
     options.check_column()?;
-    let watch = Watch::new(&options.url)?;
+    let watch = Watch::new(options)?;
     if json {
         return out.write_all(&watch.reply()?);
     }
@@ -126,7 +147,7 @@ pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<(
 /// come.
 pub fn run(options: &Options) -> io::Result<()> {
     options.check_column()?;
-    let watch = Watch::new(&options.url)?;
+    let watch = Watch::new(options)?;
     let mut state = State::new(options);
     state.take(watch.sample()?);
     let input = io::stdin();

@@ -249,11 +249,12 @@ pub(crate) struct Load {
     #[arg(long, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) rate: Option<u64>,
-    /// End after so many requests
+    /// End after so many requests, those of the warm-up aside
     #[arg(short = 'n', long, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
-    /// End after so many seconds [default: 10, unless there is a number of requests]
+    /// End after so many seconds, the warm-up aside [default: 10, unless there is a number of
+    /// requests]
     #[arg(short = 'd', long, value_name = "SECONDS",
           value_parser = clap::value_parser!(u32).range(1..=864_000))]
     pub(crate) duration: Option<u32>,
@@ -298,12 +299,9 @@ pub(crate) struct Load {
     /// Expect the same content of each URL
     #[arg(long)]
     pub(crate) checksum: bool,
-    /// File of authorities that are trusted instead of the system's
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cacert: Option<String>,
-    /// Do not verify the server's certificate
-    #[arg(short = 'k', long)]
-    pub(crate) insecure: bool,
+    /// Whom it trusts
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
@@ -316,6 +314,17 @@ pub(crate) struct Load {
     /// Tell how it goes on, although standard error is no terminal
     #[arg(long)]
     pub(crate) progress: bool,
+}
+
+/// Which servers a client over TLS trusts.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Trust {
+    /// File of authorities that are trusted instead of the system's
+    #[arg(long, value_name = "FILE")]
+    pub(crate) cacert: Option<String>,
+    /// Do not verify the server's certificate
+    #[arg(short = 'k', long)]
+    pub(crate) insecure: bool,
 }
 
 /// What is done with runs that were made before.
@@ -349,6 +358,9 @@ pub(crate) struct Top {
     #[arg(long, value_name = "SECONDS", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub(crate) interval: u16,
+    /// Whom it trusts
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Print the table once and exit
     #[arg(long)]
     pub(crate) once: bool,

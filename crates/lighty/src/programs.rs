@@ -183,8 +183,8 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
             same: what.same_length,
             checksum: what.checksum,
         },
-        ca_file: what.cacert.as_deref().map(Into::into),
-        insecure: what.insecure,
+        ca_file: what.trust.cacert.as_deref().map(Into::into),
+        insecure: what.trust.insecure,
         ..Options::new(urls)
     })
 }
@@ -203,6 +203,8 @@ pub(crate) fn top(what: &Top) -> Result<(), Failure> {
         sort: what.sort.clone(),
         filter: what.filter.clone(),
         interval: Duration::from_secs(what.interval.into()),
+        ca_file: what.trust.cacert.as_deref().map(Into::into),
+        insecure: what.trust.insecure,
     };
     match what.once || what.json {
         true => top::once(&options, what.json, &mut io::stdout().lock())?,

@@ -5,9 +5,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use lighty_testkit::backend::Backend;
+use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::real::find;
 use lighty_testkit::server::Server;
+use lighty_testkit::tls::Authority;
 use lighty_testkit::{lighty, wait_until};
 
 const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
@@ -97,6 +98,47 @@ fn a_table_is_printed_once() {
     let json = top(&[&url, "--json"]);
     let value: serde_json::Value = serde_json::from_slice(&json.stdout).expect("JSON");
     assert_eq!(value["workers"][1]["worker"], 1);
+}
+
+#[test]
+fn a_status_page_over_tls_is_verified_unless_it_is_not_to_be() {
+    let directory = tempfile::tempdir().expect("a directory");
+    Authority::new(directory.path()).issue("one.pem", &["localhost"]);
+    let file = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_owned();
+    let pem = format!("ssl.engine = \"enable\"\nssl.pemfile = \"{}\"", file("one.pem"));
+    let (server, _) = served(&pem);
+    let url = format!("https://localhost:{}/s", server.address().port());
+    let (authority, own) = (file("ca.pem"), file("one.pem"));
+    for (more, is_trusted) in [
+        (&["--cacert", &*authority][..], true),
+        (&["--cacert", &*own], true),
+        (&["-k"], true),
+        (&["--insecure", "--json"], true),
+        (&[], false),
+    ] {
+        let output = top(&[&[&*url, "--once"], more].concat());
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.success(), is_trusted, "{more:?}: {said}");
+        assert!(is_trusted || said.contains("certificate"), "{said}");
+    }
+    let missing = top(&[&url, "--once", "--cacert", "/nonexistent.pem"]);
+    let said = String::from_utf8_lossy(&missing.stderr);
+    assert!(!missing.status.success() && said.contains("/nonexistent.pem"), "{said}");
+}
+
+#[test]
+fn a_status_page_may_want_a_password() {
+    let backend = Backend::replying(|asked| match asked.field("authorization") {
+        Some("Basic dTpw") => answer("200 OK", "", r#"{"routes":[]}"#),
+        _ => answer("401 Unauthorized", "", "no"),
+    });
+    let url = |who: &str| format!("http://{who}{}/s", backend.name());
+    let allowed = top(&[&url("u:p@"), "--once"]);
+    let text = String::from_utf8_lossy(&allowed.stdout);
+    assert!(allowed.status.success() && !text.contains("u:p"), "{text}");
+    let refused = top(&[&url("u:no@"), "--once"]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(said.contains("/s?json: status 401") && !said.contains("u:no"), "{said}");
 }
 
 #[test]

@@ -41,7 +41,7 @@ pub(super) struct State {
 impl State {
     pub(super) fn new(options: &Options) -> Self {
         let mut state = Self {
-            url: options.url.clone(),
+            url: lighty_fetch::without_credentials(&options.url),
             view: options.view,
             column: 0,
             reversed: false,
@@ -264,11 +264,13 @@ mod tests {
 
     fn state() -> State {
         let mut state = State::new(&Options {
-            url: "http://a/s".to_owned(),
+            url: "http://u:p@a/s".to_owned(),
             view: View::Routes,
             sort: Some("requests".to_owned()),
             filter: String::new(),
             interval: Duration::from_secs(1),
+            ca_file: None,
+            insecure: false,
         });
         let routes = (0..100).map(|n| format!(r#"{{"route":"route-{n:03}","requests":{n}}}"#));
         let routes = routes.collect::<Vec<_>>().join(",");
@@ -293,6 +295,8 @@ mod tests {
     #[test]
     fn keys_choose_sort_and_filter() {
         let mut state = state();
+        let heading = state.plain().lines().next().unwrap_or_default().to_owned();
+        assert!(heading.contains("http://a/s") && !heading.contains("u:p"), "{heading}");
         assert!(state.plain().lines().nth(3).is_some_and(|line| line.starts_with("route-099")));
         state.press(Key::Char('r'));
         assert!(state.plain().lines().nth(3).is_some_and(|line| line.starts_with("route-000")));

@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::exchange::trace_context::TraceContext;
+use lighty_core::machine::metrics::exemplars::Exemplar;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings};
 use lighty_http::trace_parent::TraceParent;
@@ -75,7 +76,7 @@ impl Module for Tracing {
         Hooks {
             raw_url: own.is_active || !own.request_id.is_empty(),
             response_head: !own.request_id.is_empty(),
-            done: own.is_active && !own.collector.url.is_empty(),
+            done: own.is_active,
             ..Hooks::default()
         }
     }
@@ -122,13 +123,20 @@ impl Module for Tracing {
     fn done(&self, ex: &Exchange) {
         let own = ex.settings.module::<TracingSettings>();
         let Some(context) = ex.ext::<TraceContext>() else { return };
-        if !own.is_active || own.collector.url.is_empty() {
-            return;
-        }
-        if let Some(span) = context.span.filter(|span| span.is_sampled) {
+        let sampled = context.span.filter(|span| span.is_sampled && own.is_active);
+        let Some(span) = sampled else { return };
+        ex.machine.metrics.exemplify(exemplar(ex, span.trace_id));
+        if !own.collector.url.is_empty() {
             self.export(SpanRecord::of(ex, span, context), own, ex);
         }
     }
+}
+
+/// A request that metrics can show as an example: who sees the figure finds its trace.
+fn exemplar(ex: &Exchange, trace_id: u128) -> Exemplar {
+    let clock = &ex.machine.clock;
+    let unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
+    Exemplar { trace_id, took_us: ex.stages.total_us(), unix_us }
 }
 
 /// Gives the request a span: beneath that of a trusted peer, or as the first one of a trace.

@@ -12,9 +12,10 @@ use tokio::time::{Sleep, sleep};
 
 use crate::conn::Conn;
 use crate::conn::presence::Presence;
+use crate::listener_info::ListenerInfo;
 use crate::listener_recovery::ListenerRecovery;
 use crate::live_listeners::ListenerGuard;
-use crate::worker::{ListenerInfo, Worker};
+use crate::worker::Worker;
 
 /// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);

@@ -33,7 +33,8 @@ use lighty_proxy::raw::{Caller, carry};
 use self::client_tls::ClientTls;
 use self::presence::Presence;
 use crate::conn_table::ConnLimits;
-use crate::worker::{ListenerInfo, Worker};
+use crate::listener_info::{CameBy, ListenerInfo};
+use crate::worker::Worker;
 
 /// One accepted connection.
 pub(crate) struct Conn {
@@ -42,7 +43,7 @@ pub(crate) struct Conn {
     pub peer: Peer,
     /// The client's address as text. Formatted once, for conditions and logs.
     pub peer_text: Rc<str>,
-    pub listener: Rc<ListenerInfo>,
+    pub listener: CameBy,
     /// The client's TLS, its own or as a trusted proxy reports it; `None` in clear text.
     pub tls: Option<Box<ClientTls>>,
     /// Its place in the worker's table, and its worker.
@@ -92,7 +93,7 @@ impl Conn {
             stream: Rc::new(stream),
             peer,
             peer_text,
-            listener: Rc::clone(listener),
+            listener: CameBy::new(listener),
             tls: None,
             entry,
             early: Cell::new(None),

@@ -1,6 +1,7 @@
 //! What a worker publishes on the board, see [`lighty_core::machine::status_board`].
 
 use std::cell::Cell;
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::machine::status_board::{
@@ -14,6 +15,7 @@ use lighty_modules::tracing::Exporters;
 use lighty_proxy::upstream::registry::Registry;
 
 use crate::conn_table::{ConnEntry, Doing};
+use crate::listener_info::ListenerInfo;
 use crate::modules::States;
 use crate::upstreams::UpstreamFigures;
 use crate::worker::Worker;
@@ -40,7 +42,12 @@ impl Statistics for Mishaps {
 }
 
 /// What is wanted of the report, and all figures.
-pub(crate) fn report(index: usize, worker: &Worker, wanted: Wanted) -> Report {
+pub(crate) fn report(
+    index: usize,
+    worker: &Worker,
+    listeners: &[Rc<ListenerInfo>],
+    wanted: Wanted,
+) -> Report {
     panics::point("desk");
     let counters = &worker.machine.counters;
     let engine = worker.machine.engine.report();
@@ -54,11 +61,13 @@ pub(crate) fn report(index: usize, worker: &Worker, wanted: Wanted) -> Report {
         network_backend: worker.global().server.network_backend.to_string(),
         figures: figures(worker),
         cpu_us: clock::thread_cpu_us(),
+        listeners: listeners.iter().map(|one| one.report()).collect(),
         late_us: worker.lateness.borrow().longest_us(),
         ..Report::default()
     };
     if wanted.durations {
         report.durations = worker.machine.metrics.snapshot();
+        report.exemplars = worker.machine.metrics.exemplars();
         report.history = worker.machine.metrics.history();
     }
     let now_s = worker.now_s();

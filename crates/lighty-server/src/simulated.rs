@@ -2,7 +2,6 @@
 //!
 //! See [`lighty_io::simulated`] for what its thread has in place of a machine.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -18,11 +17,12 @@ use lighty_proxy::upstream::registry::Registry;
 use tokio::sync::watch;
 
 use crate::boot_error::BootError;
+use crate::listener_info::ListenerInfo;
 use crate::live_listeners::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::thread::{self, Order, Setup, Started};
-use crate::worker::{ListenerInfo, Worker};
+use crate::worker::Worker;
 
 /// A worker, with what the process around it would hold.
 pub struct Simulated {
@@ -73,10 +73,7 @@ impl Simulated {
             done: mpsc::channel().0,
         };
         let Started { worker, proxy, .. } = thread::start(&mut setup)?;
-        let raw = RefCell::default();
-        let speaks_tls = Cell::default();
-        let listener = ListenerInfo { name: "10.0.0.1:80".into(), port: 80, speaks_tls, raw };
-        let listener = Rc::new(listener);
+        let listener = Rc::new(ListenerInfo::new("10.0.0.1:80", 80, false, None));
         let started = Self {
             worker,
             upstreams,

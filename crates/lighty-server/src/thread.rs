@@ -1,6 +1,5 @@
 //! A worker's thread: its runtime, its parts and its shutdown.
 
-use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
 
@@ -24,13 +23,14 @@ use tokio::sync::watch;
 
 use crate::boot_error::BootError;
 use crate::counts;
+use crate::listener_info::ListenerInfo;
 use crate::listeners;
 use crate::live_listeners::LiveListeners;
 use crate::modules::{self, Shared};
 use crate::reload::Plan;
 use crate::report;
 use crate::tls;
-use crate::worker::{ListenerInfo, TcpProxy, Worker};
+use crate::worker::{TcpProxy, Worker};
 
 /// What the main thread tells the workers to do.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
@@ -244,9 +244,9 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
         };
         let listener =
             socket.into_listener().map_err(|error| BootError(format!("{name}: {error}")))?;
-        let raw = RefCell::new(tcp_proxy(&plan, &worker, &proxy, &name));
-        let speaks_tls = Cell::new(tls::is_spoken_at(&plan.config, &name));
-        let listener_info = Rc::new(ListenerInfo { name: name.into(), port, speaks_tls, raw });
+        let raw = tcp_proxy(&plan, &worker, &proxy, &name);
+        let speaks_tls = tls::is_spoken_at(&plan.config, &name);
+        let listener_info = Rc::new(ListenerInfo::new(&name, port, speaks_tls, raw));
         listeners.push(Rc::clone(&listener_info));
         let guard = setup.live_listeners.guard();
         tasks.push(tokio::task::spawn_local(Rc::clone(&worker).accept(
@@ -258,8 +258,10 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     let swept = Rc::clone(&worker);
     keep::keep("sweep", move || Rc::clone(&swept).sweep());
     let (told, index) = (Rc::clone(&worker), setup.index);
-    let responder = plan.shared.board.join();
-    tokio::task::spawn_local(responder.respond(move |wanted| report::report(index, &told, wanted)));
+    let (responder, listening) = (plan.shared.board.join(), listeners.clone());
+    tokio::task::spawn_local(
+        responder.respond(move |wanted| report::report(index, &told, &listening, wanted)),
+    );
     Ok(Started { worker, proxy, listeners, accepting: tasks })
 }
 

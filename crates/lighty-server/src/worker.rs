@@ -25,18 +25,6 @@ use crate::lateness::Lateness;
 use crate::paces::Paces;
 use crate::tls::WorkerTls;
 
-/// What a connection needs to know about its listener.
-pub struct ListenerInfo {
-    /// The listener's address as in `$SERVER["socket"]`.
-    pub name: Rc<str>,
-    /// Its port, 0 for a unix socket.
-    pub port: u16,
-    /// Connections begin with a TLS handshake.
-    pub speaks_tls: Cell<bool>,
-    /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
-    pub raw: RefCell<Option<TcpProxy>>,
-}
-
 /// Forwards a listener's raw connections to a backend.
 #[derive(Clone)]
 pub struct TcpProxy {

@@ -16,9 +16,10 @@ use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::send::{SendOptions, Sender};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads::pool::ThreadPool;
+use lighty_server::listener_info::ListenerInfo;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::modules;
-use lighty_server::worker::{ListenerInfo, Worker};
+use lighty_server::worker::Worker;
 use lighty_testkit::client::Client;
 
 /// Answers with the length and the sum of the bytes of the body; `/early` without reading it.
@@ -75,12 +76,7 @@ fn start(settings: &str) -> SocketAddr {
             let (worker, socket) = worker(&text);
             let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
             let listener = socket.into_listener().expect("a listener");
-            let listener_info = Rc::new(ListenerInfo {
-                name: "test".into(),
-                port: bound.port(),
-                speaks_tls: false.into(),
-                raw: None.into(),
-            });
+            let listener_info = Rc::new(ListenerInfo::new("test", bound.port(), false, None));
             tokio::task::spawn_local(Rc::clone(&worker).sweep());
             address.send(bound).expect("the test waits");
             worker.accept(listener, listener_info, LiveListeners::default().guard()).await;

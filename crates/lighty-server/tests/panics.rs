@@ -27,8 +27,9 @@ use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads::panics;
 use lighty_io::threads::pool::{PoolLimits, ThreadPool};
 use lighty_io::transport::ByteStream;
+use lighty_server::listener_info::ListenerInfo;
 use lighty_server::live_listeners::LiveListeners;
-use lighty_server::worker::{ListenerInfo, Worker};
+use lighty_server::worker::Worker;
 use lighty_server::{boot, modules};
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
@@ -130,12 +131,7 @@ fn start(log: PathBuf) -> Bombed {
             let (worker, socket) = worker(&log);
             let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
             let listener = socket.into_listener().expect("a listener");
-            let listener_info = ListenerInfo {
-                name: "test".into(),
-                port: bound.port(),
-                speaks_tls: false.into(),
-                raw: None.into(),
-            };
+            let listener_info = ListenerInfo::new("test", bound.port(), false, None);
             let guard = LiveListeners::default().guard();
             let accepting = tokio::task::spawn_local(Rc::clone(&worker).accept(
                 listener,

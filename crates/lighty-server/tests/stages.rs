@@ -21,9 +21,10 @@ use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 use lighty_io::threads::pool::ThreadPool;
 use lighty_proxy::route::WorkerProxy;
 use lighty_proxy::upstream::registry::Registry;
+use lighty_server::listener_info::ListenerInfo;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::modules::{self, Shared};
-use lighty_server::worker::{ListenerInfo, Worker};
+use lighty_server::worker::Worker;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 
@@ -76,12 +77,7 @@ impl Server {
                 let (worker, socket) = worker(&text, Recorder(record));
                 let BindSpec::Inet(bound) = socket.address().clone() else { panic!("no address") };
                 let listener = socket.into_listener().expect("a listener");
-                let info = ListenerInfo {
-                    name: "test".into(),
-                    port: bound.port(),
-                    speaks_tls: false.into(),
-                    raw: None.into(),
-                };
+                let info = ListenerInfo::new("test", bound.port(), false, None);
                 address.send(bound).expect("the test waits");
                 worker.accept(listener, Rc::new(info), LiveListeners::default().guard()).await;
             });

@@ -24,9 +24,10 @@ use lighty_proxy::route::{ProxyCore, WorkerProxy};
 use lighty_proxy::upstream::configured;
 use lighty_proxy::upstream::registry::Registry;
 use lighty_proxy::upstream::stats;
+use lighty_server::listener_info::ListenerInfo;
 use lighty_server::live_listeners::LiveListeners;
 use lighty_server::modules;
-use lighty_server::worker::{ListenerInfo, Worker};
+use lighty_server::worker::Worker;
 use lighty_testkit::client::Client;
 use lighty_testkit::wait_until;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -160,12 +161,7 @@ async fn run(
     let any = BindSpec::parse("127.0.0.1:0", None).expect("an address");
     let socket = BoundSocket::bind(&any, &BindOptions::default()).expect("a socket");
     let BindSpec::Inet(bound) = socket.address().clone() else { panic!("not an address") };
-    let listener_info = ListenerInfo {
-        name: "test".into(),
-        port: bound.port(),
-        speaks_tls: false.into(),
-        raw: None.into(),
-    };
+    let listener_info = ListenerInfo::new("test", bound.port(), false, None);
     let listener = socket.into_listener().expect("a listener");
     let guard = LiveListeners::default().guard();
     tokio::task::spawn_local(Rc::clone(&worker).accept(listener, listener_info.into(), guard));

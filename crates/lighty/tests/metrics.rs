@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -129,6 +130,49 @@ fn collectors_choose_the_format() {
     let post = server.connect();
     let post = ask_once(post, "POST /metrics HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
     assert_eq!(post.status, 404);
+}
+
+#[test]
+fn recorded_traces_are_examples_of_durations() {
+    let backend = Backend::answering("x");
+    let server = in_front_of(&backend)
+        .config("tracing.activate = \"enable\"\ntracing.sample-ratio = \"0\"")
+        .config("$HTTP[\"url\"] =^ \"/app/\" { tracing.sample-ratio = \"1\" }")
+        .start();
+    for target in ["/a.txt", "/app/x", "/a.txt", "/app/y"] {
+        assert_eq!(server.get(target).status, 200);
+    }
+    await_requests(&server, 4.0);
+    let asked = backend.asked_for("/app/y");
+    let trace_id = asked[0].field("traceparent").and_then(|text| text.get(3..35)).expect("a trace");
+    let open = server.get_with("/metrics", "Accept: application/openmetrics-text\r\n");
+    let examples: Vec<_> = open.text().lines().filter(|line| line.contains(" # ")).collect();
+    let is_ours = |line: &&&str| line.contains(&format!(" # {{trace_id=\"{trace_id}\"}} 0."));
+    assert!(examples.iter().any(|line| is_ours(&line)), "{trace_id}: {examples:?}");
+    assert!(examples.iter().all(|line| line.contains("http_route=\"the ")), "{examples:?}");
+    assert!(!metrics(&server).contains(trace_id), "the older format has none");
+    let native = server.get_with("/metrics", "Accept: application/vnd.google.protobuf\r\n");
+    let holds = native.body.windows(trace_id.len()).any(|bytes| bytes == trace_id.as_bytes());
+    assert!(holds, "the protocol buffers have it");
+}
+
+#[test]
+fn connections_are_counted_by_listener() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let socket = directory.path().join("lighty.sock");
+    let path = socket.to_str().expect("UTF-8");
+    let server = measured()
+        .config(&format!("server.max-worker = 2\n$SERVER[\"socket\"] == \"{path}\" {{ }}"))
+        .start();
+    let here = format!("{{listener=\"{}\"}}", server.address());
+    let other = format!("{{listener=\"{path}\"}}");
+    let open = |labels: &str| format!("lighty_listener_open_connections{labels}");
+    let held: Vec<_> = (0..3).map(|_| UnixStream::connect(&socket).expect("connected")).collect();
+    await_value(&server, &open(&other), 3.0);
+    assert!(value(&metrics(&server), &open(&here)) >= Some(1.0));
+    drop(held);
+    await_value(&server, &open(&other), 0.0);
+    await_value(&server, &format!("lighty_listener_connections_total{other}"), 3.0);
 }
 
 #[test]

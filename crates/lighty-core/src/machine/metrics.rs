@@ -5,15 +5,17 @@
 //! [`status_board`](super::status_board)) merges those of all workers. The names of series are the
 //! process's, so that workers agree on them and their number has a limit.
 
+pub mod exemplars;
 pub mod history;
 pub mod series;
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use crate::exchange::span::Span;
 use crate::machine::histogram::{Histogram, REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
+use crate::machine::metrics::exemplars::{Exemplar, Exemplars};
 use crate::machine::metrics::history::{History, Second};
 use crate::machine::metrics::series::{
     BackendKey, Family, Name, OTHER, RequestKey, SeriesNames, StageKey,
@@ -30,6 +32,10 @@ struct Recorded {
     places: HashMap<u64, usize, foldhash::fast::RandomState>,
     /// The key and the place that were wanted last.
     latest: Option<(u64, usize)>,
+    /// What the request that is recorded next is an example with.
+    expected: Option<Exemplar>,
+    /// Examples, by the place of their series.
+    exemplars: BTreeMap<usize, Box<Exemplars>>,
 }
 
 /// Where the series of the backends are that were wanted lately. They are told apart by where their
@@ -125,6 +131,15 @@ impl Metrics {
         }
     }
 
+    /// The request that is recorded next is an example of its series. It is found on the way of a
+    /// series that has to be searched for, so that requests without a trace pay nothing.
+    pub fn exemplify(&self, with: Exemplar) {
+        if self.is_on.get() {
+            let mut requests = self.families[Family::Requests as usize].borrow_mut();
+            (requests.latest, requests.expected) = (None, Some(with));
+        }
+    }
+
     /// A request was so long in a stretch.
     #[inline]
     pub fn stage(&self, names: &SeriesNames, route: Name, span: Span, took_us: u64) {
@@ -205,6 +220,13 @@ impl Metrics {
         std::array::from_fn(|family| self.families[family].borrow().series.clone())
     }
 
+    /// Examples of whole requests, by the key of their series.
+    pub fn exemplars(&self) -> Vec<(u64, Box<Exemplars>)> {
+        let requests = self.families[Family::Requests as usize].borrow();
+        let all = requests.exemplars.iter();
+        all.map(|(place, some)| (requests.series[*place].0, some.clone())).collect()
+    }
+
     /// The last minutes.
     pub fn history(&self) -> Vec<Second> {
         self.history.borrow().seconds()
@@ -224,6 +246,9 @@ impl Recorded {
         let known = self.places.get(&key).copied();
         let place = known.unwrap_or_else(|| self.add(names, family, key));
         self.latest = Some((key, place));
+        if let Some(one) = self.expected.take() {
+            self.exemplars.entry(place).or_default().note(one);
+        }
         place
     }
 
@@ -252,6 +277,25 @@ mod tests {
 
     fn key(route: Name, status: u16) -> RequestKey {
         RequestKey { route, method: Some(Method::Get), status, version: Version::Http2, tls: true }
+    }
+
+    #[test]
+    fn an_example_is_of_the_request_that_comes_next() {
+        let (names, metrics) = (SeriesNames::default(), Metrics::default());
+        let exemplar = |trace_id| Exemplar { trace_id, took_us: 10, unix_us: 1 };
+        metrics.exemplify(exemplar(1));
+        let route = metrics.route(&names, "a");
+        for status in [200, 404, 404] {
+            metrics.request(&names, key(route, status), 10);
+        }
+        assert_eq!(metrics.exemplars(), [], "nobody wanted metrics before");
+        metrics.exemplify(exemplar(2));
+        metrics.request(&names, key(route, 404), 10);
+        metrics.request(&names, key(route, 200), 10);
+        let all = metrics.exemplars();
+        assert_eq!(all.len(), 1);
+        assert_eq!(RequestKey::unpack(all[0].0).map(|key| key.status), Some(404));
+        assert_eq!(all[0].1.of(0), Some(&exemplar(2)));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use lighty_io::threads::panics;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::machine::metrics::Snapshot;
+use crate::machine::metrics::exemplars::Exemplars;
 use crate::machine::metrics::history::Second;
 use crate::machine::metrics::series::SeriesNames;
 
@@ -104,6 +105,17 @@ pub struct Pace {
     pub bytes_out: u64,
 }
 
+/// A worker's connections of one listener.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ListenerReport {
+    /// The listener's address, as in `$SERVER["socket"]`.
+    pub name: String,
+    /// Connections accepted so far.
+    pub accepted: u64,
+    /// Those that are open.
+    pub open: u64,
+}
+
 /// One worker's report.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
@@ -132,6 +144,10 @@ pub struct Report {
     pub connections: Vec<Connection>,
     /// How long requests took, if that is wanted.
     pub durations: Snapshot,
+    /// Examples of whole requests by the key of their series, with the durations.
+    pub exemplars: Vec<(u64, Box<Exemplars>)>,
+    /// Its listeners.
+    pub listeners: Vec<ListenerReport>,
     /// The last minutes, if they are wanted.
     pub history: Vec<Second>,
     /// Named figures, summed over all workers.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
+use lighty_core::machine::metrics::exemplars::Exemplars;
 use lighty_core::machine::metrics::series::{
     BackendKey, Family, Name, RequestKey, SeriesNames, StageKey,
 };
@@ -29,6 +30,8 @@ pub(super) struct RequestLabels {
 #[derive(Default)]
 pub(super) struct Durations {
     pub(super) requests: BTreeMap<RequestLabels, Histogram>,
+    /// Recorded traces of some of them.
+    pub(super) exemplars: BTreeMap<RequestLabels, Box<Exemplars>>,
     /// By the stretch's place in a request and its name, and the route.
     pub(super) stages: BTreeMap<(usize, &'static str, Arc<str>), Histogram>,
     /// By upstream and backend.
@@ -45,6 +48,10 @@ impl Durations {
             for (key, durations) in &report.durations[Family::Requests as usize] {
                 let labels = request_labels(*key, &mut texts);
                 all.requests.entry(labels).or_default().merge(durations);
+            }
+            for (key, some) in &report.exemplars {
+                let labels = request_labels(*key, &mut texts);
+                all.exemplars.entry(labels).or_default().merge(some);
             }
             for (key, durations) in &report.durations[Family::Stages as usize] {
                 let labels = stage_labels(*key, &mut texts);

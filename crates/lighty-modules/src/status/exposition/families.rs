@@ -3,10 +3,11 @@
 mod backends;
 mod counters;
 
+use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use lighty_core::machine::histogram::{REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
-use lighty_core::machine::status_board::{ConnState, Report};
+use lighty_core::machine::status_board::{ConnState, ListenerReport, Report};
 use lighty_io::process::usage::usage;
 
 use super::family::{Family, Kind};
@@ -18,6 +19,7 @@ pub(super) fn all(facts: &Facts) -> Vec<Family> {
     all.extend(backends::families(facts));
     all.extend(counters::families(&facts.figures));
     all.extend(workers(facts));
+    all.extend(listeners(facts));
     all.extend(server(facts));
     all.extend(process(facts));
     all.retain(|family| !family.samples.is_empty());
@@ -31,6 +33,7 @@ fn requests(facts: &Facts) -> Family {
         "Time from the first byte of a request to the last one of its response.",
     );
     for (labels, durations) in &facts.durations.requests {
+        let exemplars = facts.durations.exemplars.get(labels).cloned();
         let status = labels.status.map_or_else(|| "other".to_owned(), |code| code.to_string());
         let labels = vec![
             ("http_request_method", labels.method.into()),
@@ -39,7 +42,7 @@ fn requests(facts: &Facts) -> Family {
             ("network_protocol_version", labels.version.into()),
             ("http_route", Rc::from(&*labels.route)),
         ];
-        family.add_durations(labels, durations.clone());
+        family.add_exemplified(labels, durations.clone(), exemplars);
     }
     family
 }
@@ -93,6 +96,37 @@ fn workers(facts: &Facts) -> Vec<Family> {
             Kind::Gauge,
             "Longest delay of a worker's event loop in the last minute.",
             &|report| report.late_us as f64 / 1e6,
+        ),
+    ]
+}
+
+/// A gauge or counter over the listeners of a report.
+type OfListener = fn(&ListenerReport) -> u64;
+
+fn listeners(facts: &Facts) -> [Family; 2] {
+    let per_listener = |name, kind, help, value: OfListener| {
+        let mut sums = BTreeMap::<&str, u64>::new();
+        for one in facts.reports().iter().flat_map(|report| &report.listeners) {
+            *sums.entry(&one.name).or_default() += value(one);
+        }
+        let mut family = Family::new(name, kind, help);
+        for (listener, sum) in sums {
+            family.add(vec![("listener", listener.into())], sum as f64);
+        }
+        family
+    };
+    [
+        per_listener(
+            "lighty_listener_open_connections",
+            Kind::Gauge,
+            "Open connections by the listener that they came by.",
+            |one| one.open,
+        ),
+        per_listener(
+            "lighty_listener_connections",
+            Kind::Counter,
+            "Connections accepted by a listener.",
+            |one| one.accepted,
         ),
     ]
 }

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use lighty_core::machine::histogram::{Histogram, REQUEST_BOUNDS_US};
+use lighty_core::machine::metrics::exemplars::Exemplars;
 
 /// What kind of figure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ pub(super) struct Sample {
 #[derive(Debug)]
 pub(super) enum Value {
     Number(f64),
-    Durations(Histogram),
+    Durations(Histogram, Option<Box<Exemplars>>),
 }
 
 impl Family {
@@ -59,6 +60,16 @@ impl Family {
     }
 
     pub(super) fn add_durations(&mut self, labels: Labels, durations: Histogram) {
-        self.samples.push(Sample { labels, value: Value::Durations(durations) });
+        self.add_exemplified(labels, durations, None);
+    }
+
+    /// Durations with examples of some of them.
+    pub(super) fn add_exemplified(
+        &mut self,
+        labels: Labels,
+        durations: Histogram,
+        exemplars: Option<Box<Exemplars>>,
+    ) {
+        self.samples.push(Sample { labels, value: Value::Durations(durations, exemplars) });
     }
 }

@@ -4,6 +4,7 @@
 //! native ones, and collectors that know native histograms take those.
 
 use lighty_core::machine::histogram::Histogram;
+use lighty_core::machine::metrics::exemplars::{Exemplar, Exemplars};
 
 use super::family::{Family, Kind, Sample, Value};
 
@@ -53,22 +54,44 @@ fn encode_sample(sample: &Sample, kind: Kind) -> Vec<u8> {
             push_double(1, *value, &mut number);
             push_bytes(if kind == Kind::Counter { 3 } else { 2 }, &number, &mut out);
         }
-        (Value::Durations(durations), Kind::Histogram(bounds_us)) => {
-            push_bytes(7, &encode_durations(durations, bounds_us), &mut out);
+        (Value::Durations(durations, exemplars), Kind::Histogram(bounds_us)) => {
+            push_bytes(7, &encode_durations(durations, exemplars.as_deref(), bounds_us), &mut out);
         }
-        (Value::Durations(_), _) => {}
+        (Value::Durations(..), _) => {}
     }
     out
 }
 
-fn encode_durations(durations: &Histogram, bounds_us: &[u64]) -> Vec<u8> {
+fn encode_exemplar(one: &Exemplar) -> Vec<u8> {
+    let (mut label, mut when, mut out) = (Vec::new(), Vec::new(), Vec::new());
+    push_bytes(1, b"trace_id", &mut label);
+    push_bytes(2, format!("{:032x}", one.trace_id).as_bytes(), &mut label);
+    push_number(1, one.unix_us / 1_000_000, &mut when);
+    push_number(2, one.unix_us % 1_000_000 * 1000, &mut when);
+    push_bytes(1, &label, &mut out);
+    push_double(2, one.took_us as f64 / 1e6, &mut out);
+    push_bytes(3, &when, &mut out);
+    out
+}
+
+fn encode_durations(
+    durations: &Histogram,
+    exemplars: Option<&Exemplars>,
+    bounds_us: &[u64],
+) -> Vec<u8> {
     let mut out = Vec::new();
     push_number(1, durations.count(), &mut out);
     push_double(2, durations.sum_us() as f64 / 1e6, &mut out);
-    for (bound_us, count) in bounds_us.iter().zip(durations.fixed()) {
+    let exemplar = |at| exemplars.and_then(|all: &Exemplars| all.of(at));
+    let bounds = bounds_us.iter().map(|us| *us as f64 / 1e6);
+    let all = exemplar(bounds_us.len()).map(|_| (f64::INFINITY, durations.count()));
+    for (at, (bound, count)) in bounds.zip(durations.fixed()).chain(all).enumerate() {
         let mut bucket = Vec::new();
         push_number(1, count, &mut bucket);
-        push_double(2, *bound_us as f64 / 1e6, &mut bucket);
+        push_double(2, bound, &mut bucket);
+        if let Some(one) = exemplar(at) {
+            push_bytes(3, &encode_exemplar(one), &mut bucket);
+        }
         push_bytes(3, &bucket, &mut out);
     }
     push_number(5, zigzag(SCHEMA), &mut out);
@@ -135,6 +158,16 @@ mod tests {
         assert_eq!(of(300), [0xAC, 0x02]);
         assert_eq!(of(u64::MAX).len(), 10);
         assert_eq!([0, -1, 1, -2, i64::MIN].map(zigzag), [0, 1, 2, 3, u64::MAX]);
+    }
+
+    #[test]
+    fn an_example_is_the_bytes_of_the_protocol() {
+        let one = Exemplar { trace_id: 10, took_us: 1_500_000, unix_us: 2_000_003 };
+        let mut wanted = b"\x0a\x2c\x0a\x08trace_id\x12\x20".to_vec();
+        wanted.extend_from_slice(b"0000000000000000000000000000000a\x11");
+        wanted.extend_from_slice(&1.5_f64.to_le_bytes());
+        wanted.extend_from_slice(b"\x1a\x05\x08\x02\x10\xb8\x17");
+        assert_eq!(encode_exemplar(&one), wanted);
     }
 
     #[test]

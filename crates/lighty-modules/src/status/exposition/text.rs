@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use lighty_core::machine::histogram::Histogram;
+use lighty_core::machine::metrics::exemplars::Exemplars;
 
 use super::family::{Family, Kind, Labels, Value};
 
@@ -38,15 +39,17 @@ fn push_family(family: &Family, dialect: Dialect, out: &mut String) -> std::fmt:
     writeln!(out, "# TYPE {name}{described} {kind}")?;
     for sample in &family.samples {
         match (&sample.value, family.kind) {
-            (Value::Durations(durations), Kind::Histogram(bounds_us)) => {
-                push_durations(name, &sample.labels, durations, bounds_us, out)?;
+            (Value::Durations(durations, exemplars), Kind::Histogram(bounds_us)) => {
+                // The older format has none.
+                let exemplars = exemplars.as_deref().filter(|_| dialect == Dialect::OpenMetrics);
+                push_durations(name, &sample.labels, (durations, exemplars), bounds_us, out)?;
             }
             (Value::Number(value), _) => {
                 write!(out, "{name}{suffix}")?;
                 push_labels(&sample.labels, None, out)?;
                 writeln!(out, " {value}")?;
             }
-            (Value::Durations(_), _) => {}
+            (Value::Durations(..), _) => {}
         }
     }
     Ok(())
@@ -55,18 +58,23 @@ fn push_family(family: &Family, dialect: Dialect, out: &mut String) -> std::fmt:
 fn push_durations(
     name: &str,
     labels: &Labels,
-    durations: &Histogram,
+    (durations, exemplars): (&Histogram, Option<&Exemplars>),
     bounds_us: &[u64],
     out: &mut String,
 ) -> std::fmt::Result {
-    for (bound_us, count) in bounds_us.iter().zip(durations.fixed()) {
+    let bounds = bounds_us.iter().map(|us| bound(*us)).chain(["+Inf".to_owned()]);
+    let counts = durations.fixed().into_iter().chain([durations.count()]);
+    for (at, (bound, count)) in bounds.zip(counts).enumerate() {
         write!(out, "{name}_bucket")?;
-        push_labels(labels, Some(&bound(*bound_us)), out)?;
-        writeln!(out, " {count}")?;
+        push_labels(labels, Some(&bound), out)?;
+        write!(out, " {count}")?;
+        if let Some(one) = exemplars.and_then(|all| all.of(at)) {
+            let seconds = |us: u64| us as f64 / 1e6;
+            let (took_s, unix_s) = (seconds(one.took_us), seconds(one.unix_us));
+            write!(out, " # {{trace_id=\"{:032x}\"}} {took_s} {unix_s:.3}", one.trace_id)?;
+        }
+        out.push('\n');
     }
-    write!(out, "{name}_bucket")?;
-    push_labels(labels, Some("+Inf"), out)?;
-    writeln!(out, " {}", durations.count())?;
     write!(out, "{name}_sum")?;
     push_labels(labels, None, out)?;
     writeln!(out, " {}", durations.sum_us() as f64 / 1e6)?;
@@ -113,6 +121,7 @@ fn push_escaped(text: &str, out: &mut String) {
 #[cfg(test)]
 mod tests {
     use lighty_core::machine::histogram::REQUEST_BOUNDS_US;
+    use lighty_core::machine::metrics::exemplars::Exemplar;
 
     use super::*;
 
@@ -123,7 +132,10 @@ mod tests {
         let mut durations = Family::new("a_seconds", kind, "Seconds.");
         let mut histogram = Histogram::default();
         histogram.record(1_500_000, &REQUEST_BOUNDS_US);
-        durations.add_durations(Vec::new(), histogram);
+        let (unix_us, took_us) = (1_795_508_100_123_456, 1_500_000);
+        let mut exemplars = Exemplars::default();
+        exemplars.note(Exemplar { trace_id: 10, took_us, unix_us });
+        durations.add_exemplified(Vec::new(), histogram, Some(exemplars.into()));
         vec![counter, durations]
     }
 
@@ -143,6 +155,10 @@ mod tests {
             assert!(text.lines().any(|one| one == line), "{line} in\n{text}");
         }
         let open = String::from_utf8(write(&families(), Dialect::OpenMetrics)).expect("UTF-8");
+        // OpenMetrics 1.0, section "Exemplars".
+        let example = " 1 # {trace_id=\"0000000000000000000000000000000a\"} 1.5 1795508100.123\n";
+        assert!(open.contains(&format!("a_seconds_bucket{{le=\"2.5\"}}{example}")), "{open}");
+        assert!(!text.contains(" # {"), "{text}");
         assert!(open.contains("# TYPE a_requests counter\n") && open.ends_with("\n# EOF\n"));
     }
 }

@@ -1,0 +1,82 @@
+//! What connections know of their listener, and what it knows of them.
+
+use std::cell::{Cell, RefCell};
+use std::ops::Deref;
+use std::rc::Rc;
+
+use lighty_core::machine::status_board::ListenerReport;
+
+use crate::worker::TcpProxy;
+
+/// What a connection needs to know about its listener.
+pub struct ListenerInfo {
+    /// The listener's address as in `$SERVER["socket"]`.
+    pub name: Rc<str>,
+    /// Its port, 0 for a unix socket.
+    pub port: u16,
+    /// Connections begin with a TLS handshake.
+    pub speaks_tls: Cell<bool>,
+    /// Backend for raw connections that carry no HTTP (`sockproxy.server`).
+    pub raw: RefCell<Option<TcpProxy>>,
+    accepted: Cell<u64>,
+    open: Cell<u64>,
+}
+
+impl ListenerInfo {
+    /// One that has no connections yet.
+    pub fn new(name: &str, port: u16, speaks_tls: bool, raw: Option<TcpProxy>) -> Self {
+        Self {
+            name: name.into(),
+            port,
+            speaks_tls: Cell::new(speaks_tls),
+            raw: RefCell::new(raw),
+            accepted: Cell::new(0),
+            open: Cell::new(0),
+        }
+    }
+
+    pub(crate) fn report(&self) -> ListenerReport {
+        let (accepted, open) = (self.accepted.get(), self.open.get());
+        ListenerReport { name: self.name.to_string(), accepted, open }
+    }
+}
+
+/// The listener that a connection came by, which counts it until this is dropped.
+pub(crate) struct CameBy(Rc<ListenerInfo>);
+
+impl CameBy {
+    pub(crate) fn new(listener: &Rc<ListenerInfo>) -> Self {
+        listener.accepted.set(listener.accepted.get() + 1);
+        listener.open.set(listener.open.get() + 1);
+        Self(Rc::clone(listener))
+    }
+}
+
+impl Deref for CameBy {
+    type Target = ListenerInfo;
+
+    fn deref(&self) -> &ListenerInfo {
+        &self.0
+    }
+}
+
+impl Drop for CameBy {
+    fn drop(&mut self) {
+        self.0.open.set(self.0.open.get() - 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_are_counted_while_they_are_open() {
+        let listener = Rc::new(ListenerInfo::new("[::]:80", 80, false, None));
+        let (one, two) = (CameBy::new(&listener), CameBy::new(&listener));
+        assert_eq!(one.port, 80);
+        drop(two);
+        let name = "[::]:80".to_owned();
+        assert_eq!(listener.report(), ListenerReport { name, accepted: 2, open: 1 });
+    }
+}

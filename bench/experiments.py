@@ -98,6 +98,9 @@ ALL = [
     Experiment("upload", ("21",), (), 3,
                "An upload over a long way is as fast by HTTP/2 as by HTTP/1.1.",
                "less than 0.9 of the rate by HTTP/1.1"),
+    Experiment("generators", (), (), 2,
+               "`lighty load` costs no more than wrk and oha, and finds the same percentiles.",
+               "another client that spends less CPU on a request"),
     Experiment("starts", (), (), 4,
                "No client is lost while a server starts or ends.", "a lost client"),
 ]

@@ -62,11 +62,15 @@ def load(program, url, conns, secs):
                           preexec_fn=lambda: rig.pin(rig.CLIENT_CORE))
     if not done.stdout:
         raise rig.RigError("lighty load said: " + done.stderr.strip()[-300:])
-    said = json.loads(done.stdout)
+    return figures(json.loads(done.stdout))
+
+
+def figures(said):
+    """Of what `lighty load --json` said."""
     return {"requests": said["responses"], "rps": said["responses_per_s"],
             "bad": sum(said["failures"].values()),
             **{f"p{share}_ms": said["total_us"][key] / 1e3
-               for share, key in (("50", "50"), ("99", "99"), ("999", "99_9"))}}
+               for share, key in (("50", "50"), ("90", "90"), ("99", "99"), ("999", "99_9"))}}
 
 
 def show(label, rows):

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
 """Tests of the measuring tools themselves: `python3 bench/test_bench.py` (a few seconds)."""
+import json
 import os
 import socket
 import sys
@@ -17,6 +18,7 @@ import drills
 import experiments
 import failover
 import floods
+import generators
 import hot
 import http2
 import report
@@ -31,6 +33,7 @@ import stallfs
 WRK = """\
   Thread Stats   Avg      Stdev     Max   +/- Stdev
   Latency Distribution
+     50%    1.20ms
      99%    1.50ms
   {n} requests in 2.00s, 1.50MB read
   Socket errors: connect 0, read 2, write 0, timeout 1
@@ -61,6 +64,19 @@ class Parsing(unittest.TestCase):
         self.assertEqual(r["bytes"], 1.5 * 2**20)
         with self.assertRaises(rig.RigError):
             rig.parse_wrk("unable to connect")
+
+    def test_generators(self):
+        r = generators.parse_wrk(WRK.format(n=1000))
+        self.assertEqual((r["requests"], r["p50_ms"], r["p99_ms"]), (1000, 1.2, 1.5))
+        said = {"summary": {"requestsPerSec": 9.5}, "statusCodeDistribution": {"200": 7, "404": 2},
+                "errorDistribution": {"aborted due to deadline": 64, "refused": 1},
+                "latencyPercentiles": {"p50": 0.001, "p90": 0.002, "p99": 0.5, "p99.9": None}}
+        r = generators.parse_oha(json.dumps(said))
+        self.assertEqual((r["requests"], r["rps"], r["bad"]), (9, 9.5, 3))
+        self.assertEqual((r["p50_ms"], r["p99_ms"], r["p999_ms"]), (1.0, 500.0, 0))
+        for parse in (generators.parse_load, generators.parse_oha, generators.parse_wrk):
+            with self.assertRaises(rig.RigError):
+                parse("error: connection refused")
 
     def test_strace(self):
         self.assertEqual(hot.parse_strace(STRACE), {"epoll_wait": 1000, "recvfrom": 2000})

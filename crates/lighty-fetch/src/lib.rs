@@ -114,7 +114,18 @@ pub fn parse_url(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let has_scheme = matches!(url.scheme_str(), Some("http" | "https"));
     let has_host = url.host().is_some_and(|host| !host.is_empty());
-    (has_scheme && has_host).then_some(url)
+    (has_scheme && has_host && has_usable_port(&url)).then_some(url)
+}
+
+/// Whether it has no port or one that can be reached: what is too large would pass as none.
+fn has_usable_port(url: &Uri) -> bool {
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    let port = match host.rsplit_once(']') {
+        Some((_, rest)) => rest.strip_prefix(':'),
+        None => host.split_once(':').map(|(_, port)| port),
+    };
+    port.is_none_or(|port| port.is_empty() || port.parse().is_ok_and(|port: u16| port > 0))
 }
 
 /// The field `Authorization` that name and password before the host of a URL ask for (RFC 7617),
@@ -369,6 +380,22 @@ mod tests {
         let text = encode(&request.body("").expect("a request"));
         let text = String::from_utf8(text).expect("text");
         assert!(text.contains("Bearer x") && !text.contains("Basic"), "{text}");
+    }
+
+    #[test]
+    fn a_port_is_one_that_can_be_reached() {
+        for (url, is_one) in [
+            ("http://a.test/", true),
+            ("http://a.test:/", true),
+            ("http://a.test:65535/", true),
+            ("http://[::1]/", true),
+            ("https://u:p@[::1]:8443/", true),
+            ("http://a.test:65536/", false),
+            ("http://a.test:0/", false),
+            ("http://[::1]:99999/", false),
+        ] {
+            assert_eq!(parse_url(url).is_some(), is_one, "{url}");
+        }
     }
 
     #[test]

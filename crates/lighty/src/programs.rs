@@ -3,7 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -158,7 +158,10 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         let words = || format!("{text}: no field, as in \"Accept: text/html\"");
         load::parse_field(text).ok_or_else(|| Failure::of(words()))
     };
-    let body = what.body.as_ref().map(std::fs::read).transpose();
+    let read = |path: &PathBuf| {
+        std::fs::read(path).map_err(|error| Failure::of(format!("{}: {error}", path.display())))
+    };
+    let body = what.body.as_ref().map(read).transpose()?;
     let duration = what.duration.or(what.requests.is_none().then_some(10));
     Ok(Options {
         connections: what.connections as usize,
@@ -176,7 +179,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         keep_alive: !what.no_keep_alive,
         method: what.method.clone(),
         fields: what.fields.iter().map(field).collect::<Result<_, _>>()?,
-        body: body?.unwrap_or_default().into(),
+        body: body.unwrap_or_default().into(),
         expected: Expected {
             status: what.expect_status,
             length: what.expect_length,

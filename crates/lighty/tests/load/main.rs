@@ -207,6 +207,8 @@ fn a_wrong_line_is_answered_in_words() {
         (&["http://127.0.0.1:1/", "http://127.0.0.1:2/"], "are two servers"),
         (&["http://127.0.0.1:1/", "-X", "G ET"], "G ET: no method"),
         (&["http://127.0.0.1:1/", "-m", "5"], "--http2"),
+        (&["http://127.0.0.1:99999/"], "no URL of http or https"),
+        (&["http://127.0.0.1:1/", "--body", "/"], "/: Is a directory"),
         (&["--urls-from", "/nonexistent"], "/nonexistent: No such file"),
         (&[], "required"),
     ] {

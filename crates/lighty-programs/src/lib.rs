@@ -12,6 +12,7 @@
 pub mod app;
 pub mod load;
 pub mod magnet;
+mod plain;
 pub mod spawn_fcgi;
 pub mod stat_accel;
 pub mod supervisor;

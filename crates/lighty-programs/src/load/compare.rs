@@ -14,6 +14,7 @@ use serde_json::Value;
 
 use super::chance::Chance;
 use super::intervals::{Interval, Intervals, Spread};
+use crate::plain::plain;
 
 /// Runs that are drawn.
 const DRAWS: usize = 2000;
@@ -26,6 +27,12 @@ const BLOCK: usize = 5;
 
 /// Of the numbers that draw.
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
+
+/// What no part of a run exceeds: buckets, responses, and the sum of their times in microseconds.
+/// With these the sums of all parts stay in range.
+const PAIRS_MAX: usize = 512;
+const COUNT_MAX: u64 = 1 << 40;
+const SUM_US_MAX: u64 = 1 << 50;
 
 /// With fewer parts nothing can be said.
 const PARTS_MIN: usize = 20;
@@ -60,13 +67,16 @@ impl Run {
     fn of(name: &str, value: &Value) -> Option<Self> {
         let length = Duration::try_from_secs_f64(value["interval_s"].as_f64()?).ok()?;
         let parts = value["intervals"].as_array()?.iter().map(part).collect::<Option<Vec<_>>>()?;
+        let intervals = Intervals::of(length, parts)?;
         let failures = value["failures"].as_object()?.iter();
-        let failures = failures.filter_map(|(words, count)| Some((words.clone(), count.as_u64()?)));
+        let failures = failures.filter_map(|(words, count)| Some((plain(words), count.as_u64()?)));
         Some(Self {
-            name: name.to_owned(),
-            settings: SETTINGS.map(|setting| (setting, value[setting].to_string())).to_vec(),
+            name: plain(name),
+            settings: SETTINGS
+                .map(|setting| (setting, plain(&value[setting].to_string())))
+                .to_vec(),
             failures: failures.collect(),
-            intervals: Intervals::of(length, parts),
+            intervals,
         })
     }
 
@@ -79,12 +89,22 @@ impl Run {
 
 fn part(value: &Value) -> Option<Interval> {
     let mut spread = Spread::default();
-    for pair in value[2].as_array()? {
+    let pairs = value[2].as_array()?;
+    if pairs.len() > PAIRS_MAX {
+        return None;
+    }
+    for pair in pairs {
         let (lowest_us, count) = (pair[0].as_u64()?, pair[1].as_u64()?);
         // An hour is the longest that is told apart.
-        spread.add_pair(lowest_us.min(1 << 32), count);
+        spread.add_pair(lowest_us.min(1 << 32), within(count, COUNT_MAX)?);
     }
-    Some(Interval { responses: value[0].as_u64()?, sum_us: value[1].as_u64()?, spread })
+    let (responses, sum_us) = (value[0].as_u64()?, value[1].as_u64()?);
+    let responses = within(responses, COUNT_MAX)?;
+    Some(Interval { responses, sum_us: within(sum_us, SUM_US_MAX)?, spread })
+}
+
+fn within(figure: u64, max: u64) -> Option<u64> {
+    Some(figure).filter(|figure| *figure <= max)
 }
 
 /// What is compared: its name, what it is of parts of this length in seconds, and whether more is
@@ -146,6 +166,9 @@ fn write_table(one: &Run, other: &Run, out: &mut String) -> std::fmt::Result {
     if let Some(short) = [&one, &other].into_iter().find(|run| run.parts().len() < PARTS_MIN) {
         let wanted_s = one.intervals.length().as_secs_f64() * (PARTS_MIN + 2) as f64;
         return writeln!(out, "{} is too short to tell: {wanted_s:.1} s are needed.", short.name);
+    }
+    if let Some(empty) = [&one, &other].into_iter().find(|run| sum(run.parts()).responses == 0) {
+        return writeln!(out, "{} has no responses to compare.", empty.name);
     }
     let width = one.name.len().max(other.name.len()).max(11);
     writeln!(
@@ -266,7 +289,7 @@ mod tests {
         let mut stalled = run("b", 200, 1000, 3);
         let mut parts = stalled.intervals.parts().to_vec();
         parts[30] = Interval::default();
-        stalled.intervals = Intervals::of(stalled.intervals.length(), parts);
+        stalled.intervals = Intervals::of(stalled.intervals.length(), parts).expect("a run");
         let table = compare(&run("a", 200, 1000, 1), &stalled);
         assert_eq!(verdicts(&table)[0], "noise", "{table}");
     }
@@ -277,12 +300,42 @@ mod tests {
         for (parts, tells) in [(PARTS_MIN + 2, true), (PARTS_MIN + 1, false), (0, false)] {
             let mut short = run("short", 10, 100, 1);
             let parts = short.intervals.parts()[..parts].to_vec();
-            short.intervals = Intervals::of(short.intervals.length(), parts);
+            short.intervals = Intervals::of(short.intervals.length(), parts).expect("a run");
             let table = compare(&run("a", 10, 100, 1), &short);
             let is_short = table == "short is too short to tell: 4.4 s are needed.\n";
             assert_eq!(is_short, !tells, "{table}");
         }
-        assert!(Run::of("x", &serde_json::json!({"interval_s": 0.2})).is_none());
-        assert!(Run::of("x", &serde_json::json!({"interval_s": -1})).is_none());
+        let mut silent = run("silent", 10, 100, 1);
+        let nothing = vec![Interval::default(); 60];
+        silent.intervals = Intervals::of(silent.intervals.length(), nothing).expect("a run");
+        let table = compare(&silent, &run("a", 10, 100, 1));
+        assert_eq!(table, "silent has no responses to compare.\n");
+    }
+
+    #[test]
+    fn what_no_run_wrote_is_none() {
+        use serde_json::json;
+        let of = |interval_s: f64, count: u64, times: usize| {
+            let parts = vec![json!([count, count, [[10, count]]]); times];
+            let value = json!({
+                "interval_s": interval_s, "intervals": parts, "failures": {"\u{1b}[2J": 1}
+            });
+            Run::of("x\n", &value)
+        };
+        let known = of(0.4, COUNT_MAX, 1500).expect("a run");
+        assert_eq!((&*known.name, &*known.failures[0].0), ("x?", "?[2J"));
+        assert!(compare(&known, &of(102.4, 5, 60).expect("a run")).contains("is too short"));
+        for (interval_s, count, times) in [
+            (0.0, 1, 60),
+            (-1.0, 1, 60),
+            (0.3, 1, 60),
+            (1e18, 1, 60),
+            (0.2, u64::MAX, 60),
+            (0.2, COUNT_MAX + 1, 60),
+            (0.2, 1, 1501),
+        ] {
+            assert!(of(interval_s, count, times).is_none(), "{interval_s} {count} {times}");
+        }
+        assert!(Run::of("x", &json!({"interval_s": 0.2})).is_none());
     }
 }

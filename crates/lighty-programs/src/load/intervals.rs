@@ -110,9 +110,12 @@ impl Default for Intervals {
 }
 
 impl Intervals {
-    /// Parts of a run that was measured before.
-    pub(super) fn of(length: Duration, parts: Vec<Interval>) -> Self {
-        Self { length_us: length.as_micros().max(1) as u64, parts }
+    /// Parts of a run that was measured before; `None` if no run has such.
+    pub(super) fn of(length: Duration, parts: Vec<Interval>) -> Option<Self> {
+        let length_us = u64::try_from(length.as_micros()).ok()?;
+        let doubled = length_us / LENGTH_US;
+        let is_known = length_us % LENGTH_US == 0 && doubled.is_power_of_two();
+        (is_known && parts.len() <= PARTS_MAX).then_some(Self { length_us, parts })
     }
 
     /// Their length.

@@ -5,6 +5,8 @@ use std::io;
 use lighty_io::clock::Clock;
 use serde_json::Value;
 
+use crate::plain::plain;
+
 /// How long requests took.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Durations {
@@ -125,10 +127,9 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or(0)
 }
 
-/// Text without what would steer the terminal: clients choose some of it.
+/// Clients choose some of it.
 fn text(value: &Value, name: &str) -> String {
-    let text = value[name].as_str().unwrap_or_default();
-    text.chars().map(|one| if one.is_control() { '?' } else { one }).collect()
+    plain(value[name].as_str().unwrap_or_default())
 }
 
 fn second(value: &Value) -> Second {

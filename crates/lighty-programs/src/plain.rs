@@ -1,0 +1,24 @@
+//! Texts of others on a terminal.
+
+/// A text without what would steer the terminal, or show it in another order than it has: a client
+/// or a file may have put that there.
+pub(crate) fn plain(text: &str) -> String {
+    // Marks and overrides of direction (Unicode 16, annex 9), and separators of lines.
+    let turns = |one| {
+        matches!(one, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}')
+    };
+    text.chars().map(|one| if one.is_control() || turns(one) { '?' } else { one }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_steers_a_terminal_is_taken_out() {
+        assert_eq!(plain("a\u{1b}[2J\u{7}\u{9b}b\n"), "a?[2J??b?");
+        assert_eq!(plain("x\u{202e}txt\u{2066}"), "x?txt?");
+        assert_eq!(plain("häuser 宽"), "häuser 宽");
+    }
+}

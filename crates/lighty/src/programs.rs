@@ -225,6 +225,20 @@ pub(crate) fn timing(what: &Timing) -> Result<(), Failure> {
         false => Box::new(File::open(log).map_err(|error| at(log, error))?),
     };
     let plot = Plot::read(BufReader::new(input)).map_err(|error| at(log, error))?;
+    let Summary { requests, others, broken, first_broken } = &plot.summary;
+    if let Some((line, why)) = first_broken {
+        let lines = if *broken == 1 { "line" } else { "lines" };
+        let name = log.display();
+        eprintln!("lighty: {name}: {broken} {lines} left out; the first is {line}: {why}");
+    }
+    // An older picture is better than an empty one.
+    if *requests == 0 {
+        return Err(Failure::of(format!(
+            "{}: no request with times in {others} lines; debug.log-timing or accesslog.json \
+             writes them",
+            log.display()
+        )));
+    }
     let create = |path: &Path| File::create(path).map(BufWriter::new);
     match output {
         None => plot.write_svg(&mut BufWriter::new(io::stdout().lock()))?,
@@ -243,20 +257,7 @@ pub(crate) fn timing(what: &Timing) -> Result<(), Failure> {
         });
         written.map_err(|error| at(path, error))?;
     }
-    let Summary { requests, others, broken, first_broken } = &plot.summary;
-    if let Some((line, why)) = first_broken {
-        let lines = if *broken == 1 { "line" } else { "lines" };
-        let name = log.display();
-        eprintln!("lighty: {name}: {broken} {lines} left out; the first is {line}: {why}");
-    }
-    match requests {
-        0 => Err(Failure::of(format!(
-            "{}: no request with times in {others} lines; debug.log-timing or accesslog.json \
-             writes them",
-            log.display()
-        ))),
-        _ => Ok(()),
-    }
+    Ok(())
 }
 
 fn limits(site: &ProgramSite) -> Limits {

@@ -1,5 +1,6 @@
 //! Where the time goes: each wait is told under its own name, and everything adds up.
 
+use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
@@ -190,4 +191,28 @@ fn a_response_says_where_its_time_went_where_it_may() {
     let took: f64 = found.expect(last).parse().expect("milliseconds");
     assert!(took >= 100.0, "{last}");
     assert_eq!(server.get("/a.txt").field("Server-Timing"), None);
+}
+
+#[test]
+fn a_log_without_times_leaves_an_older_picture_alone() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name).to_str().expect("UTF-8").to_owned();
+    let (log, picture) = (path("error.log"), path("timing.svg"));
+    let plot = || {
+        let arguments = ["timing", "plot", &log, "-o", &picture];
+        let output = Command::new(env!("CARGO_BIN_EXE_lighty")).args(arguments).output();
+        output.expect("lighty timing plot")
+    };
+    let line = "2026-11-24T08:15:00Z [notice] 127.0.0.1: timing write-start: 1795508100.1 \
+                read-queue-wait: 0.000 ms read-time: 2.000 ms write-time: 0.210 ms total: 3.000 ms\n";
+    std::fs::write(&log, line).expect("written");
+    assert!(plot().status.success());
+    let drawn = std::fs::read_to_string(&picture).expect("a picture");
+    assert!(drawn.starts_with("<svg ") && !drawn.contains("NaN"), "{drawn}");
+    std::fs::write(&log, line.replace("1795508100.1", "NaN") + "nothing\n").expect("written");
+    let output = plot();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success() && said.contains("1 line left out; the first is 1"), "{said}");
+    assert!(said.contains("no request with times in "), "{said}");
+    assert_eq!(std::fs::read_to_string(&picture).expect("a picture"), drawn);
 }

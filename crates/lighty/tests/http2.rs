@@ -193,12 +193,16 @@ fn the_log_and_the_status_know_the_protocol() {
     let server = site()
         .config("server.modules += ( \"mod_accesslog\" )")
         .config("accesslog.filename = \"@DIR@/access.log\"\naccesslog.format = \"%r %s %b\"")
+        .config("http2.max-field-size = 4096")
         .start();
     let mut client = connect(&server);
     assert_eq!(client.get("/a.txt").status, 200);
     let log = server.directory().join("access.log");
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     assert!(wait_until(SOON, || read() == "GET /a.txt HTTP/2.0 200 6\n"), "{}", read());
+    // The path that is too long is not there, but nothing stands in its place.
+    assert_eq!(client.get(&format!("/{}", "x".repeat(5000))).status, 431);
+    assert!(wait_until(SOON, || read().contains("\nGET  HTTP/2.0 431 ")), "{}", read());
 }
 
 #[test]

@@ -33,10 +33,10 @@ pub fn read_request(
         return read_upgrade(message, &protocol, limits, opts, out);
     }
     let mut fields = core::mem::take(&mut message.fields);
-    let target = if message.path().is_empty() {
-        message.authority().unwrap_or_default()
-    } else {
-        message.path()
+    // Another method without a path had one that was too long to be stored.
+    let target = match message.method() {
+        b"CONNECT" => message.authority().unwrap_or_default(),
+        _ => message.path(),
     };
     let parts = Parts { version: Version::Http2, method: message.method(), target, framing };
     let result = out.read_parts(&parts, &mut fields, limits, opts);

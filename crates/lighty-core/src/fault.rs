@@ -211,6 +211,10 @@ faults! {
         "the backend closed the connection before its response";
     BackendCancelled = Backend, 502, Info, Keep,
         "the backend cancelled the request before its response";
+    BackendReset = Backend, 502, Error, Keep,
+        "the backend reset the request's stream before its response";
+    BackendCalm = Backend, 503, Error, Keep,
+        "the backend finds that it is asked too much (ENHANCE_YOUR_CALM)";
     BackendMalformed = Backend, 502, Error, Keep, "the backend's response is malformed";
     BackendHeadTooLarge = Backend, 502, Error, Keep,
         "the head of the backend's response exceeds 64 KB or its number of fields";
@@ -219,6 +223,8 @@ faults! {
         "the request's head does not fit into the protocol of its backend";
     BackendCut = Backend, 0, Error, Cut, "the backend's response ended early";
     BackendStopped = Backend, 0, Info, Cut, "the backend cancelled its response";
+    BackendCalmCut = Backend, 0, Error, Cut,
+        "the backend ended its response, since it is asked too much (ENHANCE_YOUR_CALM)";
     SendfileRefused = Operator, 403, Error, Keep,
         "the backend named a file to send that it may not (x-sendfile-docroot)";
     SpoolFull = Machine, 500, Error, Close,

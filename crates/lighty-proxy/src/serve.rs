@@ -426,8 +426,8 @@ impl Serving<'_> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         self.ask_opened(call, connection).await.map_err(|trouble| match trouble {
             Trouble::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
-                if connection.is_cancelled() {
-                    fault = FaultReport::new(Fault::BackendCancelled, "CANCEL");
+                if let Some(ending) = connection.ending() {
+                    fault = ending.before_head();
                 } else if let Some(why) = connection.why_died() {
                     fault.detail = why.into();
                 }

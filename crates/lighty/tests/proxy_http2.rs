@@ -485,6 +485,75 @@ fn a_backend_is_not_asked_where_that_is_not_wanted() {
     drop(server);
 }
 
+const INTERNAL_ERROR: u32 = 2;
+const ENHANCE_YOUR_CALM: u32 = 11;
+
+/// As libraries of gRPC understand codes: UNAVAILABLE (14) is what they send again.
+#[test]
+fn codes_of_the_backend_mean_the_same_to_the_client() {
+    let backend = Backend::start(|peer| {
+        let Some(mut far) = Far::new(peer) else { return };
+        while let Some((stream, fields)) = far.request() {
+            let path = fields.iter().find(|(name, _)| name == ":path").map(|(_, path)| path);
+            let (place, code) = path.and_then(|path| path[1..].split_once('/')).expect("a code");
+            if place == "begun" {
+                let head = block(&[(":status".into(), "200".into())]);
+                far.send(kind::HEADERS, END_HEADERS, stream, &head);
+                far.send(kind::DATA, 0, stream, b"part");
+            }
+            let code: u32 = code.parse().expect("a code");
+            far.send(kind::RST_STREAM, 0, stream, &code.to_be_bytes());
+        }
+    });
+    let server = front(&backend.name()).start();
+    let mut client = Http2::connect(server.address());
+    let mut ask = |target: &str, content_type: &str| {
+        let mut fields = client.request_fields("POST", target);
+        fields.push(("content-type".into(), content_type.into()));
+        let stream = client.open(&fields, true);
+        client.answer(stream)
+    };
+    for (code, status, grpc, begun) in [
+        (0, 502, "13", INTERNAL_ERROR),
+        (1, 502, "13", INTERNAL_ERROR),
+        (2, 502, "13", INTERNAL_ERROR),
+        (7, 502, "14", INTERNAL_ERROR),
+        (8, 502, "1", CANCEL),
+        (11, 503, "8", ENHANCE_YOUR_CALM),
+        (12, 502, "13", INTERNAL_ERROR),
+        (13, 502, "13", INTERNAL_ERROR),
+    ] {
+        assert_eq!(ask(&format!("/new/{code}"), "text/plain").status, status, "{code}");
+        let got = ask(&format!("/new/{code}"), "application/grpc");
+        assert_eq!(got.field("grpc-status").as_deref(), Some(grpc), "{code}: {got:?}");
+        let got = ask(&format!("/begun/{code}"), "application/grpc");
+        assert_eq!((got.status, got.reset), (200, Some(begun)), "{code}: {got:?}");
+    }
+    server.await_log("HTTP_1_1_REQUIRED");
+}
+
+/// RFC 9113 section 8.1: the client may stop sending, the response is whole.
+#[test]
+fn a_response_is_whole_whose_request_is_stopped_behind_it() {
+    let backend = Backend::start(|peer| {
+        let Some(mut far) = Far::new(peer) else { return };
+        while let Some((stream, _)) = far.request() {
+            far.respond(stream, "enough");
+            far.send(kind::RST_STREAM, 0, stream, &[0; 4]);
+        }
+    });
+    let server = front(&backend.name()).start();
+    let body = vec![b'x'; 1 << 20];
+    assert_eq!(server.post("/", &format!("Content-Length: {}", body.len()), &body), b"enough");
+    let mut client = Http2::connect(server.address());
+    let fields = client.request_fields("POST", "/");
+    let stream = client.open(&fields, false);
+    client.send_data(stream, &body[..60_000], false);
+    let got = client.answer(stream);
+    assert_eq!((got.status, got.text().as_str()), (200, "enough"), "{got:?}\n{}", server.log());
+    assert!(!server.log().contains("[error]"), "{}", server.log());
+}
+
 /// Services of gRPC end calls so whose deadline is over; clients make a status of it themselves.
 #[test]
 fn what_the_backend_cancels_is_cancelled_for_the_client() {

@@ -2,10 +2,11 @@
 //!
 //! A request has a connection in memory to a task, which has the backend's: [`record`]s on the one
 //! side, frames on the other. So the rest of the proxy knows one kind of connection, with one
-//! request on it. [`driver`] is the task, [`exchange`] one request in it, [`liveness`] whether the
-//! backend is still there.
+//! request on it. [`driver`] is the task, [`exchange`] one request in it, [`ending`] what a reset
+//! of it means, [`liveness`] whether the backend is still there.
 
 mod driver;
+mod ending;
 mod exchange;
 mod liveness;
 pub(crate) mod record;
@@ -28,6 +29,7 @@ use crate::connect::dial::{Dial, DialFault};
 use crate::upstream::address::{Address, AddressId};
 use crate::upstream::spec::PoolSpec;
 use driver::Driver;
+pub(crate) use ending::Ending;
 use exchange::Exchange;
 
 /// Bytes that a request and its response each may have on their way in memory.
@@ -145,8 +147,8 @@ impl Link {
 struct Fate {
     /// The backend has not looked at it: it may be sent again.
     is_refused: Cell<bool>,
-    /// The backend has cancelled it, as one of gRPC does whose deadline is over.
-    is_cancelled: Cell<bool>,
+    /// How its stream was reset, if it was.
+    ending: Cell<Option<Ending>>,
 }
 
 /// A request's hold on its stream: without it the stream is cancelled.
@@ -166,9 +168,9 @@ impl Ticket {
         self.link.takes_upgrades.get()
     }
 
-    /// True if the backend has cancelled the request.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.fate.is_cancelled.get()
+    /// How the request's stream was reset, if it was.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.fate.ending.get()
     }
 
     /// Why the connection that carries the stream has ended, if it has.

@@ -13,7 +13,7 @@ use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
 
 use crate::connect::backlog::{Backlog, Call};
-use crate::connect::h2::Ticket;
+use crate::connect::h2::{Ending, Ticket};
 use crate::connect::listen_queue::{MayIdle, Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
@@ -130,9 +130,9 @@ impl Connection {
         self.ticket.as_ref().is_some_and(Ticket::takes_upgrades)
     }
 
-    /// True if it is a stream that the backend has cancelled.
-    pub(crate) fn is_cancelled(&self) -> bool {
-        self.ticket.as_ref().is_some_and(Ticket::is_cancelled)
+    /// How it was reset, if it is a stream and was.
+    pub(crate) fn ending(&self) -> Option<Ending> {
+        self.ticket.as_ref().and_then(Ticket::ending)
     }
 
     /// Why the connection has ended that carries this one as a stream, if it has.

@@ -254,13 +254,10 @@ impl UpstreamBody {
                 self.transfer = None;
                 Poll::Ready(Ok(()))
             }
-            Ok((0, _)) if connection.is_cancelled() => {
-                Poll::Ready(Err(FaultReport::new(Fault::BackendStopped, "CANCEL")))
-            }
-            Ok((0, _)) => {
-                let why = connection.why_died();
-                Poll::Ready(Err(cut(why.unwrap_or_else(|| "end of the connection".to_owned()))))
-            }
+            Ok((0, _)) => Poll::Ready(Err(match connection.ending() {
+                Some(ending) => ending.behind_head(),
+                None => cut(connection.why_died().unwrap_or("end of the connection".to_owned())),
+            })),
             Ok((count, bytes)) => {
                 call.moved();
                 self.turn_bytes += count;

@@ -67,8 +67,11 @@ impl Serving<'_> {
                 return Err(FaultReport::new(fault, "while the backend worked"));
             }
         };
-        let ended = matches!(fault.fault, Fault::BackendClosed | Fault::BackendCancelled);
-        let rejected = fault.fault == Fault::BackendBusy;
+        let ended = matches!(
+            fault.fault,
+            Fault::BackendClosed | Fault::BackendReset | Fault::BackendCancelled
+        );
+        let rejected = matches!(fault.fault, Fault::BackendBusy | Fault::BackendCalm);
         let is_refused = connection.is_refused() && self.stale < REFUSALS_MAX;
         let stale = ended && silent && (connection.is_reused() || is_refused);
         if stale {
@@ -136,7 +139,10 @@ impl Serving<'_> {
 /// for everyone. And with a single address, taking it down gains nothing.
 fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
     match fault {
-        Fault::BackendClosed | Fault::BackendReadTimeout | Fault::BackendWriteTimeout => {
+        Fault::BackendClosed
+        | Fault::BackendReset
+        | Fault::BackendReadTimeout
+        | Fault::BackendWriteTimeout => {
             permit.upstream.addresses().len() > 1 && !permit.address.has_responded_since(began_ms)
         }
         _ => false,

@@ -8,6 +8,8 @@ use lighty_http::{Known, Status, Version, decimal};
 const CANCELLED: &[u8] = b"1";
 const UNKNOWN: &[u8] = b"2";
 const DEADLINE_EXCEEDED: &[u8] = b"4";
+const RESOURCE_EXHAUSTED: &[u8] = b"8";
+const INTERNAL: &[u8] = b"13";
 const UNAVAILABLE: &[u8] = b"14";
 
 /// Turns the response to a fault into one of gRPC, if the request is one.
@@ -18,6 +20,9 @@ pub(super) fn translate(ex: &mut Exchange, report: &FaultReport) {
     let code = match report.fault {
         Fault::BackendCancelled if is_too_late(ex) => DEADLINE_EXCEEDED,
         Fault::BackendCancelled => CANCELLED,
+        // As clients map the codes of RST_STREAM: what is not UNAVAILABLE is not sent again.
+        Fault::BackendCalm => RESOURCE_EXHAUSTED,
+        Fault::BackendReset => INTERNAL,
         _ => code(status),
     };
     let response = &mut ex.response;
@@ -59,7 +64,7 @@ fn timeout_us(value: &[u8]) -> Option<u64> {
 /// The status of gRPC that clients would make of one of HTTP themselves.
 fn code(status: Status) -> &'static [u8] {
     match status.code() {
-        400 => b"13",
+        400 => INTERNAL,
         401 => b"16",
         403 => b"7",
         404 => b"12",

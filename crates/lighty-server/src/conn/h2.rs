@@ -277,11 +277,11 @@ impl<'c> H2Conn<'c> {
         let Done { at, exchange, is_whole } = done;
         let mut shared = self.shared.borrow_mut();
         if !is_whole {
-            let is_cancelled = exchange
-                .as_deref()
-                .is_some_and(|h2| h2.io.is_cancelled || h2.entry.cut().is_some());
-            let code = if is_cancelled { ErrorCode::CANCEL } else { ErrorCode::INTERNAL_ERROR };
-            shared.reset(at.key, code);
+            let is_cut = |h2: &&H2Exchange| h2.entry.cut().is_some();
+            let code = exchange.as_deref().and_then(|h2| {
+                h2.io.passed_on.or(Some(h2).filter(is_cut).map(|_| ErrorCode::CANCEL))
+            });
+            shared.reset(at.key, code.unwrap_or(ErrorCode::INTERNAL_ERROR));
         }
         shared.end(at.key);
         drop(shared);

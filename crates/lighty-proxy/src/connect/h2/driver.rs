@@ -11,6 +11,7 @@ use lighty_wire::http2::frame::{FRAME_BYTES_MAX, FRAME_HEAD_BYTES};
 use lighty_wire::http2::{Connection, ErrorCode, Event, Limits, StreamKey};
 
 use super::Link;
+use super::ending::Ending;
 use super::exchange::Exchange;
 use super::liveness::{Liveness, Verdict};
 use super::record::Kind;
@@ -209,9 +210,9 @@ impl Driver {
                 Some(exchange) => exchange.take_data(&input[start..start + len], ends),
                 None => self.machine.credit(stream, len),
             },
-            Event::Reset { stream, code, .. } => {
+            Event::Reset { stream, code, fault } => {
                 if let Some(exchange) = find(&mut self.exchanges, stream) {
-                    exchange.fate.is_cancelled.set(code == ErrorCode::CANCEL);
+                    exchange.fate.ending.set(Some(Ending::new(code, fault)));
                     exchange.cut(code == ErrorCode::REFUSED_STREAM);
                 }
             }

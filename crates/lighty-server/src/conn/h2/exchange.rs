@@ -12,6 +12,7 @@ use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
 use lighty_io::send::Loading;
 use lighty_wire::http1::{BodyFraming, Limits, RequestFault, RequestHead};
+use lighty_wire::http2::ErrorCode;
 use lighty_wire::http2::request::read_request;
 
 use super::input::Input;
@@ -40,8 +41,8 @@ pub(crate) struct H2Io {
     pub(super) digits: Vec<u8>,
     /// The response has begun.
     pub(super) has_begun: bool,
-    /// Its backend has cancelled it, which the client is told.
-    pub(super) is_cancelled: bool,
+    /// The code with which its backend has ended it, if the client is told.
+    pub(super) passed_on: Option<ErrorCode>,
 }
 
 impl H2Exchange {
@@ -57,7 +58,7 @@ impl H2Exchange {
             queue: ChunkQueue::default(),
             digits: Vec::new(),
             has_begun: false,
-            is_cancelled: false,
+            passed_on: None,
         };
         Self { exchange, io, entry }
     }
@@ -69,7 +70,7 @@ impl H2Exchange {
         io.input.borrow_mut().attach(at);
         io.at = Some(at.clone());
         io.has_begun = false;
-        io.is_cancelled = false;
+        io.passed_on = None;
         let mut shared = at.shared.borrow_mut();
         let message = shared.machine.head();
         io.head_bytes = message.bytes;

@@ -20,7 +20,7 @@ use lighty_core::{Body, BodyStream, Exchange, Fault};
 use lighty_http::{Known, Status};
 use lighty_io::send::{LOAD_BYTES_MAX, Loading};
 use lighty_wire::http1::response as encode;
-use lighty_wire::http2::SendFault;
+use lighty_wire::http2::{ErrorCode, SendFault};
 
 use super::exchange::H2Io;
 use super::shared::StreamRef;
@@ -325,7 +325,11 @@ impl H2Io {
                 None => break,
                 Some(Ok(chunk)) => chunk,
                 Some(Err(report)) => {
-                    self.is_cancelled = report.fault == Fault::BackendStopped;
+                    self.passed_on = match report.fault {
+                        Fault::BackendStopped => Some(ErrorCode::CANCEL),
+                        Fault::BackendCalmCut => Some(ErrorCode::ENHANCE_YOUR_CALM),
+                        _ => None,
+                    };
                     return Err(io::Error::other(report));
                 }
             };

@@ -53,6 +53,22 @@ pub(crate) fn curl(authority: &Authority, server: &Server, arguments: &[&str]) -
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
+/// As lighttpd takes it; in a condition it puts the default back.
+#[test]
+fn an_empty_list_of_suites_is_the_default() {
+    let lines = "ssl.cipher-list = \"AES256\"\n\
+                 $HTTP[\"host\"] == \"a.test\" { ssl.cipher-list = \"\" }\n\
+                 $HTTP[\"host\"] == \"b.test\" { server.tag = \"b\" }";
+    let (authority, server) = start(lines);
+    let with = |name: &str| {
+        let url = format!("https://{name}:@PORT@/a.txt");
+        let suite = "ECDHE-ECDSA-AES128-GCM-SHA256";
+        curl(&authority, &server, &["-k", "--tls-max", "1.2", "--ciphers", suite, &url])
+    };
+    assert_eq!(with("a.test"), "hello\n");
+    assert!(with("b.test").contains("curl: (35)"), "{}", with("b.test"));
+}
+
 #[test]
 fn requests_are_served_over_either_version_and_protocol() {
     let (authority, server) = start("");

@@ -50,13 +50,19 @@ fn listener() -> Vec<Row> {
             "$SERVER[\"socket\"] == \":443\" {\n    ssl.engine = \"enable\"\n    ssl.pemfile = \
                  \"/etc/lighty/example.org.pem\"\n}",
         ),
-        Row::parsed("ssl.cipher-list", Kind::String, parse_cipher_list, |s, ciphers: &Ciphers| {
-            of(s).cipher_list = Some(ciphers.clone());
-        })
+        Row::parsed(
+            "ssl.cipher-list",
+            Kind::String,
+            parse_cipher_list,
+            |s, list: &Option<Ciphers>| {
+                of(s).cipher_list = list.clone();
+            },
+        )
         .default_prose("all that lighty has")
         .doc(
             "Suites of TLS 1.2 as an OpenSSL cipher string; the server's order counts then. \
-             `CipherString` of `ssl.openssl.ssl-conf-cmd` takes its place.",
+             `CipherString` of `ssl.openssl.ssl-conf-cmd` takes its place. An empty text stands \
+             for the default.",
         )
         .example("ssl.cipher-list = \"EECDH+AESGCM:CHACHA20\""),
         Row::parsed("ssl.openssl.ssl-conf-cmd", Kind::Map, conf_cmd::parse, |s, conf| {
@@ -197,9 +203,9 @@ fn client_certificates() -> Vec<Row> {
         Row::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
             .default("9")
             .doc(
-                "Certificates that the chain of a client's may have behind it, its authority \
-                 among them: 1 lets in only those that an authority in \
-                 `ssl.verifyclient.ca-file` has signed itself, 0 nobody.",
+                "How many certificates may stand above a client's own in its chain, that of the \
+                 authority included. With 1, an authority in `ssl.verifyclient.ca-file` must have \
+                 signed the client's certificate itself; with 0, nobody is let in.",
             )
             .example("ssl.verifyclient.depth = 1"),
         Row::string("ssl.verifyclient.username", |s, name| {
@@ -345,9 +351,14 @@ fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) ->
     Row::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
 }
 
-fn parse_cipher_list(value: &Value, _: &CompileCtx) -> Result<Ciphers, Reject> {
+/// `None`: as if it were not there, as lighttpd has it.
+fn parse_cipher_list(value: &Value, _: &CompileCtx) -> Result<Option<Ciphers>, Reject> {
+    let text = parse_string(value)?;
+    if text.is_empty() {
+        return Ok(None);
+    }
     let mut ciphers = Ciphers::default();
-    let set = ciphers.set_tls12(&parse_string(value)?);
+    let set = ciphers.set_tls12(&text);
     set.map_err(|why| Reject::new(format!("cannot be met: {why}")))?;
-    Ok(ciphers)
+    Ok(Some(ciphers))
 }

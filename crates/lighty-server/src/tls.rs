@@ -2,11 +2,12 @@
 //! behind it, and made into policies by each worker.
 //!
 //! `load` reads files and says what is wrong with them, `backends` those for backends, `keeper`
-//! reads them again when they change, `policies` has what a worker makes of them, `causes` why
-//! handshakes fail. Handshakes are in `conn/tls`.
+//! reads them again when they change, `clear` warns where no listener speaks it, `policies` has
+//! what a worker makes of them, `causes` why handshakes fail. Handshakes are in `conn/tls`.
 
 mod backends;
 mod causes;
+mod clear;
 mod keeper;
 mod load;
 mod policies;

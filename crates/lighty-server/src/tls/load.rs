@@ -8,7 +8,7 @@ use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError};
 
-use super::backends;
+use super::{backends, clear};
 use crate::{acme, block_settings, listeners};
 
 /// Loads what the configuration names, if a listener or a backend speaks TLS. Every condition is
@@ -46,7 +46,9 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut load =
         Load { config, materials: &Materials::default(), before: &before, problems: Vec::new() };
     let listening = listening(config);
-    if !listening.is_empty() {
+    if listening.is_empty() {
+        load.problems.extend(clear::look(config));
+    } else {
         for (id, block) in config.blocks().iter().enumerate() {
             load.lone_key(id, block);
             load.unknown_in_handshake(id, block);

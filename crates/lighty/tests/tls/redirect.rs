@@ -1,6 +1,7 @@
 //! From HTTP to HTTPS.
 
 use lighty_testkit::client::Client;
+use lighty_testkit::lighty;
 
 use crate::{GET, site};
 
@@ -35,6 +36,33 @@ fn clients_are_sent_to_https_and_remember_it() {
     }
     let old = "GET /a.txt HTTP/1.0\r\n\r\n";
     assert_eq!(ask(clear(), old).0, 200, "it does not say which host");
+}
+
+#[test]
+fn what_leads_to_tls_that_nobody_speaks_is_warned_of() {
+    let said = |lines: &str| {
+        let (code, out, said) = lighty!().config(lines).run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{lines}: {said}");
+        out + &said
+    };
+    let redirect = "server.https-redirect = \"enable\"\n";
+    let managed = "acme.store = \"@DIR@/store\"\n\
+                   $HTTP[\"host\"] == \"a.test\" { acme.activate = \"enable\" }\n";
+    let words = ["no listener speaks TLS", "no listener speaks it"];
+    let warned = [said(redirect), said(managed)];
+    assert!(warned.iter().zip(words).all(|(said, words)| said.contains(words)), "{warned:?}");
+    for elsewhere in [
+        "server.modules += ( \"mod_extforward\" )\n\
+         extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )",
+        "server.https-redirect-port = 8443",
+        "$SERVER[\"socket\"] == \"127.0.0.1:0\" { ssl.engine = \"enable\" }\n\
+         acme.store = \"@DIR@/store\"\nacme.activate = \"enable\"\n\
+         acme.names = ( \"a.test\" )",
+    ] {
+        let said = said(&format!("{redirect}{elsewhere}"));
+        assert!(words.iter().all(|words| !said.contains(words)), "{elsewhere}: {said}");
+    }
+    assert!(!said("server.https-redirect = \"disable\"").contains(words[0]));
 }
 
 #[test]

@@ -1,0 +1,35 @@
+//! Directives that lead clients to TLS, or get certificates for it, where no listener speaks it.
+
+use lighty_config::{Config, Diagnostic, Level, Span};
+use lighty_core::Settings;
+
+/// Whoever sets one of these has something else before the server that speaks TLS.
+const ELSEWHERE: [&str; 2] = ["extforward.forwarder", "server.https-redirect-port"];
+
+/// Warns of them. No listener of the configuration speaks TLS.
+pub(super) fn look(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    if let Some(span) = enabled(config, "acme.activate") {
+        let words = "acme.activate gets certificates for TLS, and no listener speaks it: \
+                     ssl.engine = \"enable\" is missing";
+        found.push(warning(span, words));
+    }
+    let is_elsewhere = ELSEWHERE.iter().any(|name| config.assigned(name).next().is_some());
+    if let Some(span) = enabled(config, "server.https-redirect").filter(|_| !is_elsewhere) {
+        let words = "server.https-redirect sends clients to port 443, and no listener speaks TLS: \
+                     ssl.engine = \"enable\" is missing, or extforward.forwarder, where a proxy \
+                     speaks it";
+        found.push(warning(span, words));
+    }
+    found
+}
+
+/// Where a switch is on.
+fn enabled(config: &Config<Settings>, name: &str) -> Option<Span> {
+    let mut given = config.assigned(name);
+    given.find(|given| given.value.as_bool() == Some(true)).map(|given| given.span)
+}
+
+fn warning(span: Span, words: &str) -> Diagnostic {
+    Diagnostic::new(Level::Warning, "tls", span, words)
+}

@@ -47,6 +47,7 @@ fn site() -> &'static Site {
             ciphers: Ciphers::default(),
             client_auth: None,
             alpn: vec!["h2", "http/1.1"],
+            unnamed: None,
         };
         let policy = Policy::new(&options, &materials, &TicketKeys::default());
         let mut roots = RootCertStore::empty();

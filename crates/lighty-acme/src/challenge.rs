@@ -1,5 +1,7 @@
 //! Proofs of control over a name: put where the authority looks for them, and taken away again.
 
+use std::fmt::Write;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use instant_acme::{ChallengeType, KeyAuthorization};
@@ -8,7 +10,7 @@ use lighty_io::tls::challenge_certificate;
 use crate::dns_hook::{DnsHook, Leftovers, Record, SetRecord};
 use crate::error::OrderError;
 use crate::store::{self, Store};
-use crate::wanted::ChallengeKind;
+use crate::wanted::{ChallengeKind, address};
 
 /// Longest token that becomes a file's name: authorities use 43 bytes.
 const TOKEN_BYTES_MAX: usize = 128;
@@ -64,7 +66,8 @@ impl Proof {
             ChallengeKind::TlsAlpn01 => {
                 let pem = challenge_certificate(host, key.digest().as_ref());
                 let pem = pem.map_err(OrderError::Tls)?;
-                put(store.handshake_challenge(host), pem.as_bytes())
+                let asked = address(host).map_or_else(|| host.to_owned(), reverse_name);
+                put(store.handshake_challenge(&asked), pem.as_bytes())
             }
             ChallengeKind::Dns01 => {
                 let missing = OrderError::Malformed("dns-01 needs acme.dns-hook");
@@ -85,5 +88,40 @@ impl Proof {
             }
             Self::Record(record) => record.clean_up().await,
         }
+    }
+}
+
+/// The name by which an authority asks for the proof of an address in a handshake (RFC 8738 section
+/// 6), since addresses cannot be asked for there.
+fn reverse_name(address: IpAddr) -> String {
+    let mut out = String::new();
+    // Writing to a text cannot fail.
+    match address {
+        IpAddr::V4(address) => {
+            for octet in address.octets().iter().rev() {
+                let _ = write!(out, "{octet}.");
+            }
+            out + "in-addr.arpa"
+        }
+        IpAddr::V6(address) => {
+            for octet in address.octets().iter().rev() {
+                let _ = write!(out, "{:x}.{:x}.", octet & 15, octet >> 4);
+            }
+            out + "ip6.arpa"
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_asked_for_backwards() {
+        let of = |text: &str| reverse_name(text.parse().expect("an address"));
+        assert_eq!(of("192.0.2.7"), "7.2.0.192.in-addr.arpa");
+        // RFC 3596 section 2.5.
+        let wanted = "b.a.9.8.7.6.5.0.4.0.0.0.3.0.0.0.2.0.0.0.1.0.0.0.0.0.0.0.1.2.3.4.ip6.arpa";
+        assert_eq!(of("4321:0:1:2:3:4:567:89ab"), wanted);
     }
 }

@@ -33,5 +33,6 @@ pub use schedule::{Progress, Window, due_s};
 pub use service::Service;
 pub use store::{Store, file_name};
 pub use wanted::{
-    ChallengeKind, ExternalAccount, Issuer, Options, Wanted, WantedError, public_name,
+    ChallengeKind, ExternalAccount, Issuer, Options, Wanted, WantedError, address, public_host,
+    public_name,
 };

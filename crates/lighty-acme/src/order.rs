@@ -18,7 +18,7 @@ use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::schedule::Window;
 use crate::store::{self, Store};
-use crate::wanted::{Options, Wanted};
+use crate::wanted::{Options, Wanted, address};
 
 /// Times that a request is repeated whose nonce is refused (RFC 8555 section 6.5), each of which is
 /// three on the wire.
@@ -170,7 +170,7 @@ impl Orders<'_> {
         before: Option<&CertificateFacts>,
     ) -> Result<Order, Error> {
         let names = self.wanted.names.iter();
-        let names: Vec<Identifier> = names.map(|name| Identifier::Dns(name.clone())).collect();
+        let names: Vec<Identifier> = names.map(|name| identifier_of(name)).collect();
         let new = || match &self.options().profile {
             Some(profile) => NewOrder::new(&names).profile(profile),
             None => NewOrder::new(&names),
@@ -210,9 +210,13 @@ impl Orders<'_> {
                 let kind = self.options().challenge;
                 let challenge = authorization.challenge(kind.acme());
                 let mut challenge = challenge.ok_or(OrderError::NotOffered(kind.word()))?;
-                let Identifier::Dns(host) = challenge.identifier().identifier.clone() else {
-                    let words = "the authority asks for something else than a name";
-                    return Err(OrderError::Malformed(words));
+                let host = match challenge.identifier().identifier {
+                    Identifier::Dns(name) => name.clone(),
+                    Identifier::Ip(address) => address.to_string(),
+                    _ => {
+                        let words = "the authority asks for something else than a host";
+                        return Err(OrderError::Malformed(words));
+                    }
                 };
                 let hook = (self.options().dns_hook.as_ref(), self.leftovers);
                 let (about, key) = ((&*host, &*challenge.token), challenge.key_authorization());
@@ -279,3 +283,8 @@ fn is_about_replacing(error: &Error) -> bool {
         || is_problem(error, "notFound")
         || detail.is_some_and(|detail| detail.contains("replace"))
 }
+/// A host as orders name it (RFC 8555 section 7.1.4, RFC 8738 section 3).
+fn identifier_of(host: &str) -> Identifier {
+    address(host).map_or_else(|| Identifier::Dns(host.to_owned()), Identifier::Ip)
+}
+

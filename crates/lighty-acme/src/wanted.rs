@@ -1,6 +1,7 @@
 //! What a configuration asks for.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ const LABEL_BYTES_MAX: usize = 63;
 /// Why something cannot be asked for. Each has the text that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedError {
-    /// Certificates are for names, and this is an address.
+    /// Only a name can stand here, and this is an address.
     Address(String),
     /// No host can have this name.
     NoHost(String),
@@ -33,7 +34,7 @@ impl fmt::Display for WantedError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(text) => {
-                write!(f, "\"{text}\" is an address, and certificates are for names")
+                write!(f, "\"{text}\" is an address, and only a name can stand here")
             }
             Self::NoHost(text) => write!(f, "\"{text}\" is not the name of a host"),
             Self::NoDot(text) => write!(f, "\"{text}\" has no dot: no authority signs for it"),
@@ -51,7 +52,8 @@ impl std::error::Error for WantedError {}
 /// A certificate that is to be there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The hosts that it is for, in lower case. The first one names its file.
+    /// The hosts that it is for: names in lower case, and addresses in their usual form. The first
+    /// one names its file.
     pub names: Arc<[String]>,
     /// How it is obtained.
     pub options: Arc<Options>,
@@ -175,6 +177,24 @@ impl ChallengeKind {
     }
 }
 
+/// A host in the form in which certificates have it: a name, or an address (RFC 8738).
+///
+/// # Errors
+/// No authority signs for it.
+pub fn public_host(text: &str) -> Result<String, WantedError> {
+    address(text).map_or_else(|| public_name(text), |address| Ok(address.to_string()))
+}
+
+/// The address, if the text is one. One of IPv6 may stand in brackets, as in URLs.
+pub fn address(text: &str) -> Option<IpAddr> {
+    let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let parsed = match bare {
+        Some(bare) => bare.parse::<Ipv6Addr>().ok().map(IpAddr::V6),
+        None => text.parse().ok(),
+    };
+    parsed.map(|address: IpAddr| address.to_canonical())
+}
+
 /// The name in the form in which certificates have it.
 ///
 /// # Errors
@@ -236,6 +256,23 @@ mod tests {
             &label,
         ] {
             assert!(public_name(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_hosts_in_their_usual_form() {
+        for (text, wanted) in [
+            ("192.0.2.7", Some("192.0.2.7")),
+            ("2001:DB8:0::7", Some("2001:db8::7")),
+            ("[2001:db8::7]", Some("2001:db8::7")),
+            ("::ffff:192.0.2.7", Some("192.0.2.7")),
+            ("A.Test.", Some("a.test")),
+            ("[192.0.2.7]", None),
+            ("*.192.0.2.7", None),
+            ("192.0.2.7:443", None),
+            ("fe80::1%eth0", None),
+        ] {
+            assert_eq!(public_host(text).ok().as_deref(), wanted, "{text}");
         }
     }
 

@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lighty_acme::{ChallengeKind, Issuer, Store, WantedError, public_name};
+use lighty_acme::{ChallengeKind, Issuer, Store, WantedError, public_host, public_name};
 use lighty_config::{
     CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
     parse_strings,
@@ -189,14 +189,15 @@ fn names() -> Vec<Row> {
              place. See the [manual](../certificates.md).",
         )
         .example("$HTTP[\"host\"] == \"www.example.org\" { acme.activate = \"enable\" }"),
-        Row::parsed("acme.names", Kind::List, parse_names, |s, names: &Arc<[String]>| {
+        Row::parsed("acme.names", Kind::List, parse_hosts, |s, names: &Arc<[String]>| {
             own(s).names = Arc::clone(names);
         })
         .default("()")
         .doc(
             "Names of one certificate, where the condition does not say them; the first one names \
              its file. `*.example.org` stands for every name directly beneath, and needs \
-             `acme.challenge = \"dns-01\"`.",
+             `acme.challenge = \"dns-01\"`. An IP address may stand for a name, with an authority \
+             that signs for addresses.",
         )
         .example("acme.names = ( \"example.org\", \"www.example.org\" )"),
         Row::string("acme.store", |s, path| own(s).store = path)
@@ -369,10 +370,22 @@ fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
 }
 
 fn parse_names(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
+    parse_each(value, public_name)
+}
+
+/// Addresses too.
+fn parse_hosts(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
+    parse_each(value, public_host)
+}
+
+fn parse_each(
+    value: &Value,
+    parse: fn(&str) -> Result<String, WantedError>,
+) -> Result<Arc<[String]>, Reject> {
     let names = parse_strings(value)?;
     let mut unique = Vec::new();
     for name in names.iter() {
-        let name = public_name(name).map_err(|why| Reject::new(format!("has {why}")))?;
+        let name = parse(name).map_err(|why| Reject::new(format!("has {why}")))?;
         if !unique.contains(&name) {
             unique.push(name);
         }

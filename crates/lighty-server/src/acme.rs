@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use lighty_acme::{
     ChallengeKind, Demand, DnsHook, ExternalAccount, Issuer, OnDemand, Options, Store, Wanted,
-    WantedError, file_name, public_name,
+    WantedError, address, file_name, public_host,
 };
 pub(crate) use lighty_acme::{Plan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
@@ -251,7 +251,9 @@ impl<'a> Search<'a> {
         let own = settings.module::<AcmeSettings>();
         let names: Arc<[String]> = match (names, host(block)) {
             (Some(_), _) => Arc::clone(&own.names),
-            (None, Some(host)) => match public_name(host) {
+            (None, Some(host)) => match public_host(host) {
+                // Few authorities sign for addresses: one has to be wanted by its own block.
+                Ok(name) if activates.is_none() && address(&name).is_some() => return Ok(()),
                 Ok(name) => Arc::new([name]),
                 // The condition is there for something else.
                 Err(_) if activates.is_none() => return Ok(()),
@@ -288,6 +290,10 @@ impl<'a> Search<'a> {
 /// How certificates for these names are obtained.
 fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
     let wildcard = names.iter().find(|name| name.starts_with("*."));
+    let number = names.iter().find(|name| address(name).is_some());
+    if let (ChallengeKind::Dns01, Some(number)) = (own.challenge, number) {
+        return Err(Unwanted::AddressInDns(number.clone()));
+    }
     match (own.challenge, wildcard) {
         (ChallengeKind::Dns01, _) if own.dns_hook.is_none() => return Err(Unwanted::NoHook),
         (ChallengeKind::Dns01, _) | (_, None) => {}
@@ -348,6 +354,7 @@ enum Unwanted {
     NoHook,
     Inactive,
     Wildcard(String),
+    AddressInDns(String),
     HalfAnAccount,
     AccountFile(String, io::Error),
 }
@@ -372,6 +379,11 @@ impl fmt::Display for Unwanted {
             Self::Wildcard(name) => {
                 write!(f, "{name} needs acme.challenge = \"dns-01\" and acme.dns-hook")
             }
+            Self::AddressInDns(text) => write!(
+                f,
+                "{text}: control over an address is not proven by DNS: acme.challenge has to be \
+                 \"http-01\" or \"tls-alpn-01\""
+            ),
             Self::HalfAnAccount => {
                 f.write_str("acme.eab-kid and acme.eab-hmac-file belong together")
             }

@@ -125,6 +125,7 @@ impl TlsSettings {
             ciphers,
             client_auth: self.client_auth.options()?,
             alpn,
+            unnamed: None,
         })
     }
 }

@@ -7,6 +7,7 @@
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
+use std::net::IpAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -120,6 +121,18 @@ impl Materials {
             Some((Arc::clone(&managed.names), Arc::clone(loaded.pairs.get(&managed.files)?)))
         });
         found.collect()
+    }
+
+    /// The address that a client is taken to want who names no host, as those do who ask for an
+    /// address: the one that it has reached, or, where another one leads there, the first of all.
+    /// `None` if the server gets no certificate for an address.
+    pub fn unnamed(&self, reached: Option<IpAddr>) -> Option<IpAddr> {
+        let loaded = self.read();
+        let names = loaded.managed.iter().flat_map(|managed| managed.names.iter());
+        let mut addresses = names.filter_map(|name| name.parse::<IpAddr>().ok());
+        let first = addresses.next()?;
+        let is_reached = |address: &IpAddr| Some(*address) == reached;
+        Some(if is_reached(&first) { first } else { addresses.find(is_reached).unwrap_or(first) })
     }
 
     /// True if there are certificates that the server gets by itself.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use rustls::crypto::CryptoProvider;
@@ -51,6 +52,8 @@ pub struct PolicyOptions {
     pub client_auth: Option<ClientAuthOptions>,
     /// Protocols above TLS, by their names in ALPN.
     pub alpn: Vec<&'static str>,
+    /// The address that clients are taken to want who name no host.
+    pub unnamed: Option<IpAddr>,
 }
 
 /// Suites and groups.
@@ -190,6 +193,7 @@ impl Policy {
             ciphers: Ciphers::default(),
             client_auth: None,
             alpn: vec![PROOF],
+            unnamed: None,
         };
         Self::new(&options, &materials, &TicketKeys::default())
     }
@@ -244,7 +248,7 @@ fn resolver(
     provider: &CryptoProvider,
 ) -> Result<Arc<dyn ResolvesServerCert>, TlsError> {
     if options.pairs.is_empty() {
-        let by_name = ByName::new(materials.managed(), materials.on_demand());
+        let by_name = ByName::new(materials.managed(), materials.on_demand(), options.unnamed);
         return Ok(Arc::new(by_name.ok_or("ssl.pemfile is not set")?));
     }
     Ok(Arc::new(Pairs::new(options, materials, provider)?))
@@ -257,12 +261,15 @@ struct ByName {
     names: HashMap<String, Arc<CertifiedKey>>,
     on_demand: OnDemandPairs,
     first: Arc<CertifiedKey>,
+    /// For clients that name no host.
+    unnamed: Arc<CertifiedKey>,
 }
 
 impl ByName {
     fn new(
         pairs: Vec<(Arc<[String]>, Arc<CertifiedKey>)>,
         on_demand: &OnDemandPairs,
+        unnamed: Option<IpAddr>,
     ) -> Option<Self> {
         let first = Arc::clone(&pairs.first()?.1);
         let mut names = HashMap::new();
@@ -271,11 +278,14 @@ impl ByName {
                 names.entry(name.clone()).or_insert_with(|| Arc::clone(pair));
             }
         }
-        Some(Self { names, on_demand: on_demand.clone(), first })
+        let unnamed = unnamed.and_then(|address| names.get(&address.to_string()));
+        let unnamed = Arc::clone(unnamed.unwrap_or(&first));
+        Some(Self { names, on_demand: on_demand.clone(), first, unnamed })
     }
 
     fn find(&self, wanted: Option<&str>) -> Arc<CertifiedKey> {
-        let wanted = wanted.unwrap_or_default().to_ascii_lowercase();
+        let Some(wanted) = wanted else { return Arc::clone(&self.unnamed) };
+        let wanted = wanted.to_ascii_lowercase();
         let wildcard = || self.names.get(&format!("*.{}", wanted.split_once('.')?.1));
         let configured = self.names.get(&wanted).or_else(wildcard).cloned();
         let found = configured.or_else(|| self.on_demand.find(&wanted));
@@ -354,14 +364,16 @@ mod tests {
     #[test]
     fn names_are_found_before_wildcards_and_others_get_the_first() {
         let materials = Materials::default();
-        for names in [&["a.test", "www.a.test"][..], &["*.b.test"], &["c.b.test"]] {
+        for names in [&["a.test", "www.a.test"][..], &["*.b.test"], &["c.b.test"], &["192.0.2.7"]] {
             let names: Arc<[String]> = names.iter().map(|name| (*name).to_owned()).collect();
             let file = format!("/none/{}", names[0]).into();
             materials.load_managed(&names, &file, &Materials::default()).expect("a placeholder");
         }
         assert!(materials.has_managed());
         let all = materials.managed();
-        let by_name = ByName::new(all.clone(), materials.on_demand()).expect("certificates");
+        let make =
+            |address: &str| ByName::new(all.clone(), materials.on_demand(), address.parse().ok());
+        let by_name = make("").expect("certificates");
         for (wanted, at) in [
             (Some("a.test"), 0),
             (Some("WWW.a.test"), 0),
@@ -374,6 +386,11 @@ mod tests {
         ] {
             assert!(Arc::ptr_eq(&by_name.find(wanted), &all[at].1), "{wanted:?}");
         }
-        assert!(ByName::new(Vec::new(), materials.on_demand()).is_none());
+        for (address, at) in [("192.0.2.7", 3), ("192.0.2.8", 0)] {
+            let by_name = make(address).expect("certificates");
+            assert!(Arc::ptr_eq(&by_name.find(None), &all[at].1), "{address}");
+            assert!(Arc::ptr_eq(&by_name.find(Some("other")), &all[0].1));
+        }
+        assert!(ByName::new(Vec::new(), materials.on_demand(), None).is_none());
     }
 }

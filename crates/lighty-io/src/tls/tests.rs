@@ -85,6 +85,7 @@ impl Site {
             ciphers: Ciphers::default(),
             client_auth: None,
             alpn: vec!["http/1.1"],
+            unnamed: None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! A connection's TLS handshake.
 
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -7,6 +8,7 @@ use lighty_core::log::About;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Fault, Settings};
 use lighty_io::tls::{Denial, HandshakeFault, Hello, PairFiles, Policy, TlsInfo};
+use lighty_io::transport::Peer;
 use lighty_modules::acme::AcmeSettings;
 
 use super::client_tls::ClientTls;
@@ -56,6 +58,8 @@ struct Choice {
     worker: Rc<Worker>,
     exchange: Box<Exchange>,
     is_raw: bool,
+    /// The address that the client has reached.
+    reached: Option<IpAddr>,
     /// Why there is none.
     why: String,
     /// The client's part of that.
@@ -69,7 +73,11 @@ impl Choice {
         conn.describe(&mut exchange.request);
         exchange.request.scheme = "https";
         let is_raw = conn.listener.raw.borrow().is_some();
-        Self { worker, exchange, is_raw, why: String::new(), wanted: String::new() }
+        let reached = match conn.stream.local() {
+            Ok(Peer::Inet(address)) => Some(address.ip().to_canonical()),
+            _ => None,
+        };
+        Self { worker, exchange, is_raw, reached, why: String::new(), wanted: String::new() }
     }
 
     async fn make(&mut self, hello: &Hello<'_>) -> Result<Arc<Policy>, Denial> {
@@ -80,8 +88,18 @@ impl Choice {
             "too many handshakes wait (server.max-handshake-backlog)".clone_into(&mut self.why);
             return Err(Denial::Internal);
         }
-        if let Some(name) = hello.server_name {
-            self.exchange.request.authority.extend_from_slice(name.as_bytes());
+        let authority = &mut self.exchange.request.authority;
+        let unnamed = match hello.server_name {
+            Some(_) => None,
+            None => worker.tls.unnamed(self.reached),
+        };
+        match (hello.server_name, unnamed) {
+            (Some(name), _) => authority.extend_from_slice(name.as_bytes()),
+            (None, Some(IpAddr::V6(address))) => {
+                authority.extend_from_slice(format!("[{address}]").as_bytes());
+            }
+            (None, Some(address)) => authority.extend_from_slice(address.to_string().as_bytes()),
+            (None, None) => {}
         }
         // A reload meanwhile has loaded other certificates.
         self.exchange.pin(&worker.generation());
@@ -94,7 +112,7 @@ impl Choice {
         {
             demand.certificate(name, self.exchange.request.remote_ip()).await;
         }
-        let policy = worker.tls.policy(&self.exchange.settings, self.is_raw);
+        let policy = worker.tls.policy(&self.exchange.settings, self.is_raw, unnamed);
         policy.map_err(|error| {
             self.why = error.to_string();
             Denial::Internal

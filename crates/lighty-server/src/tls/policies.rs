@@ -3,6 +3,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use lighty_core::Settings;
 use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::limits;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Policy, TlsError};
+use lighty_io::tls::{Policy, PolicyOptions, TlsError};
 use tokio::sync::Semaphore;
 
 use super::Tls;
@@ -31,10 +32,11 @@ pub(crate) struct WorkerTls {
     pub causes: Causes,
 }
 
-/// Policies by the number of their settings, and whether connections carry HTTP.
+/// Policies by the number of their settings, whether connections carry HTTP, and what address
+/// clients want that name no host.
 #[derive(Default)]
 struct Policies {
-    known: HashMap<(u64, bool), Arc<Policy>>,
+    known: HashMap<(u64, bool, Option<IpAddr>), Arc<Policy>>,
     /// Of the materials that they were made from.
     version: u64,
 }
@@ -88,6 +90,11 @@ impl WorkerTls {
         may_be.then(|| shared.demand.clone())
     }
 
+    /// As [`Materials::unnamed`](lighty_io::tls::Materials::unnamed).
+    pub(crate) fn unnamed(&self, reached: Option<IpAddr>) -> Option<IpAddr> {
+        self.shared.borrow().materials.unnamed(reached)
+    }
+
     /// The policy for connections under these settings.
     ///
     /// # Errors
@@ -96,6 +103,7 @@ impl WorkerTls {
         &self,
         settings: &Settings,
         is_raw: bool,
+        unnamed: Option<IpAddr>,
     ) -> Result<Arc<Policy>, TlsError> {
         let shared = self.shared.borrow();
         let mut policies = self.policies.borrow_mut();
@@ -104,12 +112,13 @@ impl WorkerTls {
             policies.known.clear();
             policies.version = version;
         }
-        let key = (settings.variant.number(), is_raw);
+        let key = (settings.variant.number(), is_raw, unnamed);
         if let Some(policy) = policies.known.get(&key) {
             return Ok(Arc::clone(policy));
         }
         let tls = settings.module::<TlsSettings>();
-        let options = tls.policy_options(super::alpn(settings, is_raw))?;
+        let alpn = super::alpn(settings, is_raw);
+        let options = PolicyOptions { unnamed, ..tls.policy_options(alpn)? };
         let policy = Policy::new(&options, &shared.materials, &shared.tickets)?;
         let policy = Arc::new(policy.logging_keys_to(shared.key_log.as_ref()));
         policies.known.insert(key, Arc::clone(&policy));

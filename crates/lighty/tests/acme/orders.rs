@@ -69,6 +69,42 @@ fn names_of_conditions_within_an_active_server_have_one_each() {
     assert_eq!(pebble.signed(), 2);
 }
 
+/// Clients name no host who ask for an address.
+#[test]
+fn an_address_has_a_certificate() {
+    for proof in ["http-01", "tls-alpn-01"] {
+        let Some(pebble) = Pebble::start("", &[]) else { return };
+        let config = format!(
+            "acme.challenge = \"{proof}\"\nacme.profile = \"shortlived\"\n{ONE}\n\
+             $HTTP[\"host\"] == \"127.0.0.1\" {{ acme.activate = \"enable\" }}"
+        );
+        let server = site(&pebble, &config).start();
+        for name in ["127.0.0.1", "www.a.test"] {
+            assert_eq!(get(&mut await_served(&pebble, &server, name), name), "hello\n");
+        }
+        assert!(file(&server, "127.0.0.1").exists());
+    }
+    assert_refused(
+        "acme.challenge = \"dns-01\"\nacme.dns-hook = \"hook\"\nssl.engine = \"enable\"\n\
+         acme.activate = \"enable\"\nacme.names = ( \"192.0.2.7\" )",
+        "192.0.2.7: control over an address is not proven by DNS",
+    );
+}
+
+/// A certificate in a file for the listener, and one that the server gets for its address.
+#[test]
+fn an_address_is_told_from_the_names_of_the_listener() {
+    let Some(pebble) = Pebble::start("", &[]) else { return };
+    let config = "acme.activate = \"enable\"\n$HTTP[\"host\"] == \"192.0.2.7\" { server.tag = \"x\" }\n\
+                  acme.names = ( \"a.test\" )\n\
+                  $HTTP[\"host\"] == \"127.0.0.1\" { acme.names = ( \"127.0.0.1\", \"b.test\" ) }";
+    let server = site(&pebble, config).start();
+    for name in ["a.test", "127.0.0.1", "b.test"] {
+        get(&mut await_served(&pebble, &server, name), name);
+    }
+    assert_eq!(pebble.signed(), 2, "none for an address that another condition names");
+}
+
 #[test]
 fn a_wildcard_comes_by_records_of_dns() {
     let Some(pebble) = Pebble::start("", &[]) else { return };

@@ -1,4 +1,4 @@
-//! Why there is no certificate.
+//! Why there is no certificate, or an authority has not done what it was asked for.
 
 use std::fmt;
 use std::io;
@@ -11,7 +11,7 @@ const WORDS_MAX: usize = 500;
 
 /// Why an order has not led to a certificate.
 #[derive(Debug)]
-pub(crate) enum OrderError {
+pub enum OrderError {
     /// What the authority, or the way to it, says.
     Protocol(Error),
     /// What it says of the proofs that it refuses, name by name.
@@ -69,6 +69,8 @@ impl fmt::Display for OrderError {
         }
     }
 }
+
+impl std::error::Error for OrderError {}
 
 impl From<Error> for OrderError {
     fn from(error: Error) -> Self {

@@ -1,23 +1,26 @@
 //! One order, from the account to the certificate.
 
 use std::collections::HashMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use instant_acme::{
-    Account, AccountCredentials, AuthorizationStatus, CertificateIdentifier, Error,
+    Account, AccountBuilder, AccountCredentials, AuthorizationStatus, CertificateIdentifier, Error,
     ExternalAccountKey, Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RetryPolicy,
+    RevocationRequest,
 };
 use lighty_http::base64;
-use lighty_io::tls::{CertificateFacts, SigningRequest};
+use lighty_io::tls::{CertificateFacts, SigningRequest, read_leaf};
 use sha2::{Digest, Sha256};
 
 use crate::challenge::Proof;
 use crate::client::Client;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
+use crate::reason::Reason;
 use crate::schedule::Window;
-use crate::store::{self, Store};
+use crate::store::{self, Reserved, Store};
 use crate::wanted::{Options, Wanted, address};
 
 /// Times that a request is repeated whose nonce is refused (RFC 8555 section 6.5), each of which is
@@ -113,6 +116,30 @@ impl Orders<'_> {
         Some(Window { span_s, ask_again_s: now_s + again_s as i64 })
     }
 
+    /// Has the authority revoke the certificate in a file, which this account has ordered.
+    pub(crate) async fn revoke(&self, file: &Path, reason: Reason) -> Result<(), OrderError> {
+        let missing = OrderError::Malformed("the store has no account with the authority");
+        let account = self.known_account().await?.ok_or(missing)?;
+        let leaf = read_leaf(file).map_err(OrderError::Tls)?;
+        let request = || RevocationRequest { certificate: &leaf, reason: reason.acme() };
+        match insist!(account.revoke(&request())) {
+            Err(error) if !is_problem(&error, "alreadyRevoked") => Err(error.into()),
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives the account another key (RFC 8555 section 7.3.5); `false` if there is none.
+    pub(crate) async fn roll_over(&self) -> Result<bool, OrderError> {
+        let Some(mut account) = self.known_account().await? else { return Ok(false) };
+        // A key that the authority has and nobody keeps is an account lost.
+        let path = self.store.account(&self.account_id());
+        let room = Reserved::in_place_of(&path).map_err(OrderError::Store)?;
+        let credentials = insist!(account.update_key())?;
+        let bytes = serde_json::to_vec(&credentials).map_err(Error::Json)?;
+        room.commit(&bytes).map_err(OrderError::Store)?;
+        Ok(true)
+    }
+
     fn options(&self) -> &Options {
         &self.wanted.options
     }
@@ -127,15 +154,10 @@ impl Orders<'_> {
 
     /// The account with the authority; a new one if there is none yet.
     async fn account(&self) -> Result<Account, OrderError> {
-        let path = self.store.account(&self.account_id());
         let turn = self.accounts.of(self.account_id());
         let _turn = turn.lock().await;
-        let known = store::read(&path).ok();
-        let known =
-            known.and_then(|bytes| serde_json::from_slice::<AccountCredentials>(&bytes).ok());
-        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
-        if let Some(credentials) = known {
-            return Ok(builder().from_credentials(credentials).await?);
+        if let Some(known) = self.known_account().await? {
+            return Ok(known);
         }
         let contact: Vec<String> = self.options().contact.iter().map(|to| mailto(to)).collect();
         let contact: Vec<&str> = contact.iter().map(String::as_str).collect();
@@ -147,11 +169,28 @@ impl Orders<'_> {
         let external = self.options().external_account.as_ref();
         let external = external.map(|of| ExternalAccountKey::new(of.kid.clone(), &of.hmac));
         let directory = || self.directory.to_owned();
-        let made = insist!(builder().create(&new, directory(), external.as_ref()));
+        let made = insist!(self.builder().create(&new, directory(), external.as_ref()));
         let (account, credentials) = made?;
         let bytes = serde_json::to_vec(&credentials).map_err(Error::Json)?;
+        let path = self.store.account(&self.account_id());
         store::write(&path, &bytes).map_err(OrderError::Store)?;
         Ok(account)
+    }
+
+    /// The account that the store has.
+    async fn known_account(&self) -> Result<Option<Account>, Error> {
+        let known = store::read(&self.store.account(&self.account_id())).ok();
+        let credentials = |bytes: Vec<u8>| serde_json::from_slice(&bytes).ok();
+        match known.and_then(credentials) {
+            Some::<AccountCredentials>(known) => {
+                self.builder().from_credentials(known).await.map(Some)
+            }
+            None => Ok(None),
+        }
+    }
+
+    fn builder(&self) -> AccountBuilder {
+        Account::builder_with_http(Box::new(self.client.clone()))
     }
 
     /// Removes an account, unless another order has made a new one meanwhile.
@@ -246,6 +285,11 @@ async fn refused(order: &mut Order) -> Vec<(String, Problem)> {
     said
 }
 
+/// A host as orders name it (RFC 8555 section 7.1.4, RFC 8738 section 3).
+fn identifier_of(host: &str) -> Identifier {
+    address(host).map_or_else(|| Identifier::Dns(host.to_owned()), Identifier::Ip)
+}
+
 /// What names a certificate to the authority (RFC 9773 section 4.1).
 fn identifier(facts: &CertificateFacts) -> Option<CertificateIdentifier<'static>> {
     let text = |bytes: &[u8]| {
@@ -283,8 +327,3 @@ fn is_about_replacing(error: &Error) -> bool {
         || is_problem(error, "notFound")
         || detail.is_some_and(|detail| detail.contains("replace"))
 }
-/// A host as orders name it (RFC 8555 section 7.1.4, RFC 8738 section 3).
-fn identifier_of(host: &str) -> Identifier {
-    address(host).map_or_else(|| Identifier::Dns(host.to_owned()), Identifier::Ip)
-}
-

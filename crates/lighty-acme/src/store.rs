@@ -8,7 +8,7 @@ mod lock;
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -207,6 +207,11 @@ impl Store {
         }
     }
 
+    pub(crate) fn forget(&self, name: &str) {
+        remove(&self.certificate(name));
+        remove(&self.progress_file(name));
+    }
+
     pub(crate) fn renewal_done(&self, name: &str) {
         remove(&self.directory.join(RENEW).join(name));
     }
@@ -251,6 +256,16 @@ impl Reserved {
     /// Room for a certificate.
     pub(crate) fn for_certificate(path: &Path) -> io::Result<Self> {
         Self::new(path, RESERVED_BYTES)
+    }
+
+    /// Room for another version of a small file, for the owner that it has: root may write it.
+    pub(crate) fn in_place_of(path: &Path) -> io::Result<Self> {
+        let before = fs::metadata(path).map_err(|error| at(path, &error))?;
+        let reserved = Self::new(path, RESERVED_BYTES)?;
+        let owner = (Some(before.uid()), Some(before.gid()));
+        let owned = std::os::unix::fs::fchown(&reserved.file, owner.0, owner.1);
+        owned.map_err(|error| at(path, &error))?;
+        Ok(reserved)
     }
 
     fn new(path: &Path, bytes: usize) -> io::Result<Self> {

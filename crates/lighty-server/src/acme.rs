@@ -312,6 +312,15 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
     })
 }
 
+/// How certificates are obtained that no condition speaks of.
+///
+/// # Errors
+/// What is wrong with it.
+pub(crate) fn global_options(config: &Config<Settings>) -> Result<Arc<Options>, Unwanted> {
+    let own = config.global().module::<AcmeSettings>();
+    options(own, &[]).map(Arc::new)
+}
+
 /// An authority with the directory for rehearsals that the configuration says.
 fn rehearsed(issuer: &Issuer, own: &AcmeSettings) -> Issuer {
     let mut issuer = issuer.clone();
@@ -346,7 +355,7 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
 }
 
 /// What is wrong with what a configuration says.
-enum Unwanted {
+pub(crate) enum Unwanted {
     NoNames,
     Name(WantedError),
     TwoSources,

@@ -2,8 +2,10 @@
 
 use std::fmt::{self, Write};
 use std::io;
+use std::sync::Arc;
 
-use lighty_acme::{Progress, Store, file_name};
+pub use lighty_acme::Reason;
+use lighty_acme::{Options, OrderError, Progress, Store, file_name};
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::clock::Clock;
@@ -19,6 +21,12 @@ pub enum CertificateError {
     Unknown(String),
     /// The store cannot be written.
     Store(io::Error),
+    /// It is not there.
+    Missing(String),
+    /// What the configuration says of authorities does not do, in words.
+    Options(String),
+    /// An authority has not done what it was asked for.
+    Authority(String, OrderError),
 }
 
 impl fmt::Display for CertificateError {
@@ -28,6 +36,9 @@ impl fmt::Display for CertificateError {
                 write!(f, "{name}: the configuration asks for no certificate of this name")
             }
             Self::Store(error) => error.fmt(f),
+            Self::Missing(name) => write!(f, "{name}: the store has no certificate of this name"),
+            Self::Options(why) => f.write_str(why),
+            Self::Authority(subject, why) => write!(f, "{subject}: {why}"),
         }
     }
 }
@@ -132,9 +143,77 @@ pub fn renew(config: &Config<Settings>, name: &str) -> Result<String, Certificat
     Ok(format!("{name}: a running server renews it within seconds, and its log says how it went"))
 }
 
+/// Has the authority revoke a certificate of the store. One that the configuration asks for is
+/// renewed then; any other is removed. Returns what to say.
+///
+/// # Errors
+/// The store has none of this name, or the authority does not do it.
+pub fn revoke(
+    config: &Config<Settings>,
+    name: &str,
+    reason: Reason,
+) -> Result<String, CertificateError> {
+    let (store, file) = (acme::store(config), as_file(name));
+    if !store.certificate(&file).exists() {
+        return Err(CertificateError::Missing(name.to_owned()));
+    }
+    let wanted = acme::wanted(config).unwrap_or_default();
+    let wanted = wanted.into_iter().find(|one| file_name(&one.names) == file);
+    let options = match &wanted {
+        Some(wanted) => Arc::clone(&wanted.options),
+        None => acme::global_options(config)
+            .map_err(|why| CertificateError::Options(why.to_string()))?,
+    };
+    let issuer = lighty_acme::revoke(&store, &file, &options, reason)
+        .map_err(|why| CertificateError::Authority(name.to_owned(), why))?;
+    let then = match wanted {
+        Some(_) => {
+            store.ask_for_renewal(&file).map_err(CertificateError::Store)?;
+            "a running server orders another one within seconds, with another key"
+        }
+        None => {
+            lighty_acme::forget(&store, &file);
+            "it is removed from the store"
+        }
+    };
+    Ok(format!("{name}: {issuer} has revoked the certificate; {then}"))
+}
+
+/// Gives the accounts with authorities other keys. Returns a line for each.
+///
+/// # Errors
+/// An authority does not do it; those before it have.
+pub fn roll_over(config: &Config<Settings>) -> Result<String, CertificateError> {
+    let store = acme::store(config);
+    let mut all: Vec<Arc<Options>> = Vec::new();
+    all.extend(acme::wanted(config).unwrap_or_default().into_iter().map(|one| one.options));
+    all.extend(acme::global_options(config).ok());
+    let (mut done, mut out) = (Vec::new(), String::new());
+    for options in &all {
+        let kid = options.external_account.as_ref().map(|account| &account.kid);
+        for issuer in &options.issuers {
+            let account = (&issuer.directory, kid);
+            if done.contains(&account) {
+                continue;
+            }
+            done.push(account);
+            let failed = |why| CertificateError::Authority(issuer.name.clone(), why);
+            let said = match lighty_acme::roll_over(&store, options, issuer).map_err(failed)? {
+                true => "the account has another key",
+                false => "there is no account yet",
+            };
+            // Writing to a text cannot fail.
+            let _ = writeln!(out, "{}: {said}", issuer.name);
+        }
+    }
+    Ok(out)
+}
+
 /// A name as the store has it.
 fn as_file(name: &str) -> String {
-    file_name(&[name.to_ascii_lowercase()])
+    let name = lighty_acme::address(name)
+        .map_or_else(|| name.to_ascii_lowercase(), |address| address.to_string());
+    file_name(&[name])
 }
 
 fn date(unix_s: i64) -> String {

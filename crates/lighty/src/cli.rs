@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+use lighty_server::certificates::Reason;
 
 /// The lighty web server.
 #[derive(Parser, Clone, Debug)]
@@ -207,6 +208,17 @@ pub(crate) enum Cert {
         #[arg(required = true)]
         names: Vec<String>,
     },
+    /// Have the authority revoke one, and the running server order another in its place
+    Revoke {
+        /// Its first name
+        name: String,
+        /// Why
+        #[arg(long, value_name = "WORD", default_value = "unspecified",
+              value_parser = clap::builder::PossibleValuesParser::new(Reason::WORDS))]
+        reason: String,
+    },
+    /// Give the accounts with authorities new keys
+    Rollover,
 }
 
 /// How times are shown.

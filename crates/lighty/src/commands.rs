@@ -10,6 +10,7 @@ use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
+use lighty_server::certificates::Reason;
 use lighty_server::scripts::{self, ScriptError};
 use lighty_server::{boot, certificates, check, modules, passwords, reload};
 
@@ -220,6 +221,11 @@ fn cert(cli: &Cli, what: &Cert) -> Result<(), Failure> {
             let renewed = names.iter().map(|name| Ok(certificates::renew(&config, name)? + "\n"));
             renewed.collect::<Result<_, certificates::CertificateError>>().map_err(Failure::of)?
         }
+        Cert::Revoke { name, reason } => {
+            let reason = Reason::parse(reason).unwrap_or_default();
+            certificates::revoke(&config, name, reason).map_err(Failure::of)? + "\n"
+        }
+        Cert::Rollover => certificates::roll_over(&config).map_err(Failure::of)?,
     };
     std::io::stdout().write_all(said.as_bytes())?;
     Ok(())

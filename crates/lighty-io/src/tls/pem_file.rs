@@ -78,6 +78,16 @@ pub fn examine(file: &Path) -> Result<CertificateFacts, TlsError> {
     facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()).into())
 }
 
+/// The first certificate in a file.
+///
+/// # Errors
+/// In words: the file cannot be read, or holds none.
+pub fn read_leaf(file: &Path) -> Result<CertificateDer<'static>, TlsError> {
+    let path = file.to_str().ok_or("a path that is not UTF-8")?;
+    let first = read_certificates(path)?.into_iter().next();
+    first.ok_or_else(|| format!("{path}: no certificate").into())
+}
+
 /// The certificates in a file.
 pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read(path)?.certificates)

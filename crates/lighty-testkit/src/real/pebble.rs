@@ -99,6 +99,20 @@ impl Pebble {
         path
     }
 
+    /// What it says of the certificate in a file: JSON with `Status`, and `Reason` if revoked.
+    #[must_use]
+    pub fn status(&self, file: &Path) -> String {
+        let mut openssl = Command::new("openssl");
+        let told = openssl.args(["x509", "-noout", "-serial", "-in", text(file)]).output();
+        let told = String::from_utf8(told.expect("openssl runs").stdout).expect("text");
+        let serial = told.trim().strip_prefix("serial=").expect("a serial number");
+        let mut curl = Command::new("curl");
+        let at = self.management.address();
+        curl.args(["-sSf", "--cacert", text(&self.ca_file())]);
+        curl.arg(format!("https://{at}/cert-status-by-serial/{serial}"));
+        String::from_utf8(curl.output().expect("curl runs").stdout).expect("text")
+    }
+
     /// What it wrote.
     #[must_use]
     pub fn log(&self) -> String {

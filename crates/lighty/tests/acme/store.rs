@@ -4,6 +4,7 @@ use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::write_file;
 use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::{lighty, wait_until};
+use std::path::Path;
 
 use crate::{ONE, PATIENCE, await_served, file, get, site};
 
@@ -84,6 +85,49 @@ fn a_certificate_is_renewed_when_asked_for_and_what_is_broken_is_ordered_again()
     assert!(wait_until(PATIENCE, || pebble.signed() == 4), "{}", server.log());
     await_served(&pebble, &server, "www.a.test");
     assert_eq!(get(&mut kept, "www.a.test"), "hello\n");
+}
+
+#[test]
+fn certificates_are_revoked_and_accounts_get_other_keys() {
+    let Some(pebble) = Pebble::start("", &[("PEBBLE_WFE_NONCEREJECT", "50")]) else { return };
+    let mut server = site(&pebble, ONE).start();
+    await_served(&pebble, &server, "www.a.test");
+    let (path, old) = (file(&server, "www.a.test"), server.directory().join("old.pem"));
+    let cert = |config: &Path, arguments: &[&str]| {
+        let config = ["cert", "-f", config.to_str().expect("UTF-8")];
+        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
+        (code, said + &error)
+    };
+    let config = server.directory().join("lighty.conf");
+    // Root may have it done, and the server reads the account again.
+    let account =
+        || std::fs::read_dir(server.directory().join("store/accounts")).expect("accounts");
+    let account = account().next().expect("one").expect("one").path();
+    let first = std::fs::read(&account).expect("an account");
+    let (code, said) = cert(&config, &["rollover"]);
+    assert!(code == 0 && said.contains("the account has another key"), "{said}");
+    assert_ne!(std::fs::read(&account).expect("an account"), first);
+    std::fs::copy(&path, &old).expect("copied");
+    let revoke = ["revoke", "www.a.test", "--reason", "key-compromise"];
+    let (code, said) = cert(&config, &revoke);
+    assert!(code == 0 && said.contains("has revoked the certificate; a running server"), "{said}");
+    let status = pebble.status(&old);
+    assert!(status.contains("Revoked") && status.contains("\"Reason\": 1"), "{status}");
+    assert!(wait_until(PATIENCE, || pebble.signed() == 2), "{}", server.log());
+    let is_new = || std::fs::read(&path).expect("there") != std::fs::read(&old).expect("there");
+    assert!(wait_until(PATIENCE, is_new), "{}", server.log());
+    assert!(pebble.status(&path).contains("Valid"));
+    assert_eq!(cert(&config, &["revoke", "b.test"]).0, 1);
+    assert_eq!(cert(&config, &["revoke", "www.a.test", "--reason", "spite"]).0, 2);
+    server.stop();
+    // One that nobody wants any more goes.
+    let lines =
+        std::fs::read_to_string(&config).expect("a configuration").replace("www.a.test", "b.test");
+    write_file(&config, lines);
+    std::fs::copy(&path, &old).expect("copied");
+    let (code, said) = cert(&config, &["revoke", "WWW.a.test"]);
+    assert!(code == 0 && said.contains("it is removed"), "{said}");
+    assert!(!path.exists() && pebble.status(&old).contains("Revoked"));
 }
 
 #[test]

@@ -7,7 +7,6 @@ mod machine;
 mod modules;
 mod needed;
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +17,7 @@ use lighty_core::settings::tls::TlsSettings;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
-use lighty_io::tls::Materials;
+use lighty_io::tls::{KeyLog, Materials};
 use lighty_proxy::route::settings::ProxySettings;
 
 use crate::{acme, listeners, tls};
@@ -170,7 +169,7 @@ impl Check<'_> {
             }
         }
         if let Some(path) = global.module::<TlsSettings>().key_log_file.as_deref()
-            && let Err(error) = try_append(Path::new(path))
+            && let Err(error) = KeyLog::try_place(Path::new(path))
         {
             let why = format!("ssl.key-log-file: {path}: {}", lighty_io::os_text(&error));
             self.report(self.place("ssl.key-log-file"), why);
@@ -195,13 +194,6 @@ impl Check<'_> {
             self.report(span, format!("{name} = \"{path}\": is a directory"));
         }
     }
-}
-
-/// Whether a file can be appended to; one that is not there is made and removed again.
-fn try_append(path: &Path) -> io::Result<()> {
-    let is_there = path.try_exists()?;
-    OpenOptions::new().append(true).create(true).open(path)?;
-    if is_there { Ok(()) } else { std::fs::remove_file(path) }
 }
 
 /// Each file engine on this machine: whether `auto` selects it, or why it cannot run.

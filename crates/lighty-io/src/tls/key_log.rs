@@ -3,7 +3,7 @@
 //! Lines are of NSS's format, which programs know by the variable `SSLKEYLOGFILE`.
 
 use std::fmt::{self, Debug, Write as _};
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
@@ -32,9 +32,19 @@ impl KeyLog {
     /// # Errors
     /// The system's error about the file.
     pub fn open(path: &Path) -> io::Result<Self> {
-        drop(OpenOptions::new().append(true).create(true).mode(0o600).open(path)?);
+        drop(append_to(path)?);
         let writer = LogWriter::open(LogTarget::File(path.to_owned()))?;
         Ok(Self(Arc::new(Inner { path: path.into(), writer })))
+    }
+
+    /// Tries whether it can be opened, and leaves nothing behind.
+    ///
+    /// # Errors
+    /// The system's error about the file.
+    pub fn try_place(path: &Path) -> io::Result<()> {
+        let is_there = path.try_exists()?;
+        drop(append_to(path)?);
+        if is_there { Ok(()) } else { std::fs::remove_file(path) }
     }
 
     /// The file's path.
@@ -46,6 +56,12 @@ impl KeyLog {
     pub(super) fn for_policy(&self) -> Arc<dyn rustls::KeyLog> {
         Arc::new(Lines { handle: self.0.writer.handle(), _file: self.clone() })
     }
+}
+
+/// A FIFO without a reader is refused rather than waited for.
+fn append_to(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.append(true).create(true).mode(0o600).custom_flags(libc::O_NONBLOCK).open(path)
 }
 
 struct Lines {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use rustls::crypto::aws_lc_rs;
-use rustls::pki_types::pem::{PemObject, SectionKind};
+use rustls::pki_types::pem::{self, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
@@ -117,7 +117,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
             Ok(section) => section,
             // Its head is not Base64.
             Err(_) if key_fault.is_some() => continue,
-            Err(error) => return Err(format!("its PEM is broken: {error}").into()),
+            Err(error) => return Err(format!("its PEM is broken: {}", words(&error)).into()),
         };
         found = true;
         match kind {
@@ -134,6 +134,18 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
         }
     }
     Ok(PemFile { certificates, keys, lists, key_fault })
+}
+
+/// The library's words, but for those that show lines as lists of numbers.
+fn words(error: &pem::Error) -> String {
+    match error {
+        pem::Error::MissingSectionEnd { end_marker } => {
+            let kind = String::from_utf8_lossy(end_marker);
+            format!("the END line of a {} is missing", kind.escape_debug())
+        }
+        pem::Error::IllegalSectionStart { .. } => "a BEGIN line has no end".to_owned(),
+        other => other.to_string(),
+    }
 }
 
 pub(super) fn read_pair(files: &PairFiles) -> Result<CertifiedKey, PairError> {

@@ -5,13 +5,13 @@ use std::fmt::{self, Debug};
 use std::io;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::SystemTime;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, Nonce, RandomizedNonceKey};
 use aws_lc_rs::{hkdf, rand};
 use rustls::server::ProducesTickets;
 
 use crate::clock::Clock;
+use crate::file::small_file::{SmallFile, Stamp};
 
 /// Seconds after which a key made here is followed by another, as in lighttpd.
 const ROTATE_S: i64 = 8 * 3_600;
@@ -21,6 +21,8 @@ const LIFETIME_S: i64 = 24 * 3_600;
 const KEYS_MAX: usize = 4;
 /// The size of lighttpd's key file: version, two times, a name and two keys.
 const FILE_BYTES: usize = 92;
+/// Bytes that are read of what may be one.
+const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const NAME_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
@@ -43,7 +45,7 @@ struct Keys {
     /// The newest first.
     keys: Vec<Key>,
     /// The file's time when it was read.
-    file_time: Option<SystemTime>,
+    file: Option<Stamp>,
 }
 
 impl TicketKeys {
@@ -66,14 +68,16 @@ impl TicketKeys {
     /// # Errors
     /// The system's error, and `InvalidData` for a file of another format; the keys stay.
     pub fn read_file(&self, path: &Path, now_s: i64) -> io::Result<()> {
-        let time = std::fs::metadata(path)?.modified()?;
+        // Handshakes wait for the lock below: what would wait for a writer is not opened.
+        let file = SmallFile::open(path)?;
+        let stamp = file.stamp();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.keys.retain(|key| key.expires_s > now_s);
-        if all.file_time == Some(time) {
+        if all.file == Some(stamp) {
             return Ok(());
         }
-        let key = parse(&std::fs::read(path)?)?;
-        all.file_time = Some(time);
+        let key = parse(&file.read(FILE_BYTES_MAX)?)?;
+        all.file = Some(stamp);
         all.keys.retain(|known| known.name != key.name);
         if key.expires_s > now_s {
             all.keys.insert(0, key);
@@ -232,7 +236,7 @@ mod tests {
         assert!(other.for_policy("a").decrypt(&ticket).is_some(), "another process");
         // The next key is known before it is used.
         std::fs::write(&path, file(2, now + 50, now + 200)).expect("write");
-        let later = SystemTime::now() + std::time::Duration::from_secs(2);
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
         std::fs::File::options()
             .write(true)
             .open(&path)
@@ -241,6 +245,11 @@ mod tests {
             .expect("time");
         one.read_file(&path, now_s).expect("read");
         assert_eq!(one.for_policy("a").encrypt(b"state").expect("a ticket")[0], 1);
+        // One without a writer holds nobody up.
+        let fifo = dir.path().join("fifo");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).expect("made");
+        let refused = one.read_file(&fifo, now_s).expect_err("no file");
+        assert!(refused.to_string().contains("not a regular file"), "{refused}");
         for wrong in [file(1, 0, 0)[..91].to_vec(), [file(1, 0, 0), vec![0]].concat()] {
             assert!(parse(&wrong).is_err());
         }

@@ -9,7 +9,7 @@ use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::clock::Clock;
-use lighty_io::threads;
+use lighty_io::{os_text, threads};
 
 use super::Tls;
 
@@ -146,7 +146,8 @@ fn keep_tickets(watched: &Watched) -> io::Result<()> {
     let now_s = Clock::start().unix_s();
     match &watched.stek_file {
         Some(path) => watched.tls.tickets.read_file(path, now_s).map_err(|error| {
-            io::Error::new(error.kind(), format!("ssl.stek-file: {}: {error}", path.display()))
+            let why = os_text(&error);
+            io::Error::new(error.kind(), format!("ssl.stek-file: {}: {why}", path.display()))
         }),
         None => {
             watched.tls.tickets.rotate(now_s);

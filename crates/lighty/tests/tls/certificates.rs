@@ -118,6 +118,41 @@ fn the_key_of_another_certificate_of_a_list_is_refused() {
     assert!(code == 1 && said.contains("belongs to another certificate"), "{said}");
 }
 
+/// Nobody reads what is written to them, nor writes what is read.
+#[test]
+fn pipes_in_the_place_of_files_are_refused_at_once() {
+    for (name, words) in [
+        ("ssl.stek-file", "not a regular file"),
+        ("ssl.key-log-file", "No such device or address"),
+        ("ssl.pemfile", "it is not a file"),
+    ] {
+        let setup = lighty!().config(&format!("{name} = \"@DIR@/pipe\"\nssl.engine = \"enable\""));
+        let setup = match name {
+            "ssl.pemfile" => setup,
+            _ => setup.config("ssl.pemfile = \"@DIR@/a.pem\""),
+        };
+        let authority = lighty_testkit::tls::Authority::new(setup.directory());
+        authority.issue("a.pem", &["a.test"]);
+        let made = Command::new("mkfifo").arg(setup.directory().join("pipe")).status();
+        assert!(made.expect("mkfifo runs").success());
+        let config = setup.write_config();
+        let config = config.to_str().expect("UTF-8");
+        let (code, _, said) = setup.run(&["-tt", "-f", config]);
+        assert!(code == 1 && said.contains(words), "{name}: {said}");
+        let mut server = setup.spawn(&["-D", "-f", config]);
+        let (status, _) = server.await_exit(lighty_testkit::server::STOP_DEADLINE);
+        assert_eq!(status.code(), Some(1), "{name}: {}", server.log());
+    }
+}
+
+#[test]
+fn a_certificate_that_is_cut_off_is_told_in_words() {
+    let setup = lighty!().config("ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/cut.pem\"");
+    write_file(&setup.directory().join("cut.pem"), "-----BEGIN CERTIFICATE-----\nAAAA\n");
+    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 1 && said.contains("the END line of a CERTIFICATE is missing"), "{said}");
+}
+
 #[test]
 fn secrets_are_written_for_those_who_ask_and_the_log_warns() {
     let (authority, setup) = site("ssl.key-log-file = \"@DIR@/keys.log\"");

@@ -24,8 +24,9 @@ pub struct CompileCtx<'a> {
     pub base: &'a Path,
     /// What the enclosing conditions look at, outermost first; empty at the top level.
     pub fields: &'a [&'a Field],
-    /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`, `==`, `=^` or `=$`.
-    /// `None` if there is none, or if no text of this value contains a `%` before a digit or a brace.
+    /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`, `==`, `=^` or
+    /// `=$`. `None` if there is none, or if no text of this value contains a `%` before a digit or
+    /// a brace.
     pub captures: Option<CaptureId>,
     pub(crate) means: Means,
     pub(crate) findings: RefCell<Vec<(Level, Reject)>>,

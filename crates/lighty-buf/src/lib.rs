@@ -8,15 +8,17 @@
 //! the type is a parameter, and the machine room fills it in.
 //!
 //! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool),
-//! [`read_buf`](ReadBuf).
+//! [`read_buf`](ReadBuf); [`append`] is for who has to copy.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+mod append;
 mod chunk;
 mod pool;
 mod queue;
 mod read_buf;
 
+pub use append::append;
 pub use chunk::{Chunk, FileRange};
 pub use pool::{BufPool, PooledBuf};
 pub use queue::{ChunkQueue, QUEUE_BYTES_MAX};

@@ -656,7 +656,7 @@ impl<'a, 'b> Cursor<'a, 'b> {
             let Some(piece) = self.pieces.get(self.index) else { return };
             let rest = &piece[self.at..];
             let count = rest.len().min(bytes);
-            out.extend_from_slice(&rest[..count]);
+            lighty_buf::append(out, &rest[..count]);
             bytes -= count;
             self.at += count;
             if self.at == piece.len() {

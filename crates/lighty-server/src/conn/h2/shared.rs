@@ -487,7 +487,7 @@ impl Shared {
             && let Some(front) = slot.content.front_mut()
         {
             let count = left.min(front.len());
-            out.extend_from_slice(&front[..count]);
+            lighty_buf::append(out, &front[..count]);
             front.advance(count);
             if front.is_empty() {
                 slot.content.pop_front();

@@ -86,8 +86,9 @@ pub(crate) struct Capture {
 pub(crate) enum Found {
     /// `=~`: the match and its groups.
     Match(TextPattern),
-    /// `==`: the value, which an address range does not say.
+    /// `==` with the client's address: the address.
     Value,
-    /// `=^`, `=$`: the beginning or ending that was asked for.
+    /// `==`, `=^`, `=$`: the text of the condition. A host has no port there that only the client
+    /// named.
     Text(Box<str>),
 }

@@ -277,7 +277,8 @@ impl<'a, S> Compiler<'a, S> {
         let found = match cond.op {
             // Also for a pattern that is matched as a literal: `%0` still has a value.
             Op::Match => Found::Match(TextPattern::compile(&cond.text, self.means).ok()?),
-            Op::Eq => Found::Value,
+            // A range does not say which address came.
+            Op::Eq if cond.field == Field::RemoteIp => Found::Value,
             _ => Found::Text(cond.text.as_str().into()),
         };
         let around = match found {

@@ -415,6 +415,18 @@ fn captures_come_from_the_innermost_matching_condition() {
     assert_eq!(run("/any", 0).as_deref(), Some("www.example"), "a negation finds nothing");
     assert_eq!(run("/literal", 0).as_deref(), Some("/lit"), "literal patterns have %0 too");
     assert_eq!(run("/other", 0), None);
+    let whole = |text: &str, request: Request| {
+        let (config, mut active) = (good(text), Active::new());
+        config.evaluate(&request, &mut active);
+        let captures = config.settings(&active).capture.and_then(|id| active.captures(id));
+        captures.and_then(|found| found.get(0).map(str::to_owned))
+    };
+    let port = "$HTTP[\"host\"] == \"a.test\" { url.rewrite = \"/%0\" }";
+    assert_eq!(whole(port, Request::host("a.test:8080")).as_deref(), Some("a.test"));
+    let range = "$HTTP[\"remote-ip\"] == \"10.0.0.0/8\" { url.rewrite = \"/%0\" }";
+    let from = Request { ip: "10.1.2.3".parse().ok(), ..Request::default() };
+    let from = from.with(Field::RemoteIp, "10.1.2.3");
+    assert_eq!(whole(range, from).as_deref(), Some("10.1.2.3"));
     let none = good("$HTTP[\"host\"] != \"b\" { url.rewrite = \"/%1\" }");
     assert_eq!(settings(&none, &Request::host("a")).capture, None);
     let unused = good("$HTTP[\"host\"] =~ \"a\" { url.rewrite = \"/x\" }");

@@ -1,12 +1,12 @@
 //! A backend that speaks HTTP/1.1 and answers every request with its name.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-/// A running backend. Dropping it closes its listener.
+/// A running backend. Dropping it closes its listener and its connections.
 pub struct Origin {
     address: SocketAddr,
     state: Arc<State>,
@@ -18,6 +18,14 @@ struct State {
     requests: AtomicUsize,
     status: AtomicU16,
     stopped: AtomicBool,
+    /// Copies of the connections' sockets.
+    connections: Mutex<Vec<TcpStream>>,
+}
+
+impl State {
+    fn connections(&self) -> MutexGuard<'_, Vec<TcpStream>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 impl Origin {
@@ -40,6 +48,7 @@ impl Origin {
             requests: AtomicUsize::new(0),
             status: AtomicU16::new(200),
             stopped: AtomicBool::new(false),
+            connections: Mutex::default(),
         });
         let shared = Arc::clone(&state);
         let thread = std::thread::spawn(move || {
@@ -49,6 +58,7 @@ impl Origin {
                 }
                 let state = Arc::clone(&shared);
                 if let Ok(stream) = stream {
+                    shared.connections().push(stream.try_clone().expect("a descriptor"));
                     std::thread::spawn(move || respond(stream, &state));
                 }
             }
@@ -81,6 +91,9 @@ impl Drop for Origin {
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
+        }
+        for connection in self.state.connections().drain(..) {
+            let _ = connection.shutdown(Shutdown::Both);
         }
     }
 }

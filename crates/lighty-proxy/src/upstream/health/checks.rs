@@ -65,7 +65,11 @@ pub(crate) async fn keep_asking<A: Checked>(
         let began_ms = clock.mono_ms();
         let Some(address) = address() else { return };
         let standing = address.stand_in_line();
-        let found = ask(address.target(), address.tls(), check, proxy).await;
+        let connected = || {
+            clock.refresh();
+            standing.iter().for_each(|standing| standing.complete(clock.mono_ms()));
+        };
+        let found = ask(address.target(), address.tls(), check, proxy, &connected).await;
         drop(standing);
         clock.refresh();
         let now_ms = clock.mono_ms();
@@ -81,7 +85,7 @@ fn random() -> u64 {
     RandomState::new().hash_one(0)
 }
 
-/// Runs one check, on a new connection.
+/// Runs one check, on a new connection; calls `connected` once it is open.
 ///
 /// # Errors
 /// Why the check failed.
@@ -90,9 +94,11 @@ pub(crate) async fn ask(
     tls: Option<&BackendTls>,
     check: &CheckSpec,
     proxy: Option<ProxyProtocol>,
+    connected: &dyn Fn(),
 ) -> Result<(), CheckFault> {
     let limit = Duration::from_millis(check.timeout_ms);
-    let asked = tokio::time::timeout(limit, ask_patiently(target, tls, &check.kind, proxy)).await;
+    let asking = ask_patiently(target, tls, &check.kind, proxy, connected);
+    let asked = tokio::time::timeout(limit, asking).await;
     asked.unwrap_or(Err(CheckFault::Timeout { timeout_ms: check.timeout_ms }))
 }
 
@@ -101,6 +107,7 @@ async fn ask_patiently(
     tls: Option<&BackendTls>,
     kind: &CheckKind,
     proxy: Option<ProxyProtocol>,
+    connected: &dyn Fn(),
 ) -> Result<(), CheckFault> {
     let (mut greeting, mut question) = (Vec::new(), Vec::new());
     push_question(kind, &mut question)?;
@@ -109,6 +116,7 @@ async fn ask_patiently(
     }
     let mut stream =
         connect(target, &ConnectOptions::default()).await.map_err(CheckFault::Connect)?;
+    connected();
     if let Some(tls) = tls {
         send(&stream, &greeting).await.map_err(CheckFault::Talk)?;
         greeting.clear();

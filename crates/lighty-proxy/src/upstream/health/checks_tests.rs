@@ -8,6 +8,7 @@ use lighty_wire::fastcgi::app;
 use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, VARIABLES, Values};
 
 use super::*;
+use crate::connect::listen_queue::{ListenQueue, MayIdle, watch};
 use crate::upstream::spec::HealthSpec;
 
 /// Longer than anything here takes.
@@ -57,7 +58,7 @@ async fn found(kind: CheckKind, response: &[u8]) -> Result<(), CheckFault> {
     let mut outcome = Ok(());
     for piece in [1, 7, usize::MAX] {
         let (target, served) = peer(asked.len(), response.to_vec(), piece);
-        outcome = ask(&target, None, &spec(kind.clone(), TIMEOUT_MS), None).await;
+        outcome = ask(&target, None, &spec(kind.clone(), TIMEOUT_MS), None, &|| {}).await;
         assert_eq!(served.join().expect("the peer"), asked);
     }
     outcome
@@ -71,10 +72,10 @@ fn free_address() -> SocketAddr {
 #[tokio::test]
 async fn tcp_asks_whether_a_connection_is_accepted() {
     let (target, served) = peer(0, Vec::new(), 1);
-    ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await.expect("accepted");
+    ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None, &|| {}).await.expect("accepted");
     served.join().expect("the peer");
     let nobody = Target::Tcp(free_address());
-    let fault = ask(&nobody, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await;
+    let fault = ask(&nobody, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None, &|| {}).await;
     assert!(matches!(fault, Err(CheckFault::Connect(_))), "{fault:?}");
 }
 
@@ -102,10 +103,10 @@ async fn what_is_not_http_is_said() {
     assert!(matches!(cut, Err(CheckFault::Closed)), "{cut:?}");
     let unfit = CheckKind::Http { target: "/a b".into(), host: "h".into(), status: (200, 299) };
     let (target, _served) = peer(0, Vec::new(), 1);
-    let unfit = ask(&target, None, &spec(unfit, TIMEOUT_MS), None).await;
+    let unfit = ask(&target, None, &spec(unfit, TIMEOUT_MS), None, &|| {}).await;
     assert!(matches!(unfit, Err(CheckFault::Unfit(_))), "{unfit:?}");
     // Ends the peer that was not asked.
-    ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None).await.expect("accepted");
+    ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None, &|| {}).await.expect("accepted");
 }
 
 #[tokio::test]
@@ -114,7 +115,7 @@ async fn an_endless_head_is_left() {
     endless.extend(b"X-Filler: 0123456789abcdef\r\n".repeat(100));
     endless.resize(RESPONSE_BYTES_MAX + 1, b'x');
     let (target, served) = peer(question(&http((200, 299))).len(), endless, 4_096);
-    let fault = ask(&target, None, &spec(http((200, 299)), TIMEOUT_MS), None).await;
+    let fault = ask(&target, None, &spec(http((200, 299)), TIMEOUT_MS), None, &|| {}).await;
     let is_refused = matches!(fault, Err(CheckFault::TooLong | CheckFault::Protocol(_)));
     assert!(is_refused, "{fault:?}");
     served.join().expect("the peer");
@@ -124,7 +125,7 @@ async fn an_endless_head_is_left() {
 async fn silence_ends_at_the_time_out() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let target = Target::Tcp(listener.local_addr().expect("address"));
-    let fault = ask(&target, None, &spec(CheckKind::Ajp13, 30), None).await;
+    let fault = ask(&target, None, &spec(CheckKind::Ajp13, 30), None, &|| {}).await;
     assert!(matches!(fault, Err(CheckFault::Timeout { timeout_ms: 30 })), "{fault:?}");
 }
 
@@ -180,7 +181,7 @@ async fn a_proxy_header_says_that_the_connection_is_our_own() {
         let (target, served) =
             peer(header.len() + ajp13::CPING.len(), ajp13::container::CPONG.to_vec(), 5);
         let check = spec(CheckKind::Ajp13, TIMEOUT_MS);
-        ask(&target, None, &check, Some(version)).await.expect("a pong");
+        ask(&target, None, &check, Some(version), &|| {}).await.expect("a pong");
         assert!(served.join().expect("the peer").starts_with(&header));
     }
 }
@@ -245,4 +246,58 @@ async fn an_address_is_asked_until_it_is_gone() {
     })
     .await
     .expect("it ends when the address is gone");
+}
+
+/// An address whose only process another connection holds.
+struct Occupied {
+    target: Target,
+    health: Health,
+    queue: Arc<ListenQueue>,
+    entered: tokio::sync::Notify,
+}
+
+impl Checked for &Occupied {
+    fn target(&self) -> &Target {
+        &self.target
+    }
+
+    fn health(&self) -> &Health {
+        &self.health
+    }
+
+    fn stand_in_line(&self) -> Option<Standing> {
+        self.entered.notify_one();
+        Some(self.queue.enter(0).0)
+    }
+
+    fn was_checked(&self, _: Change, fault: Option<&CheckFault>) {
+        panic!("nobody answers, and the time is not up: {fault:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_check_that_began_first_is_waited_for_by_no_idle_connection() {
+    let check = spec(CheckKind::Ajp13, TIMEOUT_MS);
+    let dir = tempfile::tempdir().expect("a directory");
+    let path = dir.path().join("socket");
+    let _listener = UnixListener::bind(&path).expect("bind");
+    let target = Target::unix(&path);
+    let health = Health::new(&HealthSpec { check: Some(check.clone()), ..HealthSpec::default() });
+    let queue = ListenQueue::at(&target);
+    let occupied = Occupied { target, health, queue, entered: tokio::sync::Notify::new() };
+    let asking = keep_asking(|| Some(&occupied), &check, None, Clock::start());
+    let serving = async {
+        occupied.entered.notified().await;
+        let mut request = occupied.queue.enter(0).0;
+        request.complete(0);
+        request.answered();
+        assert_eq!(occupied.queue.become_idle(0, 0), MayIdle::InDoubt);
+        watch(Arc::clone(&occupied.queue), Clock::start()).await;
+        assert!(occupied.queue.has_surplus(), "the idle connection is to be closed");
+    };
+    tokio::select! {
+        () = asking => panic!("the address is there"),
+        () = serving => {}
+        () = tokio::time::sleep(Duration::from_millis(TIMEOUT_MS / 2)) => panic!("the check waits"),
+    }
 }

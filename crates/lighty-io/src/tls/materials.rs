@@ -54,7 +54,8 @@ struct Managed {
     files: PairFiles,
 }
 
-/// What tells one version of a file from another.
+/// What tells one version of a file from another. It is taken before the file is read: what is
+/// written meanwhile is a change then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp(Option<(SystemTime, u64)>);
 
@@ -62,6 +63,10 @@ impl Stamp {
     fn of(path: &str) -> Self {
         let meta = std::fs::metadata(path).ok();
         Self(meta.and_then(|meta| Some((meta.modified().ok()?, meta.len()))))
+    }
+
+    fn of_all(files: &PairFiles) -> Vec<(Arc<str>, Self)> {
+        files.paths().map(|path| (Arc::clone(path), Self::of(path))).collect()
     }
 }
 
@@ -89,7 +94,8 @@ impl Materials {
     /// In words: a file that cannot be read or holds no certificate or key, or a key that belongs
     /// to another certificate.
     pub fn load_pair(&self, files: &PairFiles) -> Result<(), PairError> {
-        self.keep_pair(files, Arc::new(read_pair(files)?));
+        let stamps = Stamp::of_all(files);
+        self.keep_pair(files, Arc::new(read_pair(files)?), stamps);
         Ok(())
     }
 
@@ -105,10 +111,11 @@ impl Materials {
         before: &Materials,
     ) -> Result<(), TlsError> {
         let files = PairFiles { chain: Arc::clone(file), key: None };
+        let stamps = Stamp::of_all(&files);
         if !self.take_over_pair(&files, before) && self.load_pair(&files).is_err() {
             let known = before.read().pairs.get(&files).cloned();
             let pair = known.map_or_else(|| signing::placeholder(names), Ok)?;
-            self.keep_pair(&files, pair);
+            self.keep_pair(&files, pair, stamps);
         }
         self.write().managed.push(Managed { names: Arc::clone(names), files });
         Ok(())
@@ -140,11 +147,14 @@ impl Materials {
         !self.read().managed.is_empty()
     }
 
-    fn keep_pair(&self, files: &PairFiles, pair: Arc<CertifiedKey>) {
+    fn keep_pair(
+        &self,
+        files: &PairFiles,
+        pair: Arc<CertifiedKey>,
+        stamps: Vec<(Arc<str>, Stamp)>,
+    ) {
         let mut loaded = self.write();
-        for path in files.paths() {
-            loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
-        }
+        loaded.stamps.extend(stamps);
         loaded.pairs.insert(files.clone(), pair);
     }
 
@@ -152,20 +162,22 @@ impl Materials {
     /// process that has given up its rights goes on with what it has read. `false` if there is no
     /// such pair.
     pub fn take_over_pair(&self, files: &PairFiles, before: &Materials) -> bool {
+        let stamps = Stamp::of_all(files);
         let known = before.read().pairs.get(files).cloned();
         let is_taken = known.is_some() && files.paths().any(|path| !is_readable(path));
         if let (true, Some(pair)) = (is_taken, known) {
-            self.keep_pair(files, pair);
+            self.keep_pair(files, pair, stamps);
         }
         is_taken
     }
 
     /// [`take_over_pair`](Self::take_over_pair) for a file of authorities or revocation lists.
     pub fn take_over_file(&self, path: &Arc<str>, before: &Materials) -> bool {
+        let stamp = Stamp::of(path);
         let known = before.file(path).filter(|_| !is_readable(path));
         if let Some(file) = &known {
             let mut loaded = self.write();
-            loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
+            loaded.stamps.insert(Arc::clone(path), stamp);
             loaded.files.insert(Arc::clone(path), Arc::clone(file));
         }
         known.is_some()
@@ -180,11 +192,11 @@ impl Materials {
     /// # Errors
     /// In words: a file that cannot be read or holds none.
     pub fn load_authorities(&self, path: &Arc<str>) -> Result<(), TlsError> {
-        let file = read(path)?;
+        let (stamp, file) = (Stamp::of(path), read(path)?);
         if file.certificates.is_empty() {
             return Err(format!("{path}: it holds no certificate").into());
         }
-        self.keep(path, file);
+        self.keep(path, file, stamp);
         Ok(())
     }
 
@@ -193,11 +205,11 @@ impl Materials {
     /// # Errors
     /// In words: a file that cannot be read or holds none.
     pub fn load_revocations(&self, path: &Arc<str>) -> Result<(), TlsError> {
-        let file = read(path)?;
+        let (stamp, file) = (Stamp::of(path), read(path)?);
         if file.lists.is_empty() {
             return Err(format!("{path}: it holds no certificate revocation list").into());
         }
-        self.keep(path, file);
+        self.keep(path, file, stamp);
         Ok(())
     }
 
@@ -205,6 +217,7 @@ impl Materials {
     /// [`take_over_pair`](Self::take_over_pair) does. A file that is missing or holds none is
     /// warned of, and loaded when it changes.
     pub fn load_staple(&self, path: &Arc<str>, before: &Materials) {
+        let stamp = Stamp::of(path);
         let known = before.read().staples.get(path).cloned();
         let staple = match known {
             Some(known) if !is_readable(path) => known,
@@ -212,13 +225,13 @@ impl Materials {
         };
         let mut loaded = self.write();
         loaded.looked_s = Clock::start().unix_s();
-        loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
+        loaded.stamps.insert(Arc::clone(path), stamp);
         loaded.staples.insert(Arc::clone(path), staple);
     }
 
-    fn keep(&self, path: &Arc<str>, file: PemFile) {
+    fn keep(&self, path: &Arc<str>, file: PemFile, stamp: Stamp) {
         let mut loaded = self.write();
-        loaded.stamps.insert(Arc::clone(path), Stamp::of(path));
+        loaded.stamps.insert(Arc::clone(path), stamp);
         loaded.files.insert(Arc::clone(path), Arc::new(file));
     }
 
@@ -264,9 +277,10 @@ impl Materials {
             });
         }
         for path in &files {
+            let stamp = Stamp::of(path);
             match read(path) {
                 Ok(file) if !file.certificates.is_empty() || !file.lists.is_empty() => {
-                    self.keep(path, file);
+                    self.keep(path, file, stamp);
                     said.push(format!("{path}: it was loaded again"));
                 }
                 Ok(_) => said.push(format!("{path}: it is empty; what was loaded before stays")),

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::client::Resumption;
 use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{
     CipherSuite, ClientConfig, ClientConnection, HandshakeKind, RootCertStore, StreamOwned,
@@ -463,6 +464,32 @@ async fn a_connection_goes_on_after_a_rest_with_every_suite() {
             ours.rest();
         }
         dialled.join().expect("a client");
+    }
+}
+
+/// Another process may write the certificate while a placeholder for it is made.
+#[test]
+fn a_certificate_that_appears_while_it_is_loaded_is_noticed() {
+    let site = Site::new();
+    let (leaf, key) = site.issue("a.test");
+    let text = leaf + &key.serialize_pem();
+    let names: Arc<[String]> = Arc::from(["a.test".to_owned()]);
+    for round in 0..200 {
+        let (materials, file) = (Materials::default(), site.path(&format!("{round}")));
+        std::thread::scope(|scope| {
+            let (text, file) = (&text, &file);
+            let writing = scope.spawn(move || {
+                std::thread::sleep(Duration::from_micros(round * 5));
+                std::fs::write(format!("{file}.new"), text).expect("written");
+                std::fs::rename(format!("{file}.new"), &**file).expect("renamed");
+            });
+            materials.load_managed(&names, file, &Materials::default()).expect("a placeholder");
+            writing.join().expect("a writer");
+        });
+        materials.refresh(now_s());
+        let served = &materials.managed()[0].1;
+        let written = CertificateDer::from_pem_slice(text.as_bytes()).expect("a certificate");
+        assert_eq!(served.cert[0], written, "round {round}");
     }
 }
 

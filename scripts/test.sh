@@ -5,12 +5,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
-scripts/needs.sh
 
 log=$(mktemp)
+needs_log=$(mktemp)
 release_log=$(mktemp)
+needs=
 release=
-trap 'rm -f "$log" "$release_log"; [ -z "$release" ] || kill "$release"' EXIT
+trap 'rm -f "$log" "$needs_log" "$release_log"; for job in $needs $release; do kill "$job"; done' EXIT
 failed_steps=0
 
 # Runs a step, keeps its output, and goes on after a failure: the sum says what failed.
@@ -24,15 +25,40 @@ step() {
     echo "--- took $((SECONDS - begun)) s: $*"
 }
 
-# The tests that start the server, against the binary that is shipped.
-black_box() {
+# What only tests need is installed while the rest is built. Without a compiler or the lints, they
+# come first.
+begin_needs() {
+    if command -v cc >/dev/null && cargo fmt --version && cargo clippy --version; then
+        scripts/needs.sh >"$needs_log" 2>&1 &
+        needs=$!
+    else
+        scripts/needs.sh
+    fi
+}
+
+end_needs() {
+    needs_status=0
+    [ -z "$needs" ] || wait "$needs" || needs_status=$?
+    needs=
+}
+
+needs() {
+    cat "$needs_log"
+    return "$needs_status"
+}
+
+# The tests that start the server, against the binary that is shipped; beside them, the tests of
+# the other Lua: its library, and scripts as people wrote them in the whole server.
+black_box_and_other_lua() {
     local tests
     tests=$(cd crates/lighty/tests && for file in *.rs */main.rs; do
         [ "$file" = layers/main.rs ] || printf -- '--test %s ' "$(basename "${file%/main.rs}" .rs)"
     done)
     # The whole workspace: with one package alone the libraries would be built anew.
     # shellcheck disable=SC2086 # words on purpose
-    LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" scripts/tests.py --locked --workspace $tests
+    scripts/tests.py LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" --locked --workspace $tests \
+        --and --locked -p lighty-lua -p lighty --no-default-features \
+        --features lighty-lua/lua54,lighty/lua54 --lib --test lighttpd_calls --test fuzz_corpus --test magnet_corpus
 }
 
 # Linking it keeps one processor busy for minutes, while the tests mostly wait.
@@ -63,17 +89,17 @@ case "${CARGO_TARGET_DIR:-}" in
 esac
 export CARGO_TARGET_DIR
 
+begin_needs
 step scripts/lint.sh
 step cargo test --workspace --locked --no-run
+end_needs
+step needs
 begin_release
 step scripts/tests.py --workspace --locked
 step cargo test --workspace --locked --doc
-step scripts/tests.py --locked -p lighty-lua --no-default-features --features lua54
-# Scripts as people wrote them, in the whole server on the other Lua.
-step scripts/tests.py --locked -p lighty --no-default-features --features lua54 --test magnet_corpus
 end_release
 step release_build
-step black_box
+step black_box_and_other_lua
 step python3 bench/test_bench.py
 step bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000
 

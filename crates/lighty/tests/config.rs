@@ -2,7 +2,7 @@
 
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
-use lighty_testkit::server::write_file;
+use lighty_testkit::server::{binary, write_file};
 
 #[test]
 fn a_good_configuration_passes_both_checks() {
@@ -35,7 +35,7 @@ fn all_errors_are_reported_at_once_with_their_places() {
 fn unread_errors_are_still_errors() {
     for arguments in [&["-t", "-f", "/none/x.conf"][..], &["serve", "/none"], &["fmt", "/none"]] {
         let full = std::fs::File::options().write(true).open("/dev/full").expect("/dev/full");
-        let status = std::process::Command::new(env!("CARGO_BIN_EXE_lighty"))
+        let status = std::process::Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
             .args(arguments)
             .stderr(full)
             .status()
@@ -630,7 +630,7 @@ fn a_value_that_would_split_a_response_is_refused() {
 fn output_that_cannot_be_written_is_an_error_and_no_panic() {
     for arguments in [&["-v"][..], &["-V"]] {
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").expect("/dev/full");
-        let output = std::process::Command::new(env!("CARGO_BIN_EXE_lighty"))
+        let output = std::process::Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
             .args(arguments)
             .stdout(full)
             .output()

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
+use lighty_testkit::server::binary;
 
 /// What refreshes the generated pages.
 const REFRESH: &str = "cargo run -p lighty -- generate manual docs/manual";
@@ -46,7 +46,7 @@ fn pages() -> BTreeMap<String, String> {
 }
 
 fn lighty(arguments: &[&str], input: &str) -> Output {
-    let mut child = Command::new(LIGHTY)
+    let mut child = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
         .args(arguments)
         .current_dir(source_tree())
         .stdin(Stdio::piped())

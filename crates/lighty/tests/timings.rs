@@ -6,7 +6,7 @@ use std::time::Duration;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
-use lighty_testkit::server::{Server, Setup};
+use lighty_testkit::server::{Server, Setup, binary};
 use lighty_testkit::wait_until;
 use serde_json::Value;
 
@@ -200,7 +200,7 @@ fn a_log_without_times_leaves_an_older_picture_alone() {
     let (log, picture) = (path("error.log"), path("timing.svg"));
     let plot = || {
         let arguments = ["timing", "plot", &log, "-o", &picture];
-        let output = Command::new(env!("CARGO_BIN_EXE_lighty")).args(arguments).output();
+        let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty"))).args(arguments).output();
         output.expect("lighty timing plot")
     };
     let line = "2026-11-24T08:15:00Z [notice] 127.0.0.1: timing write-start: 1795508100.1 \

@@ -1,17 +1,20 @@
 //! `lighty top`, on a terminal and without one.
 
 use std::io::{Read, Write};
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::real::find;
-use lighty_testkit::server::Server;
+use lighty_testkit::server::{Server, binary};
 use lighty_testkit::tls::Authority;
 use lighty_testkit::{lighty, wait_until};
 
-const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
+fn lighty_binary() -> PathBuf {
+    binary(env!("CARGO_BIN_EXE_lighty"))
+}
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -26,7 +29,8 @@ fn served(lines: &str) -> (Server, String) {
 }
 
 fn top(arguments: &[&str]) -> Output {
-    let output = Command::new(LIGHTY).arg("top").args(arguments).stdin(Stdio::null()).output();
+    let output =
+        Command::new(lighty_binary()).arg("top").args(arguments).stdin(Stdio::null()).output();
     output.expect("lighty top")
 }
 
@@ -34,7 +38,9 @@ fn top(arguments: &[&str]) -> Output {
 /// it are to be seen. What it wrote.
 fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
     let script = find(&["script"])?;
-    let line = format!("stty rows 24 cols 80; '{LIGHTY}' top '{url}'; echo \"ended $?\"; stty -a");
+    let lighty = lighty_binary();
+    let lighty = lighty.display();
+    let line = format!("stty rows 24 cols 80; '{lighty}' top '{url}'; echo \"ended $?\"; stty -a");
     let mut child = Command::new(script)
         .args(["-q", "-e", "-f", "-c", &line, "/dev/null"])
         .stdin(Stdio::piped())

@@ -6,7 +6,7 @@ use std::process::Command;
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 
-use crate::{LIGHTY, load, text};
+use crate::{lighty_binary, load, text};
 
 fn urls(server: &Server) -> tempfile::NamedTempFile {
     let file = tempfile::NamedTempFile::new().expect("a file");
@@ -35,8 +35,10 @@ fn its_command_line_is_understood() {
     let file = urls(&server);
     let path = file.path().to_str().expect("UTF-8");
     expect_fetches(&text(&load(&["-parallel", "5", "-fetches", "50", path])));
-    let called =
-        Command::new(LIGHTY).arg0("http_load").args(["-p", "5", "-f", "50", path]).output();
+    let called = Command::new(lighty_binary())
+        .arg0("http_load")
+        .args(["-p", "5", "-f", "50", path])
+        .output();
     expect_fetches(&text(&called.expect("http_load")));
     let rate = text(&load(&["-rate", "100", "-fetches", "30", "-checksum", path]));
     assert!(rate.starts_with("30 fetches, ") && rate.contains("code 200 -- 30"), "{rate}");

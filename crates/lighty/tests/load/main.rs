@@ -4,18 +4,23 @@ mod form;
 mod http2;
 mod runs;
 
+use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::lighty;
+use lighty_testkit::server::binary;
 use lighty_testkit::tls::Authority;
 use serde_json::Value;
 
-const LIGHTY: &str = env!("CARGO_BIN_EXE_lighty");
+pub(crate) fn lighty_binary() -> PathBuf {
+    binary(env!("CARGO_BIN_EXE_lighty"))
+}
 
 fn load(arguments: &[&str]) -> Output {
-    let output = Command::new(LIGHTY).arg("load").args(arguments).stdin(Stdio::null()).output();
+    let output =
+        Command::new(lighty_binary()).arg("load").args(arguments).stdin(Stdio::null()).output();
     output.expect("lighty load")
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::{lighty, wait_until};
 
-use crate::{LIGHTY, load, measured, text};
+use crate::{lighty_binary, load, measured, text};
 
 #[test]
 fn a_run_that_is_told_to_end_says_what_there_is() {
@@ -20,7 +20,7 @@ fn a_run_that_is_told_to_end_says_what_there_is() {
     });
     let name = backend.name();
     let urls = [format!("http://{name}/"), format!("http://{name}/hangs")];
-    let child = Command::new(LIGHTY)
+    let child = Command::new(lighty_binary())
         .args(["load", &urls[0], &urls[1], "-d", "600", "-c", "2", "--progress"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped())

@@ -46,6 +46,7 @@ impl Drop for Left {
 /// `PHP_FCGI_CHILDREN`; `?slow` takes a fifth of a second. Ends in order at USR1, as libfcgi does.
 const LIBFCGI: &str = r#"
 #include <fcgi_stdio.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -53,7 +54,10 @@ int main(void) {
     while (FCGI_Accept() >= 0) {
         const char *query = getenv("QUERY_STRING");
         int c;
-        if (query && strcmp(query, "slow") == 0) usleep(200000);
+        if (query && strcmp(query, "slow") == 0) {
+            creat("busy", 0600);
+            usleep(200000);
+        }
         printf("Content-Type: text/plain\r\n\r\npid=%d\nbody=", (int)getpid());
         while ((c = getchar()) != EOF) putchar(c);
         printf("\n");
@@ -102,7 +106,13 @@ impl Drop for Front {
 /// A server in front of a FastCGI socket that has everything beneath `/`; `keys` are further ones
 /// of the backend.
 pub(crate) fn lighty_before(listen: &Listen, keys: &str) -> Front {
-    Front { server: lighty!().config(&route(listen, keys)).start(), is_lighttpd: false }
+    lighty_with(listen, keys, "")
+}
+
+/// The same with lines of configuration.
+pub(crate) fn lighty_with(listen: &Listen, keys: &str, lines: &str) -> Front {
+    let setup = lighty!().config(lines).config(&route(listen, keys));
+    Front { server: setup.start(), is_lighttpd: false }
 }
 
 /// The same with lighttpd, where it is installed.

@@ -12,7 +12,7 @@ use lighty_testkit::wait_until;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use crate::front::{Front, PATIENCE, await_listening, libfcgi, lighttpd_before, lighty_before};
+use crate::front::{Front, PATIENCE, await_listening, libfcgi, lighttpd_before, lighty_before, lighty_with};
 
 /// A running supervisor.
 struct Supervisor {
@@ -283,27 +283,19 @@ fn workers_that_hang_are_replaced() {
 fn a_stop_finishes_the_request_and_leaves_nothing_behind() {
     let Some(mut supervisor) = supervised(&["-n", "2"]) else { return };
     let workers = supervisor.await_workers(2);
-    let front = lighty_before(&Listen::Unix(supervisor.socket()), "");
+    // An idle connection would keep its worker until the front closes it.
+    let lines = "proxy-core.max-idle-time = \"100ms\"";
+    let front = lighty_with(&Listen::Unix(supervisor.socket()), "", lines);
     let mut client = Client::tcp(front.address());
     client.send("GET /x?slow HTTP/1.1\r\nHost: a\r\n\r\n");
-    // It has been accepted once a worker is busy with it.
-    let is_asked = || sockets_of(&workers) > workers.len();
-    assert!(wait_until(PATIENCE, is_asked), "no worker has a connection");
+    let is_asked = || supervisor.at("busy").exists();
+    assert!(wait_until(PATIENCE, is_asked), "no worker has the request");
     assert_eq!(supervisor.stop(Signal::TERM), Some(0));
     assert_eq!(client.response().status, 200, "{}", front.log());
     assert!(workers.iter().all(|pid| !is_there(*pid)), "{workers:?}");
     for name in ["s", "pid", "pid.ctl"] {
         assert!(!supervisor.at(name).exists(), "{name} is left");
     }
-}
-
-/// Sockets that processes have open.
-fn sockets_of(pids: &BTreeSet<i32>) -> usize {
-    let descriptors =
-        pids.iter().filter_map(|pid| std::fs::read_dir(format!("/proc/{pid}/fd")).ok());
-    let targets =
-        descriptors.flatten().flatten().filter_map(|fd| std::fs::read_link(fd.path()).ok());
-    targets.filter(|target| target.to_string_lossy().starts_with("socket:")).count()
 }
 
 #[test]

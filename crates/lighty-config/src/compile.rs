@@ -14,6 +14,7 @@ use crate::directive::{Directive, Scope, Setter};
 use crate::eval::{Entry, RawBlock, RawCond};
 use crate::evaluate::Conditions;
 use crate::field::Field;
+use crate::lift::lift;
 use crate::limits::PATTERN_STEPS;
 use crate::pattern::TextPattern;
 use crate::reject::Reject;
@@ -29,12 +30,13 @@ pub struct LoadOptions {
 }
 
 pub(crate) fn compile<S: Clone + Default>(
-    raw: Vec<RawBlock>,
+    mut raw: Vec<RawBlock>,
     table: &Table<S>,
     options: LoadOptions,
     base: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Option<Config<S>> {
+    lift(&mut raw, table, diagnostics);
     let (captures, on_socket) = (Captures::default(), on_socket_only(&raw));
     let means = Means { backtracking: table.backtracking, steps: steps(&raw, table) };
     let mut compiler =
@@ -117,7 +119,9 @@ impl<'a, S> Compiler<'a, S> {
         let mut settings = Vec::new();
         for entry in raw[id].entries.iter().filter(|entry| !entry.key.starts_with("var.")) {
             let Some(row) = self.row(entry) else { continue };
-            self.check_scope(id, entry, row);
+            if !self.has_scope(id, entry, row) {
+                continue;
+            }
             let Some(setting) = self.setting(id, entry, row) else { continue };
             if id != 0 && row.scope == Scope::Server {
                 late.retain(|other| other.name != setting.name);
@@ -169,7 +173,7 @@ impl<'a, S> Compiler<'a, S> {
             Lookup::Removed(instead) => {
                 let text = format!("{key} does not exist any more");
                 let help = (!instead.is_empty()).then(|| format!("write {instead}"));
-                Diagnostic::error("removed", span, text).maybe_help(help)
+                Diagnostic::new(lenient, "removed", span, text).maybe_help(help)
             }
             Lookup::Unknown => {
                 let near = self.diagnostics.has_room(lenient).then(|| table.suggest(key)).flatten();
@@ -182,18 +186,19 @@ impl<'a, S> Compiler<'a, S> {
         None
     }
 
-    fn check_scope(&mut self, id: usize, entry: &Entry, row: &Directive<S>) {
+    /// Reports a directive that does not belong in its block. `false`: it has no effect there.
+    fn has_scope(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> bool {
         if id == 0 {
-            return;
+            return true;
         }
         let (key, block) = (&entry.key, self.raw[id].span);
         let found = match row.scope {
-            Scope::Any => return,
-            Scope::Socket if self.on_socket[id] => return,
+            Scope::Any => return true,
+            Scope::Socket if self.on_socket[id] => return true,
             Scope::Socket => {
-                let text = format!("{key} cannot depend on this condition");
+                let text = format!("{key} cannot depend on this condition, and has no effect here");
                 let help = "it may stand at the top level or in $SERVER[\"socket\"] == \"…\"";
-                Diagnostic::error("scope", entry.key_span, text).help(help)
+                Diagnostic::warning("scope", entry.key_span, text).help(help)
             }
             Scope::Server => {
                 let text = format!("{key} is server-wide: it applies whatever the condition says");
@@ -202,6 +207,7 @@ impl<'a, S> Compiler<'a, S> {
             }
         };
         self.diagnostics.push(found.note(block, "it stands in this block"));
+        row.scope != Scope::Socket
     }
 
     fn setting(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> Option<Setting<S>> {

@@ -21,6 +21,7 @@ use crate::suggest::nearest;
 use crate::value::{Value, quote};
 
 /// A key and what it was set to, in one block.
+#[derive(Clone)]
 pub(crate) struct Entry {
     /// As it was written, with `var.` for variables.
     pub(crate) key: String,
@@ -462,6 +463,11 @@ impl<'a> Evaluator<'a> {
 impl RawBlock {
     fn new(parent: usize, prev: Option<usize>, cond: Option<RawCond>, span: Span) -> Self {
         RawBlock { parent, prev, cond, span, entries: Vec::new(), by_key: HashMap::new() }
+    }
+
+    /// A block of the top level that nothing is added to.
+    pub(crate) fn at_top(cond: Option<RawCond>, span: Span, entries: Vec<Entry>) -> Self {
+        RawBlock { entries, ..Self::new(0, None, cond, span) }
     }
 }
 

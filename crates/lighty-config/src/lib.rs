@@ -52,6 +52,7 @@ mod fmt;
 mod fs_loader;
 mod glob;
 mod lex;
+mod lift;
 pub mod limits;
 mod load;
 mod loader;

@@ -495,7 +495,7 @@ fn names_that_are_not_directives() {
     assert!(planned.contains("not available in this version of lighty yet"), "{planned}");
     assert!(planned.contains("mod_cgi"));
     let removed = rendered("server.userid = \"x\"");
-    assert!(removed.contains("error") && removed.contains("write server.username"), "{removed}");
+    assert!(removed.contains("warning") && removed.contains("write server.username"), "{removed}");
     let main = Main::Text { name: "x", text: b"server.tagg = 1\ncgi.assign = ()\n" };
     let strict = LoadOptions { strict: true };
     let (config, list, _) = load(&MemoryLoader::default(), &main, &table(), strict);
@@ -667,4 +667,16 @@ fn a_value_may_begin_on_a_line_below() {
 fn statements_of_every_kind_share_a_line() {
     assert_eq!(findings("a = 1 include \"none\" b = 2 global { } include \"none\"").len(), 2);
     assert_eq!(findings("a = 1 b"), ["1:7 syntax"]);
+}
+
+/// A connection has its listener before there is a request: so does lighttpd read it.
+#[test]
+fn a_listener_inside_of_a_condition_is_a_listener() {
+    let inside = "$HTTP[\"host\"] == \"a\" { $SERVER[\"socket\"] == \":80\" { PLACE } }";
+    let text = inside.replace("PLACE", "ssl.engine = \"enable\"\nserver.tag = \"x\"");
+    assert_eq!(findings(&text), ["1:53 scope"]);
+    assert!(rendered(&text).contains("belongs to the listener :80"), "{}", rendered(&text));
+    let elsewhere = "$HTTP[\"host\"] == \"a\" { ssl.engine = \"enable\" }";
+    let said = rendered(elsewhere);
+    assert!(said.contains("warning") && said.contains("has no effect here"), "{said}");
 }

@@ -206,6 +206,14 @@ impl Exchange {
         }
     }
 
+    /// Keeps the settings that decide about the response's head, before the request becomes another
+    /// one.
+    pub fn keep_asked_settings(&mut self) {
+        if self.state.keeps_settings && self.state.asked_settings.is_none() {
+            self.state.asked_settings = Some(Rc::clone(&self.settings));
+        }
+    }
+
     /// Resolves the settings from what is known of the request so far.
     pub fn resolve_settings(&mut self) {
         if self.generation.is_settled(&self.settings) {

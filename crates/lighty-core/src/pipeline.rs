@@ -308,9 +308,7 @@ fn call_done_hooks(mut part: ModuleSet, ex: &mut Exchange) {
 }
 
 fn begin_again(ex: &mut Exchange) {
-    if ex.state.keeps_settings && ex.state.asked_settings.is_none() {
-        ex.state.asked_settings = Some(Rc::clone(&ex.settings));
-    }
+    ex.keep_asked_settings();
     let is_last = ex.response.is_last;
     ex.response.clear();
     ex.response.is_last = is_last;

@@ -8,6 +8,7 @@
 //! log works again. No thread is ever joined.
 
 mod sink;
+mod syslog;
 mod target;
 
 pub use target::LogTarget;

@@ -108,14 +108,22 @@ fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     (!climbs).then_some((docroot, rel))
 }
 
-/// Refuses what could never take effect, as 1.4 does.
-fn parse_aliases(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
-    let pairs = parse_map(value)?;
-    let slashed = |text: &str| text.starts_with('/');
-    if let Some((url, path)) = pairs.iter().find(|(url, path)| !slashed(url) || !slashed(path)) {
-        let text = format!("has {url:?} => {path:?}: both must begin with a slash");
-        return Err(Reject::new(text));
+/// Refuses what a shorter prefix hides, as 1.4 does, and warns of what could never take effect. An
+/// empty prefix is in front of every URL's first slash.
+fn parse_aliases(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
+    let mut pairs = Vec::new();
+    for (url, path) in parse_map(value)?.iter() {
+        let is_empty = url.is_empty();
+        if !path.starts_with('/') || !(is_empty || url.starts_with('/')) {
+            let text = format!("has {url:?} => {path:?}: both must begin with a slash");
+            ctx.warn(Reject::new(text));
+        } else if is_empty {
+            pairs.push(("/".into(), format!("{}/", path.trim_end_matches('/')).into()));
+        } else {
+            pairs.push((Arc::clone(url), Arc::clone(path)));
+        }
     }
+    let pairs: Pairs = pairs.into();
     if let Some((url, shorter)) = first_hidden(&pairs) {
         let text = format!("has {url:?}, which never matches: {shorter:?} comes before it");
         return Err(Reject::new(text).help("write the longer prefix first"));

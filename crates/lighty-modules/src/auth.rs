@@ -483,10 +483,9 @@ impl Auth {
         name: &[u8],
     ) -> Result<bool, FaultReport> {
         let mut groups = None;
-        if rule.needs_groups() {
-            if own.plain_groups.is_empty() {
-                return Err(broken("auth.backend.plain.groupfile is not set"));
-            }
+        if rule.needs_groups() && own.plain_groups.is_empty() {
+            ex.log(Level::Error, "auth.require: \"group=\" needs auth.backend.plain.groupfile");
+        } else if rule.needs_groups() {
             let store = self.cache.groups(&own.plain_groups);
             groups = match self.load(ex, &store).await {
                 Ok(groups) => Some(groups),
@@ -548,7 +547,7 @@ fn is_vouched_for(ex: &Exchange, own: &AuthSettings, rule: &Rule) -> bool {
     let request = &ex.request;
     match &request.auth_realm {
         Some(realm) => *realm == rule.realm,
-        None => own.extern_authn && !request.remote_user.is_empty(),
+        None => (own.extern_authn || rule.is_extern()) && !request.remote_user.is_empty(),
     }
 }
 

@@ -123,6 +123,8 @@ impl Module for Setenv {
             append_field(&mut ex.request.fields, name, value);
         }
         set_fields(&mut ex.request.fields, &own.set_request);
+        let mut changed = own.add_request.iter().chain(own.set_request.iter());
+        ex.state.sets_host |= changed.any(|(name, _)| name.eq_ignore_ascii_case("Host"));
         for (name, value) in own.add_environment.iter() {
             ex.environment.append(name.as_bytes(), value.as_bytes());
         }
@@ -159,12 +161,14 @@ async fn authorize(ex: &mut Exchange) -> Step<'static> {
     }
 }
 
-/// Behind what the field holds, so that it stays one line: RFC 9110 section 5.3.
+/// Behind what the field holds, so that it stays one line: RFC 9110 section 5.3; cookies have a
+/// separator of their own (RFC 6265 section 4.2.1).
 fn append_field(fields: &mut Fields, name: &str, value: &str) {
     let old = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
     let mut lines: Vec<&[u8]> = old.map(|(_, line)| line).filter(|line| !line.is_empty()).collect();
     lines.push(value.as_bytes());
-    let joined = lines.join(&b", "[..]);
+    let separator: &[u8] = if name.eq_ignore_ascii_case("Cookie") { b"; " } else { b", " };
+    let joined = lines.join(separator);
     fields.set_named(name.as_bytes(), &joined);
 }
 
@@ -195,11 +199,13 @@ fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
 fn parse_response_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     const FRAMING: [&str; 4] = ["Connection", "Content-Length", "Date", "Transfer-Encoding"];
     let pairs = parse_fields(value, ctx)?;
-    let own = pairs.iter().find(|(name, _)| FRAMING.iter().any(|f| f.eq_ignore_ascii_case(name)));
-    match own {
-        Some((name, _)) => Err(Reject::new(format!("has {name:?}, which the server itself sends"))),
-        None => Ok(pairs),
+    let is_own = |name: &str| FRAMING.iter().any(|own| own.eq_ignore_ascii_case(name));
+    let (own, pairs): (Vec<_>, Vec<_>) = pairs.iter().cloned().partition(|(name, _)| is_own(name));
+    for (name, _) in own {
+        let text = format!("has {name:?}, which the server itself sends: it is left out");
+        ctx.warn(Reject::new(text));
     }
+    Ok(pairs.into())
 }
 
 fn parse_variables(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
@@ -232,6 +238,10 @@ mod tests {
         fields.push(b"X-C", b"6");
         append_field(&mut fields, "x-c", "7");
         assert_eq!(fields.get_named(b"X-C"), Some(&b"5, 6, 7"[..]));
+        append_field(&mut fields, "Cookie", "a=1");
+        append_field(&mut fields, "Cookie", "b=2");
+        assert_eq!(fields.get_named(b"Cookie"), Some(&b"a=1; b=2"[..]));
+        fields.remove_named(b"Cookie");
         fields.remove_named(b"X-C");
         let pairs: Pairs = [("X-A", "3"), ("X-B", "4")].map(|(a, b)| (a.into(), b.into())).into();
         set_fields(&mut fields, &pairs);

@@ -48,7 +48,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     }
     // Under a chroot, sites are looked up beneath it.
     let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
-    for (path, span) in assigned(config, "server.document-root") {
+    for (path, span) in assigned(config, "server.document-root").filter(|(p, _)| !p.is_empty()) {
         check.directory("server.document-root", path, chroot, Some(span));
     }
     for name in ["simple-vhost.server-root", "secdownload.document-root", "userdir.basepath"] {

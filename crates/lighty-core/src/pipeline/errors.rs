@@ -7,7 +7,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
-use crate::exchange::request_state::{ErrorHandler, Rewriting};
+use crate::exchange::request_state::ErrorHandler;
 use crate::log::Level;
 use crate::log::trace;
 use crate::pipeline::error_page;
@@ -67,7 +67,8 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     ex.state.fault = None;
     // Fields meant for a successful response do not go with the error.
     ex.carried.clear();
-    ex.state.rewriting = Rewriting::default();
+    // As in lighttpd: where a last rule matched, the handler's URL is not rewritten either.
+    ex.state.rewriting.rounds = 0;
     if ex.set_target(wanted.url.as_bytes()).is_err() {
         return false;
     }

@@ -4,19 +4,12 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
-use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Child, Stdio};
 
 use super::LogTarget;
+use super::syslog::Syslog;
 use crate::threads;
-
-/// Where the system's log listens.
-const SYSLOG_SOCKET: &str = "/dev/log";
-
-/// Longer lines are cut for syslog: RFC 3164, 4.1 demands no more than 1024 bytes of a receiver,
-/// the receivers of today take this.
-const SYSLOG_LINE_BYTES_MAX: usize = 8_192;
 
 pub(super) struct Sink {
     target: LogTarget,
@@ -26,7 +19,7 @@ pub(super) struct Sink {
 enum Far {
     File(File),
     Pipe(Command),
-    Syslog { socket: UnixDatagram, head: String },
+    Syslog(Syslog),
     Stderr,
 }
 
@@ -43,10 +36,10 @@ impl Sink {
         Ok(())
     }
 
-    /// After an error: makes a new pipe or a new connection. A file is left as it is, for the
+    /// After an error: makes a new pipe. A file is left as it is, for the
     /// disk may have room again later.
     pub(super) fn repair(&mut self) {
-        if matches!(self.far, Far::Pipe(_) | Far::Syslog { .. }) {
+        if matches!(self.far, Far::Pipe(_)) {
             // If it fails, writing fails again, and this is the next to be tried.
             if let Ok(far) = Far::open(&self.target) {
                 self.far = far;
@@ -59,7 +52,7 @@ impl Sink {
         let written = match &mut self.far {
             Far::File(file) => file.write(lines),
             Far::Pipe(command) => command.write(lines),
-            Far::Syslog { socket, head } => send_line(socket, head, lines),
+            Far::Syslog(syslog) => syslog.write(lines),
             Far::Stderr => io::stderr().write(lines),
         };
         match written {
@@ -75,12 +68,7 @@ impl Far {
         match target {
             LogTarget::File(path) => open_file(path).map(Far::File),
             LogTarget::Pipe(command) => Command::start(command).map(Far::Pipe),
-            LogTarget::Syslog { priority, name } => {
-                let socket = UnixDatagram::unbound()?;
-                socket.connect(SYSLOG_SOCKET)?;
-                let head = format!("<{priority}>{name}[{}]: ", std::process::id());
-                Ok(Far::Syslog { socket, head })
-            }
+            LogTarget::Syslog { priority, name } => Ok(Far::Syslog(Syslog::new(*priority, name))),
             LogTarget::Stderr => Ok(Far::Stderr),
         }
     }
@@ -105,17 +93,6 @@ fn open_fifo(path: &Path) -> io::Result<File> {
         }
         Err(error) => Err(error),
     }
-}
-
-/// One datagram for one line.
-fn send_line(socket: &UnixDatagram, head: &str, lines: &[u8]) -> io::Result<usize> {
-    let end = lines.iter().position(|byte| *byte == b'\n');
-    let line = &lines[..end.unwrap_or(lines.len())];
-    let mut message = Vec::with_capacity(head.len() + line.len());
-    message.extend_from_slice(head.as_bytes());
-    message.extend_from_slice(&line[..line.len().min(SYSLOG_LINE_BYTES_MAX)]);
-    socket.send(&message)?;
-    Ok(line.len() + usize::from(end.is_some()))
 }
 
 /// A command that reads a log from its standard input.

@@ -120,7 +120,11 @@ pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     let mut chosen: Vec<&Suite> = Vec::new();
     let mut banned: Vec<CipherSuite> = Vec::new();
     let words = text.split([':', ',', ' ']).map(str::trim).filter(|word| !word.is_empty());
-    for word in words.filter(|word| !word.starts_with('@')) {
+    // What follows "@" says how weak keys may be, or sorts: neither changes the suites here.
+    let words = words.filter_map(|word| word.split('@').next()).filter(|word| !word.is_empty());
+    for word in words {
+        // A distribution's own choice.
+        let word = if word.starts_with("PROFILE=") { "DEFAULT" } else { word };
         let (sign, term) = match word.strip_prefix(['!', '-', '+']) {
             Some(term) => (word.as_bytes()[0], term),
             None => (b' ', word),

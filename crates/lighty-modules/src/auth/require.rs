@@ -31,6 +31,8 @@ enum Require {
     User(Arc<str>),
     Group(Arc<str>),
     Host(Cidr),
+    /// What nobody satisfies.
+    Nothing,
 }
 
 /// Without the secret.
@@ -61,7 +63,13 @@ impl Rule {
             Require::User(user) => user.as_bytes() == name,
             Require::Group(group) => groups.is_some_and(|groups| groups.contains(group, name)),
             Require::Host(net) => host.is_some_and(|host| net.contains(host)),
+            Require::Nothing => false,
         })
+    }
+
+    /// True if nobody is asked for a password: the user is known by a certificate, or not at all.
+    pub(super) fn is_extern(&self) -> bool {
+        !self.basic && self.algorithms.is_empty()
     }
 
     /// True if the rule mentions groups.
@@ -76,12 +84,12 @@ const FORM: &str = "write `( \"/prefix\" => ( \"method\" => \"basic\", \"realm\"
 const KEYS: &[&str] = &["method", "realm", "require", "algorithm", "userhash", "nonce-secret"];
 
 /// Parses the directive.
-pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
+pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, Reject> {
     let items = value.as_list().ok_or_else(|| Reject::new("must be an array").help(FORM))?;
     items
         .iter()
         .map(|(key, item)| match key {
-            Some(key) => parse_rule(key, item).map(Arc::new).map_err(|mut reject| {
+            Some(key) => parse_rule(key, item, ctx).map(Arc::new).map_err(|mut reject| {
                 reject.span = reject.span.or(Some(item.span));
                 reject
             }),
@@ -90,7 +98,7 @@ pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Arc<[Arc<Rule>]>, R
         .collect()
 }
 
-fn parse_rule(prefix: &Key, item: &Spanned<Value>) -> Result<Rule, Reject> {
+fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<Rule, Reject> {
     let list = item.value.as_list().ok_or_else(|| Reject::new("needs an array").help(FORM))?;
     let mut rule = Rule {
         prefix: (**prefix).into(),
@@ -101,16 +109,16 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>) -> Result<Rule, Reject> {
         nonce_secret: "".into(),
         require: Vec::new(),
     };
-    let mut digest = false;
+    let mut methods = None;
     for (key, value) in list {
         let Some(key) = key else {
             return Err(Reject::new("has an element without a key").help(FORM).at(value.span));
         };
         let at = |reject: Reject| reject.at(value.span);
         match &**key {
-            "method" => (rule.basic, digest) = parse_methods(&value.value).map_err(at)?,
+            "method" => methods = Some(parse_methods(&value.value).map_err(at)?),
             "realm" => rule.realm = parse_realm(&value.value).map_err(at)?,
-            "require" => rule.require = parse_require(&value.value).map_err(at)?,
+            "require" => rule.require = parse_require(&value.value, ctx).map_err(at)?,
             "algorithm" => rule.algorithms = parse_algorithms(&value.value).map_err(at)?,
             "userhash" => rule.userhash = parse_bool(&value.value).map_err(at)?,
             "nonce-secret" => rule.nonce_secret = parse_string(&value.value).map_err(at)?,
@@ -120,12 +128,14 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>) -> Result<Rule, Reject> {
             }
         }
     }
-    complete(rule, digest)
+    complete(rule, methods)
 }
 
-fn complete(mut rule: Rule, digest: bool) -> Result<Rule, Reject> {
+fn complete(mut rule: Rule, methods: Option<(bool, bool)>) -> Result<Rule, Reject> {
+    let (basic, digest) = methods.unwrap_or_default();
+    rule.basic = basic;
     let missing = match () {
-        () if !rule.basic && !digest => Some("method"),
+        () if methods.is_none() => Some("method"),
         () if rule.realm.is_empty() => Some("realm"),
         () if rule.require.is_empty() => Some("require"),
         () => None,
@@ -141,15 +151,20 @@ fn complete(mut rule: Rule, digest: bool) -> Result<Rule, Reject> {
     Ok(rule)
 }
 
+/// Whether "basic" and "digest" are among the methods; "extern" is neither.
 fn parse_methods(value: &Value) -> Result<(bool, bool), Reject> {
     let text = parse_string(value)?;
+    if text.trim() == "extern" {
+        return Ok((false, false));
+    }
     let (mut basic, mut digest) = (false, false);
     for word in text.split('|') {
         match word.trim() {
             "basic" => basic = true,
             "digest" => digest = true,
             _ => {
-                return Err(Reject::new("\"method\" is \"basic\", \"digest\" or \"basic|digest\""));
+                let text = "\"method\" is \"basic\", \"digest\", \"basic|digest\" or \"extern\"";
+                return Err(Reject::new(text));
             }
         }
     }
@@ -180,20 +195,29 @@ fn parse_algorithms(value: &Value) -> Result<Vec<Algorithm>, Reject> {
     Ok(algorithms)
 }
 
-fn parse_require(value: &Value) -> Result<Vec<Require>, Reject> {
+fn parse_require(value: &Value, ctx: &CompileCtx) -> Result<Vec<Require>, Reject> {
     let text = parse_string(value)?;
-    text.split('|').map(|word| parse_requirement(word.trim())).collect()
+    text.split('|').map(|word| parse_requirement(word.trim(), ctx)).collect()
 }
 
-fn parse_requirement(word: &str) -> Result<Require, Reject> {
+fn parse_requirement(word: &str, ctx: &CompileCtx) -> Result<Require, Reject> {
     match word.split_once('=') {
         None if word == "valid-user" => Ok(Require::ValidUser),
         Some(("user", name)) if !name.is_empty() => Ok(Require::User(name.into())),
         Some(("group", name)) if !name.is_empty() => Ok(Require::Group(name.into())),
-        Some(("host", net)) => Cidr::parse(net).map(Require::Host).ok_or_else(|| {
-            Reject::new(format!("\"{net}\" is no address"))
-                .help("hosts are addresses or networks: \"host=192.0.2.0/24\"")
-        }),
+        Some(("host", net)) => Cidr::parse(net).map(Require::Host).map_or_else(
+            || {
+                let reject = Reject::new(format!("\"{net}\" is no address"))
+                    .help("hosts are addresses or networks: \"host=192.0.2.0/24\"");
+                let is_name = net.contains(|c: char| c.is_ascii_alphabetic());
+                if !is_name || net.contains(['/', ':']) {
+                    return Err(reject);
+                }
+                ctx.warn(reject);
+                Ok(Require::Nothing)
+            },
+            Ok,
+        ),
         _ => Err(Reject::new(format!("cannot require \"{word}\""))
             .help("write \"valid-user\", \"user=kim|user=lee\", \"group=staff\" or \"host=::1\"")),
     }
@@ -211,8 +235,12 @@ mod tests {
             algorithms: Vec::new(),
             userhash: false,
             nonce_secret: "hush".into(),
-            require: parse_require(&Value::Str(require.to_owned())).expect(require),
+            require: required(require).expect(require),
         }
+    }
+
+    fn required(text: &str) -> Result<Vec<Require>, Reject> {
+        parse_require(&Value::Str(text.to_owned()), &CompileCtx::nowhere("auth.require"))
     }
 
     #[test]
@@ -226,6 +254,7 @@ mod tests {
         assert!(admits("host=192.0.2.0/24", b"kim") && !admits("host=10.0.0.0/8", b"kim"));
         assert!(admits("group=staff|user=kim", b"kim"));
         assert!(!rule("host=::/0").admits(b"kim", None, None));
+        assert!(admits("host=name.example|user=kim", b"kim") && !admits("host=b.example", b"kim"));
         assert!(rule("user=a|group=b").needs_groups() && !rule("user=a").needs_groups());
     }
 
@@ -236,8 +265,8 @@ mod tests {
 
     #[test]
     fn what_cannot_be_required_is_refused() {
-        for bad in ["", "valid-users", "user=", "group", "host=name.example", "host=1.2.3.4/33"] {
-            assert!(parse_require(&Value::Str(bad.to_owned())).is_err(), "{bad}");
+        for bad in ["", "valid-users", "user=", "group", "host=1.2.3", "host=1.2.3.4/33"] {
+            assert!(required(bad).is_err(), "{bad}");
         }
     }
 }

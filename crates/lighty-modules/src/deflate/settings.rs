@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Directive, Kind, Reject, Value, parse_string, parse_strings};
+use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_string, parse_strings};
 use lighty_core::{Settings, module_settings};
 
 use super::coding::Coding;
@@ -106,14 +106,9 @@ fn what() -> Vec<Row> {
             .example(
                 "deflate.mimetypes = ( \"text/\", \"application/javascript\", \"image/svg+xml\" )",
             ),
-        Row::parsed(
-            "deflate.allowed-encodings",
-            Kind::List,
-            |v, _| allowed(v),
-            |s, list| {
-                own(s).allowed = Arc::clone(list);
-            },
-        )
+        Row::parsed("deflate.allowed-encodings", Kind::List, allowed, |s, list| {
+            own(s).allowed = Arc::clone(list);
+        })
         .default("( \"br\", \"zstd\", \"gzip\", \"deflate\", \"bzip2\" )")
         .since("1.4")
         .alias("deflate.allowed_encodings")
@@ -297,20 +292,23 @@ fn where_to() -> Vec<Row> {
     ]
 }
 
-fn allowed(value: &Value) -> Result<Arc<[Coding]>, Reject> {
+/// The codings of a list; others are left out.
+fn allowed(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Coding]>, Reject> {
     let names = parse_strings(value)?;
     let spans = value.as_list().unwrap_or_default();
     let coding = |(index, name): (usize, &Arc<str>)| {
-        Coding::from_name(name).ok_or_else(|| {
+        let found = Coding::from_name(name);
+        if found.is_none() {
             let known = Coding::ALL.map(Coding::name);
             let reject = Reject::new(format!("has no coding {name:?}")).did_you_mean(name, known);
-            match spans.get(index) {
+            ctx.warn(match spans.get(index) {
                 Some((_, item)) => reject.at(item.span),
                 None => reject,
-            }
-        })
+            });
+        }
+        found
     };
-    names.iter().enumerate().map(coding).collect()
+    Ok(names.iter().enumerate().filter_map(coding).collect())
 }
 
 fn load(value: &Value) -> Result<Option<f64>, Reject> {

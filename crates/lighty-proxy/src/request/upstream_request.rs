@@ -17,6 +17,12 @@ use crate::response::mapping::{Mapping, has_dot_segment, mapped};
 use crate::route::rules::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 use crate::upstream::address::AddressSpec;
 
+/// The host that backends are told: the configuration's, or the client's.
+fn host_told(ex: &Exchange) -> &[u8] {
+    let set = ex.request.fields.get(Known::Host).filter(|_| ex.state.sets_host);
+    set.unwrap_or(&ex.request.authority)
+}
+
 /// A request on its way to a backend.
 pub(crate) struct UpstreamRequest<'a> {
     pub ex: &'a Exchange,
@@ -191,7 +197,7 @@ impl RewrittenHead {
     fn take_host(&mut self, ex: &Exchange, route: &Route, own: Option<&str>) {
         let asked = match own {
             Some(host) => host.as_bytes(),
-            None => &ex.request.authority,
+            None => host_told(ex),
         };
         let named = |from: &str| from == "-" || from.as_bytes().eq_ignore_ascii_case(asked);
         let mapped = route.request.map_host.iter().find(|(from, _)| named(from));
@@ -211,9 +217,10 @@ impl RewrittenHead {
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
                 self.extra.push_known(Known::XForwardedFor, chain.as_deref().unwrap_or(client));
             }
-            if !request.authority.is_empty() {
-                self.extra.push(b"X-Host", &request.authority);
-                self.extra.push_known(Known::XForwardedHost, &request.authority);
+            let host = host_told(ex);
+            if !host.is_empty() {
+                self.extra.push(b"X-Host", host);
+                self.extra.push_known(Known::XForwardedHost, host);
             }
             self.extra.push_known(Known::XForwardedProto, request.scheme);
         }

@@ -12,7 +12,9 @@ use lighty_testkit::wait_until;
 use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
-use crate::front::{Front, PATIENCE, await_listening, libfcgi, lighttpd_before, lighty_before, lighty_with};
+use crate::front::{
+    Front, PATIENCE, await_listening, libfcgi, lighttpd_before, lighty_before, lighty_with,
+};
 
 /// A running supervisor.
 struct Supervisor {

@@ -103,12 +103,18 @@ fn url_path(name: &'static str, set: fn(&mut Settings, Option<Arc<str>>)) -> Row
     Row::parsed(
         name,
         Kind::String,
-        |value, _| {
+        |value, ctx| {
             let text = parse_string(value)?;
             if text.is_empty() || text.starts_with('/') {
                 return Ok(optional(text));
             }
-            Err(Reject::new("must be the path of a URL, beginning with \"/\""))
+            let words = "must be the path of a URL, beginning with \"/\"";
+            if text.contains("://") {
+                ctx.warn(Reject::new(format!("{words}: it is left out")));
+                return Ok(None);
+            }
+            ctx.warn(Reject::new(format!("{words}: \"/{text}\" is taken")));
+            Ok(Some(format!("/{text}").into()))
         },
         move |s: &mut Settings, path| set(s, path.clone()),
     )

@@ -381,9 +381,12 @@ fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec>
         true => Some(parts.shared.tls.options(&host.place, ProtocolName::Http)?),
         false => None,
     };
+    // In lighttpd a host without a label keeps the client's `Host`, and none speaks TLS.
     let named = || match &address {
-        BackendAddress::Unix(_) | BackendAddress::Srv(_) => None,
-        BackendAddress::Inet(_) | BackendAddress::Name { .. } => Some(Arc::clone(&host.text)),
+        BackendAddress::Inet(_) | BackendAddress::Name { .. } if host.is_tls => {
+            Some(Arc::clone(&host.text))
+        }
+        _ => None,
     };
     let http_host = header.replace_http_host.then(|| host.label.clone().or_else(named)).flatten();
     let scheme = if host.is_tls { "https://" } else { "" };

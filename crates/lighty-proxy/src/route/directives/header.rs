@@ -30,7 +30,8 @@ pub(super) fn rows() -> Vec<Row> {
             .default("disable")
             .doc(
                 "Tells a host of `proxy.server` its own name as `Host`, in place of the client's: \
-                 the name before it (`\"www.internal\" => ( \"host\" => … )`), else its `host`.",
+                 the name before it (`\"www.internal\" => ( \"host\" => … )`). Without one, a host \
+                 behind `https://` is told its `host`, and others what the client has sent.",
             )
             .example("proxy.replace-http-host = \"enable\""),
     ];
@@ -95,7 +96,7 @@ fn header(value: &Value, ctx: &CompileCtx) -> Result<Arc<HeaderRules>, Reject> {
 /// Beginnings of paths.
 fn paths(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     let pairs = checked(value, "paths that begin with \"/\"", |text| {
-        text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic())
+        text.is_empty() || text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic())
     })?;
     for ((from, to), (_, item)) in pairs.iter().zip(value.as_list().unwrap_or_default()) {
         if from.ends_with('/') != to.ends_with('/') {
@@ -104,7 +105,9 @@ fn paths(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
             ctx.warn(Reject::new(text).help(help).at(item.span));
         }
     }
-    Ok(pairs)
+    // An empty side stands for what is in front of the first slash.
+    let or_slash = |text: &Arc<str>| if text.is_empty() { "/".into() } else { Arc::clone(text) };
+    Ok(pairs.iter().map(|(from, to)| (or_slash(from), or_slash(to))).collect())
 }
 
 /// Hosts, with a port perhaps, or `-`.

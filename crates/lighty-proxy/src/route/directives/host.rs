@@ -138,7 +138,7 @@ pub(super) fn parse(
         let text = format!("has \"{}\" without \"bin-path\": it has no effect", &**key);
         ctx.warn(Reject::new(text).help("it is said of a program that is started").at(key.span));
     }
-    finish(draft, family, label, item.span)
+    finish(draft, family, (label, item.span), ctx)
 }
 
 fn at(mut reject: Reject, span: Span) -> Reject {
@@ -292,7 +292,12 @@ fn signal(value: &Value) -> Result<i32, Reject> {
     })
 }
 
-fn finish(draft: Draft, family: Family, label: Option<&Key>, span: Span) -> Result<Host, Reject> {
+fn finish(
+    draft: Draft,
+    family: Family,
+    (label, span): (Option<&Key>, Span),
+    ctx: &CompileCtx,
+) -> Result<Host, Reject> {
     let spawns = !draft.process.command.is_empty();
     let place = match where_it_is(&draft, spawns, span)? {
         Place::Name(name, port) if spawns && &*name == "localhost" => {
@@ -300,7 +305,7 @@ fn finish(draft: Draft, family: Family, label: Option<&Key>, span: Span) -> Resu
         }
         place => place,
     };
-    let spawn = spawn(draft.process)?;
+    let spawn = spawn(draft.process, ctx)?;
     if spawns && matches!(place, Place::Srv(_) | Place::Name(..)) {
         let text = "has \"bin-path\" for a host by name: a program is started on this machine";
         return Err(Reject::new(text).help("give it a \"socket\"").at(span));
@@ -366,20 +371,20 @@ fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject>
     }
 }
 
-fn spawn(process: Process) -> Result<Option<Arc<SpawnSpec>>, Reject> {
+fn spawn(process: Process, ctx: &CompileCtx) -> Result<Option<Arc<SpawnSpec>>, Reject> {
     if process.command.is_empty() {
         return Ok(None);
     }
     let max_procs = process.max_procs.unwrap_or(4);
     if let Some(min) = process.min_procs.as_ref().filter(|min| min.value > max_procs) {
-        let text = format!("has \"min-procs\" above \"max-procs\", which is {max_procs}");
-        return Err(Reject::new(text).at(min.span));
+        let text = format!("has \"min-procs\" above \"max-procs\": {max_procs} are started");
+        ctx.warn(Reject::new(text).at(min.span));
     }
     Ok(Some(Arc::new(SpawnSpec {
         command: process.command,
         environment: process.environment,
         copy_environment: process.copy_environment,
-        min_procs: process.min_procs.map_or(max_procs, |min| min.value),
+        min_procs: process.min_procs.map_or(max_procs, |min| min.value.min(max_procs)),
         max_procs,
         idle_timeout_s: process.idle_timeout_s.unwrap_or(60),
         kill_signal: process.kill_signal.unwrap_or(15),

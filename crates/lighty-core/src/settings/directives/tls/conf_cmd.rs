@@ -39,6 +39,7 @@ pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> 
             "maxprotocol" => max = most(&text).map_err(no_version)?,
             "protocol" => protocols(&text, &mut conf).map_err(no_version)?,
             "cipherstring" => conf.ciphers.set_tls12(&text).map_err(no_suites)?,
+            "curves" | "groups" if text.eq_ignore_ascii_case("auto") => {}
             name @ ("ciphersuites" | "curves" | "groups") => {
                 let missing = match name {
                     "ciphersuites" => conf.ciphers.set_tls13(&text),

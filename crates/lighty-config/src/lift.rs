@@ -1,0 +1,54 @@
+//! Lifts what a listener is told inside of other conditions to the listener, as lighttpd reads it:
+//! a connection has its listener before there is a request to judge.
+
+use crate::condition::Op;
+use crate::diag::{Diagnostic, Diagnostics};
+use crate::directive::Scope;
+use crate::eval::{Entry, RawBlock};
+use crate::field::Field;
+use crate::table::Table;
+
+/// Moves the listener's own entries of each `$SERVER["socket"] == "…"` inside of another condition
+/// to a block of the top level, and copies what they need of their own kind (`ssl.*`).
+pub(crate) fn lift<S>(raw: &mut Vec<RawBlock>, table: &Table<S>, diagnostics: &mut Diagnostics) {
+    let is_own =
+        |entry: &Entry| table.get(&entry.key).is_some_and(|row| row.scope == Scope::Socket);
+    for id in 1..raw.len() {
+        if !names_listener(&raw[id]) || !raw[id].entries.iter().any(is_own) || is_plain(raw, id) {
+            continue;
+        }
+        let (own, rest): (Vec<_>, Vec<_>) = raw[id].entries.drain(..).partition(is_own);
+        let kin = rest.iter().filter(|entry| entry.key.starts_with("ssl.")).cloned();
+        let lifted = own.iter().cloned().chain(kin).collect();
+        raw[id].entries = rest;
+        let (cond, span) = (raw[id].cond.clone(), raw[id].span);
+        let listener = cond.as_ref().map(|cond| cond.text.clone()).unwrap_or_default();
+        for entry in own {
+            let text = format!(
+                "{} belongs to the listener {listener}, whatever the conditions around it say",
+                entry.key
+            );
+            let help = "write $SERVER[\"socket\"] at the top level, and conditions inside of it";
+            diagnostics.push(Diagnostic::warning("scope", entry.key_span, text).help(help));
+        }
+        raw.push(RawBlock::at_top(cond, span, lifted));
+    }
+}
+
+fn names_listener(block: &RawBlock) -> bool {
+    let is_equal = block.cond.as_ref().is_some_and(|c| c.field == Field::Socket && c.op == Op::Eq);
+    is_equal && block.prev.is_none()
+}
+
+/// Whether all conditions around a block look at the listener.
+fn is_plain(raw: &[RawBlock], id: usize) -> bool {
+    let mut at = raw[id].parent;
+    while at != 0 {
+        if raw[at].prev.is_some() || raw[at].cond.as_ref().is_none_or(|c| c.field != Field::Socket)
+        {
+            return false;
+        }
+        at = raw[at].parent;
+    }
+    true
+}

@@ -1,0 +1,96 @@
+//! The system's log. While nobody listens there, as in most containers, lines go to standard error.
+
+use std::io::{self, Write};
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+
+/// Where the system's log listens.
+const SOCKET: &str = "/dev/log";
+
+/// Longer lines are cut: RFC 3164, 4.1 demands no more than 1024 bytes of a receiver, the receivers
+/// of today take this.
+const LINE_BYTES_MAX: usize = 8_192;
+
+pub(super) struct Syslog {
+    path: PathBuf,
+    /// Priority, name and process, which every line begins with.
+    head: String,
+    /// `None` while nobody listens.
+    socket: Option<UnixDatagram>,
+    is_missed: bool,
+}
+
+impl Syslog {
+    pub(super) fn new(priority: u8, name: &str) -> Self {
+        Self::at(SOCKET.into(), priority, name)
+    }
+
+    fn at(path: PathBuf, priority: u8, name: &str) -> Self {
+        let head = format!("<{priority}>{name}[{}]: ", std::process::id());
+        Self { path, head, socket: None, is_missed: false }
+    }
+
+    /// Writes the first of the lines, and says how many bytes it has.
+    pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
+        self.write_or(lines, &mut io::stderr())
+    }
+
+    fn write_or(&mut self, lines: &[u8], instead: &mut dyn Write) -> io::Result<usize> {
+        let end = lines.iter().position(|byte| *byte == b'\n');
+        let line = &lines[..end.unwrap_or(lines.len())];
+        let length = line.len() + usize::from(end.is_some());
+        match self.send(&line[..line.len().min(LINE_BYTES_MAX)]) {
+            Ok(()) => self.is_missed = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_missed, true) {
+                    let path = self.path.display();
+                    writeln!(instead, "syslog: {path}: {error}: lines go to standard error")?;
+                }
+                instead.write_all(&lines[..length])?;
+            }
+        }
+        Ok(length)
+    }
+
+    /// One datagram for one line. A listener that was started again has another socket.
+    fn send(&mut self, line: &[u8]) -> io::Result<()> {
+        let message = [self.head.as_bytes(), line].concat();
+        if self.socket.as_ref().is_some_and(|socket| socket.send(&message).is_ok()) {
+            return Ok(());
+        }
+        self.socket = None;
+        let socket = UnixDatagram::unbound()?;
+        socket.connect(&self.path)?;
+        socket.send(&message)?;
+        self.socket = Some(socket);
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_go_to_standard_error_until_somebody_listens() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("log");
+        let mut syslog = Syslog::at(path.clone(), 29, "lighty");
+        let mut instead = Vec::new();
+        for _ in 0..2 {
+            assert_eq!(syslog.write_or(b"one\ntwo\n", &mut instead).expect("written"), 4);
+        }
+        let text = String::from_utf8(std::mem::take(&mut instead)).expect("UTF-8");
+        assert!(text.starts_with("syslog: ") && text.ends_with("\none\none\n"), "{text}");
+        for round in 0..2 {
+            let _ = std::fs::remove_file(&path);
+            let listener = UnixDatagram::bind(&path).expect("bound");
+            assert_eq!(syslog.write_or(b"three", &mut instead).expect("written"), 5);
+            let mut message = [0; 64];
+            let length = listener.recv(&mut message).expect("a line");
+            assert!(message[..length].starts_with(b"<29>lighty["), "{round}");
+            assert!(message[..length].ends_with(b"]: three"), "{round}");
+        }
+        assert!(instead.is_empty());
+    }
+}

@@ -69,7 +69,7 @@ def figures(said):
     """Of what `lighty load --json` said."""
     return {"requests": said["responses"], "rps": said["responses_per_s"],
             "bad": sum(said["failures"].values()),
-            **{f"p{share}_ms": said["total_us"][key] / 1e3
+            **{f"p{share}_ms": (said["total_us"][key] or 0) / 1e3
                for share, key in (("50", "50"), ("90", "90"), ("99", "99"), ("999", "99_9"))}}
 
 

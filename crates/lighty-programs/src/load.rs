@@ -1,13 +1,14 @@
 //! `lighty load`: makes load and says what a server's users felt of it.
 //!
 //! `options` says what is asked, `pace` when, `http1` and `http2` ask, `watch` keeps their time
-//! limits, `tally` sums up, `report` and `plot` write, `compare` reads. Each thread (`worker`) has
+//! limits, `tally` sums up, `felt` ranks what failed, `report` and `plot` write, `compare` reads. Each thread (`worker`) has
 //! an event loop of its own with its share of the connections (`shared`); `attend` watches all.
 
 mod attend;
 mod chance;
 mod compare;
 mod dial;
+mod felt;
 mod http1;
 mod http2;
 mod intervals;

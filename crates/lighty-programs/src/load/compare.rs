@@ -13,7 +13,10 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::chance::Chance;
+use super::felt::{Figure, Sorted};
 use super::intervals::{Interval, Intervals, Spread};
+use super::report::{UNSENT, at_least};
+use super::tally::Failure;
 use crate::plain::plain;
 
 /// Runs that are drawn.
@@ -46,9 +49,21 @@ pub struct Run {
     intervals: Intervals,
 }
 
-/// Settings that two runs should share.
-const SETTINGS: [&str; 8] =
-    ["url", "http2", "streams", "connections", "threads", "rate", "keep_alive", "method"];
+/// Settings that two runs should share, as far as both tell them.
+const SETTINGS: [&str; 9] = [
+    "url",
+    "http2",
+    "streams",
+    "connections",
+    "threads",
+    "rate",
+    "keep_alive",
+    "method",
+    "timeout_s",
+];
+
+/// Where a part has the requests that failed in it. Older runs do not say when theirs did.
+const FAILED_AT: usize = 3;
 
 impl Run {
     /// Reads what `lighty load --json` wrote.
@@ -66,17 +81,22 @@ impl Run {
 
     fn of(name: &str, value: &Value) -> Option<Self> {
         let length = Duration::try_from_secs_f64(value["interval_s"].as_f64()?).ok()?;
-        let parts = value["intervals"].as_array()?.iter().map(part).collect::<Option<Vec<_>>>()?;
-        let intervals = Intervals::of(length, parts)?;
+        let written = value["intervals"].as_array()?;
+        let mut parts = written.iter().map(part).collect::<Option<Vec<_>>>()?;
         let failures = value["failures"].as_object()?.iter();
         let failures = failures.filter_map(|(words, count)| Some((plain(words), count.as_u64()?)));
+        let unsent = value["unsent"].as_u64().filter(|count| *count > 0);
+        let failures: Vec<_> =
+            failures.chain(unsent.map(|count| (UNSENT.to_owned(), count))).collect();
+        if written.iter().all(|part| part.get(FAILED_AT).is_none()) {
+            spread_evenly(&mut parts, &failures)?;
+        }
+        let setting = |name| Some((name, plain(&value.get(name)?.to_string())));
         Some(Self {
             name: plain(name),
-            settings: SETTINGS
-                .map(|setting| (setting, plain(&value[setting].to_string())))
-                .to_vec(),
-            failures: failures.collect(),
-            intervals,
+            settings: SETTINGS.into_iter().filter_map(setting).collect(),
+            failures,
+            intervals: Intervals::of(length, parts)?,
         })
     }
 
@@ -88,36 +108,117 @@ impl Run {
 }
 
 fn part(value: &Value) -> Option<Interval> {
+    let lost = value.get(FAILED_AT).map_or(Some(Spread::default()), spread)?;
+    let (responses, sum_us) = (value[0].as_u64()?, value[1].as_u64()?);
+    Some(Interval {
+        responses: within(responses, COUNT_MAX)?,
+        sum_us: within(sum_us, SUM_US_MAX)?,
+        spread: spread(&value[2])?,
+        failed: lost.count(),
+        lost,
+    })
+}
+
+fn spread(pairs: &Value) -> Option<Spread> {
+    let pairs = pairs.as_array().filter(|pairs| pairs.len() <= PAIRS_MAX)?;
     let mut spread = Spread::default();
-    let pairs = value[2].as_array()?;
-    if pairs.len() > PAIRS_MAX {
-        return None;
-    }
     for pair in pairs {
         let (lowest_us, count) = (pair[0].as_u64()?, pair[1].as_u64()?);
         // An hour is the longest that is told apart.
         spread.add_pair(lowest_us.min(1 << 32), within(count, COUNT_MAX)?);
     }
-    let (responses, sum_us) = (value[0].as_u64()?, value[1].as_u64()?);
-    let responses = within(responses, COUNT_MAX)?;
-    Some(Interval { responses, sum_us: within(sum_us, SUM_US_MAX)?, spread })
+    Some(spread)
+}
+
+/// Has failures, of which nobody knows when they were, fall on all parts alike. Responses that were
+/// not as expected are among the times of such parts already.
+fn spread_evenly(parts: &mut [Interval], failures: &[(String, u64)]) -> Option<()> {
+    let has_response = |words: &str| {
+        let known = [Failure::Status, Failure::Length, Failure::Checksum];
+        known.into_iter().any(|failure| failure.words() == words)
+    };
+    let (mut failed, mut unanswered) = (0u64, 0);
+    for (words, count) in failures {
+        failed = within(failed.checked_add(*count)?, COUNT_MAX)?;
+        unanswered += if has_response(words) { 0 } else { *count };
+    }
+    let whole = parts.len() as u64;
+    for (at, part) in (0..).zip(parts) {
+        // The middle of what a part stands for: the last one has no more than others.
+        let until = |count: u64, at: u64| (count * at + whole / 2) / whole;
+        let of = |count| until(count, at + 1) - until(count, at);
+        part.failed = of(failed);
+        part.lost.add_pair(0, of(unanswered));
+    }
+    Some(())
 }
 
 fn within(figure: u64, max: u64) -> Option<u64> {
     Some(figure).filter(|figure| *figure <= max)
 }
 
-/// What is compared: its name, what it is of parts of this length in seconds, and whether more is
-/// better.
-type Measure = (&'static str, fn(&Interval, f64) -> f64, bool);
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Measure {
+    /// Responses a second.
+    Rate,
+    /// The mean time.
+    Mean,
+    /// The time that a share of requests does not exceed.
+    Share(f64),
+    /// The share of requests that failed.
+    Failed,
+}
 
-const MEASURES: [Measure; 5] = [
-    ("responses/s", |sum, seconds| sum.responses as f64 / seconds, true),
-    ("mean", |sum, _| sum.sum_us as f64 / sum.responses.max(1) as f64, false),
-    ("50 %", |sum, _| sum.spread.quantile_us(0.5), false),
-    ("90 %", |sum, _| sum.spread.quantile_us(0.9), false),
-    ("99 %", |sum, _| sum.spread.quantile_us(0.99), false),
+/// By name; the last one has a say in what is said of the others.
+const MEASURES: [(&str, Measure); 6] = [
+    ("responses/s", Measure::Rate),
+    ("mean", Measure::Mean),
+    ("50 %", Measure::Share(0.5)),
+    ("90 %", Measure::Share(0.9)),
+    ("99 %", Measure::Share(0.99)),
+    ("failed", Measure::Failed),
 ];
+
+impl Measure {
+    /// What it is of parts that take so long in all.
+    fn of(self, sum: &Interval, seconds: f64) -> Figure {
+        let exact = |value| Figure { value, is_bound: false };
+        match self {
+            Self::Rate => exact(sum.responses as f64 / seconds),
+            Self::Mean => sum.mean().unwrap_or_default(),
+            Self::Share(share) => sum.quantile(share).unwrap_or_default(),
+            Self::Failed => exact(sum.failed_share() * 100.0),
+        }
+    }
+
+    /// By how many percent a value differs from another, or in a share by how many points.
+    fn change(self, from: f64, to: f64) -> f64 {
+        match self {
+            Self::Failed => to - from,
+            _ if from > 0.0 => (to / from - 1.0) * 100.0,
+            _ => 0.0,
+        }
+    }
+
+    fn show(self, figure: Figure) -> String {
+        match self {
+            Self::Rate => format!("{:.0}", figure.value),
+            Self::Mean | Self::Share(_) => at_least(Some(figure)),
+            Self::Failed => format!("{:.2} %", figure.value),
+        }
+    }
+
+    /// How it changed: between which bounds, and in one word.
+    fn show_change(self, row: &Row) -> String {
+        let Row { change, low, high, verdict, .. } = row;
+        let word = verdict.words();
+        match self {
+            Self::Failed => format!("{change:>+6.2} pt {low:>+6.2} to {high:>+6.2} pt: {word}"),
+            _ => format!("{change:>+6.1} %  {low:>+6.1} to {high:>+6.1} %: {word}"),
+        }
+    }
+}
 
 /// How a measure of one run lies to that of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -125,6 +226,8 @@ enum Verdict {
     Better,
     Worse,
     Noise,
+    /// More than noise, but failures stand in the way of saying what it means.
+    Unclear,
 }
 
 impl Verdict {
@@ -133,6 +236,38 @@ impl Verdict {
             Self::Better => "better",
             Self::Worse => "worse",
             Self::Noise => "noise",
+            Self::Unclear => "unclear",
+        }
+    }
+}
+
+/// A measure of two runs.
+struct Row {
+    measure: Measure,
+    here: Figure,
+    there: Figure,
+    change: f64,
+    low: f64,
+    high: f64,
+    verdict: Verdict,
+}
+
+impl Row {
+    /// What can be said of it, where failures changed like this.
+    fn settle(&mut self, failures: Verdict) {
+        let are_bounds = self.here.is_bound && self.there.is_bound;
+        let is_unclear = match (self.verdict, failures) {
+            // To serve fewer users is no way to be quicker.
+            (Verdict::Better, Verdict::Worse) => true,
+            // Before, users waited for longer than is known.
+            (Verdict::Worse, Verdict::Better) => self.here.is_bound,
+            (Verdict::Better | Verdict::Worse, _) => {
+                are_bounds && matches!(self.measure, Measure::Share(_))
+            }
+            (Verdict::Noise | Verdict::Unclear, _) => false,
+        };
+        if is_unclear {
+            self.verdict = Verdict::Unclear;
         }
     }
 }
@@ -146,8 +281,9 @@ pub fn compare(one: &Run, other: &Run) -> String {
 }
 
 fn write_table(one: &Run, other: &Run, out: &mut String) -> std::fmt::Result {
-    for ((name, here), (_, there)) in one.settings.iter().zip(&other.settings) {
-        if here != there {
+    for (name, here) in &one.settings {
+        let there = other.settings.iter().find(|(setting, _)| setting == name);
+        if let Some((_, there)) = there.filter(|(_, there)| there != here) {
             writeln!(out, "The runs differ in {name}: {here} and {there}.")?;
         }
     }
@@ -176,28 +312,36 @@ fn write_table(one: &Run, other: &Run, out: &mut String) -> std::fmt::Result {
         "{:12}{:>width$}  {:>width$}   change  99 % of such runs",
         "", one.name, other.name
     )?;
+    let rows = rows(&one, &other);
+    for ((name, measure), row) in MEASURES.iter().zip(&rows) {
+        let [here, there] = [row.here, row.there].map(|figure| measure.show(figure));
+        let change = measure.show_change(row);
+        writeln!(out, "{name:12}{here:>width$}  {there:>width$}  {change}")?;
+    }
+    if rows.last().is_some_and(|row| row.verdict == Verdict::Worse) {
+        let name = &other.name;
+        writeln!(out, "Since more requests failed in {name}, nothing of it is called better.")?;
+    }
+    Ok(())
+}
+
+fn rows(one: &Run, other: &Run) -> Vec<Row> {
     let seconds = one.intervals.length().as_secs_f64();
     let changes = draw(one.parts(), other.parts(), seconds);
-    for ((name, of, more_is_better), mut changes) in MEASURES.into_iter().zip(changes) {
-        let value = |run: &Run| of(&sum(run.parts()), seconds * run.parts().len() as f64);
-        let (here, there) = (value(&one), value(&other));
+    let row = |((_, measure), mut changes): ((&str, Measure), Vec<f64>)| {
+        let of = |run: &Run| measure.of(&sum(run.parts()), seconds * run.parts().len() as f64);
+        let (here, there) = (of(one), of(other));
         changes.sort_by(f64::total_cmp);
         let at = |share: f64| changes[(share * (DRAWS - 1) as f64) as usize];
         let (low, high) = (at(OUTSIDE / 2.0), at(1.0 - OUTSIDE / 2.0));
-        let show = |value: f64| match more_is_better {
-            true => format!("{value:.0}"),
-            false => super::report::millis(value),
-        };
-        writeln!(
-            out,
-            "{name:12}{:>width$}  {:>width$}  {:>+6.1} %  {low:>+6.1} to {high:>+6.1} %: {}",
-            show(here),
-            show(there),
-            change(here, there),
-            judge(low, high, more_is_better).words()
-        )?;
-    }
-    Ok(())
+        let verdict = judge(low, high, measure == Measure::Rate);
+        let change = measure.change(here.value, there.value);
+        Row { measure, here, there, change, low, high, verdict }
+    };
+    let mut rows: Vec<Row> = MEASURES.into_iter().zip(changes).map(row).collect();
+    let failures = rows.last().map_or(Verdict::Noise, |row| row.verdict);
+    rows.iter_mut().for_each(|row| row.settle(failures));
+    rows
 }
 
 fn judge(low: f64, high: f64, more_is_better: bool) -> Verdict {
@@ -206,11 +350,6 @@ fn judge(low: f64, high: f64, more_is_better: bool) -> Verdict {
         (is_more, _) if is_more == more_is_better => Verdict::Better,
         _ => Verdict::Worse,
     }
-}
-
-/// By how many percent a value differs from another.
-fn change(from: f64, to: f64) -> f64 {
-    if from > 0.0 { (to / from - 1.0) * 100.0 } else { 0.0 }
 }
 
 fn sum(parts: &[Interval]) -> Interval {
@@ -226,10 +365,10 @@ fn draw(one: &[Interval], other: &[Interval], seconds: f64) -> [Vec<f64>; MEASUR
     let chance = Chance::new(SEED);
     for _ in 0..DRAWS {
         let (here, there) = (drawn(one, &chance), drawn(other, &chance));
-        for ((_, of, _), changes) in MEASURES.iter().zip(&mut changes) {
-            let (from, to) =
-                (of(&here, seconds * one.len() as f64), of(&there, seconds * other.len() as f64));
-            changes.push(change(from, to));
+        for ((_, measure), changes) in MEASURES.iter().zip(&mut changes) {
+            let from = measure.of(&here, seconds * one.len() as f64);
+            let to = measure.of(&there, seconds * other.len() as f64);
+            changes.push(measure.change(from.value, to.value));
         }
     }
     changes
@@ -261,7 +400,7 @@ mod tests {
         for part in 0..60 {
             let jitter = chance.below(1 + responses as usize / 10) as u64;
             for _ in 0..responses + jitter {
-                intervals.note(part * length_us, us + chance.below(us as usize / 2) as u64);
+                intervals.at(part * length_us).end(us + chance.below(us as usize / 2) as u64);
             }
         }
         Run { name: name.to_owned(), settings: Vec::new(), failures: Vec::new(), intervals }
@@ -276,12 +415,12 @@ mod tests {
         let base = run("a", 200, 1000, 1);
         for seed in 2..7 {
             let table = compare(&base, &run("b", 200, 1000, seed));
-            assert_eq!(verdicts(&table), ["noise"; 5], "{table}");
+            assert_eq!(verdicts(&table), ["noise"; 6], "{table}");
         }
         let table = compare(&base, &run("b", 230, 1000, 9));
         assert_eq!(verdicts(&table)[..2], ["better", "noise"], "{table}");
         let table = compare(&base, &run("b", 170, 1200, 9));
-        assert_eq!(verdicts(&table), ["worse"; 5], "{table}");
+        assert_eq!(verdicts(&table)[..5], ["worse"; 5], "{table}");
     }
 
     #[test]
@@ -292,6 +431,115 @@ mod tests {
         stalled.intervals = Intervals::of(stalled.intervals.length(), parts).expect("a run");
         let table = compare(&run("a", 200, 1000, 1), &stalled);
         assert_eq!(verdicts(&table)[0], "noise", "{table}");
+    }
+
+    /// Has each part of a run end with so many requests that failed after they waited for so long.
+    fn failing(mut run: Run, count: u64, waited_us: u64) -> Run {
+        let mut parts = run.intervals.parts().to_vec();
+        for part in &mut parts {
+            (0..count).for_each(|_| part.fail(waited_us, false));
+        }
+        run.intervals = Intervals::of(run.intervals.length(), parts).expect("a run");
+        run
+    }
+
+    #[test]
+    fn a_run_of_which_half_fails_is_not_better() {
+        let slow = run("a", 200, 2000, 1);
+        let quick = |name| run(name, 100, 1000, 2);
+        // Those that hang, and those that are refused at once.
+        for waited_us in [1_000_000, 100] {
+            let table = compare(&slow, &failing(quick("b"), 100, waited_us));
+            let found = verdicts(&table);
+            assert!(!found.contains(&"better"), "{table}");
+            assert_eq!((found[0], found[5]), ("worse", "worse"), "{table}");
+            assert!(table.contains("Since more requests failed in b, nothing of it"), "{table}");
+            // The half that does not fail took less.
+            assert_eq!(found[2], "unclear", "{table}");
+            assert!(table.lines().any(|line| line.starts_with("99 %") && line.contains(" >")));
+        }
+        let table = compare(&slow, &failing(quick("b"), 100, 1_000_000));
+        assert_eq!(verdicts(&table)[3..], ["worse"; 3], "{table}");
+        let table = compare(&failing(quick("b"), 100, 1_000_000), &slow);
+        assert_eq!(verdicts(&table)[3..], ["better"; 3], "{table}");
+    }
+
+    #[test]
+    fn failures_that_come_at_one_time_are_noise() {
+        let (base, mut other) = (run("a", 200, 1000, 1), run("b", 200, 1000, 2));
+        let mut parts = other.intervals.parts().to_vec();
+        (0..50).for_each(|_| parts[30].fail(1000, false));
+        other.intervals = Intervals::of(other.intervals.length(), parts).expect("a run");
+        let table = compare(&base, &other);
+        assert_eq!(verdicts(&table)[5], "noise", "{table}");
+        let table = compare(&base, &failing(run("b", 200, 1000, 2), 2, 1000));
+        assert_eq!(verdicts(&table)[5], "worse", "{table}");
+    }
+
+    #[test]
+    fn bounds_are_not_taken_for_times() {
+        let row = |verdict, here, there| Row {
+            measure: Measure::Share(0.99),
+            here: Figure { value: 1.0, is_bound: here },
+            there: Figure { value: 1.0, is_bound: there },
+            change: 0.0,
+            low: 0.0,
+            high: 0.0,
+            verdict,
+        };
+        let settled = |mut row: Row, failures| {
+            row.settle(failures);
+            row.verdict
+        };
+        for (verdict, here, there, failures, wanted) in [
+            (Verdict::Better, false, false, Verdict::Noise, Verdict::Better),
+            (Verdict::Better, true, false, Verdict::Better, Verdict::Better),
+            (Verdict::Better, false, false, Verdict::Worse, Verdict::Unclear),
+            (Verdict::Worse, false, true, Verdict::Worse, Verdict::Worse),
+            (Verdict::Worse, true, false, Verdict::Better, Verdict::Unclear),
+            (Verdict::Worse, false, false, Verdict::Better, Verdict::Worse),
+            (Verdict::Worse, true, true, Verdict::Noise, Verdict::Unclear),
+            (Verdict::Better, true, true, Verdict::Noise, Verdict::Unclear),
+            (Verdict::Noise, true, true, Verdict::Worse, Verdict::Noise),
+        ] {
+            assert_eq!(settled(row(verdict, here, there), failures), wanted);
+        }
+        // One that failed among thousands does not keep a mean from being compared.
+        let mean = Row { measure: Measure::Mean, ..row(Verdict::Better, true, true) };
+        assert_eq!(settled(mean, Verdict::Noise), Verdict::Better);
+    }
+
+    #[test]
+    fn runs_that_do_not_say_when_requests_failed_are_read() {
+        use serde_json::json;
+        let old = |name: &str, failures: Value, unsent: u64| {
+            let parts = vec![json!([100, 200_000, [[1920, 100]]]); 62];
+            let value = json!({
+                "interval_s": 0.2, "intervals": parts, "failures": failures, "unsent": unsent,
+                "rate": null,
+            });
+            Run::of(name, &value).expect("a run")
+        };
+        let well = old("well", json!({}), 0);
+        assert_eq!(verdicts(&compare(&well, &well)), ["noise"; 6]);
+        let hung = old("hung", json!({"responses timed out": 6000}), 200);
+        let parts = hung.intervals.parts();
+        assert!(parts.iter().all(|part| (part.failed, part.lost.count()) == (100, 100)));
+        let table = compare(&well, &hung);
+        assert!(table.contains(&format!("hung: 200 {UNSENT}\n")), "{table}");
+        assert!(table.contains("failed           0.00 %      50.00 %  +50.00 pt"), "{table}");
+        assert_eq!(verdicts(&table)[3..], ["worse"; 4], "{table}");
+        // Their responses are counted among the others.
+        let wrong = old("wrong", json!({"unexpected statuses": 6200}), 0);
+        assert!(compare(&well, &wrong).contains(" 100.00 %"));
+        let one = old("one", json!({"responses timed out": 1}), 0);
+        assert_eq!(one.intervals.parts()[30].failed, 1);
+        // A setting that a run does not tell is none that differs.
+        let mut timed = well.clone();
+        timed.settings.push(("timeout_s", "1.0".to_owned()));
+        assert!(!compare(&well, &timed).contains("differ"));
+        timed.settings[0].1 = "5".to_owned();
+        assert!(compare(&well, &timed).contains("The runs differ in rate: null and 5."));
     }
 
     #[test]
@@ -336,6 +584,16 @@ mod tests {
         ] {
             assert!(of(interval_s, count, times).is_none(), "{interval_s} {count} {times}");
         }
+        let with = |failures: Value, lost: Value| {
+            let parts = vec![json!([1, 1, [[10, 1]], lost]); 30];
+            let value = json!({"interval_s": 0.2, "intervals": parts, "failures": failures});
+            Run::of("x", &value)
+        };
+        assert_eq!(with(json!({}), json!([[9, 2]])).expect("a run").intervals.parts()[0].failed, 2);
+        assert!(with(json!({}), json!([[9, u64::MAX]])).is_none());
+        assert!(with(json!({}), json!(5)).is_none());
+        let many = json!({"interval_s": 0.2, "intervals": [], "failures": {"a": u64::MAX, "b": 1}});
+        assert!(Run::of("x", &many).is_none());
         assert!(Run::of("x", &json!({"interval_s": 0.2})).is_none());
     }
 }

@@ -6,6 +6,8 @@
 use std::ops::AddAssign;
 use std::time::Duration;
 
+use super::felt::{Figure, Sorted, mean, quantile};
+
 /// The length that parts have at first, in microseconds.
 const LENGTH_US: u64 = 200_000;
 
@@ -20,7 +22,7 @@ const OCTAVE_BITS: u32 = 3;
 pub(super) struct Spread(Vec<u64>);
 
 impl Spread {
-    fn note(&mut self, us: u64) {
+    pub(super) fn note(&mut self, us: u64) {
         self.add(bucket(us), 1);
     }
 
@@ -42,19 +44,41 @@ impl Spread {
         held.map(|(bucket, count)| (lowest_us(bucket), *count))
     }
 
-    /// The time that this share of all does not exceed, as if they were even within a bucket.
-    pub(super) fn quantile_us(&self, share: f64) -> f64 {
-        let wanted = share * self.0.iter().sum::<u64>() as f64;
-        let mut below = 0.0;
+    /// The bucket that this share of all ends in, and how far into it.
+    fn find(&self, share: f64) -> (usize, f64) {
+        let wanted = share * self.count() as f64;
+        let (mut below, mut found) = (0.0, (0, 0.0));
         for (bucket, count) in self.0.iter().enumerate().filter(|(_, count)| **count > 0) {
             let count = *count as f64;
             if below + count >= wanted {
-                let (from, to) = (lowest_us(bucket) as f64, lowest_us(bucket + 1) as f64);
-                return from + (to - from) * (wanted - below) / count;
+                return (bucket, (wanted - below) / count);
             }
             below += count;
+            found = (bucket, 1.0);
         }
-        0.0
+        found
+    }
+}
+
+impl Sorted for Spread {
+    fn count(&self) -> u64 {
+        self.0.iter().sum()
+    }
+
+    /// As if times were even within a bucket.
+    fn quantile_us(&self, share: f64) -> f64 {
+        let (bucket, within) = self.find(share);
+        let (from, to) = (lowest_us(bucket) as f64, lowest_us(bucket + 1) as f64);
+        from + (to - from) * within
+    }
+
+    fn reached_us(&self, share: f64) -> f64 {
+        lowest_us(self.find(share).0) as f64
+    }
+
+    fn sum_us(&self, least_us: f64) -> f64 {
+        let sum = |(lowest_us, count): (u64, u64)| (lowest_us as f64).max(least_us) * count as f64;
+        self.pairs().map(sum).sum()
     }
 }
 
@@ -81,11 +105,48 @@ fn lowest_us(bucket: usize) -> u64 {
 /// A part of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Responses that ended in it.
+    /// Responses that ended in it, as expected or not.
     pub responses: u64,
-    /// The sum of their times in microseconds.
+    /// The sum of the times of those as expected, in microseconds.
     pub sum_us: u64,
+    /// These times.
     pub(super) spread: Spread,
+    /// Requests that failed, or were not sent.
+    pub failed: u64,
+    /// For how long these had waited.
+    pub(super) lost: Spread,
+}
+
+impl Interval {
+    /// Notes a response as expected.
+    pub(super) fn end(&mut self, took_us: u64) {
+        self.responses += 1;
+        self.sum_us += took_us;
+        self.spread.note(took_us);
+    }
+
+    /// Notes a request that failed, or was not sent.
+    pub(super) fn fail(&mut self, waited_us: u64, has_response: bool) {
+        self.responses += u64::from(has_response);
+        self.failed += 1;
+        self.lost.note(waited_us);
+    }
+
+    /// What this share of its requests does not exceed.
+    pub(super) fn quantile(&self, share: f64) -> Option<Figure> {
+        quantile(&self.spread, &self.lost, share)
+    }
+
+    /// The mean of its requests.
+    pub(super) fn mean(&self) -> Option<Figure> {
+        mean(self.sum_us as f64, &self.spread, &self.lost)
+    }
+
+    /// The share of its requests that failed.
+    pub(super) fn failed_share(&self) -> f64 {
+        let requests = self.spread.count() + self.lost.count();
+        self.failed as f64 / requests.max(1) as f64
+    }
 }
 
 impl AddAssign<&Self> for Interval {
@@ -93,6 +154,8 @@ impl AddAssign<&Self> for Interval {
         self.responses += other.responses;
         self.sum_us += other.sum_us;
         self.spread += &other.spread;
+        self.failed += other.failed;
+        self.lost += &other.lost;
     }
 }
 
@@ -128,8 +191,8 @@ impl Intervals {
         &self.parts
     }
 
-    /// Notes a response that ended so long after the start.
-    pub(super) fn note(&mut self, since_start_us: u64, took_us: u64) {
+    /// The part so long after the start.
+    pub(super) fn at(&mut self, since_start_us: u64) -> &mut Interval {
         while since_start_us / self.length_us >= PARTS_MAX as u64 {
             self.widen();
         }
@@ -137,10 +200,7 @@ impl Intervals {
         if self.parts.len() <= at {
             self.parts.resize_with(at + 1, Interval::default);
         }
-        let part = &mut self.parts[at];
-        part.responses += 1;
-        part.sum_us += took_us;
-        part.spread.note(took_us);
+        &mut self.parts[at]
     }
 
     /// Adds those of another thread.
@@ -194,7 +254,6 @@ mod tests {
             let (found, exact) = (spread.quantile_us(share), share * 1000.0);
             assert!((found - exact).abs() < exact / 8.0, "{share}: {found}");
         }
-        assert_eq!(Spread::default().quantile_us(0.5), 0.0);
         let mut again = Spread::default();
         spread.pairs().for_each(|(lowest_us, count)| again.add_pair(lowest_us, count));
         assert_eq!(again, spread);
@@ -203,17 +262,17 @@ mod tests {
     #[test]
     fn a_long_run_has_wider_parts_and_loses_nothing() {
         let mut long = Intervals::default();
-        (0..4000).for_each(|at| long.note(at * LENGTH_US, 100));
+        (0..4000).for_each(|at| long.at(at * LENGTH_US).end(100));
         assert!(
             long.parts().len() <= PARTS_MAX && long.length() > Duration::from_micros(LENGTH_US)
         );
         let mut short = Intervals::default();
-        short.note(10, 7);
+        short.at(10).end(7);
         short.merge(&long);
         let sum: u64 = short.parts().iter().map(|part| part.responses).sum();
         assert_eq!((sum, short.length()), (4001, long.length()));
         let mut other = Intervals::default();
-        other.note(LENGTH_US, 1);
+        other.at(LENGTH_US).end(1);
         long.merge(&other);
         assert_eq!(long.parts()[0].sum_us, 401);
     }

@@ -186,6 +186,14 @@ impl Pace {
         self.made.get() - self.taken.get()
     }
 
+    /// When those were due that are counted.
+    pub(super) fn unsent_due_us(&self) -> impl Iterator<Item = u64> {
+        let period_us = self.period_us.unwrap_or_default();
+        let numbers = self.taken.get()..self.made.get();
+        let due_us = numbers.map(move |number| self.due_us(number, period_us));
+        due_us.filter(|due_us| *due_us >= self.counted_from_us)
+    }
+
     /// When no further request begins, if that has a time.
     pub(super) fn end_us(&self) -> u64 {
         self.end_us
@@ -262,6 +270,8 @@ mod tests {
         clock.advance(Duration::from_secs(5));
         pace.release(100_000.0);
         assert_eq!((pace.unsent(), pace.is_over.get()), (8, true));
+        let unsent: Vec<u64> = pace.unsent_due_us().map(|us| us - pace.counted_from_us).collect();
+        assert_eq!((unsent.len(), unsent[0], unsent[7]), (8, 200_000, 900_000));
         assert_eq!(pace.try_next(), Next::Over, "nothing begins after the end");
     }
     #[test]

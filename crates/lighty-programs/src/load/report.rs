@@ -4,6 +4,8 @@ use std::fmt::Write;
 
 use serde_json::{Value, json};
 
+use super::felt::{Figure, Sorted, mean, quantile};
+use super::intervals::{Interval, Spread};
 use super::options::Options;
 use super::tally::{Failure, Tally, Times};
 
@@ -16,6 +18,9 @@ const SHARES: [(&str, f64); 6] = [
     ("99.9 %", 0.999),
     ("99.99 %", 0.9999),
 ];
+
+/// What requests are called that no connection came free for.
+pub(super) const UNSENT: &str = "requests were due, and no connection was free for them";
 
 /// For people.
 pub fn text(options: &Options, tally: &Tally) -> String {
@@ -39,26 +44,11 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
     let statuses: Vec<String> =
         tally.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
     writeln!(out, "statuses  {}", statuses.join("  "))?;
-    writeln!(out, "made {} connections, {} in use at a time", tally.connections, tally.parallel)?;
-    let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
-    writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
-    let label = if options.rate.is_some() { "from due" } else { "whole" };
-    for (name, times) in
-        [("connect", &tally.connect), ("first byte", &tally.first_byte), (label, &tally.total)]
-    {
-        writeln!(out, "{name:12}{}", row(times))?;
+    match tally.connections {
+        0 => writeln!(out, "made no connection")?,
+        made => writeln!(out, "made {made} connections, {} in use at a time", tally.parallel)?,
     }
-    match options.rate {
-        Some(_) => writeln!(
-            out,
-            "Times count from when a request was due, whether or not it could be sent then."
-        )?,
-        None => writeln!(
-            out,
-            "Each connection waited for its response before it asked again: a stall delays requests \
-             that are then not made. --rate shows what users feel."
-        )?,
-    }
+    write_times(options, tally, out)?;
     for (failure, count) in &tally.failures {
         let has_words =
             matches!(failure, Failure::Connect | Failure::Handshake | Failure::Protocol);
@@ -67,20 +57,67 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
         writeln!(out, "{count} {}{why}", failure.words())?;
     }
     if tally.unsent > 0 {
-        writeln!(out, "{} requests were due, and no connection was free for them", tally.unsent)?;
+        writeln!(out, "{} {UNSENT}", tally.unsent)?;
     }
     Ok(())
 }
 
-fn row(times: &Times) -> String {
-    let mut text = format!("{:>9}", millis(times.mean_us()));
-    for (_, share) in SHARES {
-        text += &format!("{:>9}", millis(times.quantile_us(share) as f64));
+/// The table of times, and what it says.
+fn write_times(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::Result {
+    let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
+    writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
+    let label = if options.rate.is_some() { "from due" } else { "whole" };
+    let none = Times::default();
+    for (name, right, failed) in [
+        ("connect", &tally.connect, &none),
+        ("first byte", &tally.first_byte, &none),
+        (label, &tally.total, &tally.lost),
+    ] {
+        let row = figures(right, failed);
+        let row: Vec<String> = row.map(|(_, one)| format!("{:>9}", at_least(one))).collect();
+        writeln!(out, "{name:12}{}", row.concat())?;
     }
-    text + &format!("{:>9}", millis(times.max_us() as f64))
+    if tally.lost.count() > 0 {
+        writeln!(
+            out,
+            "Requests that failed count as slower than all responses; > stands before what their \
+             times are at least."
+        )?;
+    }
+    match options.rate {
+        Some(_) => writeln!(
+            out,
+            "Times count from when a request was due, whether or not it could be sent then."
+        ),
+        None => writeln!(
+            out,
+            "Each connection waited for its response before it asked again: a stall delays requests \
+             that are then not made. --rate shows what users feel."
+        ),
+    }
 }
 
-pub(super) fn millis(us: f64) -> String {
+/// Mean, shares and the longest as JSON calls them.
+fn figures(right: &Times, failed: &Times) -> impl Iterator<Item = (String, Option<Figure>)> {
+    let right_sum_us = right.mean_us() * right.count() as f64;
+    let share = |(name, share): (&str, f64)| {
+        let key = name.replace(" %", "").replace('.', "_");
+        (key, quantile(right, failed, share))
+    };
+    let mean = ("mean_us".to_owned(), mean(right_sum_us, right, failed));
+    let longest = ("max_us".to_owned(), quantile(right, failed, 1.0));
+    [mean].into_iter().chain(SHARES.map(share)).chain([longest])
+}
+
+/// A time, which is longer if it rests on failures.
+pub(super) fn at_least(figure: Option<Figure>) -> String {
+    figure.map_or_else(
+        || "-".to_owned(),
+        |one| format!("{}{}", if one.is_bound { ">" } else { "" }, millis(one.value)),
+    )
+}
+
+fn millis(us: f64) -> String {
     match us / 1e3 {
         ms if ms < 10.0 => format!("{ms:.3}ms"),
         ms if ms < 1000.0 => format!("{ms:.1}ms"),
@@ -111,25 +148,26 @@ fn digits(value: f64) -> String {
 /// In the form of http_load.
 pub fn http_load(tally: &Tally) -> String {
     let took_s = tally.took.as_secs_f64().max(1e-9);
-    let each = tally.body_bytes as f64 / (tally.responses.max(1)) as f64;
-    let times = |times: &Times| {
-        let ms = [times.mean_us(), times.max_us() as f64, times.min_us() as f64].map(|us| us / 1e3);
-        format!("{} mean, {} max, {} min", digits(ms[0]), digits(ms[1]), digits(ms[2]))
-    };
     let mut out = format!(
-        "{} fetches, {} max parallel, {} bytes, in {} seconds\n\
-         {} mean bytes/connection\n{} fetches/sec, {} bytes/sec\n\
-         msecs/connect: {}\nmsecs/first-response: {}\n",
+        "{} fetches, {} max parallel, {} bytes, in {} seconds\n",
         tally.responses,
         tally.parallel,
         tally.body_bytes,
         digits(took_s),
-        digits(each),
-        digits(tally.per_s()),
-        digits(tally.body_bytes as f64 / took_s),
-        times(&tally.connect),
-        times(&tally.first_byte),
     );
+    if tally.responses > 0 {
+        let each = tally.body_bytes as f64 / tally.responses as f64;
+        out += &format!("{} mean bytes/connection\n", digits(each));
+    }
+    let (fetches, bytes) = (tally.per_s(), tally.body_bytes as f64 / took_s);
+    out += &format!("{} fetches/sec, {} bytes/sec\n", digits(fetches), digits(bytes));
+    let times = [("connect", &tally.connect), ("first-response", &tally.first_byte)];
+    // Of nothing it says nothing.
+    for (name, times) in times.into_iter().filter(|(_, times)| times.count() > 0) {
+        let ms = [times.mean_us(), times.max_us() as f64, times.min_us() as f64].map(|us| us / 1e3);
+        let [mean, max, min] = ms.map(digits);
+        out += &format!("msecs/{name}: {mean} mean, {max} max, {min} min\n");
+    }
     let failed = |failure| tally.failures.get(&failure).copied().unwrap_or(0);
     for (failure, words) in [
         (Failure::Timeout, "timeouts"),
@@ -149,17 +187,7 @@ pub fn http_load(tally: &Tally) -> String {
 
 /// For programs, and to compare runs.
 pub fn json(options: &Options, tally: &Tally) -> Value {
-    let times = |times: &Times| {
-        let mut object = json!({
-            "count": times.count(), "mean_us": times.mean_us(), "max_us": times.max_us(),
-            "min_us": times.min_us(),
-        });
-        for (name, share) in SHARES {
-            object[name.replace(" %", "").replace('.', "_").as_str()] =
-                times.quantile_us(share).into();
-        }
-        object
-    };
+    let none = Times::default();
     let words = |failure: &Failure| failure.words().to_owned();
     let failures: serde_json::Map<String, Value> =
         tally.failures.iter().map(|(failure, count)| (words(failure), (*count).into())).collect();
@@ -177,6 +205,7 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         "connections": options.connections,
         "threads": options.threads,
         "rate": options.rate,
+        "timeout_s": options.timeout.as_secs_f64(),
         "seconds": tally.took.as_secs_f64(),
         "responses": tally.responses,
         "responses_per_s": tally.per_s(),
@@ -187,14 +216,36 @@ pub fn json(options: &Options, tally: &Tally) -> Value {
         "statuses": statuses,
         "failures": failures,
         "fault": tally.trouble,
-        "connect_us": times(&tally.connect),
-        "first_byte_us": times(&tally.first_byte),
-        "total_us": times(&tally.total),
+        "connect_us": json_of_times(&tally.connect, &none),
+        "first_byte_us": json_of_times(&tally.first_byte, &none),
+        "total_us": json_of_times(&tally.total, &tally.lost),
         "interval_s": tally.intervals.length().as_secs_f64(),
-        "intervals": tally.intervals.parts().iter()
-            .map(|one| json!([one.responses, one.sum_us, one.spread.pairs().collect::<Vec<_>>()]))
-            .collect::<Vec<_>>(),
+        "intervals": tally.intervals.parts().iter().map(json_of_part).collect::<Vec<_>>(),
     })
+}
+
+fn json_of_times(right: &Times, failed: &Times) -> Value {
+    let mut object = json!({
+        "count": right.count() + failed.count(),
+        "failed": failed.count(),
+        "min_us": (right.count() > 0).then(|| right.min_us()),
+    });
+    let mut bounds = Vec::new();
+    for (name, figure) in figures(right, failed) {
+        object[&name] = match (figure, &*name) {
+            (Some(figure), "mean_us") => figure.value.into(),
+            (figure, _) => figure.map(|one| one.value as u64).into(),
+        };
+        bounds.extend(figure.filter(|one| one.is_bound).map(|_| name));
+    }
+    // The names of those that are longer.
+    object["at_least"] = bounds.into();
+    object
+}
+
+fn json_of_part(part: &Interval) -> Value {
+    let pairs = |spread: &Spread| spread.pairs().collect::<Vec<_>>();
+    json!([part.responses, part.sum_us, pairs(&part.spread), pairs(&part.lost)])
 }
 
 #[cfg(test)]
@@ -212,5 +263,65 @@ mod tests {
         ] {
             assert_eq!(digits(value), wanted);
         }
+    }
+
+    fn said(tally: &Tally) -> (String, Value) {
+        let options = Options::new(Vec::new());
+        (text(&options, tally), json(&options, tally))
+    }
+
+    #[test]
+    fn times_of_nothing_are_none() {
+        let (words, value) = said(&Tally::default());
+        for name in ["connect", "first byte", "whole"] {
+            let row = words.lines().find(|line| line.starts_with(name)).expect("a row");
+            assert_eq!(row[name.len()..].split_whitespace().collect::<Vec<_>>(), ["-"; 8]);
+        }
+        assert!(words.contains("made no connection\n") && !words.contains("0.000"), "{words}");
+        for name in ["connect_us", "first_byte_us", "total_us"] {
+            let times = value[name].as_object().expect("an object");
+            let of_nothing = times.iter().filter(|(_, figure)| figure.is_null()).count();
+            assert_eq!((of_nothing, &times["count"], times.len()), (9, &0.into(), 12), "{value}");
+        }
+        let words = http_load(&Tally::default());
+        assert!(!words.contains("msecs") && !words.contains("mean bytes"), "{words}");
+    }
+
+    #[test]
+    fn what_failed_is_told_as_what_it_is_at_least() {
+        let mut tally = Tally::default();
+        (0..50).for_each(|_| tally.end(0, 2000));
+        (0..25).for_each(|_| tally.fail(Failure::Timeout, 0, 1_000_000));
+        (0..25).for_each(|_| tally.omit(0, 4));
+        let (words, value) = said(&tally);
+        let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
+        let figures: Vec<&str> = row.split_whitespace().skip(1).collect();
+        // What was not sent is not taken to be quick.
+        let bounds = [">2.000ms", ">1.00s", ">1.00s", ">1.00s", ">1.00s", ">1.00s"];
+        assert_eq!(figures[1..3], ["2.000ms", bounds[0]], "{words}");
+        assert_eq!(figures[3..], bounds[1..], "{words}");
+        assert!(figures[0].starts_with(">251.") && words.contains("; > stands before"), "{words}");
+        let times = &value["total_us"];
+        let at_least = ["mean_us", "75", "90", "99", "99_9", "99_99", "max_us"];
+        assert_eq!(times["at_least"], json!(at_least), "{value}");
+        assert_eq!((&times["count"], &times["failed"]), (&100.into(), &50.into()), "{value}");
+        assert!(times["99"].as_u64() >= Some(1_000_000) && times["50"].as_u64() < Some(2100));
+        assert_eq!(
+            value["intervals"],
+            json!([[50, 100_000, [[1920, 50]], [[4, 25], [983_040, 25]]]])
+        );
+        assert!(value["first_byte_us"]["at_least"] == json!([]), "{value}");
+    }
+
+    #[test]
+    fn who_is_refused_at_once_waits_for_nothing() {
+        let mut tally = Tally::default();
+        (0..3).for_each(|_| tally.fail(Failure::Refused, 0, 90));
+        let (words, value) = said(&tally);
+        let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
+        assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 8], "{words}");
+        let total = &value["total_us"];
+        assert_eq!((&total["99"], &total["mean_us"]), (&Value::Null, &Value::Null), "{value}");
+        assert_eq!((&total["failed"], &total["at_least"]), (&3.into(), &json!([])), "{value}");
     }
 }

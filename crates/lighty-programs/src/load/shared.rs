@@ -97,7 +97,9 @@ impl Shared {
         let began_until_us = self.now_us().min(self.pace.end_us());
         let ended_us = self.last_us.get().max(began_until_us);
         let mut tally = self.tally.take();
-        tally.unsent += self.pace.unsent();
+        for due_us in self.pace.unsent_due_us() {
+            tally.omit(due_us - self.counted_from_us, began_until_us.saturating_sub(due_us));
+        }
         tally.took = Duration::from_micros(ended_us.saturating_sub(self.counted_from_us));
         tally
     }
@@ -120,27 +122,30 @@ impl Shared {
             return;
         }
         let mut tally = self.tally.borrow_mut();
+        let now_us = self.now_us();
+        let took_us = now_us.saturating_sub(due_us);
         let (received, sent_us) = match outcome {
             Ok(outcome) => outcome,
             Err(failure) => {
                 self.progress.count_failure();
-                return tally.fail(failure);
+                return tally.fail(failure, due_us - self.counted_from_us, took_us);
             }
         };
         self.progress.count_response();
-        let now_us = self.now_us();
         self.last_us.set(now_us);
         tally.responses += 1;
         tally.bytes += received.bytes;
         tally.body_bytes += received.body_bytes;
         *tally.statuses.entry(received.status).or_default() += 1;
         tally.first_byte.record(received.first_byte_us.saturating_sub(sent_us));
-        let since_start = Duration::from_micros(now_us.saturating_sub(self.counted_from_us));
-        tally.end(since_start, now_us.saturating_sub(due_us));
+        let since_start_us = now_us.saturating_sub(self.counted_from_us);
         let first = &mut self.first.borrow_mut()[at];
-        if let Some(failure) = judge(&received, &self.options.expected, first) {
-            self.progress.count_failure();
-            tally.fail(failure);
+        match judge(&received, &self.options.expected, first) {
+            None => tally.end(since_start_us, took_us),
+            Some(failure) => {
+                self.progress.count_failure();
+                tally.fail(failure, since_start_us, took_us);
+            }
         }
     }
 

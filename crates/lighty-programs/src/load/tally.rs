@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
+use hdrhistogram::iterators::IterationValue;
 
+use super::felt::Sorted;
 use super::intervals::Intervals;
 
 /// The longest time that is told apart, an hour, in microseconds.
@@ -86,34 +88,50 @@ impl Times {
         self.0.saturating_record(us.max(1));
     }
 
+    /// Adds what a time is at least; 0: nothing is known of it.
+    pub(super) fn record_bound(&mut self, us: u64) {
+        self.0.saturating_record(us);
+    }
+
     fn merge(&mut self, other: &Self) {
         // Both have the same bounds.
         let _ = self.0.add(&other.0);
     }
 
-    /// How many there are.
-    pub fn count(&self) -> u64 {
-        self.0.len()
-    }
-
-    /// The mean.
+    /// The mean; 0 of nothing.
     pub fn mean_us(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() }
     }
 
-    /// The longest.
+    /// The longest; 0 of nothing.
     pub fn max_us(&self) -> u64 {
         self.0.max()
     }
 
-    /// The shortest.
+    /// The shortest; 0 of nothing.
     pub fn min_us(&self) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.min() }
     }
+}
 
-    /// What this share of all does not exceed.
-    pub fn quantile_us(&self, share: f64) -> u64 {
-        if self.0.is_empty() { 0 } else { self.0.value_at_quantile(share) }
+impl Sorted for Times {
+    fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    fn quantile_us(&self, share: f64) -> f64 {
+        self.0.value_at_quantile(share) as f64
+    }
+
+    fn reached_us(&self, share: f64) -> f64 {
+        self.quantile_us(share)
+    }
+
+    fn sum_us(&self, least_us: f64) -> f64 {
+        let sum = |one: IterationValue<u64>| {
+            (one.value_iterated_to() as f64).max(least_us) * one.count_at_value() as f64
+        };
+        self.0.iter_recorded().map(sum).sum()
     }
 }
 
@@ -140,8 +158,10 @@ pub struct Tally {
     pub connect: Times,
     /// Times from the request to the first byte of its response.
     pub first_byte: Times,
-    /// Times from when a request was due to the end of its response.
+    /// Times from when a request was due to the end of its response, of those as expected.
     pub total: Times,
+    /// For how long requests that failed, or were not sent, had waited since they were due.
+    pub lost: Times,
     /// Requests that were due at a fixed rate, and for which no connection was free.
     pub unsent: u64,
     /// The run in equal parts.
@@ -151,13 +171,27 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn fail(&mut self, failure: Failure) {
+    /// Notes a request that failed after it had waited for so long. It belongs to a time after the
+    /// start: that of its response, or where there is none, that at which it was due, as the time
+    /// limit may be up long after the run.
+    pub(super) fn fail(&mut self, failure: Failure, since_start_us: u64, waited_us: u64) {
         *self.failures.entry(failure).or_default() += 1;
+        // Where nobody listens there is nothing that a client would wait for.
+        let waited_us = if failure == Failure::Refused { 0 } else { waited_us };
+        self.lost.record_bound(waited_us);
+        self.intervals.at(since_start_us).fail(waited_us, failure.has_response());
     }
 
-    /// Notes a response that ended so long after the start.
-    pub(super) fn end(&mut self, since_start: Duration, took_us: u64) {
-        self.intervals.note(since_start.as_micros() as u64, took_us);
+    /// Notes a request that was due so long after the start and was not sent.
+    pub(super) fn omit(&mut self, since_start_us: u64, waited_us: u64) {
+        self.unsent += 1;
+        self.lost.record_bound(waited_us);
+        self.intervals.at(since_start_us).fail(waited_us, false);
+    }
+
+    /// Notes a response as expected that ended so long after the start.
+    pub(super) fn end(&mut self, since_start_us: u64, took_us: u64) {
+        self.intervals.at(since_start_us).end(took_us);
         self.total.record(took_us);
     }
 
@@ -178,6 +212,7 @@ impl Tally {
         self.connect.merge(&other.connect);
         self.first_byte.merge(&other.first_byte);
         self.total.merge(&other.total);
+        self.lost.merge(&other.lost);
         self.intervals.merge(&other.intervals);
         self.took = self.took.max(other.took);
     }
@@ -200,18 +235,19 @@ mod tests {
     #[test]
     fn threads_add_up() {
         let mut one = Tally { responses: 2, parallel: 1, ..Tally::default() };
-        one.end(Duration::from_millis(10), 100);
-        one.end(Duration::from_millis(450), 300);
-        one.fail(Failure::Reset);
-        let mut two = Tally { responses: 1, parallel: 2, ..Tally::default() };
-        two.end(Duration::from_millis(210), 1_000_000);
-        two.fail(Failure::Reset);
+        one.end(10_000, 100);
+        one.end(450_000, 300);
+        one.fail(Failure::Reset, 0, 5);
+        let mut two = Tally { responses: 2, parallel: 2, ..Tally::default() };
+        two.end(210_000, 1_000_000);
+        two.fail(Failure::Status, 210_000, 7);
+        two.omit(450_000, 9);
         one.merge(&two);
-        assert_eq!((one.responses, one.parallel, one.failed()), (3, 3, 2));
-        let responses: Vec<_> = one.intervals.parts().iter().map(|part| part.responses).collect();
-        assert_eq!(responses, [1, 1, 1]);
-        assert_eq!((one.total.count(), one.total.min_us()), (3, 100));
-        assert!((999_000..1_002_000).contains(&one.total.quantile_us(1.0)));
-        assert_eq!(Times::default().quantile_us(0.5), 0);
+        assert_eq!((one.responses, one.parallel, one.failed(), one.unsent), (4, 3, 2, 1));
+        let parts = one.intervals.parts().iter();
+        let counts: Vec<_> = parts.map(|part| (part.responses, part.failed)).collect();
+        assert_eq!(counts, [(1, 1), (2, 1), (1, 1)]);
+        assert_eq!((one.total.count(), one.total.min_us(), one.lost.count()), (3, 100, 3));
+        assert!((999_000..1_002_000).contains(&one.total.max_us()));
     }
 }

@@ -145,6 +145,37 @@ fn what_is_wrong_has_a_name() {
     let (value, is_well) = measured(&[&url, "-n", "3"]);
     assert!(!is_well, "{value}");
     assert_eq!(value["failures"]["connections refused"], 3);
+    assert_eq!(
+        (&value["connect_us"]["50"], &value["first_byte_us"]["max_us"]),
+        (&Value::Null, &Value::Null)
+    );
+    let words = text(&load(&[&url, "-n", "3", "-c", "3"]));
+    let row = |name: &str| words.lines().find(|line| line.starts_with(name)).map(str::to_owned);
+    assert!(words.contains("made no connection\n"), "{words}");
+    for name in ["connect", "first byte", "whole"] {
+        assert!(row(name).is_some_and(|row| row.ends_with("  -")), "{name}: {words}");
+    }
+}
+
+#[test]
+fn a_response_that_is_wrong_at_once_makes_nothing_quicker() {
+    let turn = std::sync::atomic::AtomicU64::new(0);
+    let server = Backend::replying(move |_| {
+        if turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(2) {
+            return answer("503 Busy", "", "x");
+        }
+        std::thread::sleep(Duration::from_millis(20));
+        answer("200 OK", "", "x")
+    });
+    let url = format!("http://{}/", server.name());
+    let (value, is_well) = measured(&[&url, "-n", "20", "-c", "1"]);
+    let total = &value["total_us"];
+    assert_eq!((is_well, &total["count"], &total["failed"]), (false, &20.into(), &10.into()));
+    // Among the responses as expected 50 % would be the quickest of all, too.
+    assert!(total["50"].as_u64() >= Some(20_000), "{value}");
+    assert!(total["90"].as_u64() >= total["50"].as_u64(), "{value}");
+    let at_least = total["at_least"].as_array().expect("names");
+    assert!(at_least.contains(&"90".into()) && !at_least.contains(&"50".into()), "{value}");
 }
 
 #[test]
@@ -177,6 +208,12 @@ fn requests_without_a_connection_until_the_end_are_told_apart() {
     let (responses, unsent) = (value["responses"].as_u64(), value["unsent"].as_u64());
     assert!(!is_well && responses <= Some(21) && unsent >= Some(170), "{value}");
     assert!(value["seconds"].as_f64() < Some(3.0), "{value}");
+    let (count, failed) = (&value["total_us"]["count"], &value["total_us"]["failed"]);
+    assert_eq!(
+        (count.as_u64(), failed.as_u64()),
+        (responses.zip(unsent).map(|(a, b)| a + b), unsent)
+    );
+    assert!(value["total_us"]["at_least"].as_array().is_some_and(|all| all.contains(&"50".into())));
 }
 
 #[test]

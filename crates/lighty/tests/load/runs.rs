@@ -88,6 +88,60 @@ fn runs_are_compared() {
 }
 
 #[test]
+fn a_run_of_which_half_hangs_is_not_better() {
+    let answering = Backend::replying(|_| {
+        std::thread::sleep(Duration::from_millis(2));
+        answer("200 OK", "", "x")
+    });
+    let turn = std::sync::atomic::AtomicU64::new(0);
+    let hanging = Backend::start(move |peer| {
+        while peer.request().is_some() {
+            if turn.fetch_add(1, std::sync::atomic::Ordering::Relaxed).is_multiple_of(2) {
+                peer.hang();
+                return;
+            }
+            peer.answer("x");
+        }
+    });
+    let run = |backend: &Backend| {
+        let url = format!("http://{}/", backend.name());
+        measured(&[&url, "--rate", "60", "-c", "100", "-d", "6", "--timeout", "1"])
+    };
+    let ((whole, _), (half, is_well)) = std::thread::scope(|scope| {
+        let whole = scope.spawn(|| run(&answering));
+        let half = run(&hanging);
+        (whole.join().expect("a run"), half)
+    });
+    let total = &half["total_us"];
+    assert!(!is_well && half["failures"]["responses timed out"].as_u64() > Some(100), "{half}");
+    assert!(total["75"].as_u64() >= Some(1_000_000), "{half}");
+    assert!(total["at_least"].as_array().is_some_and(|all| all.contains(&"75".into())), "{half}");
+    assert!(half["seconds"].as_f64() < Some(6.9), "{half}");
+    let directory = tempfile::tempdir().expect("a directory");
+    let write = |name: &str, value: &serde_json::Value| {
+        let path = directory.path().join(name);
+        std::fs::write(&path, value.to_string()).expect("written");
+        path.to_str().expect("UTF-8").to_owned()
+    };
+    let mut older = half.clone();
+    // As it was written before parts told of failures.
+    for part in older["intervals"].as_array_mut().expect("parts") {
+        part.as_array_mut().expect("a part").truncate(3);
+    }
+    let whole = write("whole.json", &whole);
+    // An older run does not tell for how long its requests had waited.
+    let rows = [("half.json", &half, &["99 %", "failed"][..]), ("older.json", &older, &["failed"])];
+    for (name, value, rows) in rows {
+        let words = text(&load(&["compare", &whole, &write(name, value)]));
+        assert!(!words.contains(": better"), "{words}");
+        for row in rows {
+            let row = words.lines().find(|line| line.starts_with(row)).expect("a row");
+            assert!(row.ends_with(": worse"), "{words}");
+        }
+    }
+}
+
+#[test]
 fn lengths_are_compared_and_unix_sockets_reached() {
     let turn = std::sync::atomic::AtomicU64::new(0);
     let backend = Backend::replying(move |_| {

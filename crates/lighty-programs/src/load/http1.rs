@@ -28,7 +28,7 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
 
 /// One request, which was due at a time.
 async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Connection>) {
-    let (at, _busy) = (shared.choose(), shared.busy());
+    let at = shared.choose();
     watch.begin(shared.now_us());
     let outcome = watch.within(exchange(shared, at, kept)).await;
     let outcome = outcome.unwrap_or(Err(Failure::Timeout));
@@ -48,6 +48,7 @@ async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> 
             Some(connection) => connection,
             None => Connection::new(shared.open().await?),
         };
+        let _busy = shared.busy();
         let (was_used, sent_us) = (connection.is_used, now_us());
         match connection.ask(&shared.requests[at], shared.method, sums, &now_us).await {
             // The server had closed it in the meantime, which it may.

@@ -60,11 +60,13 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
             let Some(due_us) = shared.pace.next().await else { return };
             todo.push_back(Todo { at: shared.choose(), due_us, tries: 0 });
         }
-        let _busy = shared.busy();
         watch.begin(shared.now_us());
         let opened = watch.within(shared.open()).await;
         match opened.unwrap_or(Err(Failure::Timeout)) {
-            Ok(stream) => Driver::new(&shared, stream).run(&watch, &mut todo).await,
+            Ok(stream) => {
+                let _busy = shared.busy();
+                Driver::new(&shared, stream).run(&watch, &mut todo).await;
+            }
             Err(failure) => {
                 todo.drain(..).for_each(|one| shared.count(one.at, one.due_us, Err(failure)));
                 tokio::task::yield_now().await;

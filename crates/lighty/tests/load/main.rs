@@ -158,6 +158,17 @@ fn what_is_wrong_has_a_name() {
 }
 
 #[test]
+fn connections_are_in_use_once_they_are_made() {
+    let nobody = lighty_testkit::backend::Port::reserve();
+    let url = format!("http://{}/", nobody.address());
+    for more in [&[][..], &["--http2"]] {
+        let words = text(&load(&[&[&*url, "-n", "9", "-c", "3", "--http-load"], more].concat()));
+        assert!(words.starts_with("0 fetches, 0 max parallel, 0 bytes, in "), "{words}");
+        assert!(!words.contains("msecs/"), "{words}");
+    }
+}
+
+#[test]
 fn a_response_that_is_wrong_at_once_makes_nothing_quicker() {
     let turn = std::sync::atomic::AtomicU64::new(0);
     let server = Backend::replying(move |_| {

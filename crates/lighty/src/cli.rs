@@ -1,6 +1,7 @@
 //! What can be typed: lighttpd's short flags, and subcommands.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use lighty_server::certificates::Reason;
@@ -268,15 +269,16 @@ pub(crate) struct Load {
     /// End after so many seconds, the warm-up aside [default: 10, unless there is a number of
     /// requests]
     #[arg(short = 'd', long, value_name = "SECONDS",
-          value_parser = clap::value_parser!(u32).range(1..=864_000))]
-    pub(crate) duration: Option<u32>,
+          value_parser = |text: &str| seconds(text, SHORTEST_S, 864_000.0))]
+    pub(crate) duration: Option<Duration>,
     /// Seconds before anything is counted
-    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
-    pub(crate) warm_up: u16,
+    #[arg(long, value_name = "SECONDS", default_value = "0",
+          value_parser = |text: &str| seconds(text, 0.0, 86_400.0))]
+    pub(crate) warm_up: Duration,
     /// Seconds that a response may take
-    #[arg(long, value_name = "SECONDS", default_value_t = 60,
-          value_parser = clap::value_parser!(u16).range(1..=3600))]
-    pub(crate) timeout: u16,
+    #[arg(long, value_name = "SECONDS", default_value = "60",
+          value_parser = |text: &str| seconds(text, SHORTEST_S, 3600.0))]
+    pub(crate) timeout: Duration,
     /// Speak HTTP/2: by ALPN over TLS, else with prior knowledge
     #[arg(long)]
     pub(crate) http2: bool,
@@ -504,6 +506,17 @@ pub(crate) struct ScriptLimits {
     /// Allow os.execute, io.popen and files open for writing
     #[arg(long = "unsafe")]
     pub(crate) allows_unsafe: bool,
+}
+
+/// The shortest time that a run, or a response in it, may take.
+const SHORTEST_S: f64 = 0.001;
+
+/// Seconds, which may have a fraction.
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
+    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let given = text.parse::<f64>().ok().filter(|given| is_plain && (least..=most).contains(given));
+    let given = given.and_then(|given| Duration::try_from_secs_f64(given).ok());
+    given.ok_or_else(|| format!("expected {least} to {most} seconds, such as 0.5"))
 }
 
 fn octal(text: &str) -> Result<u32, &'static str> {

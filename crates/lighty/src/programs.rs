@@ -143,6 +143,9 @@ impl<'a> PlotFile<'a> {
     }
 }
 
+/// How long a run is that has no other end.
+const DURATION: Duration = Duration::from_secs(10);
+
 fn load_options(what: &Load) -> Result<Options, Failure> {
     let mut lines = what.urls.clone();
     if let Some(path) = &what.urls_from {
@@ -162,17 +165,14 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         std::fs::read(path).map_err(|error| Failure::of(format!("{}: {error}", path.display())))
     };
     let body = what.body.as_ref().map(read).transpose()?;
-    let duration = what.duration.or(what.requests.is_none().then_some(10));
+    let duration = what.duration.or(what.requests.is_none().then_some(DURATION));
     Ok(Options {
         connections: what.connections as usize,
         threads: what.threads.into(),
         rate: what.rate.map(|rate| rate as f64),
-        until: Until {
-            requests: what.requests,
-            duration: duration.map(|seconds| Duration::from_secs(seconds.into())),
-        },
-        warm_up: Duration::from_secs(what.warm_up.into()),
-        timeout: Duration::from_secs(what.timeout.into()),
+        until: Until { requests: what.requests, duration },
+        warm_up: what.warm_up,
+        timeout: what.timeout,
         http2: what.http2,
         streams: what.streams as usize,
         unix_socket: what.unix_socket.clone(),

@@ -32,7 +32,7 @@ pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
         progress: progress.clone(),
         is_terminal: io::stderr().is_terminal(),
         shows,
-        ends_s: options.until.duration.map(|length| (length + options.warm_up).as_secs()),
+        ends_s: options.until.duration.map(|length| seconds(length + options.warm_up)),
     };
     let watching = threads::start("load-progress", None, move || watcher.run(is_over))?;
     let tally = run(options, &progress);
@@ -40,6 +40,11 @@ pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
     // Whatever became of the watcher, the load was made.
     let _ = watching.join();
     tally
+}
+
+/// Whole ones, of which the last may be shorter.
+fn seconds(length: Duration) -> u64 {
+    length.as_secs() + u64::from(length.subsec_nanos() > 0)
 }
 
 struct Watcher {

@@ -228,6 +228,42 @@ fn requests_without_a_connection_until_the_end_are_told_apart() {
 }
 
 #[test]
+fn times_have_fractions_of_a_second() {
+    let server = Backend::start(|peer| {
+        while let Some(asked) = peer.request() {
+            match asked.target() {
+                "/hangs" => drop(peer.hang()),
+                _ => drop(peer.answer("x")),
+            }
+        }
+    });
+    let url = format!("http://{}/", server.name());
+    let (value, is_well) = measured(&[&url, "-c", "1", "--warm-up", "0.3", "-d", "0.5"]);
+    let seconds = value["seconds"].as_f64().expect("a number");
+    assert!(is_well && (0.5..5.0).contains(&seconds), "{value}");
+    assert!(server.asked_for("/").len() as u64 > value["responses"].as_u64().expect("a number"));
+    let (value, _) = measured(&[&format!("{url}hangs"), "-n", "1", "-c", "1", "--timeout", "0.25"]);
+    let longest_us = value["total_us"]["max_us"].as_u64().expect("a number");
+    assert!((250_000..5_000_000).contains(&longest_us), "{value}");
+    assert_eq!(
+        (&value["timeout_s"], &value["failures"]["responses timed out"]),
+        (&0.25.into(), &1.into())
+    );
+    let least =
+        [("--timeout", "0.001 to 3600"), ("-d", "0.001 to 864000"), ("--warm-up", "0 to 86400")];
+    for (option, words) in least {
+        for wrong in ["x", "inf", "1e2", "NaN", "999999", "-1"] {
+            let output = load(&[&url, &format!("{option}={wrong}")]);
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(
+                output.status.code() == Some(2) && said.contains(words),
+                "{option} {wrong}: {said}"
+            );
+        }
+    }
+}
+
+#[test]
 fn tls_is_verified_unless_it_is_not_to_be() {
     let directory = tempfile::tempdir().expect("a directory");
     let authority = Authority::new(directory.path());

@@ -135,6 +135,9 @@ impl Serving<'_> {
         let only = self.wanted_backend();
         loop {
             self.ex.enter(Stage::BackendQueue);
+            if self.ex.stages.has(Stage::Connect) {
+                self.leave_backend();
+            }
             self.ex.stages.forget(Stage::RequestSent);
             let began_ms;
             // Nothing of this block stays in the future.
@@ -230,6 +233,19 @@ impl Serving<'_> {
         let took_us = self.local.clock.mono_us().saturating_sub(began_us);
         self.trace.wait_us = self.trace.wait_us.saturating_add(took_us);
         waited.inspect(|checkout| self.note(checkout))
+    }
+
+    /// Tells the time at the backend that the request comes from from that at the next one.
+    #[cold]
+    fn leave_backend(&mut self) {
+        let has_failed = self.trace.tries > 0;
+        let mut address = self.trace.address.clone();
+        if !has_failed {
+            // Another upstream, or a program, has sent it here.
+            let before = std::mem::take(self.ex.ext_mut::<UpstreamTrace>());
+            (address, self.trace.earlier) = (before.address, before.earlier);
+        }
+        self.trace.leave(address, has_failed, &self.ex.stages);
     }
 
     /// Records where the request goes.

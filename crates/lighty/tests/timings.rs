@@ -177,6 +177,31 @@ fn a_slow_request_is_told_in_words() {
 }
 
 #[test]
+fn the_time_of_a_failed_try_is_not_the_next_backends() {
+    let breaks_off = Backend::start(|peer| {
+        let _ = peer.request();
+        std::thread::sleep(WAIT);
+    });
+    let well = Backend::replying(|_| answer("200 OK", "", "app"));
+    let server = logging()
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.balancer = \"static\"\n\
+             proxy-core.backends = ( \"{}\", \"{}\" )\ntiming.slow-request = 100",
+            breaks_off.name(),
+            well.name()
+        ))
+        .start();
+    assert_eq!(server.get("/").text(), "app");
+    server.await_log("(2 tries)");
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("slow request (200)")).expect("a line");
+    let failed = format!("ms in a failed try at backend {}", breaks_off.name());
+    assert!(line.contains(&failed), "{line}");
+    assert!(!line.contains(&format!("first byte of backend {}", breaks_off.name())), "{line}");
+    assert_waited(&stages(&server, "/"), "first-byte");
+}
+
+#[test]
 fn a_response_says_where_its_time_went_where_it_may() {
     let slow = Backend::replying(|_| {
         std::thread::sleep(WAIT);

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use lighty_core::Exchange;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stages;
-use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::exchange::upstream_trace::{EarlierTries, UpstreamTrace};
 
 /// Stretches that are told of a slow request.
 const TOLD_MAX: usize = 4;
@@ -66,24 +66,17 @@ pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
 
 /// What a slow request's time went to, the longest stretch first.
 pub(super) fn slow(ex: &Exchange) -> String {
-    let within = ex.stages.spans().filter(|(span, ..)| span.is_within_request());
-    let mut spans: Vec<(Span, u64)> = within.map(|(span, _, us)| (span, us.into())).collect();
-    spans.sort_by_key(|(_, took_us)| std::cmp::Reverse(*took_us));
-    let total_us = ex.stages.total_us();
-    let (trace, status) = (ex.ext::<UpstreamTrace>(), ex.response.status.code());
-    let backend = match trace.map(|trace| trace.address.as_deref()) {
-        Some(Some(address)) => format!("backend {address}"),
-        Some(None) => "the backend".to_owned(),
-        None => "the program".to_owned(),
-    };
+    let trace = ex.ext::<UpstreamTrace>();
+    let mut stretches = stretches(&ex.stages, trace);
+    stretches.sort_by_key(|(took_us, _)| std::cmp::Reverse(*took_us));
+    let (total_us, status) = (ex.stages.total_us(), ex.response.status.code());
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
     let mut separator = ": ";
-    for (span, took_us) in spans.into_iter().take(TOLD_MAX) {
+    for (took_us, words) in stretches.into_iter().take(TOLD_MAX) {
         // Less than a hundredth explains nothing.
         if took_us * 100 < total_us {
             break;
         }
-        let words = span.words().replace("{}", &backend);
         let _ = write!(text, "{separator}{} {words}", Spoken(took_us));
         separator = ", ";
     }
@@ -91,6 +84,34 @@ pub(super) fn slow(ex: &Exchange) -> String {
         let _ = write!(text, " ({tries} tries)");
     }
     text
+}
+
+/// The parts of a request's time, with words for each. Those of earlier tries are told by backend.
+fn stretches(stages: &Stages, trace: Option<&UpstreamTrace>) -> Vec<(u64, String)> {
+    let backend = match trace.map(|trace| trace.address.as_deref()) {
+        Some(Some(address)) => format!("backend {address}"),
+        Some(None) => "the backend".to_owned(),
+        None => "the program".to_owned(),
+    };
+    let within = stages.spans().filter(|(span, ..)| span.is_within_request());
+    let own = within.map(|(span, _, took_us)| {
+        let earlier_us = trace.map_or(0, |trace| trace.earlier_us(span));
+        (took_us.saturating_sub(earlier_us).into(), span.words().replace("{}", &backend))
+    });
+    let earlier = trace.into_iter().flat_map(|trace| &trace.earlier);
+    own.chain(earlier.map(|tries| (tries.took_us(), earlier_words(tries)))).collect()
+}
+
+fn earlier_words(tries: &EarlierTries) -> String {
+    let backend = match &tries.address {
+        Some(address) => format!("backend {address}"),
+        None => "a program".to_owned(),
+    };
+    match tries.failed {
+        0 => format!("at {backend}, which sent the request on"),
+        1 => format!("in a failed try at {backend}"),
+        several => format!("in {several} failed tries at {backend}"),
+    }
 }
 
 #[cfg(test)]
@@ -131,6 +152,25 @@ mod tests {
         let wanted = "head;dur=0.010, stat;dur=2.010, file-read;dur=1.234, write;dur=0.766, \
                       total;dur=4.020";
         assert_eq!(server_timing(&stages()), wanted);
+    }
+
+    #[test]
+    fn the_time_of_a_failed_try_is_its_backends() {
+        let (mut stages, mut trace) = (Stages::default(), UpstreamTrace::default());
+        stages.begin(0);
+        stages.enter(Stage::RequestSent, 0);
+        stages.enter(Stage::BackendQueue, 400_000);
+        trace.leave(Some("a:1".into()), true, &stages);
+        trace.address = Some("b:1".into());
+        stages.enter(Stage::RequestSent, 400_000);
+        stages.enter(Stage::HeadBack, 403_000);
+        let mut told = stretches(&stages, Some(&trace));
+        told.retain(|(took_us, _)| *took_us > 0);
+        let first_byte = (3_000, "waiting for the first byte of backend b:1".to_owned());
+        let failed = (400_000, "in a failed try at backend a:1".to_owned());
+        assert_eq!(told, [first_byte, failed]);
+        trace.leave(Some("a:1".into()), true, &stages);
+        assert_eq!(earlier_words(&trace.earlier[0]), "in 2 failed tries at backend a:1");
     }
 
     #[test]

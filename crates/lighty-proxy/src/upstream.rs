@@ -344,7 +344,7 @@ impl Upstream {
 
     /// Records that an address refused, or failed by its own fault.
     pub fn failed(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
-        address.failed.fetch_add(1, Ordering::Relaxed);
+        address.count_failure();
         let change = address.health.record_failure(began_ms, now_ms);
         if matches!(change, Change::WentDown { .. }) {
             self.refresh.notify_one();

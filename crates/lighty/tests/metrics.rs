@@ -56,6 +56,38 @@ fn names(text: &str) -> BTreeSet<&str> {
 }
 
 #[test]
+fn whatever_a_backend_spoils_is_counted_as_its_failure() {
+    let backend = Backend::start(|peer| {
+        let Some(asked) = peer.request() else { return };
+        match asked.target() {
+            "/app/well" => drop(peer.answer("app")),
+            "/app/garbage" => drop(peer.send("no HTTP\r\n\r\n")),
+            "/app/cut" => drop(peer.send("HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nabc")),
+            "/app/silent" => drop(peer.hang()),
+            _ => {}
+        }
+    });
+    let server = in_front_of(&backend).config("proxy-core.read-timeout = \"300ms\"").start();
+    let series = format!(
+        "lighty_backend_failures_total{{upstream=\"proxy-core.backends in \
+         $HTTP[\\\"url\\\"] =^ \\\"/app/\\\"\",backend=\"{}\"}}",
+        backend.name()
+    );
+    assert_eq!(server.get("/app/well").status, 200);
+    await_value(&server, &series, 0.0);
+    for (target, status) in [("garbage", 502), ("silent", 504), ("closes", 502)] {
+        assert_eq!(server.get(&format!("/app/{target}")).status, status, "{target}");
+        // Each connection is one try.
+        let tries = backend.opened() - 1;
+        await_value(&server, &series, tries as f64);
+    }
+    let mut client = server.connect();
+    client.send("GET /app/cut HTTP/1.1\r\nHost: a\r\n\r\n");
+    client.read_to_end();
+    await_value(&server, &series, (backend.opened() - 1) as f64);
+}
+
+#[test]
 fn requests_are_counted_by_what_answers_them() {
     let backend = Backend::replying(|_| answer("503 No", "", "x"));
     let server = in_front_of(&backend).config("server.max-worker = 3").start();

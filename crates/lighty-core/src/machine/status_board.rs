@@ -206,7 +206,7 @@ pub struct Backend {
     pub idle: u32,
     /// Requests sent to it so far.
     pub requests: u64,
-    /// Requests that failed because of it.
+    /// Tries of requests that failed because of it.
     pub failed: u64,
     /// Mean time to the first response byte in microseconds; 0: unknown.
     pub first_byte_us: u32,

@@ -8,7 +8,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::pipeline::read_ahead::Ahead;
-use lighty_core::{BodyChunk, BodyFault, BodyStream, Fault, FaultReport};
+use lighty_core::{Blame, BodyChunk, BodyFault, BodyStream, Fault, FaultReport};
 use lighty_http::Fields;
 
 use crate::connect::pool::Connection;
@@ -180,8 +180,12 @@ impl UpstreamBody {
             _ => report,
         };
         if let Some(mut transfer) = self.transfer.take() {
+            let address = &transfer.connection.permit.address;
+            if self.body_fault.is_none() && report.fault.verdict().blame == Blame::Backend {
+                address.count_failure();
+            }
             self.local.log_stderr(&transfer.connection.permit, &mut transfer.call);
-            let text = &transfer.connection.permit.address.spec.text;
+            let text = &address.spec.text;
             report = report.about(format_args!("{}: backend {text}", self.spec.name));
         }
         report

@@ -1,9 +1,8 @@
 //! Decides whether a failed request is resent, and which pooled connections it may use at all.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
-use lighty_core::{Fault, FaultReport};
+use lighty_core::{Blame, Fault, FaultReport};
 use lighty_http::Method;
 
 use super::{Serving, TRIES_MAX};
@@ -76,12 +75,15 @@ impl Serving<'_> {
         let stale = ended && silent && (connection.is_reused() || is_refused);
         if stale {
             self.stale += 1;
-        } else if rejected {
-            self.note_rejected(&connection.permit, began_ms);
         } else if speaks_against(&connection.permit, fault.fault, began_ms) {
             self.local.note_failure(&connection.permit, began_ms, &fault.detail);
         } else {
-            connection.permit.address.health.record_abandoned(began_ms);
+            // What says nothing of its health has failed all the same.
+            let address = &connection.permit.address;
+            if fault.fault.verdict().blame == Blame::Backend {
+                address.count_failure();
+            }
+            address.health.record_abandoned(began_ms);
         }
         let may = (unread || self.may_repeat()) && self.upload.can_rewind();
         let again = may
@@ -99,12 +101,6 @@ impl Serving<'_> {
             self.local.pool.give(connection, self.local.clock.mono_ms());
         }
         Err(FaultReport::new(fault.fault, format!("backend {text}: {}", fault.detail)))
-    }
-
-    /// An overloaded address has failed this request, but its health is unchanged.
-    fn note_rejected(&self, permit: &ConnPermit, began_ms: u64) {
-        permit.address.failed.fetch_add(1, Ordering::Relaxed);
-        permit.address.health.record_abandoned(began_ms);
     }
 
     /// Prepares a retry on another address after a rejection; `false` if all were tried.

@@ -96,6 +96,7 @@ impl Serving<'_> {
 #[cold]
 fn another_protocol(connection: &Connection) -> FaultReport {
     let words = "101 to another protocol than the client asked for";
+    connection.permit.address.count_failure();
     let text = &connection.permit.address.spec.text;
     FaultReport::new(Fault::BackendMalformed, format!("backend {text}: {words}"))
 }

@@ -105,6 +105,11 @@ impl Backend {
         }
     }
 
+    /// Counts a try that failed by its fault, whether or not that speaks against its health.
+    pub(crate) fn count_failure(&self) {
+        self.failed.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Records why it went down; `None` after a come-back.
     pub(crate) fn set_trouble(&self, words: Option<&str>) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);

@@ -37,7 +37,7 @@ pub struct AddressFigures {
     pub trouble: Option<Arc<str>>,
     /// Requests that were sent to it.
     pub requests: u64,
-    /// Requests that failed by its fault.
+    /// Tries of requests that failed by its fault.
     pub failed: u64,
     /// Requests under way.
     pub load: u32,

@@ -22,7 +22,7 @@ const FIGURES: [Figure; 6] = [
     (
         "lighty_backend_failures",
         Kind::Counter,
-        "Requests that failed because of a backend.",
+        "Tries of requests that failed because of a backend.",
         |one| one.failed as f64,
     ),
     ("lighty_backend_active_requests", Kind::Gauge, "Requests under way at a backend.", |one| {

@@ -157,11 +157,10 @@ impl Serving<'_> {
                 continue;
             };
             self.ex.enter(Stage::Connected);
-            let began_us = self.local.clock.mono_us();
             match self.ask(&mut call, &connection).await {
-                Ok(()) => {
+                Ok(sent_us) => {
                     self.ex.enter(Stage::HeadBack);
-                    let after_us = self.local.clock.mono_us().saturating_sub(began_us);
+                    let after_us = self.local.clock.mono_us().saturating_sub(sent_us);
                     connection.permit.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
                     self.local.note_success(&connection.permit, began_ms);
@@ -433,12 +432,14 @@ impl Serving<'_> {
         !self.upstream.is_down(now_ms, &self.tried)
     }
 
-    /// Sends the request and reads the response head.
+    /// Sends the request and reads the response head. Returns when the last byte went that the
+    /// backend had before it, in monotonic microseconds: what a client takes to send more of its
+    /// body is not the backend's.
     async fn ask(
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         self.ask_opened(call, connection).await.map_err(|trouble| match trouble {
             Trouble::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
@@ -457,16 +458,26 @@ impl Serving<'_> {
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
-    ) -> Result<(), Trouble> {
+    ) -> Result<u64, Trouble> {
+        let mut sent_us = self.local.clock.mono_us();
         loop {
             let (client, stages) = (&self.ex.client, &mut self.ex.stages);
             let upload = &mut self.upload;
             let timeouts = &self.upstream.spec.timeouts;
             let clock = &self.local.clock;
             let event = std::future::poll_fn(|cx| {
+                let before = call.written();
                 let head = call.poll_head(&connection.stream, upload, client, timeouts, cx);
-                if !stages.has(Stage::RequestSent) && upload.is_over() && call.has_sent_all() {
-                    stages.enter(Stage::RequestSent, clock.mono_us());
+                if !stages.has(Stage::RequestSent) {
+                    let now_us = clock.mono_us();
+                    if call.written() > before {
+                        sent_us = now_us;
+                    }
+                    if upload.is_over() && call.has_sent_all() {
+                        stages.enter(Stage::RequestSent, now_us);
+                    } else {
+                        stages.begin_span(call.span(), now_us);
+                    }
                 }
                 head
             })
@@ -475,10 +486,9 @@ impl Serving<'_> {
             match event? {
                 Event::Interim => reply::pass_interim(self.ex, call),
                 Event::Said => tokio::task::yield_now().await,
-                _ => break,
+                _ => return Ok(sent_us),
             }
         }
-        Ok(())
     }
 
     fn open(&self, call: &mut UpstreamCall, connection: &Connection) -> Result<(), FaultReport> {

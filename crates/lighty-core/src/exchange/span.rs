@@ -19,7 +19,8 @@ pub enum Span {
     Script,
     /// What is at the path: it is opened and looked at in one step.
     Stat,
-    /// The request's body is received before it goes on.
+    /// The client sends the request's body: all of it before it goes on, or what the backend does
+    /// not have yet.
     RequestBody,
     /// It waits for a place at a backend.
     Queue,

@@ -27,7 +27,7 @@ pub struct UpstreamTrace {
     pub connect_us: Option<u64>,
     /// Time of the handshake of TLS behind it; `None` for a reused connection and in the clear.
     pub tls_us: Option<u64>,
-    /// Time from the request to the response head.
+    /// Time from the last byte of the request that went before the response head to that head.
     pub first_byte_us: Option<u64>,
     /// Places assigned: more than one if a try failed.
     pub tries: u32,

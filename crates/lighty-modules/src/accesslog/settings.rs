@@ -139,7 +139,7 @@ can forge a line or end a quote.
 | `%f` | the file |
 | `%v`, `%V` | `server.name` (else as `%V`); host of the request |
 | `%D`, `%T` | how long it took: microseconds, seconds; `%{ms}T`, `%{us}T`, `%{ns}T` |
-| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-tls}x` how long the handshake of TLS took behind that, `%{upstream-first-byte}x` how long the backend took to begin its response, in microseconds; `%{upstream-tries}x` how often it was given a place |
+| `%{upstream}x` | the backend that was asked last, of a request that was proxied; `%{upstream-wait}x` how long it waited for a place, `%{upstream-connect}x` how long connecting took (`-` for a connection that was there), `%{upstream-tls}x` how long the handshake of TLS took behind that, `%{upstream-first-byte}x` how long the backend took to begin its response once it had the request, in microseconds; `%{upstream-tries}x` how often it was given a place |
 | `%{stage-queue}x` | microseconds that the request waited for a place at a backend, all tries together; so for [every stage](../timings.md), `-` for one that it did not come to |
 | `%{request-id}x` | the id under which other servers know the request (`tracing.request-id`); `%{trace-id}x` and `%{span-id}x` its place in a trace (`tracing.activate`) |
 | `%X` | `+` if the connection stays, `-` if it is closed, `X` if it broke |

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_buf::ReadBuf;
+use lighty_core::exchange::span::Span;
 use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
@@ -181,6 +182,20 @@ impl UpstreamCall {
     /// True if any byte of the request was written.
     pub(crate) fn has_sent(&self) -> bool {
         self.written > 0
+    }
+
+    /// Bytes of the request written so far.
+    pub(crate) fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// Whom a request waits for that the backend does not have as a whole.
+    pub(crate) fn span(&self) -> Span {
+        match self.waits {
+            Waits::Client => Span::RequestBody,
+            Waits::Write | Waits::Read if self.takes_body() => Span::Send,
+            Waits::Write | Waits::Read => Span::FirstByte,
+        }
     }
 
     /// True if the backend has certainly read nothing of the request, although bytes were written:

@@ -46,11 +46,14 @@ pub enum Span {
     SendQueued,
     /// The response is written.
     Write,
+    /// The connection, or the stream, carries another protocol. Behind the request, so no part of
+    /// its time.
+    Tunnel,
 }
 
 impl Span {
     /// How many there are.
-    pub const COUNT: usize = 19;
+    pub const COUNT: usize = 20;
 
     /// All of them, in the order in which a request meets them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -73,6 +76,7 @@ impl Span {
         Self::FileRead,
         Self::SendQueued,
         Self::Write,
+        Self::Tunnel,
     ];
 
     /// Its name in logs, fields and metrics.
@@ -97,6 +101,7 @@ impl Span {
             Self::FileRead => "file-read",
             Self::SendQueued => "send-queued",
             Self::Write => "write",
+            Self::Tunnel => "tunnel",
         }
     }
 
@@ -127,12 +132,14 @@ impl Span {
             Self::FileRead => "reading the file",
             Self::SendQueued => "waiting for the client to receive",
             Self::Write => "writing to the client",
+            Self::Tunnel => "in a tunnel",
         }
     }
 
-    /// Whether it belongs to the request, and not to its connection before it.
+    /// Whether it belongs to the request, and not to its connection before it or to what the
+    /// connection became.
     pub fn is_within_request(self) -> bool {
-        !matches!(self, Self::Accept | Self::Tls)
+        !matches!(self, Self::Accept | Self::Tls | Self::Tunnel)
     }
 }
 

@@ -196,7 +196,7 @@ impl Stages {
         took.map(|(span, first_us, sum_us)| (span, self.start_us + u64::from(first_us), sum_us))
     }
 
-    /// Microseconds from the request's first byte to its end.
+    /// Microseconds from the request's first byte to its end, or to where its tunnel begins.
     pub fn total_us(&self) -> u64 {
         let within = self.spans.met().filter(|(span, ..)| span.is_within_request());
         within.map(|(_, _, sum_us)| u64::from(sum_us)).sum()

@@ -85,7 +85,8 @@ impl SpanRecord {
     }
 }
 
-/// The stretches within the request. What has several parts is shown as one, from its first.
+/// The stretches within the request, and the tunnel that it became. What has several parts is shown
+/// as one, from its first.
 fn parts(ex: &Exchange, origin_us: u64) -> Vec<Part> {
     let random = &ex.machine.random;
     let part = |(span, began_us, took_us): (Span, u64, u32)| {
@@ -93,7 +94,8 @@ fn parts(ex: &Exchange, origin_us: u64) -> Vec<Part> {
         let (end_us, number) = (begin_us + u64::from(took_us), random.next().max(1));
         Part { name: span.name(), begin_us, end_us, number }
     };
-    let within = ex.stages.spans().filter(|(span, ..)| span.is_within_request());
+    let is_told = |span: Span| span.is_within_request() || span == Span::Tunnel;
+    let within = ex.stages.spans().filter(|(span, ..)| is_told(*span));
     within.map(part).collect()
 }
 

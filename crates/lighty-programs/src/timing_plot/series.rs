@@ -10,8 +10,8 @@ const BUCKETS_MAX: usize = 240;
 /// Kinds of stages; further ones are one, the last.
 const STAGES_MAX: usize = 32;
 
-/// Stages before the request, which are not part of its time.
-const BEFORE: [&str; 2] = ["accept", "tls"];
+/// Stages before and behind the request, which are not part of its time.
+const OUTSIDE: [&str; 3] = ["accept", "tls", "tunnel"];
 
 /// What did not find a place among the stages.
 const REST: &str = "others";
@@ -46,7 +46,7 @@ impl Series {
     pub(super) fn add(&mut self, times: &Times) {
         let number = times.at_us.div_euclid(self.width_us);
         let mut own = Bucket { requests: 1, ..Bucket::default() };
-        let within = times.stages.iter().filter(|(name, _)| !BEFORE.contains(&name.as_str()));
+        let within = times.stages.iter().filter(|(name, _)| !OUTSIDE.contains(&name.as_str()));
         for (name, took_us) in within {
             let at = self.stage(name);
             own.sums_us.resize(own.sums_us.len().max(at + 1), 0);

@@ -166,12 +166,12 @@ fn routes(
     now.routes.iter().map(row).collect()
 }
 
-/// Stages before the request, which are not part of its time.
-const BEFORE: [&str; 2] = ["accept", "tls"];
+/// Stages before and behind the request, which are not part of its time.
+const OUTSIDE: [&str; 3] = ["accept", "tls", "tunnel"];
 
 /// Shares are those of the time between the samples, or of all time where nothing happened.
 fn stages(now: &Sample, before: Option<&Sample>) -> Vec<Row> {
-    let within = || now.stages.iter().filter(|stage| !BEFORE.contains(&&*stage.name));
+    let within = || now.stages.iter().filter(|stage| !OUTSIDE.contains(&&*stage.name));
     let spent = |stage: &Route| {
         let earlier = before.and_then(|before| of_name(&before.stages, &stage.name));
         stage.durations.sum_us.saturating_sub(earlier.map_or(0, |earlier| earlier.sum_us))

@@ -157,6 +157,7 @@ impl H1Io {
             self.send_queue(on, ex).await?;
         }
         on.wait_for(ConnState::Handler);
+        ex.begin_span(Span::Tunnel);
         let early = self.input.borrow_mut().take_pending();
         tokio::select! {
             biased;

@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use lighty_core::exchange::span::Span;
 use lighty_core::machine::status_board::ConnState;
 use lighty_core::pipeline::error_page;
 use lighty_core::{Exchange, Tunnel};
@@ -75,6 +76,7 @@ impl H2Io {
         tunnel: Box<dyn Tunnel>,
     ) -> io::Result<()> {
         on.wait_for(ConnState::Handler);
+        ex.begin_span(Span::Tunnel);
         let stream = Rc::new(TunnelStream { at: at.clone() });
         tokio::select! {
             biased;

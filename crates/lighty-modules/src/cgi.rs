@@ -19,6 +19,7 @@ mod tunnelled;
 use std::rc::Rc;
 
 use lighty_config::Directive;
+use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
@@ -139,9 +140,6 @@ async fn respond(
     let mut talk = Talk::new(ex, channel, guard, own.limits);
     let mut head = CgiHead::new();
     read_head(ex, &mut talk, &mut head).await?;
-    if let Some(sent_us) = talk.sent_us() {
-        ex.stages.enter(Stage::RequestSent, sent_us);
-    }
     ex.enter(Stage::HeadBack);
     if head.status == Status::SWITCHING_PROTOCOLS && upgrade {
         return hand_over(ex, talk, head);
@@ -203,11 +201,22 @@ fn failed(error: std::io::Error) -> FaultReport {
 }
 
 /// Forwards the request body until the response head is complete, and interim responses.
-async fn read_head(ex: &Exchange, talk: &mut Talk, head: &mut CgiHead) -> Result<(), FaultReport> {
+async fn read_head(
+    ex: &mut Exchange,
+    talk: &mut Talk,
+    head: &mut CgiHead,
+) -> Result<(), FaultReport> {
+    // An earlier program may have had all of it.
+    ex.stages.forget(Stage::RequestSent);
     let limits = HeadLimits::default();
     let mut interim = 0;
     loop {
-        let count = talk.more().await.map_err(|trouble| failure(&trouble))?;
+        let more = std::future::poll_fn(|cx| {
+            let more = talk.poll_more(cx);
+            follow(ex, talk);
+            more
+        });
+        let count = more.await.map_err(|trouble| failure(&trouble))?;
         if count == 0 {
             let words = "the program ended without the head of a response";
             talk.complete();
@@ -227,6 +236,20 @@ async fn read_head(ex: &Exchange, talk: &mut Talk, head: &mut CgiHead) -> Result
             }
             ex.pass_interim(head.status, &head.fields);
         }
+    }
+}
+
+/// Records whom the request waits for while it goes to the program.
+fn follow(ex: &mut Exchange, talk: &Talk) {
+    if ex.stages.has(Stage::RequestSent) {
+        return;
+    }
+    if !talk.takes_body() {
+        ex.enter(Stage::RequestSent);
+    } else if talk.waits_for_client() {
+        ex.begin_span(Span::RequestBody);
+    } else {
+        ex.begin_span(Span::Send);
     }
 }
 

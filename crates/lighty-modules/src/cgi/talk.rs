@@ -125,8 +125,6 @@ pub(super) struct Talk {
     /// Why the body could not be read; cleared when reported.
     body_fault: Option<BodyFault>,
     input: Input,
-    /// When the program had the whole body, in monotonic microseconds.
-    sent_us: Option<u64>,
     /// The program may accept an upgrade: its input stays open until its head arrives.
     may_upgrade: bool,
     client: Option<Rc<RefCell<dyn Client>>>,
@@ -153,7 +151,6 @@ impl Talk {
             body: std::mem::take(&mut ex.body),
             body_fault: None,
             input: Input::Body(Bytes::new()),
-            sent_us: None,
             may_upgrade: matches!(channel, Channel::Socket(_)),
             channel,
             client: ex.client.clone(),
@@ -230,9 +227,9 @@ impl Talk {
         self.output = Output::Body;
     }
 
-    /// When the program had the whole request, if it has, in monotonic microseconds.
-    pub(super) fn sent_us(&self) -> Option<u64> {
-        self.sent_us
+    /// True if the client has yet to send what the program gets next of the request body.
+    pub(super) fn waits_for_client(&self) -> bool {
+        matches!(&self.input, Input::Body(piece) if piece.is_empty())
     }
 
     /// True if the program still accepts the request body.
@@ -277,7 +274,6 @@ impl Talk {
     }
 
     fn close_input(&mut self) {
-        self.sent_us.get_or_insert(self.clock.mono_us());
         self.input = Input::Upgrade;
         if !self.may_upgrade {
             self.end_input();

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup, binary};
 use lighty_testkit::wait_until;
+use lighty_testkit::websocket::handshake;
 use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -199,6 +201,76 @@ fn the_time_of_a_failed_try_is_not_the_next_backends() {
     assert!(line.contains(&failed), "{line}");
     assert!(!line.contains(&format!("first byte of backend {}", breaks_off.name())), "{line}");
     assert_waited(&stages(&server, "/"), "first-byte");
+}
+
+#[test]
+fn a_slow_upload_is_the_clients_time() {
+    let backend = Backend::replying(|_| answer("200 OK", "", "app"));
+    let server = in_front_of(&backend, "timing.slow-request = 100")
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+        .file("p.sh", "cat > /dev/null; printf 'X: y\\n\\nanswered'")
+        .start();
+    for target in ["/app/", "/p.sh"] {
+        let mut client = server.connect();
+        client.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"));
+        // The client takes its time.
+        std::thread::sleep(WAIT);
+        client.send("defghij");
+        assert_eq!(client.response().status, 200);
+        assert_waited(&stages(&server, target), "request-body");
+    }
+    server.await_log("receiving the request's body");
+    let log = std::fs::read_to_string(server.directory().join("access.log")).expect("a log");
+    let line = log.lines().find(|line| line.contains("/app/")).expect("a line");
+    let line: Value = serde_json::from_str(line).expect("JSON");
+    let first_byte_us = line["upstream_first_byte_us"].as_u64().expect("a number");
+    assert!(u128::from(first_byte_us) < WAIT.as_micros(), "{line}");
+}
+
+#[test]
+fn a_program_that_fails_is_waited_for() {
+    let server = logging()
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+        .file("fails.sh", "sleep 0.15")
+        .start();
+    assert_eq!(server.get("/fails.sh").status, 502);
+    assert_waited(&stages(&server, "/fails.sh"), "first-byte");
+}
+
+#[test]
+fn a_tunnel_is_no_part_of_its_request() {
+    let backend = Backend::start(|peer| {
+        let Some(_) = peer.head() else { return };
+        peer.send("HTTP/1.1 101 Go\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n");
+        std::thread::sleep(WAIT);
+    });
+    let server = in_front_of(&backend, "proxy-core.upgrade = \"enable\"")
+        .config("timing.slow-request = 100\nstatus.metrics-url = \"/metrics\"")
+        .start();
+    let mut client = server.connect();
+    client.send(handshake("/app/one", ""));
+    client.read_to_end();
+    // It waits for the client's end as well.
+    drop(client);
+    let mut client = Http2::connect(server.address());
+    let mut fields = client.request_fields("CONNECT", "/app/two");
+    fields.insert(1, (":protocol".to_owned(), "websocket".to_owned()));
+    let stream = client.open(&fields, false);
+    assert_eq!(client.answer(stream).status, 200);
+    drop(client);
+    for target in ["/app/one", "/app/two"] {
+        assert_waited(&stages(&server, target), "tunnel");
+    }
+    assert!(!server.log().contains("slow request"), "{}", server.log());
+    let metrics = server.get("/metrics");
+    let sums: Vec<&str> = metrics
+        .text()
+        .lines()
+        .filter(|line| line.starts_with("http_server_request_duration_seconds_sum"))
+        .filter_map(|line| line.rsplit(' ').next())
+        .collect();
+    let sums: Vec<f64> = sums.iter().map(|sum| sum.parse().expect("a number")).collect();
+    assert!(!sums.is_empty() && sums.iter().all(|sum| *sum < WAIT.as_secs_f64()), "{sums:?}");
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod tunnelled;
 use std::rc::Rc;
 
 use lighty_config::Directive;
+use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::machine::permits::Permits;
@@ -134,6 +135,7 @@ async fn respond(
     if ex.request.upgrade && !upgrade {
         ex.complain_of_upgrade("cgi.upgrade is off here");
     }
+    ex.response.maker = Maker::Program;
     ex.enter(Stage::Connect);
     let (guard, channel) = start(ex, permits, own, interpreter, upgrade).await?;
     ex.enter(Stage::Connected);

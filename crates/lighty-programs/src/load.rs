@@ -1,8 +1,9 @@
 //! `lighty load`: makes load and says what a server's users felt of it.
 //!
 //! `options` says what is asked, `pace` when, `http1` and `http2` ask, `watch` keeps their time
-//! limits, `tally` sums up, `felt` ranks what failed, `report` and `plot` write, `compare` reads. Each thread (`worker`) has
-//! an event loop of its own with its share of the connections (`shared`); `attend` watches all.
+//! limits, `tally` sums up, `felt` ranks what failed, `report` and `plot` write, `compare` reads.
+//! Each thread (`worker`) has an event loop of its own with its share of the connections
+//! (`shared`); `attend` watches all.
 
 mod attend;
 mod chance;

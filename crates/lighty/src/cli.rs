@@ -512,12 +512,27 @@ pub(crate) struct ScriptLimits {
 const SHORTEST_S: f64 = 0.001;
 
 /// Seconds, which may have a fraction.
-fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, String> {
+fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, SecondsError> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let given = text.parse::<f64>().ok().filter(|given| is_plain && (least..=most).contains(given));
     let given = given.and_then(|given| Duration::try_from_secs_f64(given).ok());
-    given.ok_or_else(|| format!("expected {least} to {most} seconds, such as 0.5"))
+    given.ok_or(SecondsError { least, most })
 }
+
+/// A text is no number of seconds between these two.
+#[derive(Debug)]
+struct SecondsError {
+    least: f64,
+    most: f64,
+}
+
+impl std::fmt::Display for SecondsError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "expected {} to {} seconds, such as 0.5", self.least, self.most)
+    }
+}
+
+impl std::error::Error for SecondsError {}
 
 fn octal(text: &str) -> Result<u32, &'static str> {
     let mode = u32::from_str_radix(text, 8).ok().filter(|mode| *mode <= 0o7777);

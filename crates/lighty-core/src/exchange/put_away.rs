@@ -20,7 +20,7 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::Extensions;
 use crate::exchange::request::Request;
 use crate::exchange::request_state::RequestState;
-use crate::exchange::response::Response;
+use crate::exchange::response::{Maker, Response};
 use crate::exchange::stage::Stages;
 use crate::exchange::tunnel::Tunnel;
 use crate::generation::Generation;
@@ -64,6 +64,7 @@ struct AwayRequest {
 }
 
 struct AwayResponse {
+    maker: Maker,
     status: Status,
     fields: PackedFields,
     is_last: bool,
@@ -303,6 +304,7 @@ impl AwayRequest {
 impl AwayResponse {
     fn of(response: &Response) -> Self {
         let Response {
+            maker,
             status,
             fields,
             body: _,
@@ -316,6 +318,7 @@ impl AwayResponse {
             tunnel: _,
         } = response;
         Self {
+            maker: *maker,
             status: *status,
             fields: fields.pack(),
             is_last: *is_last,
@@ -329,6 +332,7 @@ impl AwayResponse {
     }
 
     fn take_back(self, response: &mut Response) {
+        response.maker = self.maker;
         response.status = self.status;
         response.is_last = self.is_last;
         response.answered = self.answered;

@@ -10,6 +10,8 @@ use crate::exchange::tunnel::Tunnel;
 /// among them, see [`Response::length_said`].
 #[derive(Default)]
 pub struct Response {
+    /// Who makes the body.
+    pub maker: Maker,
     /// The status code; a handler or an error decides it.
     pub status: Status,
     /// Fields of its head; see [`Response::length_said`] for a Content-Length among them.
@@ -37,6 +39,18 @@ pub struct Response {
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
+/// Who makes a response's body, for those who tell what a request waited for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Maker {
+    /// The server itself.
+    #[default]
+    Server,
+    /// A program that it has started for this request.
+    Program,
+    /// A backend.
+    Backend,
+}
+
 /// Fields of which a response has one (RFC 9110).
 const SINGULAR: [Known; 7] = [
     Known::ContentType,
@@ -51,6 +65,7 @@ const SINGULAR: [Known; 7] = [
 impl Response {
     /// Clears the response; keeps the buffers.
     pub fn clear(&mut self) {
+        self.maker = Maker::Server;
         self.status = Status::OK;
         self.fields.clear();
         self.body = Body::Empty;

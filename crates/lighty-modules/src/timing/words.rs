@@ -3,16 +3,13 @@
 use std::fmt::Write as _;
 
 use lighty_core::Exchange;
+use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::upstream_trace::{EarlierTries, UpstreamTrace};
 
 /// Stretches that are told of a slow request.
 const TOLD_MAX: usize = 4;
-
-/// The modules whose responses' bodies come from elsewhere.
-const BACKENDS: &str = "mod_proxy_core";
-const PROGRAMS: &str = "mod_cgi";
 
 /// The words for [`Span::Body`] where the body is made here, as that of a file is compressed.
 const MAKING: &str = "making more of the body";
@@ -74,7 +71,7 @@ pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
 /// What a slow request's time went to, the longest stretch first.
 pub(super) fn slow(ex: &Exchange) -> String {
     let trace = ex.ext::<UpstreamTrace>();
-    let mut stretches = stretches(&ex.stages, trace, ex.state.handler);
+    let mut stretches = stretches(&ex.stages, trace, ex.response.maker);
     stretches.sort_by_key(|(took_us, _)| std::cmp::Reverse(*took_us));
     let (total_us, status) = (ex.stages.total_us(), ex.response.status.code());
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
@@ -94,15 +91,15 @@ pub(super) fn slow(ex: &Exchange) -> String {
 }
 
 /// The parts of a request's time, with words for each. Those of earlier tries are told by backend.
-fn stretches(stages: &Stages, trace: Option<&UpstreamTrace>, handler: &str) -> Vec<(u64, String)> {
+fn stretches(stages: &Stages, trace: Option<&UpstreamTrace>, maker: Maker) -> Vec<(u64, String)> {
     let backend = match trace.map(|trace| trace.address.as_deref()) {
-        Some(_) if handler == PROGRAMS => "the program".to_owned(),
+        Some(_) if maker == Maker::Program => "the program".to_owned(),
         Some(Some(address)) => format!("backend {address}"),
         Some(None) => "the backend".to_owned(),
         None => "the program".to_owned(),
     };
     let words = |span: Span| match span {
-        Span::Body if ![BACKENDS, PROGRAMS].contains(&handler) => MAKING.to_owned(),
+        Span::Body if maker == Maker::Server => MAKING.to_owned(),
         _ => span.words().replace("{}", &backend),
     };
     let within = stages.spans().filter(|(span, ..)| span.is_within_request());
@@ -176,7 +173,7 @@ mod tests {
         trace.address = Some("b:1".into());
         stages.enter(Stage::RequestSent, 400_000);
         stages.enter(Stage::HeadBack, 403_000);
-        let mut told = stretches(&stages, Some(&trace), "");
+        let mut told = stretches(&stages, Some(&trace), Maker::Server);
         told.retain(|(took_us, _)| *took_us > 0);
         let first_byte = (3_000, "waiting for the first byte of backend b:1".to_owned());
         let failed = (400_000, "in a failed try at backend a:1".to_owned());
@@ -192,15 +189,15 @@ mod tests {
         stages.begin_span(Span::Body, 0);
         stages.begin_span(Span::Write, 9);
         let backend = UpstreamTrace { address: Some("b:1".into()), ..UpstreamTrace::default() };
-        for (trace, handler, words) in [
-            (None, "mod_staticfile", MAKING),
+        for (trace, maker, words) in [
+            (None, Maker::Server, MAKING),
             // The backend has let the request pass.
-            (Some(&backend), "mod_staticfile", MAKING),
-            (Some(&backend), "mod_proxy_core", "waiting for more of the body of backend b:1"),
-            (None, "mod_cgi", "waiting for more of the body of the program"),
-            (Some(&backend), "mod_cgi", "waiting for more of the body of the program"),
+            (Some(&backend), Maker::Server, MAKING),
+            (Some(&backend), Maker::Backend, "waiting for more of the body of backend b:1"),
+            (None, Maker::Program, "waiting for more of the body of the program"),
+            (Some(&backend), Maker::Program, "waiting for more of the body of the program"),
         ] {
-            assert_eq!(stretches(&stages, trace, handler), [(9, words.to_owned())], "{handler}");
+            assert_eq!(stretches(&stages, trace, maker), [(9, words.to_owned())], "{maker:?}");
         }
     }
 

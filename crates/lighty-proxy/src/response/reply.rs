@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_config::Undecided;
+use lighty_core::exchange::response::Maker;
 use lighty_core::pipeline::keep_owed;
 use lighty_core::pipeline::sendfile;
 use lighty_core::{Exchange, FarEnd, Relay, Response, Step, Tunnel};
@@ -35,6 +36,7 @@ pub(crate) fn take_head(
 ) -> Result<(), Undecided> {
     let head = &call.response;
     let response = &mut ex.response;
+    response.maker = Maker::Backend;
     response.status = head.status;
     take_fields(&head.fields, response);
     let request = &ex.request;

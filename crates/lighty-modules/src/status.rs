@@ -20,7 +20,7 @@ use lighty_core::machine::metrics::series::RequestKey;
 use lighty_core::machine::status_board::{StatusBoard, Wanted};
 use lighty_core::module::{Hooks, Module, Needs, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
-use lighty_http::{Known, Method, Status as Code, accept};
+use lighty_http::{Fields, Known, Method, Status as Code, accept};
 use lighty_io::threads::{self, panics};
 use tokio::sync::{Semaphore, oneshot};
 
@@ -91,7 +91,7 @@ enum Question {
     Page,
     Auto,
     Json,
-    /// JSON within the call of a function.
+    /// The totals within the call of a function, for pages of other sites.
     Script,
     Config,
     Statistics,
@@ -101,10 +101,10 @@ enum Question {
 impl Question {
     fn wanted(self) -> Wanted {
         match self {
-            Self::Page | Self::Json | Self::Script => Wanted { connections: true, durations: true },
+            Self::Page | Self::Json => Wanted { connections: true, durations: true },
             Self::Auto => Wanted { connections: true, durations: false },
             Self::Metrics(_) => Wanted { connections: false, durations: true },
-            Self::Config | Self::Statistics => Wanted::default(),
+            Self::Script | Self::Config | Self::Statistics => Wanted::default(),
         }
     }
 
@@ -118,12 +118,25 @@ impl Question {
         }
     }
 
+    /// A visitor of another site may be somebody who is allowed to ask: that site gets none of it.
+    fn guard(self, fields: &mut Fields) {
+        fields.set(Known::CacheControl, "no-store");
+        fields.set_named(b"X-Content-Type-Options", b"nosniff");
+        if self != Self::Script {
+            fields.set_named(b"Cross-Origin-Resource-Policy", b"same-origin");
+        }
+        if self.media_type() == page::HTML_UTF8 {
+            fields.push(b"Content-Security-Policy", page::POLICY.as_bytes());
+        }
+    }
+
     fn body(self, facts: &Facts) -> Vec<u8> {
         match self {
             Self::Page => page::status(facts).into(),
             Self::Config => page::config(facts).into(),
             Self::Auto => text::auto(facts).into(),
-            Self::Json | Self::Script => text::json(facts),
+            Self::Json => text::json(facts),
+            Self::Script => text::totals(facts).into(),
             Self::Statistics => text::statistics(facts).into(),
             Self::Metrics(format) => exposition::write(facts, format),
         }
@@ -167,7 +180,9 @@ impl Module for Status {
                      failed), and each connection with its client, its request and what it waits \
                      for. With \
                      `?auto` it answers lines for programs, with `?json` (or for whoever prefers \
-                     `Accept: application/json`) JSON; `?refresh=5` makes the page load itself \
+                     `Accept: application/json`) JSON, and with `?jsonp=NAME` a script that calls \
+                     this function with the totals, and nothing of clients or backends; \
+                     `?refresh=5` makes the page load itself \
                      again every five seconds. Empty: nowhere. Everybody who may ask sees the \
                      addresses of others: put it into a condition on `$HTTP[\"remoteip\"]`.",
                 )
@@ -309,16 +324,14 @@ impl Status {
             _ => body,
         };
         let response = &mut ex.response;
-        if body.is_empty() {
-            response.restart(Code::NO_CONTENT);
-            response.answered = true;
-            return Step::Answered;
+        match body.is_empty() {
+            true => {
+                response.restart(Code::NO_CONTENT);
+                response.answered = true;
+            }
+            false => response.set_text(Code::OK, question.media_type(), body),
         }
-        response.set_text(Code::OK, question.media_type(), body);
-        response.fields.set(Known::CacheControl, "no-store");
-        if question.media_type() == page::HTML_UTF8 {
-            response.fields.push(b"Content-Security-Policy", page::POLICY.as_bytes());
-        }
+        question.guard(&mut response.fields);
         Step::Answered
     }
 

@@ -50,12 +50,16 @@ fn figures_are_those_of_all_workers() {
     assert!(
         script.text().starts_with("cb({\"RequestsTotal\":") && script.text().ends_with("});\n")
     );
+    assert_eq!(script.text().matches(['{', '[']).count(), 1, "totals alone: {}", script.text());
+    assert_eq!(script.field("Cross-Origin-Resource-Policy"), None);
     for (target, accept) in
         [("?jsonp=alert(1)", ""), ("?json", ""), ("", "Accept: application/json\r\n")]
     {
         let json = server.get_with(&format!("/server-status{target}"), accept);
         assert_eq!(json.field("Content-Type"), Some("application/json"));
         assert_eq!(json.field("Cache-Control"), Some("no-store"));
+        assert_eq!(json.field("Cross-Origin-Resource-Policy"), Some("same-origin"));
+        assert_eq!(json.field("X-Content-Type-Options"), Some("nosniff"));
         assert!(json.text().contains("\"workers_expected\":3,"), "{}", json.text());
         assert!(json.text().contains("\"worker\":2,"), "{}", json.text());
         assert!(json.text().contains("\"file_engine\":"), "{}", json.text());

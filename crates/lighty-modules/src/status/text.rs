@@ -72,6 +72,12 @@ pub(super) fn json(facts: &Facts) -> Vec<u8> {
     out
 }
 
+/// An object of lighttpd's members alone: who loads it as a script from another site learns nothing
+/// of clients, their requests or backends.
+pub(super) fn totals(facts: &Facts) -> String {
+    format!("{{{}}}", members_of_lighttpd(facts))
+}
+
 /// What programs get that load it as a script from another site: a call of this function.
 pub(super) fn call(callback: &str, json: &[u8]) -> Vec<u8> {
     [callback.as_bytes(), b"(", json.trim_ascii_end(), b");\n"].concat()
@@ -88,23 +94,33 @@ pub(super) fn callback(query: &[u8]) -> Option<&str> {
 
 /// Appends the sums, by lighttpd's names and by those that say their units, and the workers.
 fn push_totals(facts: &Facts, out: &mut Vec<u8>) {
-    let requests = facts.sum(|report| report.requests);
-    let kbytes = facts.sum(|report| report.bytes_out) / 1024;
-    let kbytes_5s = facts.recent(|report| report.pace.bytes_out) / 1024;
     let totals = format!(
-        "\"RequestsTotal\":{requests},\"TrafficTotal\":{kbytes},\"Uptime\":{},\"BusyServers\":{},\
-         \"IdleServers\":{},\"RequestAverage5s\":{},\"TrafficAverage5s\":{kbytes_5s},\n\
-         \"TotalRequests\":{requests},\"TotalKBytes\":{kbytes},\"KBytesAverage5s\":{kbytes_5s},\n\
+        "{},\n\"TotalRequests\":{},\"TotalKBytes\":{},\"KBytesAverage5s\":{},\n\
          \"version\":\"{}\",\"workers_expected\":{},\n\"workers\":[",
-        facts.uptime_s(),
-        facts.busy(),
-        facts.idle(),
-        facts.recent(|report| report.pace.requests),
+        members_of_lighttpd(facts),
+        facts.sum(|report| report.requests),
+        facts.sum(|report| report.bytes_out) / 1024,
+        facts.recent(|report| report.pace.bytes_out) / 1024,
         facts.version,
         facts.asked.workers,
     );
     out.extend_from_slice(totals.as_bytes());
     push_list(facts.reports(), out, push_worker);
+}
+
+/// The members that lighttpd 1.4's object has, in its units; traffic is in KB.
+fn members_of_lighttpd(facts: &Facts) -> String {
+    format!(
+        "\"RequestsTotal\":{},\"TrafficTotal\":{},\"Uptime\":{},\"BusyServers\":{},\
+         \"IdleServers\":{},\"RequestAverage5s\":{},\"TrafficAverage5s\":{}",
+        facts.sum(|report| report.requests),
+        facts.sum(|report| report.bytes_out) / 1024,
+        facts.uptime_s(),
+        facts.busy(),
+        facts.idle(),
+        facts.recent(|report| report.pace.requests),
+        facts.recent(|report| report.pace.bytes_out) / 1024,
+    )
 }
 
 /// Appends items, each on a line of its own.
@@ -287,8 +303,13 @@ mod tests {
 
     #[test]
     fn a_callback_is_a_name_and_nothing_else() {
-        let text = String::from_utf8(call("cb", &json(&facts()))).expect("text");
-        assert!(text.starts_with("cb({\"RequestsTotal\":20,") && text.ends_with("});\n"), "{text}");
+        let text = String::from_utf8(call("cb", totals(&facts()).as_bytes())).expect("text");
+        assert_eq!(
+            text,
+            "cb({\"RequestsTotal\":20,\"TrafficTotal\":10,\"Uptime\":10,\"BusyServers\":2,\
+             \"IdleServers\":4,\"RequestAverage5s\":2,\"TrafficAverage5s\":1});\n",
+            "nothing else"
+        );
         assert_eq!(callback(b"jsonp=c_B1"), Some("c_B1"));
         let long = format!("jsonp={}", "a".repeat(CALLBACK_BYTES_MAX + 1));
         for bad in

@@ -6,6 +6,7 @@ pub mod backtracking;
 pub mod cidr;
 pub mod directives;
 pub mod limits;
+pub mod route_name;
 pub mod rules;
 pub mod tls;
 

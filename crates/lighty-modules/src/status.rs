@@ -19,6 +19,7 @@ use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::machine::metrics::series::RequestKey;
 use lighty_core::machine::status_board::{StatusBoard, Wanted};
 use lighty_core::module::{Hooks, Module, Needs, Step};
+use lighty_core::settings::route_name::RouteName;
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::{Fields, Known, Method, Status as Code, accept};
 use lighty_io::threads::{self, panics};
@@ -40,8 +41,6 @@ pub struct StatusSettings {
     config_url: Arc<str>,
     statistics_url: Arc<str>,
     metrics_url: Arc<str>,
-    /// `status.route`; empty: the name of what answers.
-    route: Arc<str>,
     sort: bool,
 }
 
@@ -52,8 +51,7 @@ impl Default for StatusSettings {
             status_url: none.clone(),
             config_url: none.clone(),
             statistics_url: none.clone(),
-            metrics_url: none.clone(),
-            route: none,
+            metrics_url: none,
             sort: true,
         }
     }
@@ -147,6 +145,10 @@ fn own(s: &mut Settings) -> &mut StatusSettings {
     s.module_mut()
 }
 
+fn route(s: &mut Settings) -> &mut RouteName {
+    s.module_mut()
+}
+
 fn row(directive: Directive<Settings>) -> Directive<Settings> {
     directive.module("mod_status").since("1.4")
 }
@@ -211,12 +213,13 @@ impl Module for Status {
                 .example(
                     "$HTTP[\"remoteip\"] == \"10.0.0.0/8\" { status.metrics-url = \"/metrics\" }",
                 ),
-            row(Directive::string("status.route", |s, v| own(s).route = v))
+            row(Directive::string("status.route", |s, v| route(s).0 = v))
                 .default("")
                 .since("lighty 0.1")
                 .doc(
-                    "What requests are counted as in metrics and on the status page (their \
-                     `http_route`). Empty: by the module that answers them.",
+                    "What requests are counted as in metrics and on the status page, and are \
+                     called in traces (their `http_route`). Empty: by the module that answers \
+                     them, and without a route in traces.",
                 )
                 .example("$HTTP[\"url\"] =^ \"/shop/\" { status.route = \"shop\" }"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))
@@ -247,7 +250,7 @@ impl Module for Status {
     }
 
     fn done(&self, ex: &Exchange) {
-        let route: &str = match (&*ex.settings.module::<StatusSettings>().route, ex.state.handler) {
+        let route: &str = match (&*ex.settings.module::<RouteName>().0, ex.state.handler) {
             ("", "") => NO_ROUTE,
             ("", handler) => handler,
             (route, _) => route,

@@ -174,6 +174,32 @@ fn recorded_requests_go_to_the_collector_with_their_stages() {
     assert_eq!(attribute(resource, "service.name"), Some(&Value::from("front")));
 }
 
+#[test]
+fn a_span_has_the_clients_path_and_the_operators_route() {
+    let backend = Backend::answering("app");
+    let (collector, taken) = collector("200 OK", Duration::ZERO);
+    let mut server = exporting(&backend, &collector)
+        .config("url.rewrite-once = ( \"^/old/\" => \"/a.txt?added=1\" )")
+        .config("server.error-handler-404 = \"/a.txt\"")
+        .config("$HTTP[\"url\"] =^ \"/app/\" { status.route = \"shop\" }")
+        .start();
+    for target in ["/old/%7Eone", "/missing?secret=1", "/app/x"] {
+        assert_eq!(server.get(target).status, 200, "{target}");
+    }
+    server.stop();
+    let spans = spans(&taken);
+    let of = |path: &str| {
+        let is_it = |span: &&Value| attribute(span, "url.path") == Some(&Value::from(path));
+        spans.iter().find(is_it).unwrap_or_else(|| panic!("{path}: {spans:?}"))
+    };
+    let (rewritten, missing, shop) = (of("/old/%7Eone"), of("/missing"), of("/app/x"));
+    assert_eq!((text(rewritten, "name"), attribute(rewritten, "http.route")), ("GET", None));
+    assert_eq!(attribute(rewritten, "lighty.has_query"), None, "the client's has none");
+    assert_eq!(attribute(missing, "lighty.has_query"), Some(&Value::from(true)));
+    assert_eq!(text(shop, "name"), "GET shop");
+    assert_eq!(attribute(shop, "http.route"), Some(&Value::from("shop")));
+}
+
 fn text<'a>(span: &'a Value, name: &str) -> &'a str {
     span[name].as_str().unwrap_or_else(|| panic!("{name} in {span}"))
 }

@@ -68,7 +68,11 @@ impl Writer {
         let span = record.span;
         self.head(span.trace_id, span.span_id, record.parent_span_id, SERVER, times_us);
         // A name of few values: what the client chose is in the attributes.
-        json::push_string(record.method.unwrap_or("HTTP").as_bytes(), &mut self.0);
+        let method = record.method.unwrap_or("HTTP");
+        match &*record.route {
+            "" => json::push_string(method.as_bytes(), &mut self.0),
+            route => json::push_string(format!("{method} {route}").as_bytes(), &mut self.0),
+        }
         self.raw(",\"attributes\":[");
         self.text("http.request.method", record.method.unwrap_or("_OTHER"));
         self.number_after("http.response.status_code", record.status.into());
@@ -77,6 +81,7 @@ impl Writer {
         for (name, value) in [
             ("url.scheme", record.scheme),
             ("url.path", &record.path),
+            ("http.route", &record.route),
             ("server.address", &record.host),
             ("client.address", &record.client),
             // OpenTelemetry's names for HTTP/2 and HTTP/3 have no minor version.

@@ -1,10 +1,13 @@
 //! What a finished request leaves for a collector.
 
+use std::sync::Arc;
+
 use lighty_core::Exchange;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::settings::route_name::RouteName;
 use lighty_http::trace_parent::TraceParent;
 use lighty_http::{Known, Method, host};
 
@@ -25,6 +28,7 @@ pub(super) struct SpanRecord {
     pub(super) scheme: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
+    /// As the client wrote it, before any rule has changed it.
     pub(super) path: String,
     pub(super) has_query: bool,
     pub(super) version: &'static str,
@@ -32,6 +36,8 @@ pub(super) struct SpanRecord {
     pub(super) user_agent: String,
     pub(super) request_id: String,
     pub(super) status: u16,
+    /// What the operator calls the route, if anything.
+    pub(super) route: Arc<str>,
     /// The module that responded.
     pub(super) handler: &'static str,
     pub(super) body_bytes_out: u64,
@@ -59,6 +65,8 @@ impl SpanRecord {
         let origin_us = now_unix_us.saturating_sub(clock.mono_us());
         let at = |stage| ex.stages.when_us(stage).map(|when_us| origin_us + when_us);
         let request = &ex.request;
+        let mut target = request.target_raw.splitn(2, |byte| *byte == b'?');
+        let (path, query) = (target.next().unwrap_or_default(), target.next());
         let user_agent = request.fields.get(Known::UserAgent).unwrap_or_default();
         Self {
             span,
@@ -69,13 +77,14 @@ impl SpanRecord {
             scheme: request.scheme,
             host: text(host::parts(&request.authority).0),
             port: request.local_port,
-            path: text(request.path_encoded()),
-            has_query: !request.query().is_empty(),
+            path: text(path),
+            has_query: query.is_some_and(|query| !query.is_empty()),
             version: request.version.as_str().trim_start_matches("HTTP/"),
             client: request.peer_text.to_string(),
             user_agent: text(user_agent),
             request_id: text(&context.request_id),
             status: ex.response.status.code(),
+            route: Arc::clone(&ex.settings.module::<RouteName>().0),
             handler: ex.state.handler,
             body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
             backend: ex.ext::<UpstreamTrace>().cloned(),

@@ -1,0 +1,16 @@
+//! What the operator calls a request's route.
+
+use std::sync::Arc;
+
+use crate::module_settings;
+
+/// `status.route`, which metrics and traces have alike; empty: no name.
+#[derive(Clone, Debug)]
+pub struct RouteName(pub Arc<str>);
+
+impl Default for RouteName {
+    fn default() -> Self {
+        Self("".into())
+    }
+}
+module_settings!(RouteName);

@@ -414,6 +414,13 @@ impl Exchange {
         }
     }
 
+    /// The module that figures count the request for: the one that took it on, so that its failures
+    /// are its own, or one that responded before any could. Empty: none.
+    pub fn counts_for(&self) -> &'static str {
+        let taken_by = self.state.taken_by.index().and_then(|at| self.generation.modules.get(at));
+        taken_by.map_or(self.state.handler, |module| module.name())
+    }
+
     /// Responds with an error status. The page is filled in at the end of the pipeline.
     pub fn fail_status(&mut self, status: Status) {
         self.response.restart(status);

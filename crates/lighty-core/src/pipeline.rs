@@ -28,6 +28,7 @@ use lighty_io::stat_cache::Entry;
 
 use crate::exchange::Exchange;
 use crate::exchange::file_part::FilePart;
+use crate::exchange::request_state::TakenBy;
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::log::trace;
@@ -170,8 +171,9 @@ fn go(mut walk: Walk, ex: &mut Exchange) -> impl Future<Output = ()> {
             while let Step::Wait(future) = step {
                 step = future.await;
             }
-            if let Some(end) = end_of(step) {
-                walk.end(end, &generation.modules, ex);
+            match end_of(step) {
+                Some(end) => walk.end(end, &generation.modules, ex),
+                None => walk.decline(ex),
             }
         }
         if walk.is_whole() {
@@ -232,8 +234,9 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     if !sender.handle(ex).answers() {
         return false;
     }
-    if ex.state.fault.is_none() {
-        ex.state.handler = sender.name();
+    match ex.state.fault {
+        None => ex.state.handler = sender.name(),
+        Some(_) => ex.state.taken_by = TakenBy::module(path.sender),
     }
     true
 }
@@ -314,7 +317,7 @@ fn begin_again(ex: &mut Exchange) {
     ex.response.is_last = is_last;
     ex.physical.clear();
     ex.forget_path();
-    ex.state.handler = "";
+    (ex.state.handler, ex.state.taken_by) = ("", TakenBy::NONE);
     ex.resolve_settings();
 }
 
@@ -351,6 +354,10 @@ pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> 
         && let Some((module, behind)) = generation.modules.next((phase, among), &ex.settings, from)
     {
         from = behind;
+        let takes_on = takes_on(module, phase);
+        if takes_on {
+            ex.state.taken_by = TakenBy::module(behind - 1);
+        }
         let mut step = HOOKS[phase as usize](module, ex);
         while let Step::Wait(future) = step {
             step = future.await;
@@ -358,6 +365,9 @@ pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> 
         if let Some(end) = end_of(step) {
             note_handler(module, &end, ex);
             return Some(end);
+        }
+        if takes_on {
+            ex.state.taken_by = TakenBy::NONE;
         }
     }
     let undecided = ex.state.undecided.take()?;
@@ -375,6 +385,22 @@ fn end_of(step: Step<'_>) -> Option<Pass> {
         Step::SendParts(parts) => Some(Pass::SendParts(Box::new(parts))),
         Step::Answered => Some(Pass::Answered),
     }
+}
+
+/// True if a module that does not pass the request on in this phase has taken it on: before, it
+/// only refuses or redirects it.
+#[inline]
+fn takes_on(module: &dyn Module, phase: Phase) -> bool {
+    matches!(phase, Phase::Remote | Phase::Withhold | Phase::Handle)
+        || phase == Phase::Physical && module.responds_to_paths()
+}
+
+/// The module that would take a file at the physical path on, if there were one.
+fn would_take_on(ex: &Exchange) -> TakenBy {
+    let modules = &ex.generation.modules;
+    let handlers = modules.part(Phase::Handle, &ex.settings);
+    let willing = modules.picked(handlers, |module| module.may_handle(ex));
+    modules.first(willing).map_or(TakenBy::NONE, |(at, _)| TakenBy::module(at))
 }
 
 /// Records which module responded.

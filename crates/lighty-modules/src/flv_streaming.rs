@@ -51,9 +51,13 @@ impl Module for FlvStreaming {
         ]
     }
 
-    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+    fn may_handle(&self, ex: &Exchange) -> bool {
         let extensions = &ex.settings.module::<FlvSettings>().extensions;
-        if !extensions.iter().any(|end| ex.physical.rel.ends_with(end.as_bytes())) {
+        extensions.iter().any(|end| ex.physical.rel.ends_with(end.as_bytes()))
+    }
+
+    fn handle<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        if !self.may_handle(ex) {
             return Step::Next;
         }
         let is_read = ex.request.method.is_some_and(Method::is_get_or_head);

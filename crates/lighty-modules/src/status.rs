@@ -31,7 +31,7 @@ use facts::{Asked, Facts};
 /// Pages that are made at the same time, each on a thread of its own.
 const MAKERS_MAX: usize = 2;
 
-/// The route of requests that nothing answered but an error.
+/// The route of requests that no module took on or answered.
 const NO_ROUTE: &str = "none";
 
 /// Settings of the module.
@@ -218,8 +218,8 @@ impl Module for Status {
                 .since("lighty 0.1")
                 .doc(
                     "What requests are counted as in metrics and on the status page, and are \
-                     called in traces (their `http_route`). Empty: by the module that answers \
-                     them, and without a route in traces.",
+                     called in traces (their `http_route`). Empty: by the module that takes \
+                     them on, and without a route in traces.",
                 )
                 .example("$HTTP[\"url\"] =^ \"/shop/\" { status.route = \"shop\" }"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))
@@ -250,9 +250,9 @@ impl Module for Status {
     }
 
     fn done(&self, ex: &Exchange) {
-        let route: &str = match (&*ex.settings.module::<RouteName>().0, ex.state.handler) {
+        let route: &str = match (&*ex.settings.module::<RouteName>().0, ex.counts_for()) {
             ("", "") => NO_ROUTE,
-            ("", handler) => handler,
+            ("", module) => module,
             (route, _) => route,
         };
         let (metrics, names) = (&ex.machine.metrics, self.board.names());

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::peer::ask as ask_once;
 use lighty_testkit::real::find;
@@ -47,6 +47,15 @@ fn value(text: &str, series: &str) -> Option<f64> {
 fn await_value(server: &Server, series: &str, wanted: f64) {
     let is_there = || value(&metrics(server), series) == Some(wanted);
     assert!(wait_until(PATIENCE, is_there), "{series} {wanted} in\n{}", metrics(server));
+}
+
+/// The series of requests that ended so.
+fn series(what: &str, status: &str, route: &str) -> String {
+    format!(
+        "http_server_request_duration_seconds_{what}{{http_request_method=\"GET\",\
+         url_scheme=\"http\",http_response_status_code=\"{status}\",\
+         network_protocol_version=\"1.1\",http_route=\"{route}\"}}"
+    )
 }
 
 /// Names of metrics that are there.
@@ -96,17 +105,10 @@ fn requests_are_counted_by_what_answers_them() {
     }
     assert_eq!(server.get("/app/x").status, 503);
     assert_eq!(server.get("/nothing").status, 404);
-    let series = |what: &str, status: &str, route: &str| {
-        format!(
-            "http_server_request_duration_seconds_{what}{{http_request_method=\"GET\",\
-             url_scheme=\"http\",http_response_status_code=\"{status}\",\
-             network_protocol_version=\"1.1\",http_route=\"{route}\"}}"
-        )
-    };
     await_value(&server, &series("count", "200", "mod_staticfile"), 30.0);
     await_value(&server, &series("count", "503", "the \\\"app\\\""), 1.0);
     let text = metrics(&server);
-    assert_eq!(value(&text, &series("count", "404", "none")), Some(1.0), "{text}");
+    assert_eq!(value(&text, &series("count", "404", "mod_staticfile")), Some(1.0), "{text}");
     let sum = value(&text, &series("sum", "200", "mod_staticfile")).expect("a sum");
     assert!(sum > 0.0 && sum < 30.0, "{sum}");
     let labels = format!(
@@ -126,6 +128,43 @@ fn requests_are_counted_by_what_answers_them() {
     assert!(value(&text, "process_resident_memory_bytes") > Some(1e6));
     assert!(value(&text, "process_open_fds") > Some(5.0));
     assert_eq!(text.matches("\nlighty_worker_requests_total{").count(), 3);
+}
+
+#[test]
+fn failures_count_for_the_module_that_took_the_request_on() {
+    let backend = Backend::answering("app");
+    let gone = Port::reserve();
+    let proxy = |address: &str| {
+        format!("proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{address}\" )\n")
+    };
+    let server = measured()
+        .file("no.cgi", "x")
+        .file("oops.html", "x")
+        .config("url.access-deny = ( \"~\" )")
+        .config("cgi.assign = ( \".cgi\" => \"/no/such/program\" )")
+        .config(&format!(
+            "$HTTP[\"url\"] =^ \"/gone/\" {{ {} }}",
+            proxy(&gone.address().to_string())
+        ))
+        .config(&format!("$HTTP[\"url\"] =^ \"/app/\" {{ {} }}", proxy(&backend.name())))
+        .config(
+            "$HTTP[\"url\"] =^ \"/gone/kept\" { server.error-handler = \"/oops.html\" }\n\
+             $HTTP[\"url\"] =^ \"/fallback/\" { server.error-handler-404 = \"/app/x\" }",
+        )
+        .start();
+    for (target, status, route) in [
+        ("/nothing", "404", "mod_staticfile"),
+        ("/nothing.cgi", "404", "mod_cgi"),
+        ("/no.cgi", "500", "mod_cgi"),
+        ("/gone/x", "503", "mod_proxy_core"),
+        ("/a.txt~", "403", "none"),
+        ("/fallback/x", "200", "mod_proxy_core"),
+    ] {
+        assert_eq!(server.get(target).status.to_string(), status, "{target}");
+        await_value(&server, &series("count", status, route), 1.0);
+    }
+    assert_eq!(server.get("/gone/kept").text(), "x", "the page of the error");
+    await_value(&server, &series("count", "503", "mod_proxy_core"), 2.0);
 }
 
 #[test]

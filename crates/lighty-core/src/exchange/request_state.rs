@@ -29,6 +29,29 @@ pub struct ErrorHandler {
     pub chooses_status: bool,
     /// The client's method; the handler may run with a different one.
     pub asked: Option<Method>,
+    /// The module that had taken the request on when the error came.
+    pub taken_by: TakenBy,
+}
+
+/// A module by its place among those of the request's generation, or none. There are many requests
+/// that wait, so it is small.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TakenBy(u8);
+
+impl TakenBy {
+    /// No module.
+    pub const NONE: Self = Self(0);
+
+    /// The module at an index, of which [`ModuleSet`](crate::pipeline::phase) allows 64.
+    #[inline]
+    pub(crate) const fn module(index: usize) -> Self {
+        Self(index as u8 + 1)
+    }
+
+    /// The module's index.
+    pub(crate) fn index(self) -> Option<usize> {
+        self.0.checked_sub(1).map(usize::from)
+    }
 }
 
 /// What is known of one request; the next begins with the default.
@@ -46,6 +69,8 @@ pub struct RequestState {
     pub fault: Option<Fault>,
     /// The handler that responded, for logs and for the error handler's status rule.
     pub handler: &'static str,
+    /// The module that took the request on, whatever came of it.
+    pub taken_by: TakenBy,
     /// Response bytes sent so far, head included.
     pub bytes_sent: u64,
     /// Length of the response head in bytes.

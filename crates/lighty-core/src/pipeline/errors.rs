@@ -7,7 +7,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
-use crate::exchange::request_state::ErrorHandler;
+use crate::exchange::request_state::{ErrorHandler, TakenBy};
 use crate::log::Level;
 use crate::log::trace;
 use crate::pipeline::error_page;
@@ -62,7 +62,8 @@ pub fn keep_owed(from: &Fields, to: &mut Fields) {
 pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     ex.state.error_status = Some(ex.response.status);
     let chooses_status = wanted.chooses_status;
-    ex.state.error_handler = Some(ErrorHandler { chooses_status, asked: ex.request.method });
+    let (asked, taken_by) = (ex.request.method, ex.state.taken_by);
+    ex.state.error_handler = Some(ErrorHandler { chooses_status, asked, taken_by });
     // The original fault is logged; the handler's result is judged separately.
     ex.state.fault = None;
     // Fields meant for a successful response do not go with the error.
@@ -106,6 +107,8 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     }
     ex.response.status = original;
     ex.response.fields.append(&ex.owed);
+    // The error stands, whoever made its page.
+    ex.state.taken_by = ex.state.error_handler.map_or(TakenBy::NONE, |handler| handler.taken_by);
 }
 
 /// Appends what the error owes and its program left out: without its challenge a 401 asks nobody

@@ -10,9 +10,11 @@ use super::look_up::{is_known, look_up, redirect_to_slash};
 use super::protected_files::{self, is_protected};
 use super::{
     Pass, begins_anew, drop_content_metadata, filters_of, is_conditional, is_directory,
-    is_filtered, named_file, note_handler, refuse_early, send_named, takes_part,
+    is_filtered, named_file, note_handler, refuse_early, send_named, takes_on, takes_part,
+    would_take_on,
 };
 use crate::exchange::Exchange;
+use crate::exchange::request_state::TakenBy;
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::module::{HOOKS, Hook, Module, ModuleList};
@@ -158,6 +160,10 @@ impl Walk {
         }
         self.called = at as u8;
         self.left = ModuleSet::behind(at);
+        if takes_on(module, self.phase) {
+            // Its work may be cut short.
+            ex.state.taken_by = TakenBy::module(at);
+        }
         Next::Call(HOOKS[self.phase as usize], module)
     }
 
@@ -220,6 +226,14 @@ impl Walk {
             note_handler(module, &end, ex);
         }
         self.end = Some(end);
+    }
+
+    /// A module has passed the request on.
+    #[inline]
+    pub(super) fn decline(&self, ex: &mut Exchange) {
+        if self.phase <= Phase::Handle {
+            ex.state.taken_by = TakenBy::NONE;
+        }
     }
 
     /// Goes on after the core's work.
@@ -324,6 +338,7 @@ async fn find(ex: &mut Exchange) -> Due {
             ex.machine.clock.refresh();
             if let Err(fault) = looked_up {
                 ex.fail(fault);
+                ex.state.taken_by = would_take_on(ex);
                 return Due::End(Pass::Answered);
             }
             ex.enter(Stage::Open);

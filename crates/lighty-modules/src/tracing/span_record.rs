@@ -38,7 +38,7 @@ pub(super) struct SpanRecord {
     pub(super) status: u16,
     /// What the operator calls the route, if anything.
     pub(super) route: Arc<str>,
-    /// The module that responded.
+    /// The module that took it on or responded.
     pub(super) handler: &'static str,
     pub(super) body_bytes_out: u64,
     pub(super) backend: Option<UpstreamTrace>,
@@ -85,7 +85,7 @@ impl SpanRecord {
             request_id: text(&context.request_id),
             status: ex.response.status.code(),
             route: Arc::clone(&ex.settings.module::<RouteName>().0),
-            handler: ex.state.handler,
+            handler: ex.counts_for(),
             body_bytes_out: ex.state.bytes_sent.saturating_sub(ex.state.head_sent),
             backend: ex.ext::<UpstreamTrace>().cloned(),
             fault: ex.state.fault.map_or("", |fault| fault.verdict().words),

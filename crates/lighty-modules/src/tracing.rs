@@ -9,6 +9,7 @@
 
 mod exporter;
 mod otlp;
+mod partial_success;
 mod settings;
 mod span_record;
 

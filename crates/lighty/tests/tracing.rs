@@ -210,6 +210,33 @@ fn length(span: &Value) -> Duration {
 }
 
 #[test]
+fn spans_are_counted_as_the_collector_counts_them() {
+    let backend = Backend::answering("app");
+    let got = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&got);
+    let collector = Backend::replying(move |asked| {
+        let text = String::from_utf8_lossy(&asked.body);
+        count.fetch_add(text.matches("\"spanId\"").count(), Ordering::Relaxed);
+        let partial = r#"{"partialSuccess":{"rejectedSpans":"1","errorMessage":"no\nroom"}}"#;
+        answer("200 OK", "", partial)
+    });
+    let server = exporting(&backend, &collector).start();
+    for _ in 0..10 {
+        assert_eq!(server.get("/app/x").status, 200);
+    }
+    let figures = || (counter(&server, "tracing.exported"), counter(&server, "tracing.dropped"));
+    let is_whole = || {
+        let (exported, dropped) = figures();
+        exported > 20 && exported + dropped == got.load(Ordering::Relaxed)
+    };
+    // The questions are recorded as well, so the figures grow.
+    assert!(wait_until(PATIENCE, is_whole), "{:?} of {got:?}", figures());
+    assert!(figures().1 >= 1);
+    assert!(server.log().contains("spans: no\\nroom\n"), "{}", server.log());
+    assert_eq!(counter(&server, "tracing.failures"), 0);
+}
+
+#[test]
 fn a_ratio_of_nothing_records_nothing_but_what_a_trusted_peer_records() {
     let backend = Backend::answering("app");
     let (collector, taken) = collector("200 OK", Duration::ZERO);

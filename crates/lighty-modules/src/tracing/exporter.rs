@@ -9,6 +9,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::Request;
 use http::header::CONTENT_TYPE;
 use lighty_core::Level;
@@ -20,6 +21,7 @@ use lighty_io::clock::deadline::Deadline;
 use lighty_io::threads;
 
 use super::otlp;
+use super::partial_success::PartialSuccess;
 use super::settings::CollectorOptions;
 use super::span_record::SpanRecord;
 
@@ -54,8 +56,9 @@ impl Exporter {
 
     /// Sends the record some time, if there is room for it.
     pub(super) fn offer(&self, record: SpanRecord) {
+        let spans = record.spans();
         if self.queue.try_send(record).is_err() {
-            self.counts.dropped.fetch_add(1, Ordering::Relaxed);
+            self.counts.dropped.fetch_add(spans, Ordering::Relaxed);
         }
     }
 }
@@ -71,7 +74,7 @@ struct Shared {
     running: Arc<Running>,
 }
 
-/// Requests whose trace is recorded.
+/// Spans of requests whose trace is recorded.
 #[derive(Default)]
 struct Counts {
     exported: AtomicU64,
@@ -207,12 +210,12 @@ impl Sender {
     /// Sends a batch, again after pauses if that may help. At the end there are none.
     fn send(&mut self, fetcher: &Fetcher, batch: &[SpanRecord], is_last: bool) {
         let body = otlp::request(batch, &self.options);
-        let count = batch.len() as u64;
+        let count = batch.iter().map(SpanRecord::spans).sum();
         let mut pauses = PAUSES.iter().filter(|_| !is_last);
         loop {
-            let Err(refused) = self.post(fetcher, &body) else {
-                self.counts.exported.fetch_add(count, Ordering::Relaxed);
-                return;
+            let refused = match self.post(fetcher, &body) {
+                Ok(answer) => return self.count_taken(count, &answer),
+                Err(refused) => refused,
             };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             self.complain(&refused.words);
@@ -226,7 +229,21 @@ impl Sender {
         }
     }
 
-    fn post(&self, fetcher: &Fetcher, body: &[u8]) -> Result<(), Refused> {
+    /// Counts what a collector has taken of so many spans, and says why it has rejected others.
+    fn count_taken(&mut self, count: u64, answer: &[u8]) {
+        let partial = PartialSuccess::of(answer);
+        let rejected = partial.rejected.min(count);
+        self.counts.exported.fetch_add(count - rejected, Ordering::Relaxed);
+        self.counts.dropped.fetch_add(rejected, Ordering::Relaxed);
+        if rejected > 0 {
+            self.complain(&format!("it rejects {rejected} of {count} spans: {}", partial.message));
+        } else if !partial.message.is_empty() {
+            self.complain(&format!("it warns: {}", partial.message));
+        }
+    }
+
+    /// Returns the body of a response that means success.
+    fn post(&self, fetcher: &Fetcher, body: &[u8]) -> Result<Bytes, Refused> {
         let refused = |words, may_be_taken_later| Refused { words, may_be_taken_later };
         let mut request =
             Request::post(&*self.options.url).header(CONTENT_TYPE, "application/json");
@@ -239,7 +256,7 @@ impl Sender {
         // OTLP 1.x, section "Failures": these may be tried again.
         let status = response.status().as_u16();
         match response.status().is_success() {
-            true => Ok(()),
+            true => Ok(response.into_body()),
             false => {
                 Err(refused(format!("status {status}"), matches!(status, 429 | 502 | 503 | 504)))
             }

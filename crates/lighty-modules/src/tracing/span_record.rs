@@ -58,6 +58,11 @@ pub(super) struct Part {
 }
 
 impl SpanRecord {
+    /// Spans that the collector gets: the request's own, and one for each part.
+    pub(super) fn spans(&self) -> u64 {
+        1 + self.parts.len() as u64
+    }
+
     pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
         let clock = &ex.machine.clock;
         let now_unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());

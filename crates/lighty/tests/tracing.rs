@@ -237,6 +237,48 @@ fn spans_are_counted_as_the_collector_counts_them() {
 }
 
 #[test]
+fn a_collector_that_wants_a_pause_gets_it() {
+    let backend = Backend::answering("app");
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    let times = Arc::clone(&asked);
+    let collector = Backend::replying(move |_| {
+        let mut times = times.lock().expect("no panic");
+        times.push(Instant::now());
+        match times.len() {
+            1 => answer("503 Busy", "Retry-After: 2\r\n", ""),
+            _ => answer("200 OK", "", ""),
+        }
+    });
+    let server = exporting(&backend, &collector).start();
+    let _ = server.get("/a.txt");
+    let count = || asked.lock().expect("no panic").len();
+    assert!(wait_until(PATIENCE, || count() >= 2));
+    let times = asked.lock().expect("no panic");
+    let pause = times[1] - times[0];
+    assert!(pause >= Duration::from_secs(2), "longer than the pause without the field: {pause:?}");
+}
+
+#[test]
+fn a_pause_ends_with_the_server() {
+    let backend = Backend::answering("app");
+    let (sent, count) = (Arc::new(AtomicUsize::new(0)), AtomicUsize::new(0));
+    let taken = Arc::clone(&sent);
+    let collector = Backend::replying(move |asked| {
+        if count.fetch_add(1, Ordering::Relaxed) == 0 {
+            return answer("429 Too Many Requests", "Retry-After: 3600\r\n", "");
+        }
+        let text = String::from_utf8_lossy(&asked.body);
+        taken.fetch_add(text.matches("/a.txt").count(), Ordering::Relaxed);
+        answer("200 OK", "", "")
+    });
+    let mut server = exporting(&backend, &collector).start();
+    let _ = server.get("/a.txt");
+    assert!(wait_until(PATIENCE, || collector.asked().len() == 1));
+    server.stop();
+    assert_eq!(sent.load(Ordering::Relaxed), 1, "what was refused at first");
+}
+
+#[test]
 fn a_ratio_of_nothing_records_nothing_but_what_a_trusted_peer_records() {
     let backend = Backend::answering("app");
     let (collector, taken) = collector("200 OK", Duration::ZERO);

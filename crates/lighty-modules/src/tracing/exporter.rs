@@ -4,20 +4,24 @@
 //! counted. The thread begins with the first record and ends when no worker names its collector
 //! any more, with what is left in the queue sent.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use bytes::Bytes;
 use http::Request;
-use http::header::CONTENT_TYPE;
+use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
 use lighty_core::Level;
 use lighty_core::log::{About, Log};
+use lighty_core::machine::random::Random;
 use lighty_core::machine::status_board::Statistics;
 use lighty_fetch::Fetcher;
+use lighty_http::date;
 use lighty_io::clock::Clock;
 use lighty_io::clock::deadline::Deadline;
+use lighty_io::entropy::random_bytes;
 use lighty_io::threads;
 
 use super::otlp;
@@ -38,6 +42,12 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
+/// The longest pause that a collector may ask for.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Up to so many percent more, so that servers do not all come back at once.
+const JITTER_PERCENT: u32 = 20;
+
 /// Seconds between two lines about a collector that fails.
 const COMPLAINT_S: i64 = 60;
 
@@ -46,6 +56,8 @@ pub(super) struct Exporter {
     options: Arc<CollectorOptions>,
     queue: SyncSender<SpanRecord>,
     counts: Arc<Counts>,
+    /// The thread's pause ends when this goes.
+    _alive: mpsc::Sender<Infallible>,
 }
 
 impl Exporter {
@@ -100,12 +112,16 @@ impl Exporters {
             return exporter;
         }
         let (queue, records) = sync_channel(options.queue_length);
+        let (alive, ended) = mpsc::channel();
         let counts = Arc::clone(&self.0.counts);
         let sender = Sender {
             options: Arc::clone(options),
             counts: Arc::clone(&counts),
             log: log.clone(),
             complained_s: None,
+            ended,
+            is_ending: false,
+            random: Random::new(u64::from_le_bytes(random_bytes().unwrap_or_default())),
         };
         let guard = ThreadGuard::new(&self.0.running);
         let started = threads::start("traces", None, move || {
@@ -117,7 +133,8 @@ impl Exporters {
             let now_s = Clock::start().unix_s();
             log.line(Level::Error, now_s, &format!("traces: {error}"), About::default());
         }
-        let exporter = Arc::new(Exporter { options: Arc::clone(options), queue, counts });
+        let options = Arc::clone(options);
+        let exporter = Arc::new(Exporter { options, queue, counts, _alive: alive });
         known.push(Arc::downgrade(&exporter));
         exporter
     }
@@ -170,20 +187,24 @@ struct Sender {
     counts: Arc<Counts>,
     log: Log,
     complained_s: Option<i64>,
+    /// Says that no worker names the collector any more.
+    ended: Receiver<Infallible>,
+    /// There is no time for further tries.
+    is_ending: bool,
+    random: Random,
 }
 
 /// Why a batch was not taken.
 struct Refused {
     words: String,
-    may_be_taken_later: bool,
+    /// The least pause before another try; `None` if that would not help.
+    pause: Option<Duration>,
 }
 
 impl Sender {
     fn work(mut self, records: &Receiver<SpanRecord>) {
         let fetcher = self.fetcher();
-        let mut is_last = false;
-        while !is_last {
-            let Ok(first) = records.recv() else { return };
+        while let Ok(first) = records.recv() {
             let mut batch = vec![first];
             let deadline = Deadline::after(BATCH_PATIENCE);
             while batch.len() < BATCH_LENGTH {
@@ -191,12 +212,12 @@ impl Sender {
                     Ok(record) => batch.push(record),
                     Err(RecvTimeoutError::Timeout) => break,
                     Err(RecvTimeoutError::Disconnected) => {
-                        is_last = true;
+                        self.is_ending = true;
                         break;
                     }
                 }
             }
-            self.send(&fetcher, &batch, is_last);
+            self.send(&fetcher, &batch);
         }
     }
 
@@ -207,11 +228,12 @@ impl Sender {
         })
     }
 
-    /// Sends a batch, again after pauses if that may help. At the end there are none.
-    fn send(&mut self, fetcher: &Fetcher, batch: &[SpanRecord], is_last: bool) {
+    /// Sends a batch, again after pauses if that may help. At the end there are none, and where one
+    /// is cut short by it, the batch is sent once more.
+    fn send(&mut self, fetcher: &Fetcher, batch: &[SpanRecord]) {
         let body = otlp::request(batch, &self.options);
         let count = batch.iter().map(SpanRecord::spans).sum();
-        let mut pauses = PAUSES.iter().filter(|_| !is_last);
+        let mut pauses = PAUSES.into_iter();
         loop {
             let refused = match self.post(fetcher, &body) {
                 Ok(answer) => return self.count_taken(count, &answer),
@@ -219,14 +241,23 @@ impl Sender {
             };
             self.counts.failures.fetch_add(1, Ordering::Relaxed);
             self.complain(&refused.words);
-            match pauses.next().filter(|_| refused.may_be_taken_later) {
-                Some(pause) => std::thread::sleep(*pause),
+            let pause = refused.pause.filter(|_| !self.is_ending);
+            match pause.and_then(|least| Some(pauses.next()?.max(least))) {
+                Some(pause) => self.pause(pause),
                 None => {
                     self.counts.dropped.fetch_add(count, Ordering::Relaxed);
                     return;
                 }
             }
         }
+    }
+
+    /// Waits so long or somewhat longer, unless the end comes first.
+    fn pause(&mut self, pause: Duration) {
+        let percent = self.random.next() % (u64::from(JITTER_PERCENT) + 1);
+        let jitter = pause * percent as u32 / 100;
+        let waited = self.ended.recv_timeout(pause + jitter);
+        self.is_ending |= !matches!(waited, Err(RecvTimeoutError::Timeout));
     }
 
     /// Counts what a collector has taken of so many spans, and says why it has rejected others.
@@ -244,21 +275,24 @@ impl Sender {
 
     /// Returns the body of a response that means success.
     fn post(&self, fetcher: &Fetcher, body: &[u8]) -> Result<Bytes, Refused> {
-        let refused = |words, may_be_taken_later| Refused { words, may_be_taken_later };
+        let refused = |words, pause| Refused { words, pause };
         let mut request =
             Request::post(&*self.options.url).header(CONTENT_TYPE, "application/json");
         for (name, value) in self.options.fields.iter() {
             request = request.header(&**name, &**value);
         }
-        let request = request.body(body).map_err(|error| refused(error.to_string(), false))?;
+        let request = request.body(body).map_err(|error| refused(error.to_string(), None))?;
         let response = fetcher.fetch(&request, PATIENCE);
-        let response = response.map_err(|error| refused(error.to_string(), true))?;
+        let response =
+            response.map_err(|error| refused(error.to_string(), Some(Duration::ZERO)))?;
         // OTLP 1.x, section "Failures": these may be tried again.
         let status = response.status().as_u16();
         match response.status().is_success() {
             true => Ok(response.into_body()),
             false => {
-                Err(refused(format!("status {status}"), matches!(status, 429 | 502 | 503 | 504)))
+                let is_passing = matches!(status, 429 | 502 | 503 | 504);
+                let asked = || retry_after(response.headers(), Clock::start().unix_s());
+                Err(refused(format!("status {status}"), is_passing.then(asked)))
             }
         }
     }
@@ -272,5 +306,45 @@ impl Sender {
             let text = format!("tracing.collector {url}: {why}");
             self.log.line(Level::Warning, now_s, &text, About::default());
         }
+    }
+}
+
+/// How long a response asks to be left alone (RFC 9110 section 10.2.3), within reason.
+fn retry_after(fields: &HeaderMap, now_s: i64) -> Duration {
+    let value = fields.get(RETRY_AFTER).map_or(&b""[..], |value| value.as_bytes()).trim_ascii();
+    let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
+    let seconds = match std::str::from_utf8(value) {
+        // What is too large for a number is too long for us, too.
+        Ok(digits) if is_number => digits.parse().unwrap_or(u64::MAX),
+        _ => date::parse(value).map_or(0, |at_s| at_s.saturating_sub(now_s).max(0).unsigned_abs()),
+    };
+    Duration::from_secs(seconds).min(PAUSE_MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_collector_says_how_long_it_wants_to_be_left_alone() {
+        let now_s = 784_111_777;
+        for (value, wanted_s) in [
+            ("0", 0),
+            ("7", 7),
+            ("30", 30),
+            ("31", 30),
+            ("99999999999999999999", 30),
+            ("Sun, 06 Nov 1994 08:49:42 GMT", 5),
+            ("Sun, 06 Nov 1994 08:49:30 GMT", 0),
+            ("Sun, 06 Nov 1994 09:49:37 GMT", 30),
+            ("-1", 0),
+            ("soon", 0),
+            ("", 0),
+        ] {
+            let mut fields = HeaderMap::new();
+            fields.insert(RETRY_AFTER, value.parse().expect("a value"));
+            assert_eq!(retry_after(&fields, now_s), Duration::from_secs(wanted_s), "{value}");
+        }
+        assert_eq!(retry_after(&HeaderMap::new(), now_s), Duration::ZERO);
     }
 }

@@ -8,7 +8,10 @@ use lighty_config::{
 };
 use lighty_core::settings::cidr::Cidr;
 use lighty_core::{Settings, module_settings};
+use lighty_http::Known;
 use lighty_io::transport::Peer;
+
+use super::{TRACEPARENT, TRACESTATE};
 
 /// Finished requests that wait for the collector.
 const QUEUE_LENGTH: usize = 2048;
@@ -120,7 +123,8 @@ fn contexts() -> Vec<Row> {
             "Field in which a request's id goes to backends and to the client, and from which \
              that of a trusted peer is taken, if it has at most 128 visible characters. An id of \
              our own is a UUID of version 7 that ends with the short id of error pages and of \
-             the error log. Empty: none.",
+             the error log. Fields that have another meaning, such as `Content-Length`, are \
+             refused. Empty: none.",
         )
         .example("tracing.request-id = \"X-Request-Id\""),
         Row::parsed("tracing.trusted-peers", Kind::List, parse_trusted, |s, trusted| {
@@ -182,12 +186,25 @@ fn export() -> Vec<Row> {
 }
 
 fn parse_field_name(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
-    let name = parse_string(value)?;
-    match name.bytes().all(is_token) {
-        true => Ok(name),
-        false => Err(Reject::new("is no name of a field").help("write `\"X-Request-Id\"`")),
-    }
+    field_name(parse_string(value)?)
 }
+
+fn field_name(name: Arc<str>) -> Result<Arc<str>, Reject> {
+    let wrong = |words: String| Err(Reject::new(words).help("write `\"X-Request-Id\"`"));
+    if !name.bytes().all(is_token) {
+        return wrong("is no name of a field".to_owned());
+    }
+    let is_ours = || OUR_FIELDS.iter().any(|ours| name.as_bytes().eq_ignore_ascii_case(ours));
+    if Known::from_bytes(name.as_bytes()).is_some() || is_ours() {
+        return wrong(format!(
+            "\"{name}\" is a field with another meaning, which an id would break"
+        ));
+    }
+    Ok(name)
+}
+
+/// Fields that the server sets beside those of [`Known`].
+const OUR_FIELDS: [&[u8]; 3] = [TRACEPARENT, TRACESTATE, b"Server-Timing"];
 
 /// RFC 9110 section 5.6.2.
 fn is_token(byte: u8) -> bool {
@@ -243,6 +260,30 @@ fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_id_has_a_field_of_its_own() {
+        for name in ["", "X-Request-Id", "x-correlation-id", "Request-Id", "X-Amzn-Trace-Id"] {
+            assert!(field_name(name.into()).is_ok(), "{name}");
+        }
+        for name in [
+            "a b",
+            "Content-Length",
+            "transfer-encoding",
+            "Connection",
+            "Host",
+            "Date",
+            "Set-Cookie",
+            "Authorization",
+            "Location",
+            "Traceparent",
+            "tracestate",
+            "server-timing",
+        ] {
+            let reject = field_name(name.into()).expect_err(name);
+            assert!(format!("{reject:?}").contains("X-Request-Id"), "{name}: {reject:?}");
+        }
+    }
 
     #[test]
     fn a_ratio_takes_that_share_of_traces() {

@@ -179,8 +179,8 @@ impl Module for Status {
                 .doc(
                     "Path of a page with what the server is doing: workers, requests, traffic, \
                      each backend (its state and why it is down, requests under way, waiting and \
-                     failed), and each connection with its client, its request and what it waits \
-                     for. With \
+                     failed), and each connection, or stream of HTTP/2, with its client, its \
+                     request and what it waits for. With \
                      `?auto` it answers lines for programs, with `?json` (or for whoever prefers \
                      `Accept: application/json`) JSON, and with `?jsonp=NAME` a script that calls \
                      this function with the totals, and nothing of clients or backends; \

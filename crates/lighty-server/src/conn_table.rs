@@ -15,7 +15,7 @@ use lighty_core::Fault;
 use lighty_io::clock::Clock;
 use lighty_io::transport::ShutdownHandle;
 
-pub(crate) use entry::{ConnEntry, ConnLimits, Doing};
+pub(crate) use entry::{Asked, ConnEntry, ConnLimits, Doing};
 pub(crate) use stream::{StreamEntry, StreamLimits};
 
 /// The seconds that the sweep counts in.

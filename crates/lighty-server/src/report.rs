@@ -14,7 +14,7 @@ use lighty_modules::magnet::Accounts;
 use lighty_modules::tracing::Exporters;
 use lighty_proxy::upstream::registry::Registry;
 
-use crate::conn_table::{ConnEntry, Doing};
+use crate::conn_table::{Asked, ConnEntry, Doing};
 use crate::listener_info::ListenerInfo;
 use crate::modules::States;
 use crate::upstreams::UpstreamFigures;
@@ -70,28 +70,49 @@ pub(crate) fn report(
         report.exemplars = worker.machine.metrics.exemplars();
         report.history = worker.machine.metrics.history();
     }
-    let now_s = worker.now_s();
-    worker.conns.for_each(|entry| {
-        let doing = entry.doing();
-        report.doing[doing.state.place()] += 1;
-        if wanted.connections && report.connections.len() < TOLD_CONNECTIONS_MAX {
-            report.connections.push(connection(entry, doing, now_s));
-        }
-    });
+    count_connections(worker, &mut report, wanted.connections);
     report
 }
 
-fn connection(entry: &ConnEntry, doing: Doing, now_s: u32) -> Connection {
-    let asked = entry.asked();
+/// Counts connections and streams, and reports them if that is wanted.
+fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
+    let now_s = worker.now_s();
+    let room = if are_wanted { TOLD_CONNECTIONS_MAX } else { 0 };
+    let mut streams_told = 0;
+    worker.conns.for_each(|entry| {
+        let doing = entry.doing();
+        report.doing[doing.state.place()] += 1;
+        let mut streams = Vec::new();
+        entry.for_each_stream(|doing, asked| {
+            report.streams[doing.state.place()] += 1;
+            match streams_told < room {
+                true => streams.push(connection(entry, doing, asked, now_s)),
+                false => report.untold += 1,
+            }
+            streams_told += 1;
+        });
+        match report.connections.len() < room {
+            true => {
+                let own = connection(entry, doing, entry.asked().as_ref(), now_s);
+                report.connections.push(Connection { streams, ..own });
+            }
+            false => report.untold += 1,
+        }
+    });
+}
+
+fn connection(entry: &ConnEntry, doing: Doing, asked: Option<&Asked>, now_s: u32) -> Connection {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     Connection {
+        number: entry.number(),
         doing: doing.state,
         for_s: now_s.saturating_sub(doing.since_s),
         client: entry.client().into(),
-        method: asked.as_ref().map_or("", |asked| asked.method),
-        host: asked.as_ref().map_or_else(String::new, |asked| text(&asked.host)),
-        target: asked.as_ref().map_or_else(String::new, |asked| text(&asked.target)),
+        method: asked.map_or("", |asked| asked.method),
+        host: asked.map_or_else(String::new, |asked| text(&asked.host)),
+        target: asked.map_or_else(String::new, |asked| text(&asked.target)),
         bytes: doing.bytes,
+        streams: Vec::new(),
     }
 }
 

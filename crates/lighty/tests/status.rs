@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Port};
+use lighty_testkit::http2::Http2;
 use lighty_testkit::{lighty, wait_until};
+use serde_json::Value;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -104,6 +106,56 @@ fn connections_are_listed_with_their_requests() {
     assert!(html.text().contains("<script>"));
     let counters = server.get("/server-counters").text().to_owned();
     assert_eq!(line(&counters, "proxy-core.requests"), "2");
+}
+
+#[test]
+fn each_stream_is_counted_and_listed_with_its_request() {
+    let backend = Backend::start(|peer| {
+        while peer.head().is_some() {
+            // Answered when the connection ends.
+            peer.hang();
+        }
+    });
+    let server = lighty!()
+        .config(URLS)
+        .config("status.metrics-url = \"/metrics\"\nserver.max-worker = 1")
+        .config(&format!(
+            "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"{}\" )",
+            backend.address()
+        ))
+        .start();
+    let mut client = Http2::connect(server.address());
+    let long = format!("/long?{}", "x".repeat(2000));
+    for target in ["/one", "/two", &long] {
+        client.request("GET", target, &[], true);
+    }
+    let listed = || {
+        let page: Value =
+            serde_json::from_slice(&server.get("/server-status?json").body).expect("JSON");
+        page["connections"].as_array().expect("a list").clone()
+    };
+    let of = |rows: &[Value], url: &str| {
+        let is_it = |row: &&Value| row["url"].as_str().is_some_and(|text| text.starts_with(url));
+        rows.iter().find(is_it).map(|row| row["connection"].clone())
+    };
+    let rows = || ["/one", "/two", "/long?x"].map(|url| of(&listed(), url));
+    assert!(wait_until(SOON, || rows().iter().all(Option::is_some)), "{:?}", listed());
+    let rows = rows();
+    assert!(rows[0] == rows[1] && rows[1] == rows[2], "of one connection: {rows:?}");
+    let listed = listed();
+    assert_eq!(listed.len(), 4, "one for each stream, and the one that asks: {listed:?}");
+    assert!(listed.iter().all(|row| row["url"].as_str().is_some_and(|url| url.len() <= 1024)));
+    let metrics = server.get("/metrics");
+    for line in [
+        "lighty_http2_streams{state=\"handle_request\"} 3\n",
+        "lighty_connections{state=\"handle_request\"} 2\n",
+    ] {
+        assert!(metrics.text().contains(line), "{line}{}", metrics.text());
+    }
+    let page = server.get("/server-status");
+    assert!(page.text().contains("GET /two</td>"), "{}", page.text());
+    let auto = server.get("/server-status?auto");
+    assert_eq!(line(auto.text(), "Scoreboard").len(), 2, "a letter for each connection");
 }
 
 #[test]

@@ -21,7 +21,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// Queued questions per worker; further ones are not sent.
 const QUESTIONS_MAX: usize = 16;
 
-/// Connections that one worker reports in full; the rest are only counted.
+/// Connections that one worker reports in full, and streams of HTTP/2; the rest are only counted.
 pub const TOLD_CONNECTIONS_MAX: usize = 1000;
 
 /// What a connection is doing, which selects its time limits.
@@ -75,9 +75,11 @@ impl ConnState {
     }
 }
 
-/// One connection.
+/// One connection, or one stream of one.
 #[derive(Clone, Debug)]
 pub struct Connection {
+    /// Tells the connections apart that its worker has; streams have that of their connection.
+    pub number: u32,
     /// Its state.
     pub doing: ConnState,
     /// Seconds in this state.
@@ -92,6 +94,21 @@ pub struct Connection {
     pub target: String,
     /// Bytes moved in this state.
     pub bytes: u64,
+    /// Its open streams, each with a request, if it speaks HTTP/2.
+    pub streams: Vec<Connection>,
+}
+
+impl Connection {
+    /// What there is to tell of it: its streams, or itself if it has none.
+    pub fn rows(&self) -> &[Connection] {
+        if self.streams.is_empty() { std::slice::from_ref(self) } else { &self.streams }
+    }
+
+    /// As [`Connection::rows`].
+    pub fn into_rows(mut self) -> Vec<Connection> {
+        let streams = std::mem::take(&mut self.streams);
+        if streams.is_empty() { vec![self] } else { streams }
+    }
 }
 
 /// A worker's recent activity.
@@ -135,6 +152,8 @@ pub struct Report {
     pub network_backend: String,
     /// Open connections by state, in the order of [`ConnState::ALL`].
     pub doing: [u64; ConnState::ALL.len()],
+    /// Open streams of HTTP/2 by state, in the same order.
+    pub streams: [u64; ConnState::ALL.len()],
     /// Microseconds of processor time that its thread has used.
     pub cpu_us: u64,
     /// The longest of the last minute's delays of a tick, in microseconds: so long its loop did not
@@ -142,6 +161,8 @@ pub struct Report {
     pub late_us: u64,
     /// Some or all of the connections, if they are wanted.
     pub connections: Vec<Connection>,
+    /// Connections and streams that are not among these for lack of room.
+    pub untold: u64,
     /// How long requests took, if that is wanted.
     pub durations: Snapshot,
     /// Examples of whole requests by the key of their series, with the durations.

@@ -45,7 +45,8 @@ impl Server {
         let wanted = Wanted { connections: true, ..Wanted::default() };
         let (reports, _) = self.board.ask(wanted).await;
         let connections = reports.into_iter().flat_map(|report| report.connections);
-        connections.filter(|one| one.doing != ConnState::Idle).map(open_request).collect()
+        let rows = connections.flat_map(Connection::into_rows);
+        rows.filter(|one| one.doing != ConnState::Idle).map(open_request).collect()
     }
 }
 
@@ -82,6 +83,7 @@ mod tests {
     #[test]
     fn a_request_has_lighttpds_names() {
         let one = Connection {
+            number: 0,
             doing: ConnState::Write,
             for_s: 3,
             client: "192.0.2.1".into(),
@@ -89,6 +91,7 @@ mod tests {
             host: "a.example".to_owned(),
             target: "/a?b=c".to_owned(),
             bytes: 7,
+            streams: Vec::new(),
         };
         let told = open_request(one);
         let find = |name: &str| {

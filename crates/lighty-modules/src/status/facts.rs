@@ -1,7 +1,7 @@
 //! What the server is doing: what workers report, and what is known of the process.
 
 use lighty_core::machine::metrics::history::{Second, merged};
-use lighty_core::machine::status_board::{BackendPool, Report, StatusBoard};
+use lighty_core::machine::status_board::{BackendPool, Connection, Report, StatusBoard};
 
 use super::durations::Durations;
 
@@ -54,6 +54,19 @@ impl Facts {
 
     pub(super) fn sum(&self, of: impl Fn(&Report) -> u64) -> u64 {
         self.reports().iter().map(of).fold(0, u64::saturating_add)
+    }
+
+    /// Connections and streams that are told of, each with its worker's index.
+    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &Connection)> {
+        self.reports().iter().flat_map(move |report| {
+            let rows = report.connections.iter().flat_map(Connection::rows);
+            rows.map(move |row| (report.worker, row))
+        })
+    }
+
+    /// Open streams of HTTP/2.
+    pub(super) fn streams(&self) -> u64 {
+        self.sum(|report| report.streams.iter().sum())
     }
 
     pub(super) fn idle(&self) -> u64 {

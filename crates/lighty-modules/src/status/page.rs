@@ -85,6 +85,10 @@ fn cards(facts: &Facts) -> String {
         0 => "all answer".to_owned(),
         missing => format!("{missing} do not answer"),
     };
+    let streams = match facts.streams() {
+        0 => String::new(),
+        count => format!(", {count} streams"),
+    };
     let out = |report: &Report| report.bytes_out;
     let requests = |report: &Report| report.requests;
     [
@@ -113,7 +117,7 @@ fn cards(facts: &Facts) -> String {
         card(
             "Connections",
             (facts.busy() + facts.idle()).to_string(),
-            format!("{} busy, {} idle", facts.busy(), facts.idle()),
+            format!("{} busy, {} idle{streams}", facts.busy(), facts.idle()),
         ),
         "</div>\n".to_owned(),
     ]
@@ -273,12 +277,8 @@ fn legend(facts: &Facts) -> String {
 }
 
 fn connections(facts: &Facts) -> String {
-    let all =
-        || facts.reports().iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
-    let told = all().count() as u64;
-    let rows: String = all().map(|(worker, connection)| row(worker, connection)).collect();
-    let more = (facts.busy() + facts.idle()).saturating_sub(told);
-    let rest = match more {
+    let rows: String = facts.rows().map(|(worker, connection)| row(worker, connection)).collect();
+    let rest = match facts.sum(|report| report.untold) {
         0 => String::new(),
         more => format!("<p class=\"lead\">and {more} more</p>\n"),
     };
@@ -346,6 +346,7 @@ mod tests {
     #[test]
     fn what_clients_say_is_text() {
         let connection = Connection {
+            number: 0,
             doing: ConnState::Handler,
             for_s: 0,
             client: "::1".into(),
@@ -353,6 +354,7 @@ mod tests {
             host: "<b>".into(),
             target: "/<script>".into(),
             bytes: 0,
+            streams: Vec::new(),
         };
         let row = row(0, &connection);
         assert!(row.contains("&lt;b&gt;") && row.contains("GET /&lt;script&gt;"), "{row}");

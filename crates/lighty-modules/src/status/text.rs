@@ -63,8 +63,7 @@ pub(super) fn json(facts: &Facts) -> Vec<u8> {
     out.extend_from_slice(b"],\n\"pools\":[");
     push_list(&facts.pools, &mut out, push_pool);
     out.extend_from_slice(b"],\n\"connections\":[");
-    let all = facts.reports().iter().flat_map(|r| r.connections.iter().map(move |c| (r.worker, c)));
-    let all: Vec<_> = all.collect();
+    let all: Vec<_> = facts.rows().collect();
     push_list(&all, &mut out, |(worker, connection), out| {
         push_connection(*worker, connection, out);
     });
@@ -170,13 +169,14 @@ fn push_second(second: &Second, out: &mut Vec<u8>) {
 fn push_worker(report: &Report, out: &mut Vec<u8>) {
     let numbers = format!(
         "{{\"worker\":{},\"requests\":{},\"bytes_in\":{},\"bytes_out\":{},\"open\":{},\"idle\":{},\
-         \"cpu_us\":{},\"late_us\":{}",
+         \"streams\":{},\"cpu_us\":{},\"late_us\":{}",
         report.worker,
         report.requests,
         report.bytes_in,
         report.bytes_out,
         report.open(),
         report.idle(),
+        report.streams.iter().sum::<u64>(),
         report.cpu_us,
         report.late_us,
     );
@@ -217,8 +217,8 @@ fn push_pool(pool: &BackendPool, out: &mut Vec<u8>) {
 
 fn push_connection(worker: usize, connection: &Connection, out: &mut Vec<u8>) {
     let numbers = format!(
-        "{{\"worker\":{worker},\"seconds\":{},\"bytes\":{}",
-        connection.for_s, connection.bytes
+        "{{\"worker\":{worker},\"connection\":{},\"seconds\":{},\"bytes\":{}",
+        connection.number, connection.for_s, connection.bytes
     );
     out.extend_from_slice(numbers.as_bytes());
     for (name, text) in [
@@ -248,6 +248,7 @@ mod tests {
 
     fn facts() -> Facts {
         let connection = Connection {
+            number: 4,
             doing: ConnState::Write,
             for_s: 3,
             client: "127.0.0.1".into(),
@@ -255,13 +256,18 @@ mod tests {
             host: "a".into(),
             target: "/<\"\u{1}".into(),
             bytes: 9,
+            streams: Vec::new(),
         };
+        let stream = Connection { target: "/stream".into(), ..connection.clone() };
+        let streams = vec![stream.clone(), stream];
+        let both = Connection { number: 5, streams, ..connection.clone() };
         let report = Report {
             requests: 10,
             bytes_out: 5120,
             pace: Pace { seconds: 5, requests: 5, bytes_out: 2560 },
             doing: [2, 0, 0, 0, 1],
-            connections: vec![connection],
+            streams: [0, 0, 0, 2, 0],
+            connections: vec![connection, both],
             ..Report::default()
         };
         let asked = Asked {
@@ -296,7 +302,7 @@ mod tests {
         assert_eq!(
             auto(&facts()),
             "Total Accesses: 20\nTotal kBytes: 10\nUptime: 10\nBusyServers: 2\nIdleServers: 4\n\
-             Traffic: 1024\nTraffic5s: 1024\nScoreboard: WW\n"
+             Traffic: 1024\nTraffic5s: 1024\nScoreboard: WWWW\n"
         );
         assert_eq!(statistics(&facts()), "a.b: up\nc: 2\n");
     }
@@ -327,6 +333,10 @@ mod tests {
         assert_eq!(value["TrafficAverage5s"], value["KBytesAverage5s"]);
         assert_eq!(value["workers"][1]["worker"], 1);
         assert_eq!(value["connections"][0]["url"], "/<\"\u{1}");
+        let url = |at: usize| &value["connections"][at]["url"];
+        assert_eq!((url(1), url(2)), (&"/stream".into(), &"/stream".into()), "one for each stream");
+        assert_eq!(value["connections"].as_array().map(Vec::len), Some(6));
+        assert_eq!(value["workers"][0]["streams"], 2);
         assert_eq!(value["statistics"]["c"], 2);
         assert_eq!(value["history"][0]["requests"], 3);
         assert_eq!(value["certificates"][0]["name"], "/a \"b\".pem");

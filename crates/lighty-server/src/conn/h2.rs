@@ -45,6 +45,7 @@ use super::driver::{self, Driven};
 use super::sink::{Rest, Sink};
 use super::stream::RequestStream;
 use super::{Conn, End, request_head};
+use crate::conn_table::Asked;
 
 /// Turns in a row before yielding to other connections.
 const TURNS_MAX: u32 = 8;
@@ -268,7 +269,10 @@ impl<'c> H2Conn<'c> {
     /// The sweep judges a stream that has to wait.
     fn watch(&mut self, at: &StreamRef, h2: &H2Exchange) {
         let waker = self.tasks.waker(at.key.slot());
-        self.conn.entry.watch_stream(&h2.entry, waker);
+        let ex = &h2.exchange;
+        let asked = || Box::new(Asked::on_stream(&ex.request));
+        let asked = ex.generation.needs.targets.then(asked);
+        self.conn.entry.watch_stream(&h2.entry, waker, asked);
         self.shared.borrow_mut().count_progress(at.key, &h2.entry);
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::task::Waker;
 
 use lighty_core::Fault;
+use lighty_core::exchange::request::Request;
 use lighty_core::exchange::throttle::Bucket;
 use lighty_core::machine::status_board::ConnState;
+use lighty_http::Method;
 use lighty_io::clock::Clock;
 use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::transport::{ShutdownHandle, ShutdownHow, Stream};
@@ -83,8 +85,8 @@ pub struct ConnEntry {
 /// What few connections have.
 #[derive(Default)]
 struct Rare {
-    /// The streams that were opened on it and wait, in order, and what wakes each.
-    streams: Vec<(Waker, Weak<StreamEntry>)>,
+    /// The streams that were opened on it and wait, in order.
+    streams: Vec<OpenStream>,
     /// Wakes the loop of a connection of several streams.
     loop_waker: Option<Waker>,
     /// Bucket for `connection.kbytes-per-second`, created by the first throttled response.
@@ -92,7 +94,19 @@ struct Rare {
     asked: Option<Asked>,
 }
 
-/// A connection's latest request, for the status page.
+/// A stream that was opened on a connection and waits.
+struct OpenStream {
+    /// Wakes its task.
+    waker: Waker,
+    entry: Weak<StreamEntry>,
+    /// What it asks for, if somebody may want to know.
+    asked: Option<Box<Asked>>,
+}
+
+/// Bytes of a host and of a target that are kept of each stream, of which there may be many.
+const STREAM_TEXT_BYTES_MAX: usize = 1024;
+
+/// A connection's latest request or a stream's, for the status page.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub method: &'static str,
@@ -101,7 +115,19 @@ pub struct Asked {
     pub target: Vec<u8>,
 }
 
-/// What a connection does, for the status page.
+impl Asked {
+    /// A stream's request.
+    pub fn on_stream(request: &Request) -> Self {
+        let text = |bytes: &[u8]| bytes[..bytes.len().min(STREAM_TEXT_BYTES_MAX)].to_vec();
+        Self {
+            method: request.method.map_or("", Method::as_str),
+            host: text(&request.authority),
+            target: text(&request.target_raw),
+        }
+    }
+}
+
+/// What a connection or a stream does, for the status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doing {
     pub state: ConnState,
@@ -109,6 +135,13 @@ pub struct Doing {
     pub since_s: u32,
     /// Bytes moved since then.
     pub bytes: u64,
+}
+
+impl Doing {
+    fn of(stream: &StreamEntry) -> Self {
+        let (state, since_s) = (stream.state(), stream.since_s());
+        Self { state, since_s, bytes: stream.progress.get() }
+    }
 }
 
 impl ConnEntry {
@@ -148,16 +181,17 @@ impl ConnEntry {
     }
 
     /// Judges another stream from now on, and wakes `waker` when its wait is ended.
-    pub fn watch_stream(&self, stream: &Rc<StreamEntry>, waker: Waker) {
+    pub fn watch_stream(&self, stream: &Rc<StreamEntry>, waker: Waker, asked: Option<Box<Asked>>) {
         let mut rare = self.rare.borrow_mut();
-        rare.get_or_insert_default().streams.push((waker, Rc::downgrade(stream)));
+        let opened = OpenStream { waker, entry: Rc::downgrade(stream), asked };
+        rare.get_or_insert_default().streams.push(opened);
     }
 
     /// The stream is over.
     pub fn forget_stream(&self, stream: &Rc<StreamEntry>) {
         let gone = Rc::downgrade(stream);
         if let Some(rare) = &mut *self.rare.borrow_mut() {
-            rare.streams.retain(|(_, known)| !known.ptr_eq(&gone));
+            rare.streams.retain(|known| !known.entry.ptr_eq(&gone));
         }
     }
 
@@ -254,21 +288,30 @@ impl ConnEntry {
             Wait::Request => own(ConnState::Idle),
             Wait::Head => own(ConnState::Head),
             Wait::Streams => {
-                let of = |stream: &StreamEntry| Doing {
-                    state: stream.state(),
-                    since_s: stream.since_s(),
-                    bytes: stream.progress.get(),
-                };
                 if self.stream.state() != ConnState::Idle {
-                    return of(&self.stream);
+                    return Doing::of(&self.stream);
                 }
                 let rare = self.rare.borrow();
                 let opened = rare.iter().flat_map(|rare| &rare.streams);
-                let mut open = opened.filter_map(|(_, stream)| stream.upgrade());
+                let mut open = opened.filter_map(|stream| stream.entry.upgrade());
                 let busy = open.find(|stream| stream.state() != ConnState::Idle);
-                busy.map_or_else(|| own(ConnState::Handler), |stream| of(&stream))
+                busy.map_or_else(|| own(ConnState::Handler), |stream| Doing::of(&stream))
             }
         }
+    }
+
+    /// Calls `see` with each stream that was opened on it and waits, in order.
+    pub fn for_each_stream(&self, mut see: impl FnMut(Doing, Option<&Asked>)) {
+        for stream in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
+            if let Some(entry) = stream.entry.upgrade() {
+                see(Doing::of(&entry), stream.asked.as_deref());
+            }
+        }
+    }
+
+    /// Its place in the table.
+    pub fn number(&self) -> u32 {
+        self.index.get()
     }
 
     /// Why the sweep ended the connection's own wait, if it did.
@@ -366,8 +409,10 @@ impl ConnEntry {
             report(fault);
             self.shutdown.shut_down(self.stream.cut_for(fault));
         }
-        for (waker, stream) in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
-            if let Some(stream) = stream.upgrade()
+        for OpenStream { waker, entry, .. } in
+            self.rare.borrow().iter().flat_map(|rare| &rare.streams)
+        {
+            if let Some(stream) = entry.upgrade()
                 && let Some(fault) = stream.overdue(now_s)
             {
                 report(fault);

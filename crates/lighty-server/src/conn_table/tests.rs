@@ -135,7 +135,7 @@ fn siblings() -> Siblings {
     let streams = [(); 2].map(|()| Rc::new(StreamEntry::new()));
     let woken: [Arc<Woken>; 2] = Default::default();
     for (stream, woken) in streams.iter().zip(&woken) {
-        entry.watch_stream(stream, Waker::from(Arc::clone(woken)));
+        entry.watch_stream(stream, Waker::from(Arc::clone(woken)), None);
         stream.limit(StreamLimits { write_idle_s: 5, ..StreamLimits::default() });
         stream.wait_from(ConnState::Write, 0);
     }

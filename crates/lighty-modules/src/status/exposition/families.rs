@@ -68,17 +68,19 @@ fn workers(facts: &Facts) -> Vec<Family> {
         }
         family
     };
-    let mut connections = Family::new(
-        "lighty_connections",
-        Kind::Gauge,
-        "Open connections and streams by what they do.",
-    );
-    for (at, state) in ConnState::ALL.into_iter().enumerate() {
-        let value = facts.sum(|report| report.doing[at]) as f64;
-        connections.add(vec![("state", state.words().replace(' ', "_").into())], value);
-    }
     vec![
-        connections,
+        by_state(
+            facts,
+            "lighty_connections",
+            "Open connections by what they do, those of HTTP/2 by what their oldest stream does.",
+            |report| &report.doing,
+        ),
+        by_state(
+            facts,
+            "lighty_http2_streams",
+            "Streams of HTTP/2 whose request is under way by what they do.",
+            |report| &report.streams,
+        ),
         per_worker(
             "lighty_worker_cpu_seconds",
             Kind::Counter,
@@ -98,6 +100,18 @@ fn workers(facts: &Facts) -> Vec<Family> {
             &|report| report.late_us as f64 / 1e6,
         ),
     ]
+}
+
+/// Counts in the order of [`ConnState::ALL`].
+type ByState = fn(&Report) -> &[u64; ConnState::ALL.len()];
+
+fn by_state(facts: &Facts, name: &'static str, help: &'static str, counts: ByState) -> Family {
+    let mut family = Family::new(name, Kind::Gauge, help);
+    for (at, state) in ConnState::ALL.into_iter().enumerate() {
+        let value = facts.sum(|report| counts(report)[at]) as f64;
+        family.add(vec![("state", state.words().replace(' ', "_").into())], value);
+    }
+    family
 }
 
 /// A gauge or counter over the listeners of a report.

@@ -113,6 +113,8 @@ pub struct Directive<S> {
     pub aliases: Vec<&'static str>,
     /// Its value at the top level is the number of steps that a pattern may take for one match.
     pub limits_patterns: bool,
+    /// See [`Directive::for_handshakes`].
+    pub for_handshakes: bool,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -205,6 +207,7 @@ impl<S: 'static> Directive<S> {
             module: "core",
             aliases: Vec::new(),
             limits_patterns: false,
+            for_handshakes: false,
             compile: Arc::new(compile),
         }
     }
@@ -258,6 +261,14 @@ impl<S> Directive<S> {
     /// Makes its value the limit of patterns that are not matched in linear time.
     pub fn limits_patterns(mut self) -> Self {
         self.limits_patterns = true;
+        self
+    }
+
+    /// It is read before there is a request, too: where it stands beside a listener's own
+    /// directives inside of another condition, the listener has it as well.
+    #[must_use]
+    pub fn for_handshakes(mut self) -> Self {
+        self.for_handshakes = true;
         self
     }
 

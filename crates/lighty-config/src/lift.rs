@@ -9,17 +9,17 @@ use crate::field::Field;
 use crate::table::Table;
 
 /// Moves the listener's own entries of each `$SERVER["socket"] == "…"` inside of another condition
-/// to a block of the top level, and copies what they need of their own kind (`ssl.*`).
+/// to a block of the top level, and copies what handshakes there need.
 pub(crate) fn lift<S>(raw: &mut Vec<RawBlock>, table: &Table<S>, diagnostics: &mut Diagnostics) {
     let is_own =
         |entry: &Entry| table.get(&entry.key).is_some_and(|row| row.scope == Scope::Socket);
+    let is_needed = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.for_handshakes);
     for id in 1..raw.len() {
         if !names_listener(&raw[id]) || !raw[id].entries.iter().any(is_own) || is_plain(raw, id) {
             continue;
         }
         let (own, rest): (Vec<_>, Vec<_>) = raw[id].entries.drain(..).partition(is_own);
-        let kin = rest.iter().filter(|entry| entry.key.starts_with("ssl.")).cloned();
-        let lifted = own.iter().cloned().chain(kin).collect();
+        let lifted = own.iter().chain(rest.iter().filter(is_needed)).cloned().collect();
         raw[id].entries = rest;
         let (cond, span) = (raw[id].cond.clone(), raw[id].span);
         let listener = cond.as_ref().map(|cond| cond.text.clone()).unwrap_or_default();

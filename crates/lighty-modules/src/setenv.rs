@@ -124,7 +124,7 @@ impl Module for Setenv {
         }
         set_fields(&mut ex.request.fields, &own.set_request);
         let mut changed = own.add_request.iter().chain(own.set_request.iter());
-        ex.state.sets_host |= changed.any(|(name, _)| name.eq_ignore_ascii_case("Host"));
+        ex.request.sets_host |= changed.any(|(name, _)| name.eq_ignore_ascii_case("Host"));
         for (name, value) in own.add_environment.iter() {
             ex.environment.append(name.as_bytes(), value.as_bytes());
         }

@@ -104,7 +104,7 @@ fn the_status_page_renews_itself() {
     }
     let rows = "return Array.from(document.querySelectorAll('#routes tbody tr'), \
                 (row) => row.cells[0].textContent + '=' + row.cells[1].textContent).join(' ')";
-    let is_shown = || browser.run(rows).split(' ').any(|row| row == "none=25");
+    let is_shown = || browser.run(rows).split(' ').any(|row| row == "mod_staticfile=25");
     assert!(wait_until(PATIENCE, is_shown), "{}", browser.run(rows));
     let drawn = "return String(document.querySelectorAll('#charts polyline').length)";
     assert!(wait_until(PATIENCE, || browser.run(drawn) == "6"), "{}", browser.run(drawn));

@@ -208,11 +208,16 @@ fn a_slow_upload_is_the_clients_time() {
     let backend = Backend::replying(|_| answer("200 OK", "", "app"));
     let server = in_front_of(&backend, "timing.slow-request = 100")
         .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
-        .file("p.sh", "cat > /dev/null; printf 'X: y\\n\\nanswered'")
+        .file("p.sh", "touch begun; cat > /dev/null; printf 'X: y\\n\\nanswered'")
         .start();
     for target in ["/app/", "/p.sh"] {
         let mut client = server.connect();
         client.send(format!("POST {target} HTTP/1.1\r\nHost: x\r\nContent-Length: 10\r\n\r\nabc"));
+        let is_begun = || match target {
+            "/app/" => backend.opened() > 0,
+            _ => server.root("begun").exists(),
+        };
+        assert!(wait_until(PATIENCE, is_begun), "{}", server.log());
         // The client takes its time.
         std::thread::sleep(WAIT);
         client.send("defghij");

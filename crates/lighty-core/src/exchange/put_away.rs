@@ -53,14 +53,15 @@ struct AwayRequest {
     asked_method: Option<Method>,
     version: Version,
     scheme: &'static str,
-    path_end: usize,
+    path_end: u32,
     fields: PackedFields,
     peer: Peer,
     local_socket: Rc<str>,
     local_port: u16,
     peer_text: Rc<str>,
     upgrade: bool,
-    head_bytes: u64,
+    sets_host: bool,
+    head_bytes: u32,
 }
 
 struct AwayResponse {
@@ -266,6 +267,7 @@ impl AwayRequest {
             local_port,
             peer_text,
             upgrade,
+            sets_host,
             remote_user: _,
             auth_realm: _,
             head_bytes,
@@ -275,14 +277,16 @@ impl AwayRequest {
             asked_method: *asked_method,
             version: *version,
             scheme,
-            path_end: *path_end,
+            // The limits of a head are far below.
+            path_end: *path_end as u32,
             fields: fields.pack(),
             peer: *peer,
             local_socket: Rc::clone(local_socket),
             local_port: *local_port,
             peer_text: Rc::clone(peer_text),
             upgrade: *upgrade,
-            head_bytes: *head_bytes,
+            sets_host: *sets_host,
+            head_bytes: *head_bytes as u32,
         }
     }
 
@@ -291,13 +295,14 @@ impl AwayRequest {
         request.asked_method = self.asked_method;
         request.version = self.version;
         request.scheme = self.scheme;
-        request.path_end = self.path_end;
+        request.path_end = self.path_end as usize;
         request.peer = self.peer;
         request.local_socket = self.local_socket;
         request.local_port = self.local_port;
         request.peer_text = self.peer_text;
         request.upgrade = self.upgrade;
-        request.head_bytes = self.head_bytes;
+        request.sets_host = self.sets_host;
+        request.head_bytes = self.head_bytes.into();
     }
 }
 

@@ -39,6 +39,8 @@ pub struct Request {
     pub peer_text: std::rc::Rc<str>,
     /// True if the client asks to go on in another protocol, which the field `Upgrade` names.
     pub upgrade: bool,
+    /// The field `Host` is the configuration's own: backends are told it, not the client's.
+    pub sets_host: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
     /// Realm in which that user was authenticated by password here.
@@ -66,6 +68,7 @@ impl Default for Request {
             local_port: 0,
             peer_text: "".into(),
             upgrade: false,
+            sets_host: false,
             remote_user: Vec::new(),
             auth_realm: None,
             head_bytes: 0,
@@ -86,6 +89,7 @@ impl Request {
         self.authority.clear();
         self.fields.clear();
         self.upgrade = false;
+        self.sets_host = false;
         self.remote_user.clear();
         self.auth_realm = None;
         self.head_bytes = 0;

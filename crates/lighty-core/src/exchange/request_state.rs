@@ -90,8 +90,6 @@ pub struct RequestState {
     pub key_bucket: Option<Arc<Bucket>>,
     /// Dry run: records what would be done, without starting or changing anything.
     pub rehearsal: Option<Box<Rehearsal>>,
-    /// The field `Host` is the configuration's own: backends are told it, not the client's.
-    pub sets_host: bool,
     /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
     pub quiet: bool,
     /// Why a condition behind `settings` could not be decided, if so.

@@ -19,7 +19,7 @@ use crate::upstream::address::AddressSpec;
 
 /// The host that backends are told: the configuration's, or the client's.
 fn host_told(ex: &Exchange) -> &[u8] {
-    let set = ex.request.fields.get(Known::Host).filter(|_| ex.state.sets_host);
+    let set = ex.request.fields.get(Known::Host).filter(|_| ex.request.sets_host);
     set.unwrap_or(&ex.request.authority)
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, write_file};
+use lighty_testkit::tls::Authority;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
@@ -259,4 +260,19 @@ fn a_key_that_cannot_be_used_is_named_with_its_place() {
     }
     write_file(&directory.join("a.pem"), "");
     refused("ssl.pemfile: ", &line_of("ssl.pemfile"));
+}
+
+/// Its conditions cannot be known when a client connects.
+#[test]
+fn a_listener_inside_of_a_condition_speaks_tls_to_everybody() {
+    let setup = lighty!().file("a.txt", "hello\n");
+    let authority = Authority::new(setup.directory());
+    authority.issue("a.pem", &["a.test"]);
+    let lines = "$HTTP[\"host\"] == \"other.test\" {\n    $SERVER[\"socket\"] == \"127.0.0.2:0\" {\n\
+                 ssl.engine = \"enable\"\n        ssl.pemfile = \"@DIR@/a.pem\"\n    }\n}";
+    let server = setup.config(lines).start();
+    let client = authority.client().try_connect(server.listening()[1], "a.test");
+    let mut client = client.unwrap_or_else(|error| panic!("{error}: {}", server.log()));
+    assert_eq!(get(&mut client), "hello\n");
+    assert!(server.log().contains("belongs to the listener 127.0.0.2:0"), "{}", server.log());
 }

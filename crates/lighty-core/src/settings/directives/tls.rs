@@ -30,7 +30,8 @@ pub(super) fn rows() -> Vec<Row> {
     rows.extend(client_authorities());
     rows.extend(ignored());
     rows.extend(refused());
-    rows.into_iter().map(|row| if row.since.is_empty() { row.since("1.4") } else { row }).collect()
+    let rows = rows.into_iter().map(Row::for_handshakes);
+    rows.map(|row| if row.since.is_empty() { row.since("1.4") } else { row }).collect()
 }
 
 fn listener() -> Vec<Row> {

@@ -14,6 +14,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/keepalive"
@@ -206,10 +207,14 @@ func (c *client) sayEnds() {
 	say("begun", string(must(receiveFrom(waiting))))
 	cancel()
 	say("cancelled", words(drain(waiting)), string(must(c.unary("How", nil))))
-	ctx, cancel = context.WithTimeout(context.Background(), time.Second/2)
-	defer cancel()
-	// Whose clock is first decides about the words.
-	say("deadline", status.Code(drain(c.begin(ctx, "Wait", nil))))
+	// Whose clock is first decides about the words. A server whose clock it is may cancel the call.
+	code := codes.Canceled
+	for try := 0; try < 5 && code == codes.Canceled; try++ {
+		ctx, cancel = context.WithTimeout(context.Background(), time.Second/2)
+		code = status.Code(drain(c.begin(ctx, "Wait", nil)))
+		cancel()
+	}
+	say("deadline", code)
 	say("ended there", string(must(c.unary("How", nil))))
 }
 

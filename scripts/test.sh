@@ -47,8 +47,13 @@ needs() {
     return "$needs_status"
 }
 
-# The tests that start the server, against the binary that is shipped; beside them, the tests of
-# the other Lua: its library, and scripts as people wrote them in the whole server.
+# The tests of the other Lua: its library, and scripts as people wrote them in the whole server.
+other_lua=(--locked -p lighty-lua -p lighty --no-default-features
+    --features lighty-lua/lua54,lighty/lua54
+    --lib --test lighttpd_calls --test fuzz_corpus --test magnet_corpus)
+
+# The tests that start the server, against the binary that is shipped; beside them, those of the
+# other Lua.
 black_box_and_other_lua() {
     local tests
     tests=$(cd crates/lighty/tests && for file in *.rs */main.rs; do
@@ -57,8 +62,7 @@ black_box_and_other_lua() {
     # The whole workspace: with one package alone the libraries would be built anew.
     # shellcheck disable=SC2086 # words on purpose
     scripts/tests.py LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" --locked --workspace $tests \
-        --and --locked -p lighty-lua -p lighty --no-default-features \
-        --features lighty-lua/lua54,lighty/lua54 --lib --test lighttpd_calls --test fuzz_corpus --test magnet_corpus
+        --and "${other_lua[@]}"
 }
 
 # Linking it keeps one processor busy for minutes, while the tests mostly wait.
@@ -97,6 +101,7 @@ step needs
 begin_release
 step scripts/tests.py --workspace --locked
 step cargo test --workspace --locked --doc
+step cargo test "${other_lua[@]}" --no-run
 end_release
 step release_build
 step black_box_and_other_lua

@@ -239,6 +239,11 @@ mod tests {
     #[test]
     fn cipher_strings_mean_what_openssl_says() {
         assert_eq!(names("HIGH").len(), 6);
+        for text in
+            ["DEFAULT@SECLEVEL=1", "HIGH@SECLEVEL=2", "PROFILE=SYSTEM", "DEFAULT:@SECLEVEL=1"]
+        {
+            assert_eq!(names(text), names("DEFAULT"), "{text}");
+        }
         assert_eq!(names("EECDH+AESGCM:CHACHA20:!PSK:!DHE").len(), 6);
         let gcm = ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"];
         assert_eq!(names("ECDHE+aRSA+AESGCM"), gcm);

@@ -36,7 +36,8 @@ pub(crate) fn compile<S: Clone + Default>(
     base: &Path,
     diagnostics: &mut Diagnostics,
 ) -> Option<Config<S>> {
-    lift(&mut raw, table, diagnostics);
+    let on_socket = on_socket_only(&raw);
+    lift(&mut raw, &on_socket, table, diagnostics);
     let (captures, on_socket) = (Captures::default(), on_socket_only(&raw));
     let means = Means { backtracking: table.backtracking, steps: steps(&raw, table) };
     let mut compiler =

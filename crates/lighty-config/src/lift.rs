@@ -10,12 +10,18 @@ use crate::table::Table;
 
 /// Moves the listener's own entries of each `$SERVER["socket"] == "…"` inside of another condition
 /// to a block of the top level, and copies what handshakes there need.
-pub(crate) fn lift<S>(raw: &mut Vec<RawBlock>, table: &Table<S>, diagnostics: &mut Diagnostics) {
+/// `on_socket` says of each block whether it looks at the listener only.
+pub(crate) fn lift<S>(
+    raw: &mut Vec<RawBlock>,
+    on_socket: &[bool],
+    table: &Table<S>,
+    diagnostics: &mut Diagnostics,
+) {
     let is_own =
         |entry: &Entry| table.get(&entry.key).is_some_and(|row| row.scope == Scope::Socket);
     let is_needed = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.for_handshakes);
     for id in 1..raw.len() {
-        if !names_listener(&raw[id]) || !raw[id].entries.iter().any(is_own) || is_plain(raw, id) {
+        if !names_listener(&raw[id]) || !raw[id].entries.iter().any(is_own) || on_socket[id] {
             continue;
         }
         let (own, rest): (Vec<_>, Vec<_>) = raw[id].entries.drain(..).partition(is_own);
@@ -38,17 +44,4 @@ pub(crate) fn lift<S>(raw: &mut Vec<RawBlock>, table: &Table<S>, diagnostics: &m
 fn names_listener(block: &RawBlock) -> bool {
     let is_equal = block.cond.as_ref().is_some_and(|c| c.field == Field::Socket && c.op == Op::Eq);
     is_equal && block.prev.is_none()
-}
-
-/// Whether all conditions around a block look at the listener.
-fn is_plain(raw: &[RawBlock], id: usize) -> bool {
-    let mut at = raw[id].parent;
-    while at != 0 {
-        if raw[at].prev.is_some() || raw[at].cond.as_ref().is_none_or(|c| c.field != Field::Socket)
-        {
-            return false;
-        }
-        at = raw[at].parent;
-    }
-    true
 }

@@ -45,7 +45,8 @@ impl Module for Alias {
             .doc(
                 "URL prefixes and the paths that take their place. The rest of the URL is put \
                  behind the path as it is: let both end with a slash, or neither. The first \
-                 prefix wins, so longer ones come before shorter ones. A rest that would climb \
+                 prefix wins, so longer ones come before shorter ones; an empty one is in front of \
+                 every path. A rest that would climb \
                  out of the path (`/foo../` behind `\"/foo\" => \"/srv/foo/\"`) is answered 403.",
             )
             .example("alias.url = ( \"/doc/\" => \"/usr/share/doc/\", \"/favicon.ico\" => \"/srv/icon.ico\" )"),

@@ -93,7 +93,9 @@ fn rules() -> Vec<Directive<Settings>> {
         .default("()")
         .doc(
             "Paths that are not for everybody. The first prefix that a path begins with counts. \
-             `method` is `basic`, `digest` or both with `|` between them; `realm` is the name that \
+             `method` is `basic`, `digest` or both with `|` between them, or `extern`: nobody is \
+             asked for a password, and the user is the one that a client certificate names \
+             (`ssl.verifyclient.username`). `realm` is the name that \
              browsers show. `require` is `valid-user`, or names of whom it takes one: `user=kim`, \
              `group=staff`, `host=192.0.2.0/24` (where the client is), with `|` between them. For \
              digest: `algorithm` is `MD5` (as 1.5), `SHA-256` or `SHA-256|MD5`; with `userhash` \

@@ -93,6 +93,32 @@ fn clients_without_a_trusted_certificate_are_marked() {
 }
 
 #[test]
+fn a_certificate_stands_for_a_password() {
+    let require = |who: &str| {
+        format!(
+            "{ASKED}ssl.verifyclient.enforce = \"disable\"\nauth.require = ( \"/\" => (\n\
+             \"method\" => \"extern\", \"realm\" => \"r\", \"require\" => \"{who}\" ) )"
+        )
+    };
+    for (who, is_admitted) in [("valid-user", true), ("user=Jo", true), ("user=Kim", false)] {
+        let (authority, server) = with_program(&require(who));
+        for (file, is_known) in [(None, false), (Some("eve.pem"), false), (Some("jo.pem"), true)] {
+            let client = authority.client();
+            let client = match file {
+                Some(file) => client.with_certificate(authority.path(file)),
+                None => client,
+            };
+            let mut client = client.try_connect(server.address(), "a.test").expect("connected");
+            client.send("GET /e.cgi HTTP/1.1\r\nHost: a.test\r\n\r\n");
+            let response = client.response();
+            let status = if is_known && is_admitted { 200 } else { 401 };
+            assert_eq!(response.status, status, "{who}, {file:?}: {}", server.log());
+            assert_eq!(response.field("WWW-Authenticate"), None, "there is no password to ask for");
+        }
+    }
+}
+
+#[test]
 fn programs_learn_what_lighttpd_tells_them() {
     let config = format!("{ASKED}ssl.verifyclient.enforce = \"disable\"");
     let (authority, server) = with_program(&config);

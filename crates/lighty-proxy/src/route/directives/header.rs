@@ -43,7 +43,7 @@ What is changed in requests to hosts of `proxy.server`, and in their responses:
 
 | key | value | meaning |
 |---|---|---|
-| `map-urlpath` | `( \"/front\" => \"/back\" )` | beginnings of a URL's path, by whole segments: `/front` is not one of `/frontier`; the other way round in `Location` and `Set-Cookie` of responses. The first that fits counts. Let both end with a slash, or neither. A path with `..` that comes of it is answered 400 |
+| `map-urlpath` | `( \"/front\" => \"/back\" )` | beginnings of a URL's path, by whole segments: `/front` is not one of `/frontier`; the other way round in `Location` and `Set-Cookie` of responses. The first that fits counts. Let both end with a slash, or neither; an empty one is read as `/`. A path with `..` that comes of it is answered 400 |
 | `map-urlpath-resp-host-include`, `map-urlpath-resp-host-exclude` | list of hosts | hosts in `Location` for which that is done, not done; without the first: the client's, the backend's, those of `map-host-response` |
 | `map-host-request` | `( \"front\" => \"back\" )` | the host in requests to the backend; `\"-\"` as a key is any host that the client asked for, as a value it stays |
 | `map-host-response` | `( \"back\" => \"front\" )` | hosts in `Location` and `Set-Cookie`; `\"-\"` as a value is the host that the client asked for |

@@ -823,3 +823,16 @@ fn formatting_mends_typographic_characters_outside_of_strings() {
     assert_eq!(code, 1, "{err}");
     assert!(err.contains("pasted.conf:1:14") && err.contains("pasted.conf:2:15"), "{err}");
 }
+
+/// lighttpd 1.4 starts with it too.
+#[test]
+fn an_error_handler_without_a_slash_is_beneath_the_root() {
+    let line = "server.error-handler-404 = \"a.txt\"";
+    let server = lighty!().file("a.txt", "here").config(line).start();
+    assert_eq!(server.get("/none").text(), "here");
+    assert!(server.log().contains("\"/a.txt\" is taken"), "{}", server.log());
+    let line = "server.error-handler-404 = \"http://a.test/\"";
+    let server = lighty!().config(line).start();
+    assert_eq!(server.get("/none").status, 404);
+    assert!(server.log().contains("it is left out"), "{}", server.log());
+}

@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn versions_are_bounded() {
         let spoken = |pairs: &[(&str, &str)]| parsed(pairs).map(|conf| (conf.tls12, conf.tls13));
-        let cases: [(&[(&str, &str)], _); 7] = [
+        let cases: [(&[(&str, &str)], _); 8] = [
             (&[], (true, true)),
             (&[("MinProtocol", "TLSv1.3")], (false, true)),
             (&[("MinProtocol", "TLSv1")], (true, true)),
@@ -219,6 +219,7 @@ mod tests {
             (&[("Protocol", "-ALL, TLSv1.2")], (true, false)),
             (&[("Ciphersuites", "TLS_AES_128_GCM_SHA256:TLS_AES_128_CCM_SHA256")], (true, true)),
             (&[("Protocol", "ALL, -TLSv1.2, -TLSv1.1")], (false, true)),
+            (&[("Curves", "auto")], (true, true)),
         ];
         for (pairs, wanted) in cases {
             assert_eq!(spoken(pairs), Ok(wanted), "{pairs:?}");

@@ -1,7 +1,7 @@
 //! A server for programs that test HTTP/2: `cargo run --example http2_server -- 8080`.
 
 #[allow(unreachable_pub, reason = "shared with the tests")]
-#[path = "../tests/http2_server/mod.rs"]
+#[path = "../tests/integration/http2_server.rs"]
 mod http2_server;
 
 fn main() {

@@ -1,12 +1,25 @@
-//! Files: how they are found, described, sent in parts, and what happens when they change.
+//! Files and what modules make of a request: static files, listings, compression, limits, access
+//! rules, SSI, WebDAV, upload progress.
 
-mod changes;
-mod described;
-mod found;
-mod ranges;
-mod refused;
-
-/// Where something begins that is in there.
-fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
-    haystack.windows(needle.len()).position(|w| w == needle)
-}
+mod auth;
+mod deflate;
+mod encodings;
+mod error_output;
+mod extforward;
+mod limits;
+mod listing;
+mod memory;
+mod patterns;
+mod protocol;
+mod rates;
+mod resting;
+mod rules;
+mod ssi;
+mod stall;
+mod static_files;
+mod uploadprogress;
+mod url_modules;
+mod webdav;
+mod webdav_database;
+mod webdav_guards;
+mod webdav_locks;

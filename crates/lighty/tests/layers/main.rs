@@ -3,6 +3,7 @@
 //! left to the lint.
 
 mod circles;
+mod dependencies;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -1,0 +1,8 @@
+//! The configuration language from outside: corpora, evaluation of conditions, limits.
+
+mod corpus;
+mod evaluation;
+mod files;
+mod fuzz_corpus;
+mod language;
+mod limits;

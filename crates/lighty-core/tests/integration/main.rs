@@ -1,0 +1,5 @@
+//! The engine from outside: phases, patterns, fuzz corpora.
+
+mod fuzz_corpus;
+mod patterns;
+mod phases;

@@ -1,0 +1,293 @@
+//! Backends over connections in memory: HTTP and FastCGI, well or badly behaved.
+
+use std::rc::Rc;
+
+use lighty_io::transport::memory::MemoryEnd;
+use tokio::time::sleep;
+
+use super::fastcgi;
+use super::rng::{Rng, body_of};
+use super::sim::{Deed, Errand, Sim, number_in};
+
+/// One connection to a backend.
+pub(crate) struct Backend {
+    pub(crate) sim: Rc<Sim>,
+    pub(crate) rng: Rng,
+    pub(crate) end: MemoryEnd,
+    pub(crate) name: String,
+    pub(crate) buffer: Vec<u8>,
+}
+
+/// The connection is over.
+pub(crate) struct Over;
+
+pub(crate) type Result<T> = std::result::Result<T, Over>;
+
+impl Backend {
+    /// Serves requests until the connection ends.
+    pub(crate) async fn serve_http(mut self) {
+        while let Ok(true) = self.answer_one_http().await {}
+        self.sim.event(format_args!("{} is over", self.name));
+    }
+
+    /// Serves FastCGI requests until the connection ends.
+    pub(crate) async fn serve_fastcgi(mut self) {
+        while let Ok(true) = fastcgi::answer_one(&mut self).await {}
+        self.sim.event(format_args!("{} is over", self.name));
+    }
+
+    async fn answer_one_http(&mut self) -> Result<bool> {
+        let head = self.head().await?;
+        let text = String::from_utf8_lossy(&head).into_owned();
+        let line = text.lines().next().unwrap_or_default().to_owned();
+        let number = number_in(line.as_bytes()).unwrap_or_default();
+        let Some(errand) = self.note_seen(number) else { return Ok(false) };
+        let upload = Upload::of(&text);
+        let mut has_read = false;
+        if errand.deed == Deed::DieUnread {
+            return Ok(false);
+        }
+        if errand.deed != Deed::AnswerEarly {
+            self.read_upload(&upload, number, &errand).await?;
+            has_read = true;
+        }
+        let keeps = self.respond(number, &errand, line.starts_with("HEAD ")).await?;
+        if !has_read {
+            self.read_upload(&upload, number, &errand).await?;
+        }
+        Ok(keeps)
+    }
+
+    /// What a request asks, once its head has come.
+    pub(crate) fn note_seen(&self, number: u64) -> Option<Errand> {
+        self.sim.event(format_args!("{} got {number}", self.name));
+        let errand = self.sim.errands.borrow().get(&number).copied();
+        let Some(errand) = errand else {
+            self.sim.wrong(format_args!("{}: a request that nobody sent: {number}", self.name));
+            return None;
+        };
+        let mut seen = self.sim.seen.borrow_mut();
+        let times = seen.entry(number).or_default();
+        *times += 1;
+        if errand.is_post && *times > 1 {
+            self.sim.wrong(format_args!("{number}: a POST that was read came twice"));
+        }
+        Some(errand)
+    }
+
+    async fn respond(&mut self, number: u64, errand: &Errand, is_head: bool) -> Result<bool> {
+        match errand.deed {
+            Deed::DieBeforeHead => return Ok(false),
+            Deed::HangBeforeHead => return self.hang().await,
+            Deed::Garbage => {
+                self.write(b"\x16\x03\x01 nonsense\r\n\r\n").await?;
+                return Ok(false);
+            }
+            _ => {}
+        }
+        let length = errand.response_bytes;
+        let (framing, keeps) = match self.rng.below(4) {
+            0 => ("Transfer-Encoding: chunked\r\n".to_owned(), true),
+            1 => (format!("Content-Length: {length}\r\nConnection: close\r\n"), false),
+            _ => (format!("Content-Length: {length}\r\n"), true),
+        };
+        let is_chunked = framing.starts_with('T');
+        let head = format!(
+            "HTTP/1.1 200 OK\r\nX-Id: {number}\r\nContent-Type: text/plain\r\n{framing}\r\n"
+        );
+        if errand.deed == Deed::DieInHead {
+            let cut = self.rng.between(1, head.len() as u64 - 1) as usize;
+            self.write(&head.as_bytes()[..cut]).await?;
+            return Ok(false);
+        }
+        if self.rng.once_in(8) {
+            self.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n").await?;
+        }
+        self.write(head.as_bytes()).await?;
+        if !is_head {
+            if self.body(number, errand, is_chunked).await? == Cut::Yes {
+                return Ok(false);
+            }
+            if is_chunked {
+                self.write(b"0\r\n\r\n").await?;
+            }
+        }
+        // A backend may close a connection that the server believes to be kept.
+        Ok(keeps && !self.rng.once_in(5))
+    }
+
+    async fn body(&mut self, number: u64, errand: &Errand, is_chunked: bool) -> Result<Cut> {
+        let cut_at = match errand.deed {
+            Deed::DieInBody | Deed::ResetInBody | Deed::HangInBody => {
+                Some(self.rng.below(errand.response_bytes))
+            }
+            _ => None,
+        };
+        let mut at = 0;
+        while at < errand.response_bytes {
+            if cut_at.is_some_and(|cut| at >= cut) {
+                return self.cut(errand.deed).await;
+            }
+            let step = self.step(errand, at, cut_at).await;
+            let piece = body_of(number, at, step);
+            if is_chunked {
+                let chunk = [format!("{step:x}\r\n").as_bytes(), &piece, b"\r\n"].concat();
+                self.write(&chunk).await?;
+            } else {
+                self.write(&piece).await?;
+            }
+            at += step;
+        }
+        match cut_at {
+            Some(_) if is_chunked => self.cut(errand.deed).await,
+            _ => Ok(Cut::No),
+        }
+    }
+
+    /// The length of the next piece, after the pause before it.
+    pub(crate) async fn step(&self, errand: &Errand, at: u64, cut_at: Option<u64>) -> u64 {
+        let until = cut_at.unwrap_or(errand.response_bytes);
+        let most = match errand.deed {
+            Deed::Trickle => {
+                sleep(self.rng.ms(1, 900)).await;
+                (errand.response_bytes / 12).max(1)
+            }
+            _ => self.rng.pick(&[100, 4_000, 30_000]),
+        };
+        (until - at).min(most).max(1)
+    }
+
+    /// Ends a body early.
+    pub(crate) async fn cut(&mut self, deed: Deed) -> Result<Cut> {
+        self.sim.event(format_args!("{} cuts: {deed:?}", self.name));
+        match deed {
+            Deed::HangInBody => self.hang().await.map(|_| Cut::Yes),
+            Deed::ResetInBody => {
+                self.end.reset();
+                Ok(Cut::Yes)
+            }
+            _ => Ok(Cut::Yes),
+        }
+    }
+
+    /// Does nothing until the server gives up.
+    pub(crate) async fn hang(&mut self) -> Result<bool> {
+        while self.more().await? > 0 {}
+        Ok(false)
+    }
+
+    async fn read_upload(&mut self, upload: &Upload, number: u64, errand: &Errand) -> Result<()> {
+        let mut at = 0;
+        match upload {
+            Upload::None => {}
+            Upload::Length(length) => {
+                while at < *length {
+                    if self.buffer.is_empty() && self.more().await? == 0 {
+                        return Err(Over);
+                    }
+                    let take = self.buffer.len().min((*length - at) as usize);
+                    let piece: Vec<u8> = self.buffer.drain(..take).collect();
+                    self.check_upload(&piece, number, &mut at);
+                }
+            }
+            Upload::Chunked => loop {
+                let length = self.chunk_length().await?;
+                while self.buffer.len() < length + 2 {
+                    if self.more().await? == 0 {
+                        return Err(Over);
+                    }
+                }
+                let piece: Vec<u8> = self.buffer.drain(..length).collect();
+                self.buffer.drain(..2);
+                if length == 0 {
+                    break;
+                }
+                self.check_upload(&piece, number, &mut at);
+            },
+        }
+        self.check_upload_length(number, errand, at);
+        Ok(())
+    }
+
+    /// Compares a piece of an upload with what the client sends.
+    pub(crate) fn check_upload(&self, piece: &[u8], number: u64, at: &mut u64) {
+        if piece != body_of(!number, *at, piece.len() as u64) {
+            self.sim.wrong(format_args!("{number}: its upload has other bytes after {at}"));
+        }
+        *at += piece.len() as u64;
+    }
+
+    /// A whole upload has the length that the client meant.
+    pub(crate) fn check_upload_length(&self, number: u64, errand: &Errand, at: u64) {
+        if at != errand.upload_bytes {
+            let wanted = errand.upload_bytes;
+            self.sim.wrong(format_args!("{number}: an upload of {at} bytes, not {wanted}"));
+        }
+    }
+
+    async fn chunk_length(&mut self) -> Result<usize> {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
+                let line: Vec<u8> = self.buffer.drain(..end + 2).take(end).collect();
+                let text = String::from_utf8_lossy(&line);
+                return usize::from_str_radix(text.split(';').next().unwrap_or(""), 16)
+                    .map_err(|_| Over);
+            }
+            if self.more().await? == 0 {
+                return Err(Over);
+            }
+        }
+    }
+
+    async fn head(&mut self) -> Result<Vec<u8>> {
+        loop {
+            if let Some(end) = self.buffer.windows(4).position(|four| four == b"\r\n\r\n") {
+                return Ok(self.buffer.drain(..end + 4).collect());
+            }
+            if self.more().await? == 0 {
+                return Err(Over);
+            }
+        }
+    }
+
+    /// Reads what has come; 0 at the end.
+    pub(crate) async fn more(&mut self) -> Result<usize> {
+        let mut piece = [0; 16_384];
+        let count = self.end.read(&mut piece).await.map_err(|_| Over)?;
+        self.buffer.extend_from_slice(&piece[..count]);
+        Ok(count)
+    }
+
+    pub(crate) async fn write(&self, bytes: &[u8]) -> Result<()> {
+        self.end.write_all(bytes).await.map_err(|_| Over)
+    }
+}
+
+/// Whether a body was cut.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Cut {
+    Yes,
+    No,
+}
+
+/// How a request's body is framed.
+enum Upload {
+    None,
+    Length(u64),
+    Chunked,
+}
+
+impl Upload {
+    fn of(head: &str) -> Upload {
+        for line in head.lines() {
+            let Some((name, value)) = line.split_once(':') else { continue };
+            if name.eq_ignore_ascii_case("content-length") {
+                return Upload::Length(value.trim().parse().unwrap_or_default());
+            }
+            if name.eq_ignore_ascii_case("transfer-encoding") {
+                return Upload::Chunked;
+            }
+        }
+        Upload::None
+    }
+}

@@ -1,0 +1,432 @@
+//! Clients over connections in memory: what they ask, and how badly they behave.
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_core::settings::limits;
+use lighty_io::transport::memory::MemoryEnd;
+use tokio::time::{sleep, timeout};
+
+use super::reader::{End, Reader, Response};
+use super::rng::{Rng, body_of};
+use super::sim::{Deed, Errand, Sim};
+use super::site::{FILES, IDLE_S, PATIENCE_S};
+use super::verdict;
+
+/// Lengths of bodies.
+const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Want {
+    File {
+        index: usize,
+        range: Option<(u64, u64)>,
+    },
+    Missing,
+    Backend,
+    /// Puts a file of its own.
+    Put,
+    /// No request at all.
+    Garbage,
+}
+
+/// One request of a client.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) number: u64,
+    pub(crate) want: Want,
+    pub(crate) is_head: bool,
+    pub(crate) is_http10: bool,
+    /// It says that nothing follows it; a server may believe that.
+    pub(crate) closes: bool,
+    pub(crate) bytes: Vec<u8>,
+    /// Where the head ends in `bytes`.
+    pub(crate) head_bytes: usize,
+    /// Length of its body, without framing.
+    pub(crate) body_bytes: u64,
+    /// How much of it was sent.
+    pub(crate) sent: usize,
+    /// Its body has no length, and is too long for a server to read it for nothing: an early
+    /// response may be the last one.
+    pub(crate) may_be_last: bool,
+}
+
+/// How a client behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Manner {
+    /// Asks, reads, asks again.
+    InTurn,
+    /// Sends all requests while it reads.
+    Pipelines,
+    /// Sends everything before it reads anything.
+    SendsFirst,
+    /// Ends its stream after the last request.
+    HalfCloses,
+    /// Goes away in the middle.
+    Leaves,
+    Resets,
+    /// Stops in the middle of a request.
+    StopsSending,
+    /// Stops reading.
+    StopsReading,
+    /// Waits for longer than a connection may be idle.
+    Idles,
+}
+
+/// One connection of a client.
+pub(crate) struct Client {
+    pub(crate) sim: Rc<Sim>,
+    rng: Rng,
+    end: MemoryEnd,
+    name: String,
+    manner: Manner,
+    is_slow: bool,
+}
+
+impl Client {
+    pub(crate) fn new(sim: &Rc<Sim>, rng: Rng, end: MemoryEnd, index: usize) -> Client {
+        use Manner::*;
+        let polite = [InTurn, InTurn, Pipelines, SendsFirst, HalfCloses];
+        let rude = [Leaves, Resets, StopsSending, StopsReading, Idles];
+        let is_polite = sim.is_calm || rng.below(3) > 0;
+        let manner = if is_polite { rng.pick(&polite) } else { rng.pick(&rude) };
+        let is_slow = rng.once_in(4);
+        Client { sim: Rc::clone(sim), rng, end, name: format!("client {index}"), manner, is_slow }
+    }
+
+    /// Lives through one connection, and judges what it got.
+    pub(crate) async fn run(self) {
+        // Who reads nothing until all is sent must not ask for more than buffers hold.
+        let is_deaf = self.sim.is_calm && self.manner == Manner::SendsFirst;
+        let count = if is_deaf { 1 } else { self.rng.between(1, 5) };
+        let mut asked: Vec<Asked> = (0..count).map(|_| self.think_up()).collect();
+        let list: Vec<_> =
+            asked.iter().map(|one| (one.number, one.want, one.bytes.len())).collect();
+        let errands = self.sim.errands.borrow().clone();
+        let errands: Vec<_> = asked.iter().filter_map(|one| errands.get(&one.number)).collect();
+        self.sim.event(format_args!("{} {:?}: {list:?} {errands:?}", self.name, self.manner));
+        let mut reader = Reader::new(&self.end);
+        let patience = Duration::from_secs(PATIENCE_S);
+        let talking = self.talk(&mut asked, &mut reader);
+        if timeout(patience * 4, talking).await.is_err() {
+            let manner = self.manner;
+            self.sim.wrong(format_args!("{} {manner:?}: waited without a limit", self.name));
+        }
+        let is_left = matches!(self.manner, Manner::Leaves | Manner::Resets);
+        for response in &reader.responses {
+            self.sim.event(format_args!("{} read {response}", self.name));
+        }
+        verdict::judge(&self.sim, &self.name, &asked, &reader, is_left);
+    }
+
+    async fn talk(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        match self.manner {
+            Manner::InTurn => self.in_turn(asked, reader).await,
+            Manner::SendsFirst => {
+                for one in asked.iter_mut() {
+                    if !self.send(one).await {
+                        break;
+                    }
+                }
+                self.read_all(asked, reader).await;
+            }
+            Manner::Pipelines | Manner::HalfCloses => {
+                let heads: Vec<bool> = asked.iter().map(|one| one.is_head).collect();
+                let sending = async {
+                    for one in asked.iter_mut() {
+                        if !self.send(one).await {
+                            return;
+                        }
+                    }
+                    if self.manner == Manner::HalfCloses {
+                        let _ = self.end.shutdown_write();
+                    }
+                };
+                let reading = async {
+                    for is_head in heads {
+                        if !self.read(reader, is_head).await {
+                            return;
+                        }
+                    }
+                };
+                tokio::join!(biased; sending, reading);
+            }
+            Manner::Leaves | Manner::Resets => self.leave(asked, reader).await,
+            Manner::StopsSending => self.stop_sending(asked, reader).await,
+            Manner::StopsReading => self.stop_reading(asked, reader).await,
+            Manner::Idles => self.idle(asked, reader).await,
+        }
+    }
+
+    async fn in_turn(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        for one in asked {
+            if self.rng.once_in(3) {
+                sleep(self.rng.ms(0, 2_000)).await;
+            }
+            // A server may answer before it has read everything.
+            let is_head = one.is_head;
+            let (_, goes_on) = tokio::join!(biased; self.send(one), self.read(reader, is_head));
+            if !goes_on {
+                return;
+            }
+        }
+    }
+
+    async fn read_all(&self, asked: &[Asked], reader: &mut Reader<'_>) {
+        for one in asked {
+            if !self.read(reader, one.is_head).await {
+                return;
+            }
+        }
+    }
+
+    /// Sends a part, reads a part, is gone.
+    async fn leave(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        let moment = self.rng.ms(0, 3_000);
+        let _ = timeout(moment, self.in_turn(asked, reader)).await;
+        self.sim.event(format_args!("{} leaves", self.name));
+        if self.manner == Manner::Resets {
+            self.end.reset();
+        }
+    }
+
+    async fn stop_sending(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        let Some((last, before)) = asked.split_last_mut() else { return };
+        self.in_turn(before, reader).await;
+        let part = self.rng.below(last.bytes.len() as u64) as usize;
+        if self.write(&last.bytes[..part]).await {
+            last.sent = part;
+        }
+        self.sim.event(format_args!("{} stops after {part} bytes", self.name));
+        let is_known = last.is_head && last.sent >= last.head_bytes;
+        self.read_to_end(reader, is_known).await;
+    }
+
+    async fn stop_reading(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        for one in asked.iter_mut() {
+            let sent = timeout(Duration::from_secs(PATIENCE_S), self.send(one)).await;
+            if !sent.unwrap_or(false) {
+                break;
+            }
+        }
+        // By then the server has given up, unless everything fitted into the buffers.
+        sleep(Duration::from_secs(PATIENCE_S)).await;
+        self.read_all(asked, reader).await;
+    }
+
+    async fn idle(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
+        let Some((last, before)) = asked.split_last_mut() else { return };
+        self.in_turn(before, reader).await;
+        sleep(Duration::from_secs(IDLE_S + 4)).await;
+        if !self.end.is_ended() {
+            self.sim.wrong(format_args!("{}: an idle connection is still open", self.name));
+        }
+        last.sent = 0;
+        self.read_to_end(reader, false).await;
+    }
+
+    /// Reads whatever comes until the server closes.
+    async fn read_to_end(&self, reader: &mut Reader<'_>, is_head: bool) {
+        while self.read(reader, is_head).await {}
+    }
+
+    async fn read(&self, reader: &mut Reader<'_>, is_head: bool) -> bool {
+        let pace = if self.is_slow { Some(&self.rng) } else { None };
+        match reader.respond(is_head, pace).await {
+            Some(end) => end == End::Whole,
+            None => false,
+        }
+    }
+
+    async fn send(&self, one: &mut Asked) -> bool {
+        if !self.is_slow && self.rng.once_in(2) {
+            let done = self.write(&one.bytes).await;
+            one.sent = if done { one.bytes.len() } else { 1 };
+            return done;
+        }
+        while one.sent < one.bytes.len() {
+            let rest = &one.bytes[one.sent..];
+            let most = self.rng.pick(&[1, 20, 1_000, 20_000]);
+            let step = rest.len().min(most.max(one.bytes.len() / 20));
+            if !self.write(&rest[..step]).await {
+                return false;
+            }
+            one.sent += step;
+            if self.is_slow {
+                sleep(self.rng.ms(0, 150)).await;
+            } else {
+                tokio::task::yield_now().await;
+            }
+        }
+        true
+    }
+
+    async fn write(&self, bytes: &[u8]) -> bool {
+        let written = self.end.write_all(bytes).await;
+        self.sim.event(format_args!("{} wrote {} bytes", self.name, bytes.len()));
+        if let Err(error) = &written {
+            self.sim.event(format_args!("{} cannot write: {error}", self.name));
+        }
+        written.is_ok()
+    }
+
+    fn think_up(&self) -> Asked {
+        let rng = &self.rng;
+        let number = self.sim.number();
+        let is_http10 = rng.once_in(6);
+        let closes = rng.once_in(8);
+        let want = match rng.below(20) {
+            0 if !self.sim.is_calm => Want::Garbage,
+            1 => Want::Missing,
+            2 => Want::Put,
+            3..8 => self.some_file(),
+            _ => Want::Backend,
+        };
+        let is_post = want == Want::Put || (want == Want::Backend && rng.once_in(2));
+        let is_head = !is_post && want != Want::Garbage && rng.once_in(8);
+        let (path, mut fields, body) = self.contents(want, number, is_post);
+        if is_post && !is_http10 && rng.once_in(6) {
+            fields.push_str("Expect: 100-continue\r\n");
+        }
+        let method = if want == Want::Put {
+            "PUT"
+        } else if is_post {
+            "POST"
+        } else if is_head {
+            "HEAD"
+        } else {
+            "GET"
+        };
+        let version = if is_http10 { "1.0" } else { "1.1" };
+        let close = if closes { "Connection: close\r\n" } else { "" };
+        let keep = if is_http10 && !closes { "Connection: keep-alive\r\n" } else { "" };
+        let head = format!(
+            "{method} {path}?id={number} HTTP/{version}\r\nHost: simulated\r\n{fields}{close}{keep}"
+        );
+        let body_bytes = body.len() as u64;
+        let is_long = body_bytes > limits::DRAIN_BYTES_MAX;
+        let (head, body) = self.frame(head, body, is_post, is_http10);
+        let may_be_last = is_long && head.contains("chunked");
+        let mut bytes = head.into_bytes();
+        if want == Want::Garbage {
+            bytes = b"\x01\x02 garbage\r\n\r\n".to_vec();
+        }
+        let head_bytes = bytes.len();
+        bytes.extend(body);
+        Asked {
+            number,
+            want,
+            is_head,
+            is_http10,
+            closes,
+            bytes,
+            head_bytes,
+            body_bytes,
+            sent: 0,
+            may_be_last,
+        }
+    }
+
+    /// The path, fields and body of a request.
+    fn contents(&self, want: Want, number: u64, is_post: bool) -> (String, String, Vec<u8>) {
+        let rng = &self.rng;
+        let (mut path, mut fields) = (String::new(), String::new());
+        let mut body = Vec::new();
+        match want {
+            Want::File { index, range: asked } => {
+                path = format!("/s/{index}");
+                if let Some((first, last)) = asked {
+                    fields = format!("Range: bytes={first}-{last}\r\n");
+                }
+            }
+            Want::Missing => path = "/s/missing".to_owned(),
+            Want::Backend => {
+                let errand = self.errand(is_post);
+                path = rng.pick(&["/h/x", "/h/x", "/f/x", "/h/slow"]).to_owned();
+                if rng.once_in(4) {
+                    fields = "Accept-Encoding: gzip\r\n".to_owned();
+                }
+                body = body_of(!number, 0, errand.upload_bytes);
+                self.sim.errands.borrow_mut().insert(number, errand);
+            }
+            Want::Put => {
+                path = format!("/d/{number}");
+                body = body_of(!number, 0, rng.pick(UPLOADS));
+            }
+            Want::Garbage => {}
+        }
+        (path, fields, body)
+    }
+
+    fn some_file(&self) -> Want {
+        let index = self.rng.below(FILES.len() as u64) as usize;
+        let length = FILES[index];
+        let range = (length > 1 && self.rng.once_in(4)).then(|| {
+            let first = self.rng.below(length);
+            (first, self.rng.between(first, length - 1))
+        });
+        Want::File { index, range }
+    }
+
+    fn errand(&self, is_post: bool) -> Errand {
+        use Deed::*;
+        let rng = &self.rng;
+        let bad = [
+            DieUnread,
+            DieBeforeHead,
+            DieInHead,
+            DieInBody,
+            ResetInBody,
+            HangBeforeHead,
+            HangInBody,
+            Garbage,
+        ];
+        let deed = match rng.below(10) {
+            0..2 if !self.sim.is_calm => rng.pick(&bad),
+            2 => Trickle,
+            3 => AnswerEarly,
+            _ => Response,
+        };
+        let upload_bytes = if is_post { rng.pick(UPLOADS) } else { 0 };
+        Errand { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), deed }
+    }
+
+    /// Ends the head with what frames the body.
+    fn frame(
+        &self,
+        mut head: String,
+        body: Vec<u8>,
+        is_post: bool,
+        is_http10: bool,
+    ) -> (String, Vec<u8>) {
+        if !is_post {
+            head.push_str("\r\n");
+            return (head, body);
+        }
+        if is_http10 || self.rng.once_in(2) {
+            head.push_str(&format!("Content-Length: {}\r\n\r\n", body.len()));
+            return (head, body);
+        }
+        head.push_str("Transfer-Encoding: chunked\r\n\r\n");
+        let mut framed = Vec::new();
+        let mut rest = &body[..];
+        while !rest.is_empty() {
+            let step = (self.rng.between(1, 40_000) as usize).min(rest.len());
+            framed.extend_from_slice(format!("{step:x}\r\n").as_bytes());
+            framed.extend_from_slice(&rest[..step]);
+            framed.extend_from_slice(b"\r\n");
+            rest = &rest[step..];
+        }
+        framed.extend_from_slice(b"0\r\n\r\n");
+        (head, framed)
+    }
+}
+
+/// The responses, for the trace.
+impl std::fmt::Display for Response {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (length, end) = (self.body.len(), self.end);
+        write!(f, "{} with {length} bytes, {end:?}, closes: {}", self.status, self.closes())
+    }
+}

@@ -1,0 +1,37 @@
+//! The simulation finds bugs: one of each kind is planted, and must be caught.
+
+use lighty_io::simulated::{Bug, plant};
+
+use super::{Site, run};
+
+/// Seeds that a planted bug may survive.
+const SEEDS_MAX: u64 = 200;
+
+/// What a judge says of a bug, or one of several things.
+fn words(bug: Bug) -> &'static [&'static str] {
+    match bug {
+        Bug::LostWakeup => &["waited without a limit", "never ends"],
+        Bug::PermitLeak => &["open, "],
+        Bug::MixedBodies => &["are right", "its upload has other bytes"],
+        Bug::MissingTimeout => &["waited without a limit", "connections are left"],
+        Bug::TwoResponses => &["belong to no response", "the response to another", "answers to"],
+        Bug::CutWithoutFault => &["cut without a fault"],
+        Bug::SilentTruncation => &["are right"],
+    }
+}
+
+#[test]
+fn every_planted_bug_is_caught() {
+    let site = Site::new();
+    for bug in Bug::ALL {
+        plant(Some(bug));
+        let caught = (1..=SEEDS_MAX).find_map(|seed| {
+            let wrong = run::run(seed, site.path()).wrong;
+            let names = |text: &&String| words(bug).iter().any(|word| text.contains(word));
+            wrong.iter().find(names).map(|text| format!("seed {seed}: {text}"))
+        });
+        plant(None);
+        println!("{bug:?}: {caught:?}");
+        assert!(caught.is_some(), "{bug:?} survived {SEEDS_MAX} seeds");
+    }
+}

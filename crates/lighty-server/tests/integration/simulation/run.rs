@@ -1,0 +1,181 @@
+//! One run: a seed, a server, and everything around it.
+
+use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_core::{Level, Log};
+use lighty_io::clock::Clock;
+use lighty_io::file::{Fault, FaultPlan};
+use lighty_io::log_writer::LogHandle;
+use lighty_io::simulated;
+use lighty_io::transport::{Peer, Stream, memory};
+use lighty_server::simulated::Simulated;
+use tokio::runtime::LocalOptions;
+use tokio::time::{sleep, timeout};
+
+use super::client::Client;
+use super::sim::{Observer, Sim};
+use super::site::{self, PATIENCE_S};
+use super::world::Machine;
+
+/// What a run came to.
+pub(crate) struct Report {
+    pub(crate) trace_hash: u64,
+    pub(crate) wrong: Vec<String>,
+    pub(crate) log: String,
+    pub(crate) requests: u64,
+}
+
+/// Runs a seed to its end.
+pub(crate) fn run(seed: u64, root: &Path) -> Report {
+    site::clean(root);
+    let fds = open_fds();
+    let sim = Sim::new(seed, root);
+    let log = LogHandle::in_memory();
+    in_paused_time(live(&sim, root, &log));
+    let left = open_fds();
+    if left != fds {
+        sim.wrong(format_args!("{fds} descriptors were open before, {left} are after"));
+    }
+    Report {
+        trace_hash: sim.trace_hash(),
+        requests: sim.done.borrow().len() as u64,
+        wrong: sim.take_wrong(),
+        log: String::from_utf8_lossy(&log.take_lines()).into_owned(),
+    }
+}
+
+/// Runs a future on a runtime of its own, whose time goes on when everything waits.
+pub(crate) fn in_paused_time(future: impl Future<Output = ()>) {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .on_thread_unpark(Clock::refresh_current)
+        .build_local(LocalOptions::default());
+    runtime.expect("a runtime").block_on(future);
+}
+
+async fn live(sim: &Rc<Sim>, root: &Path, log: &LogHandle) {
+    let world = Machine::new(sim);
+    let _inside = simulated::enter(world);
+    let server = start(sim, root, log, if sim.is_crowded { 4 } else { 100 });
+    server.worker.machine.engine.set_faults(Some(disk_faults(sim)));
+    let clients = start_clients(sim, &server);
+    start_reloads(sim, &server, root);
+    for client in clients {
+        let life = Duration::from_secs(PATIENCE_S * 10);
+        match timeout(life, client).await {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => sim.wrong(format_args!("a client failed: {error}")),
+            Err(_) => sim.wrong("a client that never ends"),
+        }
+    }
+    check_end(sim, &server).await;
+}
+
+/// Starts a server. Call it on a simulated thread.
+pub(crate) fn start(
+    sim: &Rc<Sim>,
+    root: &Path,
+    log: &LogHandle,
+    connections_max: usize,
+) -> Rc<Simulated> {
+    let config = site::config(root, sim.network_backend, 0);
+    let log = Log::new(log.clone(), Level::Debug, false);
+    let observers = vec![Rc::new(Observer(Rc::clone(sim))) as _];
+    let server = Simulated::start(&config, &log, connections_max, observers);
+    Rc::new(server.expect("a worker"))
+}
+
+fn start_clients(sim: &Rc<Sim>, server: &Rc<Simulated>) -> Vec<tokio::task::JoinHandle<()>> {
+    let count = sim.rng.between(1, 8) as usize;
+    let start = |index: usize| {
+        let (rng, sim, server) = (sim.rng.fork(), Rc::clone(sim), Rc::clone(server));
+        let at = rng.ms(0, 3_000);
+        tokio::task::spawn_local(async move {
+            sleep(at).await;
+            let address = ([10, 0, 2, 1], 40_000 + index as u16).into();
+            let room = rng.pick(&[300, 2_000, 16_384, 100_000]);
+            let (ours, theirs) = memory::pair(([10, 0, 0, 1], 80).into(), address, room);
+            let client = Client::new(&sim, rng, theirs, index);
+            let accepting = server.accept(Stream::from_memory(ours), Peer::Inet(address));
+            tokio::join!(biased; accepting, client.run());
+        })
+    };
+    (0..count).map(start).collect()
+}
+
+/// Swaps generations while clients are served.
+fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>, root: &Path) {
+    let (rng, sim, server) = (sim.rng.fork(), Rc::clone(sim), Rc::clone(server));
+    let root = root.to_owned();
+    let count = if rng.once_in(3) { rng.between(1, 4) } else { 0 };
+    tokio::task::spawn_local(async move {
+        for number in 1..=count {
+            sleep(rng.ms(0, 2_500)).await;
+            sim.event(format_args!("generation {number}"));
+            if let Err(why) = server.swap(&site::config(&root, sim.network_backend, rng.below(3))) {
+                sim.wrong(format_args!("no swap: {why}"));
+            }
+        }
+    });
+}
+
+/// Faults of the disk: random ones, or none, but always asked for, so that no look-up depends on
+/// the kernel's caches.
+fn disk_faults(sim: &Sim) -> FaultPlan {
+    let rng = sim.rng.fork();
+    let is_sound = sim.is_calm || rng.once_in(2);
+    FaultPlan::drawn(move || {
+        if is_sound {
+            return None;
+        }
+        match rng.below(60) {
+            0 => Some(Fault::Errno(rng.pick(&[2, 5, 24, 28]))),
+            1 => Some(Fault::Short(rng.below(5_000))),
+            2..6 => Some(Fault::Delay(rng.ms(1, 2_000))),
+            _ => None,
+        }
+    })
+}
+
+/// Nothing is left of what the clients caused.
+async fn check_end(sim: &Sim, server: &Simulated) {
+    // Long enough for every limit: idle connections, pools, time-outs.
+    sleep(Duration::from_secs(30)).await;
+    let machine = &server.worker.machine;
+    let open = server.worker.conns.open();
+    if open > 0 {
+        sim.wrong(format_args!("{open} connections are left"));
+    }
+    let in_flight = machine.engine.counters().in_flight.get();
+    if in_flight > 0 {
+        sim.wrong(format_args!("{in_flight} operations on files are left"));
+    }
+    for upstream in server.upstreams.all() {
+        for address in upstream.addresses().iter() {
+            if address.open() > 0 || address.idle() > 0 {
+                let (open, idle) = (address.open(), address.idle());
+                sim.wrong(format_args!("{}: {open} open, {idle} idle", address.spec.text));
+            }
+        }
+        if !upstream.backlog.is_empty() {
+            sim.wrong("requests are left in a backlog");
+        }
+    }
+    let counters = &machine.counters;
+    let cut = sim.done.borrow().values().flatten().filter(|done| !done.is_complete).count() as u64;
+    if counters.cut.get() < cut {
+        sim.wrong(format_args!("{cut} responses were cut, {} were counted", counters.cut.get()));
+    }
+    if !server.stop(Duration::from_secs(20)).await {
+        sim.wrong("the worker does not stop");
+    }
+    machine.drop_caches();
+}
+
+/// Descriptors of this process.
+fn open_fds() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
+}

@@ -1,0 +1,177 @@
+//! What all actors of one run share: the plan, the trace and what was found wrong.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::fmt::Display;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use lighty_core::{Exchange, Fault, Hooks, Module};
+
+use super::rng::Rng;
+use super::site::NETWORK_BACKENDS;
+
+/// How one backend treats one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Deed {
+    Response,
+    /// Answers before it has read the body, then reads on.
+    AnswerEarly,
+    Trickle,
+    DieUnread,
+    DieBeforeHead,
+    DieInHead,
+    DieInBody,
+    ResetInBody,
+    HangBeforeHead,
+    HangInBody,
+    Garbage,
+}
+
+/// What a request asks of its backend.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Errand {
+    pub(crate) is_post: bool,
+    pub(crate) upload_bytes: u64,
+    pub(crate) response_bytes: u64,
+    pub(crate) deed: Deed,
+}
+
+/// How the server's side of a request ended.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Done {
+    pub(crate) is_complete: bool,
+    pub(crate) fault: Option<Fault>,
+}
+
+/// One run.
+pub(crate) struct Sim {
+    /// Nothing goes wrong in this run, so everything must succeed.
+    pub(crate) is_calm: bool,
+    /// There are fewer connections than clients, so idle ones are closed for new ones.
+    pub(crate) is_crowded: bool,
+    pub(crate) rng: Rng,
+    /// `server.network-backend`.
+    pub(crate) network_backend: &'static str,
+    /// Where the files are.
+    pub(crate) root: PathBuf,
+    /// By the request's number.
+    pub(crate) errands: RefCell<BTreeMap<u64, Errand>>,
+    pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
+    /// How often a backend has read a request's head.
+    pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
+    next: Cell<u64>,
+    hash: Cell<u64>,
+    tells: bool,
+    wrong: RefCell<Vec<String>>,
+}
+
+impl Sim {
+    pub(crate) fn new(seed: u64, root: &Path) -> Rc<Sim> {
+        let rng = Rng::new(seed);
+        let (is_calm, is_crowded) = (rng.once_in(6), rng.once_in(3));
+        let network_backend = rng.pick(NETWORK_BACKENDS);
+        Rc::new(Sim { is_calm, is_crowded, network_backend, ..Self::empty(rng, root) })
+    }
+
+    /// A run in which nothing goes wrong by chance.
+    pub(crate) fn calm(root: &Path) -> Rc<Sim> {
+        Rc::new(Self::empty(Rng::new(0), root))
+    }
+
+    fn empty(rng: Rng, root: &Path) -> Sim {
+        Sim {
+            root: root.to_owned(),
+            network_backend: "auto",
+            is_calm: true,
+            is_crowded: false,
+            rng,
+            errands: RefCell::default(),
+            done: RefCell::default(),
+            seen: RefCell::default(),
+            next: Cell::new(1),
+            hash: Cell::new(0xCBF2_9CE4_8422_2325),
+            tells: std::env::var_os("LIGHTY_SIM_TRACE").is_some(),
+            wrong: RefCell::default(),
+        }
+    }
+
+    /// The number of a new request.
+    pub(crate) fn number(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    /// Adds an event to the trace, which two runs of a seed have in common.
+    pub(crate) fn event(&self, text: impl Display) {
+        let now_ms = lighty_io::clock::Clock::start().mono_ms();
+        let line = format!("{now_ms} {text}");
+        if self.tells {
+            println!("{line}");
+        }
+        let step = |hash: u64, byte: u8| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01B3);
+        self.hash.set(line.bytes().fold(self.hash.get(), step));
+    }
+
+    /// Reports what must not be.
+    pub(crate) fn wrong(&self, text: impl Display) {
+        self.event(format_args!("WRONG {text}"));
+        self.wrong.borrow_mut().push(text.to_string());
+    }
+
+    pub(crate) fn trace_hash(&self) -> u64 {
+        self.hash.get()
+    }
+
+    pub(crate) fn take_wrong(&self) -> Vec<String> {
+        self.wrong.take()
+    }
+
+    /// How a request ended, if the server has told of it.
+    pub(crate) fn ending(&self, number: u64) -> Option<Done> {
+        self.done.borrow().get(&number).and_then(|all| all.last().copied())
+    }
+}
+
+/// The number in `...?id=N`.
+pub(crate) fn number_in(target: &[u8]) -> Option<u64> {
+    let text = std::str::from_utf8(target).ok()?;
+    let (_, rest) = text.split_once("id=")?;
+    rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+/// The module that hears how every request ends.
+pub(crate) struct Observer(pub(crate) Rc<Sim>);
+
+impl Module for Observer {
+    fn name(&self) -> &'static str {
+        "simulation"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { done: true, ..Hooks::default() }
+    }
+
+    fn directives() -> Vec<lighty_config::Directive<lighty_core::Settings>> {
+        Vec::new()
+    }
+
+    fn done(&self, ex: &Exchange) {
+        let done = Done { is_complete: ex.state.completed, fault: ex.state.fault };
+        let target = String::from_utf8_lossy(&ex.request.target_raw).into_owned();
+        self.0.event(format_args!("done {target} {done:?} {}", ex.state.bytes_sent));
+        if done.fault == Some(Fault::Internal) {
+            self.0.wrong(format_args!("{target}: an internal error"));
+        }
+        if !done.is_complete && done.fault.is_none() {
+            self.0.wrong(format_args!("{target}: cut without a fault"));
+        }
+        if let Some(number) = number_in(&ex.request.target_raw) {
+            let mut all = self.0.done.borrow_mut();
+            let all = all.entry(number).or_default();
+            all.push(done);
+            if all.len() > 1 {
+                self.0.wrong(format_args!("{target}: ended twice"));
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Judges what a client got: every request is answered once and rightly, or cut with a fault.
+
+use std::io::Read;
+
+use lighty_core::{Blame, Fault};
+
+use super::client::{Asked, Want};
+use super::reader::{End, Reader, Response};
+use super::rng::body_of;
+use super::sim::Sim;
+use super::site::{FILES, key_of_file, upload};
+
+/// Judges a connection. `is_left`: the client went away by itself.
+pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>, is_left: bool) {
+    let wrong = |text: String| sim.wrong(format_args!("{name}: {text}"));
+    if reader.responses.len() > asked.len() {
+        wrong(format!("{} answers to {} requests", reader.responses.len(), asked.len()));
+    }
+    if !is_left && !reader.rest().is_empty() {
+        wrong(format!("{} bytes that belong to no response", reader.rest().len()));
+    }
+    // After a response that closes nothing is served any more.
+    let (mut is_over, mut is_closed) = (false, false);
+    for (index, one) in asked.iter().enumerate() {
+        let Some(response) = reader.responses.get(index) else {
+            if !is_left && !is_over {
+                judge_silence(sim, one, &asked[index..]).unwrap_or_else(&wrong);
+            }
+            if is_closed && sim.ending(one.number).is_some() {
+                wrong(format!("{} was served after the connection's last response", one.number));
+            }
+            is_over = true;
+            continue;
+        };
+        if is_closed {
+            wrong(format!("{} was answered after the last response", one.number));
+        }
+        match response.end {
+            End::Whole => judge_whole(sim, one, response).unwrap_or_else(&wrong),
+            End::Malformed => wrong(format!("{}: malformed: {}", one.number, response.head)),
+            End::Closed | End::Reset if is_left => {}
+            End::Closed | End::Reset => {
+                judge_cut(sim, one, &asked[index..], response).unwrap_or_else(&wrong);
+            }
+        }
+        is_closed = response.closes() || response.ends_with_connection;
+        is_over = is_closed || one.may_be_last || response.end != End::Whole;
+    }
+}
+
+type Judged = Result<(), String>;
+
+/// What was put is there, whole; or nothing of it, if that failed.
+fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
+    let number = one.number;
+    let found = std::fs::read(upload(&sim.root, number));
+    match found {
+        Ok(bytes) if bytes == body_of(!number, 0, one.body_bytes) => Ok(()),
+        other => Err(format!("{number}: put, but: {:?}", other.map(|bytes| bytes.len()))),
+    }
+}
+
+/// A request without a response, on a connection that the server ended.
+fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
+    // A connection may be closed while it waits for a request, or for the rest of a head whose
+    // client has ended its stream.
+    if one.sent < one.head_bytes {
+        let must_be_answered = sim.is_calm && !sim.is_crowded && one.sent > 0;
+        return match (sim.ending(one.number), must_be_answered) {
+            (None, false) => Ok(()),
+            (Some(done), _) if !done.is_complete && !sim.is_calm => Ok(()),
+            (ending, _) => Err(format!("{} was not sent whole: {ending:?}", one.number)),
+        };
+    }
+    match sim.ending(one.number) {
+        Some(_) if is_cut_in(sim, rest) => Ok(()),
+        // More followed where nothing was to follow.
+        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
+        // It was on its way when its idle connection was closed for another.
+        None if sim.is_crowded => Ok(()),
+        ending => Err(format!("{} got no response: {ending:?}", one.number)),
+    }
+}
+
+/// True if the response to one of these was cut. A reset then destroys what the client has not
+/// read.
+fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
+    let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
+    !sim.is_calm && asked.iter().any(is_cut)
+}
+
+/// A response that ended early.
+fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], response: &Response) -> Judged {
+    match sim.ending(one.number) {
+        Some(_) if response.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
+        // More followed where nothing was to follow.
+        Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
+        // What is no request has no number; the observer has looked for the fault.
+        None if one.want == Want::Garbage => Ok(()),
+        Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),
+        ending => Err(format!("{}: cut: {response}: {ending:?}", one.number)),
+    }
+}
+
+/// A response that looks whole.
+fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+    match (response.status, one.want) {
+        (200, Want::Backend) => judge_backend(sim, one, response),
+        (200 | 206, Want::File { index, range }) => judge_file(one, response, index, range),
+        (201, Want::Put) => judge_upload(sim, one),
+        (404, Want::Missing) | (400, Want::Garbage) => Ok(()),
+        (400.., _) => judge_failure(sim, one, response),
+        (status, want) => Err(format!("{}: {status} for {want:?}", one.number)),
+    }
+}
+
+fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+    let number = one.number;
+    let status = response.status;
+    // A head that did not come in time is answered without being read.
+    if one.sent < one.head_bytes && status == 408 && !sim.is_calm {
+        return Ok(());
+    }
+    let Some(done) = sim.ending(number) else {
+        return Err(format!("{number}: {status}, and the server tells nothing of it"));
+    };
+    let Some(fault) = done.fault else {
+        return Err(format!("{number}: {status} without a fault"));
+    };
+    let verdict = fault.verdict();
+    if verdict.status.map(|status| status.code()) != Some(status) || sim.is_calm {
+        return Err(format!("{number}: {status} by {fault:?}"));
+    }
+    let is_clients = verdict.blame == Blame::Client;
+    if one.want == Want::Put && upload(&sim.root, number).exists() {
+        return Err(format!("{number}: {status}, but the file is there"));
+    }
+    let is_whole = one.sent == one.bytes.len();
+    let may_be_clients = matches!(fault, Fault::NotFound | Fault::ReadTimeout | Fault::HalfClosed);
+    if verdict.blame == Blame::Us || (is_clients && is_whole && !may_be_clients) {
+        return Err(format!("{number}: {status} by {fault:?}, which blames {:?}", verdict.blame));
+    }
+    Ok(())
+}
+
+fn judge_backend(sim: &Sim, one: &Asked, response: &Response) -> Judged {
+    let number = one.number;
+    if response.field("x-id") != Some(&number.to_string()) {
+        return Err(format!("{number}: the response to another: {}", response.head));
+    }
+    let errand = sim.errands.borrow()[&number];
+    let length = if one.is_head { 0 } else { errand.response_bytes };
+    let expected = body_of(number, 0, length);
+    if response.field("content-encoding") != Some("gzip") || one.is_head {
+        return compare(number, response, &expected);
+    }
+    let mut plain = Vec::new();
+    let read = flate2::read::GzDecoder::new(&response.body[..]).read_to_end(&mut plain);
+    match read {
+        Ok(_) if plain == expected => Ok(()),
+        other => Err(format!("{number}: compressed, of {}: {other:?}", expected.len())),
+    }
+}
+
+fn judge_file(one: &Asked, response: &Response, index: usize, range: Option<(u64, u64)>) -> Judged {
+    let (from, length) = match range {
+        Some((first, last)) if response.status == 206 => (first, last - first + 1),
+        Some(_) if !one.is_http10 && !one.is_head => {
+            return Err(format!("{}: no range", one.number));
+        }
+        _ => (0, FILES[index]),
+    };
+    let length = if one.is_head { 0 } else { length };
+    compare(one.number, response, &body_of(key_of_file(index), from, length))
+}
+
+fn compare(number: u64, response: &Response, expected: &[u8]) -> Judged {
+    if response.body == expected {
+        return Ok(());
+    }
+    let same = response.body.iter().zip(expected).take_while(|(one, other)| one == other).count();
+    let (got, wanted) = (response.body.len(), expected.len());
+    Err(format!("{number}: a whole response of {got} bytes, not {wanted}; {same} are right"))
+}

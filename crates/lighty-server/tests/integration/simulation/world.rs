@@ -1,0 +1,92 @@
+//! The machine of a simulation: the network beyond the server, and the thread pool.
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::time::Duration;
+
+use lighty_io::connect::Target;
+use lighty_io::simulated::{Connecting, World};
+use lighty_io::threads::pool::Lane;
+use lighty_io::transport::{Stream, memory};
+use tokio::time::sleep;
+
+use super::backend::Backend;
+use super::rng::Rng;
+use super::sim::Sim;
+use super::site::{FASTCGI, HTTP};
+
+pub(crate) struct Machine {
+    pub(crate) sim: Rc<Sim>,
+    /// Connects and their backends.
+    pub(crate) network: Rng,
+    pub(crate) pool: Rng,
+    pub(crate) entropy: Rng,
+}
+
+impl Machine {
+    pub(crate) fn new(sim: &Rc<Sim>) -> Rc<Machine> {
+        let fork = || sim.rng.fork();
+        Rc::new(Machine { network: fork(), pool: fork(), entropy: fork(), sim: Rc::clone(sim) })
+    }
+
+    fn accept(&self, address: SocketAddr) -> Stream {
+        let rng = self.network.fork();
+        let port = 32_768 + rng.below(20_000) as u16;
+        let room = rng.pick(&[500, 4_096, 65_536, 300_000]);
+        let (ours, theirs) = memory::pair(([10, 0, 0, 1], port).into(), address, room);
+        let name = format!("backend {address} from {port}");
+        let sim = Rc::clone(&self.sim);
+        let backend = Backend { sim, rng, end: theirs, name, buffer: Vec::new() };
+        if address == FASTCGI {
+            tokio::task::spawn_local(backend.serve_fastcgi());
+        } else {
+            tokio::task::spawn_local(backend.serve_http());
+        }
+        Stream::from_memory(ours)
+    }
+}
+
+impl World for Machine {
+    fn connect(&self, target: &Target) -> Connecting {
+        self.sim.event(format_args!("connect to {target}"));
+        let Target::Tcp(address) = *target else {
+            return Box::pin(async { Err(io::ErrorKind::NotFound.into()) });
+        };
+        if !HTTP.contains(&address) && address != FASTCGI {
+            self.sim.wrong(format_args!("a connect to {address}"));
+        }
+        let fate = if self.sim.is_calm { 99 } else { self.network.below(30) };
+        let late = self.network.ms(0, 20);
+        match fate {
+            0 => Box::pin(async { Err(io::ErrorKind::ConnectionRefused.into()) }),
+            1 => Box::pin(std::future::pending()),
+            2 => Box::pin(async { Err(io::Error::from_raw_os_error(24)) }),
+            3.. if late.as_millis().is_multiple_of(2) => {
+                let stream = self.accept(address);
+                Box::pin(async move {
+                    sleep(late).await;
+                    Ok(stream)
+                })
+            }
+            _ => Box::pin(std::future::ready(Ok(self.accept(address)))),
+        }
+    }
+
+    fn random(&self) -> u64 {
+        self.entropy.next()
+    }
+
+    fn job(&self, lane: Lane) -> io::Result<Option<Duration>> {
+        let no_space = lane == Lane::Write && !self.sim.is_calm && self.pool.once_in(40);
+        if no_space {
+            self.sim.event("a write meets a full disk");
+            return Err(io::Error::from_raw_os_error(28));
+        }
+        Ok(match self.pool.below(8) {
+            0 => Some(self.pool.ms(1, 300)),
+            1..4 => Some(self.pool.ms(0, 3)),
+            _ => None,
+        })
+    }
+}

@@ -1,0 +1,244 @@
+//! Configurations as data: which files there are, what is configured, what is asked.
+//!
+//! ```text
+//! # comment
+//! config NAME IN WORDS                    begins a configuration
+//! modules mod_alias mod_access            what `server.modules` lists
+//! file PATH = TEXT                        a file beneath the document root; /PATH beneath the
+//!                                         directory that holds it (escapes as in the
+//!                                         conversations of the test kit, `{env.sh}` for
+//!                                         a program that comes with the tests)
+//! link PATH -> TARGET                     a symbolic link
+//! dir PATH                                a directory
+//! mode 0600 PATH                          rights of one of them
+//! log /PATH                               a log with a line for each request, alike for both;
+//!                                         `=> differs` behind a request is about its line then
+//! refused                                 neither server starts with it
+//! => differs ID                           both servers answer some request otherwise, and why
+//!                                         that stays is a row of the differences
+//! => pending WORDS                        the same, and it is to be mended
+//! ---
+//! configuration, up to the next line of dashes
+//! ---
+//! GET /a /b HTTP/1.0 | Host: x | !User-Agent || BODY => differs ID
+//! RAW GET / HTTP/1.1\r\n...               bytes as they are; every response is compared
+//! ```
+//!
+//! A request names its method, one target or several (a request each), a version where it is not
+//! 1.1, then fields. `Host: a.example`, `Connection: close` and the length of a body are added
+//! where they are not given and not left out by `!NAME`. `=> loose` compares everything but the
+//! body.
+
+use std::path::PathBuf;
+
+use lighty_testkit::cases::unescape;
+
+/// Programs that configurations name.
+pub(crate) const PROGRAMS: [(&str, &str); 3] = [
+    ("{env.sh}", include_str!("programs/env.sh")),
+    ("{env.php}", include_str!("programs/env.php")),
+    ("{say.sh}", include_str!("programs/say.sh")),
+];
+
+/// What is known of a request beforehand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Mark {
+    /// Both response alike.
+    #[default]
+    Alike,
+    /// They do not, as a row of the differences says.
+    Differs(String),
+    /// They do not yet.
+    Pending(String),
+}
+
+/// One request.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Ask {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) to_head: bool,
+    /// More than one answer may come.
+    pub(crate) raw: bool,
+    pub(crate) loose: bool,
+    pub(crate) mark: Mark,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) enum Entry {
+    File(String, Vec<u8>),
+    Link(String, String),
+    Dir(String),
+    Mode(String, u32),
+}
+
+/// One configuration and what is asked of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Case {
+    pub(crate) name: String,
+    pub(crate) modules: Vec<String>,
+    pub(crate) entries: Vec<Entry>,
+    pub(crate) log: Option<String>,
+    pub(crate) refused: bool,
+    pub(crate) mark: Mark,
+    pub(crate) config: String,
+    pub(crate) asks: Vec<Ask>,
+}
+
+/// Where the data files are.
+pub(crate) fn directory() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential/lighttpd_compat/cases"))
+}
+
+/// The configurations of one data file.
+pub(crate) fn read(feature: &str) -> Vec<Case> {
+    let path = directory().join(feature).with_extension("txt");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    read_text(feature, &text)
+}
+
+/// The configurations of a text; `feature` is what mistakes name.
+pub(crate) fn read_text(feature: &str, text: &str) -> Vec<Case> {
+    let mut cases: Vec<Case> = Vec::new();
+    let mut in_config = false;
+    for (number, line) in text.lines().enumerate() {
+        if let Some(name) = line.strip_prefix("config ").filter(|_| !in_config) {
+            cases.push(Case { name: name.to_owned(), ..Case::default() });
+            continue;
+        }
+        let place = || format!("{feature}.txt:{}: {line:?} is not understood", number + 1);
+        if line == "---" {
+            in_config = !in_config;
+        } else if in_config {
+            let case = cases.last_mut().unwrap_or_else(|| panic!("{}", place()));
+            case.config.push_str(line);
+            case.config.push('\n');
+        } else if !line.is_empty() && !line.starts_with('#') {
+            let case = cases.last_mut().unwrap_or_else(|| panic!("{}", place()));
+            case.take(line).unwrap_or_else(|| panic!("{}", place()));
+        }
+    }
+    assert!(!in_config, "{feature}.txt: the last configuration is not closed");
+    cases
+}
+
+impl Case {
+    fn take(&mut self, line: &str) -> Option<()> {
+        let (word, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match word {
+            "modules" => self.modules.extend(rest.split_whitespace().map(str::to_owned)),
+            "refused" => self.refused = true,
+            "=>" => self.mark = mark(rest)?,
+            "log" => self.log = Some(rest.strip_prefix('/')?.to_owned()),
+            "dir" => self.entries.push(Entry::Dir(rest.to_owned())),
+            "file" => {
+                let (path, text) = rest.split_once(" =")?;
+                let text = text.strip_prefix(' ').unwrap_or(text);
+                self.entries.push(Entry::File(path.to_owned(), content(text)?));
+            }
+            "link" => {
+                let (path, target) = rest.split_once(" -> ")?;
+                self.entries.push(Entry::Link(path.to_owned(), target.to_owned()));
+            }
+            "mode" => {
+                let (mode, path) = rest.split_once(' ')?;
+                let mode = u32::from_str_radix(mode, 8).ok()?;
+                self.entries.push(Entry::Mode(path.to_owned(), mode));
+            }
+            "RAW" => {
+                let (rest, mark, loose) = marked(rest)?;
+                let mut bytes = Vec::new();
+                unescape(rest, &mut bytes)?;
+                let to_head = rest.starts_with("HEAD ");
+                self.asks.push(Ask { bytes, to_head, raw: true, loose, mark });
+            }
+            method if method.starts_with(|c: char| c.is_ascii_uppercase()) => {
+                self.asks.extend(requests(method, rest)?);
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn content(text: &str) -> Option<Vec<u8>> {
+    if let Some((_, program)) = PROGRAMS.iter().find(|(name, _)| *name == text) {
+        return Some(program.as_bytes().to_vec());
+    }
+    let mut bytes = Vec::new();
+    unescape(text, &mut bytes)?;
+    Some(bytes)
+}
+
+fn mark(text: &str) -> Option<Mark> {
+    let (kind, what) = text.split_once(' ')?;
+    match kind {
+        "differs" => Some(Mark::Differs(what.to_owned())),
+        "pending" => Some(Mark::Pending(what.to_owned())),
+        _ => None,
+    }
+}
+
+/// A line without what stands behind its `=>`.
+fn marked(line: &str) -> Option<(&str, Mark, bool)> {
+    let Some((before, behind)) = line.rsplit_once(" => ") else {
+        return Some((line, Mark::Alike, false));
+    };
+    match behind {
+        "loose" => Some((before, Mark::Alike, true)),
+        _ => Some((before, mark(behind)?, false)),
+    }
+}
+
+/// The requests of a line: its method, and what stands behind it.
+pub(crate) fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
+    let (rest, mark, loose) = marked(rest)?;
+    let (rest, body) = match rest.split_once(" || ") {
+        Some((rest, text)) => (rest, Some(content(text)?)),
+        None => (rest, None),
+    };
+    let mut parts = rest.split(" | ");
+    let mut targets: Vec<&str> = parts.next()?.split_whitespace().collect();
+    let mut version = "HTTP/1.1";
+    if let Some(last) = targets.pop_if(|word| word.starts_with("HTTP/")) {
+        version = last;
+    }
+    let given: Vec<&str> = parts.collect();
+    let fields = fields(&given, version, method, body.as_deref());
+    let ask = |target: &&str| {
+        let mut bytes = format!("{method} ").into_bytes();
+        unescape(target, &mut bytes)?;
+        bytes.extend_from_slice(format!(" {version}\r\n").as_bytes());
+        unescape(&fields, &mut bytes)?;
+        bytes.extend_from_slice(body.as_deref().unwrap_or_default());
+        Some(Ask { bytes, to_head: method == "HEAD", raw: false, loose, mark: mark.clone() })
+    };
+    targets.iter().map(ask).collect()
+}
+
+/// The lines between the request line and the body.
+fn fields(given: &[&str], version: &str, method: &str, body: Option<&[u8]>) -> String {
+    let names = |name: &str| {
+        given.iter().any(|field| {
+            let told = field.trim_start_matches('!').split(':').next().unwrap_or("");
+            told.trim().eq_ignore_ascii_case(name)
+        })
+    };
+    let mut lines = String::new();
+    if version == "HTTP/1.1" && !names("Host") {
+        lines.push_str("Host: a.example\r\n");
+    }
+    if version == "HTTP/1.1" && !names("Connection") {
+        lines.push_str("Connection: close\r\n");
+    }
+    let length = body.map(<[u8]>::len).or((method == "POST").then_some(0));
+    if let Some(length) = length.filter(|_| !names("Content-Length") && !names("Transfer-Encoding"))
+    {
+        lines.push_str(&format!("Content-Length: {length}\r\n"));
+    }
+    for field in given.iter().filter(|field| !field.starts_with('!')) {
+        lines.push_str(field);
+        lines.push_str("\r\n");
+    }
+    lines.push_str("\r\n");
+    lines
+}

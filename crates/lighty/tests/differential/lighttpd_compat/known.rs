@@ -1,0 +1,64 @@
+//! Differences that need no case to name them: rows say by what they are known.
+
+use lighty_server::manual::differences::{Difference, differences};
+use lighty_testkit::response::Response;
+
+use super::case::{Ask, Case};
+use super::compare::Finding;
+
+/// The rows that have something to know them by.
+pub(crate) struct Known {
+    rows: Vec<Difference>,
+}
+
+impl Known {
+    pub(crate) fn new() -> Self {
+        let mut rows = differences();
+        rows.retain(|row| !row.matches.is_empty());
+        Self { rows }
+    }
+
+    /// Takes out what a row explains.
+    pub(crate) fn remove_from(
+        &self,
+        findings: &mut Vec<Finding>,
+        case: &Case,
+        ask: &Ask,
+        lighttpd: &[Result<Response, String>],
+    ) {
+        if findings.is_empty() {
+            return;
+        }
+        let status = lighttpd.first().and_then(|answer| answer.as_ref().ok()).map(|a| a.status);
+        let request = String::from_utf8_lossy(&ask.bytes);
+        findings.retain(|finding| {
+            let lines = self.rows.iter().flat_map(|row| &row.matches);
+            let explains = |line: &&str| {
+                line.split(';').map(str::trim).all(|term| match term.split_once(' ') {
+                    Some(("request", text)) => request.contains(text),
+                    Some(("config", text)) => case.config.contains(text),
+                    Some(("order", modules)) => stand_in_order(&case.modules, modules),
+                    Some(("answer", text)) => {
+                        status.map(|s| s.to_string()).as_deref() == Some(text)
+                    }
+                    _ => is_seen(term, &finding.what),
+                })
+            };
+            !lines.clone().any(explains)
+        });
+    }
+}
+
+/// Whether a term means what is seen: word by word, `*` for any.
+fn is_seen(term: &str, what: &str) -> bool {
+    let mut seen = what.split(' ');
+    term.split(' ').all(|word| seen.next().is_some_and(|other| word == "*" || word == other))
+        && seen.next().is_none()
+}
+
+/// Whether both of two modules are listed, the first one before the second.
+fn stand_in_order(listed: &[String], two: &str) -> bool {
+    let place = |name: &str| listed.iter().position(|module| module == name);
+    let Some((first, second)) = two.split_once(' ') else { return false };
+    matches!((place(first), place(second)), (Some(first), Some(second)) if first < second)
+}

@@ -1,0 +1,578 @@
+//! Configurations put together from fragments, and requests from a grammar: what nobody thought of.
+//!
+//! Everything follows from a seed and the number of the configuration, so a failure is replayed by
+//! `LIGHTY_COMPAT_SEED` and `LIGHTY_COMPAT_CONFIGURATION`; the first of each kind is made smaller.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::case::{self, Ask, Case};
+use super::compare::{Finding, compare};
+use super::known::Known;
+use super::pair::Pair;
+use super::shown;
+
+/// Requests that each configuration is asked.
+const ASKS: usize = 25;
+
+/// Requests asked where `LIGHTY_COMPAT_PAIRS` does not say how many.
+const PAIRS: usize = 1000;
+
+/// The seed where `LIGHTY_COMPAT_SEED` does not give one.
+const SEED: u64 = 1;
+
+/// Failures that are made smaller and shown; what follows is mostly more of the same.
+const SHOWN_MAX: usize = 12;
+
+/// Fragments: the modules that they need, `!` where they stand outside of conditions alone, lines.
+const FRAGMENTS: &[(&str, &str)] = &[
+    ("mod_alias", "alias.url += ( \"/al/\" => \"@DIR@/other/\" )"),
+    ("mod_alias", "alias.url += ( \"/bare\" => \"@DIR@/other\" )"),
+    ("mod_redirect", "url.redirect += ( \"^/re/(.*)\" => \"/al/$1\" )"),
+    ("mod_redirect", "url.redirect += ( \"^/hop/([^?]*)\" => \"http://b.example/$1${qsa}\" )"),
+    ("mod_redirect", "url.redirect-code = 302\nurl.redirect += ( \"^/(sub|x)$\" => \"/$1/\" )"),
+    ("mod_rewrite", "url.rewrite-once += ( \"^/rw/(.*)\" => \"/$1\" )"),
+    ("mod_rewrite", "url.rewrite-once += ( \"^/([a-z]+)\\.html\" => \"/$1.txt\" )"),
+    (
+        "mod_rewrite",
+        "url.rewrite-repeat += ( \"^/rr/rr/(.*)\" => \"/rr/$1\", \"^/rr/(.*)\" => \"/$1\" )",
+    ),
+    (
+        "mod_rewrite",
+        "url.rewrite-if-not-file += ( \"^/app/([^?]*)(?:\\?(.*))?\" => \"/prog.sh/$1?$2\" )",
+    ),
+    ("mod_access", "url.access-deny += ( \".inc\", \"~\" )"),
+    ("mod_access", "url.access-deny += ( \".php\" )"),
+    ("mod_access", "url.access-deny += ( \"\" )"),
+    ("mod_access", "url.access-allow += ( \".txt\", \".css\", \"/\" )"),
+    ("mod_setenv", "setenv.add-response-header += ( \"X-One\" => \"1\" )"),
+    ("mod_setenv", "setenv.set-response-header += ( \"X-Two\" => \"2\" )"),
+    ("mod_setenv", "setenv.add-environment += ( \"MY_VAR\" => \"v\" )"),
+    ("mod_setenv", "setenv.add-request-header += ( \"X-Key\" => \"yes\" )"),
+    ("mod_expire", "expire.url += ( \"/sub/\" => \"access plus 2 hours\" )"),
+    ("", "index-file.names += ( \"start.htm\", \"prog.sh\" )"),
+    ("", "dir-listing.activate = \"enable\""),
+    ("", "server.tag = \"other\""),
+    ("", "server.follow-symlink = \"disable\""),
+    ("", "server.range-requests = \"disable\""),
+    ("", "etag.use-inode = \"disable\"\netag.use-mtime = \"disable\"\netag.use-size = \"disable\""),
+    ("", "static-file.exclude-extensions += ( \".php\", \".inc\", \".sh\" )"),
+    ("", "!server.error-handler-404 = \"/prog.sh\""),
+    ("", "!server.errorfile-prefix = \"@DIR@/errors/\""),
+    ("", "!server.name = \"name.example\""),
+    ("", "!server.force-lowercase-filenames = \"enable\""),
+    (
+        "",
+        "!server.http-parseopts = ( \"url-path-2f-decode\" => \"disable\", \"url-path-2f-reject\" => \"enable\" )",
+    ),
+    (
+        "",
+        "!server.http-parseopts = ( \"url-path-dotseg-remove\" => \"disable\", \"url-path-dotseg-reject\" => \"enable\" )",
+    ),
+    ("mod_cgi", "cgi.assign += ( \".sh\" => \"/bin/sh\" )"),
+    ("mod_cgi", "cgi.assign += ( \"/prog\" => \"/bin/sh\" )"),
+    (
+        "mod_fastcgi",
+        "fastcgi.server += ( \".php\" => (( \"host\" => \"127.0.0.1\", \"port\" => @FASTCGI_PORT@ )) )",
+    ),
+    (
+        "mod_fastcgi",
+        "fastcgi.server += ( \"/fc\" => (( \"host\" => \"127.0.0.1\", \"port\" => @FASTCGI_PORT@, \"check-local\" => \"disable\" )) )",
+    ),
+    (
+        "mod_scgi",
+        "scgi.server += ( \"/sc/\" => (( \"host\" => \"127.0.0.1\", \"port\" => @SCGI_PORT@, \"check-local\" => \"disable\" )) )",
+    ),
+    (
+        "mod_scgi",
+        "scgi.server += ( \".rb\" => (( \"host\" => \"127.0.0.1\", \"port\" => @SCGI_PORT@ )) )",
+    ),
+    (
+        "mod_proxy",
+        "proxy.server += ( \"/px\" => (( \"host\" => \"127.0.0.1\", \"port\" => @HTTP_PORT@ )) )",
+    ),
+    ("mod_userdir", "!userdir.path = \"web\"\nuserdir.basepath = \"@DIR@/homes/\""),
+    (
+        "mod_simple_vhost",
+        "!simple-vhost.server-root = \"@DIR@/v/\"\nsimple-vhost.document-root = \"htdocs\"",
+    ),
+    ("mod_evhost", "!evhost.path-pattern = \"@DIR@/v/%0/htdocs/\""),
+    (
+        "mod_auth mod_authn_file",
+        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+     auth.require = ( \"/sub\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \"require\" => \"valid-user\" ) )",
+    ),
+    ("mod_deflate", "deflate.mimetypes = ( \"text/\" )\ndeflate.allowed-encodings = ( \"gzip\" )"),
+    ("mod_ssi", "ssi.extension = ( \".shtml\" )"),
+    ("mod_redirect", "url.redirect += ( \"^/ins/([^?]*)\" => \"/n/${esc:$1}|${url.path}|%1|%0\" )"),
+    (
+        "mod_redirect",
+        "url.redirect += ( \"^/ins2/(.*)\" => \"/n/${encb64u:1}?${url.query}&%{1}\" )",
+    ),
+    (
+        "mod_rewrite",
+        "url.rewrite-repeat-if-not-file += ( \"^/app/([^?]*)\" => \"/prog.sh?p=${escnde:1}&q=%1\" )",
+    ),
+    ("mod_expire", "expire.mimetypes = ( \"text/\" => \"access plus 1 minutes\" )"),
+    ("mod_extforward", "!extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )"),
+    ("mod_setenv", "setenv.set-request-header += ( \"X-New\" => \"set\" )"),
+    (
+        "mod_auth mod_authn_file",
+        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"@DIR@/users\"\n\
+     auth.require = ( \"/prog.sh\" => ( \"method\" => \"basic\", \"realm\" => \"p\", \"require\" => \"user=anna\" ) )",
+    ),
+    ("", "!server.error-intercept = \"enable\""),
+    ("", "static-file.disable-pathinfo = \"enable\""),
+    ("mod_cgi", "!cgi.execute-x-only = \"enable\""),
+    ("mod_cgi", "!cgi.local-redir = \"enable\""),
+];
+
+const CONDITIONS: &[&str] = &[
+    "$HTTP[\"host\"] == \"a.example\"",
+    "$HTTP[\"host\"] != \"a.example\"",
+    "$HTTP[\"host\"] =~ \"^(www\\.)?b\\.\"",
+    "$HTTP[\"host\"] =$ \".example\"",
+    "$HTTP[\"url\"] =~ \"^/sub/\"",
+    "$HTTP[\"url\"] =^ \"/al\"",
+    "$HTTP[\"url\"] !~ \"\\.txt$\"",
+    "$HTTP[\"url\"] == \"/a.txt\"",
+    "$HTTP[\"url\"] =~ \"\"",
+    "$HTTP[\"query-string\"] =~ \"x=([^&]*)\"",
+    "$HTTP[\"query-string\"] != \"\"",
+    "$HTTP[\"request-method\"] == \"GET\"",
+    "$HTTP[\"request-method\"] =~ \"^(POST|PUT)$\"",
+    "$HTTP[\"referer\"] =~ \"b\\.example\"",
+    "$HTTP[\"user-agent\"] !~ \"bot\"",
+    "$HTTP[\"cookie\"] =~ \"s=([a-z]+)\"",
+    "$HTTP[\"scheme\"] == \"http\"",
+    "$HTTP[\"remote-ip\"] == \"127.0.0.0/8\"",
+    "$HTTP[\"remote-ip\"] == \"10.0.0.0/8\"",
+    "$HTTP[\"language\"] =~ \"de\"",
+    "$REQUEST_HEADER[\"X-Key\"] == \"yes\"",
+    "$REQUEST_HEADER[\"X-Key\"] != \"yes\"",
+    "$REQUEST_HEADER[\"Accept\"] =~ \"json\"",
+];
+
+/// The files that every configuration has.
+const SITE: &str = include_str!("site.txt");
+
+const STEMS: &[&str] = &[
+    "/",
+    "/a.txt",
+    "/a.html",
+    "/b.inc",
+    "/c.php",
+    "/d.rb",
+    "/prog.sh",
+    "/page.shtml",
+    "/sub",
+    "/sub/",
+    "/sub/a.txt",
+    "/sub/c.php",
+    "/sub/deep/",
+    "/sub/deep/x.css",
+    "/x",
+    "/none",
+    "/none.php",
+    "/al/",
+    "/al/f.txt",
+    "/al/f.php",
+    "/al",
+    "/bare/f.txt",
+    "/baref.txt",
+    "/bare",
+    "/re/f.txt",
+    "/hop/x",
+    "/rw/a.txt",
+    "/rw/sub/",
+    "/rr/rr/a.txt",
+    "/app/x/y",
+    "/ins/x/%20y%2f",
+    "/ins2/X_y",
+    "/app/here.txt",
+    "/fc",
+    "/fc/x",
+    "/fcx",
+    "/sc/",
+    "/sc/x/y",
+    "/px/x",
+    "/px",
+    "/~anna/p.txt",
+    "/~anna/",
+    "/~none/x",
+    "/link.txt",
+    "/dirlink/f.txt",
+    "/UPPER.txt",
+    "/with space.txt",
+    "/.hidden",
+    "/empty/",
+    "/b.txt~",
+    "/index/",
+    "/.well-known/x",
+    "/f.unknown",
+];
+
+const TAILS: &[&str] = &[
+    "", "", "", "", "", "", "/", "/info", "/x.php", "//", "/.", "/..", "%00", ".", "~", "%20", ";x",
+];
+
+const QUERIES: &[&str] = &[
+    "", "", "", "", "", "", "?", "?x=1", "?a=b&x=1", "?a%20b", "?a=/../b", "?x=%31", "?a?b", "?&&",
+];
+
+const FIELDS: &[&str] = &[
+    "Referer: http://b.example/x",
+    "Referer: http://a.example/",
+    "User-Agent: robot",
+    "User-Agent: curl/8",
+    "Cookie: s=abc",
+    "Cookie: a=1; s=x",
+    "X-Key: yes",
+    "X-Key: no",
+    "X-Key: yes | X-Key: no",
+    "Range: bytes=0-1",
+    "Range: bytes=-1",
+    "Range: bytes=1-",
+    "Range: bytes=0-0,2-2",
+    "Range: bytes=9-",
+    "If-Modified-Since: Sun, 13 Sep 2020 12:26:40 GMT",
+    "If-Modified-Since: Sun, 13 Sep 2015 12:26:40 GMT",
+    "If-None-Match: \"x\"",
+    "Accept-Encoding: gzip",
+    "Accept-Encoding: br, gzip;q=0.5",
+    "Accept: application/json",
+    "Accept: */*",
+    "Accept-Language: de",
+    "Authorization: Basic YW5uYTpzZWNyZXQ=",
+    "Authorization: Basic YW5uYTp3cm9uZw==",
+    "X-Forwarded-For: 10.0.0.1",
+    "X-Forwarded-For: 10.0.0.1, 192.168.0.9",
+    "Content-Type: text/plain",
+    "X_Under: 1",
+    "Proxy: x",
+    "If-Range: \"x\"",
+];
+
+const HOSTS: &[&str] = &[
+    "a.example",
+    "a.example",
+    "a.example",
+    "b.example",
+    "www.b.example",
+    "A.Example",
+    "a.example:8080",
+    "127.0.0.1",
+    "[::1]",
+    "none",
+];
+
+/// splitmix64: enough to choose by.
+pub(crate) struct Dice(u64);
+
+impl Dice {
+    fn new(seed: u64, number: usize) -> Self {
+        Self(
+            seed.wrapping_mul(0x9e37_79b9_7f4a_7c15)
+                ^ (number as u64).wrapping_mul(0xd1b5_4a32_d192_ed03),
+        )
+    }
+
+    fn roll(&mut self, sides: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((z ^ (z >> 31)) % sides as u64) as usize
+    }
+
+    fn one<'a>(&mut self, of: &[&'a str]) -> &'a str {
+        of[self.roll(of.len())]
+    }
+}
+
+/// A fragment, and the conditions that it stands in.
+#[derive(Clone)]
+struct Part {
+    fragment: usize,
+    conditions: Vec<usize>,
+}
+
+/// A request before it is bytes.
+#[derive(Clone)]
+struct Wish {
+    method: &'static str,
+    target: String,
+    version: &'static str,
+    fields: Vec<&'static str>,
+    host: &'static str,
+    body: bool,
+}
+
+fn parts(dice: &mut Dice) -> Vec<Part> {
+    let mut chosen: Vec<Part> = Vec::new();
+    for _ in 0..2 + dice.roll(6) {
+        let fragment = dice.roll(FRAGMENTS.len());
+        if chosen.iter().any(|part| same_switch(part.fragment, fragment)) {
+            continue;
+        }
+        let depth =
+            if FRAGMENTS[fragment].1.starts_with('!') { 0 } else { [0, 0, 1, 1, 2][dice.roll(5)] };
+        let conditions = (0..depth).map(|_| dice.roll(CONDITIONS.len())).collect();
+        chosen.push(Part { fragment, conditions });
+    }
+    chosen
+}
+
+/// Whether two fragments would set the same directive twice.
+fn same_switch(one: usize, other: usize) -> bool {
+    let first = |index: usize| {
+        let line = FRAGMENTS[index].1.trim_start_matches('!');
+        line.split(' ').next().filter(|_| !line.contains("+=") || line.contains("redirect-code"))
+    };
+    one == other || first(one).is_some_and(|name| Some(name) == first(other))
+}
+
+fn case(parts: &[Part]) -> Case {
+    let mut made = case::read_text("site.txt", SITE).remove(0);
+    for part in parts {
+        let (modules, lines) = FRAGMENTS[part.fragment];
+        for module in modules.split_whitespace() {
+            if !made.modules.iter().any(|known| known == module) {
+                made.modules.push(module.to_owned());
+            }
+        }
+        for condition in &part.conditions {
+            let _ = writeln!(made.config, "{} {{", CONDITIONS[*condition]);
+        }
+        let _ = writeln!(made.config, "{}", lines.trim_start_matches('!'));
+        made.config.push_str(&"}\n".repeat(part.conditions.len()));
+    }
+    made
+}
+
+fn wish(dice: &mut Dice) -> Wish {
+    let methods = ["GET", "GET", "GET", "GET", "GET", "GET", "HEAD", "POST", "OPTIONS", "PUT"];
+    let method = dice.one(&methods);
+    let mut target = dice.one(STEMS).replace(' ', "%20");
+    match dice.roll(12) {
+        0 => target = format!("/x/..{target}"),
+        1 => target = format!("/.{target}"),
+        2 => target = format!("/{target}"),
+        3 => target = target.replacen('a', "%61", 1),
+        4 => target = target.replacen('/', "/%2e/", 1),
+        5 => target = target.replacen("sub/", "sub%2f", 1),
+        6 => target = target.replacen("sub/", "sub/none/%2E%2e/", 1),
+        7 => target = target.to_ascii_uppercase(),
+        _ => {}
+    }
+    target.push_str(dice.one(TAILS));
+    target.push_str(dice.one(QUERIES));
+    let count = [0, 0, 1, 1, 2, 3][dice.roll(6)];
+    let mut fields: Vec<&str> = (0..count).map(|_| dice.one(FIELDS)).collect();
+    // Two of a kind mean something for some fields alone, which cases look at.
+    let mut names: Vec<&str> = Vec::new();
+    fields.retain(|field| {
+        let name = field.split(':').next().unwrap_or("");
+        let fresh = !names.contains(&name);
+        names.push(name);
+        fresh
+    });
+    let version = if dice.roll(15) == 0 { "HTTP/1.0" } else { "HTTP/1.1" };
+    let body = matches!(method, "POST" | "PUT");
+    Wish { method, target, version, fields, host: dice.one(HOSTS), body }
+}
+
+impl Wish {
+    fn ask(&self) -> Ask {
+        let mut line = format!("{} {} | Host: {}", self.target, self.version, self.host);
+        for field in &self.fields {
+            let _ = write!(line, " | {field}");
+        }
+        if self.body {
+            line.push_str(" || body");
+        }
+        let mut asks = case::requests(self.method, &line).expect("a request of the grammar");
+        asks.remove(0)
+    }
+}
+
+/// What both say to one request, where a row does not explain it.
+fn findings(case: &Case, pair: &Pair, wish: &Wish, known: &Known) -> Vec<Finding> {
+    let (theirs, ours) = match (&pair.lighttpd, &pair.lighty) {
+        (Ok(theirs), Ok(ours)) => (theirs, ours),
+        (Err(_), Err(_)) => return Vec::new(),
+        (theirs, ours) => {
+            let said = |side: &Result<_, String>| side.as_ref().err().cloned().unwrap_or_default();
+            return vec![Finding {
+                what: "start".into(),
+                lighttpd: said(theirs),
+                lighty: said(ours),
+            }];
+        }
+    };
+    let ask = wish.ask();
+    let (a, b) = (theirs.ask(&ask), ours.ask(&ask));
+    let mut findings = compare(&a, &b, ask.to_head, ask.loose);
+    known.remove_from(&mut findings, case, &ask, &a);
+    findings
+}
+
+/// The same failure with less around it.
+fn shrink(
+    mut parts: Vec<Part>,
+    mut wish: Wish,
+    lighttpd: &Path,
+    known: &Known,
+) -> (Vec<Part>, Wish) {
+    let fails = |parts: &[Part], wish: &Wish| {
+        let case = case(parts);
+        !findings(&case, &Pair::start(&case, lighttpd), wish, known).is_empty()
+    };
+    let mut at = 0;
+    while at < parts.len() {
+        let mut fewer = parts.clone();
+        fewer.remove(at);
+        if fails(&fewer, &wish) {
+            parts = fewer;
+            continue;
+        }
+        let mut bare = parts.clone();
+        if !bare[at].conditions.is_empty() {
+            bare[at].conditions.clear();
+            if fails(&bare, &wish) {
+                parts = bare;
+            }
+        }
+        at += 1;
+    }
+    for at in (0..wish.fields.len()).rev() {
+        let mut fewer = wish.clone();
+        fewer.fields.remove(at);
+        if fails(&parts, &fewer) {
+            wish = fewer;
+        }
+    }
+    (parts, wish)
+}
+
+/// A number from the environment.
+fn given<T: std::str::FromStr>(name: &str) -> Option<T> {
+    std::env::var(name).ok().and_then(|text| text.parse().ok())
+}
+
+/// What is asked, and what came of it so far.
+struct Run<'a> {
+    lighttpd: &'a Path,
+    seed: u64,
+    asked: AtomicUsize,
+    failures: Mutex<Vec<Failure>>,
+}
+
+/// A request that is answered otherwise.
+struct Failure {
+    /// Method and first finding: most of one kind have one cause.
+    kind: String,
+    /// Of the first of its kind.
+    text: String,
+    replay: String,
+}
+
+/// Asks as many requests as are wanted; what was found, in words.
+pub(crate) fn run(lighttpd: &Path) -> String {
+    let pairs = given("LIGHTY_COMPAT_PAIRS").unwrap_or(PAIRS);
+    let (first, end) = match given::<usize>("LIGHTY_COMPAT_CONFIGURATION") {
+        Some(number) => (number, number + 1),
+        None => (0, pairs.div_ceil(ASKS)),
+    };
+    let run = Run {
+        lighttpd,
+        seed: given("LIGHTY_COMPAT_SEED").unwrap_or(SEED),
+        asked: AtomicUsize::new(0),
+        failures: Mutex::new(Vec::new()),
+    };
+    let next = AtomicUsize::new(first);
+    let work = || {
+        let known = Known::new();
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= end {
+                return;
+            }
+            run.ask_configuration(number, &known);
+        }
+    };
+    std::thread::scope(|scope| {
+        scope.spawn(work);
+        scope.spawn(work);
+    });
+    run.report(end - first)
+}
+
+impl Run<'_> {
+    fn ask_configuration(&self, number: usize, known: &Known) {
+        let mut dice = Dice::new(self.seed, number);
+        let parts = parts(&mut dice);
+        let made = case(&parts);
+        let pair = Pair::start(&made, self.lighttpd);
+        for _ in 0..ASKS {
+            let wish = wish(&mut dice);
+            let found = findings(&made, &pair, &wish, known);
+            self.asked.fetch_add(1, Ordering::Relaxed);
+            let Some(first) = found.first() else { continue };
+            let kind = format!("{} {}", wish.method, first.what);
+            let is_shown = {
+                let failures = self.failures.lock().expect("nobody panics with it");
+                let shown = failures.iter().filter(|failure| !failure.text.is_empty()).count();
+                shown < SHOWN_MAX && failures.iter().all(|failure| failure.kind != kind)
+            };
+            let text = match is_shown {
+                true => describe(number, &parts, &wish, self.lighttpd, known),
+                false => String::new(),
+            };
+            let replay = format!(
+                "{} {kind}: LIGHTY_COMPAT_SEED={} LIGHTY_COMPAT_CONFIGURATION={number} \
+                 cargo test -p lighty --test lighttpd_compat -- random",
+                wish.target, self.seed
+            );
+            eprintln!("{text}{replay}");
+            let mut failures = self.failures.lock().expect("nobody panics with it");
+            failures.push(Failure { kind, text, replay });
+        }
+    }
+
+    /// What is to be read where something differs.
+    fn report(self, configurations: usize) -> String {
+        let failures = self.failures.into_inner().expect("nobody panicked with it");
+        let (asked, seed) = (self.asked.into_inner(), self.seed);
+        let count = failures.len();
+        eprintln!("{asked} requests, {configurations} configurations, seed {seed}: {count} differ");
+        if count == 0 {
+            return String::new();
+        }
+        let mut report: String = failures.iter().map(|failure| failure.text.as_str()).collect();
+        for failure in &failures {
+            let _ = writeln!(report, "{}", failure.replay);
+        }
+        report + &format!("{count} of {asked} requests differ")
+    }
+}
+
+fn describe(number: usize, parts: &[Part], wish: &Wish, lighttpd: &Path, known: &Known) -> String {
+    let (parts, wish) = shrink(parts.to_vec(), wish.clone(), lighttpd, known);
+    let case = case(&parts);
+    let found = findings(&case, &Pair::start(&case, lighttpd), &wish, known);
+    let mut text = format!("--- random configuration {number}\n");
+    if found.is_empty() {
+        text.push_str("  is answered alike when it is asked once more\n");
+    }
+    for line in case.config.lines() {
+        let _ = writeln!(text, "  | {line}");
+    }
+    let _ = writeln!(text, "{}", shown(&wish.ask()));
+    for finding in found {
+        let _ = writeln!(text, "  {finding}");
+    }
+    text
+}

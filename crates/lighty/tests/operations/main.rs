@@ -1,0 +1,17 @@
+//! What an operator uses: command line, configuration check, logs, metrics, tracing, reload, load
+//! generator, manual.
+
+mod config;
+mod debug_log;
+mod explain;
+mod lifecycle;
+mod load;
+mod logs;
+mod manual;
+mod metrics;
+mod reload;
+mod serve;
+mod status;
+mod timings;
+mod top;
+mod tracing;

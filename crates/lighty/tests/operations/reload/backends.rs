@@ -1,0 +1,176 @@
+//! Programs, names and raw listeners through a reload.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
+use std::time::Duration;
+
+use lighty_testkit::client::Client;
+use lighty_testkit::name_server::NameServer;
+use lighty_testkit::origin::Origin;
+use lighty_testkit::wait_until;
+
+use super::site::Site;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// The program: answers each connection with its variable and its process number. `/slow` takes
+/// half a second.
+#[test]
+#[ignore = "a backend, not a test"]
+fn program() {
+    let Ok(fd) = std::io::stdin().as_fd().try_clone_to_owned() else { return };
+    let Some(name) = std::env::var_os("LIGHTY_TEST_PROGRAM") else { return };
+    for mut stream in UnixListener::from(fd).incoming().flatten() {
+        let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+        while !head.ends_with(b"\r\n\r\n") {
+            match stream.read(&mut piece) {
+                Ok(count @ 1..) => head.extend_from_slice(&piece[..count]),
+                _ => break,
+            }
+        }
+        if head.starts_with(b"GET /slow") {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        let body = format!("{} {}", name.to_string_lossy(), std::process::id());
+        let length = body.len();
+        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
+        let _ = write!(stream, "{head}\r\n\r\n{body}");
+    }
+}
+
+/// A program called `name`, behind a socket of that name if there is one.
+fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
+    let this = std::env::current_exe().expect("this program");
+    let command = format!("{} --exact backends::program --ignored --nocapture", this.display());
+    let socket = socket.map(|name| format!("\"socket\" => \"@DIR@/{name}\",")).unwrap_or_default();
+    format!(
+        "{more}\nproxy.server = ( \"/\" => (( \"bin-path\" => \"{command}\", {socket} \
+         \"max-procs\" => 1, \"bin-environment\" => ( \"LIGHTY_TEST_PROGRAM\" => \"{name}\" ) )) )"
+    )
+}
+
+fn said(site: &Site) -> (String, u32) {
+    let response = site.server.get("/");
+    assert_eq!(response.status, 200, "{response:?}\n{}", site.server.log());
+    let (name, pid) = response.text().split_once(' ').expect("two words");
+    (name.to_owned(), pid.parse().expect("a number"))
+}
+
+fn is_running(pid: u32) -> bool {
+    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
+}
+
+fn a_changed_program_takes_over(socket: Option<&str>) {
+    let site = Site::start(1, &spawned("one", socket, ""), &[]);
+    let (name, first) = said(&site);
+    assert_eq!(name, "one");
+    site.change(&spawned("one", socket, "server.tag = \"other\""));
+    assert_eq!(said(&site), ("one".into(), first), "an unchanged program runs on");
+    let mut slow = site.server.connect();
+    slow.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(slow.stays_silent(Duration::from_millis(50)));
+    site.change(&spawned("two", socket, ""));
+    let fresh = || said(&site).0 == "two";
+    assert!(wait_until(PATIENCE, fresh), "{}", site.server.log());
+    assert!(
+        slow.response().text().starts_with("one "),
+        "what was under way ended with the old one"
+    );
+    assert!(wait_until(PATIENCE, || !is_running(first)), "{}", site.server.log());
+    let (name, second) = said(&site);
+    assert!(name == "two" && second != first && is_running(second));
+    let refused = site.refuse(&spawned("three", socket, "server.no-such-bracket = ("));
+    assert!(refused.contains("lighty.conf:"), "{refused}");
+    assert_eq!(said(&site), ("two".into(), second));
+    site.change("");
+    assert!(wait_until(PATIENCE, || !is_running(second)), "a program nobody names ends");
+}
+
+#[test]
+fn a_changed_program_takes_over_on_a_socket_of_its_own() {
+    a_changed_program_takes_over(None);
+}
+
+#[test]
+fn a_changed_program_takes_over_on_the_same_socket() {
+    a_changed_program_takes_over(Some("program.socket"));
+}
+
+#[test]
+fn a_program_that_does_not_start_refuses_the_reload() {
+    let site = Site::start(1, &spawned("one", Some("s"), ""), &[]);
+    let (_, first) = said(&site);
+    let lines = "fastcgi.server = ( \".x\" => (( \"bin-path\" => \"/nonexistent/program\" )) )\n";
+    let refused = site.refuse(&format!("{lines}{}", spawned("two", Some("s"), "")));
+    assert!(refused.contains("/nonexistent/program"), "{refused}");
+    assert_eq!(said(&site), ("one".into(), first));
+    let site_socket = site.server.directory().join("s");
+    assert!(site_socket.exists(), "the socket is still that of the program that runs");
+}
+
+#[test]
+fn a_name_stays_resolved() {
+    let backend = Origin::start_at("127.0.0.2:0".parse().expect("an address"), "named");
+    let names = NameServer::start("127.0.0.2 app.test\n", &[]);
+    let lines = |weight: u32| {
+        let name = format!("app.test:{}", backend.address().port());
+        format!(
+            "proxy-core.resolver = ( \"{}\" )\nproxy-core.protocol = \"http\"\n\
+             proxy-core.backends = ( \"{name}\" )\nproxy-core.weights = ( \"{name}\" => {weight} )",
+            names.address()
+        )
+    };
+    let site = Site::start(1, &lines(1), &[]);
+    assert_eq!(site.server.get("/").text(), "named");
+    names.set_hosts("127.0.0.9 other.test\n");
+    site.change(&lines(4));
+    assert_eq!(site.server.get("/").text(), "named", "{}", site.server.log());
+}
+
+/// Says its name to who connects.
+fn greeter(name: &'static str) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = listener.local_addr().expect("its address");
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            std::thread::spawn(move || {
+                let _ = stream.write_all(name.as_bytes());
+                let mut rest = Vec::new();
+                let _ = stream.read_to_end(&mut rest);
+                let _ = stream.write_all(&rest);
+            });
+        }
+    });
+    address
+}
+
+#[test]
+fn a_raw_listener_follows_and_its_tunnels_stay() {
+    let (one, two) = (greeter("one"), greeter("two"));
+    let lines = |backend: SocketAddr| {
+        let (host, port) = (backend.ip(), backend.port());
+        format!(
+            "$SERVER[\"socket\"] == \"127.0.0.2:0\" {{ sockproxy.server = ( \"\" => (( \"host\" => \
+             \"{host}\", \"port\" => {port} )) ) }}"
+        )
+    };
+    let site = Site::start(1, &lines(one), &[]);
+    let raw = || {
+        let all = site.server.listening();
+        all.into_iter().find(|address| address.ip().to_string() == "127.0.0.2").expect("it listens")
+    };
+    let greeted = || {
+        let mut client = Client::tcp(raw());
+        let name = client.read_exact(3).expect("a name");
+        (client, String::from_utf8(name).expect("text"))
+    };
+    let (mut old, name) = greeted();
+    assert_eq!(name, "one");
+    site.change(&lines(two));
+    assert_eq!(greeted().1, "two");
+    old.send("still here");
+    old.half_close();
+    assert_eq!(old.read_to_end().0, b"still here");
+}

@@ -1,0 +1,32 @@
+//! The proxy core and what stands behind it: pools, backlog, fail-over, health checks, and real
+//! backends of every protocol (PHP-FPM, uWSGI, Tomcat, CGI, gRPC, WebSocket).
+
+mod backends;
+mod backends_http;
+mod backlog;
+mod cgi;
+mod checks;
+mod failover;
+mod faults;
+mod features;
+mod full_duplex;
+mod gateway_faults;
+mod grpc;
+mod http2;
+mod mapping;
+mod names;
+mod other_servers;
+mod php;
+mod processes;
+mod program_variables;
+mod relay;
+mod resting;
+mod smuggling;
+mod sockproxy;
+mod spawn;
+mod spooling;
+mod stats;
+mod tls;
+mod tomcat;
+mod uwsgi;
+mod websocket;

@@ -296,7 +296,7 @@ impl Drilled {
             settings.replace("ROOT", &root.to_string())
         );
         let child = Command::new(std::env::current_exe().expect("a path"))
-            .args(["--exact", "the_server_of_a_drill", "--nocapture"])
+            .args(["--exact", "panics::the_server_of_a_drill", "--nocapture"])
             .envs([(DRILLS, drills), (CONFIG, &text)])
             .env(NO_THREADS, directory.path().join("no-threads"))
             .stdout(Stdio::null())

@@ -74,7 +74,7 @@ fn seeds() {
     let starts: Vec<u64> = (first..first + count).step_by(step as usize).collect();
     let start = |from: &u64| {
         Command::new(std::env::current_exe().expect("this test"))
-            .args(["part_of_the_seeds", "--exact", "--ignored", "--nocapture"])
+            .args(["simulation::part_of_the_seeds", "--exact", "--ignored", "--nocapture"])
             .env("LIGHTY_SIM_SEED", from.to_string())
             .env("LIGHTY_SIM_SEEDS", step.min(first + count - from).to_string())
             .stdout(Stdio::piped())

@@ -67,7 +67,7 @@ fn answer(mut stream: UnixStream) {
 
 fn program(keys: &str) -> Setup {
     let this = std::env::current_exe().expect("this program");
-    let command = format!("{} --exact backend --ignored --nocapture", this.display());
+    let command = format!("{} --exact spawn::backend --ignored --nocapture", this.display());
     lighty!().config(&format!(
         "proxy.server = ( \"/\" => (( \"bin-path\" => \"{command}\", \"bin-environment\" => \
          ( \"LIGHTY_TEST_BACKEND\" => \"1\", \"MINE\" => \"a b\" ), {keys} )) )"
@@ -258,7 +258,7 @@ fn with_no_process_at_least_the_first_request_starts_one() {
 #[test]
 fn of_two_programs_at_one_address_the_first_is_started() {
     let this = std::env::current_exe().expect("this program");
-    let command = format!("{} --exact backend --ignored --nocapture", this.display());
+    let command = format!("{} --exact spawn::backend --ignored --nocapture", this.display());
     let host = |mine: &str| {
         format!(
             "(( \"bin-path\" => \"{command}\", \"socket\" => \"@DIR@/app.socket\", \"max-procs\" => 1, \

@@ -1,11 +1,14 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test soak lint bench fuzz dist
+.PHONY: run test check soak lint bench fuzz dist
 
 run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
 
 test:           ## everything that must pass
 	scripts/test.sh
+
+check:          ## the inner loop: lints, unit tests, layers; AREA=proxy adds an area's black-box tests
+	scripts/check.sh $(AREA)
 
 soak:           ## the simulation with new seeds, until it is stopped (see docs/simulation.md)
 	scripts/soak.sh

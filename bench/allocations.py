@@ -1,11 +1,9 @@
 #!/usr/bin/env python3
 """Figure 5: no allocation for a warm request.
 
-Runs the test that counts them (crates/*/tests/allocations.rs: a worker in the test's process, a
-counting global allocator) in release mode, and keeps what it said.
+Runs the tests that count them (crates/lighty-server/tests/integration/allocations.rs: a worker in
+the test's process, a counting global allocator) in release mode, and keeps what they print.
 """
-import glob
-import os
 import re
 import subprocess
 import sys
@@ -15,12 +13,8 @@ import rig
 
 def main():
     args = rig.arguments(__doc__, "lighty").parse_args()
-    found = glob.glob(rig.REPO + "/crates/*/tests/allocations.rs")
-    if not found:
-        raise rig.RigError("there is no crates/*/tests/allocations.rs")
-    package = os.path.basename(os.path.dirname(os.path.dirname(found[0])))
-    argv = ["cargo", "test", "--release", "-p", package, "--test", "allocations", "--",
-            "--nocapture", "--test-threads=1"]
+    argv = ["cargo", "test", "--release", "-p", "lighty-server", "--test", "integration", "--",
+            "allocations::", "--nocapture", "--test-threads=1"]
     done = subprocess.run(argv, cwd=rig.REPO, capture_output=True, text=True)
     results = parse(done.stdout)
     rig.say(done.stdout if results["tests"] else done.stderr)

@@ -3,7 +3,7 @@
 # packaging/; and target/dist/lighty-VERSION-TARGET.tar.gz with all of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+. scripts/environment.sh
 # The binary brings its own PCRE2: it runs where that is not installed.
 export PCRE2_SYS_STATIC=1
 # DIST_BINARY: a binary that is there already, instead of a new one.
@@ -13,7 +13,7 @@ if [ -z "${DIST_BINARY:-}" ]; then
     if [ $status = 3 ]; then
         echo "dist.sh: compiled without a profile: some 10 % more CPU for each request" >&2
         cargo build --release --locked -p lighty
-        DIST_BINARY=${CARGO_TARGET_DIR:-target}/release/lighty
+        DIST_BINARY=$CARGO_TARGET_DIR/release/lighty
     elif [ $status != 0 ]; then
         exit $status
     fi

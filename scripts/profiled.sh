@@ -4,7 +4,7 @@
 # Exits with 3, and says what is missing, where no profile can be made.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+. scripts/environment.sh
 host=$(rustc -vV | sed -n 's/^host: //p')
 profdata=$(rustc --print target-libdir)/../bin/llvm-profdata
 for need in "$profdata" "$(command -v python3 || echo python3)"; do
@@ -14,10 +14,7 @@ for need in "$profdata" "$(command -v python3 || echo python3)"; do
     fi
 done
 
-case "${CARGO_TARGET_DIR:-}" in
-    /*) top=$CARGO_TARGET_DIR/profiled ;;
-    *) top=$PWD/${CARGO_TARGET_DIR:-target}/profiled ;;
-esac
+top=$CARGO_TARGET_DIR/profiled
 counts=$top/counts
 rm -rf "$counts"
 # With --target, what only runs while building (build scripts, macros) is neither counted nor built anew.

@@ -5,8 +5,8 @@
 # are. What is served to others is built by `make dist`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
-target=${CARGO_TARGET_DIR:-target}
+. scripts/environment.sh
+target=$CARGO_TARGET_DIR
 # The system's SQLite, where it is there for programs to be built with, saves compiling one.
 if [ -z "${LIBSQLITE3_SYS_USE_PKG_CONFIG+set}" ] && pkg-config --exists 'sqlite3 >= 3.34.1' 2>&-; then
     export LIBSQLITE3_SYS_USE_PKG_CONFIG=1

@@ -1,125 +1,98 @@
 #!/usr/bin/env bash
-# Everything that must pass: formatting, lints, all tests, the black-box suite once more against
-# the release binary, and the tools of bench/. The last line sums up; the exit status is 0 only if
-# nothing failed.
+# Everything that must pass: formatting, lints, all tests against a binary with assertions, a part
+# of them against the binary that users get, scripts on the other Lua, and the tools of bench/. The
+# last lines say where the time went, which tests were skipped, and `N passed, N failed`; the exit
+# status is 0 only if nothing failed. docs/decisions/0030 has the reasons and the figures.
 set -euo pipefail
 cd "$(dirname "$0")/.."
-command -v cargo >/dev/null || export PATH="$HOME/.cargo/bin:$PATH"
+. scripts/environment.sh
 
-log=$(mktemp)
-needs_log=$(mktemp)
-release_log=$(mktemp)
-needs=
-release=
-trap 'rm -f "$log" "$needs_log" "$release_log"; for job in $needs $release; do kill "$job"; done' EXIT
-failed_steps=0
+# What scripts/test_report.py reads.
+export GATE="$CARGO_TARGET_DIR/gate"
+rm -rf "$GATE"
+mkdir -p "$GATE"
+trap 'for job in $(jobs -p); do kill "$job"; done' EXIT
 
-# Runs a step, keeps its output, and goes on after a failure: the sum says what failed.
+# Runs a step and notes its name, exit status, wall time and CPU time in seconds.
+timed() {
+    local name=$1 status=0 begun=$EPOCHREALTIME
+    shift
+    TIMEFORMAT='%R %U %S'
+    { time "$@" 2>&3; } 3>&2 2>"$GATE/$name.time" || status=$?
+    echo "$name $status $begun $(tail -1 "$GATE/$name.time")" >>"$GATE/steps"
+    return $status
+}
+
+# Runs a step, and goes on after a failure: the report says what failed.
 step() {
-    local begun=$SECONDS
     echo "--- $*"
-    if ! "$@" 2>&1 | tee -a "$log"; then
-        failed_steps=$((failed_steps + 1))
-        echo "--- FAILED: $*"
-    fi
-    echo "--- took $((SECONDS - begun)) s: $*"
+    timed "$@" || echo "--- FAILED: $1"
 }
 
-# What only tests need is installed while the rest is built. Without a compiler or the lints, they
-# come first.
-begin_needs() {
-    if command -v cc >/dev/null && cargo fmt --version && cargo clippy --version; then
-        scripts/needs.sh >"$needs_log" 2>&1 &
-        needs=$!
-    else
-        scripts/needs.sh
-    fi
+# Runs a step in the background; `finish` shows its output.
+begin() {
+    timed "$@" >"$GATE/$1.log" 2>&1 &
 }
 
-end_needs() {
-    needs_status=0
-    [ -z "$needs" ] || wait "$needs" || needs_status=$?
-    needs=
+finish() {
+    wait "$2" || echo "--- FAILED: $1"
+    echo "--- $1"
+    cat "$GATE/$1.log"
 }
 
-needs() {
-    cat "$needs_log"
-    return "$needs_status"
+# The JUnit report of a profile of nextest, and what the tests used of the processors.
+nextest() {
+    local profile=$1 status=0
+    shift
+    mkdir -p "$GATE/cpu.$profile"
+    NEXTEST_PROFILE=$profile TEST_CPU=$GATE/cpu.$profile cargo nextest run --locked "$@" || status=$?
+    cp "$CARGO_TARGET_DIR/nextest/$profile/junit.xml" "$GATE/junit.$profile.xml"
+    return $status
 }
 
-# The tests of the other Lua: its library, and scripts as people wrote them in the whole server.
-other_lua=(--locked -p lighty-lua -p lighty --no-default-features
-    --features lighty-lua/lua54,lighty/lua54
-    --lib --test lighttpd_calls --test fuzz_corpus --test magnet_corpus)
-
-# The tests that start the server, against the binary that is shipped; beside them, those of the
-# other Lua.
-black_box_and_other_lua() {
-    local tests
-    tests=$(cd crates/lighty/tests && for file in *.rs */main.rs; do
-        [ "$file" = layers/main.rs ] || printf -- '--test %s ' "$(basename "${file%/main.rs}" .rs)"
-    done)
-    # The whole workspace: with one package alone the libraries would be built anew.
-    # shellcheck disable=SC2086 # words on purpose
-    scripts/tests.py LIGHTY_BIN="$CARGO_TARGET_DIR/release/lighty" --locked --workspace $tests \
-        --and "${other_lua[@]}"
-}
-
-# Linking it keeps one processor busy for minutes, while the tests mostly wait.
-begin_release() {
-    cargo build --release --locked -p lighty >"$release_log" 2>&1 &
-    release=$!
-}
-
-end_release() {
-    release_status=0
-    wait "$release" || release_status=$?
-    release=
-}
-
-release_build() {
-    cat "$release_log"
-    return "$release_status"
+# `cargo build` and `cargo test --no-run` that keep how long each crate took.
+build() {
+    local name=$1 status=0
+    shift
+    cargo "$@" --locked --timings 2>&1 | grep -v '^  Executable' || status=$?
+    cp "$CARGO_TARGET_DIR/cargo-timings/cargo-timing.html" "$GATE/timing.$name.html"
+    return $status
 }
 
 # The drills of panics would fill the log with stacks.
 export RUST_BACKTRACE=0
-# Most tests wait for a time limit most of the time.
-export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$((2 * $(nproc)))}"
-# One absolute target directory for every step.
-case "${CARGO_TARGET_DIR:-}" in
-    /*) ;;
-    *) CARGO_TARGET_DIR=$PWD/${CARGO_TARGET_DIR:-target} ;;
-esac
-export CARGO_TARGET_DIR
+# Nothing is built twice.
+export CARGO_INCREMENTAL=0
+# Most tests wait for a server or a time limit most of the time; .config/nextest.toml says which
+# do not.
+export NEXTEST_TEST_THREADS="${NEXTEST_TEST_THREADS:-$((4 * $(nproc)))}"
+host=$(rustc -vV | sed -n 's/^host: //p')
+declare -x "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER=$PWD/scripts/test-runner.sh"
 
-begin_needs
-step scripts/lint.sh
-step cargo test --workspace --locked --no-run
-end_needs
-step needs
-begin_release
-step scripts/tests.py --workspace --locked
-step cargo test --workspace --locked --doc
-step cargo test "${other_lua[@]}" --no-run
-end_release
-step release_build
-step black_box_and_other_lua
-step python3 bench/test_bench.py
-step bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000
+# The same packages as in the whole workspace: features of libraries stay the same, so that nothing
+# but what depends on Lua is built again.
+other_lua=(-p lighty-lua -p lighty --no-default-features
+    --features "lighty-lua/lua54,lighty/lua54" --lib --test integration --test scripts)
 
-# What failed, once more, where one looks for it: each test's first lines, then the names.
-awk '/^---- .* stdout ----$/ { left = 60 } /^failures:$/ { left = 0 } left-- > 0' "$log"
-grep -E '^test .* \.\.\. FAILED$' "$log" || true
-awk -v steps="$failed_steps" '
-    /^test result: / {
-        for (i = 1; i < NF; i++) {
-            if ($(i + 1) ~ /^passed/) passed += $i
-            if ($(i + 1) ~ /^failed/) failed += $i
-        }
-    }
-    END {
-        if (failed == 0 && steps > 0) failed = steps
-        printf "%d passed, %d failed\n", passed, failed
-        exit failed > 0
-    }' "$log"
+# Without a compiler or the lints, what tests need comes before everything else.
+if command -v cc && cargo fmt --version && cargo clippy --version && python3 -m pip --version; then
+    begin needs scripts/needs.sh
+    needs=$!
+else
+    step needs scripts/needs.sh
+    needs=
+fi >/dev/null
+# Linking the release keeps one processor busy for minutes: it begins first, and tests wait beside it.
+begin release build release build --release -p lighty
+release=$!
+step lint scripts/lint.sh
+step tests-build build tests test --workspace --no-run
+[ -z "$needs" ] || finish needs "$needs"
+step tests nextest default --workspace
+step other-lua-build build other-lua test "${other_lua[@]}" --no-run
+step other-lua nextest other-lua "${other_lua[@]}"
+finish release "$release"
+LIGHTY_BIN=$CARGO_TARGET_DIR/release/lighty step shipped nextest shipped --workspace
+step bench python3 bench/test_bench.py
+step train bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000
+exec scripts/test_report.py "$GATE"

@@ -43,7 +43,8 @@ fn program() {
 /// A program called `name`, behind a socket of that name if there is one.
 fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
     let this = std::env::current_exe().expect("this program");
-    let command = format!("{} --exact reload::backends::program --ignored --nocapture", this.display());
+    let command =
+        format!("{} --exact reload::backends::program --ignored --nocapture", this.display());
     let socket = socket.map(|name| format!("\"socket\" => \"@DIR@/{name}\",")).unwrap_or_default();
     format!(
         "{more}\nproxy.server = ( \"/\" => (( \"bin-path\" => \"{command}\", {socket} \

@@ -3,6 +3,8 @@
 //! Order matters: sockets and logs are opened with the initial privileges, then privileges are
 //! dropped, then threads are started. After that the main thread only waits for signals.
 
+mod main_loop;
+
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -14,12 +16,10 @@ use lighty_core::settings::ServerSettings;
 use lighty_core::settings::limits;
 use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
-use lighty_io::clock::deadline::Deadline;
 use lighty_io::log_writer::{self, LogWriter};
-use lighty_io::process::control::{self, Caller, ControlSocket};
+use lighty_io::process::control::{self, ControlSocket};
 use lighty_io::process::memory;
 use lighty_io::process::privileges::{self, Identity, PidFile};
-use lighty_io::process::signals::{Signal, Signals};
 use lighty_io::threads::panic_log;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_io::tls::Materials;
@@ -42,29 +42,16 @@ use crate::live_listeners::LiveListeners;
 use crate::modules::{Shared, States};
 use crate::reload::{self, Plan, Reloader};
 use crate::report;
-use crate::thread::{self, Command, Order, Ready, Setup};
+use crate::thread::{self, Order, Ready, Setup};
 use crate::tls::{self, Keeper, Tls};
+use main_loop::{Main, MainLoop, start_main_loop, wait_for_end};
 
 fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError(format!("{what}: {error}"))
 }
 
-/// How long a stopping worker may take before the process exits without it. A worker that hangs in
-/// a blocking backend read would otherwise hold the process forever.
-const STOP_PATIENCE: Duration = Duration::from_millis(1500);
-
 /// How long spawned backend processes may take to exit, including KILL.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
-
-/// How long responses in progress may take after the last listener has died and the process waits
-/// to be restarted.
-const DEAF_PATIENCE: Duration = Duration::from_secs(10);
-
-/// How often the main thread looks whether an old configuration can be dropped.
-const FORGET_LOOK: Duration = Duration::from_secs(1);
-
-/// The reply to a caller whose request comes too late.
-const STOPPING: &str = "the server is stopping";
 
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
@@ -433,24 +420,6 @@ fn stat_entries(server: &ServerSettings, fds: u64, workers: usize) -> usize {
     server.stat_cache_entries_max.min(share)
 }
 
-/// The main thread's event loop and its signals.
-struct MainLoop {
-    runtime: tokio::runtime::Runtime,
-    signals: Signals,
-}
-
-fn start_main_loop() -> Result<MainLoop, BootError> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .map_err(failed("starting the event loop"))?;
-    let signals = {
-        let _inside = runtime.enter();
-        Signals::listen().map_err(failed("signals"))?
-    };
-    Ok(MainLoop { runtime, signals })
-}
-
 /// Document roots that a worker may keep open: a sixth of all descriptors.
 fn document_roots(fds: u64, workers: usize) -> usize {
     let share = usize::try_from(fds / 6).unwrap_or(usize::MAX) / workers;
@@ -479,213 +448,4 @@ fn open_control(main_loop: &MainLoop, server: &ServerSettings) -> io::Result<Con
     let _inside = main_loop.runtime.enter();
     let path = control::path_beside(pid_file.as_ref());
     ControlSocket::bind(&path)
-}
-
-/// Writes the process's counters to the error log.
-fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
-    counts::upstreams(upstreams).iter().for_each(|line| say(Level::Notice, line));
-    counts::panics().iter().for_each(|line| say(Level::Error, line));
-}
-
-/// What the main thread serves besides signals.
-struct Main<'a, 'b> {
-    control: Option<&'a ControlSocket>,
-    pid_file: Option<&'a PidFile>,
-    reloader: &'a mut Reloader<'b>,
-}
-
-impl Main<'_, '_> {
-    /// The next caller of the control socket, or nothing for ever.
-    async fn caller(&self) -> Caller {
-        match self.control {
-            Some(control) => control.next().await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Replies to a caller. A signal that ends the server comes first.
-    async fn respond(&mut self, caller: Caller, signals: &mut Signals) -> Option<Signal> {
-        let request = caller.request.clone();
-        let reply = tokio::select! {
-            biased;
-            signal = signals.end() => {
-                reload::decline(caller, STOPPING).await;
-                return Some(signal);
-            }
-            reply = self.reloader.call(&request) => reply,
-        };
-        caller.reply(&reply).await;
-        None
-    }
-
-    /// Reloads. A signal that ends the server comes first.
-    async fn reload(&mut self, signals: &mut Signals) -> Option<Signal> {
-        tokio::select! {
-            biased;
-            signal = signals.end() => Some(signal),
-            // Who sent the signal reads the error log.
-            _ = self.reloader.reload() => None,
-        }
-    }
-
-    /// Waits until it is to be looked whether an old configuration can be dropped.
-    async fn looks_back(&self) {
-        match self.reloader.is_settled() {
-            true => std::future::pending().await,
-            false => tokio::time::sleep(FORGET_LOOK).await,
-        }
-    }
-}
-
-/// The main thread's loop.
-fn wait_for_end(
-    main_loop: MainLoop,
-    running: &mut Workers,
-    mut main: Main<'_, '_>,
-    say: &dyn Fn(Level, &str),
-) -> Result<(), BootError> {
-    let MainLoop { runtime, mut signals } = main_loop;
-    let live_listeners = running.live_listeners.clone();
-    runtime.block_on(async {
-        loop {
-            let met = tokio::select! {
-                signal = signals.next() => match signal {
-                    Signal::Reload => main.reload(&mut signals).await,
-                    other => Some(other),
-                },
-                caller = main.caller() => main.respond(caller, &mut signals).await,
-                () = main.looks_back() => {
-                    main.reloader.forget();
-                    continue;
-                }
-                worker = live_listeners.loses() => {
-                    let why = format!("worker {worker} has ended by a panic");
-                    return give_up(running, &main, &mut signals, say, why).await;
-                }
-                () = live_listeners.ends() => {
-                    let why = "no listener accepts connections any more".to_owned();
-                    return give_up(running, &main, &mut signals, say, why).await;
-                }
-            };
-            let Some(signal) = met else { continue };
-            match signal {
-                Signal::Stop => {
-                    stop(running, Command::Stop);
-                    return Ok(());
-                }
-                Signal::GracefulStop => {
-                    say(Level::Notice, "graceful stop: waiting for responses under way");
-                    let patience = main.reloader.graceful_patience();
-                    graceful(running, &main, patience, &mut signals, say).await;
-                    return Ok(());
-                }
-                Signal::ReopenLogs => reopen_logs(running, &main, say),
-                Signal::Report => {
-                    report(&main.reloader.upstreams, say);
-                    running.orders.send_modify(|order| order.reported += 1);
-                }
-                Signal::Reload => {}
-            }
-        }
-    })
-}
-
-/// Opens all logs again, which may have been moved away.
-fn reopen_logs(running: &Workers, main: &Main<'_, '_>, say: &dyn Fn(Level, &str)) {
-    main.reloader.errors.reopen();
-    main.reloader.access_logs().reopen();
-    running.orders.send_modify(|order| order.reopened += 1);
-    say(Level::Notice, "logs were opened again");
-}
-
-/// Ends a process that can no longer serve. The shutdown is orderly, and the supervisor sees the
-/// exit status and starts a new process.
-async fn give_up(
-    running: &mut Workers,
-    main: &Main<'_, '_>,
-    signals: &mut Signals,
-    say: &dyn Fn(Level, &str),
-    why: String,
-) -> Result<(), BootError> {
-    say(Level::Error, &format!("{why}: stopping"));
-    let patience = main.reloader.graceful_patience().min(DEAF_PATIENCE);
-    graceful(running, main, patience, signals, say).await;
-    Err(BootError(why))
-}
-
-/// What signals other than those that end the server do during a graceful stop.
-fn serve_while_stopping(
-    signal: Signal,
-    running: &Workers,
-    main: &Main<'_, '_>,
-    say: &dyn Fn(Level, &str),
-) {
-    match signal {
-        Signal::ReopenLogs => reopen_logs(running, main, say),
-        Signal::Report => report(&main.reloader.upstreams, say),
-        Signal::Reload => say(Level::Warning, "reload refused: the server is stopping"),
-        Signal::Stop | Signal::GracefulStop => {}
-    }
-}
-
-fn stop(running: &Workers, command: Command) {
-    running.orders.send_modify(|order| order.command = command);
-    let deadline = Deadline::after(STOP_PATIENCE);
-    for _ in 0..running.workers {
-        if running.done.recv_timeout(deadline.left()).is_err() {
-            break;
-        }
-    }
-}
-
-/// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
-async fn graceful(
-    running: &mut Workers,
-    main: &Main<'_, '_>,
-    patience: Duration,
-    signals: &mut Signals,
-    say: &dyn Fn(Level, &str),
-) {
-    // Removed first: a client that finds a unix socket's file expects service.
-    running.files.clear();
-    if let Some(pid_file) = main.pid_file {
-        pid_file.release();
-    }
-    running.orders.send_modify(|order| order.command = Command::Drain);
-    let deadline = Deadline::after(patience);
-    let mut left = running.workers;
-    loop {
-        while running.done.try_recv().is_ok() {
-            left -= 1;
-        }
-        let late = deadline.is_over();
-        if left == 0 {
-            return;
-        }
-        let tick = tokio::time::sleep(Duration::from_millis(50));
-        let again = tokio::select! {
-            () = tick => false,
-            signal = signals.next() => match signal {
-                Signal::Stop | Signal::GracefulStop => true,
-                other => {
-                    serve_while_stopping(other, running, main, say);
-                    false
-                }
-            },
-            caller = main.caller() => {
-                reload::decline(caller, STOPPING).await;
-                false
-            }
-        };
-        if again || late {
-            running.orders.send_modify(|order| order.command = Command::Stop);
-            let deadline = Deadline::after(STOP_PATIENCE);
-            while left > 0 && !deadline.is_over() {
-                if running.done.recv_timeout(deadline.left()).is_ok() {
-                    left -= 1;
-                }
-            }
-            return;
-        }
-    }
 }

@@ -39,6 +39,7 @@ impl Signals {
     /// Outside a tokio runtime.
     pub fn listen() -> io::Result<Self> {
         forget_what_was_inherited()?;
+        survive_the_file_size_limit()?;
         let streams = [
             // The first in the list wins when several are pending: ending comes first.
             (Signal::Stop, signal(SignalKind::terminate())?),
@@ -92,6 +93,22 @@ fn forget_what_was_inherited() -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+/// Keeps a write beyond RLIMIT_FSIZE from ending the process (SIGXFSZ): the write fails with EFBIG,
+/// which logs, uploads and spools report as they report a full disk. This is a handler rather than
+/// `SIG_IGN`, because programs that the server starts would inherit an ignored signal.
+fn survive_the_file_size_limit() -> io::Result<()> {
+    extern "C" fn nothing(_: libc::c_int) {}
+    // SAFETY: the action is whole before it is read, and its handler does nothing.
+    let result = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        action.sa_sigaction = nothing as extern "C" fn(libc::c_int) as libc::sighandler_t;
+        libc::sigemptyset(&raw mut action.sa_mask);
+        action.sa_flags = libc::SA_RESTART;
+        libc::sigaction(libc::SIGXFSZ, &raw const action, std::ptr::null_mut())
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 #[cfg(test)]

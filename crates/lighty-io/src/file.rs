@@ -345,7 +345,7 @@ impl FileEngine {
     pub async fn get_xattr(&self, file: &Rc<OpenFile>, name: &str) -> io::Result<Option<Vec<u8>>> {
         let fd = file.share_fd();
         let name = name.to_owned();
-        self.0.pool.run(stat_lane(file.fs()), move || get_xattr(&fd, &name)).await?
+        self.0.pool.run_anyhow(stat_lane(file.fs()), move || get_xattr(&fd, &name)).await?
     }
 
     /// Starts reading a directory; see [`ReadDir::next_batch`].
@@ -365,7 +365,7 @@ impl FileEngine {
     pub async fn remove(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<()> {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let (how, rel) = (self.how(follow, false), rel.to_vec());
-        self.0.pool.run(Lane::Other, move || resolve::remove(dir.as_fd(), &rel, how)).await?
+        self.0.pool.run_anyhow(Lane::Other, move || resolve::remove(dir.as_fd(), &rel, how)).await?
     }
 
     /// A directory beneath which changes will be made. Links are followed according to `follow`,
@@ -391,17 +391,17 @@ impl FileEngine {
     }
 
     /// Runs a computation on a pool thread. There is one such thread per core, with a lower
-    /// priority than the event loops.
+    /// priority than the event loops. If no thread can be created, the computation runs here: it
+    /// should be a short part of a longer one.
     ///
     /// # Errors
-    /// `WouldBlock` if too many jobs wait, errors of the system if no thread can be created,
-    /// `Other` if the job panicked.
+    /// `WouldBlock` if too many jobs wait, `Other` if the job panicked.
     pub fn compute<T, F>(&self, job: F) -> impl Future<Output = io::Result<T>> + use<T, F>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
     {
-        self.0.pool.run(Lane::Compute, job)
+        self.0.pool.run_anyhow(Lane::Compute, job)
     }
 }
 

@@ -235,7 +235,7 @@ impl Spool {
                 continue;
             }
             let path = path.clone();
-            let opened = self.pool.run(Lane::Write, move || anonymous::create(&path)).await;
+            let opened = self.pool.run_anyhow(Lane::Write, move || anonymous::create(&path)).await;
             match opened.and_then(|opened| opened) {
                 Ok(descriptors) => {
                     self.drop_empty_segment();
@@ -261,7 +261,7 @@ impl Spool {
         let offset = segment.length;
         self.torn = true;
         let job = move || anonymous::write_all(writer.as_fd(), &bytes, offset);
-        let (written, error) = match self.pool.run(Lane::Write, job).await {
+        let (written, error) = match self.pool.run_anyhow(Lane::Write, job).await {
             Ok(done) => done,
             Err(error) => (0, Some(error)),
         };

@@ -7,6 +7,7 @@ use std::path::Path;
 use super::FileEngine;
 use super::meta::{FileKind, Meta};
 use super::tree::meta_of_path;
+use crate::threads::pool::Lane;
 
 impl FileEngine {
     /// Reads a file from its beginning, at most `bytes_max` bytes of it, in the pool. The path is
@@ -31,6 +32,6 @@ impl FileEngine {
             File::open(path)?.take(bytes_max as u64).read_to_end(&mut bytes)?;
             Ok(bytes)
         };
-        self.run(read).await?
+        self.0.pool.run_anyhow(Lane::Other, read).await?
     }
 }

@@ -52,7 +52,7 @@ impl ReadDir {
         let root = root.as_fd().try_clone_to_owned()?;
         let place = Arc::new(Place { root, rel: rel.to_vec(), how });
         let job_place = place.clone();
-        let dir = pool.run(lane, move || job_place.open()).await??;
+        let dir = pool.run_anyhow(lane, move || job_place.open()).await??;
         Ok(ReadDir { pool, lane, place, dir: Some(dir) })
     }
 
@@ -64,7 +64,7 @@ impl ReadDir {
     pub async fn next_batch(&mut self) -> io::Result<Option<Vec<DirEntry>>> {
         let Some(dir) = self.dir.take() else { return Ok(None) };
         let place = self.place.clone();
-        let (dir, batch) = self.pool.run(self.lane, move || place.read(dir)).await??;
+        let (dir, batch) = self.pool.run_anyhow(self.lane, move || place.read(dir)).await??;
         self.dir = dir;
         Ok(if batch.is_empty() { None } else { Some(batch) })
     }

@@ -256,12 +256,16 @@ impl ThreadPool {
         }
     }
 
-    /// Like [`ThreadPool::run`], but runs the job inline if no thread can be created: for short
-    /// jobs that everything else depends on.
+    /// Like [`ThreadPool::run`], but runs the job inline, before it returns, if no thread can be
+    /// created: for short jobs that a response depends on.
     ///
     /// # Errors
     /// As for [`ThreadPool::run`].
-    pub async fn run_anyhow<T, F>(&self, lane: Lane, job: F) -> io::Result<T>
+    pub fn run_anyhow<T, F>(
+        &self,
+        lane: Lane,
+        job: F,
+    ) -> impl Future<Output = io::Result<T>> + use<T, F>
     where
         T: Send + 'static,
         F: FnOnce() -> T + Send + 'static,
@@ -274,15 +278,20 @@ impl ThreadPool {
             // The receiver may be gone; the result is then dropped.
             job.map(|job| give.send(job()));
         });
-        match spawned {
-            Err(error) if self.load(lane).threads > 0 => return Err(error),
+        let begun = match spawned {
+            Ok(()) => Ok(None),
+            Err(error) if self.load(lane).threads > 0 => Err(error),
             Err(error) => match unpoisoned_job(&held).take() {
-                Some(job) => return Ok(job()),
-                None => return Err(error),
+                Some(job) => Ok(Some(job())),
+                None => Err(error),
             },
-            Ok(()) => {}
+        };
+        async move {
+            match begun? {
+                Some(done) => Ok(done),
+                None => take.await.map_err(|_| io::Error::other("thread pool: the job panicked")),
+            }
         }
-        take.await.map_err(|_| io::Error::other("thread pool: the job panicked"))
     }
 
     fn start_thread(&self, lane: Lane) -> io::Result<()> {

@@ -142,7 +142,7 @@ impl Walk {
             return Ok(false);
         };
         let (tree, rel) = (self.tree.clone(), join(&level.rel, name));
-        let looked = ThreadPool::global().run(Lane::Stat, move || tree.look(&rel)).await?;
+        let looked = ThreadPool::global().run_anyhow(Lane::Stat, move || tree.look(&rel)).await?;
         Ok(looked.is_ok_and(|meta| meta.kind == FileKind::Symlink))
     }
 
@@ -212,7 +212,7 @@ impl Walk {
             let found = |(rel, here): (Vec<u8>, _)| tree.whereabouts_through(&rel).unwrap_or(here);
             rels.into_iter().map(found).collect()
         };
-        ThreadPool::global().run(Lane::Stat, found).await
+        ThreadPool::global().run_anyhow(Lane::Stat, found).await
     }
 
     async fn descend(&mut self, name: &[u8]) -> io::Result<()> {

@@ -12,6 +12,18 @@ pub struct Allocator;
 /// (`MI_MAX_ALIGN_SIZE`).
 const NATURAL: usize = 16;
 
+unsafe extern "C" {
+    /// mimalloc.h: the version, with two digits each for minor version and patch.
+    fn mi_version() -> libc::c_int;
+}
+
+/// The version of mimalloc, such as `2.3.2`.
+pub(crate) fn version() -> String {
+    // SAFETY: takes nothing and returns a constant.
+    let version = unsafe { mi_version() };
+    format!("{}.{}.{}", version / 10_000, version / 100 % 100, version % 100)
+}
+
 fn is_natural(layout: Layout, bytes: usize) -> bool {
     layout.align() <= size_of::<usize>() || layout.align() <= NATURAL && bytes >= NATURAL
 }

@@ -27,6 +27,7 @@ pub mod clock;
 pub mod connect;
 pub mod entropy;
 pub mod file;
+pub mod libraries;
 pub mod listen;
 pub mod log_writer;
 #[cfg(any(feature = "luajit", feature = "lua54"))]

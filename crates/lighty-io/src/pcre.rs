@@ -9,6 +9,7 @@ use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
 use std::fmt;
 use std::ptr::{self, NonNull};
+use std::sync::OnceLock;
 
 use pcre2_sys as sys;
 
@@ -63,7 +64,7 @@ impl Pattern {
     /// It is none.
     pub fn compile(pattern: &str, is_text: bool) -> Result<Pattern, BadPattern> {
         let text = sys::PCRE2_UTF | sys::PCRE2_MATCH_INVALID_UTF;
-        let options = sys::PCRE2_AUTO_CALLOUT | if is_text { text } else { 0 };
+        let options = sys::PCRE2_AUTO_CALLOUT | if is_text { text } else { 0 } | unsound_start();
         let (mut error, mut at) = (0, 0);
         // SAFETY: pointer and length are those of a slice; both places for results are valid.
         let code = unsafe {
@@ -113,6 +114,38 @@ impl Drop for Pattern {
         // SAFETY: compiled by `compile`, and freed once.
         unsafe { sys::pcre2_code_free_8(self.code.as_ptr()) };
     }
+}
+
+/// The version of PCRE2 and its date, such as `10.46 2025-08-27`.
+pub fn version() -> String {
+    let mut buffer = [0_u8; 64];
+    let place = buffer.as_mut_ptr().cast::<c_void>();
+    // SAFETY: the version has at most 24 bytes, and there is room for them.
+    let length = unsafe { sys::pcre2_config_8(sys::PCRE2_CONFIG_VERSION, place) };
+    let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
+    String::from_utf8_lossy(&buffer[..length]).trim_end_matches('\0').to_owned()
+}
+
+/// The version in the crate `pcre2-sys`, which the tests run with.
+const TESTED_VERSION: (u32, u32) = (10, 46);
+
+/// The option that turns start optimisations off if the system's library is older than the tested
+/// one. Those of 10.42 miss `(?=(?<n>b))(c)?b` in `ab`.
+fn unsound_start() -> u32 {
+    static OPTION: OnceLock<u32> = OnceLock::new();
+    *OPTION.get_or_init(|| match is_older(&version()) {
+        true => sys::PCRE2_NO_START_OPTIMIZE,
+        false => 0,
+    })
+}
+
+fn is_older(version: &str) -> bool {
+    let number = version.split_whitespace().next().and_then(|number| number.split_once('.'));
+    let number = number.and_then(|(major, minor)| {
+        let minor = minor.split('-').next()?;
+        Some((major.parse().ok()?, minor.parse().ok()?))
+    });
+    number.is_none_or(|number: (u32, u32)| number < TESTED_VERSION)
 }
 
 /// PCRE2's words for one of its codes.

@@ -25,12 +25,25 @@ use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength};
 use lighty_http::{Fields, Known, Status};
 use lighty_io::file::cache_file::CacheFile;
+use lighty_io::libraries::Library;
 use lighty_io::stat_cache::Entry;
 
 use coding::{Coding, Wanted};
 use compress_filter::{CompressFilter, Plan};
 use encoder::{Encoder, Op};
 use settings::DeflateSettings;
+
+/// The libraries in C that compress.
+pub fn libraries() -> [Library; 2] {
+    // BrotliEncoderVersion: 8 bits, 12 bits and 12 bits.
+    let brotli = brotlic::BrotliEncoder::version();
+    let brotli = format!("{}.{}.{}", brotli >> 24, brotli >> 12 & 0xfff, brotli & 0xfff);
+    let zstd = zstd::zstd_safe::version_string().to_owned();
+    [
+        Library { name: "brotli", version: brotli, shared_object: "libbrotlienc.so" },
+        Library { name: "zstd", version: zstd, shared_object: "libzstd.so" },
+    ]
+}
 
 /// The module.
 pub struct Deflate {

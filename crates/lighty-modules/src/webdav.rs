@@ -38,6 +38,7 @@ use lighty_core::{Exchange, Fault, Level, Settings};
 use lighty_http::fields::list_items;
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::tree::is_staging;
+use lighty_io::libraries::Library;
 
 use dav_error::DavError;
 use resource::Resource;
@@ -46,6 +47,12 @@ use store::Store;
 
 pub use placed::{check, databases};
 pub use store::Stores;
+
+/// SQLite, which keeps properties and locks.
+pub fn library() -> Library {
+    let version = rusqlite::version().to_owned();
+    Library { name: "SQLite", version, shared_object: "libsqlite3.so" }
+}
 
 /// The module.
 pub struct Webdav {

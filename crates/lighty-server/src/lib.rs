@@ -24,6 +24,7 @@ mod database_directories;
 mod document_root;
 mod error_log;
 mod lateness;
+pub mod libraries;
 pub mod listener_info;
 mod listener_recovery;
 pub mod listeners;

@@ -24,6 +24,9 @@ pub(crate) fn build_info() -> String {
     text.push_str("\nFeatures:\n");
     for feature in [
         "HTTP/1.0 and HTTP/1.1",
+        "HTTP/2 (TLS and clear text)",
+        "TLS 1.2 and 1.3",
+        "certificates by ACME",
         "IPv6 support",
         "unix sockets",
         "inherited sockets (LISTEN_FDS, LISTEN_FDNAMES)",
@@ -39,15 +42,27 @@ pub(crate) fn build_info() -> String {
         let _ = writeln!(text, "\t+ {module}");
     }
     text.push_str("\nLibraries:\n");
+    for library in lighty_server::libraries::lines() {
+        let _ = writeln!(text, "\t+ {library}");
+    }
+    let (lua, source) = match cfg!(feature = "luajit") {
+        true => ("LuaJIT", "luajit-src"),
+        false => ("Lua", "lua-src"),
+    };
+    for (name, source) in [("AWS-LC", "aws-lc-sys"), (lua, source)] {
+        let version = locked_version(source).unwrap_or("unknown");
+        let _ = writeln!(text, "\t+ {name} of {source} {version} (bundled)");
+    }
     for library in LIBRARIES {
         let _ = writeln!(text, "\t+ {library} {}", locked_version(library).unwrap_or("unknown"));
     }
     text
 }
 
-/// What is linked in and decides what the server can do, or how fast.
+/// Libraries in Rust that decide what the server can do, or how fast.
 const LIBRARIES: [&str; 13] = [
     "tokio",
+    "rustls",
     "io-uring",
     "rustix",
     "socket2",
@@ -56,10 +71,9 @@ const LIBRARIES: [&str; 13] = [
     "hickory-resolver",
     "flate2",
     "brotli",
-    "zstd",
     "bzip2",
+    "instant-acme",
     "clap",
-    "libmimalloc-sys",
 ];
 
 /// Every library of the build with its version.
@@ -82,6 +96,9 @@ mod tests {
         for library in LIBRARIES {
             let version = locked_version(library).expect(library);
             assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
+        }
+        for source in ["aws-lc-sys", "luajit-src", "lua-src"] {
+            assert!(locked_version(source).is_some(), "{source}");
         }
         assert_eq!(locked_version("no-such-library"), None);
     }

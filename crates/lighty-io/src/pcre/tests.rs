@@ -97,3 +97,18 @@ fn threads_share_patterns() {
         (Ok(true), Ok(false))
     );
 }
+
+#[test]
+fn start_optimisations_are_off_with_older_libraries_only() {
+    for (version, expected) in [
+        ("10.42 2022-12-11", true),
+        ("9.99", true),
+        ("nonsense", true),
+        ("10.46 2025-08-27", false),
+        ("10.47-DEV 2025-10-21", false),
+        ("11.0 2030-01-01", false),
+    ] {
+        assert_eq!(is_older(version), expected, "{version}");
+    }
+    assert!(version().contains('.'), "{}", version());
+}

@@ -16,6 +16,7 @@ use crate::limits::REGEX_BYTES_MAX;
 use crate::reject::{BadCondition, Reject};
 use crate::source::Span;
 
+mod in_use;
 mod syntax;
 
 pub(crate) use syntax::ascii_classes;
@@ -73,7 +74,7 @@ fn beyond(source: &str) -> BadCondition {
 /// A pattern that is matched against text.
 #[derive(Clone, Debug)]
 pub(crate) enum TextPattern {
-    Linear(Box<regex::Regex>),
+    Linear(Arc<regex::Regex>),
     Bounded(Box<Bounded>),
 }
 
@@ -82,9 +83,12 @@ impl TextPattern {
         let refused = match syntax::possessive(pattern) {
             Some(_) => None,
             None => {
-                match RegexBuilder::new(&ascii_classes(pattern)).size_limit(REGEX_BYTES_MAX).build()
-                {
-                    Ok(regex) => return Ok(TextPattern::Linear(Box::new(regex))),
+                let build = || {
+                    let text = ascii_classes(pattern);
+                    RegexBuilder::new(&text).size_limit(REGEX_BYTES_MAX).build()
+                };
+                match in_use::get_or_compile(pattern, build) {
+                    Ok(regex) => return Ok(TextPattern::Linear(regex)),
                     Err(error) => Some(error),
                 }
             }

@@ -56,9 +56,22 @@ const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Runs the server until a signal ends it or no working listener is left. `loader` reads the
-/// configuration again, where it came from a file.
+/// Starts the server and serves until it ends.
+///
+/// # Errors
+/// Those of [`start`] and [`Running::serve`].
 pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Result<(), BootError> {
+    start(config, loader)?.serve()
+}
+
+/// Starts the server. `loader` reads the configuration again, where it came from a file.
+///
+/// # Errors
+/// Whatever keeps the server from serving. Nothing of it is left then.
+pub fn start(
+    config: Arc<Config<Settings>>,
+    loader: Option<reload::Loader>,
+) -> Result<Running, BootError> {
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
@@ -83,48 +96,66 @@ pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Res
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
     let figures = ConfigFigures::begin(&shared.board, &shared.tls.materials);
     let service = start_service(&log, &config, &shared)?;
-    let plan = Plan {
-        number: 0,
-        config: Arc::clone(&config),
-        shared,
-        connections_max: reload::connections(&server, fds, workers),
-    };
+    let connections_max = reload::connections(&server, fds, workers);
+    let plan = Plan { number: 0, config, shared, connections_max };
     let (plans, plan) = watch::channel(Arc::new(plan));
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
     let (logged, named) = (log.clone(), Arc::clone(&upstreams));
     let worker_setup = WorkerSetup { workers, fds, log: logged, plan, swaps, upstreams: named };
-    let running = launch(&server, bound, worker_setup, &say);
-    let mut running = running.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
-    let mut reloader = Reloader {
+    let launched = launch(&server, bound, worker_setup, &say);
+    let launched = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    warn_without_control(&control, &server, &say);
+    let reloader = Reloader {
         loader: reload::usable(loader, server.chroot.is_some() && was_root),
         plans,
         swapped,
         workers,
         fds,
-        upstreams: Arc::clone(&upstreams),
-        log: log.clone(),
-        errors: &logs.errors,
+        upstreams,
+        log,
+        errors: logs.errors,
         keeper,
         figures,
         service,
         old: Vec::new(),
         holds_databases: false,
     };
-    warn_without_control(&control, &server, &say);
-    let (socket, pid) = (control.as_ref().ok(), pid_file.as_ref());
-    let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
-    let ended = wait_for_end(main_loop, &mut running, main, &say);
-    reloader.service.stop();
-    let access = reloader.access_logs();
-    let exporters: Exporters = reloader.state_of("mod_tracing");
-    drop(control);
-    upstreams.stop(BACKENDS_PATIENCE);
-    drop(pid_file);
-    drop(running.files);
-    exporters.finish(FLUSH_PATIENCE);
-    counts::panics().iter().for_each(|line| say(Level::Error, line));
-    end_logs(&logs.errors, &access, &say);
-    ended
+    Ok(Running { main_loop, workers: launched, control: control.ok(), pid_file, reloader })
+}
+
+/// A server that serves.
+pub struct Running {
+    main_loop: MainLoop,
+    workers: Workers,
+    control: Option<ControlSocket>,
+    pid_file: Option<PidFile>,
+    reloader: Reloader,
+}
+
+impl Running {
+    /// Serves until a signal ends the server or no working listener is left.
+    ///
+    /// # Errors
+    /// Nobody can connect to the server any more.
+    pub fn serve(self) -> Result<(), BootError> {
+        let Running { main_loop, mut workers, control, pid_file, mut reloader } = self;
+        let log = reloader.log.clone();
+        let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+        let (socket, pid) = (control.as_ref(), pid_file.as_ref());
+        let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
+        let ended = wait_for_end(main_loop, &mut workers, main, &say);
+        reloader.service.stop();
+        let access = reloader.access_logs();
+        let exporters: Exporters = reloader.state_of("mod_tracing");
+        drop(control);
+        reloader.upstreams.stop(BACKENDS_PATIENCE);
+        drop(pid_file);
+        drop(workers.files);
+        exporters.finish(FLUSH_PATIENCE);
+        counts::panics().iter().for_each(|line| say(Level::Error, line));
+        end_logs(&reloader.errors, &access, &say);
+        ended
+    }
 }
 
 /// The error log, which records panics and trouble with other logs from now on.

@@ -13,6 +13,7 @@ use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
 use lighty_io::process::control::{self, Caller};
+use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
 use lighty_modules::accesslog::Sinks;
 use lighty_modules::webdav;
@@ -88,7 +89,7 @@ pub(crate) struct Plan {
 }
 
 /// The main thread's part in reloads.
-pub(crate) struct Reloader<'a> {
+pub(crate) struct Reloader {
     /// Or why the configuration cannot be read again.
     pub loader: Result<Loader, &'static str>,
     pub plans: watch::Sender<Arc<Plan>>,
@@ -100,20 +101,20 @@ pub(crate) struct Reloader<'a> {
     pub upstreams: Arc<Registry>,
     pub log: Log,
     /// What writes the error log.
-    pub errors: &'a LogWriter,
+    pub errors: LogWriter,
     /// What keeps certificates up to date.
     pub keeper: Keeper,
     /// What the status page says of the configuration.
     pub figures: Arc<ConfigFigures>,
     /// What gets certificates.
     pub service: acme::Service,
-    /// Configurations whose last requests may still be under way; the first one stays in any case.
+    /// Configurations whose last requests may still be under way.
     pub old: Vec<Arc<Config<Settings>>>,
     /// Requests under way still have a database that the configuration names no more.
     pub holds_databases: bool,
 }
 
-impl Reloader<'_> {
+impl Reloader {
     /// Reads the configuration and, if nothing is wrong with it, has all workers begin with it.
     /// `Ok` and `Err` are what to tell who asked.
     ///
@@ -225,9 +226,7 @@ impl Reloader<'_> {
         self.figures.adopt(plan.number, &plan.shared.tls.materials);
         let number = plan.number;
         let old = self.plans.send_replace(Arc::new(plan));
-        if old.number > 0 {
-            self.old.push(Arc::clone(&old.config));
-        }
+        self.old.push(Arc::clone(&old.config));
         drop(old);
         let late = self.await_workers(number).await;
         self.forget();
@@ -258,7 +257,14 @@ impl Reloader<'_> {
     /// Drops configurations under which no request is left, here and not in a worker: a large one
     /// takes its time.
     pub(crate) fn forget(&mut self) {
+        let before = self.old.len();
         self.old.retain(|config| Arc::strong_count(config) > 1);
+        if self.old.len() < before {
+            // This thread now, event loops within a second: a configuration may be hundreds of
+            // megabytes, which the next reload needs for the next one.
+            memory::note_freed();
+            memory::give_back();
+        }
         let plan = Arc::clone(&self.plans.borrow());
         let named: Vec<&Path> =
             webdav::databases(&plan.config).map(|(path, _)| path.as_ref()).collect();

@@ -149,8 +149,8 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
     start(cli, load_with_sources(cli)?)
 }
 
-/// Runs the server. Where that fails for something that the configuration names, it is said where
-/// it was written.
+/// Runs the server. If the start fails because of something that the configuration names, the
+/// message shows where.
 fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<(), Failure> {
     let config = Arc::new(config);
     let rights = check::Rights::now();
@@ -161,13 +161,16 @@ fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<()
         }
         _ => None,
     };
-    boot::run(Arc::clone(&config), loader).map_err(|error| {
+    let running = boot::start(Arc::clone(&config), loader).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
         findings.sort();
         report_diagnostics(cli, &findings, &sources);
         Failure::Says(error.to_string())
-    })
+    })?;
+    // The server drops the configuration with the first reload.
+    drop((config, sources));
+    running.serve().map_err(Failure::of)
 }
 
 /// Reads the configuration of the running server again. Everything that is to be said about it is

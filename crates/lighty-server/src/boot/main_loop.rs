@@ -54,13 +54,13 @@ fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
 }
 
 /// What the main thread serves besides signals.
-pub(super) struct Main<'a, 'b> {
+pub(super) struct Main<'a> {
     pub(super) control: Option<&'a ControlSocket>,
     pub(super) pid_file: Option<&'a PidFile>,
-    pub(super) reloader: &'a mut Reloader<'b>,
+    pub(super) reloader: &'a mut Reloader,
 }
 
-impl Main<'_, '_> {
+impl Main<'_> {
     /// The next caller of the control socket, or nothing for ever.
     async fn caller(&self) -> Caller {
         match self.control {
@@ -103,11 +103,11 @@ impl Main<'_, '_> {
     }
 }
 
-/// The main thread's loop.
+/// Serves signals, callers and reloads until the server has ended.
 pub(super) fn wait_for_end(
     main_loop: MainLoop,
     running: &mut Workers,
-    mut main: Main<'_, '_>,
+    mut main: Main<'_>,
     say: &dyn Fn(Level, &str),
 ) -> Result<(), BootError> {
     let MainLoop { runtime, mut signals } = main_loop;
@@ -157,7 +157,7 @@ pub(super) fn wait_for_end(
 }
 
 /// Opens all logs again, which may have been moved away.
-fn reopen_logs(running: &Workers, main: &Main<'_, '_>, say: &dyn Fn(Level, &str)) {
+fn reopen_logs(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
     main.reloader.errors.reopen();
     main.reloader.access_logs().reopen();
     running.orders.send_modify(|order| order.reopened += 1);
@@ -168,7 +168,7 @@ fn reopen_logs(running: &Workers, main: &Main<'_, '_>, say: &dyn Fn(Level, &str)
 /// exit status and starts a new process.
 async fn give_up(
     running: &mut Workers,
-    main: &Main<'_, '_>,
+    main: &Main<'_>,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),
     why: String,
@@ -183,7 +183,7 @@ async fn give_up(
 fn serve_while_stopping(
     signal: Signal,
     running: &Workers,
-    main: &Main<'_, '_>,
+    main: &Main<'_>,
     say: &dyn Fn(Level, &str),
 ) {
     match signal {
@@ -207,7 +207,7 @@ fn stop(running: &Workers, command: Command) {
 /// Waits until every worker has drained, `patience` runs out, or a second signal forces the stop.
 async fn graceful(
     running: &mut Workers,
-    main: &Main<'_, '_>,
+    main: &Main<'_>,
     patience: Duration,
     signals: &mut Signals,
     say: &dyn Fn(Level, &str),

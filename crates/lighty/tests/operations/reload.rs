@@ -2,5 +2,6 @@
 
 mod backends;
 mod load;
+mod memory;
 mod outcome;
 mod site;

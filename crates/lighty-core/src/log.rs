@@ -11,7 +11,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
-use lighty_io::log_writer::LogHandle;
+use lighty_io::log_writer::{LineHead, LogHandle};
 
 use crate::exchange::request_id::RequestId;
 use crate::log::program_rate::ProgramRate;
@@ -42,6 +42,17 @@ impl Level {
     /// The name.
     pub fn name(self) -> &'static str {
         Self::NAMES[self as usize]
+    }
+
+    /// The severity of RFC 5424, 6.2.1, as the system's log has it.
+    fn severity(self) -> u8 {
+        match self {
+            Level::Error => 3,
+            Level::Warning => 4,
+            Level::Notice => 5,
+            Level::Info => 6,
+            Level::Debug => 7,
+        }
     }
 
     /// The level with a given name.
@@ -113,7 +124,7 @@ impl Log {
     /// Writes a line. `now_s` is the wall clock in seconds.
     pub fn line(&self, level: Level, now_s: i64, message: &str, about: About<'_>) {
         if self.wants(level) {
-            self.write(&self.render(level, now_s, message, about));
+            self.write(level, &self.render(level, now_s, message, about));
         }
     }
 
@@ -132,8 +143,13 @@ impl Log {
     }
 
     /// Writes a rendered line.
-    pub(crate) fn write(&self, line: &str) {
-        self.sink.write_line(line.as_bytes());
+    pub(crate) fn write(&self, level: Level, line: &str) {
+        let stamp_bytes = match line.starts_with('{') {
+            true => 0,
+            false => line.find(' ').map_or(0, |space| space + 1),
+        };
+        let head = LineHead { severity: level.severity(), stamp_bytes };
+        self.sink.write_line_with(head, line.as_bytes());
     }
 }
 

@@ -7,10 +7,13 @@
 //! [`HANDLE_BYTES_MAX`], and further lines are dropped and counted. The count is reported when the
 //! log works again. No thread is ever joined.
 
+mod descriptor;
+mod reopening;
 mod sink;
 mod syslog;
 mod target;
 
+pub use reopening::Reopening;
 pub use target::LogTarget;
 
 use std::io::{self, Write};
@@ -59,11 +62,28 @@ struct Buffer {
     dropped_lines: u64,
     /// While the log waits to be switched: the bytes that still go to the present destination.
     before_switch: Option<usize>,
+    /// [`Sink::default_severity`] of the destination of new lines.
+    default_severity: Option<u8>,
 }
 
 impl Buffer {
     fn is_empty(&self) -> bool {
         self.bytes.is_empty() && self.dropped_lines == 0
+    }
+
+    /// Queues a line in the form that its destination takes.
+    fn push(&mut self, line: &[u8], head: Option<LineHead>) {
+        let mut line = line;
+        if let Some(default) = self.default_severity {
+            let severity = head.map_or(default, |head| head.severity.min(7));
+            self.bytes.extend_from_slice(&[b'<', b'0' + severity, b'>']);
+            // The destination writes the time itself.
+            line = head.and_then(|head| line.get(head.stamp_bytes..)).unwrap_or(line);
+        }
+        self.bytes.extend_from_slice(line);
+        if line.last() != Some(&b'\n') {
+            self.bytes.push(b'\n');
+        }
     }
 
     /// Moves what goes to the present destination into `taken`, which is empty.
@@ -73,6 +93,15 @@ impl Buffer {
             Some(before) => taken.extend(self.bytes.drain(..std::mem::take(before))),
         }
     }
+}
+
+/// What the system's log is told of a line besides its text.
+#[derive(Clone, Copy, Debug)]
+pub struct LineHead {
+    /// 0 to 7, most severe first (RFC 5424, 6.2.1).
+    pub severity: u8,
+    /// Bytes of the time that the line begins with.
+    pub stamp_bytes: usize,
 }
 
 struct Shared {
@@ -93,19 +122,26 @@ struct Control {
     sink: Option<Sink>,
     /// Takes the sink's place when the log is next reopened.
     next: Option<Sink>,
+    /// [`Sink::default_severity`] of the destination of new lines.
+    default_severity: Option<u8>,
     lines: bool,
     reopen: bool,
+    /// Callers of [`LogWriter::reopen`] that have not been served yet.
+    reopening: Vec<Arc<Reopening>>,
     stop: bool,
     flushes_wanted: u64,
     flushes_done: u64,
 }
 
 /// What the thread was told before it started a write.
+#[derive(Default)]
 struct Order {
     /// Stop waiting for what cannot be written.
     stop: bool,
     /// Reopen the log once its pending lines are written or have failed.
     reopen: bool,
+    /// Callers that want it to be reopened.
+    reopening: Vec<Arc<Reopening>>,
     /// The log was switched meanwhile, which lets go of lines held back for the new destination.
     switched: bool,
 }
@@ -152,10 +188,12 @@ impl LogWriter {
     pub fn open(target: LogTarget) -> io::Result<Self> {
         let name = target.to_string();
         let sink = Sink::open(target)?;
+        let default_severity = sink.default_severity();
+        let control = Control { sink: Some(sink), default_severity, ..Control::default() };
         let shared = Arc::new(Shared {
             name: Mutex::new(name),
             buffers: Mutex::default(),
-            control: Mutex::new(Control { sink: Some(sink), ..Control::default() }),
+            control: Mutex::new(control),
             wake: Condvar::new(),
             written: Condvar::new(),
             awake: AtomicBool::new(false),
@@ -180,16 +218,22 @@ impl LogWriter {
     pub fn switch(&self, next: Prepared) {
         *lock(&self.shared.name) = next.name;
         let mut control = lock(&self.shared.control);
+        let default_severity = next.sink.default_severity();
+        control.default_severity = default_severity;
+        let has_thread = control.sink.is_none();
+        for buffer in lock(&self.shared.buffers).iter() {
+            let mut buffer = lock(buffer);
+            buffer.default_severity = default_severity;
+            if has_thread {
+                buffer.before_switch = buffer.before_switch.or(Some(buffer.bytes.len()));
+            }
+        }
         match &mut control.sink {
             // No thread yet, hence no lines.
             Some(sink) => *sink = next.sink,
             None => {
                 control.next = Some(next.sink);
                 control.reopen = true;
-                for buffer in lock(&self.shared.buffers).iter() {
-                    let mut buffer = lock(buffer);
-                    buffer.before_switch = buffer.before_switch.or(Some(buffer.bytes.len()));
-                }
                 self.shared.wake.notify_one();
             }
         }
@@ -207,7 +251,9 @@ impl LogWriter {
     pub fn handle(&self) -> LogHandle {
         let control = lock(&self.shared.control);
         let before_switch = control.next.is_some().then_some(0);
-        let buffer = Arc::new(Mutex::new(Buffer { before_switch, ..Buffer::default() }));
+        let default_severity = control.default_severity;
+        let buffer = Buffer { before_switch, default_severity, ..Buffer::default() };
+        let buffer = Arc::new(Mutex::new(buffer));
         let mut buffers = lock(&self.shared.buffers);
         // Those of workers' earlier generations, once they are empty.
         buffers.retain(|known| Arc::strong_count(known) > 1 || !lock(known).is_empty());
@@ -217,11 +263,13 @@ impl LogWriter {
     }
 
     /// Reopens the file by name after a rotation (HUP), once earlier lines are written or have
-    /// failed. If that fails, the old file stays in use and the failure is reported.
-    pub fn reopen(&self) {
+    /// failed. If that fails, the old file stays in use and the failure is reported. `reopening` is
+    /// dropped when it is done.
+    pub fn reopen(&self, reopening: &Arc<Reopening>) {
         let mut control = lock(&self.shared.control);
         let Some(sink) = &mut control.sink else {
             control.reopen = true;
+            control.reopening.push(Arc::clone(reopening));
             self.shared.wake.notify_one();
             return;
         };
@@ -230,7 +278,7 @@ impl LogWriter {
         // The report may be a line in this same log.
         drop(control);
         if let Err(error) = reopened {
-            report(&format!("log {}: cannot open it again: {error}", self.shared.name()));
+            self.shared.report_unopened(&error, std::slice::from_ref(reopening));
         }
     }
 
@@ -271,16 +319,24 @@ impl LogHandle {
     /// Queues a line, adding a missing newline. Never blocks: if [`HANDLE_BYTES_MAX`] bytes are
     /// queued, the line is dropped and counted.
     pub fn write_line(&self, line: &[u8]) {
+        self.queue(line, None);
+    }
+
+    /// Like [`write_line`](Self::write_line), for a destination that wants to know more of a line
+    /// than its text.
+    pub fn write_line_with(&self, head: LineHead, line: &[u8]) {
+        self.queue(line, Some(head));
+    }
+
+    fn queue(&self, line: &[u8], head: Option<LineHead>) {
         {
             let mut buffer = lock(&self.buffer);
-            let newline = line.last() != Some(&b'\n');
-            if buffer.bytes.len() + line.len() + usize::from(newline) > HANDLE_BYTES_MAX {
+            let before = buffer.bytes.len();
+            buffer.push(line, head);
+            if buffer.bytes.len() > HANDLE_BYTES_MAX {
+                buffer.bytes.truncate(before);
                 buffer.dropped_lines += 1;
                 return;
-            }
-            buffer.bytes.extend_from_slice(line);
-            if newline {
-                buffer.bytes.push(b'\n');
             }
         }
         // Usually the thread is awake and will find the line without a signal.
@@ -360,7 +416,7 @@ impl Shared {
     /// Writes pending lines once on the caller's thread, if the log's own cannot be created.
     fn write_without_thread(&self) -> bool {
         let Some(mut sink) = lock(&self.control).sink.take() else { return false };
-        let mut order = Order { stop: true, reopen: false, switched: false };
+        let mut order = Order { stop: true, ..Order::default() };
         let written = self.write_all_buffers(&mut sink, &mut Vec::new(), &mut order);
         let mut control = lock(&self.control);
         control.lines = false;
@@ -371,13 +427,14 @@ impl Shared {
     /// The thread's main loop.
     fn write_until_stopped(&self, sink: &mut Sink) {
         let mut bytes = Vec::new();
+        sink.attend();
         loop {
             panics::point("log");
             let (flush, mut order) = {
                 let mut control = lock(&self.control);
                 control.lines = false;
-                let reopen = std::mem::take(&mut control.reopen);
-                let order = Order { stop: control.stop, reopen, switched: false };
+                let mut order = Order { stop: control.stop, ..Order::default() };
+                order.take_reopening(&mut control);
                 (control.flushes_wanted, order)
             };
             let written = self.write_all_buffers(sink, &mut bytes, &mut order);
@@ -409,13 +466,21 @@ impl Shared {
             }
             drop(control);
             *sink = next;
+            sink.attend();
             order.switched = true;
-            return;
+        } else {
+            drop(control);
+            if let Err(error) = sink.reopen() {
+                self.report_unopened(&error, &order.reopening);
+            }
         }
-        drop(control);
-        if let Err(error) = sink.reopen() {
-            report(&format!("log {}: cannot open it again: {error}", self.name()));
-        }
+        // No lock is held here: the last of the logs may write a line about it.
+        order.reopening.clear();
+    }
+
+    fn report_unopened(&self, error: &io::Error, reopening: &[Arc<Reopening>]) {
+        report(&format!("log {}: cannot open it again: {error}", self.name()));
+        reopening.iter().for_each(|caller| caller.note_failure());
     }
 
     /// Collects lines for a while; if none came, sleeps until signalled.
@@ -505,8 +570,16 @@ impl Shared {
         let reopens = order.reopen;
         let going_on = |control: &mut Control| !reopens && !control.stop && !control.reopen;
         let (mut control, _) = unpoisoned(self.wake.wait_timeout_while(control, retry, going_on));
-        order.reopen |= std::mem::take(&mut control.reopen);
+        order.take_reopening(&mut control);
         control.stop
+    }
+}
+
+impl Order {
+    /// Takes over that the log is to be reopened, and for whom.
+    fn take_reopening(&mut self, control: &mut Control) {
+        self.reopen |= std::mem::take(&mut control.reopen);
+        self.reopening.append(&mut control.reopening);
     }
 }
 

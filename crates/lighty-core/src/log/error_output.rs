@@ -56,7 +56,7 @@ impl ErrorOutput {
         match self.refuses(text.len() as u64, now_s) {
             None => {
                 self.report_gap();
-                self.log.write(&text);
+                self.log.write(Level::Warning, &text);
                 true
             }
             Some(limit) => {

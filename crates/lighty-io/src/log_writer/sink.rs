@@ -5,11 +5,19 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
-use std::process::{Child, Stdio};
+use std::process::{Child, ChildStdin, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::LogTarget;
+use super::descriptor;
 use super::syslog::Syslog;
 use crate::threads;
+
+/// "Informational": of lines in the journal that say nothing of their own, as an access log's.
+const JOURNAL_SEVERITY: u8 = 6;
+
+/// Stack of a thread that waits for a command.
+const REAPER_STACK_BYTES: usize = 64 << 10;
 
 pub(super) struct Sink {
     target: LogTarget,
@@ -28,6 +36,26 @@ impl Sink {
         Ok(Sink { far: Far::open(&target)?, target })
     }
 
+    /// The severity (RFC 5424, 6.2.1) of lines that come without one, if each line of this
+    /// destination has to begin with its severity in angle brackets: the system's log, and the
+    /// journal on a standard stream (sd-daemon(3)).
+    pub(super) fn default_severity(&self) -> Option<u8> {
+        let is_journal = match &self.far {
+            Far::File(file) => descriptor::is_journal(file),
+            Far::Stderr => descriptor::is_journal(&io::stderr()),
+            Far::Pipe(_) => false,
+            Far::Syslog(syslog) => return Some(syslog.default_severity()),
+        };
+        is_journal.then_some(JOURNAL_SEVERITY)
+    }
+
+    /// Called on the log's thread, once it has the sink: waits for the end of a command.
+    pub(super) fn attend(&mut self) {
+        if let Far::Pipe(command) = &mut self.far {
+            command.reap();
+        }
+    }
+
     /// Opens a file again under its name. The rest has no name that could be moved.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         if matches!(self.far, Far::File(_)) {
@@ -43,6 +71,7 @@ impl Sink {
             // If it fails, writing fails again, and this is the next to be tried.
             if let Ok(far) = Far::open(&self.target) {
                 self.far = far;
+                self.attend();
             }
         }
     }
@@ -75,6 +104,9 @@ impl Far {
 }
 
 fn open_file(path: &Path) -> io::Result<File> {
+    if let Some(number) = descriptor::named(path) {
+        return descriptor::duplicate(number);
+    }
     let is_fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
     if is_fifo { open_fifo(path) } else { OpenOptions::new().append(true).create(true).open(path) }
 }
@@ -97,36 +129,51 @@ fn open_fifo(path: &Path) -> io::Result<File> {
 
 /// A command that reads a log from its standard input.
 struct Command {
-    /// Taken when it is dropped.
-    child: Option<Child>,
+    /// Closed on drop: the command ends when it has read what there is.
+    input: Option<ChildStdin>,
+    /// Taken by the thread that waits for its end.
+    child: Arc<Mutex<Option<Child>>>,
 }
 
 impl Command {
     fn start(command: &str) -> io::Result<Self> {
-        let child = std::process::Command::new("/bin/sh")
-            .args(["-c", command])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .spawn()?;
-        Ok(Self { child: Some(child) })
+        let mut shell = std::process::Command::new("/bin/sh");
+        shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null());
+        let mut child = shell.spawn()?;
+        let input = child.stdin.take();
+        Ok(Self { input, child: Arc::new(Mutex::new(Some(child))) })
     }
 
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
-        match self.child.as_mut().and_then(|child| child.stdin.as_mut()) {
+        match &mut self.input {
             Some(input) => input.write(lines),
             None => Err(io::ErrorKind::BrokenPipe.into()),
         }
     }
+
+    /// Waits for the end of the command on a thread of its own. Without that a shell that ends
+    /// while a program of its goes on reading the log would stay a zombie. Where no thread is to be
+    /// had, the next call tries again.
+    fn reap(&self) {
+        {
+            let mut held = self.child.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(waiting) = held.as_mut() else { return };
+            if matches!(waiting.try_wait(), Ok(Some(_))) {
+                *held = None;
+                return;
+            }
+        }
+        let child = Arc::clone(&self.child);
+        let _ = threads::start("log-command", Some(REAPER_STACK_BYTES), move || {
+            let taken = child.lock().unwrap_or_else(PoisonError::into_inner).take();
+            taken.map(|mut child| child.wait())
+        });
+    }
 }
 
 impl Drop for Command {
-    /// The command ends when it has read what there is. A thread waits for that, so that no zombie
-    /// remains and no log is held up.
     fn drop(&mut self) {
-        let Some(mut child) = self.child.take() else { return };
-        drop(child.stdin.take());
-        if !matches!(child.try_wait(), Ok(Some(_))) {
-            let _ = threads::start("log-command", None, move || child.wait());
-        }
+        drop(self.input.take());
+        self.reap();
     }
 }

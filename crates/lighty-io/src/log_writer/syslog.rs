@@ -13,7 +13,10 @@ const LINE_BYTES_MAX: usize = 8_192;
 
 pub(super) struct Syslog {
     path: PathBuf,
-    /// Priority, name and process, which every line begins with.
+    facility: u8,
+    /// Severity of lines that come without one.
+    severity: u8,
+    /// Name and process, which every line begins with behind its priority.
     head: String,
     /// `None` while nobody listens.
     socket: Option<UnixDatagram>,
@@ -26,8 +29,14 @@ impl Syslog {
     }
 
     fn at(path: PathBuf, priority: u8, name: &str) -> Self {
-        let head = format!("<{priority}>{name}[{}]: ", std::process::id());
-        Self { path, head, socket: None, is_missed: false }
+        let head = format!("{name}[{}]: ", std::process::id());
+        // RFC 3164, 4.1.1.
+        let (facility, severity) = (priority / 8, priority % 8);
+        Self { path, facility, severity, head, socket: None, is_missed: false }
+    }
+
+    pub(super) fn default_severity(&self) -> u8 {
+        self.severity
     }
 
     /// Writes the first of the lines, and says how many bytes it has.
@@ -39,22 +48,27 @@ impl Syslog {
         let end = lines.iter().position(|byte| *byte == b'\n');
         let line = &lines[..end.unwrap_or(lines.len())];
         let length = line.len() + usize::from(end.is_some());
-        match self.send(&line[..line.len().min(LINE_BYTES_MAX)]) {
+        let (severity, line) = split_severity(line).unwrap_or((self.severity, line));
+        match self.send(severity, &line[..line.len().min(LINE_BYTES_MAX)]) {
             Ok(()) => self.is_missed = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_missed, true) {
                     let path = self.path.display();
                     writeln!(instead, "syslog: {path}: {error}: lines go to standard error")?;
                 }
-                instead.write_all(&lines[..length])?;
+                instead.write_all(line)?;
+                if end.is_some() {
+                    instead.write_all(b"\n")?;
+                }
             }
         }
         Ok(length)
     }
 
     /// One datagram for one line. A listener that was started again has another socket.
-    fn send(&mut self, line: &[u8]) -> io::Result<()> {
-        let message = [self.head.as_bytes(), line].concat();
+    fn send(&mut self, severity: u8, line: &[u8]) -> io::Result<()> {
+        let priority = format!("<{}>", self.facility * 8 + severity);
+        let message = [priority.as_bytes(), self.head.as_bytes(), line].concat();
         if self.socket.as_ref().is_some_and(|socket| socket.send(&message).is_ok()) {
             return Ok(());
         }
@@ -64,6 +78,14 @@ impl Syslog {
         socket.send(&message)?;
         self.socket = Some(socket);
         Ok(())
+    }
+}
+
+/// The severity that a line begins with, such as `<4>`, and the rest of the line.
+fn split_severity(line: &[u8]) -> Option<(u8, &[u8])> {
+    match line {
+        [b'<', digit @ b'0'..=b'7', b'>', rest @ ..] => Some((digit - b'0', rest)),
+        _ => None,
     }
 }
 
@@ -92,5 +114,27 @@ mod tests {
             assert!(message[..length].ends_with(b"]: three"), "{round}");
         }
         assert!(instead.is_empty());
+    }
+
+    #[test]
+    fn lines_have_their_own_severity() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let path = directory.path().join("log");
+        let listener = UnixDatagram::bind(&path).expect("bound");
+        let mut syslog = Syslog::at(path.clone(), 29, "lighty");
+        for (line, expected) in
+            [("<3>bad\n", "<27>"), ("<7>fine\n", "<31>"), ("<8>odd\n", "<29>"), ("x\n", "<29>")]
+        {
+            assert_eq!(syslog.write(line.as_bytes()).expect("written"), line.len());
+            let mut message = [0; 64];
+            let length = listener.recv(&mut message).expect("a line");
+            assert!(message[..length].starts_with(expected.as_bytes()), "{line}");
+        }
+        drop(listener);
+        std::fs::remove_file(&path).expect("removed");
+        let mut instead = Vec::new();
+        syslog.write_or(b"<3>bad\n", &mut instead).expect("written");
+        let text = String::from_utf8(instead).expect("UTF-8");
+        assert!(text.ends_with("\nbad\n"), "{text}");
     }
 }

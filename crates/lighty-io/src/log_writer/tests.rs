@@ -69,7 +69,7 @@ fn what_was_logged_before_a_rotation_stays_in_the_old_file() {
     let handle = writer.handle();
     handle.write_line(b"before");
     std::fs::rename(&path, &old).expect("rename");
-    writer.reopen();
+    writer.reopen(&Reopening::new(|_| {}));
     assert!(writer.flush(PATIENCE));
     until("the new file", || path.exists());
     handle.write_line(b"after");
@@ -121,7 +121,7 @@ fn a_log_rotated_before_its_first_line_goes_to_the_new_file() {
     let writer = open(&path);
     let handle = writer.handle();
     std::fs::rename(&path, &old).expect("rename");
-    writer.reopen();
+    writer.reopen(&Reopening::new(|_| {}));
     handle.write_line(b"first");
     assert!(writer.flush(PATIENCE));
     assert_eq!((read(&old), read(&path)), (String::new(), "first\n".to_owned()));
@@ -136,7 +136,7 @@ fn a_log_that_cannot_be_opened_again_goes_on_in_the_old_file() {
     let handle = writer.handle();
     handle.write_line(b"one");
     std::fs::rename(&sub, &moved).expect("rename");
-    writer.reopen();
+    writer.reopen(&Reopening::new(|_| {}));
     handle.write_line(b"two");
     assert!(writer.flush(PATIENCE));
     assert_eq!(read(&moved.join("log")), "one\ntwo\n");
@@ -254,7 +254,7 @@ fn a_log_that_is_rotated_away_from_a_full_disk_goes_on_in_the_new_file() {
     // The thread has the line, and nowhere to put it.
     until("taken", || lock(&handle.buffer).bytes.is_empty());
     std::fs::remove_file(&path).expect("rotate");
-    writer.reopen();
+    writer.reopen(&Reopening::new(|_| {}));
     handle.write_line(b"after");
     assert!(writer.flush(PATIENCE));
     assert_eq!(read(&path), "before\nafter\n");
@@ -269,7 +269,7 @@ fn a_log_that_cannot_be_written_does_not_spin_when_it_is_opened_again() {
     let handle = writer.handle();
     handle.write_line(b"there is no room for this");
     until("taken", || lock(&handle.buffer).bytes.is_empty());
-    writer.reopen();
+    writer.reopen(&Reopening::new(|_| {}));
     until("opened again", || !lock(&writer.shared.control).reopen);
 }
 
@@ -302,7 +302,7 @@ fn reopen_in_a_directory_that_is_gone() {
     std::fs::rename(&inner, &moved).expect("rename");
     let (done, finished) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
-        writer.reopen();
+        writer.reopen(&Reopening::new(|_| {}));
         let _ = done.send(writer);
     });
     let writer = finished.recv_timeout(PATIENCE).expect("reopening must not wait for itself");

@@ -10,7 +10,7 @@ use lighty_config::{Active, Config};
 use lighty_core::Settings;
 use lighty_io::clock::deadline::Deadline;
 use lighty_io::clock::local_time::LocalTime;
-use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter};
+use lighty_io::log_writer::{LogHandle, LogTarget, LogWriter, Reopening};
 use lighty_io::threads;
 
 use super::settings::AccessSettings;
@@ -103,8 +103,8 @@ impl Sinks {
     }
 
     /// Opens files again: they were rotated (HUP).
-    pub fn reopen(&self) {
-        self.writers().for_each(LogWriter::reopen);
+    pub fn reopen(&self, reopening: &Arc<Reopening>) {
+        self.writers().for_each(|writer| writer.reopen(reopening));
     }
 
     /// Waits until what was logged is written, at most `patience` for all logs together; gives

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use lighty_core::log::Level;
+use lighty_core::log::{About, Level};
 use lighty_io::clock::deadline::Deadline;
+use lighty_io::log_writer::Reopening;
 use lighty_io::process::control::{Caller, ControlSocket};
 use lighty_io::process::privileges::PidFile;
 use lighty_io::process::signals::{Signal, Signals};
 use lighty_proxy::upstream::registry::Registry;
 
-use super::{Workers, failed};
+use super::{Workers, failed, wall_s};
 use crate::boot_error::BootError;
 use crate::counts;
 use crate::reload::{self, Reloader};
@@ -145,7 +146,7 @@ pub(super) fn wait_for_end(
                     graceful(running, &main, patience, &mut signals, say).await;
                     return Ok(());
                 }
-                Signal::ReopenLogs => reopen_logs(running, &main, say),
+                Signal::ReopenLogs => reopen_logs(running, &main),
                 Signal::Report => {
                     report(&main.reloader.upstreams, say);
                     running.orders.send_modify(|order| order.reported += 1);
@@ -156,12 +157,20 @@ pub(super) fn wait_for_end(
     })
 }
 
-/// Opens all logs again, which may have been moved away.
-fn reopen_logs(running: &Workers, main: &Main<'_>, say: &dyn Fn(Level, &str)) {
-    main.reloader.errors.reopen();
-    main.reloader.access_logs().reopen();
+/// Opens all logs again, which may have been moved away. The error log tells when that is done.
+fn reopen_logs(running: &Workers, main: &Main<'_>) {
+    let log = main.reloader.log.clone();
+    let reopening = Reopening::new(move |failures| {
+        let (level, text) = match failures {
+            0 => (Level::Notice, "logs were opened again".to_owned()),
+            1 => (Level::Error, "a log could not be opened again".to_owned()),
+            count => (Level::Error, format!("{count} logs could not be opened again")),
+        };
+        log.line(level, wall_s(), &text, About::default());
+    });
+    main.reloader.errors.reopen(&reopening);
+    main.reloader.access_logs().reopen(&reopening);
     running.orders.send_modify(|order| order.reopened += 1);
-    say(Level::Notice, "logs were opened again");
 }
 
 /// Ends a process that can no longer serve. The shutdown is orderly, and the supervisor sees the
@@ -187,7 +196,7 @@ fn serve_while_stopping(
     say: &dyn Fn(Level, &str),
 ) {
     match signal {
-        Signal::ReopenLogs => reopen_logs(running, main, say),
+        Signal::ReopenLogs => reopen_logs(running, main),
         Signal::Report => report(&main.reloader.upstreams, say),
         Signal::Reload => say(Level::Warning, "reload refused: the server is stopping"),
         Signal::Stop | Signal::GracefulStop => {}

@@ -11,7 +11,7 @@ use lighty_core::{Exchange, Generation, Level, Log, Machine, ModuleList, pipelin
 use lighty_http::{Method, Status};
 use lighty_io::clock::Clock;
 use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
-use lighty_io::log_writer::{LogTarget, LogWriter};
+use lighty_io::log_writer::{LogTarget, LogWriter, Reopening};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 
 use super::super::*;
@@ -90,7 +90,7 @@ fn each_host_has_its_log_and_rotation_finds_a_new_file() {
         assert_eq!((&line["host"], &line["target"]), (&"b".into(), &"/a\"b".into()));
 
         std::fs::rename(path("all.log"), path("all.log.1")).expect("rename");
-        sinks.reopen();
+        sinks.reopen(&Reopening::new(|_| {}));
         // The log's own thread opens it: what is logged before it did belongs to the old file.
         sinks.flush(PATIENCE);
         finish(&generation, b"a");

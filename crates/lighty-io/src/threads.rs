@@ -14,6 +14,25 @@ pub mod slice;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
+use rustix::process::{Resource, getrlimit};
+
+/// Stack of the main thread where nothing limits it (`ulimit -s`).
+const MAIN_STACK_BYTES: usize = 8 << 20;
+
+/// Runs the program's main function: on a thread of its own if the main thread's stack is limited
+/// to less than usual. Parsing a configuration and starting a server overflow 96 KiB.
+pub fn with_usual_stack<T: Send + 'static>(main: fn() -> T) -> T {
+    let limit = getrlimit(Resource::Stack).current;
+    if limit.is_none_or(|bytes| bytes >= MAIN_STACK_BYTES as u64) {
+        return main();
+    }
+    match start("main", Some(MAIN_STACK_BYTES), main) {
+        Ok(thread) => thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)),
+        // The stack may still suffice.
+        Err(_) => main(),
+    }
+}
+
 /// Starts a thread; its name is shown by top(1) and the like.
 ///
 /// # Errors

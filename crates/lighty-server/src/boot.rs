@@ -17,6 +17,7 @@ use lighty_core::settings::limits;
 use lighty_core::{ProgramRate, Settings};
 use lighty_io::clock::Clock;
 use lighty_io::log_writer::{self, LogWriter};
+use lighty_io::process::capabilities;
 use lighty_io::process::control::{self, ControlSocket};
 use lighty_io::process::memory;
 use lighty_io::process::privileges::{self, Identity, PidFile};
@@ -52,6 +53,10 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
 
 /// How long spawned backend processes may take to exit, including KILL.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
+
+/// Warning of a server that stays root.
+const AS_ROOT: &str = "the server and the programs that it starts run as root: set server.username to \
+                       the name of another user";
 
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
@@ -91,6 +96,9 @@ pub fn start(
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+    if privileges::is_root() {
+        say(Level::Warning, AS_ROOT);
+    }
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
@@ -298,6 +306,9 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     let chroot = server.chroot.as_deref().map(std::path::Path::new);
     // As in lighttpd, a process not started by root keeps its identity.
     if !privileges::is_root() || (identity.is_unchanged() && chroot.is_none()) {
+        if !server.core_files {
+            capabilities::protect_memory();
+        }
         return Ok(());
     }
     privileges::drop_privileges(&identity, chroot).map_err(failed("giving up rights"))?;

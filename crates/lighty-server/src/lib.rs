@@ -44,5 +44,8 @@ mod tls;
 mod upstreams;
 pub mod worker;
 
+pub use lighty_io::process::capabilities::keep_from_programs as keep_capabilities_from_programs;
+pub use lighty_io::threads::with_usual_stack;
+
 #[cfg(feature = "mimalloc")]
 pub use lighty_io::allocator::Allocator;

@@ -22,6 +22,10 @@ use clap::Parser;
 static ALLOCATOR: lighty_server::Allocator = lighty_server::Allocator;
 
 fn main() -> ExitCode {
+    lighty_server::with_usual_stack(run)
+}
+
+fn run() -> ExitCode {
     match programs::called(std::env::args_os()) {
         programs::Called::SpawnFcgi(arguments) => programs::spawn_fcgi(arguments),
         programs::Called::HttpLoad(wrong) => programs::refuse_http_load(wrong),

@@ -14,6 +14,8 @@ use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::process::capabilities;
+
 /// The user and group to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Identity {
@@ -221,10 +223,7 @@ pub fn may_listen_on(port: u16) -> bool {
     if port == 0 || port >= first_free_port() {
         return true;
     }
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
-    let effective = effective.and_then(|text| u64::from_str_radix(text.trim(), 16).ok());
-    effective.map_or_else(is_root, |set| set >> NET_BIND_SERVICE & 1 == 1)
+    capabilities::effective().map_or_else(is_root, |set| set >> NET_BIND_SERVICE & 1 == 1)
 }
 
 /// A user's groups, for a process that will switch to that user. Call before the fork, because it

@@ -3,6 +3,7 @@
 
 mod config;
 mod debug_log;
+mod environment;
 mod explain;
 mod lifecycle;
 mod load;

@@ -1,0 +1,38 @@
+//! Capabilities of a process whose user is not root, as a unit's `AmbientCapabilities=` gives them.
+
+use crate::process::privileges::is_root;
+
+/// Keeps programs that this process starts from inheriting its capabilities. The process itself
+/// keeps them. Call before there is a second thread: the ambient set belongs to a thread.
+pub fn keep_from_programs() {
+    // A kernel before 4.3 has no such set and refuses.
+    // SAFETY: takes numbers, touches no memory of ours.
+    let _ = unsafe {
+        libc::prctl(
+            libc::PR_CAP_AMBIENT,
+            libc::PR_CAP_AMBIENT_CLEAR_ALL as libc::c_ulong,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+            0 as libc::c_ulong,
+        )
+    };
+}
+
+/// Keeps other processes of the user, such as programs that the server starts, from reading the
+/// memory of a process with capabilities, which may hold keys. The kernel does so by itself when root
+/// becomes another user and when a file gives capabilities (PR_SET_DUMPABLE(2const)).
+pub fn protect_memory() {
+    if is_root() || effective().is_none_or(|set| set == 0) {
+        return;
+    }
+    // Cannot fail: 0 is a valid value.
+    // SAFETY: takes a number, touches no memory of ours.
+    let _ = unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 0 as libc::c_ulong) };
+}
+
+/// The effective set, one bit per capability; `None` without `/proc`.
+pub(crate) fn effective() -> Option<u64> {
+    let status = std::fs::read_to_string("/proc/self/status").ok()?;
+    let set = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+    u64::from_str_radix(set.trim(), 16).ok()
+}

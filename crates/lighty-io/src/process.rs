@@ -1,5 +1,6 @@
 //! The process itself and the processes it starts: signals, privileges, memory, children.
 
+pub mod background;
 pub mod capabilities;
 pub mod control;
 pub mod load;

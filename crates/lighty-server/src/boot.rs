@@ -38,6 +38,7 @@ use crate::counts;
 use crate::database_directories::check_database_directories;
 use crate::document_root::check_document_root;
 use crate::error_log;
+use crate::idle::Activity;
 use crate::listeners::{self, Bound};
 use crate::live_listeners::LiveListeners;
 use crate::modules::{Shared, States};
@@ -61,22 +62,29 @@ const AS_ROOT: &str = "the server and the programs that it starts run as root: s
 /// How long the final log flush may take.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
+/// What a start is told besides the configuration.
+#[derive(Default)]
+pub struct Options {
+    /// Reads the configuration again, where it came from a file.
+    pub loader: Option<reload::Loader>,
+    /// Ends the server after this time without a request or a new connection.
+    pub idle_timeout: Option<Duration>,
+}
+
 /// Starts the server and serves until it ends.
 ///
 /// # Errors
 /// Those of [`start`] and [`Running::serve`].
-pub fn run(config: Arc<Config<Settings>>, loader: Option<reload::Loader>) -> Result<(), BootError> {
-    start(config, loader)?.serve()
+pub fn run(config: Arc<Config<Settings>>, options: Options) -> Result<(), BootError> {
+    start(config, options)?.serve()
 }
 
-/// Starts the server. `loader` reads the configuration again, where it came from a file.
+/// Starts the server.
 ///
 /// # Errors
 /// Whatever keeps the server from serving. Nothing of it is left then.
-pub fn start(
-    config: Arc<Config<Settings>>,
-    loader: Option<reload::Loader>,
-) -> Result<Running, BootError> {
+pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running, BootError> {
+    let activity = options.idle_timeout.map(Activity::new);
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
@@ -109,12 +117,20 @@ pub fn start(
     let (plans, plan) = watch::channel(Arc::new(plan));
     let (swaps, swapped) = tokio::sync::mpsc::unbounded_channel();
     let (logged, named) = (log.clone(), Arc::clone(&upstreams));
-    let worker_setup = WorkerSetup { workers, fds, log: logged, plan, swaps, upstreams: named };
+    let worker_setup = WorkerSetup {
+        workers,
+        fds,
+        log: logged,
+        plan,
+        swaps,
+        upstreams: named,
+        activity: activity.clone(),
+    };
     let launched = launch(&server, bound, worker_setup, &say);
     let launched = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
     warn_without_control(&control, &server, &say);
     let reloader = Reloader {
-        loader: reload::usable(loader, server.chroot.is_some() && was_root),
+        loader: reload::usable(options.loader, server.chroot.is_some() && was_root),
         plans,
         swapped,
         workers,
@@ -128,7 +144,8 @@ pub fn start(
         old: Vec::new(),
         holds_databases: false,
     };
-    Ok(Running { main_loop, workers: launched, control: control.ok(), pid_file, reloader })
+    let control = control.ok();
+    Ok(Running { main_loop, workers: launched, control, pid_file, reloader, activity })
 }
 
 /// A server that serves.
@@ -138,19 +155,26 @@ pub struct Running {
     control: Option<ControlSocket>,
     pid_file: Option<PidFile>,
     reloader: Reloader,
+    activity: Option<Activity>,
 }
 
 impl Running {
+    /// Writes the messages of the start. True if they go to standard error, because the
+    /// configuration names no error log.
+    pub fn flush_to_stderr(&self) -> bool {
+        self.reloader.flush_to_stderr()
+    }
+
     /// Serves until a signal ends the server or no working listener is left.
     ///
     /// # Errors
     /// Nobody can connect to the server any more.
     pub fn serve(self) -> Result<(), BootError> {
-        let Running { main_loop, mut workers, control, pid_file, mut reloader } = self;
+        let Running { main_loop, mut workers, control, pid_file, mut reloader, activity } = self;
         let log = reloader.log.clone();
         let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
         let (socket, pid) = (control.as_ref(), pid_file.as_ref());
-        let main = Main { control: socket, pid_file: pid, reloader: &mut reloader };
+        let main = Main { control: socket, pid_file: pid, reloader: &mut reloader, activity };
         let ended = wait_for_end(main_loop, &mut workers, main, &say);
         reloader.service.stop();
         let access = reloader.access_logs();
@@ -364,6 +388,7 @@ struct WorkerSetup {
     plan: watch::Receiver<Arc<Plan>>,
     swaps: tokio::sync::mpsc::UnboundedSender<u64>,
     upstreams: Arc<Registry>,
+    activity: Option<Activity>,
 }
 
 /// The running workers.
@@ -381,7 +406,7 @@ fn launch(
     worker_setup: WorkerSetup,
     say: &dyn Fn(Level, &str),
 ) -> Result<Workers, BootError> {
-    let WorkerSetup { workers, fds, log, plan, swaps, upstreams } = worker_setup;
+    let WorkerSetup { workers, fds, log, plan, swaps, upstreams, activity } = worker_setup;
     let live_listeners = LiveListeners::default();
     let (orders, order) = watch::channel(Order::default());
     let (ready_tx, ready) = mpsc::channel();
@@ -408,6 +433,7 @@ fn launch(
             log: log.clone(),
             upstreams: Arc::clone(&upstreams),
             live_listeners: live_listeners.clone(),
+            activity: activity.clone(),
             order: order.clone(),
             ready: ready_tx.clone(),
             done: done_tx.clone(),

@@ -23,6 +23,7 @@ mod counts;
 mod database_directories;
 mod document_root;
 mod error_log;
+mod idle;
 mod lateness;
 pub mod libraries;
 pub mod listener_info;
@@ -44,6 +45,7 @@ mod tls;
 mod upstreams;
 pub mod worker;
 
+pub use lighty_io::process::background;
 pub use lighty_io::process::capabilities::keep_from_programs as keep_capabilities_from_programs;
 pub use lighty_io::threads::with_usual_stack;
 

@@ -11,7 +11,7 @@ use lighty_core::Settings;
 use lighty_core::log::{About, Level, Log};
 use lighty_core::settings::ServerSettings;
 use lighty_io::clock::Clock;
-use lighty_io::log_writer::{self, LogWriter};
+use lighty_io::log_writer::{self, LogTarget, LogWriter};
 use lighty_io::process::control::{self, Caller};
 use lighty_io::process::memory;
 use lighty_io::threads::{self, panics};
@@ -74,6 +74,9 @@ const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// How long a caller waits for the outcome of a reload.
 pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
+
+/// How long the lines of a start may take to be written.
+const ERRORS_PATIENCE: Duration = Duration::from_millis(500);
 
 /// As the main thread usually has.
 const LOADER_STACK_BYTES: usize = 8 << 20;
@@ -141,6 +144,14 @@ impl Reloader {
     /// The logs of the present configuration.
     pub(crate) fn access_logs(&self) -> Sinks {
         self.plans.borrow().shared.access_logs.clone()
+    }
+
+    /// Writes the messages logged so far. True if they go to standard error, because the
+    /// configuration names no error log.
+    pub(crate) fn flush_to_stderr(&self) -> bool {
+        self.errors.flush(ERRORS_PATIENCE);
+        let target = error_log::target(&self.plans.borrow().config.global().server);
+        target == LogTarget::Stderr
     }
 
     /// What the instances of a module share.

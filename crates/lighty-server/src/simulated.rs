@@ -68,6 +68,7 @@ impl Simulated {
             log: log.clone(),
             upstreams: Arc::clone(&upstreams),
             live_listeners: LiveListeners::default(),
+            activity: None,
             order: orders,
             ready: mpsc::channel().0,
             done: mpsc::channel().0,

@@ -23,6 +23,7 @@ use tokio::sync::watch;
 
 use crate::boot_error::BootError;
 use crate::counts;
+use crate::idle::Activity;
 use crate::listener_info::ListenerInfo;
 use crate::listeners;
 use crate::live_listeners::LiveListeners;
@@ -66,6 +67,8 @@ pub(crate) struct Setup {
     pub log: Log,
     pub upstreams: Arc<Registry>,
     pub live_listeners: LiveListeners,
+    /// Set if the server ends when it has nothing to do.
+    pub activity: Option<Activity>,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
     pub done: mpsc::Sender<usize>,
@@ -257,6 +260,9 @@ pub(crate) fn start(setup: &mut Setup) -> Result<Started, BootError> {
     }
     let swept = Rc::clone(&worker);
     keep::keep("sweep", move || Rc::clone(&swept).sweep());
+    if let Some(activity) = setup.activity.take() {
+        tokio::task::spawn_local(activity.watch(Rc::clone(&worker)));
+    }
     let (told, index) = (Rc::clone(&worker), setup.index);
     let (responder, listening) = (plan.shared.board.join(), listeners.clone());
     tokio::task::spawn_local(

@@ -1,6 +1,7 @@
 //! What can be typed: lighttpd's short flags, and subcommands.
 
-use std::path::PathBuf;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
@@ -23,9 +24,22 @@ pub(crate) struct Cli {
     #[arg(short = 'f', value_name = "FILE", global = true)]
     pub(crate) config: Option<PathBuf>,
 
-    /// Stay in the foreground (lighty always does)
+    /// Stay in the foreground: the default, unless the program is called as lighttpd
     #[arg(short = 'D')]
     pub(crate) foreground: bool,
+
+    /// Go to the background once the server serves: the default if the program is called as
+    /// lighttpd
+    #[arg(long, conflicts_with = "foreground")]
+    pub(crate) background: bool,
+
+    /// True if the program is called as lighttpd
+    #[arg(skip)]
+    pub(crate) is_lighttpd: bool,
+
+    /// Stop gracefully after so many seconds without a request
+    #[arg(short = 'i', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) idle_timeout: Option<u32>,
 
     /// Check the configuration and exit; twice (-tt): also open what it names, binding nothing
     #[arg(short = 't', action = ArgAction::Count)]
@@ -57,6 +71,21 @@ pub(crate) struct Cli {
 
     #[command(subcommand)]
     pub(crate) command: Option<Command>,
+}
+
+impl Cli {
+    /// Reads a command line, whose first word is the name that the program was called by. Exits if
+    /// it is wrong.
+    pub(crate) fn of_line(line: Vec<OsString>) -> Self {
+        let name = line.first().and_then(|path| Path::new(path).file_name());
+        let is_lighttpd = name.is_some_and(|name| name == "lighttpd");
+        Self { is_lighttpd, ..Self::parse_from(line) }
+    }
+
+    /// True if the server leaves the terminal.
+    pub(crate) fn goes_to_background(&self) -> bool {
+        self.background || self.is_lighttpd && !self.foreground
+    }
 }
 
 /// Form of printed diagnostics.

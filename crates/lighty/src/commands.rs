@@ -4,12 +4,14 @@ use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
+use lighty_server::background::{self, Side};
 use lighty_server::certificates::Reason;
 use lighty_server::scripts::{self, ScriptError};
 use lighty_server::{boot, certificates, check, modules, passwords, reload};
@@ -89,12 +91,17 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         Some(Command::Generate { what }) => generate(what),
         None => run_flags(&cli),
     };
+    ExitCode::from(exit_code(done))
+}
+
+/// Prints a failure and returns the exit status.
+fn exit_code(done: Result<(), Failure>) -> u8 {
     match done {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(Failure::Reported) => ExitCode::from(FAILED),
+        Ok(()) => 0,
+        Err(Failure::Reported) => FAILED,
         Err(Failure::Says(text)) => {
             say(&format!("lighty: {text}\n"));
-            ExitCode::from(FAILED)
+            FAILED
         }
     }
 }
@@ -122,6 +129,9 @@ fn misplaced(cli: &Cli) -> Option<&'static str> {
     if takes_none && cli.config.is_some() {
         return Some("this command reads no configuration: -f has no place beside it");
     }
+    if cli.background || cli.idle_timeout.is_some() {
+        return Some("--background and -i have no place beside a command");
+    }
     (cli.test > 0 || cli.print || cli.version || cli.build_info)
         .then_some("-t, -p, -v and -V have no place beside a command")
 }
@@ -148,12 +158,23 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
                 .into(),
         ));
     }
-    start(cli, load_with_sources(cli)?)
+    match cli.goes_to_background() {
+        true => start_in_background(cli),
+        false => start(cli, load_with_sources(cli)?),
+    }
 }
 
-/// Runs the server. If the start fails because of something that the configuration names, the
-/// message shows where.
-fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<(), Failure> {
+/// Runs the server.
+fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> {
+    begin(cli, loaded)?.serve().map_err(Failure::of)
+}
+
+/// Starts the server. If that fails because of something that the configuration names, the message
+/// shows where.
+fn begin(
+    cli: &Cli,
+    (config, sources): (Config<Settings>, Sources),
+) -> Result<boot::Running, Failure> {
     let config = Arc::new(config);
     let rights = check::Rights::now();
     let loader: Option<reload::Loader> = match (&cli.command, cli.config.as_deref()) {
@@ -163,16 +184,45 @@ fn start(cli: &Cli, (config, sources): (Config<Settings>, Sources)) -> Result<()
         }
         _ => None,
     };
-    let running = boot::start(Arc::clone(&config), loader).map_err(|error| {
+    let idle_timeout = cli.idle_timeout.map(|limit_s| Duration::from_secs(limit_s.into()));
+    let options = boot::Options { loader, idle_timeout };
+    boot::start(Arc::clone(&config), options).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
         findings.sort();
         report_diagnostics(cli, &findings, &sources);
         Failure::Says(error.to_string())
-    })?;
-    // The server drops the configuration with the first reload.
-    drop((config, sources));
-    running.serve().map_err(Failure::of)
+    })
+}
+
+/// Runs the server in the background. The process that was started ends when the server serves or
+/// has said why it does not.
+fn start_in_background(cli: &Cli) -> Result<(), Failure> {
+    let sides = background::detach();
+    let starting = match sides.map_err(|error| Failure::of(format!("background: {error}")))? {
+        Side::Starter(Some(0)) => return Ok(()),
+        Side::Starter(Some(_)) => return Err(Failure::Reported),
+        Side::Starter(None) => {
+            return Err(Failure::Says("the server has ended during its start".into()));
+        }
+        Side::Server(starting) => starting,
+    };
+    let code = match load_with_sources(cli).and_then(|loaded| begin(cli, loaded)) {
+        Ok(running) => {
+            if running.flush_to_stderr() {
+                say("lighty: server.errorlog is not set: messages are discarded from now on\n");
+            }
+            let left = starting.succeed().map_err(Failure::from);
+            exit_code(left.and_then(|()| running.serve().map_err(Failure::of)))
+        }
+        Err(failure) => {
+            let code = exit_code(Err(failure));
+            starting.fail(code);
+            code
+        }
+    };
+    // After a fork this thread need not be the one whose return ends the process.
+    std::process::exit(code.into())
 }
 
 /// Reads the configuration of the running server again. Everything that is to be said about it is

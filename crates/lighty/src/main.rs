@@ -16,8 +16,6 @@ mod site;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
 #[global_allocator]
 static ALLOCATOR: lighty_server::Allocator = lighty_server::Allocator;
 
@@ -29,6 +27,6 @@ fn run() -> ExitCode {
     match programs::called(std::env::args_os()) {
         programs::Called::SpawnFcgi(arguments) => programs::spawn_fcgi(arguments),
         programs::Called::HttpLoad(wrong) => programs::refuse_http_load(wrong),
-        programs::Called::Lighty(line) => commands::run(cli::Cli::parse_from(line)),
+        programs::Called::Lighty(line) => commands::run(cli::Cli::of_line(line)),
     }
 }

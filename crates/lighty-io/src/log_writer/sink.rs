@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use super::LogTarget;
 use super::descriptor;
 use super::syslog::Syslog;
+use crate::process::background;
 use crate::threads;
 
 /// "Informational": of lines in the journal that say nothing of their own, as an access log's.
@@ -139,6 +140,9 @@ impl Command {
     fn start(command: &str) -> io::Result<Self> {
         let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null());
+        if background::is_detached() {
+            shell.stderr(Stdio::null());
+        }
         let mut child = shell.spawn()?;
         let input = child.stdin.take();
         Ok(Self { input, child: Arc::new(Mutex::new(Some(child))) })

@@ -13,6 +13,7 @@ use lighty_proxy::upstream::registry::Registry;
 use super::{Workers, failed, wall_s};
 use crate::boot_error::BootError;
 use crate::counts;
+use crate::idle::Activity;
 use crate::reload::{self, Reloader};
 use crate::thread::Command;
 
@@ -59,6 +60,8 @@ pub(super) struct Main<'a> {
     pub(super) control: Option<&'a ControlSocket>,
     pub(super) pid_file: Option<&'a PidFile>,
     pub(super) reloader: &'a mut Reloader,
+    /// Set if the server ends when it has nothing to do.
+    pub(super) activity: Option<Activity>,
 }
 
 impl Main<'_> {
@@ -66,6 +69,14 @@ impl Main<'_> {
     async fn caller(&self) -> Caller {
         match self.control {
             Some(control) => control.next().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Resolves when the server has been idle for as long as it may, if there is a limit.
+    async fn is_idle_too_long(&self) {
+        match &self.activity {
+            Some(activity) => activity.ends().await,
             None => std::future::pending().await,
         }
     }
@@ -121,6 +132,10 @@ pub(super) fn wait_for_end(
                     other => Some(other),
                 },
                 caller = main.caller() => main.respond(caller, &mut signals).await,
+                () = main.is_idle_too_long() => {
+                    say(Level::Notice, "no requests for as long as -i allows");
+                    Some(Signal::GracefulStop)
+                }
                 () = main.looks_back() => {
                     main.reloader.forget();
                     continue;

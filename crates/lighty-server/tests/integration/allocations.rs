@@ -44,7 +44,8 @@ fn start(root: &std::path::Path, more: &str) -> SocketAddr {
             .removed(directives::REMOVED.iter().copied());
         let main = Main::Text { name: "test", text: text.as_bytes() };
         let (config, _, _) = load(&FsLoader, &main, &table, LoadOptions { strict: false });
-        boot::run(Arc::new(config.expect("a good configuration")), None).expect("a server");
+        boot::run(Arc::new(config.expect("a good configuration")), boot::Options::default())
+            .expect("a server");
     });
     SocketAddr::from(([127, 0, 0, 1], port))
 }

@@ -261,7 +261,7 @@ fn the_server_of_a_drill() {
     if let Some(sign) = std::env::var_os(NO_THREADS) {
         std::thread::spawn(move || take_threads_away(Path::new(&sign)));
     }
-    let outcome = boot::run(config(&text), None);
+    let outcome = boot::run(config(&text), boot::Options::default());
     std::process::exit(if outcome.is_ok() { 0 } else { 3 });
 }
 

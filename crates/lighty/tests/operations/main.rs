@@ -1,6 +1,7 @@
 //! What an operator uses: command line, configuration check, logs, metrics, tracing, reload, load
 //! generator, manual.
 
+mod background;
 mod config;
 mod debug_log;
 mod environment;

@@ -161,6 +161,7 @@ impl<'c> H2Conn<'c> {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<End> {
         self.conn.entry.wake_at_end(cx.waker());
         self.tasks.wake_with(cx.waker());
+        self.shared.borrow_mut().begin_poll();
         for _ in 0..TURNS_MAX {
             self.now_ms = self.conn.worker().machine.clock.mono_ms();
             self.leave_if_told();
@@ -169,6 +170,10 @@ impl<'c> H2Conn<'c> {
                 return Poll::Ready(end);
             }
             if !has_moved && !self.rest(cx) {
+                // A blocked connection writes when its socket has room, and not before.
+                if !self.is_blocked {
+                    self.shared.borrow_mut().end_poll(cx.waker());
+                }
                 return Poll::Pending;
             }
         }

@@ -6,4 +6,5 @@ mod http2;
 mod http2_backend_tunnels;
 mod http2_features;
 mod http2_tunnels;
+mod http2_uploads;
 mod https;

@@ -46,6 +46,11 @@ pub(super) struct Shared {
     /// Streams to be released when what they have to say is written.
     over: Vec<StreamKey>,
     lingering: Lingering,
+    /// Wakes the connection's own task, which alone reads and writes.
+    connection: Option<Waker>,
+    /// The connection's task waits and has to be woken when output, a window or a timer changes:
+    /// bodies are also read by tasks outside it, such as the one that reads a response ahead.
+    is_resting: bool,
 }
 
 /// What a task that sends waits for.
@@ -118,6 +123,38 @@ impl Shared {
             waiting: Vec::new(),
             over: Vec::new(),
             lingering: Lingering::default(),
+            connection: None,
+            is_resting: false,
+        }
+    }
+
+    /// The connection's task runs: it writes whatever changes.
+    pub(super) fn begin_poll(&mut self) {
+        self.is_resting = false;
+    }
+
+    /// The connection's task waits. From now on `waker` hears of each change.
+    pub(super) fn end_poll(&mut self, waker: &Waker) {
+        if !self.connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.connection = Some(waker.clone());
+        }
+        self.is_resting = true;
+    }
+
+    /// Wakes the connection's task, unless it runs or was woken before.
+    fn wake_connection(&mut self) {
+        if std::mem::take(&mut self.is_resting)
+            && let Some(connection) = &self.connection
+        {
+            connection.wake_by_ref();
+        }
+    }
+
+    /// Opens windows by what was consumed. Small credits wait in the machine and need no write.
+    fn credit(&mut self, key: StreamKey, bytes: usize) {
+        self.machine.credit(key, bytes);
+        if self.machine.output_bytes() > 0 {
+            self.wake_connection();
         }
     }
 
@@ -164,6 +201,7 @@ impl Shared {
         self.live(key).map_err(|_| SendFault::Gone)?;
         let before = self.machine.output_bytes();
         self.machine.send_head(key, status, fields, ends)?;
+        self.wake_connection();
         Ok((self.machine.output_bytes() - before) as u64)
     }
 
@@ -203,13 +241,17 @@ impl Shared {
             slot.content_bytes += length;
             slot.content.push_back(bytes);
         }
+        self.wake_connection();
         Ok(())
     }
 
     pub(super) fn send_trailers(&mut self, key: StreamKey, fields: &Fields) -> io::Result<()> {
         self.live(key)?;
         match self.machine.send_trailers(key, fields) {
-            Ok(()) => Ok(()),
+            Ok(()) => {
+                self.wake_connection();
+                Ok(())
+            }
             // The backend sent an invalid field, but the content is complete.
             Err(SendFault::Name | SendFault::Value) => self.push(key, Bytes::new(), true),
             Err(_) => Err(gone()),
@@ -293,7 +335,7 @@ impl Shared {
             if slot.is_answered && slot.content_bytes == 0 {
                 self.over.push(key);
             }
-            self.machine.credit(key, bytes.len());
+            self.credit(key, bytes.len());
             return;
         }
         slot.received.extend_from_slice(bytes);
@@ -325,7 +367,7 @@ impl Shared {
         let Ok(slot) = self.live(key) else { return Poll::Ready(Err(gone())) };
         if !slot.received.is_empty() {
             let bytes = Bytes::from(std::mem::take(&mut slot.received));
-            self.machine.credit(key, bytes.len());
+            self.credit(key, bytes.len());
             return Poll::Ready(Ok(Some(bytes)));
         }
         if slot.has_ended {
@@ -362,7 +404,7 @@ impl Shared {
         let count = slot.received.len().min(buffer.len());
         buffer[..count].copy_from_slice(&slot.received[..count]);
         slot.received.drain(..count);
-        self.machine.credit(key, count);
+        self.credit(key, count);
         Poll::Ready(Ok(count))
     }
 
@@ -377,7 +419,7 @@ impl Shared {
         slot.discards = true;
         let dropped = slot.received.len();
         slot.received = Vec::new();
-        self.machine.credit(key, dropped);
+        self.credit(key, dropped);
     }
 
     pub(super) fn take_trailers(&mut self, key: StreamKey) -> Option<Fields> {
@@ -415,6 +457,7 @@ impl Shared {
     pub(super) fn reset(&mut self, key: StreamKey, code: ErrorCode) {
         self.machine.reset(key, code);
         self.lose(key);
+        self.wake_connection();
     }
 
     /// The exchange of the stream is over; the stream is released when its content is written.
@@ -425,10 +468,11 @@ impl Shared {
         (slot.sender, slot.reader, slot.watcher) = (None, None, None);
         let unread = std::mem::take(&mut slot.received).len();
         let is_over = slot.content_bytes == 0;
-        self.machine.credit(key, unread);
+        self.credit(key, unread);
         if is_over {
             self.over.push(key);
         }
+        self.wake_connection();
     }
 
     /// Collects what is to be written, of all streams: frames of content that fit into

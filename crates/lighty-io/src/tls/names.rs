@@ -5,21 +5,22 @@ use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
 use super::tls_error::TlsError;
 
-/// One suite: OpenSSL's name, its bits, and the classes of `openssl ciphers` that it belongs to.
+/// One suite: OpenSSL's name, its bits, and the words of `openssl ciphers` that mean it and not all
+/// suites of TLS 1.2 that lighty has.
 struct Suite {
     id: CipherSuite,
     name: &'static str,
     bits: u16,
-    classes: &'static [&'static str],
+    words: &'static [&'static str],
 }
 
 const fn suite(
     id: CipherSuite,
     name: &'static str,
     bits: u16,
-    classes: &'static [&'static str],
+    words: &'static [&'static str],
 ) -> Suite {
-    Suite { id, name, bits, classes }
+    Suite { id, name, bits, words }
 }
 
 /// In the order of preference.
@@ -31,54 +32,55 @@ const SUITES: [Suite; 9] = [
         CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
         "ECDHE-ECDSA-AES256-GCM-SHA384",
         256,
-        &["AECDSA", "ECDSA", "AES", "AES256", "AESGCM", "SHA384"],
+        &["aECDSA", "ECDSA", "AES", "AES256", "AESGCM", "FIPS"],
     ),
     suite(
         CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
         "ECDHE-ECDSA-AES128-GCM-SHA256",
         128,
-        &["AECDSA", "ECDSA", "AES", "AES128", "AESGCM", "SHA256"],
+        &["aECDSA", "ECDSA", "AES", "AES128", "AESGCM", "FIPS"],
     ),
     suite(
         CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
         "ECDHE-ECDSA-CHACHA20-POLY1305",
         256,
-        &["AECDSA", "ECDSA", "CHACHA20", "SHA256"],
+        &["aECDSA", "ECDSA", "CHACHA20"],
     ),
     suite(
         CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
         "ECDHE-RSA-AES256-GCM-SHA384",
         256,
-        &["ARSA", "RSA", "AES", "AES256", "AESGCM", "SHA384"],
+        &["aRSA", "AES", "AES256", "AESGCM", "FIPS"],
     ),
     suite(
         CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
         "ECDHE-RSA-AES128-GCM-SHA256",
         128,
-        &["ARSA", "RSA", "AES", "AES128", "AESGCM", "SHA256"],
+        &["aRSA", "AES", "AES128", "AESGCM", "FIPS"],
     ),
     suite(
         CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
         "ECDHE-RSA-CHACHA20-POLY1305",
         256,
-        &["ARSA", "RSA", "CHACHA20", "SHA256"],
+        &["aRSA", "CHACHA20"],
     ),
 ];
 
-/// Classes that every suite of TLS 1.2 belongs to.
-const EVERY: [&str; 12] = [
-    "ALL",
-    "DEFAULT",
-    "HIGH",
-    "FIPS",
-    "SECURE",
-    "EECDH",
-    "ECDHE",
-    "KECDHE",
-    "KEECDH",
-    "TLSV1.2",
-    "AEAD",
-    "COMPLEMENTOFDEFAULT",
+/// Words that mean every suite of TLS 1.2. Not among them are words for the message digest: these
+/// suites have none (`SHA256` and `SHA384` in their names belong to the key derivation), and words
+/// for a key exchange of RSA.
+const EVERY: [&str; 8] = ["ALL", "HIGH", "ECDH", "EECDH", "ECDHE", "kECDHE", "kEECDH", "TLSv1.2"];
+
+/// What a string may begin with: OpenSSL's own choice, or that of a distribution which it is
+/// patched for.
+const DEFAULTS: [&str; 2] = ["DEFAULT", "PROFILE=SYSTEM"];
+
+/// Suite B (RFC 6460) at the beginning of a string is all that it means.
+const SUITE_B: [(&str, &str); 4] = [
+    ("SUITEB128ONLY", "ECDHE-ECDSA-AES128-GCM-SHA256"),
+    ("SUITEB128C2", "ECDHE-ECDSA-AES256-GCM-SHA384"),
+    ("SUITEB128", "ECDHE-ECDSA-AES128-GCM-SHA256:ECDHE-ECDSA-AES256-GCM-SHA384"),
+    ("SUITEB192", "ECDHE-ECDSA-AES256-GCM-SHA384"),
 ];
 
 impl Suite {
@@ -86,12 +88,15 @@ impl Suite {
         self.name.starts_with("TLS_")
     }
 
-    /// Whether a term of a cipher string means it: a name, a class, or several joined by `+`.
-    fn is_meant(&self, term: &str) -> bool {
-        term.split('+').all(|part| {
-            let part = part.to_ascii_uppercase();
-            self.name == part || EVERY.contains(&&*part) || self.classes.contains(&&*part)
-        })
+    /// Whether an item of a cipher string means it: a name, a word, or several joined by `+`.
+    fn is_meant(&self, item: &str) -> bool {
+        item.split('+')
+            .all(|part| self.name == part || EVERY.contains(&part) || self.words.contains(&part))
+    }
+
+    /// Where OpenSSL puts it among the suites that a word means.
+    fn rank(&self) -> (bool, bool, bool) {
+        (self.bits < 256, self.words.contains(&"CHACHA20"), self.words.contains(&"aRSA"))
     }
 }
 
@@ -112,42 +117,82 @@ pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
 }
 
 /// The suites of TLS 1.2 that a cipher string (`CipherString`, `ssl.cipher-list`) leaves, in its
-/// order.
+/// order: as `openssl ciphers -tls1_2` has them, which ignores words that it does not know.
 ///
 /// # Errors
-/// In words, if none is left.
+/// In words, if none is left or the string is malformed.
 pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
-    let mut chosen: Vec<&Suite> = Vec::new();
-    let mut banned: Vec<CipherSuite> = Vec::new();
-    let words = text.split([':', ',', ' ']).map(str::trim).filter(|word| !word.is_empty());
-    // What follows "@" says how weak keys may be, or sorts: neither changes the suites here.
-    let words = words.filter_map(|word| word.split('@').next()).filter(|word| !word.is_empty());
-    for word in words {
-        // A distribution's own choice.
-        let word = if word.starts_with("PROFILE=") { "DEFAULT" } else { word };
-        let (sign, term) = match word.strip_prefix(['!', '-', '+']) {
-            Some(term) => (word.as_bytes()[0], term),
-            None => (b' ', word),
-        };
-        let known = SUITES.iter().filter(|suite| !suite.is_tls13());
-        let meant: Vec<&Suite> = known.filter(|suite| suite.is_meant(term)).collect();
-        let is_meant = |suite: &Suite| meant.iter().any(|other| other.id == suite.id);
-        match sign {
-            b'!' => banned.extend(meant.iter().map(|suite| suite.id)),
-            b'-' => chosen.retain(|suite| !is_meant(suite)),
-            b'+' => chosen.sort_by_key(|suite| is_meant(suite)),
-            _ => {
-                let new = meant.into_iter().filter(|suite| chosen.iter().all(|c| c.id != suite.id));
-                chosen.extend(new.collect::<Vec<_>>());
-            }
-        }
+    let suite_b = SUITE_B.iter().find(|(word, _)| text.starts_with(word));
+    let text = suite_b.map_or(text, |(_, meant)| meant);
+    let mut choice = Choice::default();
+    let default = DEFAULTS.iter().find_map(|word| text.strip_prefix(word));
+    if default.is_some() {
+        choice.apply(b' ', "ALL");
     }
-    chosen.retain(|suite| !banned.contains(&suite.id));
-    match chosen.is_empty() {
+    let mut rest = default.unwrap_or(text);
+    loop {
+        rest = rest.trim_start_matches([':', ',', ' ', ';']);
+        if rest.is_empty() {
+            break;
+        }
+        rest = choice.take_item(rest)?;
+    }
+    match choice.0.is_empty() {
         true => Err("no cipher suite is left; lighty has those with ECDHE and AES-GCM or \
                      ChaCha20-Poly1305"
             .into()),
-        false => Ok(chosen.into_iter().map(|suite| suite.id).collect()),
+        false => Ok(choice.0.into_iter().map(|suite| suite.id).collect()),
+    }
+}
+
+/// Suites that a cipher string has chosen so far, and those that it has banned.
+#[derive(Default)]
+struct Choice(Vec<&'static Suite>, Vec<&'static Suite>);
+
+impl Choice {
+    /// Applies the item at the beginning of a string. Returns what follows it.
+    fn take_item<'t>(&mut self, text: &'t str) -> Result<&'t str, TlsError> {
+        let (sign, body) = match text.strip_prefix(['!', '-', '+', '@']) {
+            Some(body) => (text.as_bytes()[0], body),
+            None => (b' ', text),
+        };
+        let is_word = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '=' | '_');
+        let is_item = |c: char| is_word(c) || sign != b'@' && c == '+';
+        let len = body.find(|c| !is_item(c)).unwrap_or(body.len());
+        let (item, rest) = body.split_at(len);
+        if !item.starts_with(is_word) {
+            return Err(format!("nothing can be made of \"{text}\" in a list of ciphers").into());
+        }
+        match sign {
+            // What else follows "@" says how weak keys may be, which changes no suite here.
+            b'@' if item == "STRENGTH" => self.0.sort_by_key(|suite| 256 - suite.bits),
+            b'@' => {}
+            sign => self.apply(sign, item),
+        }
+        Ok(rest)
+    }
+
+    fn apply(&mut self, sign: u8, item: &str) {
+        let is_meant = |suite: &&'static Suite| suite.is_meant(item);
+        let known = SUITES.iter().filter(|suite| !suite.is_tls13());
+        let Self(chosen, banned) = self;
+        match sign {
+            b'!' => {
+                chosen.retain(|suite| !is_meant(suite));
+                banned.extend(known.filter(is_meant));
+            }
+            b'-' => chosen.retain(|suite| !is_meant(suite)),
+            b'+' => chosen.sort_by_key(is_meant),
+            _ => {
+                let is_in = |list: &[&Suite], suite: &Suite| list.iter().any(|s| s.id == suite.id);
+                let new = known
+                    .filter(is_meant)
+                    .filter(|suite| !is_in(chosen, suite) && !is_in(banned, suite));
+                let mut new: Vec<_> = new.collect();
+                new.sort_by_key(|suite| suite.rank());
+                chosen.extend(new);
+            }
+        }
     }
 }
 
@@ -232,27 +277,103 @@ pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), TlsEr
 mod tests {
     use super::*;
 
-    fn names(text: &str) -> Vec<&'static str> {
-        tls12_suites(text).expect(text).into_iter().map(|id| suite_name(id).0).collect()
+    /// What a string leaves, in short: key and cipher.
+    fn names(text: &str) -> String {
+        let short = |id| {
+            let name = suite_name(id).0.trim_start_matches("ECDHE-").replace("-GCM", "");
+            let name = name.replace("ECDSA-", "E").replace("RSA-", "R").replace("AES", "");
+            name.split('-').next().unwrap_or_default().replace("CHACHA20", "C")
+        };
+        let suites = tls12_suites(text).unwrap_or_default();
+        suites.into_iter().map(short).collect::<Vec<_>>().join(" ")
     }
+
+    /// Strings, and what `openssl ciphers -tls1_2` of 3.0 leaves of lighty's suites.
+    const STRINGS: &[(&str, &str)] = &[
+        ("ALL", "E256 R256 EC RC E128 R128"),
+        ("DEFAULT", "E256 R256 EC RC E128 R128"),
+        ("HIGH", "E256 R256 EC RC E128 R128"),
+        ("ECDH", "E256 R256 EC RC E128 R128"),
+        ("kEECDH", "E256 R256 EC RC E128 R128"),
+        ("TLSv1.2", "E256 R256 EC RC E128 R128"),
+        ("COMPLEMENTOFDEFAULT", ""),
+        ("COMPLEMENTOFALL", ""),
+        ("RSA", ""),
+        ("kRSA", ""),
+        ("aRSA", "R256 RC R128"),
+        ("ECDSA", "E256 EC E128"),
+        ("aECDSA", "E256 EC E128"),
+        ("AECDH", ""),
+        ("AES", "E256 R256 E128 R128"),
+        ("AES128", "E128 R128"),
+        ("AES256", "E256 R256"),
+        ("AESGCM", "E256 R256 E128 R128"),
+        ("AESCCM", ""),
+        ("CHACHA20", "EC RC"),
+        ("SHA", ""),
+        ("SHA1", ""),
+        ("SHA256", ""),
+        ("SHA384", ""),
+        ("MEDIUM", ""),
+        ("FIPS", "E256 R256 E128 R128"),
+        ("SUITEB128", "E128 E256"),
+        ("SUITEB128ONLY", "E128"),
+        ("SUITEB128C2", "E256"),
+        ("SUITEB192", "E256"),
+        ("AEAD", ""),
+        ("SECURE", ""),
+        ("TLSv1", ""),
+        ("ecdhe", ""),
+        ("RC4", ""),
+        ("", ""),
+        ("ECDHE-RSA-AES128-GCM-SHA256", "R128"),
+        ("ECDHE-RSA-AES128-GCM-SHA256+AES:CHACHA20", "R128 EC RC"),
+        ("DHE-RSA-AES256-GCM-SHA384", ""),
+        ("AES256-SHA", ""),
+        ("@SECLEVEL=2:HIGH", "E256 R256 EC RC E128 R128"),
+        ("HIGH@SECLEVEL=2", "E256 R256 EC RC E128 R128"),
+        ("DEFAULT@SECLEVEL=1", "E256 R256 EC RC E128 R128"),
+        ("DEFAULT:!DEFAULT", "E256 R256 EC RC E128 R128"),
+        ("RSA:DEFAULT", ""),
+        ("ECDHE:SUITEB128", "E256 R256 EC RC E128 R128"),
+        ("HIGH:+SUITEB192", "E256 R256 EC RC E128 R128"),
+        ("HIGH +AES256", "EC RC E128 R128 E256 R256"),
+        ("HIGH;AES", "E256 R256 EC RC E128 R128"),
+        ("ECDHE:!AEAD", "E256 R256 EC RC E128 R128"),
+        ("kECDHE+aRSA", "R256 RC R128"),
+        ("ECDHE+aRSA+AESGCM", "R256 R128"),
+        ("ALL:!COMPLEMENTOFDEFAULT:!eNULL", "E256 R256 EC RC E128 R128"),
+        ("HIGH:!RSA", "E256 R256 EC RC E128 R128"),
+        ("ECDH+AESGCM:RSA+AESGCM", "E256 R256 E128 R128"),
+        ("ECDH+AESGCM:ECDH+CHACHA20:!SHA", "E256 R256 E128 R128 EC RC"),
+        ("EECDH+AESGCM:AES256+EECDH:CHACHA20:!SHA1:!SHA256:!SHA384", "E256 R256 E128 R128 EC RC"),
+        ("EECDH+AESGCM:!SHA384", "E256 R256 E128 R128"),
+        ("ECDHE:!SHA256", "E256 R256 EC RC E128 R128"),
+        ("FIPS:!aRSA", "E256 E128"),
+        ("HIGH:!FIPS", "EC RC"),
+        ("AES+SHA384", ""),
+        ("ECDHE+XYZ:AES256", "E256 R256"),
+        ("!XYZ:HIGH", "E256 R256 EC RC E128 R128"),
+        ("HIGH:!ALL", ""),
+        ("!AES:HIGH", "EC RC"),
+        ("HIGH:-ALL:AES128", "E128 R128"),
+        ("+HIGH:AES256", "E256 R256"),
+        ("AES128:AES256:@STRENGTH", "E256 R256 E128 R128"),
+        ("ALL:+ECDSA:@STRENGTH", "R256 RC E256 EC R128 E128"),
+        ("HIGH:!kECDHE", ""),
+        ("HIGH:-ECDSA:-CHACHA20", "R256 R128"),
+        ("CHACHA20:AESGCM:-CHACHA20:CHACHA20", "E256 R256 E128 R128 EC RC"),
+        ("ECDHE-RSA-AES128-GCM-SHA256:HIGH", "R128 E256 R256 EC RC E128"),
+    ];
 
     #[test]
     fn cipher_strings_mean_what_openssl_says() {
-        assert_eq!(names("HIGH").len(), 6);
-        for text in
-            ["DEFAULT@SECLEVEL=1", "HIGH@SECLEVEL=2", "PROFILE=SYSTEM", "DEFAULT:@SECLEVEL=1"]
-        {
-            assert_eq!(names(text), names("DEFAULT"), "{text}");
+        for (text, meant) in STRINGS {
+            assert_eq!(names(text), *meant, "{text}");
         }
-        assert_eq!(names("EECDH+AESGCM:CHACHA20:!PSK:!DHE").len(), 6);
-        let gcm = ["ECDHE-RSA-AES256-GCM-SHA384", "ECDHE-RSA-AES128-GCM-SHA256"];
-        assert_eq!(names("ECDHE+aRSA+AESGCM"), gcm);
-        assert_eq!(names("HIGH:!ECDSA:!CHACHA20"), gcm);
-        assert_eq!(names("HIGH:-ECDSA:-CHACHA20"), gcm);
-        assert_eq!(names("ECDHE-RSA-AES128-GCM-SHA256:HIGH:@STRENGTH")[0], gcm[1]);
-        assert_eq!(names("HIGH:+AES256").last(), Some(&gcm[0]));
-        for none in ["", "RC4", "DHE-RSA-AES256-GCM-SHA384", "HIGH:!ALL", "AES256-SHA"] {
-            assert!(tls12_suites(none).is_err(), "{none}");
+        assert_eq!(names("PROFILE=SYSTEM"), names("DEFAULT"));
+        for malformed in ["HIGH:!", "HIGH:?", "@", "+"] {
+            assert!(tls12_suites(malformed).is_err(), "{malformed}");
         }
     }
 

@@ -76,11 +76,14 @@ impl Stream {
             is_resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
             alpn: connection.alpn_protocol().map(Into::into),
         };
-        let Driver { input, opened, .. } = driver;
+        let Driver { input, opened, has_closed, .. } = driver;
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(unfit)?;
         let kernel = Kernel::Client(Box::new(ClientKernel::new(kernel)));
         let traffic = Traffic::new(&secrets, kernel, &input, &opened);
-        let traffic = traffic.map_err(|fault| ServerFault::Unfit(fault.words().to_owned()))?;
+        let mut traffic = traffic.map_err(|fault| ServerFault::Unfit(fault.words().to_owned()))?;
+        if has_closed {
+            traffic.end();
+        }
         self.secure(traffic);
         Ok(info)
     }

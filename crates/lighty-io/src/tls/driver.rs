@@ -68,12 +68,14 @@ pub(super) struct Driver<'a> {
     pub(super) output: Vec<u8>,
     /// Application data that came with the peer's last message.
     pub(super) opened: Vec<u8>,
+    /// The peer has closed its direction: nothing follows what was opened.
+    pub(super) has_closed: bool,
 }
 
 impl<'a> Driver<'a> {
     /// `early` has arrived already.
     pub(super) fn new(stream: &'a Stream, early: Vec<u8>) -> Self {
-        Self { stream, input: early, output: Vec::new(), opened: Vec::new() }
+        Self { stream, input: early, output: Vec::new(), opened: Vec::new(), has_closed: false }
     }
 
     /// Goes on until application data may be exchanged. `rest` is awaited before each step that
@@ -110,6 +112,12 @@ impl<'a> Driver<'a> {
                     self.input.drain(..discard);
                     return Ok(connection);
                 }
+                // RFC 8446 section 6.1: that closes one direction, and may come with the last
+                // message of the handshake and a whole request.
+                Ok(ConnectionState::PeerClosed) => self.has_closed = true,
+                Ok(ConnectionState::BlockedHandshake) if self.has_closed => {
+                    return Err(Broken::Ended);
+                }
                 Ok(ConnectionState::BlockedHandshake) => wants = true,
                 Ok(_) => return Err(Broken::Ended),
             }
@@ -136,6 +144,7 @@ impl<'a> Driver<'a> {
             }
             self.input.drain(..discard);
             if is_alert(&self.output[start..]) {
+                use_old_alert(&mut self.output[start..]);
                 return;
             }
         }
@@ -170,6 +179,14 @@ impl<'a> Driver<'a> {
         }
         self.output.clear();
         Ok(())
+    }
+}
+
+/// TLS 1.2, whose alerts at this point are in the clear, has no certificate_required: a client
+/// without a certificate gets handshake_failure (RFC 5246 section 7.4.6).
+fn use_old_alert(record: &mut [u8]) {
+    if let [21, .., 0, 2, 2, description @ 116] = record {
+        *description = 40;
     }
 }
 

@@ -137,11 +137,14 @@ impl Stream {
         let connection = connection.map_err(|error| HandshakeFault::refused(error.to_string()))?;
         let connection = handshake.run(connection, &rest).await?;
         let info = describe(&connection, policy, server_name)?;
-        let Driver { input, opened, .. } = handshake.driver;
+        let Driver { input, opened, has_closed, .. } = handshake.driver;
         let refused = |error: rustls::Error| HandshakeFault::refused(error.to_string());
         let (secrets, kernel) = connection.dangerous_into_kernel_connection().map_err(refused)?;
         let traffic = Traffic::new(&secrets, Kernel::Server(kernel), &input, &opened);
-        let traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.words()))?;
+        let mut traffic = traffic.map_err(|fault| HandshakeFault::refused(fault.words()))?;
+        if has_closed {
+            traffic.end();
+        }
         self.secure(traffic);
         Ok(info)
     }
@@ -160,6 +163,12 @@ impl Handshake<'_> {
             if driver.input.len() == seen {
                 driver.receive().await?;
             }
+            if let [20 | 21 | 23 | 24, 3, ..] = driver.input[..] {
+                // Another record of TLS than the one that begins a connection.
+                driver.output.extend(fatal(UNEXPECTED_MESSAGE));
+                let _ = driver.send().await;
+                return Err(HandshakeFault::refused("the first record is none of a handshake"));
+            }
             if driver.input[0] != HANDSHAKE {
                 return Err(HandshakeFault::ClearText(std::mem::take(&mut driver.input)));
             }
@@ -171,7 +180,8 @@ impl Handshake<'_> {
                 Ok(None) => {}
                 Err((error, mut alert)) => {
                     let said = SaidHello::read(&driver.input);
-                    match said.as_ref().and_then(SaidHello::alert) {
+                    let due = said.as_ref().and_then(SaidHello::alert);
+                    match due.or_else(|| alert_of(&error).map(fatal)) {
                         Some(due) => driver.output.extend(due),
                         // Writing to memory cannot fail.
                         None => drop(alert.write_all(&mut driver.output)),
@@ -194,7 +204,7 @@ impl Handshake<'_> {
                 Ok((policy, server_name))
             }
             Err(denial) => {
-                driver.output.extend_from_slice(&[21, 3, 3, 0, 2, 2, denial.alert()]);
+                driver.output.extend(fatal(denial.alert()));
                 driver.send().await?;
                 Err(HandshakeFault::Unserved)
             }
@@ -217,6 +227,27 @@ impl Handshake<'_> {
     fn refusal(&self, error: &rustls::Error) -> HandshakeFault {
         let offer = self.offer.as_ref().map(|offer| offer.words(error)).unwrap_or_default();
         HandshakeFault::Refused { cause: words(error), offer }
+    }
+}
+
+const UNEXPECTED_MESSAGE: u8 = 10;
+const RECORD_OVERFLOW: u8 = 22;
+
+/// The record of a fatal alert before there are keys.
+const fn fatal(description: u8) -> [u8; 7] {
+    [21, 3, 3, 0, 2, 2, description]
+}
+
+/// The alert that RFC 8446 sections 5 and 6 want for an error for which the library sends another
+/// one, or none.
+fn alert_of(error: &rustls::Error) -> Option<u8> {
+    use rustls::{Error as E, InvalidMessage as I, PeerMisbehaved as P};
+    match error {
+        E::InvalidMessage(I::MessageTooLarge) => Some(RECORD_OVERFLOW),
+        E::InvalidMessage(I::InvalidEmptyPayload | I::InvalidContentType)
+        | E::PeerMisbehaved(P::MessageInterleavedWithHandshakeMessage)
+        | E::InappropriateMessage { .. } => Some(UNEXPECTED_MESSAGE),
+        _ => None,
     }
 }
 

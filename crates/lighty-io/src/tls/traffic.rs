@@ -222,6 +222,11 @@ impl Traffic {
         })
     }
 
+    /// The peer's close_notify came with its last message of the handshake.
+    pub(crate) fn end(&mut self) {
+        self.is_ended = true;
+    }
+
     fn is_tls13(&self) -> bool {
         self.kernel.protocol_version() == ProtocolVersion::TLSv1_3
     }

@@ -1,5 +1,7 @@
 //! Handshakes that fail, are late or too many.
 
+use std::io::{Read as _, Write as _};
+
 use lighty_testkit::client::{Client, End};
 use lighty_testkit::server::Server;
 use lighty_testkit::tls;
@@ -136,6 +138,64 @@ fn alert(server: &Server, hello: &[u8]) -> [u8; 7] {
     client.send(hello);
     let alert = client.read_exact(7).expect("an alert");
     alert.try_into().expect("seven bytes")
+}
+
+#[test]
+fn records_that_begin_no_handshake_are_answered_with_alerts() {
+    let (_, server) = start("");
+    const UNEXPECTED_MESSAGE: u8 = 10;
+    const RECORD_OVERFLOW: u8 = 22;
+    let whole = hello(0x0303, &[]);
+    let split = |middle: &[u8]| {
+        let body = &whole[5..];
+        let (one, two) = body.split_at(20);
+        let record = |part: &[u8]| [&[22, 3, 1, 0, part.len() as u8], part].concat();
+        [record(one), middle.to_vec(), record(two)].concat()
+    };
+    for (what, bytes, due) in [
+        ("application data", vec![23, 3, 3, 0, 1, 0], UNEXPECTED_MESSAGE),
+        ("an alert", vec![21, 3, 3, 0, 2, 1, 90], UNEXPECTED_MESSAGE),
+        ("a change of keys", vec![20, 3, 3, 0, 1, 1], UNEXPECTED_MESSAGE),
+        ("a heartbeat", vec![24, 3, 3, 0, 1, 0], UNEXPECTED_MESSAGE),
+        ("data within a hello", split(&[23, 3, 3, 0, 1, 0]), UNEXPECTED_MESSAGE),
+        ("an empty record", vec![22, 3, 1, 0, 0], UNEXPECTED_MESSAGE),
+        ("a long record", [&[22, 3, 1, 0x48, 1][..], &[1; 18_433]].concat(), RECORD_OVERFLOW),
+    ] {
+        assert_eq!(alert(&server, &bytes)[5..], [2, due], "{what}");
+    }
+}
+
+#[test]
+fn client_of_tls12_without_a_certificate_gets_an_alert_that_it_knows() {
+    let (authority, server) = start(
+        "ssl.verifyclient.activate = \"enable\"\nssl.verifyclient.ca-file = \"@DIR@/ca.pem\"",
+    );
+    for (client, due) in [
+        (authority.client().with_tls12(), "HandshakeFailure"),
+        (authority.client(), "CertificateRequired"),
+    ] {
+        let connected = client.try_connect(server.address(), "a.test");
+        let said = connected.and_then(|mut client| {
+            client.try_send("GET / HTTP/1.0\r\n\r\n")?;
+            client.try_response(false).map_err(std::io::Error::other)
+        });
+        let said = said.expect_err("no connection").to_string();
+        assert!(said.contains(due), "{said}");
+    }
+}
+
+#[test]
+fn client_that_closes_within_a_handshake_is_not_waited_for() {
+    let (authority, server) = start("");
+    let config = authority.client().with_tls12().config();
+    let mut stream = tls::say_hello(&config, server.address(), "a.test").expect("a connection");
+    let mut record = [0; 5];
+    stream.sock.read_exact(&mut record).expect("a reply");
+    let begun = std::time::Instant::now();
+    stream.sock.write_all(&[21, 3, 3, 0, 2, 1, 0]).expect("sent");
+    // The server's flight, and the end.
+    let _ = stream.sock.read_to_end(&mut Vec::new());
+    assert!(begun.elapsed() < std::time::Duration::from_secs(2), "{:?}", begun.elapsed());
 }
 
 #[test]

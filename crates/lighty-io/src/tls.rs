@@ -55,7 +55,7 @@ pub use key_log::KeyLog;
 pub use local_authority::LocalAuthority;
 pub use materials::Materials;
 pub use on_demand::OnDemandPairs;
-pub use pem_file::{PairError, PairFiles, examine, read_leaf};
+pub use pem_file::{PairError, PairFiles, check_key, examine, read_leaf};
 pub use policy::{Ciphers, Policy, PolicyOptions};
 pub use signing::{KeyType, SigningRequest, challenge_certificate};
 pub use tickets::TicketKeys;

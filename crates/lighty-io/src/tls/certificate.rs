@@ -34,6 +34,31 @@ pub(super) fn must_staple(der: &[u8]) -> bool {
     der.windows(FEATURE.len()).any(|bytes| bytes == FEATURE)
 }
 
+/// Bits of a keyUsage (RFC 5280 section 4.2.1.3), in its first byte.
+pub(super) mod key_usage {
+    pub(in super::super) const DIGITAL_SIGNATURE: u8 = 0x80;
+    pub(in super::super) const KEY_AGREEMENT: u8 = 0x08;
+    pub(in super::super) const CERTIFICATE_SIGN: u8 = 0x04;
+}
+
+/// Whether a certificate's key may be used for one of these: a certificate without keyUsage may be
+/// used for everything, a broken one for nothing.
+pub(super) fn allows_usage(der: &[u8], usages: u8) -> bool {
+    let Some(parsed) = Names::read(der) else { return false };
+    for extension in parsed.extensions() {
+        match extension {
+            Some((KEY_USAGE, value)) => {
+                // The first byte counts unused bits.
+                let bits = Der(value).next().filter(|(tag, _)| *tag == BITS);
+                return bits.is_some_and(|(_, bits)| bits.get(1).is_some_and(|b| b & usages != 0));
+            }
+            Some(_) => {}
+            None => return false,
+        }
+    }
+    true
+}
+
 /// A name on one line, and its parts.
 fn one_line(name: &[u8]) -> Option<(String, Vec<(String, String)>)> {
     let (mut line, mut parts) = (String::new(), Vec::new());
@@ -74,20 +99,8 @@ impl CertificateFacts {
     pub fn read(der: &[u8]) -> Option<Self> {
         let parsed = Names::read(der)?;
         let (mut names, mut authority_key) = (Vec::new(), None);
-        let mut extensions = Der(&[]);
-        for (tag, value) in Der(parsed.rest) {
-            if tag == EXTENSIONS {
-                extensions = Der(Der(value).next()?.1);
-            }
-        }
-        while let Some((SEQUENCE, extension)) = extensions.next() {
-            let mut parts = Der(extension);
-            let (_, id) = parts.next()?;
-            // Whether it is critical may stand before the value.
-            let value = match parts.next()? {
-                (OCTETS, value) => value,
-                _ => parts.next()?.1,
-            };
+        for extension in parsed.extensions() {
+            let (id, value) = extension?;
             match id {
                 SUBJECT_NAMES => names = alternative_names(value)?,
                 AUTHORITY_KEY => {
@@ -199,6 +212,8 @@ const KEY_IDENTIFIER: u8 = 0x80;
 const SUBJECT_NAMES: &[u8] = &[0x55, 0x1d, 17];
 /// authorityKeyIdentifier, 2.5.29.35.
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 35];
+/// keyUsage, 2.5.29.15.
+const KEY_USAGE: &[u8] = &[0x55, 0x1d, 15];
 const UTC_TIME: u8 = 0x17;
 pub(super) const GENERALIZED_TIME: u8 = 0x18;
 
@@ -229,6 +244,21 @@ impl<'a> Names<'a> {
         let (SEQUENCE, subject) = signed.next()? else { return None };
         let (SEQUENCE, public_key) = signed.next()? else { return None };
         Some(Self { serial, issuer, validity, subject, public_key, rest: signed.0 })
+    }
+
+    /// Identifiers and values of the extensions, `None` for a broken one.
+    fn extensions(&self) -> impl Iterator<Item = Option<(&'a [u8], &'a [u8])>> + use<'a> {
+        let of = |(tag, value)| (tag == EXTENSIONS).then(|| Der(value).next()).flatten();
+        let list = Der(self.rest).find_map(of).map_or(&[][..], |(_, list)| list);
+        Der(list).take_while(|(tag, _)| *tag == SEQUENCE).map(|(_, extension)| {
+            let mut parts = Der(extension);
+            let (_, id) = parts.next()?;
+            // Whether it is critical may stand before the value.
+            match parts.next()? {
+                (OCTETS, value) => Some((id, value)),
+                _ => Some((id, parts.next()?.1)),
+            }
+        })
     }
 
     /// The algorithm of the public key, without the sequence around it, and the key.

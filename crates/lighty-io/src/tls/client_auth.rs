@@ -14,6 +14,7 @@ use rustls::{
 };
 
 use super::bare_key::{self, SignedIn};
+use super::certificate::{allows_usage, key_usage};
 use super::materials::Materials;
 use super::tls_error::TlsError;
 
@@ -104,6 +105,13 @@ impl ClientAuth {
         rest: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
+        // The library does not look at keyUsage. OpenSSL wants one of these of clients.
+        if !allows_usage(leaf, key_usage::DIGITAL_SIGNATURE | key_usage::KEY_AGREEMENT) {
+            return Err(CertificateError::InvalidPurpose.into());
+        }
+        let signs = |der: &&CertificateDer<'_>| allows_usage(der, key_usage::CERTIFICATE_SIGN);
+        let signing: Vec<CertificateDer<'_>> = rest.iter().filter(signs).cloned().collect();
+        let rest = &signing[..];
         let verified = self.webpki.verify_client_cert(leaf, rest, now)?;
         // Clients may send more than is needed, such as the authority itself.
         let is_within = usize::from(self.depth).checked_sub(1).is_some_and(|most| {

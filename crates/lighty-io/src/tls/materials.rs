@@ -18,7 +18,7 @@ use rustls::sign::CertifiedKey;
 
 use super::certificate::{self, Names};
 use super::on_demand::OnDemandPairs;
-use super::pem_file::{PairError, PairFiles, PemFile, read, read_bytes, read_pair};
+use super::pem_file::{self, PairError, PairFiles, PemFile, read, read_bytes, read_pair};
 use super::signing;
 use super::stapling::Staple;
 use super::tls_error::TlsError;
@@ -251,7 +251,7 @@ impl Materials {
             .filter(|(new, _, old)| new != old)
             .map(|(new, path, _)| (path, new))
             .collect();
-        let said = self.load_again(&|path| changed.iter().any(|(other, _)| other == path));
+        let said = self.load_again(&|path| changed.iter().any(|(other, _)| other == path), now_s);
         if !changed.is_empty() || has_turned {
             // Also of a file that was refused, so that it is reported once.
             self.write().stamps.extend(changed);
@@ -260,7 +260,7 @@ impl Materials {
         said
     }
 
-    fn load_again(&self, is_changed: &dyn Fn(&Arc<str>) -> bool) -> Vec<String> {
+    fn load_again(&self, is_changed: &dyn Fn(&Arc<str>) -> bool, now_s: i64) -> Vec<String> {
         let (pairs, files, staples) = {
             let loaded = self.read();
             let pairs: Vec<_> = loaded.pairs.keys().cloned().collect();
@@ -271,7 +271,7 @@ impl Materials {
         };
         let mut said = Vec::new();
         for files in pairs.iter().filter(|files| files.paths().any(is_changed)) {
-            said.push(match self.load_pair(files) {
+            said.push(match self.load_pair_again(files, now_s) {
                 Ok(()) => format!("{}: the certificate was loaded again", files.chain),
                 Err(why) => format!("{why}: the certificate loaded before stays"),
             });
@@ -289,6 +289,23 @@ impl Materials {
         }
         said.extend(staples.iter().map(|path| self.load_staple_again(path)));
         said
+    }
+
+    /// Loads a pair again, unless it has expired and the one loaded before has not.
+    fn load_pair_again(&self, files: &PairFiles, now_s: i64) -> Result<(), PairError> {
+        let stamps = Stamp::of_all(files);
+        let pair = read_pair(files)?;
+        let has_expired = |pair: &CertifiedKey| {
+            let valid = pair.cert.first().and_then(|leaf| certificate::validity(leaf));
+            valid.is_some_and(|valid| now_s >= valid.end)
+        };
+        let is_worse = |before: &Arc<CertifiedKey>| has_expired(&pair) && !has_expired(before);
+        if self.read().pairs.get(files).is_some_and(is_worse) {
+            let why = format!("{}: the certificate in it has expired", files.chain);
+            return Err(PairError::Chain(why.into()));
+        }
+        self.keep_pair(files, Arc::new(pair), stamps);
+        Ok(())
     }
 
     fn load_staple_again(&self, path: &Arc<str>) -> String {
@@ -403,20 +420,30 @@ fn fitting<'a>(
     staples.find(|staple| staple.is_about(serial) && staple.is_valid(now_s))
 }
 
-fn validity_words(valid: std::ops::Range<i64>, now_s: i64, warn_s: i64) -> Option<String> {
+/// Part of a certificate's life that is left when it should have been renewed.
+const LATE_PART: i64 = 6;
+
+/// `warn_s` before the end, or the last sixth of a short life.
+pub(super) fn validity_words(
+    valid: std::ops::Range<i64>,
+    now_s: i64,
+    warn_s: i64,
+) -> Option<String> {
+    let warn_s = warn_s.min((valid.end - valid.start) / LATE_PART);
     match now_s {
         now_s if now_s < valid.start => Some("is not valid yet".to_owned()),
         now_s if now_s >= valid.end => Some("has expired".to_owned()),
-        now_s if now_s >= valid.end - warn_s => {
-            Some(format!("expires in {} days", (valid.end - now_s) / 86_400))
-        }
+        now_s if now_s >= valid.end - warn_s => Some(match valid.end - now_s {
+            left_s @ ..172_800 => format!("expires in {} hours", left_s / 3600),
+            left_s => format!("expires in {} days", left_s / 86_400),
+        }),
         _ => None,
     }
 }
 
 /// False if rights are missing.
 fn is_readable(path: &str) -> bool {
-    let opened = std::fs::File::open(path).map(drop);
+    let opened = pem_file::open(Path::new(path)).map(drop);
     !opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)
 }
 

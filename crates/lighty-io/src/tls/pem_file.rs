@@ -1,6 +1,9 @@
 //! Files in PEM: certificates, keys, trust anchors and revocation lists.
 
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,7 +12,7 @@ use rustls::pki_types::pem::{self, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{CertificateFacts, Names};
+use super::certificate::{CertificateFacts, Der, Names, SEQUENCE};
 use super::key_fault;
 use super::tls_error::TlsError;
 
@@ -99,17 +102,71 @@ pub(super) fn read(path: &str) -> Result<PemFile, TlsError> {
 }
 
 pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
-    let meta = std::fs::metadata(path).map_err(|error| crate::os_text(&error))?;
+    let mut file = open(path).map_err(|error| crate::os_text(&error))?;
+    let meta = file.metadata().map_err(|error| crate::os_text(&error))?;
     if !meta.is_file() {
         return Err("it is not a file".into());
     }
     if meta.len() > FILE_BYTES_MAX {
         return Err(format!("it is larger than {FILE_BYTES_MAX} bytes").into());
     }
-    std::fs::read(path).map_err(|error| crate::os_text(&error).into())
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes).map_err(|error| crate::os_text(&error))?;
+    Ok(bytes)
+}
+
+/// Opens a file for reading, without waiting where it is a pipe that nobody writes to.
+pub(super) fn open(path: &Path) -> std::io::Result<File> {
+    let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
+    File::options().read(true).custom_flags(flags.bits() as i32).open(path)
+}
+
+/// The same file in the spelling that the parser knows, if it has another one that OpenSSL reads: a
+/// byte order mark, which editors of Windows write, and the old and the trusting names of a
+/// certificate.
+fn respelled(bytes: &[u8]) -> Option<Vec<u8>> {
+    const OTHERS: [(&[u8], &[u8]); 3] = [
+        (b"\xEF\xBB\xBF-----BEGIN ", b"-----BEGIN "),
+        (b" TRUSTED CERTIFICATE-----", b" CERTIFICATE-----"),
+        (b" X509 CERTIFICATE-----", b" CERTIFICATE-----"),
+    ];
+    let mut respelled: Option<Vec<u8>> = None;
+    for (other, usual) in OTHERS {
+        let mut rest: &[u8] = respelled.as_deref().unwrap_or(bytes);
+        let mut out = Vec::new();
+        while let Some(place) = rest.windows(other.len()).position(|text| text == other) {
+            out.extend_from_slice(&rest[..place]);
+            out.extend_from_slice(usual);
+            rest = &rest[place + other.len()..];
+        }
+        if !out.is_empty() {
+            out.extend_from_slice(rest);
+            respelled = Some(out);
+        }
+    }
+    respelled
+}
+
+/// The first value of a section. What follows a certificate says in a `TRUSTED CERTIFICATE` what
+/// it is trusted for; OpenSSL reads no further in the others either.
+fn first_value(mut der: Vec<u8>) -> Vec<u8> {
+    let mut values = Der(&der);
+    if values.next().is_some() {
+        let len = der.len() - values.0.len();
+        der.truncate(len);
+    }
+    der
+}
+
+/// True of a revocation list of version 1, in which the version does not stand.
+fn is_list_of_version_1(der: &[u8]) -> bool {
+    let signed = Der(der).next().and_then(|(_, list)| Der(list).next());
+    signed.and_then(|(_, signed)| Der(signed).next()).is_some_and(|(tag, _)| tag == SEQUENCE)
 }
 
 fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
+    let respelled = respelled(bytes);
+    let bytes = respelled.as_deref().unwrap_or(bytes);
     let (mut certificates, mut keys, mut lists) = (Vec::new(), Vec::new(), Vec::new());
     let (mut found, key_fault) = (false, key_fault::of_file(bytes));
     for section in <(SectionKind, Vec<u8>) as PemObject>::pem_slice_iter(bytes) {
@@ -121,7 +178,13 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
         };
         found = true;
         match kind {
-            SectionKind::Certificate => certificates.push(CertificateDer::from(der)),
+            SectionKind::Certificate => certificates.push(CertificateDer::from(first_value(der))),
+            SectionKind::Crl if is_list_of_version_1(&der) => {
+                return Err("a certificate revocation list of version 1, where version 2 is \
+                            needed (RFC 5280 section 5.1.2.1): set crl_extensions in the \
+                            configuration of `openssl ca -gencrl`, or use its -crlexts"
+                    .into());
+            }
             SectionKind::Crl => lists.push(CertificateRevocationListDer::from(der)),
             _ => keys.extend(PrivateKeyDer::from_pem(kind, der)),
         }
@@ -148,7 +211,19 @@ fn words(error: &pem::Error) -> String {
     }
 }
 
+/// Whether the key's own file has the key of the certificate.
+///
+/// # Errors
+/// As for loading the pair, where a key that stands beside the certificate would do.
+pub fn check_key(files: &PairFiles) -> Result<(), PairError> {
+    read_with(files, false).map(drop)
+}
+
 pub(super) fn read_pair(files: &PairFiles) -> Result<CertifiedKey, PairError> {
+    read_with(files, true)
+}
+
+fn read_with(files: &PairFiles, any_key: bool) -> Result<CertifiedKey, PairError> {
     let chain = read(&files.chain).map_err(PairError::Chain)?;
     if chain.certificates.is_empty() {
         let why = format!("{}: it holds no certificate", files.chain);
@@ -156,7 +231,8 @@ pub(super) fn read_pair(files: &PairFiles) -> Result<CertifiedKey, PairError> {
     }
     let own = files.key.as_ref().map(|path| read(path).map_err(PairError::Key)).transpose()?;
     // A chain that brings its own key does not need the other.
-    let keys: Vec<_> = own.iter().chain([&chain]).flat_map(|file| &file.keys).collect();
+    let beside = (any_key || own.is_none()).then_some(&chain);
+    let keys: Vec<_> = own.iter().chain(beside).flat_map(|file| &file.keys).collect();
     let place = files.key.as_ref().unwrap_or(&files.chain);
     let of_key = |why: String| PairError::Key(format!("{place}: {why}").into());
     let named = own.as_ref().unwrap_or(&chain);

@@ -241,6 +241,58 @@ async fn what_follows_the_handshake_at_once_is_not_lost() {
     drop(client.join().expect("a client"));
 }
 
+/// What a client that sends its last message, a request and close_notify in one piece gets.
+async fn closing_at_once(site: &Site, version: &'static rustls::SupportedProtocolVersion) {
+    let policy = site.policy(&site.options());
+    let mut roots = RootCertStore::empty();
+    roots.add(site.authority.der().clone()).expect("a root");
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[version])
+        .expect("versions")
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    let (mut ours, mut peer) = tcp_pair().await;
+    let name = ServerName::try_from("a.test").expect("a name");
+    let client = std::thread::spawn(move || {
+        let mut client = ClientConnection::new(Arc::new(config), name).expect("a client");
+        let mut out = Vec::new();
+        while client.is_handshaking() {
+            while client.wants_write() {
+                client.write_tls(&mut out).expect("memory");
+            }
+            peer.write_all(&std::mem::take(&mut out)).expect("sent");
+            client.read_tls(&mut peer).expect("read");
+            client.process_new_packets().expect("a handshake");
+        }
+        client.writer().write_all(b"request").expect("buffered");
+        client.send_close_notify();
+        while client.wants_write() {
+            client.write_tls(&mut out).expect("memory");
+        }
+        peer.write_all(&out).expect("sent");
+        let mut got = Vec::new();
+        while client.read_tls(&mut peer).expect("read") > 0 {
+            client.process_new_packets().expect("records");
+            let _ = client.reader().read_to_end(&mut got);
+        }
+        got
+    });
+    accept(&mut ours, &policy).await.expect("a handshake");
+    assert_eq!(read_to_end(&ours, 4).await, b"request");
+    write_all(&ours, b"response").await;
+    drop(ours);
+    assert_eq!(client.join().expect("a client"), b"response");
+}
+
+#[tokio::test]
+async fn request_with_the_end_of_the_handshake_and_close_notify_is_answered() {
+    let site = Site::new();
+    for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
+        closing_at_once(&site, version).await;
+    }
+}
+
 #[tokio::test]
 async fn sessions_are_resumed_where_the_policy_is_the_same() {
     let site = Site::new();
@@ -468,6 +520,131 @@ async fn a_connection_goes_on_after_a_rest_with_every_suite() {
 }
 
 /// Another process may write the certificate while a placeholder for it is made.
+#[test]
+fn spellings_of_pem_that_openssl_reads() {
+    let site = Site::new();
+    let (pem, key) = site.issue("a.test");
+    let whole = format!("{pem}{}", key.serialize_pem());
+    let openssl = |arguments: &[&str]| {
+        let mut command = std::process::Command::new("openssl");
+        let output = command.current_dir(site.dir.path()).args(arguments).output().expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    std::fs::write(&*site.path("plain.pem"), &pem).expect("written");
+    openssl(&[
+        "x509",
+        "-in",
+        "plain.pem",
+        "-trustout",
+        "-addtrust",
+        "serverAuth",
+        "-setalias",
+        "mine",
+        "-out",
+        "trusted.pem",
+    ]);
+    let trusted = std::fs::read_to_string(&*site.path("trusted.pem")).expect("read");
+    assert!(trusted.contains("BEGIN TRUSTED CERTIFICATE"));
+    let file = site.path("other.pem");
+    for text in [
+        format!("\u{feff}{whole}"),
+        format!("\u{feff}{pem}\u{feff}{}", key.serialize_pem()),
+        whole.replace(" CERTIFICATE-----", " X509 CERTIFICATE-----"),
+        format!("{trusted}{}", key.serialize_pem()),
+        whole.replace('\n', "\r\n"),
+    ] {
+        std::fs::write(&*file, &text).expect("written");
+        let pair = PairFiles { chain: Arc::clone(&file), key: None };
+        site.materials.load_pair(&pair).unwrap_or_else(|why| panic!("{why}: {text}"));
+        let loaded = site.materials.pair(&pair).expect("loaded");
+        assert_eq!(super::certificate::pem(&loaded.cert[0]), pem.replace("\r\n", "\n"));
+        site.materials.load_authorities(&file).expect("a certificate");
+    }
+}
+
+#[test]
+fn revocation_lists_of_version_1_are_named() {
+    let site = Site::new();
+    std::fs::write(&*site.path("ca.pem"), site.authority.pem()).expect("written");
+    std::fs::write(&*site.path("ca.key"), site.authority.key().serialize_pem()).expect("written");
+    std::fs::write(&*site.path("index.txt"), "").expect("written");
+    let config = "[ca]\ndefault_ca=a\n[a]\ndatabase=index.txt\ndefault_md=sha256\n\
+                  default_crl_days=30\n[v2]\nauthorityKeyIdentifier=keyid\n";
+    std::fs::write(&*site.path("ca.cnf"), config).expect("written");
+    for (more, is_taken) in [(&[][..], false), (&["-crlexts", "v2"], true)] {
+        let mut openssl = std::process::Command::new("openssl");
+        let common =
+            ["ca", "-gencrl", "-config", "ca.cnf", "-cert", "ca.pem", "-keyfile", "ca.key"];
+        let output = openssl
+            .current_dir(site.dir.path())
+            .args(common)
+            .args(["-out", "list.pem"])
+            .args(more)
+            .output()
+            .expect("runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let path = site.path("list.pem");
+        match site.materials.load_revocations(&path) {
+            Ok(()) => assert!(is_taken),
+            Err(why) => {
+                let why = why.to_string();
+                assert!(!is_taken && why.starts_with(&*path) && why.contains("version 1"), "{why}");
+            }
+        }
+    }
+}
+
+#[test]
+fn pipe_in_place_of_a_certificate_is_not_waited_for() {
+    let site = Site::new();
+    let pair = site.pair("a.test");
+    site.materials.load_pair(&pair).expect("loaded");
+    std::fs::remove_file(&*pair.chain).expect("removed");
+    let made = std::process::Command::new("mkfifo").arg(&*pair.chain).status().expect("runs");
+    assert!(made.success());
+    let (done, ended) = std::sync::mpsc::channel();
+    let next = Materials::after(&site.materials);
+    std::thread::spawn(move || {
+        let taken = next.take_over_pair(&pair, &Materials::default());
+        let _ = done.send((taken, next.load_pair(&pair).map_err(|why| why.to_string())));
+    });
+    let (taken, loaded) = ended.recv_timeout(Duration::from_secs(30)).expect("nothing waits");
+    assert!(!taken && loaded.is_err_and(|why| why.contains("it is not a file")));
+}
+
+#[test]
+fn expired_certificate_does_not_replace_one_that_is_valid() {
+    let site = Site::new();
+    let pair = site.pair("a.test");
+    site.materials.load_pair(&pair).expect("loaded");
+    let before = site.materials.pair(&pair).expect("a pair");
+    let key = KeyPair::generate().expect("a key");
+    let mut params = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
+    params.not_before = rcgen::date_time_ymd(2020, 1, 1);
+    params.not_after = rcgen::date_time_ymd(2021, 1, 1);
+    let expired = params.signed_by(&key, &site.authority).expect("signed");
+    std::fs::write(&*pair.chain, expired.pem() + &key.serialize_pem()).expect("written");
+    if let Some(file) = &pair.key {
+        std::fs::write(&**file, key.serialize_pem()).expect("written");
+    }
+    let said = site.materials.refresh(now_s());
+    assert!(said[0].contains("has expired") && said[0].contains("stays"), "{said:?}");
+    assert!(Arc::ptr_eq(&site.materials.pair(&pair).expect("a pair"), &before));
+    assert!(site.materials.refresh(now_s()).is_empty(), "it is said once");
+}
+
+#[test]
+fn short_lives_are_warned_of_late() {
+    let day = 86_400;
+    let words =
+        |life_s, left_s| super::materials::validity_words(0..life_s, life_s - left_s, 7 * day);
+    assert_eq!(words(90 * day, 7 * day + 1), None);
+    assert_eq!(words(90 * day, 7 * day).as_deref(), Some("expires in 7 days"));
+    assert_eq!(words(6 * day, 5 * day), None, "signed a day ago");
+    assert_eq!(words(6 * day, day + 1), None);
+    assert_eq!(words(6 * day, day).as_deref(), Some("expires in 24 hours"));
+}
+
 #[test]
 fn a_certificate_that_appears_while_it_is_loaded_is_noticed() {
     let site = Site::new();

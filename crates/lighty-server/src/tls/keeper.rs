@@ -1,5 +1,6 @@
 //! Keeps certificates, keys and tickets up to date, on a thread of its own: a disk may hang.
 
+use std::collections::HashMap;
 use std::io;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -116,7 +117,9 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
     let say = |level, text: &str| {
         log.line(level, Clock::start().unix_s(), text, About::default());
     };
-    let (mut last_trouble, mut warned_s, mut version) = (String::new(), 0, None);
+    let (mut last_trouble, mut looked_s, mut version) = (String::new(), 0, None);
+    // When each warning was given.
+    let mut warned_s: HashMap<String, i64> = HashMap::new();
     loop {
         let now = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for text in now.tls.materials.refresh(Clock::start().unix_s()) {
@@ -124,10 +127,15 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
         }
         let now_s = Clock::start().unix_s();
         let loaded = Some((Arc::as_ptr(&now.tls.materials).addr(), now.tls.materials.version()));
-        if loaded != version || now_s - warned_s >= WARN_EVERY_S {
-            (warned_s, version) = (now_s, loaded);
+        if loaded != version || now_s - looked_s >= WARN_EVERY_S {
+            (looked_s, version) = (now_s, loaded);
+            warned_s.retain(|_, said_s| now_s - *said_s < WARN_EVERY_S);
             for text in now.tls.materials.warnings(now_s, WARN_S) {
+                if warned_s.contains_key(&text) {
+                    continue;
+                }
                 say(Level::Warning, &format!("ssl: {text}"));
+                warned_s.insert(text, now_s);
             }
         }
         let trouble = keep_tickets(&now).err().map(|error| error.to_string()).unwrap_or_default();

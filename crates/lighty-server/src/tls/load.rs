@@ -6,7 +6,7 @@ use lighty_acme::Wanted;
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError};
+use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError, check_key};
 
 use super::{backends, clear};
 use crate::{acme, block_settings, listeners};
@@ -54,7 +54,8 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
             load.unknown_in_handshake(id, block);
         }
     }
-    let has_managed = acme::wanted(config).is_ok_and(|wanted| !wanted.is_empty())
+    // What is wrong with those that the server is to get is reported, and nothing that follows.
+    let has_managed = acme::wanted(config).map_or(true, |wanted| !wanted.is_empty())
         || acme::on_demand(config, before.on_demand()).is_some();
     for (name, settings) in &listening {
         let tls = settings.module::<TlsSettings>();
@@ -197,9 +198,12 @@ impl Load<'_> {
         if self.lone_key(id, block) {
             return;
         }
+        // A condition may bring a chain with its key, and inherit the key of another.
+        let is_own = ["ssl.pemfile", "ssl.privkey"].iter().all(|name| set(block, name).is_some());
         for files in &pairs {
             let loaded = match self.materials.take_over_pair(files, self.before) {
                 true => Ok(()),
+                false if is_own => check_key(files).and_then(|()| self.materials.load_pair(files)),
                 false => self.materials.load_pair(files),
             };
             if let Err(why) = loaded {

@@ -112,6 +112,45 @@ async fn the_authority_counts_among_the_certificates_of_a_chain() {
 }
 
 #[tokio::test]
+async fn keys_are_used_for_what_certificates_allow() {
+    use rcgen::KeyUsagePurpose as P;
+    let site = Site::new();
+    let issue = |usages: &[P], issuer: &CertifiedIssuer<'static, KeyPair>| {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(["me".to_owned()]).expect("parameters");
+        params.key_usages = usages.to_vec();
+        let leaf = params.signed_by(&key, issuer).expect("signed");
+        (leaf.pem() + &issuer.pem(), key.serialize_pem())
+    };
+    let between = |usages: &[P]| {
+        let mut params = CertificateParams::new([]).expect("parameters");
+        params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        params.distinguished_name.push(DnType::CommonName, "between");
+        params.key_usages = usages.to_vec();
+        let key = KeyPair::generate().expect("a key");
+        CertifiedIssuer::signed_by(params, key, &site.authority).expect("signed")
+    };
+    let unfit = "failed: unsuitable certificate purpose";
+    let unknown = "failed: unable to get local issuer certificate";
+    let direct = |usages| issue(usages, &site.authority);
+    for ((chain, key), wanted) in [
+        (direct(&[]), "verified"),
+        (direct(&[P::DigitalSignature]), "verified"),
+        (direct(&[P::KeyAgreement]), "verified"),
+        (direct(&[P::DigitalSignature, P::KeyEncipherment]), "verified"),
+        (direct(&[P::KeyEncipherment]), unfit),
+        (direct(&[P::DataEncipherment, P::KeyCertSign]), unfit),
+        (issue(&[], &between(&[P::KeyCertSign, P::CrlSign])), "verified"),
+        (issue(&[], &between(&[P::DigitalSignature])), unknown),
+    ] {
+        assert_eq!(judged(&site, site.auth(false).expect("options"), &chain, &key).await, wanted);
+    }
+    let (chain, key) = direct(&[P::KeyEncipherment]);
+    let said = judged(&site, site.auth(true).expect("options"), &chain, &key).await;
+    assert!(said.ends_with("unsuitable certificate purpose"), "{said}");
+}
+
+#[tokio::test]
 async fn each_authority_of_a_chain_needs_a_list_that_is_in_date() {
     let site = Site::new();
     let between = intermediate(&site);

@@ -119,6 +119,35 @@ fn the_key_of_another_certificate_of_a_list_is_refused() {
     assert!(code == 1 && said.contains("belongs to another certificate"), "{said}");
 }
 
+/// As lighttpd: what is not used would not be noticed when it is renewed.
+#[test]
+fn key_of_another_certificate_is_refused_although_the_chain_has_its_own() {
+    for (file, is_refused) in [("b.key", true), ("a.pem", false)] {
+        let setup = lighty!().config(&format!(
+            "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n\
+             ssl.privkey = \"@DIR@/{file}\"\n\
+             $HTTP[\"host\"] == \"c.test\" {{ ssl.pemfile = \"@DIR@/c.pem\" }}"
+        ));
+        let authority = lighty_testkit::tls::Authority::new(setup.directory());
+        authority.issue("a.pem", &["a.test"]);
+        authority.issue("c.pem", &["c.test"]);
+        authority.issue_apart("b.pem", "b.key", &["a.test"]);
+        let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+        assert_eq!(code == 1, is_refused, "{said}");
+        assert_eq!(said.contains("belongs to another certificate"), is_refused, "{said}");
+    }
+}
+
+#[test]
+fn wrong_names_of_certificates_to_get_are_reported_alone() {
+    let setup = lighty!().config(
+        "ssl.engine = \"enable\"\nacme.names = ( \"*.a.test\" )\nacme.activate = \"enable\"",
+    );
+    let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert!(code == 1 && said.contains("*.a.test"), "{said}");
+    assert!(!said.contains("ssl.pemfile is not set"), "{said}");
+}
+
 /// Nobody reads what is written to them, nor writes what is read.
 #[test]
 fn pipes_in_the_place_of_files_are_refused_at_once() {

@@ -15,6 +15,9 @@ innocent client asks for a small file 20 times a second meanwhile.  What is requ
                     floods of frames whose replies nobody reads: cut           <= 2,000 frames
     zero-window     2,000 streams of 1 MB that nobody takes                    <= 5 MB more memory
     dribble         100 streams whose windows grow by a byte at a time         <= 20 % CPU
+    held-fields     2,000 requests of 15 KB of fields out of 30 bytes each, and crumbs of a cookie,
+                    whose windows grow by a byte at a time                     <= 20 MB more memory
+    held-backend    the same before a backend that never answers               <= 20 MB more memory
     tiny-data       100,000 DATA frames of a byte                              <= 2 MB more memory
 
 In all of them the innocent's p99 is at most 20 ms, or twice what it was without.
@@ -39,6 +42,7 @@ from http2 import frame
 P99_MS_MAX, FRAMES_MAX, RESETS_MAX, OWN_RESETS_MAX = 20, 2_000, 120, 25
 BLOCK_BYTES_MAX, BOMB_KIB_MAX, WINDOW_KIB_MAX, TINY_KIB_MAX = 64 << 10, 10 << 10, 5 << 10, 2 << 10
 DRIBBLE_SHARE_MAX = 0.2
+HELD_KIB_MAX = 20 << 10
 PAIRS, FLOOD_FRAMES, BATCH = 20_000, 100_000, 100
 MIB = 1 << 20
 
@@ -396,6 +400,33 @@ def dribble(server, kib):
     return Outcome(share <= DRIBBLE_SHARE_MAX, text, tiny=tiny, share=share, **figures)
 
 
+def held_fields(server, kib, target="/1m.bin"):
+    """Indexed fields and crumbs, no window, and credits of a byte."""
+    entry = b"\x40" + http2.string(b"x-held") + integer(3000, 7) + b"v" * 3000
+    more = b"\xbe" * 5 + (b"\x00" + http2.string(b"cookie") + http2.string(b"a=b")) * 8
+    cpu_s = rig.cpu_s(server.pid)
+    with contextlib.ExitStack() as stack:
+        connections = [stack.enter_context(http2.Connection(server.port, window=0).begin())
+                       for _ in range(20)]
+        for c in connections:
+            for i in range(100):
+                c.send(frame(http2.HEADERS, http2.END_STREAM | http2.END_HEADERS, 1 + 2 * i,
+                             http2.request(target) + (entry if i == 0 else b"") + more))
+            c.frames(0.01)
+        for _ in range(5):
+            for c in connections:
+                c.send(b"".join(http2.window_update(1 + 2 * i, 1) for i in range(100)))
+                c.frames(0.01)
+        time.sleep(0.5)
+        figures = cost(server, kib, cpu_s)
+    return Outcome(figures["grown_kib"] <= HELD_KIB_MAX,
+                   f"{figures['grown_kib'] / 1024:.1f} MB more", **figures)
+
+
+def held_backend(server, slow):
+    return held_fields(server, rig.memory_kib(server.pid, "RssAnon"))
+
+
 def tiny_data(server, kib):
     cpu_s, most = rig.cpu_s(server.pid), 0
     with http2.Connection(server.port).begin() as c:
@@ -413,12 +444,13 @@ def tiny_data(server, kib):
     return Outcome(figures["grown_kib"] <= TINY_KIB_MAX, text, **figures)
 
 
-PROXIED = {"rapid-backend"}
+PROXIED = {"rapid-backend", "held-backend"}
 FLOODS = {"rapid-reset": rapid_reset, "rapid-backend": rapid_backend,
           "made-you-reset": made_you_reset, "continuation": continuation,
           "hpack-bomb": hpack_bomb, "field-bomb": field_bomb, "ping": ping, "settings": settings,
           "priority": priority, "window-update": window_updates, "empty-data": empty_data,
-          "zero-window": zero_window, "dribble": dribble, "tiny-data": tiny_data}
+          "zero-window": zero_window, "dribble": dribble, "held-fields": held_fields,
+          "held-backend": held_backend, "tiny-data": tiny_data}
 
 
 if __name__ == "__main__":

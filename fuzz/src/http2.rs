@@ -36,6 +36,8 @@ const LIMITS: Limits = Limits {
     stream_window_bytes: 65_535,
     stream_window_bytes_max: 100_000,
     conn_window_bytes: 100_000,
+    conn_window_bytes_max: 200_000,
+    held_field_bytes_max: 3000,
     decoder_table_bytes: 4096,
     encoder_table_bytes_max: 4096,
     field_bytes_max: 1000,

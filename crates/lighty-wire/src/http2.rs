@@ -32,7 +32,7 @@ pub use connection::{Connection, RequestParts, Role};
 pub use event::{DataFrame, Event, Handled, SendFault};
 pub use fault::{ConnFault, StreamFault};
 pub use frame::ErrorCode;
-pub use limits::Limits;
+pub use limits::{CONN_WINDOW_BYTES, Limits};
 pub use message::MessageHead;
 pub use priority::Priority;
 pub use settings::PeerSettings;

@@ -26,13 +26,14 @@ use super::frame::{
     self, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, PREFACE, WINDOW_BYTES_INITIAL, kind,
 };
 use super::hpack::{Decoder, Encoder};
-use super::limits::{Budget, Limits, OWN_RESET_WEIGHT};
+use super::limits::{Budget, FREE_FIELD_BYTES, Limits, OWN_RESET_WEIGHT};
 use super::message::MessageHead;
 use super::priority::Priority;
 use super::schedule::{List, Schedule};
 use super::settings::PeerSettings;
 use super::streams::{ClosedBy, StreamKey, Streams};
 use block::OpenBlock;
+use flow::Probe;
 pub use output::RequestParts;
 use shutdown::Shutdown;
 
@@ -84,10 +85,20 @@ pub struct Connection {
     next_own_id: u32,
     /// Bytes that the peer may still send on the connection.
     recv_window: i64,
+    /// To what that window is filled up, the bytes that the driver has included.
+    recv_window_max: u32,
+    /// Bytes by which it is to shrink: so much credit is not announced.
+    withheld: u32,
+    probe: Probe,
+    /// Bytes of all streams that the driver has received and not credited.
+    uncredited: usize,
     /// Bytes credited and not yet announced.
     unannounced: u32,
+    /// Bytes of fields that streams hold beyond [`FREE_FIELD_BYTES`] each.
+    held_field_bytes: usize,
     send_window: i64,
-    /// When a short frame began to wait for a larger window of the connection.
+    /// When a short frame began to wait for a larger window of the connection; 0: it has waited
+    /// for long enough.
     waits_since_ms: Option<u64>,
     peer: PeerSettings,
     /// When our settings were sent, until they are acknowledged.
@@ -154,7 +165,12 @@ impl Connection {
             last_peer_id: 0,
             next_own_id: 1,
             recv_window: i64::from(WINDOW_BYTES_INITIAL),
+            recv_window_max: limits.conn_window_bytes.max(WINDOW_BYTES_INITIAL),
+            withheld: 0,
+            probe: Probe { next_at: u64::from(limits.conn_window_bytes / 2), ..Probe::default() },
+            uncredited: 0,
             unannounced: 0,
+            held_field_bytes: 0,
             send_window: i64::from(WINDOW_BYTES_INITIAL),
             waits_since_ms: None,
             peer: PeerSettings::default(),
@@ -371,6 +387,17 @@ impl Connection {
         frame::push_number(kind::RST_STREAM, id, fault.code().0, &mut self.out);
         self.streams.refuse(id, if ends { ClosedBy::End } else { ClosedBy::Us });
         Ok(())
+    }
+
+    /// Counts fields that a stream's driver holds. False if they are more than streams may hold.
+    fn hold_fields(&mut self, slot: u32, bytes: usize) -> bool {
+        let stream = &mut self.streams.slots()[slot as usize];
+        let held = stream.field_bytes as usize;
+        // Both are bounded by the limits of field blocks.
+        stream.field_bytes = (held + bytes) as u32;
+        let excess = |bytes: usize| bytes.saturating_sub(FREE_FIELD_BYTES);
+        self.held_field_bytes += excess(held + bytes) - excess(held);
+        self.held_field_bytes <= self.limits.held_field_bytes_max
     }
 
     /// Takes a stream out of all that sends and receives.

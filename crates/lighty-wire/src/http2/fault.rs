@@ -116,6 +116,7 @@ fault_table! {
         PseudoMissing = PROTOCOL_ERROR, "h2-pseudo-missing",
             "a pseudo-header field that the message must have is missing";
         Method = PROTOCOL_ERROR, "h2-method", "a method that is not a token";
+        Scheme = PROTOCOL_ERROR, "h2-scheme", "a :scheme that is no scheme";
         Path = PROTOCOL_ERROR, "h2-path", "a :path that is neither absolute nor * of OPTIONS";
         Authority = PROTOCOL_ERROR, "h2-authority", "an :authority with user information or blanks";
         HostConflict = PROTOCOL_ERROR, "h2-host-conflict",

@@ -6,8 +6,8 @@ use super::hpack::TABLE_BYTES_INITIAL;
 /// Limits of one connection. Each has the name of its directive, and a fault that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `http2.max-streams`: streams at the same time, counted until their exchange is over and not
-    /// only until they are closed. Others are refused.
+    /// `http2.max-streams`: open and half-closed streams. Others are refused, and those beyond
+    /// [`ALIVE_FACTOR`] times as many whose exchanges are not over.
     pub streams_max: u32,
     /// `http2.max-refused-streams`: streams refused on a connection, less those that completed.
     pub refusals_max: u32,
@@ -17,8 +17,11 @@ pub struct Limits {
     pub stream_window_bytes: u32,
     /// `http2.stream-window`: to which that is raised as bytes are consumed.
     pub stream_window_bytes_max: u32,
-    /// `http2.connection-window`: bytes of all streams that are received and not consumed.
+    /// Bytes of all streams that may be received before the first is consumed.
     pub conn_window_bytes: u32,
+    /// `http2.connection-window`: to which that grows while it, and not the consumer, holds the
+    /// peer back.
+    pub conn_window_bytes_max: u32,
     /// Bytes of the table for what we receive.
     pub decoder_table_bytes: u32,
     /// Bytes of the table for what we send, at most.
@@ -26,6 +29,9 @@ pub struct Limits {
     /// `http2.max-field-size`: bytes of all fields of a message, 32 added to each. Up to twice as
     /// many are answered with 431; the connection ends beyond.
     pub field_bytes_max: usize,
+    /// `http2.max-held-fields`: bytes of fields that all streams of a connection together may hold,
+    /// beyond [`FREE_FIELD_BYTES`] each. Further streams are refused.
+    pub held_field_bytes_max: usize,
     /// `http2.max-fields`: fields of a message, each crumb of a cookie counted.
     pub fields_max: usize,
     /// `http2.max-block-size`: bytes of an encoded field block.
@@ -54,6 +60,16 @@ pub const OWN_RESET_WEIGHT: u32 = 5;
 /// Streams in one burst of input, as a multiple of [`Limits::streams_max`].
 pub const BURST_FACTOR: u32 = 2;
 
+/// Streams that are closed and not released yet are refused beyond this multiple of
+/// [`Limits::streams_max`], all streams counted.
+pub const ALIVE_FACTOR: u32 = 2;
+
+/// The window with which a connection begins, unless its limit is lower.
+pub const CONN_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Bytes of fields that each stream may hold besides [`Limits::held_field_bytes_max`].
+pub const FREE_FIELD_BYTES: usize = 4 * 1024;
+
 /// A frame shorter than this is sent only if it ends the stream or has waited for [`DRIBBLE_MS`].
 pub const DRIBBLE_BYTES: usize = 1024;
 
@@ -73,11 +89,13 @@ impl Default for Limits {
             refusals_max: 100,
             requests_max: 10_000,
             stream_window_bytes: WINDOW_BYTES_INITIAL,
-            stream_window_bytes_max: 1 << 20,
-            conn_window_bytes: 1 << 20,
+            stream_window_bytes_max: 4 << 20,
+            conn_window_bytes: CONN_WINDOW_BYTES,
+            conn_window_bytes_max: 4 << 20,
             decoder_table_bytes: TABLE_BYTES_INITIAL as u32,
             encoder_table_bytes_max: TABLE_BYTES_INITIAL as u32,
             field_bytes_max: 32 * 1024,
+            held_field_bytes_max: 256 * 1024,
             fields_max: 256,
             block_bytes_max: 64 * 1024,
             continuations_max: 8,

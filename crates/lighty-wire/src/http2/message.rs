@@ -243,7 +243,7 @@ impl<'a> Collector<'a> {
         match self.head.fields.get(Known::Host) {
             None => self.head.fields.push_known(Known::Host, value),
             // The second of two equal ones, where there is an authority, says nothing new.
-            Some(host) if host.eq_ignore_ascii_case(value) => {}
+            Some(host) if is_same_host(host, value, self.head.scheme()) => {}
             Some(_) => return Err(StreamFault::HostConflict),
         }
         Ok(())
@@ -307,11 +307,36 @@ fn check_request(head: &MessageHead) -> Result<(), StreamFault> {
     if !has(Pseudo::Scheme) || !has(Pseudo::Path) {
         return Err(StreamFault::PseudoMissing);
     }
+    if !is_scheme(head.scheme()) {
+        return Err(StreamFault::Scheme);
+    }
     match head.path() {
         b"*" if method == b"OPTIONS" => Ok(()),
         [b'/', rest @ ..] if !rest.iter().any(|byte| matches!(byte, b' ' | b'\t' | b'#')) => Ok(()),
         _ => Err(StreamFault::Path),
     }
+}
+
+/// A scheme of RFC 3986 section 3.1.
+fn is_scheme(text: &[u8]) -> bool {
+    let is_next = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
+    text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_next)
+}
+
+/// RFC 9113 section 8.3.1 wants them compared after normalisation: names have no case, and an
+/// empty port is the scheme's (RFC 9110 section 4.2.3).
+fn is_same_host(one: &[u8], other: &[u8], scheme: &[u8]) -> bool {
+    let default: &[u8] = match scheme {
+        _ if scheme.eq_ignore_ascii_case(b"http") => b":80",
+        _ if scheme.eq_ignore_ascii_case(b"https") => b":443",
+        _ => b":",
+    };
+    without_port(one, default).eq_ignore_ascii_case(without_port(other, default))
+}
+
+fn without_port<'h>(host: &'h [u8], port: &[u8]) -> &'h [u8] {
+    // The colons of an address of IPv6 stand in brackets.
+    host.strip_suffix(port).or_else(|| host.strip_suffix(b":")).unwrap_or(host)
 }
 
 /// One number, however often it is repeated: the field then stands there once.

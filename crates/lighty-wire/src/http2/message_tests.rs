@@ -54,6 +54,11 @@ fn fields_that_break_a_rule() {
         ("host", "a.example", None),
         ("host", "A.EXAMPLE", None),
         ("host", "b.example", Some(F::HostConflict)),
+        ("host", "a.example:443", None),
+        ("host", "A.example:", None),
+        ("host", "a.example:80", Some(F::HostConflict)),
+        ("host", "a.example:4430", Some(F::HostConflict)),
+        ("host", "a.example443", Some(F::HostConflict)),
         (":path", "/", Some(F::PseudoLate)),
         ("content-length", "12", None),
         ("content-length", "+12", Some(F::ContentLength)),
@@ -62,6 +67,54 @@ fn fields_that_break_a_rule() {
     ] {
         let result = request(&[("accept", "*/*"), (name, value)]);
         assert_eq!(result.err(), fault, "{name}: {value}");
+    }
+}
+
+#[test]
+fn hosts_are_compared_with_the_port_of_the_scheme() {
+    for (scheme, authority, host, is_same) in [
+        ("http", "a.test", "a.test:80", true),
+        ("http", "a.test:80", "A.TEST", true),
+        ("https", "a.test:443", "a.test", true),
+        ("https", "a.test:80", "a.test", false),
+        ("HTTPS", "a.test", "a.test:443", true),
+        ("https", "[::1]", "[::1]:443", true),
+        ("https", "[::1]:443", "[::1]", true),
+        ("https", "[::1]", "[::1]:80", false),
+        ("https", "[1::443]", "[1:]", false),
+        ("gopher", "a.test", "a.test:80", false),
+        ("https", "a.test:443:443", "a.test", false),
+    ] {
+        let fields =
+            [(":method", "GET"), (":scheme", scheme), (":authority", authority), (":path", "/")];
+        let got = read(BlockKind::Request, &[&fields[..], &[("host", host)]].concat());
+        assert_eq!(got.is_ok(), is_same, "{scheme}: {authority} {host}");
+        if let Ok(head) = got {
+            let hosts: Vec<_> = head.fields.get_all(Known::Host).collect();
+            assert_eq!(hosts, [authority.as_bytes()], "the authority is what counts");
+        }
+    }
+}
+
+#[test]
+fn schemes_have_a_grammar() {
+    for (scheme, is_scheme) in [
+        ("http", true),
+        ("https", true),
+        ("HTTP", true),
+        ("coap+tcp", true),
+        ("x-1.y", true),
+        ("", false),
+        ("http://b.test/x?", false),
+        ("ht tp", false),
+        ("1http", false),
+        ("h\u{e9}", false),
+        ("http:", false),
+        ("//", false),
+    ] {
+        let fields = [(":method", "GET"), (":scheme", scheme), (":authority", "a"), (":path", "/")];
+        let fault = read(BlockKind::Request, &fields).err();
+        assert_eq!(fault, (!is_scheme).then_some(StreamFault::Scheme), "{scheme:?}");
     }
 }
 

@@ -89,6 +89,10 @@ pub(super) struct Stream {
     pub(super) next: u32,
     /// Whether the response to the request that we sent has no content, whatever its head says.
     pub(super) is_head_request: bool,
+    /// Closed for the peer, which may open another one: reset, or ended by both sides.
+    pub(super) is_closed: bool,
+    /// Bytes of the fields that its driver holds.
+    pub(super) field_bytes: u32,
 }
 
 impl Stream {
@@ -110,6 +114,8 @@ impl Stream {
             prev: NONE,
             next: NONE,
             is_head_request: false,
+            is_closed: false,
+            field_bytes: 0,
         }
     }
 }
@@ -162,6 +168,8 @@ pub(super) struct Streams {
     /// The first free slot; they are linked by `next`.
     free: u32,
     alive: u32,
+    /// Of these, closed ones that the driver has not released.
+    closing: u32,
     /// Slots by identifier, open addressing: one more than the slot, 0 where there is none.
     map: Vec<u32>,
     closed: Closed,
@@ -178,6 +186,22 @@ impl Streams {
     /// Streams that the driver has not released.
     pub(super) const fn alive(&self) -> u32 {
         self.alive
+    }
+
+    /// Streams that count for the peer: open and half-closed ones (RFC 9113 section 5.1.2).
+    pub(super) const fn open_count(&self) -> u32 {
+        self.alive - self.closing
+    }
+
+    /// A side of a stream has ended: once both have, it does not count for the peer any more.
+    #[inline]
+    pub(super) fn note_end(&mut self, slot: u32) {
+        let stream = &mut self.slots[slot as usize];
+        let is_over = stream.recv == Recv::Ended && stream.send == Send::Ended;
+        if is_over && stream.life != Life::Free && !stream.is_closed {
+            stream.is_closed = true;
+            self.closing += 1;
+        }
     }
 
     pub(super) fn slots(&mut self) -> &mut [Stream] {
@@ -247,6 +271,7 @@ impl Streams {
         let was_ended = stream.recv == Recv::Ended;
         (stream.recv, stream.send, stream.queued) = (Recv::Ended, Send::Ended, 0);
         let id = stream.id;
+        self.note_end(slot);
         self.map_remove(id);
         let by = if was_ended && by == ClosedBy::Us { ClosedBy::End } else { by };
         self.closed.push(id, by);
@@ -258,6 +283,7 @@ impl Streams {
         let (id, life) = (stream.id, stream.life);
         debug_assert_ne!(life, Life::Free);
         stream.life = Life::Free;
+        self.closing -= u32::from(core::mem::take(&mut stream.is_closed));
         if life == Life::Live {
             self.map_remove(id);
             self.closed.push(id, ClosedBy::End);

@@ -1,6 +1,7 @@
 //! Limits of HTTP/2 connections.
 
 use lighty_config::{Directive, Scope};
+use lighty_wire::http2::CONN_WINDOW_BYTES;
 
 use crate::settings::Settings;
 
@@ -26,8 +27,8 @@ fn streams() -> Vec<Row> {
         .default("100")
         .doc(
             "Requests that one connection may have at the same time, as the server \
-                 announces. A stream counts until its handler and its backend are done \
-                 with it, whatever the client resets; others are refused.",
+                 announces. Others are refused. Streams that the client has reset do not \
+                 count, unless the server is still busy with as many again.",
         )
         .example("http2.max-streams = 64"),
         limit(Row::int("http2.max-refused-streams", 0..=1_000_000, |s, v| {
@@ -51,21 +52,25 @@ fn streams() -> Vec<Row> {
         limit(Row::int("http2.stream-window", 65_536..=16_777_216, |s, v| {
             s.server.http2_limits.stream_window_bytes_max = v as u32
         }))
-        .default("1048576")
+        .default("4194304")
         .doc(
             "Bytes of a request's body that may be on their way on one stream. A \
                  stream begins with 65535 and comes to this as its handler reads.",
         )
         .example("http2.stream-window = 262144"),
         limit(Row::int("http2.connection-window", 65_536..=268_435_456, |s, v| {
-            s.server.http2_limits.conn_window_bytes = v as u32
+            s.server.http2_limits.conn_window_bytes_max = v as u32;
+            s.server.http2_limits.conn_window_bytes = CONN_WINDOW_BYTES.min(v as u32);
         }))
-        .default("1048576")
+        .default("4194304")
         .doc(
-            "Bytes of the request bodies of all streams of a connection that are \
-                 received and not consumed.",
+            "Bytes of the request bodies of all streams of a connection that may be on \
+                 their way or wait for their handlers. A connection begins with 1048576 at \
+                 most, comes to this while the handlers read as fast as the client sends, \
+                 and goes back when they fall behind. A client sends this much in each \
+                 round trip: at 100 ms, 4194304 allow 40 MB a second.",
         )
-        .example("http2.connection-window = 4194304"),
+        .example("http2.connection-window = 16777216"),
     ]
 }
 
@@ -81,6 +86,17 @@ fn fields() -> Vec<Row> {
                  connection ends. `server.max-request-field-size` holds besides.",
         )
         .example("http2.max-field-size = 16384"),
+        limit(Row::int("http2.max-held-fields", 0..=268_435_456, |s, v| {
+            s.server.http2_limits.held_field_bytes_max = v as usize
+        }))
+        .default("262144")
+        .doc(
+            "Bytes of request fields, beyond 4096 for each stream, that the streams of a \
+                 connection may hold together until they are answered. A compressed field \
+                 costs its sender a byte, however long it is. Streams beyond are refused, \
+                 and count as those of `http2.max-refused-streams`.",
+        )
+        .example("http2.max-held-fields = 1048576"),
         limit(Row::int("http2.max-fields", 16..=10_000, |s, v| {
             s.server.http2_limits.fields_max = v as usize
         }))

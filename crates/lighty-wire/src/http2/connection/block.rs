@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
 use super::super::frame::{self, ErrorCode, FrameHead, flag, kind};
-use super::super::limits::BURST_FACTOR;
+use super::super::limits::{ALIVE_FACTOR, BURST_FACTOR, FREE_FIELD_BYTES};
 use super::super::message::{BlockKind, Collected, Collector};
 use super::super::priority::Priority;
 use super::super::streams::{ClosedBy, Recv, Send, StreamKey};
@@ -155,10 +155,17 @@ impl Connection {
         self.last_peer_id = block.id;
         let content = self.decode(bytes, BlockKind::Request)?;
         self.burst += 1;
-        let is_full = self.streams.alive() >= self.limits.streams_max
-            || self.burst > self.limits.streams_max.saturating_mul(BURST_FACTOR);
+        let streams_max = self.limits.streams_max;
+        let is_full = self.streams.open_count() >= streams_max
+            || self.burst > streams_max.saturating_mul(BURST_FACTOR);
         if is_full || self.is_shutting_down_above(block.id) {
             return self.refuse(block).map(|()| None);
+        }
+        // The driver has not let go of as many that are closed: the client kept to the limit.
+        if self.streams.alive() >= streams_max.saturating_mul(ALIVE_FACTOR) {
+            self.charge_unproductive()?;
+            self.push_refusal(block);
+            return Ok(None);
         }
         let content = match content {
             _ if block.depends_on_itself => Err(StreamFault::DependsOnItself),
@@ -169,8 +176,15 @@ impl Connection {
         };
         match content {
             Err(fault) => self.fail_unopened(block.id, block.ends, fault).map(|()| None),
+            Ok(_) if !self.may_hold(self.head.bytes) => self.refuse(block).map(|()| None),
             Ok(collected) => Ok(Some(self.open_request(block, collected))),
         }
+    }
+
+    /// Whether a stream with so many bytes of fields is taken beside the others.
+    fn may_hold(&self, bytes: usize) -> bool {
+        let excess = bytes.saturating_sub(FREE_FIELD_BYTES);
+        excess == 0 || self.held_field_bytes + excess <= self.limits.held_field_bytes_max
     }
 
     #[inline]
@@ -180,6 +194,7 @@ impl Connection {
         let stream = self.open_stream(block.id, priority);
         let state = &mut self.streams.slots()[stream.slot()];
         state.recv = if block.ends { Recv::Ended } else { Recv::Body { left } };
+        self.hold_fields(stream.slot, self.head.bytes);
         self.requests += 1;
         if self.limits.requests_max != 0 && self.requests >= self.limits.requests_max {
             self.shut_down(self.now_ms);
@@ -226,9 +241,13 @@ impl Connection {
         if self.refusals > self.limits.refusals_max {
             return Err(ConnFault::Refusals);
         }
+        self.push_refusal(block);
+        Ok(())
+    }
+
+    fn push_refusal(&mut self, block: OpenBlock) {
         frame::push_number(kind::RST_STREAM, block.id, ErrorCode::REFUSED_STREAM.0, &mut self.out);
         self.streams.refuse(block.id, if block.ends { ClosedBy::End } else { ClosedBy::Us });
-        Ok(())
     }
 
     /// Trailers, or what is received in response to a request of ours.
@@ -255,6 +274,11 @@ impl Connection {
             (Recv::Head, Ok(_)) => self.take_response(slot, block),
             (Recv::Body { .. }, Ok(_)) if !block.ends => Err(StreamFault::Trailers),
             (Recv::Body { left: Some(1..) }, Ok(_)) => Err(StreamFault::LengthMismatch),
+            (Recv::Body { .. }, Ok(_))
+                if self.role == Role::Server && !self.hold_fields(slot, self.head.bytes) =>
+            {
+                Err(StreamFault::TooManyFields)
+            }
             (Recv::Body { .. }, Ok(_)) => {
                 let stream = self.end_recv(slot);
                 Ok(Event::Trailers { stream })
@@ -289,7 +313,9 @@ impl Connection {
     pub(super) fn end_recv(&mut self, slot: u32) -> StreamKey {
         let stream = &mut self.streams.slots()[slot as usize];
         stream.recv = Recv::Ended;
-        StreamKey { slot, id: stream.id }
+        let id = stream.id;
+        self.streams.note_end(slot);
+        StreamKey { slot, id }
     }
 }
 

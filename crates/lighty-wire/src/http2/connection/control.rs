@@ -101,7 +101,7 @@ impl Connection {
             self.push_reply(kind::PING, &payload)?;
             return Ok(None);
         }
-        if self.take_drain_reply(payload) {
+        if self.take_drain_reply(payload) || self.take_window_reply(payload) {
             return Ok(None);
         }
         Ok(Some(Event::Pong { payload }))

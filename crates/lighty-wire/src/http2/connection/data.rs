@@ -34,6 +34,7 @@ impl Connection {
             return Err(ConnFault::WindowExceeded);
         }
         self.recv_window -= head.len as i64;
+        self.receive_data(head.len);
         let left = head.len - (taken - FRAME_HEAD_BYTES);
         let Some(slot) = self.streams.find(head.stream) else {
             self.drop_data(head, left)?;
@@ -133,6 +134,7 @@ impl Connection {
             return (len, None);
         };
         state.uncredited += len as u32;
+        self.uncredited += len;
         let ends = ends && is_last;
         if ends {
             self.end_recv(stream.slot);

@@ -6,11 +6,28 @@ use super::super::frame::{self, FrameHead, WINDOW_BYTES_MAX, kind};
 use super::super::limits::DRIBBLE_BYTES;
 use super::super::schedule::List;
 use super::super::streams::{Life, Recv, Send, StreamKey};
-use super::Connection;
+use super::{Connection, Role};
 
 /// Credit is announced in parts of so many of a window. On a long way the peer has the rest of it
 /// under way: with halves it would be one window in two round trips.
 const PARTS: u32 = 8;
+
+/// Distinguishes the reply to a PING that measures a round trip.
+const WINDOW_PING: [u8; 8] = *b"window??";
+
+/// Windows that arrive until the round trip is measured again, where it was large enough.
+const PROBE_EVERY: u64 = 4;
+
+/// How much arrives in a round trip.
+#[derive(Debug, Default)]
+pub(super) struct Probe {
+    /// Bytes of DATA that have arrived.
+    pub(super) received: u64,
+    /// How many those were when the PING was sent whose reply is due.
+    pub(super) sent_at: Option<u64>,
+    /// How many they are when the next one is sent.
+    pub(super) next_at: u64,
+}
 
 const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
 
@@ -106,6 +123,7 @@ impl Connection {
         let Some(stream) = self.streams.get(key) else { return };
         let bytes = bytes.min(stream.uncredited as usize);
         stream.uncredited -= bytes as u32;
+        self.uncredited -= bytes;
         self.credit_conn(bytes);
         self.credit_stream(key.slot, bytes as u32);
     }
@@ -131,13 +149,63 @@ impl Connection {
         frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
     }
 
+    /// Counts DATA that arrives. Where the driver falls behind, the connection's window becomes
+    /// what it was at first, so that memory stays bounded.
+    pub(super) fn receive_data(&mut self, bytes: usize) {
+        self.probe.received += bytes as u64;
+        let (window, first) = (self.recv_window_max, self.limits.conn_window_bytes);
+        if self.uncredited > window as usize / 2 && window > first {
+            self.withheld += window - first;
+            self.recv_window_max = first;
+        }
+    }
+
+    /// Asks by PING how much arrives in a round trip, where the window could grow. Clients alone
+    /// are asked: backends may end connections for a PING more than they allow.
+    fn probe_window(&mut self) {
+        let is_due = self.probe.sent_at.is_none() && self.probe.received >= self.probe.next_at;
+        if is_due
+            && self.role == Role::Server
+            && self.recv_window_max < self.limits.conn_window_bytes_max
+        {
+            self.probe.sent_at = Some(self.probe.received);
+            self.ping(WINDOW_PING);
+        }
+    }
+
+    /// Takes the reply. The window doubles if it held the peer back, which has sent most of it in
+    /// the round trip, and the driver consumes what comes.
+    pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
+        let Some(sent_at) = self.probe.sent_at.take_if(|_| payload == WINDOW_PING) else {
+            return false;
+        };
+        let window = self.recv_window_max;
+        let arrived = self.probe.received - sent_at;
+        let is_too_small = arrived >= u64::from(window / 4 * 3);
+        self.probe.next_at = self.probe.received;
+        if is_too_small && self.uncredited < window as usize / 4 {
+            let grown = window.saturating_mul(2).min(self.limits.conn_window_bytes_max);
+            let more = grown.saturating_sub(window);
+            self.recv_window_max += more;
+            let kept = more.min(self.withheld);
+            self.withheld -= kept;
+            self.credit_conn((more - kept) as usize);
+        } else {
+            self.probe.next_at += u64::from(window) * PROBE_EVERY;
+        }
+        true
+    }
+
     /// As [`Self::credit_stream`], for the connection.
     pub(super) fn credit_conn(&mut self, bytes: usize) {
-        self.unannounced += bytes as u32;
-        if self.unannounced >= (self.limits.conn_window_bytes / PARTS).max(1) {
+        let withheld = self.withheld.min(bytes as u32);
+        self.withheld -= withheld;
+        self.unannounced += bytes as u32 - withheld;
+        if self.unannounced >= (self.recv_window_max / PARTS).max(1) {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
             self.unannounced = 0;
+            self.probe_window();
         }
     }
 }

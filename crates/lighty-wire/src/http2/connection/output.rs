@@ -9,7 +9,7 @@ use super::super::event::{DataFrame, SendFault};
 use super::super::frame::{
     self, ErrorCode, FRAME_BYTES_MAX, FRAME_HEAD_BYTES, FrameHead, STREAM_ID_MAX, flag, kind,
 };
-use super::super::limits::{DRIBBLE_MS, TURN_BYTES};
+use super::super::limits::{DRIBBLE_MS, FREE_FIELD_BYTES, TURN_BYTES};
 use super::super::priority::Priority;
 use super::super::schedule::List;
 use super::super::streams::{ClosedBy, Life, Recv, Send, StreamKey};
@@ -54,7 +54,8 @@ impl Connection {
     /// True if [`Connection::poll_output`] or [`Connection::poll_data`] has something.
     #[must_use]
     pub fn has_output(&self) -> bool {
-        let waits = self.waits_since_ms.is_some_and(|since| self.now_ms < since + DRIBBLE_MS);
+        let is_waiting = |since| since != 0 && self.now_ms < since + DRIBBLE_MS;
+        let waits = self.waits_since_ms.is_some_and(is_waiting);
         !self.out.is_empty() || self.send_window > 0 && !waits && self.schedule.next().is_some()
     }
 
@@ -304,8 +305,8 @@ impl Connection {
     /// Whether the connection's window has been too small for long enough that a short frame is
     /// sent.
     fn has_waited(&mut self, now_ms: u64) -> bool {
-        let since = *self.waits_since_ms.get_or_insert(now_ms);
-        let has_waited = now_ms >= since + DRIBBLE_MS;
+        let since = *self.waits_since_ms.get_or_insert(now_ms.max(1));
+        let has_waited = since == 0 || now_ms >= since + DRIBBLE_MS;
         if has_waited {
             self.waits_since_ms = None;
         }
@@ -315,6 +316,7 @@ impl Connection {
     /// Our side of a stream has ended: a useful response makes up for others.
     #[inline]
     fn on_end_sent(&mut self, slot: u32) {
+        self.streams.note_end(slot);
         self.schedule.place(self.streams.slots(), slot, List::None);
         self.resets.repay(1);
         self.unproductive.repay(1);
@@ -339,6 +341,9 @@ impl Connection {
     pub fn release(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get(key) else { return };
         let uncredited = core::mem::take(&mut stream.uncredited) as usize;
+        let held = core::mem::take(&mut stream.field_bytes) as usize;
+        self.held_field_bytes -= held.saturating_sub(FREE_FIELD_BYTES);
+        let Some(stream) = self.streams.get(key) else { return };
         let (life, recv, send) = (stream.life, stream.recv, stream.send);
         if life == Life::Live {
             match (recv, send) {
@@ -352,6 +357,7 @@ impl Connection {
         self.schedule.place(self.streams.slots(), key.slot, List::None);
         self.streams.release(key.slot);
         if uncredited > 0 {
+            self.uncredited -= uncredited;
             self.credit_conn(uncredited);
         }
     }

@@ -106,7 +106,8 @@ impl Connection {
         };
         let first = self.schedule.first_dribbling();
         let stream = first.map(|slot| self.streams.slots()[slot as usize].waits_since_ms);
-        let dribble = stream.into_iter().chain(self.waits_since_ms).min();
+        let conn = self.waits_since_ms.filter(|&since| since != 0);
+        let dribble = stream.into_iter().chain(conn).min();
         let dribble = dribble.map(|since| since + DRIBBLE_MS);
         [settings, block, drain, dribble].into_iter().flatten().min()
     }
@@ -133,6 +134,10 @@ impl Connection {
             && is_over(since_ms, DRAIN_MS)
         {
             self.end_announcement();
+        }
+        // A driver whose socket is blocked does not ask for DATA: the wait is over all the same.
+        if self.waits_since_ms.is_some_and(|since| is_over(since, DRIBBLE_MS)) {
+            self.waits_since_ms = Some(0);
         }
         self.wake_dribbling(now_ms);
         Ok(())

@@ -107,7 +107,7 @@ fn a_window_grows_to_its_limit_and_the_connection_with_it() {
         granted -= 16_384;
         bench.conn.credit(key, 16_384);
         for frame in bench.sent() {
-            assert_eq!(frame.kind, kind::WINDOW_UPDATE);
+            assert!(matches!(frame.kind, kind::WINDOW_UPDATE | kind::PING));
             if frame.stream == 1 {
                 granted += i64::from(frame.number());
                 assert!(granted <= 100_000);
@@ -148,7 +148,8 @@ fn a_stream_reset_within_a_frame_takes_no_more_of_it() {
 
 #[test]
 fn the_connection_has_a_window_of_its_own() {
-    let mut bench = Bench::with(Limits { conn_window_bytes: 65_535, ..Limits::default() });
+    let limits = Limits { conn_window_bytes: 65_535, ..Limits::default() };
+    let mut bench = Bench::with(limits);
     bench.post(1);
     bench.post(3);
     for _ in 0..3 {
@@ -156,6 +157,134 @@ fn the_connection_has_a_window_of_its_own() {
     }
     bench.feed(&data(3, &[0; 16_383], false)).expect("to the brim");
     assert_eq!(bench.feed(&data(3, &[0], false)), Err(ConnFault::WindowExceeded));
+}
+
+/// A client that is a round trip away: what it is sent arrives when it has used up its window.
+struct FarClient {
+    bench: Bench,
+    key: StreamKey,
+    window: i64,
+    sent: i64,
+}
+
+impl FarClient {
+    fn new(limits: Limits) -> Self {
+        let wide = 1 << 30;
+        let mut bench = Bench::with(Limits {
+            stream_window_bytes: wide,
+            stream_window_bytes_max: wide,
+            ..limits
+        });
+        let key = bench.post(1);
+        Self { bench, key, window: i64::from(limits.conn_window_bytes), sent: 0 }
+    }
+
+    /// Sends the whole window.
+    fn send(&mut self, consumes: bool) {
+        while self.window > 0 {
+            let count = self.window.min(16_384);
+            let frame = data(self.key.id(), &vec![0; count as usize], false);
+            self.bench.feed(&frame).expect("within the window");
+            (self.bench.content, self.bench.events) = Default::default();
+            (self.window, self.sent) = (self.window - count, self.sent + count);
+            if consumes {
+                self.bench.conn.credit(self.key, count as usize);
+            }
+        }
+    }
+
+    /// Sends what there is room for, then reads. Returns how much it has sent.
+    fn round(&mut self, consumes: bool) -> i64 {
+        let before = self.sent;
+        self.send(consumes);
+        self.hear(consumes);
+        self.sent - before
+    }
+
+    fn hear(&mut self, consumes: bool) {
+        for frame in self.bench.sent() {
+            match frame.kind {
+                kind::PING => {
+                    // Behind what the updates before it have allowed.
+                    self.send(consumes);
+                    let reply = raw(kind::PING, flag::ACK, 0, &frame.payload);
+                    self.bench.feed(&reply).expect("a reply");
+                }
+                kind::WINDOW_UPDATE if frame.stream == 0 => {
+                    self.window += i64::from(frame.number());
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[test]
+fn window_of_the_connection_grows_with_consumption_and_shrinks_without() {
+    let limits = Limits::default();
+    let (first, max) =
+        (i64::from(limits.conn_window_bytes), i64::from(limits.conn_window_bytes_max));
+    let mut client = FarClient::new(limits);
+    for _ in 0..2 {
+        let sent: Vec<i64> = (0..24).map(|_| client.round(true)).collect();
+        assert!(sent[23] > max * 3 / 4, "{sent:?}");
+        assert_eq!(i64::from(client.bench.conn.recv_window_max), max);
+        // Nothing is consumed: no more is announced, and afterwards it is what it was at first.
+        client.round(true);
+        let unread = client.round(false);
+        assert!(unread <= max && client.window == 0, "{unread} {}", client.window);
+        client.bench.conn.credit(client.key, unread as usize);
+        let window = client.bench.conn.recv_window;
+        assert!(window <= first && window > first * 3 / 4, "{window}");
+        client.hear(true);
+    }
+}
+
+#[test]
+fn window_of_the_connection_stays_while_its_consumer_is_slow() {
+    let limits = Limits::default();
+    let mut client = FarClient::new(limits);
+    for _ in 0..12 {
+        let sent = client.round(false);
+        assert!(sent <= i64::from(limits.conn_window_bytes), "{sent}");
+        client.bench.conn.credit(client.key, sent as usize);
+        client.hear(false);
+    }
+    assert_eq!(client.bench.conn.recv_window_max, limits.conn_window_bytes);
+}
+
+#[test]
+fn window_of_the_connection_stays_where_the_limit_is_low() {
+    let limits =
+        Limits { conn_window_bytes: 100_000, conn_window_bytes_max: 100_000, ..Limits::default() };
+    let mut client = FarClient::new(limits);
+    for _ in 0..12 {
+        assert!(client.round(true) <= 100_000);
+    }
+    assert_eq!(client.bench.conn.recv_window_max, 100_000);
+}
+
+#[test]
+fn wait_for_a_window_of_the_connection_is_over_once() {
+    // A short frame waits for the connection's window, and then its driver cannot write, or the
+    // stream goes: the time must not come again and again.
+    let ends: [fn(&mut Bench, StreamKey); 2] =
+        [|_, _| {}, |bench, key| bench.conn.reset(key, ErrorCode::CANCEL)];
+    for end in ends {
+        let mut bench = Bench::server();
+        let key = bench.get(1);
+        bench.respond(key, 100_000);
+        bench.feed(&window_update(1, 1 << 20)).expect("the stream's own");
+        bench.data();
+        bench.feed(&window_update(0, 1000)).expect("a little");
+        assert!(bench.data().is_empty());
+        end(&mut bench, key);
+        bench.now_ms = bench.conn.deadline_ms().expect("a deadline");
+        bench.conn.handle_timeout(bench.now_ms).expect("in time");
+        assert_eq!(bench.conn.deadline_ms(), None);
+        let live = bench.conn.streams.live(key).is_some();
+        assert_eq!(bench.data().is_empty(), !live, "what has waited is sent");
+    }
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a client may do only so often: RFC 9113 section 10.5.
 
+use super::super::super::limits::FREE_FIELD_BYTES;
 use super::*;
 
 /// How many of these frames a server takes before it ends the connection, and why it does. Output
@@ -145,16 +146,112 @@ fn streams_beyond_the_limit() {
     let keys: Vec<_> = (0..10).map(|nth| bench.get(nth * 2 + 1)).collect();
     bench.feed(&get(21)).expect("refused");
     assert_eq!(bench.reset_code(21), Some(ErrorCode::REFUSED_STREAM));
-    // A reset one counts until its handler is gone.
+    // A reset one is closed, although its handler is not gone.
     bench.feed(&rst(1, ErrorCode::CANCEL)).expect("a reset");
-    bench.feed(&get(23)).expect("refused");
-    assert_eq!(bench.reset_code(23), Some(ErrorCode::REFUSED_STREAM));
-    bench.conn.release(keys[0]);
     bench.events.clear();
-    bench.get(25);
+    bench.get(23);
+    assert_eq!(bench.conn.streams_alive(), 11);
+    bench.conn.release(keys[0]);
     assert_eq!(bench.conn.streams_alive(), 10);
-    let refused = taken(&mut bench, 1000, |nth| get(nth * 2 + 27));
-    assert_eq!(refused, (98, ConnFault::Refusals), "100 less the two before");
+    let refused = taken(&mut bench, 1000, |nth| get(nth * 2 + 25));
+    assert_eq!(refused, (99, ConnFault::Refusals), "100 less the one before");
+}
+
+#[test]
+fn closed_streams_are_not_charged_to_the_client() {
+    let limits = Limits { streams_max: 10, refusals_max: 0, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let (mut keys, mut id) = (Vec::new(), 1);
+    for round in 0..2 {
+        for _ in 0..10 {
+            bench.now_ms += 100;
+            bench.sent();
+            keys.push(bench.get(id));
+            id += 2;
+        }
+        for key in &keys[round * 10..] {
+            // Ended by both sides, or reset by either.
+            match key.id() % 3 {
+                0 => bench.respond(*key, 0),
+                1 => bench.feed(&rst(key.id(), ErrorCode::CANCEL)).expect("a reset"),
+                _ => bench.conn.reset(*key, ErrorCode::INTERNAL_ERROR),
+            }
+        }
+        bench.events.clear();
+    }
+    assert_eq!(bench.conn.streams_alive(), 20, "the driver has released none");
+    bench.sent();
+    for _ in 0..3 {
+        bench.feed(&get(id)).expect("refused, and not for the client's fault");
+        assert_eq!(bench.reset_code(id), Some(ErrorCode::REFUSED_STREAM));
+        id += 2;
+    }
+    keys.into_iter().for_each(|key| bench.conn.release(key));
+    bench.sent();
+    for nth in 0..10 {
+        bench.get(id + nth * 2);
+    }
+    assert_eq!(bench.feed(&get(id + 20)), Err(ConnFault::Refusals), "ten are open");
+}
+
+/// A request whose one field of so many bytes is named again and again, and cookie crumbs.
+fn many_fields(id: u32, bytes: usize, times: usize) -> Vec<u8> {
+    let value = vec![b'v'; bytes];
+    let mut block = [GET, &[0x40, 1, b'x', 0x7F][..]].concat();
+    let mut rest = bytes - 127;
+    while rest >= 128 {
+        block.push((rest % 128 + 128) as u8);
+        rest /= 128;
+    }
+    block.push(rest as u8);
+    block.extend_from_slice(&value);
+    block.extend(std::iter::repeat_n(0x80 | 62, times - 1));
+    block.extend(literal("cookie", "a=b").repeat(8));
+    raw(kind::HEADERS, END, id, &block)
+}
+
+#[test]
+fn fields_that_streams_hold_are_bounded() {
+    let limits = Limits::default();
+    let mut bench = Bench::with(limits);
+    let mut keys = Vec::new();
+    for nth in 0..100 {
+        bench.feed(&many_fields(nth * 2 + 1, 3000, 5)).expect("taken or refused");
+        if let Some(Event::Request { stream, .. }) = bench.events.pop() {
+            keys.push(stream);
+        }
+    }
+    let each = bench.conn.streams.slots()[0].field_bytes as usize;
+    let excess = each - FREE_FIELD_BYTES;
+    assert_eq!(keys.len(), limits.held_field_bytes_max / excess, "{each} each");
+    assert!(bench.conn.held_field_bytes <= limits.held_field_bytes_max);
+    // Small requests go on.
+    let small = bench.get(201);
+    bench.conn.release(small);
+    // What is released makes room.
+    bench.sent();
+    bench.conn.release(keys.remove(0));
+    bench.feed(&many_fields(203, 3000, 5)).expect("taken");
+    keys.push(bench.key());
+    keys.into_iter().for_each(|key| bench.conn.release(key));
+    assert_eq!(bench.conn.held_field_bytes, 0);
+}
+
+#[test]
+fn trailers_count_among_the_fields_that_streams_hold() {
+    let limits = Limits { held_field_bytes_max: 6_000, ..Limits::default() };
+    let mut bench = Bench::with(limits);
+    let keys = [bench.post(1), bench.post(3)];
+    let trailers = |id| {
+        let value = [&[0, 1, b'x', 0x7F, 0xC1, 0x3D][..], &[b'v'; 8000]].concat();
+        raw(kind::HEADERS, END, id, &value)
+    };
+    bench.feed(&trailers(1)).expect("trailers");
+    assert_eq!(bench.events.pop(), Some(Event::Trailers { stream: keys[0] }));
+    bench.feed(&trailers(3)).expect("too many");
+    assert_eq!(bench.reset_code(3), Some(ErrorCode::ENHANCE_YOUR_CALM));
+    keys.into_iter().for_each(|key| bench.conn.release(key));
+    assert_eq!(bench.conn.held_field_bytes, 0);
 }
 
 #[test]

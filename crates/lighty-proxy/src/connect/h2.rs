@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use lighty_io::threads::panics;
 use lighty_io::transport::{Stream, memory};
+use lighty_wire::http2::{CONN_WINDOW_BYTES, Limits};
 use tokio::sync::Notify;
 use tokio::time::timeout;
 
@@ -34,6 +35,16 @@ use exchange::Exchange;
 
 /// Bytes that a request and its response each may have on their way in memory.
 const ROOM_BYTES: usize = 64 * 1024;
+
+/// Limits of connections to backends. What a backend sends waits for clients that may be slow:
+/// windows do not grow beyond the first ones of a connection.
+fn limits() -> Limits {
+    Limits {
+        stream_window_bytes_max: CONN_WINDOW_BYTES,
+        conn_window_bytes_max: CONN_WINDOW_BYTES,
+        ..Limits::default()
+    }
+}
 
 /// A worker's connections that speak HTTP/2.
 pub(crate) struct Hub {
@@ -280,7 +291,7 @@ impl Hub {
             let stream = dial.open_patiently().await?;
             let link = Rc::new(Link::new(pool));
             let alarm = Alarm::new(&self.deadlines);
-            let mut driver = Driver::new(dial.clock, alarm, address, stream, &link, pool);
+            let mut driver = Driver::new(dial.clock, alarm, address, stream, &link, pool, limits());
             tokio::task::spawn_local(async move {
                 let _ = panics::catch(std::future::poll_fn(|cx| driver.poll(cx))).await;
             });

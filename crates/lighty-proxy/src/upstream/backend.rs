@@ -73,6 +73,8 @@ pub struct Backend {
     open: AtomicU32,
     /// Of these, the idle ones.
     idle: AtomicU32,
+    /// Idle connections of all workers that carry streams: no permits are theirs.
+    idle_carriers: AtomicU32,
     first_byte_us: AtomicU32,
     /// When it last answered; monotonic milliseconds.
     answered_ms: AtomicU64,
@@ -96,6 +98,7 @@ impl Backend {
             tls: None,
             open: AtomicU32::new(0),
             idle: AtomicU32::new(0),
+            idle_carriers: AtomicU32::new(0),
             first_byte_us: AtomicU32::new(0),
             answered_ms: AtomicU64::new(0),
             requests: AtomicU64::new(0),
@@ -134,6 +137,17 @@ impl Backend {
     /// Idle connections of all workers.
     pub fn idle(&self) -> u32 {
         self.idle.load(Ordering::Relaxed)
+    }
+
+    /// Keeps an idle connection that carries streams, unless `most` of them are kept.
+    pub(crate) fn keep_carrier(&self, most: u32) -> bool {
+        let one_more = |kept: u32| (kept < most).then_some(kept + 1);
+        self.idle_carriers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
+    }
+
+    /// A kept connection has a stream again, or ends.
+    pub(crate) fn take_carrier(&self) {
+        self.idle_carriers.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Mean time to the first byte of a response in microseconds; 0 = unknown.

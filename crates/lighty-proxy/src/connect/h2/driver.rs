@@ -34,6 +34,16 @@ const SETTLE_MS: u64 = 10_000;
 /// How often it is looked whether the connection is needed, in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
+/// Whether a connection is busy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Rest {
+    /// It waits for its first request, which is on its way.
+    New,
+    Busy,
+    /// It is one of the idle connections that are kept.
+    Kept,
+}
+
 /// A connection and the requests on it.
 pub(super) struct Driver {
     machine: Connection,
@@ -52,9 +62,13 @@ pub(super) struct Driver {
     /// Since when no request was on it.
     idle_since_ms: u64,
     idle_ms: u64,
+    /// Idle connections to the backend that are kept (`proxy-core.max-idle-connections`).
+    idle_max: u32,
+    rest: Rest,
     /// When it is used no more; `u64::MAX`: never.
     expires_ms: u64,
     liveness: Liveness,
+    streams_max: u32,
     /// Nothing is read or written any more.
     is_dead: bool,
 }
@@ -67,6 +81,7 @@ impl Driver {
         far: Stream,
         link: &Rc<Link>,
         pool: &PoolSpec,
+        limits: Limits,
     ) -> Self {
         let now_ms = clock.mono_ms();
         let expires_ms = match pool.lifetime_ms {
@@ -74,7 +89,7 @@ impl Driver {
             lifetime_ms => now_ms.saturating_add(lifetime_ms),
         };
         Self {
-            machine: Connection::client(Limits::default(), now_ms),
+            machine: Connection::client(limits, now_ms),
             scheme: if far.is_tls() { b"https" } else { b"http" },
             far,
             link: Rc::clone(link),
@@ -88,8 +103,11 @@ impl Driver {
             sent: 0,
             idle_since_ms: now_ms,
             idle_ms: pool.idle_ms,
+            idle_max: pool.idle_max,
+            rest: Rest::New,
             expires_ms,
             liveness: Liveness::new(pool, now_ms),
+            streams_max: limits.streams_max,
             is_dead: false,
         }
     }
@@ -117,6 +135,9 @@ impl Driver {
     fn welcome(&mut self) -> bool {
         let arrived = std::mem::take(&mut *self.link.arrivals.borrow_mut());
         let moved = !arrived.is_empty();
+        if moved {
+            self.be_busy();
+        }
         self.exchanges.extend(arrived);
         if self.is_dead {
             self.exchanges.iter_mut().filter(|e| e.key.is_none()).for_each(|e| e.cut(true));
@@ -176,7 +197,7 @@ impl Driver {
         // The first frame has been its settings.
         if self.pending.start > 0 && !self.is_dead {
             let settings = self.machine.peer_settings();
-            let streams_max = settings.streams_max.min(Limits::default().streams_max);
+            let streams_max = settings.streams_max.min(self.streams_max);
             self.link.takes_upgrades.set(settings.connect_protocol);
             let was_settled = self.link.streams_max.replace(streams_max) > 0;
             if !was_settled && streams_max > 0 {
@@ -320,7 +341,7 @@ impl Driver {
             let idle_ms = if is_settled { self.idle_ms } else { SETTLE_MS };
             let is_idle = now_ms.saturating_sub(self.idle_since_ms) >= idle_ms;
             let is_worn_out = self.link.requests_left.get() == 0 || now_ms >= self.expires_ms;
-            let is_over = is_idle || is_worn_out || self.address.is_gone();
+            let is_over = is_idle || is_worn_out || self.address.is_gone() || !self.may_rest();
             if !self.is_dead && (is_over || self.link.is_closed.get()) {
                 self.machine.abort(ErrorCode::NO_ERROR);
                 self.flush();
@@ -337,10 +358,13 @@ impl Driver {
         let deadline_ms = if self.is_dead { None } else { self.machine.deadline_ms() };
         let wait_ms = deadline_ms.map_or(LOOK_MS, |at_ms| at_ms.saturating_sub(now_ms));
         let wait_ms = wait_ms.min(silence_ms);
-        self.alarm.set(wait_ms.clamp(1, LOOK_MS));
-        if self.alarm.poll(cx).is_pending() {
-            return Poll::Pending;
+        if wait_ms > 0 {
+            self.alarm.set(wait_ms.min(LOOK_MS));
+            if self.alarm.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
         }
+        // The machine's time is judged now. An alarm that were set anew would never be due.
         if !self.is_dead
             && let Err(fault) = self.machine.handle_timeout(self.clock.mono_ms())
         {
@@ -348,6 +372,20 @@ impl Driver {
             self.die(fault.words());
         }
         Poll::Ready(false)
+    }
+
+    fn be_busy(&mut self) {
+        if std::mem::replace(&mut self.rest, Rest::Busy) == Rest::Kept {
+            self.address.take_carrier();
+        }
+    }
+
+    /// True if the connection is kept without a request.
+    fn may_rest(&mut self) -> bool {
+        if self.rest == Rest::Busy && self.address.keep_carrier(self.idle_max) {
+            self.rest = Rest::Kept;
+        }
+        self.rest != Rest::Busy
     }
 }
 
@@ -373,6 +411,7 @@ impl Driver {
 
 impl Drop for Driver {
     fn drop(&mut self) {
+        self.be_busy();
         self.link.die("its task has ended");
         let arrived = std::mem::take(&mut *self.link.arrivals.borrow_mut());
         arrived.into_iter().for_each(|mut exchange| exchange.cut(true));

@@ -26,8 +26,8 @@ use std::time::Duration;
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Exchange, Fault, FaultReport, Level, Settings};
-use lighty_http::{Known, Status};
+use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
+use lighty_http::{Known, Status, Version};
 use lighty_io::entropy::random_bytes;
 use lighty_io::threads::pool::{Lane, ThreadPool};
 
@@ -434,9 +434,11 @@ impl Auth {
         // An unknown user takes as long as a known one.
         let known = users.table.ha1(&name, &rule.realm, credentials.algorithm);
         let ha1 = known.as_deref().unwrap_or("00000000000000000000000000000000");
-        let method = ex.request.method.map_or("", |method| method.as_str());
-        let expected = credentials.expected(ha1, method.as_bytes());
-        if !is_same(expected.as_bytes(), credentials.response.as_bytes()) || known.is_none() {
+        let is_right = signed_methods(&ex.request).into_iter().fold(false, |is_right, method| {
+            let expected = credentials.expected(ha1, method.as_bytes());
+            is_right | is_same(expected.as_bytes(), credentials.response.as_bytes())
+        });
+        if !is_right || known.is_none() {
             return Verdict::Wrong { name };
         }
         match self.check_nonce(rule, &credentials, ex.machine.clock.unix_s()) {
@@ -614,9 +616,30 @@ async fn rest(ex: &Exchange) {
     }
 }
 
+/// Methods that a client may have signed. An extended CONNECT is handled as the GET of an upgrade
+/// (RFC 8441 section 5); its client signs the one that it sends, or the other, as lighttpd allows.
+fn signed_methods(request: &Request) -> [&'static str; 2] {
+    let method = request.method.map_or("", |method| method.as_str());
+    let is_connect = request.upgrade && request.version == Version::Http2;
+    [method, if is_connect { "CONNECT" } else { method }]
+}
+
 #[cfg(test)]
 mod tests {
+    use lighty_http::Method;
+
     use super::*;
+
+    #[test]
+    fn clients_of_an_extended_connect_sign_either_method() {
+        let mut request =
+            Request { method: Some(Method::Get), version: Version::Http2, ..Request::default() };
+        assert_eq!(signed_methods(&request), ["GET", "GET"]);
+        request.upgrade = true;
+        assert_eq!(signed_methods(&request), ["GET", "CONNECT"]);
+        request.version = Version::Http11;
+        assert_eq!(signed_methods(&request), ["GET", "GET"], "an upgrade of HTTP/1.1 is a GET");
+    }
 
     #[test]
     fn basic_credentials_have_a_form() {

@@ -32,7 +32,7 @@ use lighty_core::pipeline::Attempt;
 use lighty_core::settings::limits;
 use lighty_http::Status;
 use lighty_io::threads::panics::{self, Panicked};
-use lighty_wire::http1::RequestFault;
+use lighty_wire::http1::{BodyFraming, RequestFault};
 use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
 
 pub(crate) use self::exchange::{H2Exchange, H2Io};
@@ -108,6 +108,9 @@ struct Done {
 
 /// What is left to do for a stream that has to wait.
 enum Work {
+    /// The whole request, once its stream has ended. One whose length is 0 and whose stream goes on
+    /// may turn out to be malformed, and must not be forwarded then (RFC 9113 section 8.1.1).
+    Head,
     Response(Attempt),
     Refused(Status),
     Panicked(Panicked),
@@ -227,6 +230,9 @@ impl<'c> H2Conn<'c> {
         if let Err(fault) = parsed {
             return self.refuse(at, h2, fault);
         }
+        if !ends && h2.io.head.framing == BodyFraming::Length(0) {
+            return self.spawn(at, h2, Work::Head);
+        }
         let H2Exchange { exchange, io, entry } = &mut *h2;
         let on = RequestStream { conn, entry };
         let driven = panics::caught_in(|| driver::try_drive(on, exchange, io));
@@ -327,6 +333,15 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
     let H2Exchange { exchange, io, entry } = h2;
     let on = RequestStream { conn, entry };
     match work {
+        Work::Head => {
+            if !Box::pin(io.request_ends(on, exchange)).await {
+                return Driven::Finished { is_whole: false };
+            }
+            match driver::try_drive(on, exchange, io) {
+                Driven::Response(attempt) => driver::respond(attempt, on, exchange, io).await,
+                driven => driven,
+            }
+        }
         Work::Response(attempt) => driver::respond(attempt, on, exchange, io).await,
         Work::Refused(status) => {
             exchange.fail_status(status);

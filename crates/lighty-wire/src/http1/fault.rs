@@ -42,7 +42,7 @@ fault_table! {
             "more than one Content-Length value";
         ContentLengthConflict = BAD_REQUEST, "content-length-conflict",
             "two different Content-Length values";
-        ContentLengthTooLarge = CONTENT_TOO_LARGE, "content-length-too-large",
+        ContentLengthTooLarge = BAD_REQUEST, "content-length-too-large",
             "Content-Length exceeds what can be counted";
         LengthAndCoding = BAD_REQUEST, "length-and-coding",
             "both Content-Length and Transfer-Encoding";

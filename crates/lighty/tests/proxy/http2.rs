@@ -217,6 +217,114 @@ impl<'a> Far<'a> {
 
 const REFUSED_STREAM: [u8; 4] = [0, 0, 0, 7];
 
+/// A backend that announces a window of its own and gives credit once as many bytes as `credits_at`
+/// have come. It responds with how many there were.
+fn counting(settings: &'static [u8], credits_at: usize) -> Backend {
+    Backend::start(move |peer| {
+        if peer.read_exact(24).is_none() {
+            return;
+        }
+        peer.send(frame(kind::SETTINGS, 0, 0, settings));
+        let mut far = Far { peer, decoder: Decoder::default() };
+        let (mut counted, mut uncredited) = (0, 0);
+        while let Some(got) = far.frame() {
+            match got.kind {
+                kind::SETTINGS if got.flags == 0 => far.send(kind::SETTINGS, 1, 0, &[]),
+                kind::HEADERS => (counted, uncredited) = (0, 0),
+                kind::DATA => {
+                    counted += got.payload.len();
+                    uncredited += got.payload.len();
+                    if got.flags & END_STREAM != 0 {
+                        far.respond(got.stream, &counted.to_string());
+                    } else if uncredited >= credits_at {
+                        let credit = (uncredited as u32).to_be_bytes();
+                        far.send(kind::WINDOW_UPDATE, 0, 0, &credit);
+                        far.send(kind::WINDOW_UPDATE, 0, got.stream, &credit);
+                        uncredited = 0;
+                    }
+                }
+                _ => {}
+            }
+        }
+    })
+}
+
+#[test]
+fn upload_goes_on_where_the_window_of_the_stream_is_small() {
+    // SETTINGS_INITIAL_WINDOW_SIZE of 100, and credit as content comes.
+    let backend = counting(&[0, 4, 0, 0, 0, 100], 1);
+    let server = front(&backend.name()).start();
+    for bytes in [100, 101, 1000] {
+        let got = server.post("/", &format!("Content-Length: {bytes}"), &pattern(1, bytes));
+        assert_eq!(got, bytes.to_string().into_bytes(), "{}", server.log());
+    }
+}
+
+#[test]
+fn upload_goes_on_where_the_window_of_the_connection_is_used_up() {
+    let backend = counting(&[0, 4, 0, 1, 0, 0], 65_535);
+    let server = front(&backend.name()).start();
+    let body = pattern(1, 65_550);
+    let got = server.post("/", "Content-Length: 65550", &body);
+    assert_eq!(got, b"65550", "{}", server.log());
+}
+
+/// How long the connection of a backend lives that behaves like this, once it has been asked.
+fn lifetime(config: &str, act: impl Fn(&mut Far<'_>, u32) + Send + Sync + 'static) -> Duration {
+    let (tell, told) = std::sync::mpsc::channel();
+    let tell = std::sync::Mutex::new(tell);
+    let backend = Backend::start(move |peer| {
+        let Some(mut far) = Far::new(peer) else { return };
+        let begun = std::time::Instant::now();
+        while let Some(got) = far.frame() {
+            if got.kind == kind::HEADERS {
+                act(&mut far, got.stream);
+            }
+        }
+        let _ = tell.lock().expect("the sender").send(begun.elapsed());
+    });
+    let server = front(&backend.name()).config(config).start();
+    let mut client = server.connect();
+    client.send("GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    told.recv_timeout(2 * PATIENCE).expect("the connection ends")
+}
+
+#[test]
+fn backend_that_does_not_acknowledge_settings_is_given_up() {
+    // `Far` acknowledges none by itself.
+    let lived = lifetime("", |far, stream| far.respond(stream, "fine"));
+    assert!(lived >= Duration::from_secs(9) && lived < Duration::from_secs(25), "{lived:?}");
+}
+
+#[test]
+fn backend_that_does_not_end_its_head_is_given_up() {
+    let config = "proxy-core.ping-interval = 3600\nproxy-core.read-timeout = 3600";
+    let lived = lifetime(config, |far, stream| {
+        far.send(kind::SETTINGS, 1, 0, &[]);
+        far.send(kind::HEADERS, 0, stream, &block(&[(":status".into(), "200".into())]));
+    });
+    assert!(lived >= Duration::from_secs(29) && lived < Duration::from_secs(50), "{lived:?}");
+}
+
+#[test]
+fn idle_connections_are_kept_up_to_the_limit() {
+    for (config, connections) in [("proxy-core.max-idle-connections = 0", 3), ("", 1)] {
+        let backend = Backend::start(|peer| {
+            let Some(mut far) = Far::new(peer) else { return };
+            while let Some((stream, _)) = far.request() {
+                far.respond(stream, "one");
+            }
+        });
+        let server = front(&backend.name()).config(config).start();
+        for nth in 0..3 {
+            assert_eq!(server.get("/").text(), "one", "{}", server.log());
+            let wanted = if config.is_empty() { 1 } else { 0 };
+            assert!(wait_until(PATIENCE, || backend.open() == wanted), "{config} {nth}");
+        }
+        assert_eq!(backend.opened(), connections, "{config}");
+    }
+}
+
 #[test]
 fn what_the_backend_has_not_looked_at_is_sent_again() {
     let refusing = Backend::start(|peer| {

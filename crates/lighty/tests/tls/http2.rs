@@ -7,8 +7,8 @@ use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::http2::{
-    CANCEL, END_HEADERS, ENHANCE_YOUR_CALM, Http2, INITIAL_WINDOW_SIZE, NO_ERROR, REFUSED_STREAM,
-    kind,
+    CANCEL, END_HEADERS, END_STREAM, ENHANCE_YOUR_CALM, Http2, INITIAL_WINDOW_SIZE, NO_ERROR,
+    PROTOCOL_ERROR, REFUSED_STREAM, block, frame, kind,
 };
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::{lighty, wait_until};
@@ -223,6 +223,136 @@ fn a_stream_that_is_reset_ends_its_backend_and_no_other_stream() {
     client.reset(hanging, CANCEL);
     assert_eq!(client.get("/other").text(), "there");
     assert!(wait_until(SOON, || backend.open() == 0), "the backend is let go");
+}
+
+/// What has arrived once the server has handled everything that was sent.
+fn settle(client: &mut Http2) {
+    client.send_frame(kind::PING, 0, 0, b"settled?");
+    loop {
+        let frame = client.next_frame().expect("the connection goes on");
+        if frame.kind == kind::PING && frame.flags == 1 && frame.payload == b"settled?" {
+            return;
+        }
+    }
+}
+
+#[test]
+fn streams_that_a_client_cancels_make_room_for_others_at_once() {
+    let backend = Backend::start(|peer| {
+        let _ = peer.head();
+        peer.hang();
+    });
+    let server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let mut open: Vec<u32> = (0..100).map(|_| client.request("GET", "/h", &[], true)).collect();
+    settle(&mut client);
+    for _ in 0..5 {
+        // In one write, so that all of it is handled in one turn.
+        let mut bytes = Vec::new();
+        for stream in open.drain(..10) {
+            bytes.extend(frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
+        }
+        client.client().send(bytes);
+        let new: Vec<u32> = (0..10).map(|_| client.request("GET", "/h", &[], true)).collect();
+        settle(&mut client);
+        for &stream in &new {
+            assert_eq!(client.so_far(stream).reset, None, "stream {stream}");
+        }
+        open.extend(new);
+    }
+    let refused = client.request("GET", "/a.txt", &[], true);
+    assert_eq!(client.answer(refused).reset, Some(REFUSED_STREAM), "the hundred and first");
+    assert!(client.goaways.is_empty());
+}
+
+#[test]
+fn request_without_content_is_forwarded_once_it_has_ended() {
+    let backend = Backend::replying(|asked| {
+        answer("200 OK", "", asked.field("Content-Length").unwrap_or("none"))
+    });
+    let server = site().in_front_of(&backend.name()).start();
+    let mut client = connect(&server);
+    let begin =
+        |client: &mut Http2| client.request("POST", "/up", &[("content-length", "0")], false);
+    let stream = begin(&mut client);
+    client.send_data(stream, b"hello", true);
+    assert_eq!(client.answer(stream).reset, Some(PROTOCOL_ERROR));
+    let stream = begin(&mut client);
+    settle(&mut client);
+    assert_eq!(backend.opened(), 0, "nothing was forwarded");
+    client.send_data(stream, b"", true);
+    assert_eq!(client.answer(stream).text(), "0");
+    assert_eq!(backend.asked().len(), 1);
+}
+
+#[test]
+fn request_that_does_not_end_is_cut_in_time() {
+    let backend = Backend::replying(|_| answer("200 OK", "", "late"));
+    let server = site().in_front_of(&backend.name()).config("server.max-read-idle = 1").start();
+    let mut client = connect(&server);
+    let stream = client.request("POST", "/up", &[("content-length", "0")], false);
+    let answer = client.answer(stream);
+    assert!(answer.reset.is_some() && answer.status == 0, "{answer:?}");
+    assert_eq!(backend.opened(), 0, "nothing was forwarded");
+    assert_eq!(client.get("/up").status, 200, "others go on");
+}
+
+/// Streams of twenty connections whose requests name a field of 3 KB five times, and eight crumbs
+/// of a cookie, out of a few bytes each. Returns by how many KiB the server has grown.
+fn grow_by_fields(server: &Server, target: &str) -> u64 {
+    let before = server.own_kib();
+    let mut clients: Vec<Http2> = (0..20)
+        .map(|_| Http2::connect_with(server.address(), &[(INITIAL_WINDOW_SIZE, 0)]))
+        .collect();
+    for client in &mut clients {
+        for nth in 0..100_u32 {
+            let mut fields = block(&client.request_fields("GET", target));
+            if nth == 0 {
+                // Into the table: a value of 3,000 bytes.
+                fields.extend([0x40, 1, b'x', 0x7F, 0xB9, 0x16]);
+                fields.extend([b'v'; 3000]);
+            }
+            fields.extend([0xBE; 5]);
+            fields.extend(block(&vec![("cookie".to_owned(), "a=b".to_owned()); 8]));
+            let flags = END_HEADERS | END_STREAM;
+            client.send_frame(kind::HEADERS, flags, nth * 2 + 1, &fields);
+        }
+        client.credits = false;
+    }
+    for _ in 0..5 {
+        for client in &mut clients {
+            for nth in 0..100 {
+                let _ = client.try_send_frame(
+                    kind::WINDOW_UPDATE,
+                    0,
+                    nth * 2 + 1,
+                    &1_u32.to_be_bytes(),
+                );
+            }
+            settle(client);
+        }
+    }
+    server.own_kib().saturating_sub(before)
+}
+
+#[test]
+fn requests_of_many_fields_that_wait_are_bounded() {
+    let backend = Backend::start(|peer| {
+        let _ = peer.head();
+        peer.hang();
+    });
+    let server = site()
+        .config(&format!(
+            "$HTTP[\"url\"] == \"/silent\" {{ proxy-core.protocol = \"http\"\n\
+             proxy-core.backends = ( \"{}\" )\nproxy-core.max-pool-size = 3000 }}",
+            backend.name()
+        ))
+        .start();
+    assert_eq!(connect(&server).get("/big").status, 200);
+    for target in ["/big", "/silent"] {
+        let grown = grow_by_fields(&server, target);
+        assert!(grown <= 20 << 10, "{target}: {grown} KiB for 2000 streams");
+    }
 }
 
 #[test]

@@ -32,6 +32,45 @@ fn two_processes_on_one_store_order_once() {
 }
 
 #[test]
+fn store_that_cannot_be_read_is_not_called_empty() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let root = directory.path();
+    std::fs::create_dir(root.join("store")).expect("a directory");
+    let config = root.join("a.conf");
+    let lines = format!(
+        "server.document-root = \"{root}\"\nserver.port = 8443\nssl.engine = \"enable\"\n\
+         acme.store = \"{root}/store\"\n{ONE}\n",
+        root = root.display()
+    );
+    write_file(&config, lines);
+    let cert = |arguments: &[&str]| {
+        let config = ["cert", "-f", config.to_str().expect("UTF-8")];
+        let (code, said, error) = lighty!().run(&[&config, arguments].concat());
+        (code, said + &error)
+    };
+    let (code, said) = cert(&["list"]);
+    assert!(code == 0 && said.starts_with("www.a.test: is not there"), "{said}");
+    let path = said_file(&cert(&["show", "www.a.test"]).1);
+    std::fs::create_dir_all(Path::new(&path).parent().expect("a directory")).expect("made");
+    // Root may read everything, but follows no link that leads to itself.
+    std::os::unix::fs::symlink(&path, &path).expect("a link");
+    for arguments in [&["list"][..], &["show", "www.a.test"]] {
+        let (code, said) = cert(arguments);
+        assert!(code == 1 && said.contains("Too many levels") && said.contains(&path), "{said}");
+    }
+    std::fs::remove_file(&path).expect("removed");
+    write_file(Path::new(&path), "nothing");
+    let (code, said) = cert(&["list"]);
+    assert!(code == 0 && said.starts_with("www.a.test: is broken"), "{said}");
+}
+
+/// The file that `lighty cert show` names.
+fn said_file(said: &str) -> String {
+    let line = said.lines().find_map(|line| line.strip_prefix("file")).expect("a file");
+    line.trim().to_owned()
+}
+
+#[test]
 fn nothing_is_ordered_that_could_not_be_kept() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let setup = site(&pebble, ONE);

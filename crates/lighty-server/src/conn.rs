@@ -36,6 +36,9 @@ use crate::conn_table::ConnLimits;
 use crate::listener_info::{CameBy, ListenerInfo};
 use crate::worker::Worker;
 
+/// What may follow a GOAWAY for a fault. A flood goes on for as long as it is read.
+const LINGER_BRIEFLY: LingerLimits = LingerLimits { bytes_max: 64 * 1024, ms_max: 5_000 };
+
 /// One accepted connection.
 pub(crate) struct Conn {
     /// What carries the bytes.
@@ -67,6 +70,8 @@ pub(crate) enum End {
     Cut,
     /// Closes, but lingers so that a client that is still sending can read its response.
     Linger,
+    /// The same after a fault of the client, which may send little more meanwhile.
+    LingerBriefly,
     /// Goes on as HTTP/2, with what is in [`Conn::early`].
     Http2,
 }
@@ -134,7 +139,8 @@ impl Conn {
             match end {
                 End::Close => self.stream.close_notify(),
                 End::Cut | End::Http2 => {}
-                End::Linger => Box::pin(self.linger()).await,
+                End::Linger => Box::pin(self.linger(LingerLimits::default())).await,
+                End::LingerBriefly => Box::pin(self.linger(LINGER_BRIEFLY)).await,
             }
         }
     }
@@ -246,11 +252,11 @@ impl Conn {
 
     /// Closes once the client has had time to read its response. Until then the connection counts
     /// towards the limit and may be closed to make room.
-    async fn linger(self) {
+    async fn linger(self, limits: LingerLimits) {
         self.worker().idle(&self.entry);
         if let Some(stream) = Rc::into_inner(self.stream) {
             // The connection ends whatever the result.
-            let _ = stream.linger_close(LingerLimits::default()).await;
+            let _ = stream.linger_close(limits).await;
         }
     }
 

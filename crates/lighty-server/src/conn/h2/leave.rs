@@ -20,8 +20,10 @@ const REST_MS: u64 = 2_000;
 pub(super) enum Leave {
     #[default]
     No,
-    /// Nothing is read any more: the client has been told why.
+    /// Nothing is read any more: the server ends the connection.
     Failed,
+    /// The same, for a fault of the client.
+    Blamed,
     /// The client is gone.
     Lost,
 }
@@ -40,6 +42,12 @@ impl Leave {
     pub(super) fn fail(&mut self) {
         if *self == Self::No {
             *self = Self::Failed;
+        }
+    }
+
+    pub(super) fn blame(&mut self) {
+        if *self == Self::No {
+            *self = Self::Blamed;
         }
     }
 }
@@ -105,7 +113,8 @@ impl H2Conn<'_> {
         let is_over = shared.machine.is_finished()
             && shared.machine.output_bytes() == 0
             && self.unsent_bytes() == 0;
-        is_over.then_some(End::Linger)
+        let end = if self.leave == Leave::Blamed { End::LingerBriefly } else { End::Linger };
+        is_over.then_some(end)
     }
 
     /// Nothing moves: waits, without buffers if no bytes are under way. `true` if time has made

@@ -121,7 +121,7 @@ impl H2Conn<'_> {
     /// The client has broken a rule, or exceeded a limit, of the connection.
     pub(super) fn fail(&mut self, fault: ConnFault) {
         self.complain(fault.words());
-        self.leave.fail();
+        self.leave.blame();
         self.shared.borrow_mut().lose_all();
     }
 

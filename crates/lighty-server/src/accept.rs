@@ -12,6 +12,7 @@ use tokio::time::{Sleep, sleep};
 
 use crate::conn::Conn;
 use crate::conn::presence::Presence;
+use crate::conn_table::wait_s;
 use crate::listener_info::ListenerInfo;
 use crate::listener_recovery::ListenerRecovery;
 use crate::live_listeners::ListenerGuard;
@@ -119,7 +120,8 @@ impl Worker {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
             Peer::Unix => "".into(),
         };
-        let entry = self.conns.enter(stream.shutdown_handle(), Rc::clone(&peer_text), self.now_s());
+        let since_s = wait_s(&self.machine.clock);
+        let entry = self.conns.enter(stream.shutdown_handle(), Rc::clone(&peer_text), since_s);
         let entry = Presence::new(entry, self);
         if self.stopping.get() {
             entry.close_soon(self.now_s());

@@ -23,6 +23,12 @@ pub(crate) fn sweep_s(clock: &Clock) -> u32 {
     (clock.mono_ms() / 1000) as u32
 }
 
+/// The second from which on a wait counts that begins now. Seconds are whole ones: counted from the
+/// last one, a limit of a second could be over after a moment.
+pub(crate) fn wait_s(clock: &Clock) -> u32 {
+    clock.mono_ms().div_ceil(1000) as u32
+}
+
 /// The table of a worker's connections.
 #[derive(Default)]
 pub struct ConnTable {

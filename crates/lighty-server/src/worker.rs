@@ -20,7 +20,7 @@ use tokio::time::sleep;
 
 use crate::conn::h1::H1Exchange;
 use crate::conn::h2::{H2Buffers, H2Exchange};
-use crate::conn_table::{ConnEntry, ConnTable, sweep_s};
+use crate::conn_table::{ConnEntry, ConnTable, sweep_s, wait_s};
 use crate::lateness::Lateness;
 use crate::paces::Paces;
 use crate::tls::WorkerTls;
@@ -200,7 +200,7 @@ impl Worker {
 
     /// Marks a connection as idle, so that it can be closed to make room.
     pub fn idle(&self, entry: &ConnEntry) {
-        self.conns.wait_idle(entry, self.now_s());
+        self.conns.wait_idle(entry, wait_s(&self.machine.clock));
         if self.crowding.get() > 0 {
             self.room.notify_waiters();
         }

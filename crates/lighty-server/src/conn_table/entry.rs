@@ -15,7 +15,7 @@ use lighty_io::simulated::{Bug, has_bug};
 use lighty_io::transport::{ShutdownHandle, ShutdownHow, Stream};
 
 use super::stream::StreamEntry;
-use super::sweep_s;
+use super::wait_s;
 
 /// Limits of a connection between requests: seconds, 0 = none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -221,7 +221,7 @@ impl ConnEntry {
 
     /// Records a wait for the rest of a head.
     pub fn wait_for_head(&self, clock: &Clock) {
-        self.wait_for_head_from(sweep_s(clock));
+        self.wait_for_head_from(wait_s(clock));
     }
 
     pub(super) fn wait_for_head_from(&self, now_s: u32) {

@@ -7,7 +7,7 @@ use lighty_core::machine::status_board::ConnState;
 use lighty_io::clock::Clock;
 use lighty_io::transport::ShutdownHow;
 
-use super::sweep_s;
+use super::wait_s;
 
 /// Limits while a request is served: seconds or bytes per second, 0 = none.
 #[derive(Debug, Clone, Copy, Default)]
@@ -56,7 +56,7 @@ impl StreamEntry {
     /// Records what the request waits for from now on.
     #[inline]
     pub fn wait_for(&self, state: ConnState, clock: &Clock) {
-        self.wait_from(state, sweep_s(clock));
+        self.wait_from(state, wait_s(clock));
     }
 
     #[inline]

@@ -222,7 +222,9 @@ impl Task {
         known.is_unkept = self.store.keep_progress(&self.name, &known.progress).is_err();
         let wait_s = known.progress.not_before_s - now_s;
         let names = self.wanted.names.join(", ");
-        let text = format!("acme: {names}: no certificate: {why}; the next order is in {wait_s} s");
+        let is_served = known.fitting(&self.wanted.names).is_some_and(|f| now_s < f.valid_s.end);
+        let what = if is_served { "not renewed" } else { "no certificate" };
+        let text = format!("acme: {names}: {what}: {why}; the next order is in {wait_s} s");
         (self.say)(true, &text);
     }
 

@@ -1,11 +1,11 @@
 //! The thread that looks after certificates: it orders what is missing and renews what is due,
 //! some side by side, so that one that takes long holds no other up.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use lighty_io::clock::Clock;
 use lighty_io::threads;
@@ -25,6 +25,10 @@ use crate::wanted::Wanted;
 
 /// How often certificates are looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Of so many names or fewer, all files are looked at each time; of more, less often in proportion,
+/// and not because one of many orders has ended.
+const LOOKED_AT_ONCE: usize = 200;
 
 /// Orders that are under way at a time.
 const ORDERS_MAX: usize = 8;
@@ -134,6 +138,10 @@ struct Keeper {
     known: HashMap<String, Known>,
     orders: JoinSet<Known>,
     running: HashMap<Id, (Task, AbortHandle)>,
+    /// Certificates to be ordered once fewer orders are under way.
+    waiting: VecDeque<Wanted>,
+    /// When all certificates were looked at, unless the plan has changed since.
+    looked: Option<Instant>,
     on_demand: Admissions,
 }
 
@@ -148,6 +156,8 @@ impl Keeper {
             known: HashMap::new(),
             orders: JoinSet::new(),
             running: HashMap::new(),
+            waiting: VecDeque::new(),
+            looked: None,
         }
     }
 
@@ -160,16 +170,18 @@ impl Keeper {
             let on_demand = self.on_demand.turn(plan.as_ref());
             self.end_unwanted(plan.as_ref(), &on_demand);
             if let Some(plan) = &plan {
-                plan.wanted.iter().for_each(|wanted| self.look(&plan.store, wanted));
+                let has_looked = self.look_at_all(plan);
                 on_demand.iter().for_each(|wanted| self.look_on_demand(plan, wanted));
-                let mut figures = self.figures(plan);
-                figures.extend(self.on_demand.demand.figures());
-                *lock(&shared.figures) = figures;
+                if has_looked {
+                    let mut figures = self.figures(plan);
+                    figures.extend(self.on_demand.demand.figures());
+                    *lock(&shared.figures) = figures;
+                }
             }
             self.remove_leftovers();
             let demand = self.on_demand.demand.clone();
             tokio::select! {
-                () = shared.changed.notified() => {}
+                () = shared.changed.notified() => self.looked = None,
                 () = demand.wanted() => {}
                 () = self.on_demand.answered() => {}
                 Some(done) = self.orders.join_next_with_id() => self.take(done),
@@ -235,10 +247,35 @@ impl Keeper {
         }
     }
 
-    fn look(&mut self, store: &Store, wanted: &Wanted) {
+    /// Looks at all certificates, if that is due; else at those that wait for their orders. Returns
+    /// whether it was.
+    fn look_at_all(&mut self, plan: &Plan) -> bool {
+        let times = plan.wanted.len() / LOOKED_AT_ONCE;
+        let every = LOOK_EVERY * u32::try_from(times).unwrap_or(u32::MAX);
+        if self.looked.is_some_and(|looked| looked.elapsed() < every) {
+            while self.running.len() < ORDERS_MAX
+                && let Some(wanted) = self.waiting.pop_front()
+            {
+                self.look(&plan.store, &wanted);
+            }
+            return false;
+        }
+        self.looked = Some(Instant::now());
+        self.waiting.clear();
+        for wanted in &plan.wanted {
+            if self.look(&plan.store, wanted) {
+                self.waiting.push_back(wanted.clone());
+            }
+        }
+        true
+    }
+
+    /// Looks at a certificate, and orders it if that is due. Returns whether it is due and has to
+    /// wait for other orders.
+    fn look(&mut self, store: &Store, wanted: &Wanted) -> bool {
         let name = file_name(&wanted.names);
         if self.is_running(&name) {
-            return;
+            return false;
         }
         let task = Task {
             store: store.clone(),
@@ -252,10 +289,15 @@ impl Keeper {
         known.read(store, &task.name);
         let now_s = Clock::start().unix_s();
         task.warn(known, now_s);
-        if self.running.len() < ORDERS_MAX && task.is_due(known, now_s) {
-            let order = self.orders.spawn_local(task.clone().run(known.clone()));
-            self.running.insert(order.id(), (task, order));
+        if !task.is_due(known, now_s) {
+            return false;
         }
+        if self.running.len() >= ORDERS_MAX {
+            return true;
+        }
+        let order = self.orders.spawn_local(task.clone().run(known.clone()));
+        self.running.insert(order.id(), (task, order));
+        false
     }
 
     fn figures(&self, plan: &Plan) -> Figures {

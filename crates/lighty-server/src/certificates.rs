@@ -1,6 +1,7 @@
 //! The certificates that servers of a configuration get by themselves, as their store has them.
 
 use std::fmt::{self, Write};
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -10,6 +11,7 @@ use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::clock::Clock;
 use lighty_io::clock::local_time::LocalTime;
+use lighty_io::os_text;
 use lighty_io::tls::{CertificateFacts, TlsError, examine};
 
 use crate::acme;
@@ -19,7 +21,7 @@ use crate::acme;
 pub enum CertificateError {
     /// The configuration asks for none of this name.
     Unknown(String),
-    /// The store cannot be written.
+    /// The store cannot be read or written.
     Store(io::Error),
     /// It is not there.
     Missing(String),
@@ -53,6 +55,21 @@ struct Known {
     progress: Progress,
 }
 
+impl Known {
+    /// Fails where it cannot be told whether there is a certificate.
+    fn check_readable(&self, store: &Store) -> Result<(), CertificateError> {
+        let path = store.certificate(&self.file);
+        let opened = if self.facts.is_ok() { Ok(()) } else { File::open(&path).map(drop) };
+        opened.or_else(|error| match error.kind() {
+            io::ErrorKind::NotFound => Ok(()),
+            kind => {
+                let words = format!("{}: {}", path.display(), os_text(&error));
+                Err(CertificateError::Store(io::Error::new(kind, words)))
+            }
+        })
+    }
+}
+
 /// Those that the configuration asks for, and those that are in the store besides.
 fn all(config: &Config<Settings>, store: &Store) -> Vec<Known> {
     let wanted = acme::wanted(config).unwrap_or_default();
@@ -75,14 +92,20 @@ fn all(config: &Config<Settings>, store: &Store) -> Vec<Known> {
 
 /// A line for each certificate: its name, until when it is valid, who has signed it, and what is
 /// wrong.
-pub fn list(config: &Config<Settings>) -> String {
+///
+/// # Errors
+/// The store cannot be read: nothing is known of its certificates then.
+pub fn list(config: &Config<Settings>) -> Result<String, CertificateError> {
     let now_s = Clock::start().unix_s();
     let mut out = String::new();
-    for one in all(config, &acme::store(config)) {
+    let store = acme::store(config);
+    for one in all(config, &store) {
+        one.check_readable(&store)?;
         let state = match &one.facts {
             Ok(facts) if now_s >= facts.valid_s.end => "has expired".to_owned(),
             Ok(facts) => format!("until {}", date(facts.valid_s.end)),
-            Err(_) => "is not there".to_owned(),
+            Err(_) if !store.certificate(&one.file).exists() => "is not there".to_owned(),
+            Err(_) => "is broken".to_owned(),
         };
         let by = match one.progress.issuer.as_str() {
             "" => String::new(),
@@ -95,7 +118,7 @@ pub fn list(config: &Config<Settings>) -> String {
         // Writing to a text cannot fail.
         let _ = writeln!(out, "{}: {state}{by}{why}", one.file);
     }
-    out
+    Ok(out)
 }
 
 /// What is known of a certificate.
@@ -106,6 +129,7 @@ pub fn show(config: &Config<Settings>, name: &str) -> Result<String, Certificate
     let store = acme::store(config);
     let one = all(config, &store).into_iter().find(|one| one.file == as_file(name));
     let one = one.ok_or_else(|| CertificateError::Unknown(name.to_owned()))?;
+    one.check_readable(&store)?;
     let mut out = String::new();
     let mut line = |what: &str, value: &str| out += &format!("{what:<12} {value}\n");
     line("names", &one.names);

@@ -270,7 +270,7 @@ fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
 fn cert(cli: &Cli, what: &Cert) -> Result<(), Failure> {
     let config = load(cli)?;
     let said = match what {
-        Cert::List => certificates::list(&config),
+        Cert::List => certificates::list(&config).map_err(Failure::of)?,
         Cert::Show { name } => certificates::show(&config, name).map_err(Failure::of)?,
         Cert::Renew { names } => {
             let renewed = names.iter().map(|name| Ok(certificates::renew(&config, name)? + "\n"));

@@ -27,6 +27,7 @@ use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use lighty_config::{Config, Directive};
+use lighty_core::generation::Generation;
 use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::module::{Hooks, Module, Needs};
 use lighty_core::{Exchange, Settings, Step};
@@ -50,6 +51,9 @@ pub(crate) struct Magnet {
     /// What lent requests lie in, with blank exchanges.
     #[expect(clippy::vec_box, reason = "the boxes themselves are lent")]
     spare: RefCell<Vec<Box<MagnetRequest>>>,
+    /// The generation of the blank exchanges. Pinning the one that owns this module would keep
+    /// both forever.
+    blank_generation: OnceCell<Rc<Generation>>,
     /// Suspended scripts go on one at a time, one slice in each turn of the loop.
     turns: Semaphore,
 }
@@ -63,6 +67,7 @@ impl Magnet {
             dictionaries,
             complaints: Complaints::default(),
             spare: RefCell::default(),
+            blank_generation: OnceCell::new(),
             turns: Semaphore::new(1),
         }
     }

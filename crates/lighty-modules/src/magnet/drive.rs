@@ -399,7 +399,9 @@ impl Magnet {
 
     #[cold]
     fn blank(&self, ex: &Exchange) -> Box<MagnetRequest> {
-        let (blank, server) = (Exchange::new(&ex.generation), Rc::clone(&self.server));
-        Box::new(MagnetRequest { ex: blank, stage: Stage::RawUrl, server })
+        let generation =
+            self.blank_generation.get_or_init(|| Rc::new(ex.generation.without_modules()));
+        let (ex, server) = (Exchange::new(generation), Rc::clone(&self.server));
+        Box::new(MagnetRequest { ex, stage: Stage::RawUrl, server })
     }
 }

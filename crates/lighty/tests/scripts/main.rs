@@ -4,4 +4,5 @@ mod magnet;
 mod magnet_corpus;
 mod magnet_examples;
 mod magnet_modules;
+mod magnet_reload;
 mod programs;

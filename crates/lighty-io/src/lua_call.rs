@@ -12,6 +12,8 @@ use std::rc::Rc;
 
 use mlua::{Function, IntoLua, Lua, Result, Table, Value, ffi};
 
+use crate::lua_hook;
+
 /// Where scripts' values come from and go to.
 pub trait Host {
     /// The value of a name in a group.
@@ -67,6 +69,12 @@ impl Answer {
         self.bytes.extend_from_slice(text.as_bytes());
     }
 }
+
+/// Instructions that take as long as a question to the host: fields are searched one by one.
+const QUESTION: u64 = 100;
+
+/// Bytes of an answer or a value that take an instruction's time: they are copied several times.
+const BYTES_INSTRUCTION: usize = 4;
 
 /// Bytes of an answer that are kept for the next one.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
@@ -176,7 +184,9 @@ unsafe extern "C-unwind" fn get(state: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushnil(state);
             return 1;
         };
-        push(state, ask(|host, answer| host.get(group, name, answer)))
+        let said = ask(|host, answer| host.get(group, name, answer));
+        lua_hook::book_on(state, QUESTION + (said.length / BYTES_INSTRUCTION) as u64);
+        push(state, said)
     }
 }
 
@@ -194,6 +204,8 @@ unsafe extern "C-unwind" fn set(state: *mut ffi::lua_State) -> c_int {
         }
         let (name, value) = (text(state, 2).unwrap_or_default(), text(state, 3));
         let said = ask(|host, answer| host.set(group, name, value, answer));
+        let bytes = name.len() + value.map_or(0, <[u8]>::len);
+        lua_hook::book_on(state, QUESTION + (bytes / BYTES_INSTRUCTION) as u64);
         if said.kind == Kind::Error {
             push(state, said);
         }
@@ -296,6 +308,33 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
             ffi::lua_pushvalue(state, env);
             ffi::lua_call(state, 1, 1);
         }
+        1
+    }
+}
+
+/// A function that makes a closure of a chunk with an environment: its arguments are the function
+/// that makes it, and the environment. It cannot be suspended between the two steps, which share the
+/// function with other runs.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn instantiator(lua: &Lua) -> Result<Function> {
+    closure(lua, instantiate, &[])
+}
+
+/// # Safety
+/// As for [`get`].
+unsafe extern "C-unwind" fn instantiate(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above; the function and the environment are the call's arguments.
+    unsafe {
+        ffi::lua_settop(state, 2);
+        #[cfg(feature = "luajit")]
+        {
+            ffi::lua_setfenv(state, 1);
+            ffi::lua_call(state, 0, 1);
+        }
+        #[cfg(not(feature = "luajit"))]
+        ffi::lua_call(state, 1, 1);
         1
     }
 }

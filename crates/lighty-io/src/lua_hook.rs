@@ -7,8 +7,9 @@ use std::os::raw::{c_char, c_int};
 
 use mlua::{Lua, LuaOptions, StdLib, ffi};
 
-/// Instructions before the first call of the hook.
-pub const EVERY: i32 = 1000;
+/// Instructions before the first call of the hook in a run. The judge lengthens the interval while
+/// instructions are cheap.
+pub const FIRST: i32 = 100;
 
 /// What becomes of the script that the hook interrupted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,18 +18,41 @@ pub enum Verdict {
     Continue,
     /// Suspend its coroutine, as if it had called `coroutine.yield()`.
     Yield,
+    /// Collect some garbage and ask again.
+    Collect,
     /// Raise an error. The hook should be called again at the next instruction, so that a script
     /// which catches the error ends all the same.
     Stop,
 }
 
-/// Decides about a script. The arguments are whether it can be suspended where it is, and after how
-/// many instructions the hook was called; the number is after how many it is called again.
-pub type Judge = fn(can_yield: bool, instructions: i32) -> (Verdict, i32);
+/// What the judge learns about the script that the hook interrupted.
+#[derive(Clone, Copy, Debug)]
+pub struct Interruption {
+    /// The script can be suspended where it is.
+    pub can_yield: bool,
+    /// Instructions since the last call of the hook.
+    pub instructions: i32,
+    /// Bytes that Lua has allocated, garbage included.
+    pub used: usize,
+    /// The garbage collector has ended a cycle since it was last asked.
+    pub cycle_ended: bool,
+}
+
+/// Decides about a script, and after how many instructions the hook is called again.
+pub type Judge = fn(Interruption) -> (Verdict, i32);
+
+/// Books work that is not done in Lua's instructions, in instructions that would take as long; true
+/// if the hook should be called at the next instruction.
+pub type Book = fn(work: u64) -> bool;
 
 thread_local! {
     static JUDGE: Cell<Option<Judge>> = const { Cell::new(None) };
+    static BOOK: Cell<Option<Book>> = const { Cell::new(None) };
 }
+
+/// Steps of the garbage collector between two questions to the judge, in KB of its debt: some
+/// 50 microseconds.
+const COLLECT_KB: c_int = 64;
 
 /// A new state with Lua's own libraries, `ffi` and, outside LuaJIT, nothing else left out. C
 /// modules can be loaded; the engine decides which script may.
@@ -78,16 +102,46 @@ unsafe extern "C-unwind" fn new_proxy(state: *mut ffi::lua_State) -> c_int {
     1
 }
 
-/// Has `judge` called after [`EVERY`] instructions of this thread's scripts.
-pub fn watch(lua: &Lua, judge: Judge) {
+/// Has `judge` called after [`FIRST`] instructions of this thread's scripts, and `book` for what
+/// [`booker`]'s function books.
+pub fn watch(lua: &Lua, judge: Judge, book: Book) {
     JUDGE.set(Some(judge));
+    BOOK.set(Some(book));
     rearm(lua);
 }
 
-/// Calls the hook after [`EVERY`] instructions again, after a script was stopped.
+/// Calls the hook after [`FIRST`] instructions again, for another script.
 pub fn rearm(lua: &Lua) {
     // SAFETY: the state is alive as long as `lua` is, and nothing else runs on this thread.
-    unsafe { arm(lua.state(), EVERY) }
+    unsafe { arm(lua.state(), FIRST) }
+}
+
+/// A function of Lua's that books as many instructions as its argument says.
+///
+/// # Errors
+/// Lua has no memory.
+pub fn booker(lua: &Lua) -> mlua::Result<mlua::Function> {
+    // SAFETY: the function keeps to what Lua demands of one in C.
+    unsafe { lua.create_c_function(book) }
+}
+
+/// # Safety
+/// Lua alone calls this, with a state that is running. No value here has a destructor.
+unsafe extern "C-unwind" fn book(state: *mut ffi::lua_State) -> c_int {
+    // SAFETY: as above.
+    unsafe { book_on(state, ffi::lua_tonumber(state, 1) as u64) }
+    0
+}
+
+/// Books work of a function in C's manner.
+///
+/// # Safety
+/// The state is running.
+pub(crate) unsafe fn book_on(state: *mut ffi::lua_State, work: u64) {
+    if BOOK.get().is_some_and(|book| book(work)) {
+        // SAFETY: as the caller promises.
+        unsafe { arm(state, 1) }
+    }
 }
 
 /// Calls the hook at the next instruction of the script that runs.
@@ -133,18 +187,42 @@ unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
     let Some(judge) = JUDGE.get() else { return 0 };
     // SAFETY: as for [`interrupt`], in a function of C's instead of a hook.
     unsafe {
-        let before = ffi::lua_gethookcount(state);
-        let (verdict, next) = judge(lua_isyieldable(state) != 0, CAUGHT);
-        if next != before {
-            arm(state, next);
-        }
-        match verdict {
-            Verdict::Continue => 0,
+        match verdict(state, judge, CAUGHT) {
+            Verdict::Continue | Verdict::Collect => 0,
             Verdict::Yield => {
                 ffi::lua_pushboolean(state, 1);
                 1
             }
             Verdict::Stop => stop(state),
+        }
+    }
+}
+
+/// Asks the judge until it does not want garbage collected, and arms the hook as it says.
+///
+/// # Safety
+/// As for [`check`].
+unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -> Verdict {
+    // SAFETY: as the caller promises; finalizers of scripts are off, and those of the engine's
+    // values call no script.
+    unsafe {
+        let before = ffi::lua_gethookcount(state);
+        let used = || {
+            let kb = ffi::lua_gc(state, ffi::LUA_GCCOUNT, 0) as usize;
+            kb * 1024 + ffi::lua_gc(state, ffi::LUA_GCCOUNTB, 0) as usize
+        };
+        let can_yield = lua_isyieldable(state) != 0;
+        let mut asked = Interruption { can_yield, instructions, used: used(), cycle_ended: false };
+        loop {
+            let (verdict, next) = judge(asked);
+            if verdict != Verdict::Collect {
+                if next != before {
+                    arm(state, next);
+                }
+                return verdict;
+            }
+            let cycle_ended = ffi::lua_gc(state, ffi::LUA_GCSTEP, COLLECT_KB) != 0;
+            asked = Interruption { can_yield, instructions: 0, used: used(), cycle_ended };
         }
     }
 }
@@ -172,13 +250,9 @@ unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::l
     // SAFETY: as above: the state is valid and the hook may call what Lua allows in a count hook:
     // to yield without values, and to raise an error. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
-        let before = ffi::lua_gethookcount(state);
-        let (verdict, next) = judge(lua_isyieldable(state) != 0, before);
-        if next != before {
-            arm(state, next);
-        }
-        match verdict {
-            Verdict::Continue => {}
+        let every = ffi::lua_gethookcount(state);
+        match verdict(state, judge, every) {
+            Verdict::Continue | Verdict::Collect => {}
             Verdict::Yield => {
                 ffi::lua_yield(state, 0);
             }

@@ -77,12 +77,18 @@ pub(crate) fn texts<const N: usize>(
     texts.try_into().map_err(|_| refused(1, name, "no value"))
 }
 
-/// Refuses the one after so many.
+/// Refuses the one after so many, and charges the script for another one.
 ///
 /// # Errors
 /// There are more.
-pub(crate) fn check_count(function: &str, at: usize, what: &str, max: usize) -> Result<()> {
+pub(crate) fn check_count(
+    lua: &Lua,
+    function: &str,
+    at: usize,
+    (what, max): (&str, usize),
+) -> Result<()> {
     if at < max {
+        budget::charge(lua, 3 * budget::VALUE);
         return Ok(());
     }
     Err(Error::RuntimeError(format!("{function}: more than {max} {what}")))

@@ -6,11 +6,29 @@
 use std::cell::RefCell;
 
 use lighty_io::clock::Clock;
-use lighty_io::lua_hook::{self, EVERY, Verdict};
+use lighty_io::lua_hook::{self, FIRST, Interruption, Verdict};
 use mlua::Lua;
 
 /// Microseconds that a script runs before other connections have their turn.
 pub const SLICE_US: u64 = 200;
+
+/// The most instructions between two looks at the clock.
+const EVERY: i32 = 1000;
+
+/// Bytes that the operators of a script may go through between two looks at the clock: comparing
+/// and joining texts takes time by their length, in one instruction. What a run has allocated bounds
+/// that length.
+const OPERATOR_BYTES: usize = 32 << 20;
+
+/// The least interval that [`OPERATOR_BYTES`] leads to.
+const EVERY_MIN: i32 = 8;
+
+/// Microseconds within which an interval is lengthened, and beyond which it is shortened.
+const QUICK_US: u64 = 50;
+const SLOW_US: u64 = 200;
+
+/// Work that is booked between two looks at the clock, in instructions: some 10 microseconds.
+const LOOK_EVERY: u64 = 2048;
 
 /// Instructions after which a script is stopped that cannot be suspended where it is, inside a call
 /// from C: some 2 ms. Not a time, because others may have had the processor meanwhile.
@@ -21,11 +39,38 @@ pub const UNYIELDING_MAX: u64 = 500_000;
 pub struct Limits {
     /// Milliseconds from the run's beginning, waits included (`magnet.max-time`).
     pub time_ms: u64,
-    /// Instructions (`magnet.max-instructions`), counted in steps of [`EVERY`]. Work in functions
-    /// that are no Lua is charged as the instructions that would take as long.
+    /// Instructions (`magnet.max-instructions`). Work in functions that are no Lua is booked as the
+    /// instructions that would take as long.
     pub instructions: u64,
-    /// Bytes (`magnet.max-memory`).
+    /// Bytes (`magnet.max-memory`) that a run may hold. It is judged when garbage was collected,
+    /// for which there is room besides: see [`Room`].
     pub memory: usize,
+}
+
+/// Bytes of Lua's memory at which something happens to a run.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Room {
+    /// What others hold.
+    base: usize,
+    /// With more than this after a collection the run is stopped.
+    end: usize,
+    /// With more than this garbage is collected.
+    collect: usize,
+    /// Lua gets no more than this.
+    pub(crate) hard: usize,
+}
+
+impl Room {
+    /// For a run of this limit that has `own` bytes of the `used` ones.
+    pub(crate) fn new(used: usize, own: usize, limit: usize) -> Self {
+        let base = used.saturating_sub(own);
+        Self {
+            base,
+            end: base.saturating_add(limit),
+            collect: base.saturating_add(limit).saturating_add(limit / 2),
+            hard: base.saturating_add(limit.saturating_mul(2)),
+        }
+    }
 }
 
 /// Why a script was stopped.
@@ -53,41 +98,69 @@ impl Stopped {
     }
 }
 
+/// What a run has used, from slice to slice.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Used {
+    /// Instructions, with what was booked as such.
+    pub(crate) instructions: u64,
+    /// Why it was stopped, if it was.
+    pub(crate) stopped: Option<Stopped>,
+    /// Cycles of the garbage collector that the run waits for, being beyond its memory: the one
+    /// under way, and a whole one.
+    cycles_left: u8,
+}
+
+/// Cycles after which all garbage of before is gone.
+const CYCLES: u8 = 2;
+
 struct Budget {
     clock: Clock,
     slice_end_us: u64,
     unyielding_end: u64,
     deadline_us: u64,
-    instructions: u64,
     instructions_max: u64,
-    stopped: Option<Stopped>,
+    used: Used,
+    room: Room,
+    /// Work booked since the clock was looked at.
+    booked: u64,
+    /// When the hook was last called.
+    judged_us: u64,
+    /// Instructions to the next call of the hook.
+    every: i32,
 }
 
 thread_local! {
     static BUDGET: RefCell<Option<Budget>> = const { RefCell::new(None) };
 }
 
-/// A slice begins. `instructions` were used before.
+/// A slice begins.
 pub(crate) fn begin(
     clock: &Clock,
-    (instructions, stopped): (u64, Option<Stopped>),
+    used: Used,
     (now_us, deadline_us): (u64, u64),
+    room: Room,
     limits: &Limits,
 ) {
     BUDGET.set(Some(Budget {
         clock: clock.clone(),
         slice_end_us: now_us + SLICE_US,
-        unyielding_end: instructions + UNYIELDING_MAX,
+        unyielding_end: used.instructions + UNYIELDING_MAX,
         deadline_us,
-        instructions,
         instructions_max: limits.instructions,
-        stopped,
+        used,
+        room,
+        booked: 0,
+        judged_us: now_us,
+        every: FIRST,
     }));
 }
 
-/// A slice's end: the instructions used in all, and why the script was stopped, if it was.
-pub(crate) fn end() -> (u64, Option<Stopped>) {
-    BUDGET.take().map_or((0, None), |budget| (budget.instructions, budget.stopped))
+/// A slice's end: what the run has used, and whether the hook's interval must be set anew for the
+/// next one.
+pub(crate) fn end() -> (Used, bool) {
+    BUDGET.take().map_or((Used::default(), true), |budget| {
+        (budget.used, budget.every != FIRST || budget.used.stopped.is_some())
+    })
 }
 
 /// Stops the script that runs: it raises the error that its function returns, and whoever catches
@@ -95,41 +168,51 @@ pub(crate) fn end() -> (u64, Option<Stopped>) {
 pub(crate) fn stop_for_memory() {
     BUDGET.with_borrow_mut(|budget| {
         if let Some(budget) = budget {
-            budget.stopped = budget.stopped.or(Some(Stopped::Memory));
+            budget.used.stopped = budget.used.stopped.or(Some(Stopped::Memory));
         }
     });
 }
 
-/// Charges instructions for work outside Lua's machine, which its hook does not see. If the slice
-/// is over, the hook is called when the function returns.
-pub(crate) fn charge(lua: &Lua, instructions: u64) {
-    let is_over = BUDGET.with_borrow_mut(|budget| {
-        budget.as_mut().is_some_and(|budget| {
-            budget.instructions = budget.instructions.saturating_add(instructions);
-            budget.stopped.is_none() && budget.clock.precise_us() >= budget.slice_end_us
-        })
-    });
-    if is_over {
+/// Books instructions for work outside Lua's machine, which its hook does not see. True if the slice
+/// is over: then the hook should be called when the function returns.
+pub(crate) fn book(work: u64) -> bool {
+    BUDGET.with_borrow_mut(|budget| {
+        let Some(budget) = budget else { return false };
+        let used = &mut budget.used;
+        used.instructions = used.instructions.saturating_add(work);
+        budget.booked = budget.booked.saturating_add(work);
+        if budget.booked < LOOK_EVERY {
+            return false;
+        }
+        budget.booked = 0;
+        used.stopped.is_none() && budget.clock.precise_us() >= budget.slice_end_us
+    })
+}
+
+/// Like [`book`]; calls the hook where that says so.
+pub(crate) fn charge(lua: &Lua, work: u64) {
+    if book(work) {
         lua_hook::call_next(lua);
     }
 }
 
-/// Bytes of text that a function may go through without being charged.
-const BYTES_FREE: usize = 4096;
+/// Instructions that take as long as a call of a function of ours.
+pub(crate) const CALL: u64 = 64;
 
-/// Charges for a text that a function goes through.
+/// Instructions that take as long as making a value of Lua's.
+pub(crate) const VALUE: u64 = 32;
+
+/// Charges for a text that a function goes through, and for the call.
 pub(crate) fn charge_bytes(lua: &Lua, bytes: usize) {
-    if bytes > BYTES_FREE {
-        charge(lua, bytes as u64 / 4);
-    }
+    charge(lua, CALL + bytes as u64 / 4);
 }
 
-/// What the hook asks.
-pub(crate) fn judge(can_yield: bool, instructions: i32) -> (Verdict, i32) {
+/// Decides for the hook.
+pub(crate) fn judge(asked: Interruption) -> (Verdict, i32) {
     BUDGET.with_borrow_mut(|budget| match budget {
-        Some(budget) => match budget.judge(can_yield, instructions.unsigned_abs().into()) {
+        Some(budget) => match budget.judge(asked) {
             Verdict::Stop => (Verdict::Stop, 1),
-            other => (other, EVERY),
+            other => (other, budget.every),
         },
         // The engine's own code: it loads a script.
         None => (Verdict::Continue, EVERY),
@@ -137,32 +220,73 @@ pub(crate) fn judge(can_yield: bool, instructions: i32) -> (Verdict, i32) {
 }
 
 impl Budget {
-    fn judge(&mut self, can_yield: bool, instructions: u64) -> Verdict {
+    fn judge(&mut self, asked: Interruption) -> Verdict {
         let now_us = self.clock.precise_us();
+        let slice_is_over = asked.can_yield && now_us >= self.slice_end_us;
         // Also while it is being stopped: what it catches may be nested deeply.
-        if can_yield && now_us >= self.slice_end_us && self.stopped.is_some() {
+        if slice_is_over && self.used.stopped.is_some() {
             return Verdict::Yield;
         }
-        if self.stopped.is_some() {
+        if self.used.stopped.is_some() {
             return Verdict::Stop;
         }
-        self.instructions += instructions;
-        self.stopped = if self.instructions > self.instructions_max {
+        let instructions = u64::from(asked.instructions.unsigned_abs());
+        self.used.instructions = self.used.instructions.saturating_add(instructions);
+        self.used.stopped = if self.used.instructions > self.instructions_max {
             Some(Stopped::Instructions)
         } else if now_us >= self.deadline_us {
             Some(Stopped::Time)
-        } else if self.instructions >= self.unyielding_end {
-            // A slice is far shorter where the script can be suspended.
+        } else if !asked.can_yield && self.used.instructions >= self.unyielding_end {
             Some(Stopped::Unyielding)
         } else {
             None
         };
-        if self.stopped.is_some() {
+        if self.used.stopped.is_some() {
             return Verdict::Stop;
         }
-        if can_yield && now_us >= self.slice_end_us {
-            return Verdict::Yield;
+        if self.is_to_collect(asked) {
+            return if slice_is_over { Verdict::Yield } else { Verdict::Collect };
         }
-        Verdict::Continue
+        if self.used.stopped.is_some() {
+            return Verdict::Stop;
+        }
+        self.adapt(asked, now_us);
+        if slice_is_over { Verdict::Yield } else { Verdict::Continue }
+    }
+
+    /// True while garbage must be collected before the run's memory is judged.
+    fn is_to_collect(&mut self, asked: Interruption) -> bool {
+        let left = &mut self.used.cycles_left;
+        if asked.used <= self.room.end || (*left == 0 && asked.used <= self.room.collect) {
+            *left = 0;
+            return false;
+        }
+        if *left == 0 {
+            *left = CYCLES;
+        } else if asked.cycle_ended {
+            *left -= 1;
+            if *left == 0 {
+                self.used.stopped = Some(Stopped::Memory);
+            }
+        }
+        *left > 0
+    }
+
+    /// Looks at the clock more often where single instructions take long, or may.
+    fn adapt(&mut self, asked: Interruption, now_us: u64) {
+        let took_us = now_us.saturating_sub(self.judged_us);
+        self.judged_us = now_us;
+        if asked.instructions <= 0 {
+            return;
+        }
+        let own = asked.used.saturating_sub(self.room.base).max(1);
+        let most = i32::try_from(OPERATOR_BYTES / own).unwrap_or(EVERY).clamp(EVERY_MIN, EVERY);
+        let every = self.every;
+        let wanted = match took_us {
+            ..QUICK_US => every.saturating_mul(2),
+            QUICK_US..=SLOW_US => every,
+            _ => (u64::from(every.unsigned_abs()) * QUICK_US / took_us) as i32,
+        };
+        self.every = wanted.clamp(1, most);
     }
 }

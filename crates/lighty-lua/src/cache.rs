@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::accounts::Accounts;
-use crate::engine::Script;
+use crate::engine::{Chunk, Script};
 
 /// Bytes of a script.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
@@ -50,5 +50,37 @@ impl<K> ScriptCache<K> {
         }
         scripts.insert(path.into(), (known, Rc::clone(&script)));
         script
+    }
+}
+
+/// Modules kept compiled; with more, all are compiled again when next needed.
+pub const MODULES_MAX: usize = 256;
+
+/// Compiled modules by path: what `require` finds in files. Each is kept with what its owner knows of
+/// its file.
+#[derive(Debug)]
+pub struct ModuleCache<K>(RefCell<HashMap<Box<[u8]>, (K, Chunk), foldhash::fast::RandomState>>);
+
+impl<K> Default for ModuleCache<K> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<K> ModuleCache<K> {
+    /// The module of a path, if its file is unchanged, as `is_unchanged` judges.
+    pub fn get(&self, path: &[u8], is_unchanged: impl FnOnce(&mut K) -> bool) -> Option<Chunk> {
+        let mut modules = self.0.borrow_mut();
+        let (known, chunk) = modules.get_mut(path)?;
+        is_unchanged(known).then(|| chunk.clone())
+    }
+
+    /// Keeps a module in the place of an older one.
+    pub fn insert(&self, path: &[u8], known: K, chunk: &Chunk) {
+        let mut modules = self.0.borrow_mut();
+        if modules.len() >= MODULES_MAX {
+            modules.clear();
+        }
+        modules.insert(path.into(), (known, chunk.clone()));
     }
 }

@@ -1,5 +1,7 @@
 //! What a script waits for: the calls that suspend it, and what they return.
 
+use crate::engine::Chunk;
+
 /// A call that the program around the engine performs while the script is suspended.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
@@ -18,10 +20,22 @@ pub enum Call {
         /// The link's path as the script gives it.
         path: Vec<u8>,
     },
-    /// A whole file: `io.open`, `io.lines`, `require`.
+    /// A whole file: `io.open`, `io.lines`.
     ReadFile {
+        /// The file's path as the script gives it.
+        path: Vec<u8>,
+    },
+    /// A file of Lua: `require`, `loadfile`, `dofile`. It is compiled again when it has changed.
+    Module {
         /// The file's path as the script gives it, or as `require` makes it.
         path: Vec<u8>,
+    },
+    /// A long text for `load`.
+    Compile {
+        /// The chunk's name.
+        name: Vec<u8>,
+        /// What is compiled.
+        text: Vec<u8>,
     },
     /// `lighty.sleep(seconds)`, in milliseconds.
     Sleep {
@@ -30,6 +44,8 @@ pub enum Call {
     },
     /// `lighty.r.req_body.collect`.
     CollectBody,
+    /// `lighty.r.resp_body.get` of a body that is not in memory.
+    CollectResponse,
     /// `lighty.server.stats.clients_open`.
     ClientsOpen,
     /// `lighty.server.irequests()`.
@@ -74,10 +90,12 @@ pub enum Reply {
     Failed(String),
     /// A table with the properties of a file.
     Stat(Stat),
-    /// A list of the names in a directory.
+    /// A function that gives the names in a directory one by one.
     Names(Vec<Vec<u8>>),
     /// A string: the content of a file or the target of a link.
     Bytes(Vec<u8>),
+    /// A compiled text.
+    Chunk(Chunk),
     /// An integer.
     Number(i64),
     /// A list with a table for each open request.

@@ -1,4 +1,82 @@
-//! Measures texts before Lua compiles them.
+//! Compiles texts, also on other threads, and measures them before.
+//!
+//! A compiler cannot be interrupted: a megabyte takes it a tenth of a second. Long texts are compiled
+//! by a thread, in a state of its own, and only the byte code is loaded by the event loop. It comes
+//! from this process; byte code of scripts is refused.
+
+use std::borrow::Cow;
+
+use lighty_io::lua_hook;
+use mlua::chunk::ChunkMode;
+use mlua::{Function, Lua};
+
+use crate::engine::LoadError;
+use crate::error_text::message;
+
+/// Bytes of a text that is compiled where it is needed. A longer one is left to another thread.
+pub const COMPILE_HERE_MAX: usize = 8 << 10;
+
+/// A chunk, compiled, on its way to the state that runs it.
+#[derive(Debug)]
+pub struct Compiled {
+    pub(crate) bytes: Vec<u8>,
+    /// Its text names `header`.
+    pub(crate) has_header: bool,
+}
+
+/// What surrounds a text: each run calls the outer function for a closure of its own, with its own
+/// environment.
+const HEAD: &[u8] = match cfg!(feature = "luajit") {
+    true => b"return function(...) ",
+    false => b"local _ENV = ... return function(...) ",
+};
+
+/// Compiles a text, on any thread. `name` is the chunk's, `@PATH` for a file.
+///
+/// # Errors
+/// Message with path and line, if it is not Lua.
+pub fn compile(name: &str, source: &[u8]) -> Result<Compiled, LoadError> {
+    let lua = lua_hook::new_state()?;
+    let bytes = factory(&lua, name, source)?.dump(false);
+    Ok(Compiled { bytes, has_header: names_header(source) })
+}
+
+/// The function that makes closures of a text, in this state.
+pub(crate) fn factory(lua: &Lua, name: &str, source: &[u8]) -> Result<Function, LoadError> {
+    if source.starts_with(b"\x1b") {
+        return Err(LoadError::ByteCode(name.trim_start_matches('@').into()));
+    }
+    let text = without_shebang(source);
+    let chunk = |text: &[u8]| {
+        let made = lua.load(text).set_name(name).set_mode(ChunkMode::Text).into_function();
+        made.map_err(|error| LoadError::NotLua(message(&error)))
+    };
+    // Alone first: what stands around it must not complete it.
+    chunk(&text)?;
+    chunk(&[HEAD, &text, b"\nend"].concat())
+}
+
+/// The same from what another thread has compiled.
+pub(crate) fn loaded(lua: &Lua, name: &str, compiled: &Compiled) -> mlua::Result<Function> {
+    let chunk = lua.load(&compiled.bytes[..]).set_name(name);
+    chunk.set_mode(ChunkMode::Binary).into_function()
+}
+
+pub(crate) fn names_header(text: &[u8]) -> bool {
+    memchr::memmem::find(text, b"header").is_some()
+}
+
+/// The source with a first line `#!...` emptied, so that lines keep their numbers.
+fn without_shebang(source: &[u8]) -> Cow<'_, [u8]> {
+    let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
+    match source.first() {
+        Some(b'#') => {
+            let line = source.iter().position(|byte| *byte == b'\n').unwrap_or(source.len());
+            source[line..].into()
+        }
+        _ => source.into(),
+    }
+}
 
 /// Words of which a compiler makes chains of jumps. It follows a chain to its end for each one that
 /// it adds, so that their number counts twice.
@@ -13,6 +91,21 @@ pub(crate) fn jumps(text: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn chunks_of_other_threads_are_those_of_this_one() {
+        let lua = lua_hook::new_state().expect("a state");
+        let thread = std::thread::spawn(|| compile("@/a.lua", b"#!x\nreturn ... + 1"));
+        let compiled = thread.join().expect("a thread").expect("Lua");
+        let factory = loaded(&lua, "@/a.lua", &compiled).expect("byte code");
+        let made: Function = factory.call(lua.globals()).expect("a closure");
+        assert_eq!(made.call::<i64>(6).expect("a number"), 7);
+        let error = made.call::<i64>("x").expect_err("no number").to_string();
+        assert!(error.contains("/a.lua:2:"), "{error}");
+        let refused = compile("@/a.lua", b"return 1 end do").expect_err("not Lua").to_string();
+        assert!(refused.starts_with("/a.lua:1:"), "{refused}");
+        assert!(matches!(compile("@/a.lua", b"\x1bLJ\x02"), Err(LoadError::ByteCode(_))));
+    }
 
     #[test]
     fn words_that_jump_are_counted() {

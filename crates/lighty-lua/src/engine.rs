@@ -18,6 +18,7 @@ use crate::accounts::Account;
 
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
+use crate::chunk::{self, Compiled};
 use crate::error_text::message;
 use crate::objects::{self, Current, Kept, Options};
 use crate::reply::{self, CallError};
@@ -40,20 +41,26 @@ pub struct Script {
     pub bytes: usize,
 }
 
+/// A text that was compiled and can be run with any environment, in the engine that made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk(pub(crate) Function);
+
 /// Why a script cannot be compiled.
 #[derive(Clone, Debug)]
 pub enum LoadError {
     /// The file of this path holds compiled code, which could corrupt memory.
     ByteCode(Box<str>),
-    /// It is not Lua, or Lua has no memory.
-    Lua(mlua::Error),
+    /// It is not Lua, as this message says.
+    NotLua(String),
+    /// Lua has no memory.
+    Memory(String),
 }
 
 impl fmt::Display for LoadError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::ByteCode(path) => write!(f, "{path}: byte code is not loaded"),
-            Self::Lua(error) => f.write_str(&message(error)),
+            Self::NotLua(text) | Self::Memory(text) => f.write_str(text),
         }
     }
 }
@@ -62,7 +69,7 @@ impl std::error::Error for LoadError {}
 
 impl From<mlua::Error> for LoadError {
     fn from(error: mlua::Error) -> Self {
-        Self::Lua(error)
+        Self::Memory(message(&error))
     }
 }
 
@@ -121,7 +128,7 @@ pub struct Run {
     /// Why the call that it wants cannot be made; it learns that when it goes on.
     refused: Option<CallError>,
     kept: Kept,
-    stopped: Option<Stopped>,
+    used: budget::Used,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -189,7 +196,7 @@ impl<R: ScriptRequest> Engine<R> {
         primitives.set("token", &token)?;
         let prelude = lua.load(PRELUDE).set_name("=lighty").into_function()?;
         let (run, filter, environment): (Function, Function, Table) = prelude.call(primitives)?;
-        lua_hook::watch(&lua, budget::judge);
+        lua_hook::watch(&lua, budget::judge, budget::book);
         let host: Rc<dyn Host> = Rc::<Current<R>>::clone(&current);
         Ok(Self {
             run: Pinned::new(&lua, &run)?,
@@ -220,25 +227,28 @@ impl<R: ScriptRequest> Engine<R> {
     /// # Errors
     /// Message with path and line, if it is not Lua.
     pub fn load(&self, path: &str, source: &[u8]) -> Result<Script, LoadError> {
-        if source.starts_with(b"\x1b") {
-            return Err(LoadError::ByteCode(path.into()));
-        }
         let before = self.lua.used_memory();
-        let text = without_shebang(source);
-        let name = format!("@{path}");
-        let chunk = |text: &[u8]| {
-            let mode = mlua::chunk::ChunkMode::Text;
-            self.lua.load(text).set_name(&name).set_mode(mode).into_function()
-        };
-        // Alone first: what stands around it must not complete it.
-        chunk(&text)?;
-        // Each run calls the outer function for a closure of its own, with its own environment.
-        let head: &[u8] = match cfg!(feature = "luajit") {
-            true => b"return function(...) ",
-            false => b"local _ENV = ... return function(...) ",
-        };
-        let wrapped = [head, &text, b"\nend"].concat();
-        let factory = chunk(&wrapped)?;
+        let factory = chunk::factory(&self.lua, &format!("@{path}"), source)?;
+        self.script(path, factory, chunk::names_header(source), before)
+    }
+
+    /// Loads a script that another thread has compiled.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn load_compiled(&self, path: &str, compiled: &Compiled) -> Result<Script, LoadError> {
+        let before = self.lua.used_memory();
+        let factory = chunk::loaded(&self.lua, &format!("@{path}"), compiled)?;
+        self.script(path, factory, compiled.has_header, before)
+    }
+
+    fn script(
+        &self,
+        path: &str,
+        factory: Function,
+        has_header: bool,
+        before: usize,
+    ) -> Result<Script, LoadError> {
         let pinned = |function| Pinned::new(&self.lua, &function);
         let own = match cfg!(feature = "luajit") {
             true => Some(factory.call::<Function>(())?),
@@ -247,9 +257,25 @@ impl<R: ScriptRequest> Engine<R> {
         let own = own.map(pinned).transpose()?;
         let factory = pinned(factory)?;
         let bytes = self.lua.used_memory().saturating_sub(before);
-        let has_header = text.windows(6).any(|word| word == b"header");
         let (path, account) = (path.into(), Arc::default());
         Ok(Script { path, account, factory, own, is_free: Cell::new(true), has_header, bytes })
+    }
+
+    /// Compiles a text for [`Reply::Chunk`]: a module, or what `load` is given. `name` is the
+    /// chunk's, `@PATH` for a file.
+    ///
+    /// # Errors
+    /// Message with path and line, if it is not Lua.
+    pub fn chunk(&self, name: &str, source: &[u8]) -> Result<Chunk, LoadError> {
+        chunk::factory(&self.lua, name, source).map(Chunk)
+    }
+
+    /// Loads such a text that another thread has compiled.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn chunk_compiled(&self, name: &str, compiled: &Compiled) -> Result<Chunk, LoadError> {
+        Ok(Chunk(chunk::loaded(&self.lua, name, compiled)?))
     }
 
     /// Begins a run; nothing happens before [`Engine::resume`].
@@ -285,7 +311,7 @@ impl<R: ScriptRequest> Engine<R> {
             waits: Waits::Call,
             refused: None,
             kept: Kept::default(),
-            stopped: None,
+            used: budget::Used::default(),
         })
     }
 
@@ -306,21 +332,21 @@ impl<R: ScriptRequest> Engine<R> {
             return (request, Progress::Failed(self.late(run)));
         }
         let before = self.lua.used_memory();
-        let room = limits.memory.saturating_sub(run.memory).max(1);
-        let _ = self.lua.set_memory_limit(before.saturating_add(room));
+        let room = budget::Room::new(before, run.memory, limits.memory);
+        let _ = self.lua.set_memory_limit(room.hard.max(1));
         self.current.enter(request, &run.script.path, limits.memory, run.kept);
-        let used = (run.instructions, run.stopped);
-        budget::begin(&self.clock, used, (now_us, deadline_us), limits);
+        run.used.instructions = run.instructions;
+        budget::begin(&self.clock, run.used, (now_us, deadline_us), room, limits);
         let progress = lua_call::with_host(&self.host, || self.step(run, input));
-        let (instructions, stopped) = budget::end();
+        let (used, is_to_rearm) = budget::end();
         let request = self.current.leave();
         run.kept = self.current.kept();
         let _ = self.lua.set_memory_limit(0);
-        run.instructions = instructions;
-        run.stopped = stopped;
+        run.instructions = used.instructions;
+        run.used = used;
         // Garbage that was collected meanwhile is credited.
         run.memory = (run.memory + self.lua.used_memory()).saturating_sub(before);
-        if stopped.is_some() {
+        if is_to_rearm {
             lua_hook::rearm(&self.lua);
         }
         (request, self.progress(run, progress))
@@ -413,17 +439,17 @@ impl<R: ScriptRequest> Engine<R> {
             First::Failed(error) => {
                 let limit = match error {
                     mlua::Error::MemoryError(_) => Some("magnet.max-memory"),
-                    _ => run.stopped.map(Stopped::limit),
+                    _ => run.used.stopped.map(Stopped::limit),
                 };
                 return Progress::Failed(Failure { text: message(&error), limit });
             }
         };
         // It may have caught what stopped it, or be of a C module that did.
-        if let Some(stopped) = run.stopped {
+        if let Some(stopped) = run.used.stopped {
             return Progress::Failed(stopped_failure(stopped));
         }
         let mut idle = self.idle.borrow_mut();
-        if run.stopped.is_none() && idle.len() < IDLE_THREADS_MAX {
+        if run.used.stopped.is_none() && idle.len() < IDLE_THREADS_MAX {
             idle.extend(run.coroutine.take());
         }
         progress
@@ -446,7 +472,7 @@ impl<R: ScriptRequest> Engine<R> {
             return Progress::Failed(Failure { text, limit: None });
         }
         let wanted = reply::call(values);
-        if let Some(stopped) = run.stopped
+        if let Some(stopped) = run.used.stopped
             && !matches!(wanted, Ok(reply::Wanted::Turn))
         {
             return Progress::Failed(stopped_failure(stopped));
@@ -475,18 +501,6 @@ impl<R: ScriptRequest> Engine<R> {
 fn stopped_failure(stopped: Stopped) -> Failure {
     let text = "the script was stopped: it exceeds a limit".to_owned();
     Failure { text, limit: Some(stopped.limit()) }
-}
-
-/// The source with a first line `#!...` emptied, so that lines keep their numbers.
-fn without_shebang(source: &[u8]) -> std::borrow::Cow<'_, [u8]> {
-    let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
-    match source.first() {
-        Some(b'#') => {
-            let line = source.iter().position(|byte| *byte == b'\n').unwrap_or(source.len());
-            source[line..].into()
-        }
-        _ => source.into(),
-    }
 }
 
 #[cfg(test)]

@@ -59,13 +59,18 @@ fn decode(lua: &Lua, arguments: MultiValue) -> Result<Value> {
         return Err(refused("decode: no text"));
     };
     argument::check_length(lua, "json.decode", text.bytes().len(), TEXT_BYTES_MAX)?;
-    decode::value(lua, &text.bytes())
+    let (value, values) = decode::value(lua, &text.bytes());
+    budget::charge(lua, 3 * budget::VALUE * values as u64);
+    value
 }
 
 fn encode(lua: &Lua, value: Value) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
-    encode::push(&value, &array_mark(lua)?, &mut out)?;
-    budget::charge_bytes(lua, out.len());
+    let pushed = encode::push(&value, &array_mark(lua)?, &mut out);
+    // Also for what was written before it was refused.
+    let values = pushed.as_ref().map_or(VALUES_MAX / 4, |values| *values);
+    budget::charge_bytes(lua, out.len() + 16 * budget::VALUE as usize * values);
+    pushed?;
     lua.create_string(&out)
 }
 

@@ -1,8 +1,8 @@
 -- `require "lfs"`: what scripts know of LuaFileSystem, its calls made by the engine, which suspends
 -- the script while the disk is asked. What changes files is off.
 local call = ...
-local error, format, ipairs, pairs, setmetatable, tostring, type =
-  error, string.format, ipairs, pairs, setmetatable, tostring, type
+local error, format, pairs, setmetatable, tostring, type =
+  error, string.format, pairs, setmetatable, tostring, type
 local floor, sub = math.floor, string.sub
 
 local lfs = { _VERSION = "LuaFileSystem 1.8.0 (lighty)" }
@@ -70,7 +70,8 @@ directory.__index = directory
 function directory:next()
   if not self.names then error("closed directory", 2) end
   self.at = self.at + 1
-  local name = self.names[self.at]
+  if self.at <= 2 then return self.at == 1 and "." or ".." end
+  local name = self.names()
   if name == nil then self.names = nil end
   return name
 end
@@ -83,9 +84,7 @@ function lfs.dir(path)
   if not names then
     error(format("cannot open %s: %s", tostring(path), tostring(why or "No such file or directory")), 2)
   end
-  local all = { ".", ".." }
-  for at, name in ipairs(names) do all[at + 2] = name end
-  return directory.next, setmetatable({ names = all, at = 0 }, directory)
+  return directory.next, setmetatable({ names = names, at = 0 }, directory)
 end
 
 -- Scripts have no directory of their own that others would not share.

@@ -3,7 +3,7 @@
 use mlua::{Function, Lua, Result, Table};
 
 /// The table that `require "lfs"` gives. `call(name, path)` asks the disk for `stat` (a table as
-/// `lighty.stat` gives), `readdir` (a list of names) or `readlink`, and gives nil and a text where
+/// `lighty.stat` gives), `readdir` (a function that gives name after name) or `readlink`, and gives nil and a text where
 /// that fails; it may suspend the script.
 ///
 /// # Errors
@@ -25,7 +25,8 @@ mod tests {
             if what == 'stat' and path ~= '/none' then \
                 return { st_mode = 33188, st_size = 12, st_ino = 3, st_uid = 1, st_gid = 2, \
                     st_atime = 7, st_mtime = 8, st_ctime = 9 } end \
-            if what == 'readdir' and path == '/dir' then return { 'file', 'link' } end \
+            if what == 'readdir' and path == '/dir' then \
+                return string.gmatch('file link', '%w+') end \
             if what == 'readlink' and path == '/dir/link' then return 'file' end \
             return nil, 'No such file or directory' end";
         let call = lua.load(disk).eval().expect("a disk");

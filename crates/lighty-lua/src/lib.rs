@@ -32,9 +32,10 @@ mod reply;
 
 pub use budget::Limits;
 pub use call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
-pub use engine::{Engine, Failure, Input, LoadError, Progress, Run, Script};
+pub use chunk::{COMPILE_HERE_MAX, Compiled, compile};
+pub use engine::{Chunk, Engine, Failure, Input, LoadError, Progress, Run, Script};
 pub use mlua::Error as LuaError;
-pub use objects::Options;
+pub use objects::{LOG_TEXT_BYTES_MAX, Options};
 pub use request::{AccessError, Group, Item, Piece, ScriptRequest};
 
 /// The Lua of this build.

@@ -125,7 +125,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let Some(text) = Text::first(lua, "cookie_tokens", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "cookie_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, (name, value)) in tokens::cookies(&text.bytes()).enumerate() {
-            argument::check_count("cookie_tokens", at, "cookies", PAIRS_MAX)?;
+            argument::check_count(lua, "cookie_tokens", at, ("cookies", PAIRS_MAX))?;
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
         Ok(table)
@@ -136,7 +136,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let Some(text) = Text::first(lua, "header_tokens", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "header_tokens", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, token) in tokens::header(&text.bytes()).enumerate() {
-            argument::check_count("header_tokens", at, "words", WORDS_MAX)?;
+            argument::check_count(lua, "header_tokens", at, ("words", WORDS_MAX))?;
             table.raw_set(at + 1, lua.create_string(token)?)?;
         }
         Ok(table)
@@ -147,7 +147,7 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
         let Some(text) = Text::first(lua, "urldec_query", &arguments)? else { return Ok(table) };
         argument::check_length(lua, "urldec_query", text.bytes().len(), TEXT_BYTES_MAX)?;
         for (at, (name, value)) in url::query_pairs(&text.bytes()).enumerate() {
-            argument::check_count("urldec_query", at, "pairs", PAIRS_MAX)?;
+            argument::check_count(lua, "urldec_query", at, ("pairs", PAIRS_MAX))?;
             table.raw_set(lua.create_string(name)?, lua.create_string(value)?)?;
         }
         Ok(table)
@@ -162,7 +162,7 @@ fn encode_query(lua: &Lua, arguments: MultiValue) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
     if let Some(Value::Table(pairs)) = arguments.front() {
         for (at, pair) in pairs.pairs::<Value, Value>().enumerate() {
-            argument::check_count("urlenc_query", at, "pairs", PAIRS_MAX)?;
+            argument::check_count(lua, "urlenc_query", at, ("pairs", PAIRS_MAX))?;
             let (key, value) = pair?;
             if !matches!(key, Value::String(_) | Value::Integer(_) | Value::Number(_)) {
                 continue;

@@ -4,6 +4,7 @@
 use std::cell::{Cell, Ref, RefCell, RefMut};
 use std::rc::Rc;
 
+use lighty_io::entropy::random_bytes;
 use lighty_io::lua_call::{self, Answer, Host};
 use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
@@ -198,12 +199,14 @@ pub(crate) fn primitives<R: ScriptRequest>(
     surroundings(lua, current, &table)?;
     table.set("c", lib_c::table(lua)?)?;
     table.set("strings", pattern::table(lua)?)?;
-    let charge = |lua: &Lua, instructions: f64| {
-        budget::charge(lua, instructions as u64);
-        Ok(())
+    table.set("charge", lua_hook::booker(lua)?)?;
+    let jumps = |lua: &Lua, text: LuaString| {
+        budget::charge_bytes(lua, text.as_bytes().len());
+        Ok(chunk::jumps(&text.as_bytes()))
     };
-    table.set("charge", lua.create_function(charge)?)?;
-    let jumps = |_: &Lua, text: LuaString| Ok(chunk::jumps(&text.as_bytes()));
+    table.set("seed", seed()?)?;
+    table.set("instantiate", lua_call::instantiator(lua)?)?;
+    table.set("compile_here_max", chunk::COMPILE_HERE_MAX)?;
     table.set("jumps", lua.create_function(jumps)?)?;
     table.set("must_pause", lua_hook::checkpoint(lua)?)?;
     table.set("modules", lua.create_table()?)?;
@@ -212,6 +215,12 @@ pub(crate) fn primitives<R: ScriptRequest>(
     let own = current.options.shared.iter().map(|(name, own)| (&**name, own));
     table.set("shared", shared::table(lua, own)?)?;
     Ok(table)
+}
+
+/// A seed for `math.random`: as many bits as a number of Lua's holds exactly.
+fn seed() -> mlua::Result<f64> {
+    let bytes = random_bytes::<8>().map_err(Error::external)?;
+    Ok((u64::from_ne_bytes(bytes) >> 11) as f64)
 }
 
 /// A function that reaches the request of the running script.
@@ -236,7 +245,14 @@ fn groups<R: ScriptRequest>(
         if is_listed {
             let pairs = method(lua, current, move |lua, own, ()| {
                 let all = lua.create_table()?;
-                for (name, value) in own.get()?.pairs(group) {
+                let pairs = own.get()?.pairs(group);
+                // Each name was looked for among the others.
+                let searched = (pairs.len() * pairs.len() / 8) as u64;
+                budget::charge(
+                    lua,
+                    budget::CALL + 4 * budget::VALUE * pairs.len() as u64 + searched,
+                );
+                for (name, value) in pairs {
                     all.raw_push(lua.create_string(name)?)?;
                     all.raw_push(lua.create_string(value)?)?;
                 }
@@ -260,21 +276,26 @@ fn bodies<R: ScriptRequest>(
         own.get_mut()?.clear_body();
         Ok(())
     })?;
-    let bytes = method(lua, current, |_, own, bytes: LuaString| {
+    let bytes = method(lua, current, |lua, own, bytes: LuaString| {
+        budget::charge_bytes(lua, bytes.as_bytes().len());
         room(own.keep_piece(bytes.as_bytes().len()))?;
         own.get_mut()?.add_body(Piece::Bytes(bytes.as_bytes().to_vec()));
         Ok(())
     })?;
-    let file = method(lua, current, |_, own, (path, offset, length): (LuaString, f64, f64)| {
+    let file = method(lua, current, |lua, own, (path, offset, length): (LuaString, f64, f64)| {
+        budget::charge_bytes(lua, path.as_bytes().len());
         let length = (length >= 0.0).then_some(length as u64);
         let path = path.as_bytes().to_vec();
         room(own.keep_piece(path.len()))?;
         own.get_mut()?.add_body(Piece::File { path, offset: offset as i64, length });
         Ok(())
     })?;
-    let request = method(lua, current, |_, own, (bytes, replace): (LuaString, bool)| {
+    let request = method(lua, current, |lua, own, (bytes, replace): (LuaString, bool)| {
         room(own.keep(bytes.as_bytes().len() + KEPT_EACH, 0))?;
-        own.get_mut()?.add_request_body(&bytes.as_bytes(), replace).map_err(Error::runtime)
+        let length = own.get_mut()?.add_request_body(&bytes.as_bytes(), replace);
+        // The whole body is copied for who reads it next.
+        budget::charge_bytes(lua, length.map_err(Error::runtime)?);
+        Ok(())
     })?;
     table.set("body_clear", clear)?;
     table.set("body_bytes", bytes)?;
@@ -287,13 +308,15 @@ fn surroundings<R: ScriptRequest>(
     current: &Rc<Current<R>>,
     table: &Table,
 ) -> mlua::Result<()> {
-    let log = method(lua, current, |_, own, (level, text): (String, LuaString)| {
+    let log = method(lua, current, |lua, own, (level, text): (String, LuaString)| {
         room(own.keep(text.as_bytes().len(), 0))?;
+        budget::charge(lua, log_work(text.as_bytes().len()));
         own.get_mut()?.log(&level, &text.as_bytes());
         Ok(())
     })?;
-    let print = method(lua, current, |_, own, text: LuaString| {
+    let print = method(lua, current, |lua, own, text: LuaString| {
         room(own.keep(text.as_bytes().len(), 0))?;
+        budget::charge(lua, log_work(text.as_bytes().len()));
         own.get_mut()?.log("print", &text.as_bytes());
         Ok(())
     })?;
@@ -308,6 +331,18 @@ fn surroundings<R: ScriptRequest>(
     table.set("unsafe", method(lua, current, |_, own, ()| Ok(own.options.unsafe_calls))?)?;
     table.set("memory_max", method(lua, current, |_, own, ()| Ok(own.memory_max.get()))?)?;
     table.set("error_text", lua.create_function(error_text)?)
+}
+
+/// Bytes of a text that a script writes to the server's log: the rest is left out, because writing
+/// megabytes would hold others up.
+pub const LOG_TEXT_BYTES_MAX: usize = 64 << 10;
+
+/// Instructions that take as long as a line of the log without its text.
+const LOG_LINE: u64 = 400;
+
+/// Instructions that take as long as writing so many bytes.
+fn log_work(bytes: usize) -> u64 {
+    LOG_LINE + (bytes.min(LOG_TEXT_BYTES_MAX) + bytes / 8) as u64
 }
 
 /// An error of a function of ours as a text.

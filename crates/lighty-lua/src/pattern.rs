@@ -392,7 +392,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let find = |lua: &Lua, (text, pattern, init): (LuaString, LuaString, f64)| {
         let (text, pattern) = (text.as_bytes(), pattern.as_bytes());
         let (part, steps) = find(&text, &pattern, (init as usize).saturating_sub(1));
-        budget::charge(lua, steps);
+        budget::charge(lua, budget::CALL + steps);
         let (from, to, captures) = match part.map_err(|flaw| Error::runtime(flaw.text()))? {
             Part::Found(found) => found,
             Part::Nowhere => return Ok(MultiValue::new()),
@@ -417,7 +417,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         let from = (init as usize).saturating_sub(1).min(text.len());
         let found = memchr::memmem::find(&text[from..], &wanted).map(|at| from + at);
         let through = found.unwrap_or(text.len()) - from + wanted.len();
-        budget::charge(lua, (through / PLAIN_BYTES_STEP) as u64);
+        budget::charge(lua, budget::CALL + (through / PLAIN_BYTES_STEP) as u64);
         Ok(match found {
             Some(at) => MultiValue::from_iter([position(at + 1), position(at + wanted.len())]),
             None => MultiValue::from_iter([Value::Nil]),

@@ -18,6 +18,19 @@ local package, raw_getmetatable = package, debug.getmetatable
 local jit_version = jit and jit.version
 if jit then jit.off() end
 
+-- Work outside Lua's machine, which its hook does not see, as a number of instructions. Small work
+-- is summed up here: a call of the engine's takes longer.
+local charge, booked = prim.charge, 0
+local function book(work)
+  -- Not a number that is none, nor one without end.
+  if work > 0 then booked = booked + (work < 1e7 and work or 1e7) end
+  if booked >= 1024 then
+    local all = booked
+    booked = 0
+    charge(all)
+  end
+end
+
 -- A call that waits: the program around the engine performs it.
 local function answered(first, ...)
   -- It is not made; what follows says why. The functions between are gone, because they end in
@@ -66,12 +79,15 @@ end
 local function xpcall(f, handler, ...)
   local at = {}
   local function seen(what)
+    book(1000)
     at.trace = raw_traceback("", 2)
     return what
   end
   return handled(handler, at, caught(raw_xpcall(f, seen, ...)))
 end
 local function traceback(what, level, ...)
+  -- The whole stack is gone through.
+  book(10000)
   if type(what) == "thread" then return raw_traceback(what, level, ...) end
   local trace = traces[co_running()]
   if what ~= nil and type(what) ~= "string" and type(what) ~= "number" then return what end
@@ -170,7 +186,11 @@ r.resp_body = sealed(function(self, key)
     prim.body_clear()
     return body_add
   end
-  return resp_body_get(self, key)
+  local value = resp_body_get(self, key)
+  if value == nil and key == "get" and call("collect_response") then
+    value = resp_body_get(self, key)
+  end
+  return value
 end)
 
 local req_body_get = prim.get.req_body
@@ -193,10 +213,47 @@ r.req_body = sealed(function(self, key)
 end)
 r = sealed(r)
 
+-- What a table of `stat` has beside the values that the engine puts into it.
+local stat_paths = setmetatable({}, { __mode = "k" })
+local function time_of(seconds, nanoseconds)
+  return function(found)
+    return function() return found[seconds], found[nanoseconds] or 0 end
+  end
+end
+local get_header, set_header = prim.get.resp_header, prim.set.resp_header
+local stat_getters = {
+  st_atim = time_of("st_atime", "st_atim_nsec"),
+  st_mtim = time_of("st_mtime", "st_mtim_nsec"),
+  st_ctim = time_of("st_ctime", "st_ctim_nsec"),
+  -- Makes the file the response and gives its status.
+  ["http-response-send-file"] = function(found)
+    if not found.is_file then return found.is_dir and 403 or 404 end
+    prim.body_clear()
+    prim.body_file(stat_paths[found], 0, -1)
+    local modified = os.date("!%a, %d %b %Y %H:%M:%S GMT", found.st_mtime)
+    local fields = {
+      ["Content-Type"] = found["content-type"] or "application/octet-stream",
+      ETag = found.etag, ["Last-Modified"] = modified,
+    }
+    for name, value in next, fields do
+      if not get_header(nil, name) then set_header(nil, name, value) end
+    end
+    return 200
+  end,
+}
+local stat_meta = { __metatable = false, __index = function(found, key)
+  local getter = stat_getters[key]
+  return getter and getter(found)
+end }
+local function described(path, found, ...)
+  if not found then return found, ... end
+  stat_paths[found] = path
+  return setmetatable(found, stat_meta)
+end
 local function stat(path)
   -- As in lighttpd.
   if path == nil or path == "" then return nil end
-  return call("stat", path)
+  return described(path, call("stat", path))
 end
 
 -- `lighty.c`: the pure functions, and those that wait for the disk.
@@ -204,13 +261,7 @@ local c = prim.c
 c.stat = stat
 c.readlink = function(path) return call("readlink", path) end
 c.readdir = function(path)
-  local names = call("readdir", path)
-  if not names then return nil end
-  local at = 0
-  return function()
-    at = at + 1
-    return names[at]
-  end
+  return (call("readdir", path))
 end
 c = sealed(c)
 
@@ -297,9 +348,10 @@ end })
 function lighty_meta.__pairs()
   return next, shared_lighty
 end
+-- Scripts keep values of their own in `lighty`. Its own names stay what they are: writing to them
+-- has no effect, as in lighttpd.
 function lighty_meta.__newindex(self, key, value)
-  if rawget(shared_lighty, key) ~= nil then error("lua table is read-only", 2) end
-  rawset(self, key, value)
+  if rawget(shared_lighty, key) == nil then rawset(self, key, value) end
 end
 
 -- Coroutines of scripts pass on what waits, and what the hook suspends. The hook alone yields no
@@ -519,7 +571,10 @@ end
 
 local FORMAT_OF_DATE_MAX, date = 1024, os.date
 script_os.date = function(form, ...)
-  if type(form) == "string" then check_length("os.date", #form, FORMAT_OF_DATE_MAX) end
+  if type(form) == "string" then
+    check_length("os.date", #form, FORMAT_OF_DATE_MAX)
+    book(#form * 64)
+  end
   return date(form, ...)
 end
 
@@ -527,14 +582,15 @@ end
 local NUMBER_BYTES_MAX = 4096
 local function script_tonumber(...)
   local value = ...
-  if type(value) == "string" and #value > NUMBER_BYTES_MAX then return nil end
+  if type(value) == "string" then
+    if #value > NUMBER_BYTES_MAX then return nil end
+    if #value > 32 then book(#value * 2) end
+  end
   return tonumber(...)
 end
 
--- Work outside Lua's machine, which its hook does not see, as a number of instructions.
-local charge = prim.charge
-local function charge_bytes(n)
-  if n > 4096 then charge(n / 16) end
+local function book_bytes(n)
+  if n > 64 then book(n / 16) end
 end
 
 local string_meta = getmetatable("")
@@ -543,10 +599,14 @@ local script_string = {}
 for name, f in raw_pairs(string) do script_string[name] = f end
 script_string.dump = nil
 script_string.rep = function(s, n, ...)
-  if type(s) == "string" and type(n) == "number" and n > 0 and #s * n > prim.memory_max() then
-    error("magnet.max-memory: not enough memory", 2)
+  if type(s) == "string" and type(n) == "number" and n > 0 then
+    local separator = ...
+    local bytes = (#s + (type(separator) == "string" and #separator or 0)) * n
+    if bytes > prim.memory_max() then error("magnet.max-memory: not enough memory", 2) end
+    book_bytes(bytes)
+    -- Short texts are put together one by one.
+    if n > 64 then book(n / 4) end
   end
-  if type(n) == "number" and type(s) == "string" then charge_bytes(#s * n) end
   return c_rep(s, n, ...)
 end
 local function as_text(n, first, ...)
@@ -563,10 +623,13 @@ local function has_quoted(form)
   return find(form, "%q", 1, true) and find((gsub(form, "%%%%", "")), "%q", 1, true)
 end
 script_string.format = function(form, ...)
-  if type(form) == "string" and has_quoted(form) then
+  if type(form) == "string" then
     local bytes = bytes_of(select("#", ...), ...)
-    check_length("string.format with %q", bytes, QUOTED_BYTES_MAX)
-    charge_bytes(bytes)
+    if has_quoted(form) then
+      check_length("string.format with %q", bytes, QUOTED_BYTES_MAX)
+      book(bytes / 2)
+    end
+    book(#form * 8 + bytes / 8)
   end
   return format(form, as_text(select("#", ...), ...))
 end
@@ -596,7 +659,7 @@ local function is_cheap(s, pattern)
   local steps = (#s) ^ exponent(pattern)
   if #pattern > 16 then steps = steps * (#pattern / 16) end
   if steps > 2.5e5 then return false end
-  if steps > 2e4 then charge(steps / 64) end
+  book(steps / 32)
   return true
 end
 local bounded_from
@@ -664,13 +727,13 @@ end
 script_string.gfind = nil
 script_string.sub = function(s, from, to)
   local part = sub(s, from, to)
-  charge_bytes(#part)
+  book_bytes(#part)
   return part
 end
 for _, name in ipairs { "upper", "lower", "reverse" } do
   local f = string[name]
   script_string[name] = function(s)
-    if type(s) == "string" then charge_bytes(#s) end
+    if type(s) == "string" then book_bytes(#s) end
     return f(s)
   end
 end
@@ -713,10 +776,14 @@ local function next_match(out, s, at, replacement, from, stop, ...)
   out[#out + 1] = value
   return from, stop
 end
+local function replaced_all(text, count)
+  book_bytes(#text)
+  return text, count
+end
 script_string.gsub = function(s, pattern, replacement, max)
   local kind = type(replacement)
   if kind ~= "function" and kind ~= "table" then
-    if is_cheap(s, pattern) then return c_gsub(s, pattern, replacement, max) end
+    if is_cheap(s, pattern) then return replaced_all(c_gsub(s, pattern, replacement, max)) end
     replacement = tostring(replacement)
   end
   s = tostring(s)
@@ -736,30 +803,37 @@ end
 string_meta.__metatable = false
 
 -- What moves or copies much at once, in one operation.
-local function charge_elements(list, from, to)
-  local n = (tonumber(to) or #list) - (tonumber(from) or 1)
-  if n > 1024 then charge(n / 8) end
+local function book_elements(list, from, to)
+  book(((tonumber(to) or #list) - (tonumber(from) or 1)) * 4)
 end
 local script_table = {}
 for name, f in raw_pairs(table) do script_table[name] = f end
 script_table.concat = function(list, separator, from, to)
   if type(list) ~= "table" then return concat(list, separator, from, to) end
-  charge_elements(list, from, to)
+  book_elements(list, from, to)
   local text = concat(list, separator, from, to)
-  charge_bytes(#text)
+  book_bytes(#text)
   return text
 end
 script_table.insert = function(list, ...)
-  if type(list) == "table" and select("#", ...) > 1 then charge_elements(list, (...)) end
+  if type(list) == "table" and select("#", ...) > 1 then book_elements(list, (...)) end
   return insert(list, ...)
 end
 script_table.remove = function(list, at)
   if type(list) ~= "table" then return remove(list, at) end
-  if at ~= nil then charge_elements(list, at) end
+  if at ~= nil then book_elements(list, at) end
   return remove(list, at)
 end
 script_table.sort = sort
+local function script_unpack(list, from, to)
+  if type(list) == "table" then book_elements(list, from, to) end
+  return unpack(list, from or 1, to or type(list) == "table" and #list or nil)
+end
+if script_table.unpack then script_table.unpack = script_unpack end
 script_table.foreach, script_table.foreachi = nil, nil
+
+-- LuaJIT would begin with the same numbers in each state and at each start.
+math.randomseed(prim.seed)
 
 local libraries = {
   string = script_string, table = script_table, math = math, os = script_os, io = script_io,
@@ -792,7 +866,7 @@ local base = {
   rawget = rawget,
   rawset = rawset, rawlen = rawlen, select = select,
   setmetatable = jit_version and setmetatable or script_setmetatable,
-  tonumber = script_tonumber, tostring = tostring, type = type, unpack = unpack, _VERSION = _VERSION,
+  tonumber = script_tonumber, tostring = tostring, type = type, unpack = script_unpack, _VERSION = _VERSION,
   collectgarbage = function(what)
     if what == "count" then return collectgarbage("count") end
     return 0
@@ -801,20 +875,12 @@ local base = {
 
 local env_meta = { __metatable = false, __index = base }
 
--- A chunk of text; byte code could corrupt the state.
-local function compile(text, name, env)
-  if sub(text, 1, 1) == "\27" then return nil, "byte code is not loaded" end
-  if setfenv then
-    local f, why = loadstring(text, name)
-    if f then setfenv(f, env) end
-    return f, why
-  end
-  return load(text, name, "t", env)
-end
-
--- A compiler goes through all jumps of a chain for each that it adds.
-local CHUNK_BYTES_MAX, CHUNK_JUMPS_MAX = 128 * 1024, 2048
-local function why_too_much(chunk)
+-- A compiler cannot be interrupted: long texts are compiled by another thread. It goes through all
+-- jumps of a chunk for each that it adds, so that their number is limited.
+local CHUNK_BYTES_MAX, CHUNK_JUMPS_MAX, instantiate = 128 * 1024, 2048, prim.instantiate
+local function why_not_compiled(chunk)
+  -- It could corrupt the state.
+  if sub(chunk, 1, 1) == "\27" then return "byte code is not loaded" end
   if #chunk > CHUNK_BYTES_MAX then
     return format("load: %d bytes of text, limit %d", #chunk, CHUNK_BYTES_MAX)
   end
@@ -822,6 +888,26 @@ local function why_too_much(chunk)
   if jumps > CHUNK_JUMPS_MAX then
     return format("load: %d words like 'and' and 'break', limit %d", jumps, CHUNK_JUMPS_MAX)
   end
+end
+
+local function compile(text, name, env)
+  local why = why_not_compiled(text)
+  if why then return nil, why end
+  if #text > prim.compile_here_max then
+    local factory, refused = call("compile", name, text)
+    if not factory then return nil, refused end
+    return instantiate(factory, env)
+  end
+  local f
+  if setfenv then
+    f, why = loadstring(text, name)
+    if f then setfenv(f, env) end
+  else
+    f, why = load(text, name, "t", env)
+  end
+  -- Afterwards: then the time that it took is seen.
+  book(200 + #text * 24)
+  return f, why
 end
 
 local function script_load(env)
@@ -835,20 +921,18 @@ local function script_load(env)
       until part == nil or part == ""
       chunk = concat(parts)
     end
-    local why = type(chunk) == "string" and why_too_much(chunk)
-    if why then return nil, why end
-    local f
-    f, why = compile(chunk, name or chunk, own or env)
-    -- Afterwards: then the time that it took is seen.
-    if #chunk > 4096 then charge(#chunk * 2) end
-    return f, why
+    if type(chunk) ~= "string" then error("bad argument #1 to 'load' (function or string expected)", 2) end
+    return compile(chunk, name or chunk, own or env)
   end
 end
 
+-- A file of Lua, compiled once for all runs until it changes.
 local function load_file(env, path)
-  local text, why = call("read_file", path)
-  if not text then return nil, tostring(path) .. ": " .. tostring(why) end
-  return compile(gsub(text, "^#[^\n]*", ""), "@" .. path, env)
+  local factory, why = call("module", path)
+  if factory then return instantiate(factory, env) end
+  why = tostring(why)
+  if find(why, tostring(path), 1, true) == 1 then return nil, why end
+  return nil, tostring(path) .. ": " .. why
 end
 
 -- Where Debian, and others that name their libraries by the machine, put modules.
@@ -862,23 +946,34 @@ local lua_path = package.path .. ";/usr/share/lua/" .. version .. "/?.lua;/usr/s
 
 -- Modules written in C are loaded once in each state. Only `magnet.unsafe` lets a script say where
 -- they are.
-local c_modules, loadlib = {}, package.loadlib
-local function c_module(name, cpath)
-  if c_modules[name] ~= nil then return c_modules[name] end
-  local tried = {}
-  local file = gsub(name, "%.", "/")
-  for template in string.gmatch(prim.unsafe() and cpath or c_path, "[^;]+") do
-    local place = gsub(template, "%?", (gsub(file, "%%", "%%%%")))
-    local open, why = loadlib(place, "luaopen_" .. gsub(name, "%.", "_"))
+local c_modules, loadlib, state_globals = {}, package.loadlib, _G
+-- Modules of 5.1 that set a global of their name besides what they return.
+local sets_global = { lfs = true }
+local function opened(name, file, cpath, tried)
+  local entry = "luaopen_" .. gsub(gsub(name, "^[^%-]*%-", ""), "%.", "_")
+  file = gsub(gsub(file, "%.", "/"), "%%", "%%%%")
+  for template in string.gmatch(cpath, "[^;]+") do
+    local place = gsub(template, "%?", file)
+    local open, why = loadlib(place, entry)
     if open then
       local value = open(name)
       if value == nil then value = true end
       c_modules[name] = value
+      if rawget(state_globals, name) ~= nil and rawget(base, name) == nil and not libraries[name] then sets_global[name] = true end
       return value
     end
     insert(tried, "\n\t" .. (find(why, "No such file", 1, true) and "no file '" .. place .. "'" or why))
   end
-  return nil, concat(tried)
+end
+local function c_module(name, cpath)
+  if c_modules[name] ~= nil then return c_modules[name] end
+  local tried = {}
+  cpath = prim.unsafe() and cpath or c_path
+  local value = opened(name, name, cpath, tried)
+  -- Libraries that hold several modules are named by the first part of their names.
+  local root = match(name, "^([^%.]+)%.")
+  if value == nil and root then value = opened(name, root, cpath, tried) end
+  return value, concat(tried)
 end
 
 -- `require`: modules of Lua beside the script and on `package.path`, run afresh in each run; C
@@ -927,6 +1022,7 @@ local function script_require(env, path)
     if value == nil then value = own.loaded[name] end
     if value == nil then value = true end
     own.loaded[name] = value
+    if sets_global[name] and rawget(env, name) == nil then rawset(env, name, value) end
     return value
   end
 end

@@ -1,9 +1,11 @@
 //! Calls out of Lua's values, and their results into Lua's values.
 
+use std::cell::RefCell;
 use std::fmt;
 
 use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 
+use crate::budget;
 use crate::call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 
 /// What a suspended script wants.
@@ -63,8 +65,14 @@ pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, CallError> {
         "stat" => Call::Stat { path: path(first)? },
         "readdir" => Call::ReadDir { path: path(first)? },
         "readlink" => Call::ReadLink { path: path(first)? },
+        "module" => Call::Module { path: path(first)? },
+        "compile" => {
+            let text = bytes(values.pop_front()).unwrap_or_default();
+            Call::Compile { name: bytes(first).unwrap_or_default(), text }
+        }
         "read_file" => Call::ReadFile { path: path(first)? },
         "collect" => Call::CollectBody,
+        "collect_response" => Call::CollectResponse,
         "clients_open" => Call::ClientsOpen,
         "open_requests" => Call::OpenRequests,
         "sleep" => Call::Sleep { ms: milliseconds(first)? },
@@ -117,13 +125,17 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
         Reply::Done => true.into_lua_multi(lua),
         Reply::Failed(text) => (Value::Nil, text).into_lua_multi(lua),
         Reply::Stat(found) => stat(lua, &found)?.into_lua_multi(lua),
+        // One by one: a list of all would hold others up.
         Reply::Names(names) => {
-            let table = lua.create_table_with_capacity(names.len(), 0)?;
-            for name in names {
-                table.raw_push(lua.create_string(name)?)?;
-            }
-            table.into_lua_multi(lua)
+            let names = RefCell::new(names.into_iter());
+            let next = lua.create_function(move |lua, _: MultiValue| {
+                let name = names.borrow_mut().next();
+                budget::charge(lua, budget::CALL);
+                name.map(|name| lua.create_string(name)).transpose()
+            })?;
+            next.into_lua_multi(lua)
         }
+        Reply::Chunk(chunk) => chunk.0.into_lua_multi(lua),
         Reply::Bytes(bytes) => lua.create_string(bytes)?.into_lua_multi(lua),
         Reply::Number(number) => number.into_lua_multi(lua),
         Reply::Requests(requests) => {

@@ -155,11 +155,11 @@ pub trait ScriptRequest: 'static {
     /// Adds to the response's body.
     fn add_body(&mut self, piece: Piece);
 
-    /// Replaces or extends the request's body, which has been collected.
+    /// Replaces or extends the request's body, which has been collected; its length.
     ///
     /// # Errors
     /// It has not been collected.
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError>;
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError>;
 
     /// What the script printed ("print", without the end of its line), wrote ("write"), or logged
     /// at a level by that name.
@@ -187,7 +187,7 @@ impl<R: ScriptRequest> ScriptRequest for Box<R> {
         (**self).add_body(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError> {
         (**self).add_request_body(bytes, replace)
     }
 

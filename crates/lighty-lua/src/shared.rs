@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lighty_io::clock::Clock;
 use mlua::{Lua, LuaString, Result, Table, UserData, UserDataMethods, Value};
 
+use crate::budget;
 use crate::lib_c::clock;
 
 /// Bytes of a key.
@@ -19,6 +20,14 @@ pub const ENTRY_BYTES: usize = 160;
 
 /// Keys that `keys()` gives unless more are asked for.
 const KEYS_DEFAULT: usize = 1024;
+
+/// Keys that `keys()` gives at most: more would hold up the event loop, and other workers that want
+/// the dictionary.
+pub const KEYS_MAX: usize = 8192;
+
+/// Instructions that take as long as finding an entry, and as giving a key.
+const FIND: u64 = 2 * budget::CALL;
+const KEY: u64 = 96;
 
 /// What an entry holds.
 #[derive(Clone, Debug, PartialEq)]
@@ -76,7 +85,12 @@ struct Entries {
     uses: u64,
     bytes: usize,
     evicted: u64,
+    /// Entries that were removed by [`Dictionary::clear`] and are still to be freed.
+    doomed: Option<Box<Entries>>,
 }
+
+/// Entries freed with each use of a dictionary that was cleared.
+const FREED_EACH: usize = 64;
 
 #[derive(Debug)]
 struct Entry {
@@ -149,9 +163,14 @@ impl Dictionary {
         self.lock().remove(key);
     }
 
-    /// Removes all entries.
+    /// Removes all entries. The memory of many is given back bit by bit, by those who use the
+    /// dictionary later.
     pub fn clear(&self) {
-        *self.lock() = Entries::default();
+        let mut entries = self.lock();
+        let doomed = entries.doomed.take();
+        let mut old = std::mem::take(&mut *entries);
+        old.doomed = doomed;
+        entries.doomed = Some(Box::new(old));
     }
 
     /// Milliseconds until an entry expires; `Some(0)`: never.
@@ -169,12 +188,22 @@ impl Dictionary {
         true
     }
 
-    /// At most `count` keys, those used last first.
+    /// At most `count` keys and at most [`KEYS_MAX`], those used last first. Entries that have
+    /// expired are removed on the way, as many as keys may be given.
     #[must_use]
     pub fn keys(&self, count: usize, now_ms: u64) -> Vec<Arc<[u8]>> {
-        let entries = self.lock();
-        let lives = |key: &&Arc<[u8]>| entries.by_key.get(*key).is_some_and(|e| e.lives(now_ms));
-        entries.by_use.values().rev().filter(lives).take(count).cloned().collect()
+        let count = count.min(KEYS_MAX);
+        let mut entries = self.lock();
+        let (mut live, mut dead) = (Vec::new(), Vec::new());
+        for key in entries.by_use.values().rev() {
+            if live.len() == count || dead.len() == KEYS_MAX {
+                break;
+            }
+            let lives = entries.by_key.get(key).is_some_and(|entry| entry.lives(now_ms));
+            if lives { live.push(Arc::clone(key)) } else { dead.push(Arc::clone(key)) }
+        }
+        dead.iter().for_each(|key| entries.remove(key));
+        live
     }
 
     /// Bytes that its entries take.
@@ -197,7 +226,11 @@ impl Dictionary {
 
     /// Whatever a panic left behind is whole: no entry is changed in two steps that can panic.
     fn lock(&self) -> MutexGuard<'_, Entries> {
-        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+        let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
+        if entries.doomed.is_some() {
+            entries.free_some();
+        }
+        entries
     }
 }
 
@@ -219,6 +252,18 @@ impl Entry {
 }
 
 impl Entries {
+    #[cold]
+    fn free_some(&mut self) {
+        let Some(doomed) = &mut self.doomed else { return };
+        for _ in 0..FREED_EACH {
+            let Some((_, key)) = doomed.by_use.pop_first() else {
+                self.doomed = doomed.doomed.take();
+                return;
+            };
+            doomed.by_key.remove(&key);
+        }
+    }
+
     /// An entry that lives, from now on the one used last.
     fn touch(&mut self, key: &[u8], now_ms: u64) -> Option<&mut Entry> {
         if !self.by_key.get(key)?.lives(now_ms) {
@@ -296,43 +341,60 @@ fn answer<T>(result: Outcome<T>) -> Answer<T> {
 impl UserData for Handle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("get", |lua, own, key: LuaString| {
+            budget::charge(lua, FIND);
             Ok(match own.0.get(&key.as_bytes(), now()) {
                 None => Value::Nil,
                 Some(Item::Bool(bool)) => Value::Boolean(bool),
                 Some(Item::Number(number)) => number_value(number),
-                Some(Item::Bytes(bytes)) => Value::String(lua.create_string(&*bytes)?),
+                Some(Item::Bytes(bytes)) => {
+                    budget::charge_bytes(lua, bytes.len());
+                    Value::String(lua.create_string(&*bytes)?)
+                }
             })
         });
-        methods.add_method("set", |_, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
-            let Some(item) = item(&value)? else {
-                own.0.delete(&key.as_bytes());
-                return Ok((Some(true), None));
-            };
-            Ok(answer(own.0.set(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
-        });
-        methods.add_method("add", |_, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
-            let item = item(&value)?.ok_or_else(|| refused("a value is wanted"))?;
-            Ok(answer(own.0.add(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
-        });
+        methods.add_method(
+            "set",
+            |lua, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
+                charge_entry(lua, &value);
+                let Some(item) = item(&value)? else {
+                    own.0.delete(&key.as_bytes());
+                    return Ok((Some(true), None));
+                };
+                Ok(answer(own.0.set(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
+            },
+        );
+        methods.add_method(
+            "add",
+            |lua, own, (key, value, ttl): (LuaString, Value, Option<f64>)| {
+                charge_entry(lua, &value);
+                let item = item(&value)?.ok_or_else(|| refused("a value is wanted"))?;
+                Ok(answer(own.0.add(&key.as_bytes(), item, ttl_ms(ttl)?, now()).map(|()| true)))
+            },
+        );
         type Increment = (LuaString, f64, Option<f64>, Option<f64>);
-        methods.add_method("incr", |_, own, (key, by, first, ttl): Increment| {
+        methods.add_method("incr", |lua, own, (key, by, first, ttl): Increment| {
+            budget::charge(lua, FIND);
             let number = own.0.incr(&key.as_bytes(), by, first, ttl_ms(ttl)?, now());
             Ok(answer(number.map(number_value)))
         });
-        methods.add_method("delete", |_, own, key: LuaString| {
+        methods.add_method("delete", |lua, own, key: LuaString| {
+            budget::charge(lua, FIND);
             own.0.delete(&key.as_bytes());
             Ok(())
         });
-        methods.add_method("ttl", |_, own, key: LuaString| {
+        methods.add_method("ttl", |lua, own, key: LuaString| {
+            budget::charge(lua, FIND);
             let left = own.0.ttl_ms(&key.as_bytes(), now());
             Ok(answer(left.map(|ms| ms as f64 / 1000.0).ok_or(Refusal::Missing)))
         });
-        methods.add_method("expire", |_, own, (key, ttl): (LuaString, f64)| {
+        methods.add_method("expire", |lua, own, (key, ttl): (LuaString, f64)| {
+            budget::charge(lua, FIND);
             let is_there = own.0.expire(&key.as_bytes(), ttl_ms(Some(ttl))?, now());
             Ok(answer(if is_there { Ok(true) } else { Err(Refusal::Missing) }))
         });
         methods.add_method("keys", |lua, own, count: Option<usize>| {
             let keys = own.0.keys(count.unwrap_or(KEYS_DEFAULT), now());
+            budget::charge(lua, FIND + KEY * keys.len() as u64);
             lua.create_sequence_from(keys.iter().map(|key| Bytes(key)))
         });
         methods.add_method("clear", |_, own, ()| {
@@ -341,6 +403,11 @@ impl UserData for Handle {
         });
         methods.add_method("bytes", |_, own, ()| Ok((own.0.bytes(), own.0.bytes_max())));
     }
+}
+
+fn charge_entry(lua: &Lua, value: &Value) {
+    let bytes = if let Value::String(text) = value { text.as_bytes().len() } else { 0 };
+    budget::charge(lua, FIND + bytes as u64 / 4);
 }
 
 /// Bytes that become a Lua string.

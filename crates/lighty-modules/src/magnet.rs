@@ -37,6 +37,7 @@ pub use accounts::Accounts;
 use complaints::Complaints;
 pub use dictionaries::Dictionaries;
 use request::MagnetRequest;
+use script_changes::ScriptChanges;
 use scripts::Scripts;
 use server::Server;
 pub use settings::MagnetSettings;
@@ -119,9 +120,10 @@ impl Module for MagnetModule {
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<MagnetSettings>();
+        let is_filtered = !own.response_content.is_empty();
         Hooks {
-            clean_url: !own.raw_url.is_empty(),
-            physical: !own.physical_path.is_empty(),
+            clean_url: is_filtered || !own.raw_url.is_empty(),
+            physical: is_filtered || !own.physical_path.is_empty(),
             response_head: !own.response_start.is_empty(),
             filter: !own.response_content.is_empty(),
             ..Hooks::default()
@@ -142,10 +144,18 @@ impl Module for MagnetModule {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        filter::ask_for_whole(ex);
         self.0.attract(ex, Stage::RawUrl)
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        filter::ask_for_whole(ex);
+        // The path was mapped anew: what scripts wrote to parts of another is gone.
+        if let Some(changes) = ex.ext::<ScriptChanges>()
+            && changes.path_parts.is_some()
+        {
+            ex.ext_mut::<ScriptChanges>().path_parts = None;
+        }
         self.0.attract(ex, Stage::PhysicalPath)
     }
 

@@ -107,7 +107,7 @@ impl Magnet {
                 }
                 Progress::Wait(call) => {
                     let left = Duration::from_micros(self.engine.time_left_us(run, &self.limits));
-                    let performing = calls::perform(&self.pool, call, &self.limits);
+                    let performing = calls::perform(self, call);
                     let performed = tokio::time::timeout(left, performing).await;
                     Input::Reply(performed.unwrap_or(Reply::Done))
                 }

@@ -102,12 +102,12 @@ pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
             Progress::Preempted => Input::Go,
             Progress::Wait(call) => {
                 let _ = writeln!(trial.out, "waits for {}", described(&call));
-                Input::Reply(perform(call))
+                Input::Reply(perform(&engine, call))
             }
             Progress::Done(status) => {
                 trial.describe(status);
                 let instructions = match run.instructions {
-                    0 => "less than 1000".to_owned(),
+                    0 => "less than 100".to_owned(),
                     some => format!("about {some}"),
                 };
                 let used = format!("{instructions} instructions, {} bytes", run.memory);
@@ -142,9 +142,13 @@ fn described(call: &Call) -> String {
         Call::Stat { path } => of("lighty.stat", path),
         Call::ReadDir { path } => of("lighty.c.readdir", path),
         Call::ReadLink { path } => of("lighty.c.readlink", path),
-        Call::ReadFile { path } => format!("the file {}", path.escape_ascii()),
+        Call::ReadFile { path } | Call::Module { path } => {
+            format!("the file {}", path.escape_ascii())
+        }
+        Call::Compile { text, .. } => format!("{} bytes to be compiled", text.len()),
         Call::Sleep { ms } => format!("{ms} ms to pass"),
         Call::CollectBody => "the request's body".to_owned(),
+        Call::CollectResponse => "the response's body".to_owned(),
         Call::ClientsOpen => "the number of connections".to_owned(),
         Call::OpenRequests => "the requests of all workers".to_owned(),
         Call::Request(call) => {
@@ -159,7 +163,7 @@ fn described(call: &Call) -> String {
 }
 
 /// Performs a call at once.
-fn perform(call: Call) -> Reply {
+fn perform(engine: &Engine<Trial>, call: Call) -> Reply {
     let path = |path: &[u8]| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
     let done = match call {
         Call::Stat { path: name } => std::fs::metadata(path(&name)).map(|meta| {
@@ -182,12 +186,25 @@ fn perform(call: Call) -> Reply {
         Call::ReadLink { path: name } => std::fs::read_link(path(&name))
             .map(|target| Reply::Bytes(target.into_os_string().into_vec())),
         Call::ReadFile { path: name } => std::fs::read(path(&name)).map(Reply::Bytes),
+        Call::Module { path: name } => std::fs::read(path(&name)).map(|source| {
+            let name = format!("@{}", String::from_utf8_lossy(&name));
+            chunk(engine, &name, &source)
+        }),
+        Call::Compile { name, text } => {
+            return chunk(engine, &String::from_utf8_lossy(&name), &text);
+        }
         Call::Sleep { .. } | Call::CollectBody => Ok(Reply::Done),
+        Call::CollectResponse => return Reply::Failed("there is no response yet".to_owned()),
         Call::ClientsOpen => return Reply::Number(0),
         Call::OpenRequests => return Reply::Requests(Vec::new()),
         Call::Request(_) => return Reply::Failed("no request is made in a trial".to_owned()),
     };
     done.unwrap_or_else(|error| Reply::Failed(lighty_io::os_text(&error)))
+}
+
+fn chunk(engine: &Engine<Trial>, name: &str, source: &[u8]) -> Reply {
+    let made = engine.chunk(name, source);
+    made.map_or_else(|error| Reply::Failed(error.to_string()), Reply::Chunk)
 }
 
 impl Trial {
@@ -306,9 +323,9 @@ impl ScriptRequest for Trial {
         self.body.push(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], _: bool) -> Result<(), AccessError> {
+    fn add_request_body(&mut self, bytes: &[u8], _: bool) -> Result<usize, AccessError> {
         let _ = writeln!(self.out, "request body: {}", bytes.escape_ascii());
-        Ok(())
+        Ok(bytes.len())
     }
 
     fn log(&mut self, level: &str, text: &[u8]) {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_http::{Fields, Known, Method};
+use lighty_io::transport::Peer;
 
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
@@ -59,6 +60,8 @@ pub struct Own {
     pub fields: Fields,
     /// The content; empty for none.
     pub body: Bytes,
+    /// A backend learns the client's address.
+    pub tells_client: bool,
 }
 
 impl Own {
@@ -117,6 +120,10 @@ pub async fn respond_from_backend(
     part.environment.clear();
     // What the backend sends before its response is none of the client's.
     part.client = None;
+    if !own.tells_client {
+        part.request.peer = Peer::Unix;
+        part.request.peer_text = "".into();
+    }
     own.give(&mut part);
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);

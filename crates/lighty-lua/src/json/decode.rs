@@ -11,11 +11,17 @@ enum Open {
     Object(Table, Option<LuaString>),
 }
 
-/// The value that a text stands for.
-pub(super) fn value(lua: &Lua, text: &[u8]) -> Result<Value> {
+/// The value that a text stands for, and how many values were read for it.
+pub(super) fn value(lua: &Lua, text: &[u8]) -> (Result<Value>, usize) {
+    match Reader::new(text) {
+        Ok(mut reader) => (whole(lua, &mut reader), reader.values()),
+        Err(refusal) => (Err(refused(&format!("decode: {refusal}"))), 0),
+    }
+}
+
+fn whole(lua: &Lua, reader: &mut Reader<'_>) -> Result<Value> {
     let refusal = |refusal: Refusal| refused(&format!("decode: {refusal}"));
     let mark = array_mark(lua)?;
-    let mut reader = Reader::new(text).map_err(refusal)?;
     let mut open: Vec<Open> = Vec::new();
     let mut whole = Value::Nil;
     while let Some(piece) = reader.next_piece().map_err(refusal)? {

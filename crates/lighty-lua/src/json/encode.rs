@@ -7,9 +7,12 @@ use mlua::{LuaString, Result, Table, Value};
 
 use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, VALUES_MAX, refused};
 
-/// Appends a value. `mark` is what tables have that are arrays whatever is in them.
-pub(super) fn push(value: &Value, mark: &Table, out: &mut Vec<u8>) -> Result<()> {
-    Encoder { mark, out, values: 0 }.push(value, 0)
+/// Appends a value; of how many it is made. `mark` is what tables have that are arrays whatever is
+/// in them.
+pub(super) fn push(value: &Value, mark: &Table, out: &mut Vec<u8>) -> Result<usize> {
+    let mut encoder = Encoder { mark, out, values: 0 };
+    encoder.push(value, 0)?;
+    Ok(encoder.values)
 }
 
 struct Encoder<'a> {

@@ -114,6 +114,11 @@ impl<'a> Reader<'a> {
         Ok(Self { text, at: 0, open: Vec::new(), expected: Expected::Value, values: 0 })
     }
 
+    /// Values read so far.
+    pub fn values(&self) -> usize {
+        self.values
+    }
+
     /// The next piece; `None` at the end of a text that is whole.
     ///
     /// # Errors
@@ -294,13 +299,13 @@ impl<'a> Reader<'a> {
         let rest = &self.text.as_bytes()[self.at..];
         let first = code_unit(rest).ok_or(refusal)?;
         self.at += 4;
-        let mut units = vec![first];
+        let mut second = None;
         if matches!(first, 0xD800..=0xDBFF) {
-            let second = rest.get(4..6).filter(|escape| escape == b"\\u");
-            units.push(second.and_then(|_| code_unit(&rest[6..])).ok_or(refusal)?);
+            let escape = rest.get(4..6).filter(|escape| escape == b"\\u");
+            second = Some(escape.and_then(|_| code_unit(&rest[6..])).ok_or(refusal)?);
             self.at += 6;
         }
-        match char::decode_utf16(units).next() {
+        match char::decode_utf16([first].into_iter().chain(second)).next() {
             Some(Ok(point)) => Ok(point),
             _ => Err(refusal),
         }

@@ -10,7 +10,7 @@ use lighty_io::transport::Peer;
 use lighty_lua::{AccessError, Item};
 
 use super::Stage;
-use super::script_changes::ScriptChanges;
+use super::script_changes::{PathParts, ScriptChanges};
 
 /// Every name, in lighttpd's order.
 const NAMES: &[&str] = &[
@@ -58,12 +58,18 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
     let has_path = stage != Stage::RawUrl && !ex.physical.docroot.is_empty();
     match name {
         b"physical.path" if has_path => owned(ex.physical.path()),
-        b"physical.rel-path" if has_path => owned([b"/", &ex.physical.rel[..]].concat()),
-        b"physical.doc-root" if has_path => lent(&ex.physical.docroot),
-        b"physical.basedir" if has_path => {
-            let site = &ex.physical.site;
-            lent(if site.is_empty() { &ex.physical.docroot } else { site })
-        }
+        b"physical.rel-path" if has_path => match parts(ex) {
+            Some(parts) => lent(&parts.rel_path),
+            None => owned([b"/", &ex.physical.rel[..]].concat()),
+        },
+        b"physical.doc-root" if has_path => match parts(ex) {
+            Some(parts) => lent(&parts.doc_root),
+            None => lent(&ex.physical.docroot),
+        },
+        b"physical.basedir" if has_path => match parts(ex) {
+            Some(parts) => lent(&parts.basedir),
+            None => lent(basedir(ex)),
+        },
         b"uri.path" => lent(&request.path),
         b"uri.path-raw" => lent(request.path_encoded()),
         b"uri.scheme" => lent(request.scheme.as_bytes()),
@@ -153,14 +159,24 @@ pub(super) fn set(
         {
             Ok(())
         }
-        b"physical.path" => set_physical(ex, bytes),
+        b"physical.path" => {
+            parts_mut(ex);
+            set_physical(ex, bytes)
+        }
         b"physical.rel-path" => {
-            let rel = simplified(bytes).ok_or_else(|| leaves(bytes))?;
-            ex.physical.rel = rel;
-            ex.physical.entry = None;
+            parts_mut(ex).rel_path = bytes.to_vec();
             Ok(())
         }
-        b"physical.doc-root" | b"physical.basedir" => set_docroot(ex, bytes),
+        b"physical.doc-root" => {
+            parts_mut(ex).doc_root = bytes.to_vec();
+            Ok(())
+        }
+        b"physical.basedir" => {
+            parts_mut(ex).basedir = bytes.to_vec();
+            // What programs are told as DOCUMENT_ROOT.
+            ex.physical.site = bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec();
+            Ok(())
+        }
         b"uri.path" => {
             let mut path = simplified(bytes).ok_or_else(|| leaves(bytes))?;
             path.insert(0, b'/');
@@ -253,13 +269,27 @@ fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     Ok(())
 }
 
-fn set_docroot(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
-    let simple = simplified(path).ok_or_else(|| leaves(path))?;
-    let simple = simple.strip_suffix(b"/").unwrap_or(&simple);
-    ex.physical.lead_to([b"/", simple].concat());
-    ex.physical.root = None;
-    ex.physical.entry = None;
-    Ok(())
+fn basedir(ex: &Exchange) -> &[u8] {
+    let site = &ex.physical.site;
+    if site.is_empty() { &ex.physical.docroot } else { site }
+}
+
+/// The parts of the physical path that scripts see, if they differ from those that are served.
+fn parts(ex: &Exchange) -> Option<&PathParts> {
+    ex.ext::<ScriptChanges>().and_then(|changes| changes.path_parts.as_ref())
+}
+
+/// The same for a script to change. From now on they stay as they are, wherever the path leads.
+fn parts_mut(ex: &mut Exchange) -> &mut PathParts {
+    let now = match parts(ex) {
+        Some(_) => PathParts::default(),
+        None => PathParts {
+            rel_path: [b"/", &ex.physical.rel[..]].concat(),
+            doc_root: ex.physical.docroot.clone(),
+            basedir: basedir(ex).to_vec(),
+        },
+    };
+    ex.ext_mut::<ScriptChanges>().path_parts.get_or_insert(now)
 }
 
 fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {

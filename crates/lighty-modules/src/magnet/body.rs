@@ -1,23 +1,48 @@
 //! A response's body out of a script's pieces.
 
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Context, Poll, ready};
 use std::{fmt, io};
 
 use bytes::Bytes;
-use lighty_buf::{ChunkQueue, FileRange};
-use lighty_core::{Body, Exchange};
-use lighty_io::file::FileKind;
+use lighty_buf::{Chunk, ChunkQueue, FileRange};
+use lighty_core::{Body, BodyChunk, Exchange, FaultReport, Filter, Response, Source};
+use lighty_http::{Known, Status};
+use lighty_io::file::{FileKind, OpenFile};
 use lighty_lua::Piece;
 
+use super::http;
 use super::script_changes::ScriptChanges;
 use super::scripts::look_up;
 
-/// Takes over a body that needs no file. `false` if it needs one.
+/// Forgets what a response that is there says of its body, which a script replaces: its validators,
+/// unless scripts have set their own, and that it is a part or unchanged.
+pub(super) fn forget_representation(ex: &mut Exchange) {
+    let is_own = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.own_validators);
+    let response = &mut ex.response;
+    if !is_own {
+        response.fields.remove(Known::ETag);
+        response.fields.remove(Known::LastModified);
+    }
+    for name in
+        [Known::AcceptRanges, Known::ContentEncoding, Known::ContentLength, Known::ContentRange]
+    {
+        response.fields.remove(name);
+    }
+    (response.length_said, response.head_content_length) = (None, None);
+    if matches!(response.status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED) {
+        response.status = Status::OK;
+    }
+}
+
+/// Takes over a body that needs no file. `false` if it needs one, or follows another body.
 pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
     let changes = ex.ext_mut::<ScriptChanges>();
     if !changes.has_body {
         return true;
     }
-    if changes.pieces.iter().any(|piece| matches!(piece, Piece::File { .. })) {
+    if changes.extends || changes.pieces.iter().any(|piece| matches!(piece, Piece::File { .. })) {
         return false;
     }
     changes.has_body = false;
@@ -57,6 +82,7 @@ impl fmt::Display for PieceError {
 pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
     let changes = ex.ext_mut::<ScriptChanges>();
     changes.has_body = false;
+    let extends = std::mem::take(&mut changes.extends);
     let pieces = std::mem::take(&mut changes.pieces);
     let mut queue = ChunkQueue::new();
     let mut met = Ok(());
@@ -73,9 +99,84 @@ pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
             },
         }
     }
-    ex.response.body = Body::Chunks(queue);
+    if !extends {
+        ex.response.body = Body::Chunks(queue);
+    } else if can_be_extended(&ex.response) {
+        let end = Around { before: ChunkQueue::new(), behind: queue, fault: None };
+        let body = std::mem::take(&mut ex.response.body);
+        let engine = ex.machine.engine.clone();
+        forget_representation(ex);
+        ex.response.body = body.filtered(Box::new(end), &engine);
+    }
     ex.response.is_whole_file = false;
     met
+}
+
+/// A part, an encoded body or none stays as it is: what is added would not be behind its end.
+fn can_be_extended(response: &Response) -> bool {
+    response.status != Status::PARTIAL_CONTENT
+        && response.status.allows_content()
+        && !response.fields.contains(Known::ContentEncoding)
+}
+
+/// Sends chunks before and behind a body.
+struct Around {
+    before: ChunkQueue<Rc<OpenFile>>,
+    behind: ChunkQueue<Rc<OpenFile>>,
+    /// Ends the body, if it broke off while it was collected.
+    fault: Option<FaultReport>,
+}
+
+impl Filter for Around {
+    fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        if let Some(chunk) = self.before.pop_front() {
+            return Poll::Ready(Some(Ok(chunk)));
+        }
+        if let Some(report) = self.fault.take() {
+            return Poll::Ready(Some(Err(report)));
+        }
+        match ready!(source.poll_chunk(cx)) {
+            Some(chunk) => Poll::Ready(Some(chunk)),
+            None => Poll::Ready(self.behind.pop_front().map(Ok)),
+        }
+    }
+
+    fn needs_bytes(&self) -> bool {
+        false
+    }
+}
+
+/// Brings the body of a response that is there into memory, for a script that reads it. `false` if
+/// it has more than `most` bytes or breaks off: then it stays what it is.
+pub(super) async fn collect(ex: &mut Exchange, most: usize) -> bool {
+    let is_longer = ex.response.body.known_length().is_some_and(|length| length > most as u64);
+    if is_longer || ex.ext::<ScriptChanges>().is_some_and(|changes| changes.has_body) {
+        return false;
+    }
+    let body = std::mem::take(&mut ex.response.body);
+    let engine = ex.machine.engine.clone();
+    let Body::Stream(mut rest) = body.filtered(Box::new(http::AsBytes), &engine) else {
+        return false;
+    };
+    let (mut all, mut fault, mut ends) = (Vec::new(), None, false);
+    while all.len() <= most && fault.is_none() && !ends {
+        match poll_fn(|cx| rest.poll_next(cx)).await {
+            Some(Ok(Chunk::Memory(bytes))) => all.extend_from_slice(&bytes),
+            Some(Ok(Chunk::File(_))) => {}
+            Some(Err(report)) => fault = Some(report),
+            None => ends = true,
+        }
+    }
+    ex.response.is_whole_file = false;
+    if ends {
+        ex.response.body = Body::Memory(all.into());
+        return true;
+    }
+    let mut before = ChunkQueue::new();
+    before.push_bytes(all.into());
+    let whole = Around { before, behind: ChunkQueue::new(), fault };
+    ex.response.body = Body::Stream(rest).filtered(Box::new(whole), &engine);
+    false
 }
 
 async fn open(
@@ -83,7 +184,7 @@ async fn open(
     path: &[u8],
     offset: i64,
     length: Option<u64>,
-) -> io::Result<FileRange<std::rc::Rc<lighty_io::file::OpenFile>>> {
+) -> io::Result<FileRange<Rc<OpenFile>>> {
     let entry = look_up(&ex.machine, path).await?;
     let meta = entry.meta();
     if meta.kind != FileKind::File {
@@ -95,5 +196,5 @@ async fn open(
         Err(_) => meta.size.saturating_sub(offset.unsigned_abs()),
     };
     let length = length.unwrap_or(u64::MAX).min(meta.size - from);
-    Ok(FileRange { file: std::rc::Rc::clone(entry.file()), offset: from, length })
+    Ok(FileRange { file: Rc::clone(entry.file()), offset: from, length })
 }

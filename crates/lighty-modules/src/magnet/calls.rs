@@ -1,6 +1,9 @@
 //! Performs what scripts wait for.
 
+use std::future::poll_fn;
 use std::os::unix::ffi::OsStringExt;
+use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
 use lighty_core::{Exchange, Fault};
@@ -8,14 +11,31 @@ use lighty_io::file::{FileKind, Follow};
 use lighty_io::os_text;
 use lighty_lua::{Call, Reply, Stat};
 
-use super::http;
 use super::script_changes::ScriptChanges;
 use super::scripts::{look_up, read};
-use super::server::Server;
 use super::settings::MagnetSettings;
+use super::{Magnet, body, http, scripts};
+
+/// Performs a call within so much time. True if it took a wait, in which others had their turn.
+pub(super) async fn perform_within(
+    left: Duration,
+    magnet: &Magnet,
+    ex: &mut Exchange,
+    call: Call,
+) -> (Reply, bool) {
+    let mut performing = pin!(perform(magnet, ex, call));
+    let at_once = poll_fn(|cx| Poll::Ready(performing.as_mut().poll(cx))).await;
+    match at_once {
+        Poll::Ready(reply) => (reply, false),
+        Poll::Pending => {
+            let performed = tokio::time::timeout(left, performing).await;
+            (performed.unwrap_or(Reply::Done), true)
+        }
+    }
+}
 
 /// Performs a call.
-pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> Reply {
+async fn perform(magnet: &Magnet, ex: &mut Exchange, call: Call) -> Reply {
     match call {
         Call::Stat { path } => stat(ex, &path).await,
         Call::ReadDir { path } => failed(read_dir(ex, &path).await.map(Reply::Names)),
@@ -24,6 +44,19 @@ pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> R
             let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
             let path = String::from_utf8_lossy(&path).into_owned();
             failed(read(&ex.machine, path, most, "magnet.max-memory").await.map(Reply::Bytes))
+        }
+        Call::Module { path } => {
+            let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
+            let path = String::from_utf8_lossy(&path).into_owned();
+            let Some(engine) = magnet.engine(ex) else { return no_state() };
+            let module = magnet.scripts.module(&ex.machine, engine, &path, most).await;
+            module.map_or_else(|error| Reply::Failed(error.text()), Reply::Chunk)
+        }
+        Call::Compile { name, text } => {
+            let Some(engine) = magnet.engine(ex) else { return no_state() };
+            let name = String::from_utf8_lossy(&name).into_owned();
+            let chunk = scripts::chunk(&ex.machine, engine, name, text).await;
+            chunk.map_or_else(|error| Reply::Failed(error.text()), Reply::Chunk)
         }
         Call::Sleep { ms } => {
             tokio::time::sleep(Duration::from_millis(ms)).await;
@@ -34,10 +67,21 @@ pub(super) async fn perform(server: &Server, ex: &mut Exchange, call: Call) -> R
             Ok(false) => Reply::Failed("the body exceeds magnet.max-memory".to_owned()),
             Err(fault) => Reply::Failed(fault.verdict().words.to_owned()),
         },
-        Call::ClientsOpen => Reply::Number(server.clients_open().await),
-        Call::OpenRequests => Reply::Requests(server.requests().await),
+        Call::CollectResponse => {
+            let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
+            match body::collect(ex, most).await {
+                true => Reply::Done,
+                false => Reply::Failed("the body exceeds magnet.max-memory".to_owned()),
+            }
+        }
+        Call::ClientsOpen => Reply::Number(magnet.server.clients_open().await),
+        Call::OpenRequests => Reply::Requests(magnet.server.requests().await),
         Call::Request(call) => http::request(ex, call).await,
     }
+}
+
+fn no_state() -> Reply {
+    Reply::Failed("no Lua state".to_owned())
 }
 
 fn failed(result: std::io::Result<Reply>) -> Reply {

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
+use std::hash::BuildHasher;
 
 /// Seconds for which a place is not mentioned again.
 const EVERY_S: u64 = 60;
@@ -9,22 +10,50 @@ const EVERY_S: u64 = 60;
 /// Places remembered; with more, all are forgotten and may be mentioned again.
 const PLACES_MAX: usize = 256;
 
+/// Texts at one place that are mentioned within a minute: a script that is being mended has another
+/// error in the same line, and the words of one may be a client's.
+const TEXTS_MAX: usize = 4;
+
+/// An error at a place that was mentioned lately.
+struct Mentioned {
+    said_s: u64,
+    /// Hashes of its texts.
+    texts: Vec<u64>,
+    left_out: u32,
+}
+
 /// The places mentioned lately.
 #[derive(Default)]
-pub(super) struct Complaints(RefCell<HashMap<Box<str>, u64, foldhash::fast::RandomState>>);
+pub(super) struct Complaints {
+    places: RefCell<HashMap<Box<str>, Mentioned, foldhash::fast::RandomState>>,
+    hasher: foldhash::fast::RandomState,
+}
 
 impl Complaints {
-    /// True if the error at this place is due to be logged, by a monotonic clock in seconds.
-    pub(super) fn is_due(&self, place: &str, now_s: u64) -> bool {
-        let mut places = self.0.borrow_mut();
-        if places.get(place).is_some_and(|said_s| now_s.saturating_sub(*said_s) < EVERY_S) {
-            return false;
+    /// `Some` if an error at this place is due to be logged, by a monotonic clock in seconds: how
+    /// many at this place were left out before.
+    pub(super) fn due(&self, place: &str, text: &str, now_s: u64) -> Option<u32> {
+        let text = self.hasher.hash_one(text);
+        let mut places = self.places.borrow_mut();
+        if let Some(known) = places.get_mut(place) {
+            if now_s.saturating_sub(known.said_s) < EVERY_S {
+                if known.texts.contains(&text) || known.texts.len() >= TEXTS_MAX {
+                    known.left_out = known.left_out.saturating_add(1);
+                    return None;
+                }
+                known.texts.push(text);
+                return Some(std::mem::take(&mut known.left_out));
+            }
+            let left_out = known.left_out;
+            *known = Mentioned { said_s: now_s, texts: vec![text], left_out: 0 };
+            return Some(left_out);
         }
         if places.len() >= PLACES_MAX {
             places.clear();
         }
-        places.insert(place.into(), now_s);
-        true
+        let first = Mentioned { said_s: now_s, texts: vec![text], left_out: 0 };
+        places.insert(place.into(), first);
+        Some(0)
     }
 }
 
@@ -61,15 +90,27 @@ mod tests {
     }
 
     #[test]
-    fn a_place_is_mentioned_once_a_minute() {
+    fn an_error_is_mentioned_once_a_minute() {
         let complaints = Complaints::default();
-        assert!(complaints.is_due("/a.lua:1", 5));
-        assert!(complaints.is_due("/a.lua:2", 5));
-        assert!(!complaints.is_due("/a.lua:1", 64));
-        assert!(complaints.is_due("/a.lua:1", 65));
+        assert_eq!(complaints.due("/a.lua:1", "x", 5), Some(0));
+        assert_eq!(complaints.due("/a.lua:2", "x", 5), Some(0));
+        assert_eq!(complaints.due("/a.lua:1", "x", 64), None);
+        assert_eq!(complaints.due("/a.lua:1", "x", 65), Some(1));
         for n in 0..=PLACES_MAX {
-            assert!(complaints.is_due(&n.to_string(), 65));
+            assert_eq!(complaints.due(&n.to_string(), "x", 65), Some(0));
         }
-        assert!(complaints.0.borrow().len() <= PLACES_MAX);
+        assert!(complaints.places.borrow().len() <= PLACES_MAX);
+    }
+
+    #[test]
+    fn another_error_of_the_same_line_is_mentioned_too() {
+        let complaints = Complaints::default();
+        for n in 0..TEXTS_MAX {
+            assert_eq!(complaints.due("/a.lua:1", &n.to_string(), 5), Some(0));
+        }
+        // The words of a client: not all of them.
+        assert_eq!(complaints.due("/a.lua:1", "more", 5), None);
+        assert_eq!(complaints.due("/a.lua:1", "0", 5), None);
+        assert_eq!(complaints.due("/a.lua:1", "0", 65), Some(2));
     }
 }

@@ -6,8 +6,10 @@ use std::time::Duration;
 
 use lighty_core::exchange::span::Span;
 use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
-use lighty_http::{Fields, Known, Status};
-use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Reply, Run, Script};
+use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::{Fields, Known, Status, date};
+use lighty_lua::budget::SLICE_US;
+use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Run, Script};
 
 use super::request::MagnetRequest;
 use super::script_changes::ScriptChanges;
@@ -161,6 +163,8 @@ impl Magnet {
         running: Running,
     ) -> Result<i64, Failure> {
         let Running { mut run, limits, mut progress } = running;
+        let clock = ex.machine.clock.clone();
+        let mut turn_ends_us = clock.precise_us() + SLICE_US;
         loop {
             let input = match progress {
                 Progress::Done(status) => {
@@ -177,18 +181,26 @@ impl Magnet {
                 }
                 Progress::Wait(call) => {
                     let left = Duration::from_micros(engine.time_left_us(&run, &limits));
-                    let performed =
-                        tokio::time::timeout(left, calls::perform(&self.server, ex, call)).await;
-                    Input::Reply(performed.unwrap_or(Reply::Done))
+                    let (reply, has_waited) = calls::perform_within(left, self, ex, call).await;
+                    if has_waited {
+                        turn_ends_us = clock.precise_us() + SLICE_US;
+                    }
+                    Input::Reply(reply)
                 }
                 Progress::Preempted => {
-                    // A closed semaphore would only mean no order among scripts.
-                    let _turn = self.turns.acquire().await.ok();
-                    tokio::task::yield_now().await;
-                    progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
-                    continue;
+                    turn_ends_us = 0;
+                    Input::Go
                 }
             };
+            // Calls that are performed at once are part of a turn, however many there are.
+            if clock.precise_us() < turn_ends_us {
+                progress = self.resume(engine, ex, stage, &mut run, input, &limits);
+                continue;
+            }
+            // A closed semaphore would only mean no order among scripts.
+            let _turn = self.turns.acquire().await.ok();
+            tokio::task::yield_now().await;
+            turn_ends_us = clock.precise_us() + SLICE_US;
             progress = self.resume(engine, ex, stage, &mut run, input, &limits);
         }
     }
@@ -237,7 +249,13 @@ impl Magnet {
                     ex.fail_saying(Fault::RestartLoop, "magnet.max-restarts");
                     return Next::Answered;
                 }
+                changes.path_parts = None;
                 Next::Restart
+            }
+            // RFC 9110 section 15.2.2: what follows a 101 is another protocol, and scripts speak none.
+            Some((101, _)) => {
+                ex.fail_saying(Fault::ScriptFailed, "a script returned 101");
+                Next::Answered
             }
             Some((100..200, Some(status))) => {
                 if let Some(client) = &ex.client {
@@ -249,7 +267,10 @@ impl Magnet {
             Some((200.., Some(status))) => {
                 ex.response.status = status;
                 ex.response.answered = true;
-                if has_no_body(status) {
+                if status == Status::OK {
+                    meet_conditions(ex);
+                }
+                if has_no_body(ex.response.status) {
                     drop_body(&mut ex.response);
                 }
                 Next::Answered
@@ -261,10 +282,13 @@ impl Magnet {
     /// Logs an error, once for each place and minute.
     #[cold]
     pub(super) fn complain(&self, ex: &Exchange, path: &str, text: &str) {
-        if self.complaints.is_due(&complaints::place(path, text), ex.machine.clock.mono_ms() / 1000)
-        {
-            ex.log(Level::Error, &format!("mod_magnet: {path}: {text}"));
-        }
+        let (place, now_s) = (complaints::place(path, text), ex.machine.clock.mono_ms() / 1000);
+        let Some(left_out) = self.complaints.due(&place, text, now_s) else { return };
+        let note = match left_out {
+            0 => String::new(),
+            count => format!(" ({count} errors of this line were left out before)"),
+        };
+        ex.log(Level::Error, &format!("mod_magnet: {path}: {text}{note}"));
     }
 
     #[cold]
@@ -337,6 +361,26 @@ fn replace_status(ex: &mut Exchange, status: Status) {
         drop_body(response);
     }
     response.status = status;
+}
+
+/// Evaluates a request's conditions against the validators that a script has set (RFC 9110 section
+/// 13). Without any there is nothing to compare.
+fn meet_conditions(ex: &mut Exchange) {
+    let fields = &ex.response.fields;
+    let Some(method) = ex.request.method.filter(|method| method.is_get_or_head()) else { return };
+    let validators = Validators {
+        etag: fields.get(Known::ETag),
+        last_modified: fields.get(Known::LastModified).and_then(date::parse),
+        now: ex.machine.clock.unix_s(),
+    };
+    if validators.etag.is_none() && validators.last_modified.is_none() {
+        return;
+    }
+    match conditional::evaluate(method, &ex.request.fields, true, &validators) {
+        Outcome::Proceed { .. } => {}
+        Outcome::NotModified => ex.response.status = Status::NOT_MODIFIED,
+        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+    }
 }
 
 /// RFC 9110 section 15.3.6: "a server MUST NOT generate content in a 205 response."

@@ -11,10 +11,13 @@ use bytes::Bytes;
 use lighty_buf::Chunk;
 use lighty_core::{BodyChunk, Exchange, Fault, FaultReport, Filter, Source, Step};
 use lighty_http::{Known, Status};
-use lighty_lua::{Input, Limits, Progress, Reply, Run};
+use lighty_io::clock::Clock;
+use lighty_lua::budget::SLICE_US;
+use lighty_lua::{Input, Limits, Progress, Run};
 
 use super::drive::{fail_response, fault_of};
 use super::request::MagnetRequest;
+use super::script_changes::ScriptChanges;
 use super::scripts::{ScriptError, Used};
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, attributes, calls};
@@ -31,6 +34,7 @@ struct ScriptFilter {
     /// It was told that the body has ended.
     knows_end: bool,
     used: Used,
+    clock: Clock,
 }
 
 type Performing = Pin<Box<dyn Future<Output = (Box<MagnetRequest>, Input)>>>;
@@ -48,6 +52,13 @@ enum State {
 impl Magnet {
     /// Puts the scripts over the response's body.
     pub(super) fn filter_body<'a>(self: &'a Rc<Self>, ex: &'a mut Exchange) -> Step<'a> {
+        // For filters behind this one, which may encode the body.
+        if let Some(changes) = ex.ext::<ScriptChanges>()
+            && changes.accept_encoding.is_some()
+            && let Some(codings) = ex.ext_mut::<ScriptChanges>().accept_encoding.take()
+        {
+            ex.request.fields.set(Known::AcceptEncoding, codings);
+        }
         if !is_filtered(ex) {
             return Step::Next;
         }
@@ -93,6 +104,7 @@ impl Magnet {
             state: State::Resume(Input::Go),
             knows_end: false,
             used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
+            clock: machine.clock.clone(),
         };
         if let Err(report) = filter.begin().await {
             return Ok(Err(report));
@@ -106,6 +118,22 @@ impl Magnet {
         (response.length_said, response.head_content_length) = (None, None);
         response.is_whole_file = false;
         Ok(Ok(()))
+    }
+}
+
+/// Asks for a whole body as it is, where scripts filter it: they see no parts and no encoded bodies,
+/// so that a client which asks for one would get it unfiltered.
+pub(super) fn ask_for_whole(ex: &mut Exchange) {
+    if ex.settings.module::<MagnetSettings>().response_content.is_empty() {
+        return;
+    }
+    let fields = &mut ex.request.fields;
+    fields.remove(Known::Range);
+    fields.remove(Known::IfRange);
+    if fields.contains(Known::AcceptEncoding) {
+        let codings = fields.joined(b"Accept-Encoding").into_owned();
+        fields.remove(Known::AcceptEncoding);
+        ex.ext_mut::<ScriptChanges>().accept_encoding.get_or_insert(codings);
     }
 }
 
@@ -185,11 +213,11 @@ impl ScriptFilter {
             Progress::Wait(call) => {
                 let mut lent = lent;
                 let left = Duration::from_micros(engine.time_left_us(&self.run, &self.limits));
-                let server = Rc::clone(&self.magnet.server);
+                let magnet = Rc::clone(&self.magnet);
                 self.perform(async move {
-                    let performing = calls::perform(&server, &mut lent.ex, call);
-                    let performed = tokio::time::timeout(left, performing).await;
-                    (lent, Input::Reply(performed.unwrap_or(Reply::Done)))
+                    let performing = calls::perform_within(left, &magnet, &mut lent.ex, call);
+                    let (reply, _) = performing.await;
+                    (lent, Input::Reply(reply))
                 });
                 Ok(None)
             }
@@ -204,7 +232,12 @@ impl ScriptFilter {
 
     /// Takes the script to where it wants the body, as long as nothing is sent.
     async fn begin(&mut self) -> Result<(), FaultReport> {
+        let mut turn = Turn::new(&self.clock);
         loop {
+            if turn.is_over(&self.clock) {
+                tokio::task::yield_now().await;
+                turn = Turn::new(&self.clock);
+            }
             match std::mem::replace(&mut self.state, State::Wants) {
                 State::Resume(input) => {
                     self.go_on(input)?;
@@ -227,6 +260,21 @@ impl ScriptFilter {
     }
 }
 
+/// How long a filter goes on where neither the body nor a call has it wait.
+struct Turn {
+    ends_us: u64,
+}
+
+impl Turn {
+    fn new(clock: &Clock) -> Self {
+        Self { ends_us: clock.precise_us() + SLICE_US }
+    }
+
+    fn is_over(&self, clock: &Clock) -> bool {
+        clock.precise_us() >= self.ends_us
+    }
+}
+
 /// A body is one run, however it ends: a client may leave before its end.
 impl Drop for ScriptFilter {
     fn drop(&mut self) {
@@ -241,7 +289,12 @@ impl Drop for ScriptFilter {
 
 impl Filter for ScriptFilter {
     fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        let turn = Turn::new(&self.clock);
         loop {
+            if turn.is_over(&self.clock) {
+                cx.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             let input = match std::mem::replace(&mut self.state, State::Wants) {
                 State::Ended => {
                     self.state = State::Ended;

@@ -7,7 +7,7 @@ use bytes::Bytes;
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::pipeline::subrequest::{self, Own};
 use lighty_core::{Body, Exchange, Fault, FaultReport, Filter, Source, extension_slot};
-use lighty_http::{Fields, Method};
+use lighty_http::{Fields, Known, Method};
 use lighty_lua::{Destination, HttpCall, Reply};
 
 use super::settings::MagnetSettings;
@@ -39,7 +39,8 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
         }
         fields.push(name, value);
     }
-    let own = Own { fields, body: Bytes::from(call.body) };
+    let host = fields.get(Known::Host).map(<[u8]>::to_vec);
+    let mut own = Own { fields, body: Bytes::from(call.body), tells_client: true };
     let made = match call.to {
         Destination::Local => {
             let depth = ex.ext::<Depth>().copied().unwrap_or_default().0 + 1;
@@ -56,7 +57,7 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
                 let name = String::from_utf8_lossy(&name);
                 return Reply::Failed(format!("magnet.backends has no {name:?}"));
             };
-            let host = ex.request.authority.clone();
+            let host = host.unwrap_or_else(|| ex.request.authority.clone());
             subrequest::respond_from_backend(ex, method, (address, &host), &call.url, own).await
         }
         Destination::Url => match split(&call.url) {
@@ -67,7 +68,10 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
                 if !is_loopback(&address) && !hosts.iter().any(|host| **host == *address) {
                     return Reply::Failed(format!("magnet.http-hosts has no {address:?}"));
                 }
-                let to = (&*address, authority.as_bytes());
+                // Other hosts learn nothing about the client.
+                own.tells_client = is_loopback(&address);
+                let host = host.unwrap_or_else(|| authority.as_bytes().to_vec());
+                let to = (&*address, &*host);
                 subrequest::respond_from_backend(ex, method, to, target.as_bytes(), own).await
             }
             None => return Reply::Failed("only http:// URLs can be requested".to_owned()),
@@ -154,7 +158,7 @@ async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, BodyEr
 }
 
 /// Brings files into memory and changes nothing.
-struct AsBytes;
+pub(super) struct AsBytes;
 
 impl Filter for AsBytes {
     fn poll_next(

@@ -8,11 +8,11 @@ use lighty_core::pipeline::sendfile;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
 use lighty_http::{Fields, Known, Version};
-use lighty_lua::{AccessError, Group, Item, Piece, ScriptRequest};
+use lighty_lua::{AccessError, Group, Item, LOG_TEXT_BYTES_MAX, Piece, ScriptRequest};
 
 use super::script_changes::ScriptChanges;
 use super::server::Server;
-use super::{Stage, attributes};
+use super::{Stage, attributes, body};
 
 /// The exchange while a script has it.
 pub(crate) struct MagnetRequest {
@@ -72,34 +72,46 @@ impl ScriptRequest for MagnetRequest {
     }
 
     fn clear_body(&mut self) {
+        if self.stage == Stage::ResponseStart {
+            body::forget_representation(&mut self.ex);
+        }
         let changes = self.ex.ext_mut::<ScriptChanges>();
         changes.pieces.clear();
         changes.has_body = true;
+        changes.extends = false;
     }
 
     fn add_body(&mut self, piece: Piece) {
+        if self.stage == Stage::ResponseStart && !self.has_body() {
+            self.ex.ext_mut::<ScriptChanges>().extends = true;
+        }
         let changes = self.ex.ext_mut::<ScriptChanges>();
         changes.pieces.push(piece);
         changes.has_body = true;
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError> {
         let body = &mut self.ex.ext_mut::<ScriptChanges>().collected;
         let body = body.as_mut().ok_or(AccessError::NotCollected)?;
         if replace {
             body.clear();
         }
         body.extend_from_slice(bytes);
+        let whole = body.len();
         let given = lighty_core::RequestBody::given(body.clone().into());
         let length = given.announced().unwrap_or_default().to_string();
         self.ex.body = given;
         self.ex.request.fields.set(Known::ContentLength, length);
         self.ex.request.fields.remove(Known::TransferEncoding);
-        Ok(())
+        Ok(whole)
     }
 
     fn log(&mut self, level: &str, text: &[u8]) {
-        let text = String::from_utf8_lossy(text);
+        let (shown, rest) = text.split_at(text.len().min(LOG_TEXT_BYTES_MAX));
+        let mut text = String::from_utf8_lossy(shown);
+        if !rest.is_empty() {
+            text.to_mut().push_str(&format!(" ({} bytes more)", rest.len()));
+        }
         match level {
             "print" | "write" => self.ex.log(Level::Error, &format!("(lua-print) {text}")),
             name => self.ex.log(Level::of_name(name).unwrap_or(Level::Notice), &text),
@@ -151,6 +163,9 @@ fn began_us(ex: &Exchange) -> i64 {
 const FRAMING: [Known; 4] =
     [Known::ContentLength, Known::Connection, Known::TransferEncoding, Known::Upgrade];
 
+/// Fields that belong to the body that a response has.
+const VALIDATORS: [Known; 2] = [Known::ETag, Known::LastModified];
+
 /// RFC 9110 section 5.5, without what could end a line.
 fn is_value(value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
@@ -186,10 +201,19 @@ impl MagnetRequest {
         }
     }
 
+    fn has_body(&self) -> bool {
+        self.ex.ext::<ScriptChanges>().is_some_and(|changes| changes.has_body)
+    }
+
     fn set_response_field(&mut self, name: &[u8], value: &[u8]) {
         // Scripts have files sent by the body; as in lighttpd such a field goes nowhere.
         if !self.admits(name, value) || sendfile::is_order(name) {
             return;
+        }
+        if self.stage == Stage::ResponseStart
+            && VALIDATORS.iter().any(|known| name.eq_ignore_ascii_case(known.as_str().as_bytes()))
+        {
+            self.ex.ext_mut::<ScriptChanges>().own_validators = true;
         }
         match value.is_empty() {
             true => {
@@ -238,7 +262,8 @@ impl MagnetRequest {
     }
 
     fn response_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
-        let changes = self.ex.ext::<ScriptChanges>().filter(|changes| changes.has_body);
+        let changes = self.ex.ext::<ScriptChanges>();
+        let changes = changes.filter(|changes| changes.has_body && !changes.extends);
         match name {
             b"len" => Ok(match changes {
                 Some(changes) => known_length(&changes.pieces).map_or(Item::Nil, Item::Int),

@@ -4,6 +4,15 @@ use lighty_core::exchange::extensions::Extension;
 use lighty_core::extension_slot;
 use lighty_lua::Piece;
 
+/// The parts of the physical path besides the path itself. Each stands alone: what a script writes
+/// to one changes no other.
+#[derive(Clone, Default)]
+pub(super) struct PathParts {
+    pub(super) rel_path: Vec<u8>,
+    pub(super) doc_root: Vec<u8>,
+    pub(super) basedir: Vec<u8>,
+}
+
 /// What scripts have done to a request.
 #[derive(Default)]
 pub(super) struct ScriptChanges {
@@ -11,6 +20,14 @@ pub(super) struct ScriptChanges {
     pub(super) pieces: Vec<Piece>,
     /// The body was set, perhaps to nothing.
     pub(super) has_body: bool,
+    /// The pieces follow the body that the response has, rather than replacing it.
+    pub(super) extends: bool,
+    /// Scripts set the validators themselves when the response was there.
+    pub(super) own_validators: bool,
+    /// The client's Accept-Encoding, which a body filter has not passed on.
+    pub(super) accept_encoding: Option<Vec<u8>>,
+    /// The parts of the physical path as scripts see them, once one has written to any.
+    pub(super) path_parts: Option<PathParts>,
     /// The URL, the host or another fact that conditions look at was changed.
     pub(super) changed: bool,
     /// How often scripts started the request over.

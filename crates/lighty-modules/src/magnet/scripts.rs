@@ -7,15 +7,20 @@ use std::{fmt, io};
 use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
 use lighty_io::file::{Follow, Root};
+use lighty_io::os_text;
 use lighty_io::stat_cache::{Entry, Lookup};
 use lighty_lua::accounts::Accounts;
-use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
-use lighty_lua::{Engine, LoadError, LuaError, Run, Script, ScriptRequest};
+use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
+use lighty_lua::{
+    COMPILE_HERE_MAX, Chunk, Compiled, Engine, LoadError, LuaError, Run, Script, ScriptRequest,
+    compile,
+};
 
 /// Compiled scripts by path.
 pub(super) struct Scripts {
     /// With what each file was when it was compiled.
     compiled: ScriptCache<Rc<Entry>>,
+    modules: ModuleCache<Rc<Entry>>,
 }
 
 /// Why a script cannot be run.
@@ -25,6 +30,8 @@ pub(super) enum ScriptError {
     NoState,
     /// The file of this path cannot be read.
     Unreadable(Box<str>, io::Error),
+    /// No thread compiles it.
+    NoThread(io::Error),
     /// It is not Lua.
     Load(LoadError),
     /// Lua cannot begin a run of it.
@@ -36,8 +43,19 @@ impl fmt::Display for ScriptError {
         match self {
             Self::NoState => f.write_str("no Lua state"),
             Self::Unreadable(path, error) => write!(f, "{path}: {error}"),
+            Self::NoThread(error) => write!(f, "cannot be compiled: {error}"),
             Self::Load(error) => error.fmt(f),
             Self::Start(error) => error.fmt(f),
+        }
+    }
+}
+
+impl ScriptError {
+    /// The error for a script that asked for a module: without the path, which it knows.
+    pub(super) fn text(&self) -> String {
+        match self {
+            Self::Unreadable(_, error) => os_text(error),
+            other => other.to_string(),
         }
     }
 }
@@ -67,7 +85,7 @@ impl Used {
 
 impl Scripts {
     pub(super) fn new(accounts: &Accounts) -> Self {
-        Self { compiled: ScriptCache::new(accounts) }
+        Self { compiled: ScriptCache::new(accounts), modules: ModuleCache::default() }
     }
 
     /// The script, if it is compiled and its file known to be unchanged without waiting.
@@ -79,16 +97,7 @@ impl Scripts {
     }
 
     fn unchanged(&self, path: &str, entry: &Rc<Entry>) -> Option<Rc<Script>> {
-        self.compiled.get(path.as_bytes(), |known| {
-            if Rc::ptr_eq(known, entry) {
-                return true;
-            }
-            let is_same = known.meta().same_content(entry.meta());
-            if is_same {
-                *known = Rc::clone(entry);
-            }
-            is_same
-        })
+        self.compiled.get(path.as_bytes(), |known| is_same(known, entry))
     }
 
     /// The script, compiled if necessary.
@@ -108,9 +117,75 @@ impl Scripts {
         }
         let source =
             read(machine, path.to_owned(), SCRIPT_BYTES_MAX, "a script").await.map_err(unread)?;
-        let script = engine.load(path, &source)?;
+        let script = match compiled_elsewhere(machine, format!("@{path}"), &source).await? {
+            Some(compiled) => engine.load_compiled(path, &compiled)?,
+            None => engine.load(path, &source)?,
+        };
         Ok(self.compiled.insert(path.as_bytes(), entry, script))
     }
+
+    /// A file of Lua that a script requires, compiled if necessary. `most` are the bytes that it may
+    /// have.
+    ///
+    /// # Errors
+    /// Why it cannot be read or is not Lua.
+    pub(super) async fn module<R: ScriptRequest>(
+        &self,
+        machine: &Machine,
+        engine: &Engine<R>,
+        path: &str,
+        most: usize,
+    ) -> Result<Chunk, ScriptError> {
+        let unread = |error| ScriptError::Unreadable(path.into(), error);
+        let entry = look_up(machine, path.as_bytes()).await.map_err(unread)?;
+        let known = self.modules.get(path.as_bytes(), |known| is_same(known, &entry));
+        if let Some(chunk) = known {
+            return Ok(chunk);
+        }
+        let source = read(machine, path.to_owned(), most, "magnet.max-memory");
+        let source = source.await.map_err(unread)?;
+        let chunk = chunk(machine, engine, format!("@{path}"), source).await?;
+        self.modules.insert(path.as_bytes(), entry, &chunk);
+        Ok(chunk)
+    }
+}
+
+fn is_same(known: &mut Rc<Entry>, entry: &Rc<Entry>) -> bool {
+    if Rc::ptr_eq(known, entry) {
+        return true;
+    }
+    let is_same = known.meta().same_content(entry.meta());
+    if is_same {
+        *known = Rc::clone(entry);
+    }
+    is_same
+}
+
+/// Compiles a text that a script runs.
+pub(super) async fn chunk<R: ScriptRequest>(
+    machine: &Machine,
+    engine: &Engine<R>,
+    name: String,
+    text: Vec<u8>,
+) -> Result<Chunk, ScriptError> {
+    match compiled_elsewhere(machine, name.clone(), &text).await? {
+        Some(compiled) => Ok(engine.chunk_compiled(&name, &compiled)?),
+        None => Ok(engine.chunk(&name, &text)?),
+    }
+}
+
+/// Has a thread compile a text that would hold up the event loop; `None` for a short one.
+async fn compiled_elsewhere(
+    machine: &Machine,
+    name: String,
+    text: &[u8],
+) -> Result<Option<Compiled>, ScriptError> {
+    if text.len() <= COMPILE_HERE_MAX {
+        return Ok(None);
+    }
+    let text = text.to_vec();
+    let compiled = machine.engine.compute(move || compile(&name, &text)).await;
+    Ok(Some(compiled.map_err(ScriptError::NoThread)??))
 }
 
 /// The directory of a path, and the name in it.

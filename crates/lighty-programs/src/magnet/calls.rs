@@ -9,24 +9,36 @@ use std::time::Duration;
 
 use lighty_io::file::small_file::SmallFile;
 use lighty_io::threads::pool::{Lane, ThreadPool};
-use lighty_lua::{Call, Limits, Reply, Stat};
+use lighty_lua::{Call, Reply, Stat};
+
+use super::Magnet;
 
 /// Names in a directory that a script gets.
 const NAMES_MAX: usize = 100_000;
 
 /// Performs a call.
-pub(super) async fn perform(pool: &ThreadPool, call: Call, limits: &Limits) -> Reply {
+pub(super) async fn perform(magnet: &Magnet, call: Call) -> Reply {
+    let (pool, limits) = (&magnet.pool, &magnet.limits);
     let bytes_max = limits.memory as u64;
     match call {
-        Call::Stat { path } => on(pool, path, |path| stat(path).map(Reply::Stat)).await,
-        Call::ReadDir { path } => on(pool, path, |path| names(path).map(Reply::Names)).await,
+        Call::Stat { path } => on(pool, path, stat, Reply::Stat).await,
+        Call::ReadDir { path } => on(pool, path, names, Reply::Names).await,
         Call::ReadLink { path } => {
             let read = |path: &Path| path.read_link().map(PathBuf::into_os_string);
-            on(pool, path, move |path| read(path).map(|to| Reply::Bytes(to.into_vec()))).await
+            on(pool, path, read, |to| Reply::Bytes(to.into_vec())).await
         }
         Call::ReadFile { path } => {
             let read = move |path: &Path| SmallFile::open(path)?.read(bytes_max);
-            on(pool, path, move |path| read(path).map(Reply::Bytes)).await
+            on(pool, path, read, Reply::Bytes).await
+        }
+        Call::Module { path } => {
+            let module = magnet.scripts.module(pool, &magnet.engine, &path, bytes_max).await;
+            module.map_or_else(Reply::Failed, Reply::Chunk)
+        }
+        Call::Compile { name, text } => {
+            let name = String::from_utf8_lossy(&name);
+            let chunk = magnet.engine.chunk(&name, &text);
+            chunk.map_or_else(|error| Reply::Failed(error.to_string()), Reply::Chunk)
         }
         Call::Sleep { ms } => {
             tokio::time::sleep(Duration::from_millis(ms.min(limits.time_ms))).await;
@@ -34,6 +46,7 @@ pub(super) async fn perform(pool: &ThreadPool, call: Call, limits: &Limits) -> R
         }
         // It is there before the script begins.
         Call::CollectBody => Reply::Done,
+        Call::CollectResponse => Reply::Failed("there is no response yet".to_owned()),
         Call::ClientsOpen | Call::OpenRequests => {
             Reply::Failed("the server's connections are known in the server only".to_owned())
         }
@@ -41,14 +54,15 @@ pub(super) async fn perform(pool: &ThreadPool, call: Call, limits: &Limits) -> R
     }
 }
 
-async fn on(
+async fn on<T: Send + 'static>(
     pool: &ThreadPool,
     path: Vec<u8>,
-    job: impl FnOnce(&Path) -> io::Result<Reply> + Send + 'static,
+    job: impl FnOnce(&Path) -> io::Result<T> + Send + 'static,
+    reply: impl FnOnce(T) -> Reply,
 ) -> Reply {
     let job = move || job(Path::new(OsStr::from_bytes(&path)));
     let done = pool.run(Lane::Stat, job).await.and_then(|done| done);
-    done.unwrap_or_else(|error| Reply::Failed(lighty_io::os_text(&error)))
+    done.map_or_else(|error| Reply::Failed(lighty_io::os_text(&error)), reply)
 }
 
 fn stat(path: &Path) -> io::Result<Stat> {

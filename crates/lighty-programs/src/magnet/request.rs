@@ -263,12 +263,12 @@ impl ScriptRequest for FastcgiRequest {
         self.pieces.push(piece);
     }
 
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<(), AccessError> {
+    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError> {
         if replace {
             self.body.clear();
         }
         self.body.extend_from_slice(bytes);
-        Ok(())
+        Ok(self.body.len())
     }
 
     fn log(&mut self, level: &str, text: &[u8]) {

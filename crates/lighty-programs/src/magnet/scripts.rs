@@ -9,18 +9,18 @@ use std::rc::Rc;
 use lighty_io::file::small_file::{SmallFile, Stamp};
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_lua::accounts::Accounts;
-use lighty_lua::cache::{SCRIPT_BYTES_MAX, ScriptCache};
-use lighty_lua::{Engine, Script, ScriptRequest};
+use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
+use lighty_lua::{Chunk, Engine, Script, ScriptRequest};
 
 use super::output;
 use crate::app::Response;
 
-/// The scripts that were compiled.
-pub(super) struct Scripts(ScriptCache<Stamp>);
+/// The scripts that were compiled, and the modules that they require.
+pub(super) struct Scripts(ScriptCache<Stamp>, ModuleCache<Stamp>);
 
 impl Scripts {
     pub(super) fn new(accounts: &Accounts) -> Self {
-        Self(ScriptCache::new(accounts))
+        Self(ScriptCache::new(accounts), ModuleCache::default())
     }
 
     /// The script, compiled if necessary; or the response that says why there is none.
@@ -35,7 +35,8 @@ impl Scripts {
         }
         let file = PathBuf::from(OsStr::from_bytes(path));
         let shown = file.display().to_string();
-        let read = pool.run(Lane::Read, move || read(&file)).await.and_then(|read| read);
+        let read = pool.run(Lane::Read, move || read(&file, SCRIPT_BYTES_MAX as u64));
+        let read = read.await.and_then(|read| read);
         let (stamp, source) = read.map_err(|error| {
             let status = match error.kind() {
                 io::ErrorKind::NotFound | io::ErrorKind::InvalidInput => "404 Not Found",
@@ -50,6 +51,29 @@ impl Scripts {
         Ok(self.0.insert(path, stamp, script))
     }
 
+    /// A file of Lua of at most `most` bytes that a script requires, compiled if necessary; or why
+    /// there is none.
+    pub(super) async fn module<R: ScriptRequest>(
+        &self,
+        pool: &ThreadPool,
+        engine: &Engine<R>,
+        path: &[u8],
+        most: u64,
+    ) -> Result<Chunk, String> {
+        let file = PathBuf::from(OsStr::from_bytes(path));
+        let known = self.1.get(path, |stamp| Stamp::of(&file).is_ok_and(|now| now == *stamp));
+        if let Some(chunk) = known {
+            return Ok(chunk);
+        }
+        let shown = file.display().to_string();
+        let read = pool.run(Lane::Read, move || read(&file, most)).await.and_then(|read| read);
+        let (stamp, source) = read.map_err(|error| lighty_io::os_text(&error))?;
+        let chunk =
+            engine.chunk(&format!("@{shown}"), &source).map_err(|error| error.to_string())?;
+        self.1.insert(path, stamp, &chunk);
+        Ok(chunk)
+    }
+
     /// A script that is known, if its file is as it was. Its inode is in memory: it was asked for
     /// before, so that this does not wait for a disk.
     fn unchanged(&self, path: &[u8]) -> Option<Rc<Script>> {
@@ -59,12 +83,12 @@ impl Scripts {
 }
 
 /// The stamp is that of the file which is read.
-fn read(path: &Path) -> io::Result<(Stamp, Vec<u8>)> {
+fn read(path: &Path, most: u64) -> io::Result<(Stamp, Vec<u8>)> {
     Stamp::of(path)?;
     let file = SmallFile::open(path)?;
     let stamp = file.stamp();
-    let source = file.read(SCRIPT_BYTES_MAX as u64).map_err(|error| {
-        let text = format!("{error} (limit: {SCRIPT_BYTES_MAX} bytes)");
+    let source = file.read(most).map_err(|error| {
+        let text = format!("{error} (limit: {most} bytes)");
         io::Error::new(error.kind(), text)
     })?;
     Ok((stamp, source))

@@ -461,7 +461,7 @@ fn scripts_are_checked_and_run_without_a_server() {
     assert_eq!(code, 0, "{err}");
     assert!(out.contains("responds with 200") && out.contains("body: /b"), "{out}");
     assert!(out.contains("resp_header[X] = y"), "{out}");
-    assert!(out.contains("used less than 1000 instructions"), "{out}");
+    assert!(out.contains("used ") && out.contains("00 instructions, "), "{out}");
     let (code, out, err) = setup.run(&["script", "run", &path("calls.lua"), "/"]);
     assert_eq!(code, 1, "{out} {err}");
     for line in [
@@ -575,14 +575,15 @@ fn a_response_does_not_pass_by_a_script_that_fails() {
             .file("../s.lua", text)
             .config(&format!("magnet.attract-response-{directive}-to = ( \"@DIR@/s.lua\" )"))
             .start();
-        for at in 0..3 {
+        for at in 0..8 {
             let response = server.get(&format!("/a.txt?{at}"));
             assert_eq!(response.status, wanted, "{directive} {text}");
             assert!(response.text().contains("<h1>"), "{directive} {text}");
         }
         server.await_log("mod_magnet: ");
         let said = server.log().matches("mod_magnet: ").count();
-        assert_eq!(said, 1, "{directive} {text}: {}", server.log());
+        // As many texts as are mentioned of one line.
+        assert_eq!(said, if text.contains("uri") { 4 } else { 1 }, "{text}: {}", server.log());
     }
     let server = lighty!()
         .file("a.txt", "A")

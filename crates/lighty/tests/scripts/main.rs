@@ -3,6 +3,7 @@
 mod magnet;
 mod magnet_corpus;
 mod magnet_examples;
+mod magnet_lighttpd;
 mod magnet_modules;
 mod magnet_reload;
 mod programs;

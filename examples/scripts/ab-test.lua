@@ -17,7 +17,9 @@ r.resp_header["Vary"] = "Cookie"
 
 if variant == "b" then
   local path = r.req_attr["physical.doc-root"] .. "/b" .. r.req_attr["physical.rel-path"]
-  local found = lighty.stat(path)
+  -- A directory is shown by its index file.
+  local file = path:sub(-1) == "/" and path .. "index.html" or path
+  local found = lighty.stat(file)
   if found and found.is_file then
     r.req_attr["physical.path"] = path
   end

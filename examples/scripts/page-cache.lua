@@ -6,7 +6,9 @@
 --   magnet.backends = ( "slow" => "127.0.0.1:8000" )
 --   magnet.shared = ( "pages" => "16384" )
 --
--- What depends on who asks is not kept: requests with a cookie or a password go on as they are.
+-- What depends on who asks is not kept: requests with a cookie or a password go on as they are. A
+-- page may depend on all that the backend is told of the request: the key has the scheme and the
+-- host, and the backend gets no other field of the client's.
 local KEEP_SECONDS = 60
 local PAGE_BYTES_MAX = 256 * 1024
 
@@ -26,7 +28,9 @@ end
 
 local pages = lighty.shared.pages
 local url = r.req_attr["request.uri"]
-local kept = pages:get(url)
+local host = r.req_attr["uri.authority"]
+local key = r.req_attr["uri.scheme"] .. "://" .. host .. url
+local kept = pages:get(key)
 if kept then
   return send(kept, "hit")
 end
@@ -47,6 +51,6 @@ local is_private = (answer.headers["cache-control"] or ""):find("private", 1, tr
   or (answer.headers["cache-control"] or ""):find("no-store", 1, true)
   or answer.headers["set-cookie"]
 if not is_private and #kept <= PAGE_BYTES_MAX then
-  pages:set(url, kept, KEEP_SECONDS)
+  pages:set(key, kept, KEEP_SECONDS)
 end
 return send(kept, "miss")

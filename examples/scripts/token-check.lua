@@ -4,8 +4,10 @@
 --     magnet.attract-raw-url-to = ( "/etc/lighty/scripts/token-check.lua" )
 --   }
 --
--- The secret is the first line of `token-secret` beside this script. Backends get the name that the
--- token says as the environment's REMOTE_USER.
+-- The secret is the first line of this file, which `head -c 32 /dev/urandom | base64` fills. Backends
+-- get the name that the token says as the environment's REMOTE_USER.
+local SECRET_FILE = "/etc/lighty/scripts/token-secret"
+
 local r, c = lighty.r, lighty.c
 
 local function refuse(why)
@@ -32,7 +34,7 @@ end
 local header = decoded(head)
 if not header or header.alg ~= "HS256" then return refuse("the algorithm is not HS256") end
 
-local file = io.open("@SCRIPTS@/token-secret")
+local file = io.open(SECRET_FILE)
 local secret = file and file:read("*l")
 if not secret or #secret < 16 then
   lighty.log("error", "token-check: no secret of 16 characters or more")

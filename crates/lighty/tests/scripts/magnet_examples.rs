@@ -22,7 +22,7 @@ fn with_example(name: &str, stage: &str) -> Setup {
          mimetype.assign = ( \".html\" => \"text/html\", \".png\" => \"image/png\" )"
     ));
     let directory = setup.directory().display().to_string();
-    write_file(&setup.directory().join(name), text.replace("@SCRIPTS@", &directory));
+    write_file(&setup.directory().join(name), text.replace("/etc/lighty/scripts", &directory));
     setup
 }
 
@@ -62,7 +62,9 @@ fn maintenance() {
 
 #[test]
 fn ab_test() {
-    let setup = with_example("ab-test.lua", "physical-path");
+    let setup = with_example("ab-test.lua", "physical-path").config(
+        "server.modules += ( \"mod_indexfile\" )\nindex-file.names = ( \"index.html\" )",
+    );
     let server =
         setup.file("index.html", "a").file("only.html", "both").file("b/index.html", "b").start();
     is(&server, &get(&server, "/index.html", "Cookie: variant=a\r\n"), 200, "a");
@@ -70,6 +72,8 @@ fn ab_test() {
     is(&server, &chosen, 200, "b");
     assert_eq!((chosen.field("Set-Cookie"), chosen.field("Vary")), (None, Some("Cookie")));
     is(&server, &get(&server, "/only.html", "Cookie: variant=b\r\n"), 200, "both");
+    is(&server, &get(&server, "/", "Cookie: variant=b\r\n"), 200, "b");
+    is(&server, &get(&server, "/", "Cookie: variant=a\r\n"), 200, "a");
     let mut seen = BTreeSet::new();
     for _ in 0..64 {
         let fresh = get(&server, "/index.html", "Cookie: variant=c\r\n");
@@ -245,6 +249,11 @@ fn page_cache() {
         assert_eq!((private.status, private.field("X-Cache")), (200, Some("miss")));
     }
     assert_eq!(get(&server, "/slow/none.html", "").status, 404);
+    // Pages may depend on the host, which clients choose: each host has its own.
+    let request = "GET /slow/a.html HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+    let other = ask(server.connect(), request);
+    assert_eq!((other.status, other.field("X-Cache")), (200, Some("miss")));
+    is(&server, &get(&server, "/slow/a.html", ""), 200, "first");
     // Who has a cookie is not given what is kept: the request goes on, and leads to no file here.
     assert_eq!(get(&server, "/slow/a.html", "Cookie: a=b\r\n").status, 404);
 }

@@ -118,13 +118,14 @@ modules! {
     "mod_alias", Alias, Named, |_| Alias;
     "mod_userdir", Userdir, Named, |_| Userdir::default();
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
+    // Before any module that responds: conditions may see its changes and reject the request. Before
+    // scripts, which see them too.
+    "mod_setenv", Setenv, Set, |_| Setenv;
     // After access was decided, so that scripts see requests that may pass, and after modules that
     // change the physical path.
     "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(
         with.state(), with.state(), &with.shared.board, with.shared.started_s,
     );
-    // Before any module that responds: conditions may see its changes and reject the request.
-    "mod_setenv", Setenv, Set, |_| Setenv;
     "mod_status", Status, Set, |with| Status::new(
         &with.shared.board, with.state(), with.shared.started_s,
     );

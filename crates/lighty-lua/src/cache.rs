@@ -59,7 +59,9 @@ pub const MODULES_MAX: usize = 256;
 /// Compiled modules by path: what `require` finds in files. Each is kept with what its owner knows of
 /// its file.
 #[derive(Debug)]
-pub struct ModuleCache<K>(RefCell<HashMap<Box<[u8]>, (K, Chunk), foldhash::fast::RandomState>>);
+pub struct ModuleCache<K>(RefCell<Modules<K>>);
+
+type Modules<K> = HashMap<Box<[u8]>, (K, Chunk), foldhash::fast::RandomState>;
 
 impl<K> Default for ModuleCache<K> {
     fn default() -> Self {

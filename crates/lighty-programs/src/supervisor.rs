@@ -306,7 +306,10 @@ impl Supervisor {
         loop {
             tokio::time::sleep(Duration::from_secs(ping.interval_s)).await;
             match ping::ask(self.crew.socket.address(), ping).await {
-                Ok(()) => failed = 0,
+                Ok(()) => {
+                    failed = 0;
+                    self.crew.note_answer();
+                }
                 Err(fault) => {
                     failed += 1;
                     self.crew.say(&format!("ping {failed} of {}: {fault}", ping.failures));

@@ -1,6 +1,6 @@
 //! One worker's place: start, restart with back-off, replacement.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io;
 use std::os::fd::AsFd;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program
 use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 
-use super::{Options, Order, ReplaceError};
+use super::{Options, Order, Ping, ReplaceError, ping};
 
 /// First pause in milliseconds before a worker that ended soon is started again; doubles each time.
 pub(super) const PAUSE_MS_MIN: u64 = 100;
@@ -27,6 +27,16 @@ pub(super) const LIVED_MS: u64 = 10_000;
 /// The same of one that ended with exit code 0.
 const DONE_MS: u64 = 1_000;
 
+/// A worker that ends with exit code 0 sooner than this was started wrongly, even where others answer.
+const BEGUN_MS: u64 = 20;
+
+/// An answer to a ping says for so many milliseconds that workers which end with exit code 0 have
+/// served what they were written to serve.
+const ANSWERED_MS: u64 = 30_000;
+
+/// How long a ping after an orderly end may take: workers may be busy.
+const PROBE_TIMEOUT_S: u64 = 10;
+
 /// How often is looked whether a worker's own children have ended, in milliseconds.
 const COMPANY_MS: u64 = 50;
 
@@ -37,6 +47,10 @@ pub(super) struct Crew {
     identity: Identity,
     clock: Clock,
     places: RefCell<Vec<Place>>,
+    /// When a worker last answered a ping; 0 if none has.
+    answered_ms: Cell<u64>,
+    /// A ping after an orderly end is under way.
+    probes: Cell<bool>,
     /// Workers that were replaced and finish their last request.
     retired: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -58,7 +72,16 @@ impl Crew {
         clock: Clock,
     ) -> Self {
         let places = RefCell::new(vec![Place::default(); options.workers]);
-        Self { options, socket, identity, clock, places, retired: RefCell::default() }
+        Self {
+            options,
+            socket,
+            identity,
+            clock,
+            places,
+            answered_ms: Cell::new(0),
+            probes: Cell::new(false),
+            retired: RefCell::default(),
+        }
     }
 
     pub(super) fn say(&self, text: &str) {
@@ -68,6 +91,37 @@ impl Crew {
     fn now_ms(&self) -> u64 {
         self.clock.refresh();
         self.clock.mono_ms()
+    }
+
+    /// A worker has answered a ping.
+    pub(super) fn note_answer(&self) {
+        self.answered_ms.set(self.now_ms());
+    }
+
+    /// True if a worker that ended has served what it was written to serve: busy workers that end
+    /// after so many requests, as php-cgi does, may live for less than a second.
+    fn ended_in_order(&self, ended: &io::Result<Exit>, lived_ms: u64) -> bool {
+        let answered_ms = self.answered_ms.get();
+        matches!(ended, Ok(Exit::Code(0)))
+            && lived_ms >= BEGUN_MS
+            && answered_ms > 0
+            && self.now_ms().saturating_sub(answered_ms) < ANSWERED_MS
+    }
+
+    /// Asks the workers whether any answers, beside what goes on.
+    fn probe(self: &Rc<Self>) {
+        if self.probes.replace(true) {
+            return;
+        }
+        let crew = Rc::clone(self);
+        let path = self.options.ping.as_ref().and_then(|ping| ping.path.clone());
+        tokio::task::spawn_local(async move {
+            let ping = Ping { path, interval_s: 0, timeout_s: PROBE_TIMEOUT_S, failures: 0 };
+            if ping::ask(crew.socket.address(), &ping).await.is_ok() {
+                crew.note_answer();
+            }
+            crew.probes.set(false);
+        });
     }
 
     /// A line for each worker.
@@ -94,7 +148,7 @@ impl Crew {
     ) {
         let (mut running, mut pause_ms) = (None, PAUSE_MS_MIN);
         loop {
-            let (began_ms, mut is_done) = (self.now_ms(), false);
+            let (now_ms, mut is_done, mut is_orderly) = (self.now_ms(), false, false);
             let child = match running.take() {
                 Some(child) => Ok(child),
                 None => self.start().await,
@@ -106,6 +160,9 @@ impl Crew {
                     tokio::select! {
                         ended = child.wait() => {
                             is_done = matches!(ended, Ok(Exit::Code(0)));
+                            let lived_ms =
+                                self.now_ms().saturating_sub(self.began_ms(number, now_ms));
+                            is_orderly = self.ended_in_order(&ended, lived_ms);
                             format!("process {} {}", child.id(), words(&ended))
                         }
                         order = orders.recv() => match order {
@@ -119,9 +176,17 @@ impl Crew {
                 }
             };
             self.places.borrow_mut()[number].pid = 0;
+            if is_done {
+                self.probe();
+            }
+            if is_orderly {
+                self.say(&format!("worker {number}: {why}; started again"));
+                pause_ms = PAUSE_MS_MIN;
+                continue;
+            }
             // One that was written to end after so many requests was not started wrongly either.
             let enough_ms = if is_done { DONE_MS } else { LIVED_MS };
-            if self.now_ms().saturating_sub(self.began_ms(number, began_ms)) >= enough_ms {
+            if self.now_ms().saturating_sub(self.began_ms(number, now_ms)) >= enough_ms {
                 pause_ms = PAUSE_MS_MIN;
             }
             self.say(&format!("worker {number}: {why}; started again in {pause_ms} ms"));
@@ -129,8 +194,13 @@ impl Crew {
             tokio::select! {
                 () = pause => {}
                 order = orders.recv() => match order {
-                    // It is started at once, which is what was asked for.
-                    Some(Order::Replace(done)) => drop(done.send(Ok(()))),
+                    Some(Order::Replace(done)) => match self.start_settled().await {
+                        Ok(child) => {
+                            running = Some(child);
+                            let _ = done.send(Ok(()));
+                        }
+                        Err(why) => drop(done.send(Err(why))),
+                    },
                     Some(Order::Stop) | None => return,
                 }
             }
@@ -158,18 +228,13 @@ impl Crew {
         old: Child,
         done: tokio::sync::oneshot::Sender<Result<(), ReplaceError>>,
     ) -> Child {
-        let settle = Duration::from_millis(self.options.settle_ms);
-        let new = match self.start().await {
+        let new = match self.start_settled().await {
             Ok(new) => new,
-            Err(error) => {
-                let _ = done.send(Err(ReplaceError::Start(error)));
+            Err(why) => {
+                let _ = done.send(Err(why));
                 return old;
             }
         };
-        if let Ok(ended) = tokio::time::timeout(settle, new.wait()).await {
-            let _ = done.send(Err(ReplaceError::Ended(new.id(), ended)));
-            return old;
-        }
         let crew = Rc::clone(self);
         let mut retired = self.retired.borrow_mut();
         retired.retain(|task| !task.is_finished());
@@ -178,6 +243,20 @@ impl Crew {
             let _ = done.send(Ok(()));
         }));
         new
+    }
+
+    /// Starts a worker that has settled. One that ended in order before has shown that it serves;
+    /// another takes its place.
+    async fn start_settled(self: &Rc<Self>) -> Result<Child, ReplaceError> {
+        let settle = Duration::from_millis(self.options.settle_ms);
+        let began_ms = self.now_ms();
+        let new = self.start().await.map_err(ReplaceError::Start)?;
+        let Ok(ended) = tokio::time::timeout(settle, new.wait()).await else { return Ok(new) };
+        let lived_ms = self.now_ms().saturating_sub(began_ms);
+        if self.ended_in_order(&ended, lived_ms) {
+            return self.start().await.map_err(ReplaceError::Start);
+        }
+        Err(ReplaceError::Ended(new.id(), ended))
     }
 
     /// Asks a worker to finish and end, and kills it when its grace is over.

@@ -62,9 +62,8 @@ fn maintenance() {
 
 #[test]
 fn ab_test() {
-    let setup = with_example("ab-test.lua", "physical-path").config(
-        "server.modules += ( \"mod_indexfile\" )\nindex-file.names = ( \"index.html\" )",
-    );
+    let setup = with_example("ab-test.lua", "physical-path")
+        .config("server.modules += ( \"mod_indexfile\" )\nindex-file.names = ( \"index.html\" )");
     let server =
         setup.file("index.html", "a").file("only.html", "both").file("b/index.html", "b").start();
     is(&server, &get(&server, "/index.html", "Cookie: variant=a\r\n"), 200, "a");

@@ -221,6 +221,42 @@ fn killed_workers_are_started_again_and_cost_no_request() {
 }
 
 #[test]
+fn workers_that_end_after_so_many_requests_are_started_again_at_once() {
+    let Some(php) = find(&["php-cgi", "php-cgi8.2"]) else { return };
+    let directory = tempfile::tempdir().expect("a directory");
+    let line = ["/usr/bin/env", "PHP_FCGI_MAX_REQUESTS=100", path(&php), "-n"];
+    let supervisor = Supervisor::start(directory, &["-n", "2"], &line);
+    supervisor.await_workers(2);
+    let front = lighty_before(&Listen::Unix(supervisor.socket()), "");
+    std::fs::write(front.root("a.php"), "<?php echo 1;").expect("written");
+    let ends = || supervisor.log().matches("exit code 0; started again\n").count();
+    under_load(&front, "/a.php", 4, || {
+        assert!(wait_until(PATIENCE, || ends() >= 10), "{}", supervisor.log());
+    });
+    assert!(!supervisor.log().contains("started again in 400 ms"), "{}", supervisor.log());
+}
+
+#[test]
+fn a_program_that_ends_at_once_with_exit_code_0_is_started_less_and_less_often() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let supervisor = Supervisor::start(directory, &[], &["/bin/sh", "-c", "exit 0"]);
+    for pause in ["100", "200", "400", "800"] {
+        supervisor.await_log(&format!("ended: exit code 0; started again in {pause} ms"));
+    }
+}
+
+#[test]
+fn a_restart_of_workers_that_do_not_run_says_why_they_end() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let command = ["/bin/sh", "-c", "exit 3"];
+    let supervisor = Supervisor::start(directory, &["-n", "2", "--ping", "none"], &command);
+    supervisor.await_log("started again in 800 ms");
+    let (worked, text) = supervisor.ask("--restart");
+    assert!(!worked && text.contains("given up after 0 of 2"), "{text}");
+    assert!(text.contains("ended: exit code 3"), "{text}");
+}
+
+#[test]
 fn a_program_that_always_ends_is_started_less_and_less_often() {
     let directory = tempfile::tempdir().expect("a directory");
     let supervisor =

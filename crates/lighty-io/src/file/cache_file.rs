@@ -3,8 +3,9 @@
 //! To be used on a thread of the pool. Whatever goes wrong (no room, no permission) means that the
 //! file is not kept, and nothing else: who writes it serves what it writes all the same.
 
-use std::fs::{self, File};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +27,7 @@ enum State {
 
 impl CacheFile {
     /// A file to be: `name` beneath `directory`, which must exist; directories between them are
-    /// made. Touches nothing before the first byte.
+    /// made. Only the server's user may read either: the original may be a private file. Touches nothing before the first byte.
     pub fn new(directory: &Path, name: &Path) -> Self {
         let name = directory.join(name);
         Self { directory: directory.to_owned(), name, state: State::New }
@@ -45,7 +46,7 @@ impl CacheFile {
     /// The file is whole: it gets its name.
     pub fn commit(mut self) {
         if let State::Open(_, temporary) = &self.state {
-            let made = self.name.parent().map_or(Ok(()), fs::create_dir_all);
+            let made = self.name.parent().map_or(Ok(()), make_directories);
             match made.and_then(|()| fs::rename(temporary, &self.name)) {
                 // Nothing is left to be removed.
                 Ok(()) => self.state = State::New,
@@ -60,7 +61,8 @@ impl CacheFile {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!(".{}-{number}.tmp", std::process::id());
             let temporary = self.directory.join(name);
-            let file = File::create_new(&temporary)?;
+            let mut options = OpenOptions::new();
+            let file = options.write(true).create_new(true).mode(0o600).open(&temporary)?;
             self.state = State::Open(file, temporary);
         }
         match &mut self.state {
@@ -89,6 +91,10 @@ impl Drop for CacheFile {
     }
 }
 
+fn make_directories(path: &Path) -> io::Result<()> {
+    DirBuilder::new().recursive(true).mode(0o700).create(path)
+}
+
 /// What went wrong last, until somebody asks.
 static FAILURE: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
 
@@ -104,6 +110,8 @@ pub fn take_failure() -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
 
     fn names(directory: &Path) -> Vec<String> {
@@ -122,6 +130,11 @@ mod tests {
         assert!(!dir.path().join(name).exists());
         file.commit();
         assert_eq!(fs::read(dir.path().join(name)).expect("it is there"), b"one two");
+        let mode = |name: &str| {
+            let meta = fs::metadata(dir.path().join(name)).expect("it is there");
+            meta.permissions().mode() & 0o777
+        };
+        assert_eq!([mode("a"), mode("a/b"), mode("a/b/page-gzip-1")], [0o700, 0o700, 0o600]);
         let mut given_up = CacheFile::new(dir.path(), Path::new("other"));
         given_up.append(b"half");
         drop(given_up);

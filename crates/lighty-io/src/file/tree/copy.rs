@@ -76,7 +76,9 @@ fn copy_entry(
         FileKind::File => {
             let from = open_file(level.from.as_fd(), name)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            let to = retry(|| rustix::fs::openat(&level.to, name, flags, FILE_MODE))?;
+            // Nobody may read more of the copy than of the original, not even for a moment.
+            let mode = mode_of(&meta) & FILE_MODE;
+            let to = retry(|| rustix::fs::openat(&level.to, name, flags, mode))?;
             copy_bytes(&from, &to, cancel)?;
             copy_mode(to.as_fd(), &meta);
         }
@@ -84,7 +86,9 @@ fn copy_entry(
         FileKind::Directory => {
             let from = open_dir(level.from.as_fd(), name)?;
             let entries = Dir::read_from(&from)?;
-            retry(|| rustix::fs::mkdirat(&level.to, name, DIRECTORY_MODE))?;
+            // A private directory may be all that protects its files.
+            let mode = mode_of(&meta) & DIRECTORY_MODE | Mode::RWXU;
+            retry(|| rustix::fs::mkdirat(&level.to, name, mode))?;
             let to = open_dir(level.to.as_fd(), name)?;
             levels.push(Level { from, to, entries, path_len: path.len() });
         }
@@ -105,9 +109,13 @@ pub(super) fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd>
 
 /// A copy may be read and run by whom the original may; special bits stay behind.
 pub(super) fn copy_mode(to: BorrowedFd<'_>, meta: &Meta) {
-    let mode = Mode::from_raw_mode(u32::from(meta.mode) & 0o777);
     // Who may not is content with the mode of a new file.
-    let _ = rustix::fs::fchmod(to, mode);
+    let _ = rustix::fs::fchmod(to, mode_of(meta));
+}
+
+/// The access bits, without special ones.
+fn mode_of(meta: &Meta) -> Mode {
+    Mode::from_raw_mode(u32::from(meta.mode) & 0o777)
 }
 
 /// Copies all bytes of a file to another, which is empty: by sharing them where the file system

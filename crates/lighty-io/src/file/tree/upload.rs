@@ -93,9 +93,9 @@ impl Upload {
         let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let (parent, name) = tree.parent(path)?;
         let from = open_file(parent.as_fd(), name)?;
-        copy_bytes(&from, &parts.file, cancel)?;
+        // First, because an unfinished file may have a name that others find.
         copy_mode(parts.file.as_fd(), &resolve::meta_of(from.as_fd(), false)?);
-        Ok(())
+        copy_bytes(&from, &parts.file, cancel)
     }
 
     /// The file is whole and safe on its disk: it gets its name, at once and for all.

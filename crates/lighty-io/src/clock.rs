@@ -110,6 +110,17 @@ const MONO_START_US: u64 = 1_000_000;
 /// Common origin of all workers' clocks, so that stamps are comparable between them.
 static PROCESS_STARTED_US: LazyLock<u64> = LazyLock::new(machine_us);
 
+/// The wall clock at [`PROCESS_STARTED_US`], in microseconds since 1970.
+static PROCESS_STARTED_UNIX_US: LazyLock<u64> = LazyLock::new(|| {
+    whole_us(unix_now()).saturating_sub(machine_us().saturating_sub(*PROCESS_STARTED_US))
+});
+
+/// [`Clock::steady_unix_s`] of a thread that has no clock.
+pub fn steady_unix_s() -> u64 {
+    let elapsed_us = machine_us().saturating_sub(*PROCESS_STARTED_US);
+    (*PROCESS_STARTED_UNIX_US + elapsed_us) / 1_000_000
+}
+
 thread_local! {
     static CURRENT: RefCell<Option<Clock>> = const { RefCell::new(None) };
 }
@@ -136,7 +147,7 @@ impl Clock {
     fn new(source: Source, unix_s: i64) -> Self {
         Clock(Rc::new(Times {
             source,
-            started_unix_us: Cell::default(),
+            started_unix_us: Cell::new(unix_s.unsigned_abs() * 1_000_000),
             mono_ms: Cell::new(MONO_START_US / 1000),
             mono_us: Cell::new(MONO_START_US),
             unix_s: Cell::new(unix_s),
@@ -167,6 +178,17 @@ impl Clock {
     /// Seconds since 1970-01-01 00:00 UTC; follows the wall clock, so it may jump.
     pub fn unix_s(&self) -> i64 {
         self.0.unix_s.get()
+    }
+
+    /// Seconds since 1970 as the process knew them at its start, counted on by the monotonic clock:
+    /// the same for all workers, never goes back.
+    pub fn steady_unix_s(&self) -> u64 {
+        let started_us = match self.0.source {
+            Source::Machine(_) => *PROCESS_STARTED_UNIX_US,
+            Source::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
+            Source::Manual => self.0.started_unix_us.get(),
+        };
+        (started_us + (self.0.mono_us.get() - MONO_START_US)) / 1_000_000
     }
 
     /// Microseconds within the second of [`unix_s`](Self::unix_s).
@@ -274,6 +296,7 @@ mod tests {
         assert_eq!((clock.mono_ms(), clock.unix_s(), clock.unix_us()), (before, 1_000, 0));
         clock.advance(Duration::from_millis(1_500));
         assert_eq!((clock.mono_ms(), clock.unix_s()), (before + 1_500, 1_001));
+        assert_eq!(clock.steady_unix_s(), 1_001);
         clock.clone().advance(Duration::from_millis(500));
         assert_eq!((clock.unix_s(), clock.unix_us()), (1_002, 0));
         assert_eq!(clock.precise_us(), clock.mono_us());
@@ -292,6 +315,19 @@ mod tests {
             std::hint::spin_loop();
         }
         assert!(clock.precise_us() > clock.mono_us());
+    }
+
+    #[test]
+    fn steady_time_ignores_steps_of_the_wall_clock() {
+        let clock = Clock::start();
+        let (wall, steady) = (clock.unix_s(), clock.steady_unix_s());
+        assert!(steady.abs_diff(steady_unix_s()) <= 1);
+        // As `compare` does where the wall clock was set back by an hour.
+        let started_us = clock.0.started_unix_us.get();
+        clock.0.started_unix_us.set(started_us - 3_600_000_000);
+        clock.refresh();
+        assert!(clock.unix_s() < wall - 3_000);
+        assert!(clock.steady_unix_s().abs_diff(steady) <= 1);
     }
 
     #[test]

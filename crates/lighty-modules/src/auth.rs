@@ -441,19 +441,18 @@ impl Auth {
         if !is_right || known.is_none() {
             return Verdict::Wrong { name };
         }
-        match self.check_nonce(rule, &credentials, ex.machine.clock.unix_s()) {
+        match self.check_nonce(rule, &credentials, ex.machine.clock.steady_unix_s()) {
             Use::First => Verdict::Known { name, scheme: "Digest" },
             Use::Stale => Verdict::Stale,
         }
     }
 
-    fn check_nonce(&self, rule: &Rule, credentials: &DigestCredentials, now_s: i64) -> Use {
+    fn check_nonce(&self, rule: &Rule, credentials: &DigestCredentials, now_s: u64) -> Use {
         let (nonces, secret, realm) = (&self.cache.nonces, &rule.nonce_secret, &rule.realm);
         let opaque = nonces.opaque(secret, realm);
         if credentials.opaque.as_ref().is_some_and(|given| *given != opaque.as_bytes()) {
             return Use::Stale;
         }
-        let now_s = u64::try_from(now_s).unwrap_or(0);
         nonces.check(secret, realm, &credentials.nonce, credentials.count, now_s)
     }
 
@@ -581,7 +580,7 @@ fn challenge(
     ex.fail_saying(fault, words);
     let realm = digest::quote(&rule.realm);
     for algorithm in &rule.algorithms {
-        let now_s = u64::try_from(ex.machine.clock.unix_s()).unwrap_or(0);
+        let now_s = ex.machine.clock.steady_unix_s();
         let nonce = nonces.make(&rule.nonce_secret, &rule.realm, now_s);
         let opaque = nonces.opaque(&rule.nonce_secret, &rule.realm);
         let mut text = format!(

@@ -443,7 +443,7 @@ pub(crate) enum Script {
 /// What is served, and how.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Serve {
-    /// The directory; or a file, which is then the index of the directory it lies in
+    /// The directory; or a file, which is then served alone
     #[arg(default_value = ".", value_name = "DIR")]
     pub(crate) path: PathBuf,
     /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
@@ -452,6 +452,9 @@ pub(crate) struct Serve {
     /// Show listings of directories that have no index file
     #[arg(long)]
     pub(crate) browse: bool,
+    /// Serve names that begin with a dot, such as .env and .git, too; .well-known always is
+    #[arg(long)]
+    pub(crate) hidden: bool,
     /// Name of the index file, in place of index.html and index.htm; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) index: Vec<String>,

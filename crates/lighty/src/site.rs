@@ -19,6 +19,7 @@ const COMPRESSED: &str = r#"( "text/", "application/javascript", "application/js
 pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<String, Failure> {
     let (root, page) = root_and_page(&serve.path)?;
     let (bind, port) = split(&serve.listen)?;
+    let is_single = page.is_some();
     let index: Vec<String> = match (page, serve.index.is_empty()) {
         (Some(page), _) => vec![page],
         (None, false) => serve.index.clone(),
@@ -34,7 +35,12 @@ pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<Strin
         names.join(", "),
         if serve.browse { "enable" } else { "disable" },
     );
-    if serve.spa {
+    if let (true, Some(name)) = (is_single, index.first()) {
+        text += &one_file(name, serve.spa);
+    } else if !serve.hidden {
+        text += HIDDEN;
+    }
+    if serve.spa && !is_single {
         let page = percent_encoded(&index[0]);
         text += &format!("url.rewrite-if-not-file = ( \"\" => \"/{page}${{qsa}}\" )\n");
     }
@@ -63,6 +69,26 @@ const CORS: &str = r#"setenv.add-response-header = (
     "Access-Control-Allow-Headers" => "*"
 )
 "#;
+
+/// Refuses files and directories such as `.env` and `.git`. RFC 8615 gives `/.well-known/` to
+/// everybody.
+const HIDDEN: &str = r#"$HTTP["url"] =~ "/\." {
+    $HTTP["url"] !~ "^/\.well-known(/[^./][^/]*)*/?$" { url.access-deny = ( "" ) }
+}
+"#;
+
+/// Refuses all files but this one: whoever names a file does not publish its neighbours. With
+/// `is_for_all` every URL is rewritten to it.
+fn one_file(name: &str, is_for_all: bool) -> String {
+    let does = match is_for_all {
+        true => {
+            format!("url.rewrite-once = ( \"\" => \"/{}${{qsa}}\" )", percent_encoded(name))
+        }
+        false => "url.access-deny = ( \"\" )".to_owned(),
+    };
+    let name = quote(name);
+    format!("$HTTP[\"url\"] != \"/\" {{ $HTTP[\"url\"] != \"/{name}\" {{ {does} }} }}\n")
+}
 
 /// The directory to be served, and the page that was named in place of one.
 fn root_and_page(path: &Path) -> Result<(String, Option<String>), Failure> {

@@ -49,7 +49,44 @@ fn a_page_is_served_as_the_index_of_its_directory() {
     let setup = lighty!().file("my page.html", "mine").file("index.html", "other").file("a", "A");
     let (_server, address) = serve(setup, "my page.html", &[]);
     assert_eq!(ask(address, "GET", "/").text(), "mine");
-    assert_eq!(ask(address, "GET", "/a").text(), "A");
+    assert_eq!(ask(address, "GET", "/my%20page.html").text(), "mine");
+}
+
+#[test]
+fn named_file_does_not_publish_its_directory() {
+    let neighbours = ["/a", "/index.html", "/dir/", "/dir/b", "/.env", "/my%20page.html/x"];
+    for flags in [&[][..], &["--browse"], &["--precompressed"], &["--hidden"]] {
+        let setup = lighty!().file("my page.html", "mine").file("index.html", "other");
+        let setup = setup.file("a", "A").file("dir/b", "B").file(".env", "secret");
+        let (_server, address) = serve(setup, "my page.html", flags);
+        assert_eq!(ask(address, "GET", "/").text(), "mine");
+        for target in neighbours {
+            let response = ask(address, "GET", target);
+            assert!([403, 404].contains(&response.status), "{flags:?} {target}: {response:?}");
+        }
+    }
+    let setup = lighty!().file("my page.html", "mine").file("a", "A").file("dir/b", "B");
+    let (_server, address) = serve(setup, "my page.html", &["--spa"]);
+    for target in ["/", "/a", "/dir/b", "/none?x=1", "/my%20page.html", "/dir/"] {
+        assert_eq!(ask(address, "GET", target).text(), "mine", "{target}");
+    }
+}
+
+#[test]
+fn names_that_begin_with_a_dot_need_a_switch() {
+    let setup = || {
+        let setup = lighty!().file(".env", "secret").file(".git/config", "url").file("a.b", "A");
+        setup.file(".well-known/security.txt", "mail").file(".well-known/.x", "no")
+    };
+    let (_server, address) = serve(setup(), "", &[]);
+    let hidden = ["/.env", "/%2eenv", "/.git/config", "/.git/", "//.env", "/.well-known/.x"];
+    for target in hidden.into_iter().chain(["/.well-known/../.env", "/.git"]) {
+        assert_eq!(ask(address, "GET", target).status, 403, "{target}");
+    }
+    assert_eq!(ask(address, "GET", "/a.b").text(), "A");
+    assert_eq!(ask(address, "GET", "/.well-known/security.txt").text(), "mail");
+    let (_server, address) = serve(setup(), "", &["--hidden"]);
+    assert_eq!(ask(address, "GET", "/.env").text(), "secret");
 }
 
 #[test]

@@ -25,8 +25,7 @@ use std::rc::Rc;
 
 use lighty_config::{CaptureSet, Facts, Field, Undecided};
 use lighty_http::hop_by_hop::end_to_end;
-use lighty_http::uri;
-use lighty_http::{Fields, Known, Status};
+use lighty_http::{Fields, Known, Status, uri, variable_name};
 
 use crate::exchange::body::RequestBody;
 use crate::exchange::client::Client;
@@ -248,6 +247,19 @@ impl Exchange {
     /// forced to lower case.
     pub(crate) fn is_renamed(&self) -> bool {
         !self.asked_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
+    }
+
+    /// Passes a request field that the operator has set to programs even if its name has other
+    /// characters than letters, digits and `-`: a client's would be withheld.
+    pub fn pass_own_field(&mut self, name: &[u8]) {
+        if name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
+            return;
+        }
+        if let Some(value) = self.request.fields.get_named(name) {
+            let written = b"HTTP_".iter().chain(name);
+            let variable: Vec<u8> = written.map(|byte| variable_name::byte(*byte)).collect();
+            self.environment.set(&variable, value);
+        }
     }
 
     /// True if file names are lower-cased but the URL is not.

@@ -248,6 +248,9 @@ pub struct ServerSettings {
     pub absolute_dir_redirect: bool,
     /// `http10.range` of the feature flags: ranges are served to HTTP/1.0 too.
     pub http10_range: bool,
+    /// `server.odd-field-variables` of the feature flags: request fields become variables of
+    /// programs even if their names have other characters than letters, digits and `-`.
+    pub odd_field_variables: bool,
     /// `server.upload-dirs`: directories for bodies that wait on disk.
     pub upload_dirs: lighty_config::Strings,
 }
@@ -314,6 +317,7 @@ impl Default for ServerSettings {
             tunnel_stop_timeout_s: limits::TUNNEL_STOP_SECONDS,
             absolute_dir_redirect: false,
             http10_range: false,
+            odd_field_variables: false,
             upload_dirs: Arc::from([Arc::from("/var/tmp")]),
         }
     }

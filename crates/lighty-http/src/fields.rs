@@ -9,7 +9,7 @@ use alloc::vec::Vec;
 
 use memchr::memchr;
 
-use crate::Known;
+use crate::{Known, variable_name};
 
 /// A list of header (or trailer) fields: RFC 9110 section 5.
 ///
@@ -298,6 +298,22 @@ impl Fields {
         let found = before != self.entries.len();
         self.altered |= found;
         found
+    }
+
+    /// Removes all fields of other names that become the same variable of a program, such as
+    /// `X_Real.IP` for `X-Real-IP`: a rule about a field is one about all its spellings.
+    pub fn remove_aliases(&mut self, name: &[u8]) {
+        let buf = &self.buf;
+        let is_odd = |entry: &Entry| {
+            let other = entry_name(buf, entry);
+            entry.id.is_none()
+                && variable_name::is_alias(name, other)
+                && !name.eq_ignore_ascii_case(other)
+        };
+        if self.entries.iter().any(is_odd) {
+            self.entries.retain(|entry| !is_odd(entry));
+            self.altered = true;
+        }
     }
 
     /// Names and values in order, spelled as they came.

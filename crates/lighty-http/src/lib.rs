@@ -48,6 +48,7 @@ pub mod ssi;
 pub mod status;
 pub mod trace_parent;
 pub mod uri;
+pub mod variable_name;
 pub mod version;
 pub mod xml;
 

@@ -82,7 +82,8 @@ impl Module for Setenv {
             row("setenv.set-request-header", parse_fields, |s, v| s.set_request = v)
                 .doc(
                     "As `setenv.add-request-header`, in place of what the client sent; an empty \
-                     value takes the field away.",
+                     value takes the field away. So it does with names that programs cannot \
+                     tell from this one: `X_Forwarded_User`, `X.Forwarded.User`.",
                 )
                 .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
             row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
@@ -119,10 +120,16 @@ impl Module for Setenv {
         }
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<SetenvSettings>();
+        for (name, _) in own.add_request.iter().chain(own.set_request.iter()) {
+            ex.request.fields.remove_aliases(name.as_bytes());
+        }
         for (name, value) in own.add_request.iter() {
             append_field(&mut ex.request.fields, name, value);
         }
         set_fields(&mut ex.request.fields, &own.set_request);
+        for (name, _) in own.add_request.iter().chain(own.set_request.iter()) {
+            ex.pass_own_field(name.as_bytes());
+        }
         let mut changed = own.add_request.iter().chain(own.set_request.iter());
         ex.request.sets_host |= changed.any(|(name, _)| name.eq_ignore_ascii_case("Host"));
         for (name, value) in own.add_environment.iter() {

@@ -47,6 +47,7 @@ pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8]
         https: request.scheme == "https",
         redirect_status: redirect_status(ex),
         extra: &extra,
+        odd_names: ex.settings.server.odd_field_variables,
         ..Params::new(&request.fields)
     };
     let colliding = params.for_each(|name, value| {
@@ -68,8 +69,8 @@ pub fn server_name(ex: &Exchange) -> &[u8] {
     }
 }
 
-/// Counts fields withheld from programs because their names collide, and logs some of them,
-/// rate-limited.
+/// Counts fields withheld from programs because their names collide or could, and logs some of
+/// them, rate-limited.
 #[cold]
 pub fn log_colliding(ex: &Exchange, params: &Params<'_>) {
     let counters = &ex.machine.counters;
@@ -85,7 +86,7 @@ pub fn log_colliding(ex: &Exchange, params: &Params<'_>) {
     let more = if names.len() > TOLD_NAMES_MAX { ", ..." } else { "" };
     let all = counters.fields_withheld.get();
     let words = format!(
-        "not passed to the program: {}{more}: as a variable it would have the name of another \
+        "not passed to the program: {}{more}: as a variable it could have the name of another \
          field ({all} such fields so far)",
         withheld.join(", ")
     );

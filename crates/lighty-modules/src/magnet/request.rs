@@ -194,11 +194,13 @@ impl MagnetRequest {
         }
         let is_host = name.eq_ignore_ascii_case(b"host");
         self.ex.ext_mut::<ScriptChanges>().changed = true;
+        self.ex.request.fields.remove_aliases(name);
         if !value.is_empty() {
             self.ex.request.fields.set_named(name, value);
         } else if !is_host {
             self.ex.request.fields.remove_named(name);
         }
+        self.ex.pass_own_field(name);
     }
 
     fn has_body(&self) -> bool {

@@ -144,14 +144,15 @@ impl RewrittenHead {
         }
     }
 
-    /// Whether a name with underscores would be taken for that of a field that means something to
+    /// Whether a name with underscores and the like would be taken for that of a field that means something to
     /// us: programs that find their request's fields in an environment see no difference, so
     /// `X_Forwarded_For` would speak for a proxy and `Content_Length` for the framing.
     fn is_alias(&self, name: &[u8]) -> bool {
-        if !name.contains(&b'_') {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
+        if name.iter().all(is_plain) {
             return false;
         }
-        let dashed: Vec<u8> = name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect();
+        let dashed: Vec<u8> = name.iter().map(|b| if is_plain(b) { *b } else { b'-' }).collect();
         let known = Known::from_bytes(&dashed);
         known.is_some() || is_essential(known, &dashed) || self.extra.get_named(&dashed).is_some()
     }

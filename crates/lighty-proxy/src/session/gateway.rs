@@ -496,6 +496,7 @@ fn params<'a>(
         document_root: &script.docroot,
         https: request.scheme == "https",
         redirect_status: variables::redirect_status(ex),
+        odd_names: ex.settings.server.odd_field_variables,
         ..Params::new(&request.fields)
     }
 }

@@ -5,15 +5,16 @@
 //!
 //! Header fields become `HTTP_` variables, in which everything but letters and digits becomes `_`.
 //! Distinct names can thus collide, so a client could pass a program a field that the server never
-//! checked. Therefore a name with anything but letters, digits and `-` becomes a variable only if
-//! no other field's name does, among those received and those meaningful to the server
-//! ([`Params::colliding`]). `Proxy` never does: programs would take it for their own setting
-//! `HTTP_PROXY`.
+//! checked or that it has removed. Therefore a name with anything but letters, digits and `-`
+//! becomes no variable ([`Params::colliding`]). Where the operator wants these names
+//! ([`Params::odd_names`]), one becomes a variable only if no other field's name does, among those
+//! received and those meaningful to the server. `Proxy` never does: programs would take it for
+//! their own setting `HTTP_PROXY`.
 
 use alloc::vec::Vec;
 
-use lighty_http::decimal;
-use lighty_http::{Fields, Known, Version};
+use lighty_http::variable_name::{self, is_alias};
+use lighty_http::{Fields, Known, Version, decimal};
 
 /// Room for the longest variable of an ordinary request.
 const SCRATCH_BYTES: usize = 256;
@@ -78,6 +79,9 @@ pub struct Params<'a> {
     pub redirect_status: u16,
     /// Become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
     pub fields: &'a Fields,
+    /// Names with anything but letters, digits and `-` become variables, too, if they are
+    /// unambiguous.
+    pub odd_names: bool,
     /// Come last, under names that are written as variables are (`my-var` is `MY_VAR`), and replace
     /// variables of the same names, except those about the body's length.
     pub extra: &'a [(&'a [u8], &'a [u8])],
@@ -110,6 +114,7 @@ impl<'a> Params<'a> {
             https: false,
             redirect_status: 200,
             fields,
+            odd_names: false,
             extra: &[],
         }
     }
@@ -127,7 +132,8 @@ impl<'a> Params<'a> {
         colliding
     }
 
-    /// Names of fields that do not become variables because another name would become the same.
+    /// Names of fields that do not become variables because another name becomes the same, or
+    /// could.
     pub fn colliding(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         let names = self.fields.iter_known().map(|(known, name, _)| (known, name));
         names.filter(|(known, name)| self.collides(*known, name)).map(|(_, name)| name)
@@ -215,7 +221,9 @@ impl<'a> Params<'a> {
 
     fn collides(&self, known: Option<Known>, name: &[u8]) -> bool {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-        known.is_none() && !name.iter().all(is_plain) && self.is_ambiguous(name)
+        known.is_none()
+            && !name.iter().all(is_plain)
+            && (!self.odd_names || self.is_ambiguous(name))
     }
 
     #[cold]
@@ -280,7 +288,7 @@ impl<F: FnMut(&[u8], &[u8])> Visitor<'_, F> {
             let is_last = !self.extra[index + 1..].iter().any(|(later, _)| is_alias(later, name));
             if is_last && !is_alias(name, b"CONTENT_LENGTH") && !name.is_empty() {
                 scratch.clear();
-                scratch.extend(name.iter().map(|byte| variable_byte(*byte)));
+                scratch.extend(name.iter().map(|byte| variable_name::byte(*byte)));
                 (self.visit)(scratch, value);
             }
         }
@@ -299,21 +307,11 @@ fn means_something(name: &[u8]) -> bool {
     Known::all().iter().any(|known| is_alias(name, known.as_str().as_bytes()))
 }
 
-/// Whether two names become the same variable.
-fn is_alias(name: &[u8], other: &[u8]) -> bool {
-    name.len() == other.len()
-        && name.iter().zip(other).all(|(a, b)| variable_byte(*a) == variable_byte(*b))
-}
-
 fn push_variable_name(name: &[u8], scratch: &mut Vec<u8>) -> usize {
     scratch.clear();
     scratch.extend_from_slice(b"HTTP_");
-    scratch.extend(name.iter().map(|byte| variable_byte(*byte)));
+    scratch.extend(name.iter().map(|byte| variable_name::byte(*byte)));
     scratch.len()
-}
-
-const fn variable_byte(byte: u8) -> u8 {
-    if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { b'_' }
 }
 
 fn digits(number: u64, scratch: &mut Vec<u8>) -> &[u8] {

@@ -38,6 +38,16 @@ fn assert_http(lines: &[(&str, &str)], expected: &[(&str, &str)]) {
     assert_eq!(all, expected);
 }
 
+/// [`assert_http`] where odd names become variables.
+#[track_caller]
+fn assert_odd(lines: &[(&str, &str)], expected: &[(&str, &str)]) {
+    let fields = fields(lines);
+    let mut all = collect(&Params { odd_names: true, ..Params::new(&fields) });
+    all.retain(|(name, _)| name.starts_with("HTTP_"));
+    let all: Vec<_> = all.iter().map(|(name, value)| (&name[..], &value[..])).collect();
+    assert_eq!(all, expected);
+}
+
 fn full(fields: &Fields) -> Params<'_> {
     Params {
         server_software: b"lighty",
@@ -160,10 +170,12 @@ fn repeated_fields_are_joined_where_the_first_stands() {
 fn what_is_neither_letter_nor_digit_is_an_underscore() {
     let odd = ["X_Foo", "X.Foo", "X+foo", "x~foo", "X'Foo", "X`Foo", "X#foo", "X!Foo"];
     for name in odd {
-        assert_http(&[(name, "v"), ("Y", "1")], &[("HTTP_X_FOO", "v"), ("HTTP_Y", "1")]);
+        assert_odd(&[(name, "v"), ("Y", "1")], &[("HTTP_X_FOO", "v"), ("HTTP_Y", "1")]);
+        assert_http(&[(name, "v"), ("Y", "1")], &[("HTTP_Y", "1")]);
     }
-    assert_http(&[("_", "1"), ("_X", "2")], &[("HTTP__", "1"), ("HTTP__X", "2")]);
-    assert_http(&[("X_Foo", "v"), ("x_foo", "w")], &[("HTTP_X_FOO", "v, w")]);
+    assert_odd(&[("_", "1"), ("_X", "2")], &[("HTTP__", "1"), ("HTTP__X", "2")]);
+    assert_odd(&[("X_Foo", "v"), ("x_foo", "w")], &[("HTTP_X_FOO", "v, w")]);
+    assert_http(&[("_", "1"), ("_X", "2"), ("X_Foo", "v")], &[]);
 }
 
 #[test]
@@ -171,13 +183,14 @@ fn names_that_become_the_same_variable_do_not_reach_a_program() {
     for odd in ["X_Foo", "X.Foo", "x+foo"] {
         for lines in [[(odd, "bad"), ("X-Foo", "good")], [("X-Foo", "good"), (odd, "bad")]] {
             assert_http(&lines, &[("HTTP_X_FOO", "good")]);
+            assert_odd(&lines, &[("HTTP_X_FOO", "good")]);
         }
     }
     // Neither has the better right.
-    assert_http(&[("A_B-C", "1"), ("A-B_C", "2")], &[]);
-    assert_http(&[("A_B", "1"), ("A.B", "2"), ("C", "3")], &[("HTTP_C", "3")]);
+    assert_odd(&[("A_B-C", "1"), ("A-B_C", "2")], &[]);
+    assert_odd(&[("A_B", "1"), ("A.B", "2"), ("C", "3")], &[("HTTP_C", "3")]);
     for name in ["X_Forwarded_For", "X_Forwarded-For", "Content.Length", "Transfer_Encoding"] {
-        assert_http(&[(name, "v")], &[]);
+        assert_odd(&[(name, "v")], &[]);
     }
 }
 
@@ -185,6 +198,9 @@ fn names_that_become_the_same_variable_do_not_reach_a_program() {
 fn those_that_collide_are_counted_and_named() {
     let fields = fields(&[("X-A", "1"), ("x_a", "2"), ("X.a", "3"), ("x_a", "4"), ("X_b", "5")]);
     let params = Params::new(&fields);
+    assert_eq!(params.for_each(|_, _| {}), 3);
+    assert_eq!(params.colliding().last(), Some(&b"X_b"[..]));
+    let params = Params { odd_names: true, ..params };
     assert_eq!(params.for_each(|_, _| {}), 2);
     let names: Vec<_> = params.colliding().collect();
     assert_eq!(names, [&b"x_a"[..], b"X.a", b"x_a"]);

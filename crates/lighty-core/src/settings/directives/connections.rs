@@ -232,7 +232,11 @@ fn protocol() -> Vec<Row> {
             .doc(
                 "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` \
                  (seconds; 0 waits for the last response), `server.absolute-dir-redirect`, \
-                 `server.http-pathinfo`, `http10.range`, `server.h2proto` (HTTP/2, which is on). The \
+                 `server.http-pathinfo`, `http10.range`, `server.h2proto` (HTTP/2, which is on); and \
+                 one of lighty's own, `server.odd-field-variables`: request fields whose names have \
+                 other characters than letters, digits and `-`, such as `X_Api_Key`, become \
+                 variables of programs. They do not by default, because `X_Remote_User` would reach \
+                 a program under the name of a removed `X-Remote-User`. The \
                  others of lighttpd have no effect, and \
                  a note says why where they ask for something else than what happens; names that \
                  it does not have either are warned of. `request.trailer-whitelist`, which has \

@@ -14,6 +14,7 @@ const READ: &[&str] = &[
     "server.http-pathinfo",
     "http10.range",
     "server.h2proto",
+    "server.odd-field-variables",
 ];
 
 /// A flag of lighttpd 1.4 that has no effect here.
@@ -85,6 +86,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
     let mut pathinfo = None;
     let mut old_ranges = None;
     let mut http2 = None;
+    let mut odd_fields = None;
     for (key, item) in pairs {
         let flag = || {
             item.value.as_bool().ok_or_else(|| {
@@ -103,6 +105,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
             "server.http-pathinfo" => pathinfo = Some(flag()?),
             "http10.range" => old_ranges = Some(flag()?),
             "server.h2proto" => http2 = Some(flag()?),
+            "server.odd-field-variables" => odd_fields = Some(flag()?),
             _ => report(key, item, ctx),
         }
     }
@@ -112,6 +115,7 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
         s.server.absolute_dir_redirect = absolute.unwrap_or(s.server.absolute_dir_redirect);
         s.core.pathinfo = pathinfo.unwrap_or(s.core.pathinfo);
         s.server.http2 = http2.unwrap_or(s.server.http2);
+        s.server.odd_field_variables = odd_fields.unwrap_or(s.server.odd_field_variables);
         s.server.http10_range = old_ranges.unwrap_or(s.server.http10_range);
     }))
 }

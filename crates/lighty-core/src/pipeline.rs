@@ -5,6 +5,7 @@
 //! stays small and a warm request allocates nothing.
 
 mod authorize;
+pub mod conditions;
 pub mod error_page;
 mod errors;
 pub mod filter;

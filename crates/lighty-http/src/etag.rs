@@ -1,5 +1,7 @@
 //! Entity tags: RFC 9110 section 8.8.3.
 
+use alloc::vec::Vec;
+
 /// Which file metadata goes into the tag: `etag.use-inode`, `-size`, `-mtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETagParts {
@@ -153,6 +155,17 @@ fn tag_len(text: &[u8]) -> Option<usize> {
     let inner = &text[open + 1..];
     let close = inner.iter().position(|&byte| byte == b'"')?;
     Some(open + 1 + close + 1)
+}
+
+/// The tag without the name of a content coding at its end, and that name: `"abc-gzip"` is the
+/// compressed form of `"abc"` (RFC 9110 section 8.8.3.3). Weak stays weak.
+#[must_use]
+pub fn without_coding(tag: &[u8]) -> Option<(Vec<u8>, &[u8])> {
+    const CODINGS: [&[u8]; 5] = [b"gzip", b"deflate", b"br", b"zstd", b"bzip2"];
+    let inner = tag.strip_suffix(b"\"")?;
+    let at = inner.iter().rposition(|byte| *byte == b'-')?;
+    let coding = &inner[at + 1..];
+    CODINGS.contains(&coding).then(|| ([&inner[..at], b"\""].concat(), coding))
 }
 
 #[cfg(test)]

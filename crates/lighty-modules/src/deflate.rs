@@ -22,8 +22,8 @@ use bytes::Bytes;
 use lighty_config::Directive;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength};
-use lighty_http::{Fields, Known, Status};
+use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipeline};
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::file::cache_file::CacheFile;
 use lighty_io::libraries::Library;
 use lighty_io::stat_cache::Entry;
@@ -70,7 +70,19 @@ impl Module for Deflate {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { conditions: true, filter: true, ..Hooks::default() }
+        Hooks { clean_url: true, conditions: true, filter: true, ..Hooks::default() }
+    }
+
+    fn refuses_paths(&self) -> bool {
+        false
+    }
+
+    fn acts_seldom(&self) -> bool {
+        true
+    }
+
+    fn may_act(&self, ex: &Exchange) -> bool {
+        compares_tags(&ex.request.fields)
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
@@ -81,13 +93,15 @@ impl Module for Deflate {
         settings::rows()
     }
 
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // Before modules that respond without a look-up: backends, WebDAV.
+        add_bare_tags(ex);
+        Step::Next
+    }
+
     fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let own = ex.settings.module::<DeflateSettings>();
-        let fields = &mut ex.request.fields;
-        if fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch]) {
-            let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
-            tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
-        }
+        // Again, because the settings may have changed with the path.
+        add_bare_tags(ex);
         Step::Next
     }
 
@@ -99,6 +113,9 @@ impl Module for Deflate {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<DeflateSettings>();
         let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
+        if is_held(ex, &wanted) {
+            return Step::Next;
+        }
         if kept::is_whole_file(ex) && (own.precompressed || own.cache_dir.is_some()) {
             return Step::Wait(Box::pin(async move {
                 self.respond_with_file(ex, settings.module::<DeflateSettings>(), &wanted).await;
@@ -107,6 +124,20 @@ impl Module for Deflate {
         }
         self.encode(ex, own, &wanted, None);
         Step::Next
+    }
+}
+
+/// True if a request compares entity tags.
+fn compares_tags(fields: &Fields) -> bool {
+    fields.contains_any(&[Known::IfNoneMatch, Known::IfMatch])
+}
+
+fn add_bare_tags(ex: &mut Exchange) {
+    let own = ex.settings.module::<DeflateSettings>();
+    let fields = &mut ex.request.fields;
+    if compares_tags(fields) {
+        let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
+        tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
     }
 }
 
@@ -155,6 +186,23 @@ fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
     let tag =
         response.fields.get(Known::ETag).filter(|_| response.status == Status::NOT_MODIFIED)?;
     tags::held(&ex.request.fields, tag)
+}
+
+/// Makes the response a 304 if the client has it in a coding that it accepts. A backend that does
+/// not compare tags, or not these, has sent it once more.
+fn is_held(ex: &mut Exchange, wanted: &Wanted) -> bool {
+    let response = &ex.response;
+    let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
+    if response.status != Status::OK || !is_read {
+        return false;
+    }
+    let held = response.fields.get(Known::ETag).and_then(|tag| {
+        tags::held_in(&ex.request.fields, tag, |coding| wanted.codings.contains(&coding))
+    });
+    let Some(held) = held else { return false };
+    pipeline::conditions::not_modified(&mut ex.response);
+    ex.response.fields.set(Known::ETag, held);
+    true
 }
 
 impl Deflate {

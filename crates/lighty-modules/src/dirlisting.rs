@@ -161,7 +161,7 @@ fn respond_with(ex: &mut Exchange, body: Body, form: Form) {
     ex.response.status = Status::OK;
     let fields = &mut ex.response.fields;
     fields.push_known(Known::Vary, "Accept");
-    if let Some(tag) = &tag {
+    if let Some(tag) = tag.as_ref().filter(|_| !fields.contains(Known::ETag)) {
         fields.push_known(Known::ETag, tag);
     }
     if let Some(seconds) = ex.settings.module::<ListingSettings>().max_age_s {
@@ -187,11 +187,12 @@ fn validate(ex: &Exchange, tag: Option<&str>) -> Outcome {
     if ex.state.error_status.is_some() {
         return Outcome::Proceed { ranges: false };
     }
-    let validators = Validators {
+    let own = Validators {
         etag: tag.map(str::as_bytes),
         last_modified: None,
         now: ex.machine.clock.unix_s(),
     };
+    let validators = lighty_core::pipeline::conditions::validators(&ex.response.fields, own);
     let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
 }

@@ -1,6 +1,5 @@
 //! `mod_expire`: how long responses may be kept.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Value, parse_map};
@@ -15,6 +14,18 @@ pub struct ExpireSettings {
     types: Terms,
 }
 module_settings!(ExpireSettings);
+
+impl ExpireSettings {
+    fn is_empty(&self) -> bool {
+        self.urls.is_empty() && self.types.is_empty()
+    }
+
+    /// How long the response lives, if these settings say so.
+    fn term(&self, ex: &Exchange) -> Option<Term> {
+        let media_type = ex.response.fields.get(Known::ContentType).unwrap_or_default();
+        find(&self.urls, &ex.request.path).or_else(|| find(&self.types, media_type))
+    }
+}
 
 /// Prefixes and how long what begins with them lives, in order.
 type Terms = Arc<[(Box<str>, Term)]>;
@@ -40,8 +51,7 @@ impl Module for Expire {
     }
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
-        let own = settings.module::<ExpireSettings>();
-        self.hooks().only_if(!own.urls.is_empty() || !own.types.is_empty())
+        self.hooks().only_if(!settings.module::<ExpireSettings>().is_empty())
     }
 
     fn head_may_wait(&self) -> bool {
@@ -82,18 +92,15 @@ impl Module for Expire {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let settings = Rc::clone(&ex.settings);
-        let own = settings.module::<ExpireSettings>();
-        if (own.urls.is_empty() && own.types.is_empty()) || !may_expire(ex) {
+        let asked = ex.settings.module::<ExpireSettings>();
+        let served = ex.state.file_settings.as_ref().map(|s| s.module::<ExpireSettings>());
+        if (asked.is_empty() && served.is_none_or(ExpireSettings::is_empty)) || !may_expire(ex) {
             return Step::Next;
         }
-        let media_type = ex.response.fields.get(Known::ContentType).unwrap_or_default();
-        let Some(term) = find(&own.urls, &ex.request.path).or_else(|| find(&own.types, media_type))
-        else {
-            return Step::Next;
-        };
+        let Some(term) = asked.term(ex).or_else(|| served?.term(ex)) else { return Step::Next };
         let now = ex.machine.clock.unix_s();
-        let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s);
+        // A file from the future has changed just now.
+        let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s.min(now));
         let Some(max_age) = term.max_age(now, changed) else { return Step::Next };
         let expires = date::format(now.saturating_add(max_age));
         let fields = &mut ex.response.fields;

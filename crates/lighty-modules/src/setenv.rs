@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
-use lighty_http::Fields;
+use lighty_http::{Fields, Known};
 
 /// What is added to what is there, and what replaces it.
 #[derive(Clone, Debug, Default)]
@@ -24,6 +24,12 @@ impl SetenvSettings {
         let pairs =
             [&self.add_request, &self.set_request, &self.add_environment, &self.set_environment];
         pairs.into_iter().any(|pairs| !pairs.is_empty())
+    }
+
+    /// The validators that responses get, in the order in which they are set.
+    fn response_validators(&self) -> impl Iterator<Item = (Known, &str)> {
+        let pairs = self.add_response.iter().chain(self.set_response.iter());
+        pairs.filter_map(|(name, value)| Some((validator(name)?, &**value)))
     }
 }
 
@@ -49,7 +55,7 @@ impl Module for Setenv {
     }
 
     fn hooks(&self) -> Hooks {
-        Hooks { clean_url: true, response_head: true, ..Hooks::default() }
+        Hooks { clean_url: true, conditions: true, response_head: true, ..Hooks::default() }
     }
 
     fn refuses_paths(&self) -> bool {
@@ -59,7 +65,8 @@ impl Module for Setenv {
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<SetenvSettings>();
         let answers = !own.add_response.is_empty() || !own.set_response.is_empty();
-        Hooks { response_head: answers, ..self.hooks() }
+        let conditions = own.response_validators().next().is_some();
+        Hooks { response_head: answers, conditions, ..self.hooks() }
     }
 
     fn only_keeps_settings(&self, settings: &Settings) -> bool {
@@ -149,14 +156,43 @@ impl Module for Setenv {
         }
     }
 
+    fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // So that handlers compare with what is sent.
+        let settings = Rc::clone(&ex.settings);
+        set_validators(&mut ex.response.fields, settings.module::<SetenvSettings>());
+        Step::Next
+    }
+
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
-            ex.response.fields.push(name.as_bytes(), value.as_bytes());
+            if validator(name).is_none() {
+                ex.response.fields.push(name.as_bytes(), value.as_bytes());
+            }
         }
         set_fields(&mut ex.response.fields, &own.set_response);
+        if own.response_validators().next().is_some() {
+            set_validators(&mut ex.response.fields, own);
+            pipeline::conditions::judge(ex);
+        }
         Step::Next
+    }
+}
+
+/// A field by which clients ask whether a response has changed. A response has one of each.
+fn validator(name: &str) -> Option<Known> {
+    let all = [Known::ETag, Known::LastModified];
+    all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(name))
+}
+
+fn set_validators(fields: &mut Fields, own: &SetenvSettings) {
+    for (name, value) in own.response_validators() {
+        if value.is_empty() {
+            fields.remove(name);
+        } else {
+            fields.set(name, value);
+        }
     }
 }
 

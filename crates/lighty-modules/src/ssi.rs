@@ -190,14 +190,17 @@ fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is
 /// it.
 fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
     let (modified_s, tag) = shared.validators();
+    let now = ex.machine.clock.unix_s();
     let fields = &mut ex.response.fields;
-    fields.push_known(Known::ETag, &tag);
-    fields.push_known(Known::LastModified, date::format(modified_s));
-    let validators = Validators {
-        etag: Some(tag.as_bytes()),
-        last_modified: Some(modified_s),
-        now: ex.machine.clock.unix_s(),
-    };
+    if !fields.contains(Known::ETag) {
+        fields.push_known(Known::ETag, &tag);
+    }
+    if !fields.contains(Known::LastModified) {
+        // RFC 9110 section 8.8.2.1: not later than the response itself.
+        fields.push_known(Known::LastModified, date::format(modified_s.min(now)));
+    }
+    let nothing = Validators { now, ..Validators::default() };
+    let validators = lighty_core::pipeline::conditions::validators(&ex.response.fields, nothing);
     let method = match ex.request.method {
         // It does nothing that GET would not do.
         Some(Method::Post) | None => Method::Get,

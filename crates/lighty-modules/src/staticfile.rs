@@ -227,7 +227,9 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
     if let Some(etag) = &etag {
         fields.push_known(Known::ETag, etag);
     }
-    fields.push_known(Known::LastModified, lighty_http::date::format(meta.mtime_s));
+    let now = ex.machine.clock.unix_s();
+    // RFC 9110 section 8.8.2.1: not later than the response itself.
+    fields.push_known(Known::LastModified, lighty_http::date::format(meta.mtime_s.min(now)));
     if core.range_requests {
         fields.push_known(Known::AcceptRanges, "bytes");
     }
@@ -245,7 +247,10 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
         whole,
         unfiltered: OnceCell::new(),
     });
-    if let Some(slot) = slot(entry) {
+    // What says "now" is made anew for each response.
+    if meta.mtime_s <= now
+        && let Some(slot) = slot(entry)
+    {
         *slot.borrow_mut() = Some(Rc::clone(&facts));
     }
     facts
@@ -327,11 +332,13 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
 
 #[inline(always)]
 fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outcome {
-    let validators = Validators {
+    let now = ex.machine.clock.unix_s();
+    let own = Validators {
         etag: facts.etag.as_ref().map(ETag::as_bytes),
-        last_modified: Some(entry.meta().mtime_s),
-        now: ex.machine.clock.unix_s(),
+        last_modified: Some(entry.meta().mtime_s.min(now)),
+        now,
     };
+    let validators = pipeline::conditions::validators(&ex.response.fields, own);
     let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
 }

@@ -99,6 +99,8 @@ pub struct RequestState {
     pub(crate) id: Cell<Option<RequestId>>,
     /// Settings for the URL of the served file, if they differ from those for the requested URL.
     pub(crate) served_settings: Option<Rc<Settings>>,
+    /// Those settings, once the file is handled.
+    pub file_settings: Option<Rc<Settings>>,
     /// `settings` are those of the served file while access to it is being judged.
     pub authorizes_served: bool,
 }

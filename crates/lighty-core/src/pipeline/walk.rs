@@ -4,7 +4,10 @@
 //! A [`Walk`] is no future: it says what comes next, and its caller waits for that where it has to
 //! wait.
 
+use std::rc::Rc;
+
 use super::authorize::{self, authorize, authorize_served, settle};
+use super::conditions;
 use super::errors::{fill_error_page, fill_known_page, keep_error_status};
 use super::look_up::{is_known, look_up, redirect_to_slash};
 use super::protected_files::{self, is_protected};
@@ -15,10 +18,12 @@ use super::{
 };
 use crate::exchange::Exchange;
 use crate::exchange::request_state::TakenBy;
+use crate::exchange::response::Maker;
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::module::{HOOKS, Hook, Module, ModuleList};
 use crate::pipeline::phase::{ModuleSet, Phase, PhaseSet};
+use crate::settings::Settings;
 
 /// What a walk comes to next.
 pub(super) enum Next<'m> {
@@ -111,8 +116,11 @@ impl Walk {
     pub(super) fn completing(ex: &Exchange) -> Self {
         let asked = ex.state.asked_settings.as_ref();
         let modules = &ex.generation.modules;
-        let part = |asked| modules.part(Phase::ResponseHead, asked);
-        let also = asked.map_or(ModuleSet::NONE, |asked| part(asked));
+        let part = |settings: Option<&Rc<Settings>>| match settings {
+            Some(settings) => modules.part(Phase::ResponseHead, settings),
+            None => ModuleSet::NONE,
+        };
+        let also = part(asked).with(part(ex.state.file_settings.as_ref()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }
 
@@ -245,7 +253,8 @@ impl Walk {
         }
     }
 
-    fn come_to_filters(&mut self, ex: &Exchange) {
+    fn come_to_filters(&mut self, ex: &mut Exchange) {
+        judge_own(ex);
         self.phase = Phase::Filter;
         self.left = ModuleSet::ALL;
         (self.only, self.also) = (filters_of(ex), ModuleSet::NONE);
@@ -270,12 +279,22 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    let is_plain = ex.response.status.code() < 400 && ex.state.asked_settings.is_none();
+    judge_own(ex);
+    let has_other_settings = ex.state.asked_settings.is_some() || ex.state.file_settings.is_some();
+    let is_plain = ex.response.status.code() < 400 && !has_other_settings;
     if is_plain && !ex.generation.modules.change_heads(&ex.settings) && !is_filtered(ex) {
         drop_content_metadata(ex);
         return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
     }
     Walk { is_whole: true, ..Walk::completing(ex) }
+}
+
+/// Evaluates conditions of a response that the server makes itself. A backend has evaluated them
+/// against validators of its own.
+fn judge_own(ex: &mut Exchange) {
+    if ex.response.maker == Maker::Server {
+        conditions::judge(ex);
+    }
 }
 
 /// Does what the core does before a phase, as far as nothing has to wait.
@@ -306,7 +325,10 @@ async fn before(phase: Phase, ex: &mut Exchange) -> Due {
             end => end,
         },
         _ => match ex.state.served_settings.take() {
-            Some(served) => authorize::handle(ex, served).await,
+            Some(served) => {
+                ex.state.file_settings = Some(Rc::clone(&served));
+                authorize::handle(ex, served).await
+            }
             None => None,
         },
     };

@@ -4,7 +4,7 @@
 //! Handlers evaluate conditions without knowing of codings. So each tag with a coding gets a twin
 //! without it before they run, and the final response gets the tag that the client holds.
 
-use lighty_http::etag::tags;
+use lighty_http::etag::{tags, without_coding};
 use lighty_http::{Fields, Known};
 
 use super::coding::Coding;
@@ -17,35 +17,46 @@ pub(super) fn with_coding(tag: &[u8], coding: Coding) -> Option<Vec<u8>> {
 
 /// Splits a tag into its bare form and its coding.
 fn split(tag: &[u8]) -> Option<(Vec<u8>, Coding)> {
-    let inner = tag.strip_suffix(b"\"")?;
-    let at = inner.iter().rposition(|byte| *byte == b'-')?;
-    let coding =
-        Coding::ALL.into_iter().find(|coding| coding.name().as_bytes() == &inner[at + 1..])?;
-    Some(([&inner[..at], b"\""].concat(), coding))
+    let (bare, name) = without_coding(tag)?;
+    let coding = Coding::ALL.into_iter().find(|coding| coding.name().as_bytes() == name)?;
+    Some((bare, coding))
 }
 
 /// Adds to `If-None-Match` and `If-Match` the bare form of each tag with a coding that `accepts`
-/// allows.
+/// allows. The field becomes one line: many programs read only the first.
 pub(super) fn add_bare(fields: &mut Fields, accepts: impl Fn(Coding) -> bool) {
     for (name, always) in [(Known::IfNoneMatch, false), (Known::IfMatch, true)] {
-        let bare: Vec<Vec<u8>> = fields
-            .get_all(name)
-            .flat_map(tags)
+        let listed = || fields.get_all(name).flat_map(tags);
+        let bare: Vec<Vec<u8>> = listed()
             .filter_map(split)
             .filter(|(_, coding)| always || accepts(*coding))
             .map(|(bare, _)| bare)
+            .filter(|bare| listed().all(|tag| tag != bare))
             .collect();
-        for tag in bare {
-            fields.push_known(name, tag);
+        if !bare.is_empty() {
+            let lines = fields.get_all(name).chain(bare.iter().map(Vec::as_slice));
+            let joined = lines.collect::<Vec<_>>().join(&b", "[..]);
+            fields.set(name, joined);
         }
     }
 }
 
 /// The client's tag, with its coding, for the representation that need not be resent.
 pub(super) fn held(request: &Fields, tag: &[u8]) -> Option<Vec<u8>> {
-    let held = |held: &&[u8]| lighty_http::etag::weak_match(held, tag);
+    held_in(request, tag, |_| true)
+}
+
+/// [`held`] with a coding that `accepts` allows.
+pub(super) fn held_in(
+    request: &Fields,
+    tag: &[u8],
+    accepts: impl Fn(Coding) -> bool,
+) -> Option<Vec<u8>> {
+    let is_held = |(bare, coding): &(Vec<u8>, Coding)| {
+        lighty_http::etag::weak_match(bare, tag) && accepts(*coding)
+    };
     let mut codings = request.get_all(Known::IfNoneMatch).flat_map(tags);
-    let coded = codings.find_map(|one| split(one).filter(|(bare, _)| held(&bare.as_slice())));
+    let coded = codings.find_map(|one| split(one).filter(is_held));
     let (_, coding) = coded?;
     with_coding(tag, coding)
 }
@@ -82,11 +93,13 @@ mod tests {
         };
         let mut fields = request(&["\"a-gzip\", \"b-br\"", "\"c\""]);
         add_bare(&mut fields, |coding| coding == Coding::Gzip);
-        assert_eq!(all(&fields), ["\"a-gzip\", \"b-br\"", "\"c\"", "\"a\""]);
+        assert_eq!(all(&fields), ["\"a-gzip\", \"b-br\", \"c\", \"a\""]);
+        add_bare(&mut fields, |coding| coding == Coding::Gzip);
+        assert_eq!(all(&fields), ["\"a-gzip\", \"b-br\", \"c\", \"a\""], "once");
         let mut fields = Fields::new();
         fields.push_known(Known::IfMatch, "\"a-br\"");
         add_bare(&mut fields, |_| false);
-        assert_eq!(fields.get_all(Known::IfMatch).count(), 2);
+        assert_eq!(fields.get(Known::IfMatch), Some(&b"\"a-br\", \"a\""[..]));
     }
 
     #[test]

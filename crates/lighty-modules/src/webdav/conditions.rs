@@ -3,7 +3,7 @@
 use lighty_core::pipeline::locate::locate;
 use lighty_core::{Exchange, Fault};
 use lighty_http::conditional::{self, Outcome, Validators};
-use lighty_http::etag::strong_match;
+use lighty_http::etag::{strong_match, without_coding};
 use lighty_http::host::parse_host;
 use lighty_http::if_header::{IfHeader, State};
 use lighty_http::uri::{Form, split_target};
@@ -76,7 +76,15 @@ impl Facts {
     fn meet(&self, state: State<'_>) -> bool {
         match state {
             State::Token(token) => self.tokens.iter().any(|known| known.as_bytes() == token),
-            State::ETag(tag) => self.etag.as_ref().is_some_and(|known| strong_match(known, tag)),
+            State::ETag(tag) => {
+                // GET may have sent the file compressed.
+                let bare = without_coding(tag).map(|(bare, _)| bare);
+                let is_own = |known: &Vec<u8>| {
+                    strong_match(known, tag)
+                        || bare.as_ref().is_some_and(|bare| strong_match(known, bare))
+                };
+                self.etag.as_ref().is_some_and(is_own)
+            }
         }
     }
 }

@@ -219,7 +219,10 @@ impl Describer {
                     push_text(name, etag.as_bytes(), out);
                 }
             }
-            Live::LastModified => push_text(name, &date::format(meta.mtime_s), out),
+            // RFC 9110 section 8.8.2.1: not later than the response itself.
+            Live::LastModified => {
+                push_text(name, &date::format(meta.mtime_s.min(self.now_s)), out);
+            }
             Live::ResourceType if meta.kind == FileKind::Directory => {
                 push(out, &["<D:resourcetype><D:collection/></D:resourcetype>"]);
             }

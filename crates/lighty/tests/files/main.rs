@@ -2,6 +2,7 @@
 //! rules, SSI, WebDAV, upload progress.
 
 mod auth;
+mod conditions;
 mod deflate;
 mod encodings;
 mod error_output;

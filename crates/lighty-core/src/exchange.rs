@@ -41,7 +41,7 @@ use crate::fault::{Blame, Fate, Fault, FaultReport};
 use crate::generation::Generation;
 use crate::log::{About, Level};
 use crate::machine::Machine;
-use crate::pipeline::physical::Physical;
+use crate::pipeline::physical::{Physical, directory};
 use crate::settings::Settings;
 use crate::settings::rules::UrlParts;
 
@@ -444,9 +444,8 @@ impl Exchange {
     /// Sets the physical path: the document root and the path beneath it.
     pub fn set_physical(&mut self) {
         if self.physical.docroot.is_empty() {
-            let root = self.settings.core.document_root.as_bytes();
-            let end = root.iter().rposition(|b| *b != b'/').map_or(0, |at| at + 1);
-            self.physical.docroot.extend_from_slice(&root[..end]);
+            let root = directory(self.settings.core.document_root.as_bytes());
+            self.physical.docroot.extend_from_slice(root);
         }
         self.physical.rel.clear();
         let path = self.request.path.strip_prefix(b"/").unwrap_or(&self.request.path);

@@ -79,8 +79,7 @@ fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
     let name = host::as_directory(&ex.request.authority);
     let Some(name) = name.filter(|_| attempt == 0) else { return false };
     fill(&ex.settings.module::<EvhostSettings>().pattern, name, out);
-    let end = out.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    out.truncate(end);
+    out.truncate(pipeline::physical::directory(out).len());
     true
 }
 

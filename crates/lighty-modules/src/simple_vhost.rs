@@ -106,11 +106,13 @@ fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
 /// Appends a part of a path with one slash between it and what is there; drops slashes at its end.
 fn push_path(out: &mut Vec<u8>, part: &[u8]) {
     let end = part.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
-    let begin = if out.is_empty() { 0 } else { part.iter().take_while(|b| **b == b'/').count() };
-    let Some(part) = part.get(begin..end).filter(|part| !part.is_empty()) else { return };
-    if !out.is_empty() {
+    let begin = part.iter().take_while(|byte| **byte == b'/').count();
+    let is_absolute = out.is_empty() && begin > 0;
+    let rest = part.get(begin..end).filter(|rest| !rest.is_empty());
+    if is_absolute || rest.is_some() && !out.is_empty() && !out.ends_with(b"/") {
         out.push(b'/');
     }
+    let Some(part) = rest else { return };
     out.extend_from_slice(part);
 }
 
@@ -128,5 +130,8 @@ mod tests {
         assert_eq!(join(&["/srv/", "a.example", "/htdocs/"]), "/srv/a.example/htdocs");
         assert_eq!(join(&["/srv", "a.example", ""]), "/srv/a.example");
         assert_eq!(join(&["/srv//", "h", "/"]), "/srv/h");
+        assert_eq!(join(&["/", "h", "/htdocs"]), "/h/htdocs");
+        assert_eq!(join(&["//", "h", "/"]), "/h");
+        assert_eq!(join(&["srv", "h"]), "srv/h");
     }
 }

@@ -144,10 +144,12 @@ impl Userdir {
             false => Some(own.home_in_base(&user).into()),
         };
         let Some(home) = home else { return Step::Next };
-        let directory = [&*home, b"/", own.path.trim_matches('/').as_bytes()].concat();
+        let home = home.strip_suffix(b"/").unwrap_or(&home);
+        let directory = [home, b"/", own.path.trim_matches('/').as_bytes()].concat();
+        let directory = pipeline::physical::directory(&directory);
         let before = ex.physical.docroot.clone();
         let first = |_: &Exchange, attempt: usize, out: &mut Vec<u8>| {
-            out.extend_from_slice(&directory);
+            out.extend_from_slice(directory);
             attempt == 0
         };
         let step = match pipeline::choose_docroot(ex, first) {

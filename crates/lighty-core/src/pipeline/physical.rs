@@ -5,12 +5,21 @@ use std::rc::Rc;
 use lighty_io::file::Root;
 use lighty_io::stat_cache::Entry;
 
+/// A directory's path without slashes at its end; `/` is itself.
+#[must_use]
+pub fn directory(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|byte| *byte != b'/') {
+        Some(last) => &path[..=last],
+        None => &path[..path.len().min(1)],
+    }
+}
+
 /// The physical path of a request, in two parts: the document root, held open as a directory
 /// descriptor, and the path beneath it. Nothing outside `docroot` can be named, because `rel`
 /// holds no `..`.
 #[derive(Default)]
 pub struct Physical {
-    /// Absolute path of the document root, without a trailing slash.
+    /// Absolute path of the document root, without a trailing slash unless it is `/`.
     pub docroot: Vec<u8>,
     /// The site's document root, if an alias or a user directory replaced it; else empty.
     pub site: Vec<u8>,
@@ -75,8 +84,30 @@ impl Physical {
     pub fn path(&self) -> Vec<u8> {
         let mut path = Vec::with_capacity(self.docroot.len() + 1 + self.rel.len());
         path.extend_from_slice(&self.docroot);
-        path.push(b'/');
+        if self.docroot != b"/" {
+            path.push(b'/');
+        }
         path.extend_from_slice(&self.rel);
         path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn root_directory_is_a_directory() {
+        for (path, expected) in
+            [("/", "/"), ("//", "/"), ("/srv/", "/srv"), ("/srv//", "/srv"), ("", ""), ("a", "a")]
+        {
+            assert_eq!(directory(path.as_bytes()), expected.as_bytes(), "{path}");
+        }
+        let mut physical = Physical::default();
+        physical.docroot = b"/".to_vec();
+        physical.rel = b"etc/hosts".to_vec();
+        assert_eq!(physical.path(), b"/etc/hosts");
+        assert!(physical.ends_with(b"/etc/hosts") && !physical.ends_with(b"x/etc/hosts"));
+        assert!(!physical.step_out());
     }
 }

@@ -251,7 +251,8 @@ fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     let simple = simplified(path).ok_or_else(|| leaves(path))?;
     let whole = [b"/", &simple[..]].concat();
     let docroot = &ex.physical.docroot;
-    let beneath = whole.strip_prefix(&docroot[..]).filter(|_| !docroot.is_empty());
+    let root = docroot.strip_suffix(b"/").unwrap_or(docroot);
+    let beneath = whole.strip_prefix(root).filter(|_| !docroot.is_empty());
     if let Some(rel) = beneath.and_then(|rest| rest.strip_prefix(b"/")) {
         ex.physical.rel = rel.to_vec();
     } else {

@@ -80,8 +80,7 @@ impl Module for Redirect {
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        // An error page must not redirect the client.
-        if own.rules.is_empty() || ex.state.error_status.is_some() {
+        if own.rules.is_empty() || keeps_error(ex) {
             return Step::Next;
         }
         if ex.generation.asks_physical {
@@ -95,9 +94,7 @@ impl Module for Redirect {
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
-        let may = ex.generation.asks_physical
-            && !ex.state.authorizes_served
-            && ex.state.error_status.is_none();
+        let may = ex.generation.asks_physical && !ex.state.authorizes_served && !keeps_error(ex);
         let mut asked = ex.ext::<Asked>().into_iter().flat_map(|asked| &asked.0);
         if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
             return Step::Next;
@@ -112,6 +109,13 @@ struct Asked(Vec<Rules>);
 
 impl Extension for Asked {
     extension_slot!();
+}
+
+/// True if the response is the page of an error and must not redirect the client. As in lighttpd,
+/// the handler of `server.error-handler-404` may.
+fn keeps_error(ex: &Exchange) -> bool {
+    let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
+    ex.state.error_status.is_some() && !chooses
 }
 
 fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {

@@ -272,3 +272,116 @@ fn unknown_hosts_cost_no_more_than_a_default() {
     assert_eq!(get("known.example:81"), "known");
     assert_eq!(get("known.example"), "known");
 }
+
+/// lighttpd's recovery images send every unknown URL to the start page this way.
+#[test]
+fn handler_of_missing_pages_may_redirect() {
+    let server = lighty!()
+        .config(
+            "url.redirect = ( \"^/missing$\" => \"/\" )\n\
+             $HTTP[\"url\"] == \"/inner\" { url.redirect = ( \"\" => \"/from-block\" ) }\n\
+             $PHYSICAL[\"path\"] =~ \"/physical$\" { url.redirect = ( \"\" => \"/p\" ) }\n\
+             $HTTP[\"host\"] == \"gone\" { server.error-handler-404 = \"/missing\" }\n\
+             $HTTP[\"host\"] == \"inner\" { server.error-handler-404 = \"/inner\" }\n\
+             $HTTP[\"host\"] == \"physical\" { server.error-handler-404 = \"/physical\" }\n\
+             $HTTP[\"host\"] == \"all\" { server.error-handler = \"/missing\" }\n\
+             $HTTP[\"url\"] =^ \"/denied\" { url.access-deny = ( \"\" ) }",
+        )
+        .file("physical", "P")
+        .start();
+    let ask = |host: &str, method: &str, target: &str| {
+        let mut client = server.connect();
+        client.send(format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n"
+        ));
+        let response = client.try_response(method == "HEAD").expect("a response");
+        (response.status, response.field("Location").map(str::to_owned))
+    };
+    let to = |location: &str| (301, Some(location.to_owned()));
+    for method in ["GET", "HEAD", "POST"] {
+        for target in ["/nix", "/denied/x", "/missing", "/nix?a=b"] {
+            assert_eq!(ask("gone", method, target), to("/"), "{method} {target}");
+        }
+        assert_eq!(ask("inner", method, "/nix"), to("/from-block"), "{method}");
+        assert_eq!(ask("physical", method, "/nix"), to("/p"), "{method}");
+        // The page of another error is no redirection.
+        assert_eq!(ask("all", method, "/nix"), (404, None), "{method}");
+        assert_eq!(ask("all", method, "/missing"), to("/"), "{method}");
+    }
+}
+
+#[test]
+fn expiry_may_stand_in_conditions_on_what_is_served() {
+    let server = lighty!()
+        .config(
+            "index-file.names = ( \"index.html\" )\n\
+             $HTTP[\"url\"] =~ \"\\.(html|txt)$\" { expire.url = ( \"\" => \"access 6 hours\" ) }\n\
+             $HTTP[\"url\"] =^ \"/own/\" { expire.url = ( \"\" => \"access 1 hours\" ) }\n\
+             $HTTP[\"url\"] == \"/typed/i.htm\" {\n\
+             expire.mimetypes = ( \"text/\" => \"access 2 hours\" ) }",
+        )
+        .file("d/index.html", "D")
+        .file("own/index.html", "O")
+        .file("typed/i.htm", "T")
+        .file("a.txt", "A")
+        .file("a.bin", "B")
+        .start();
+    let age = |target: &str, lines: &str| {
+        let response = server.get_with(target, lines);
+        response.field("Cache-Control").map(str::to_owned)
+    };
+    let seconds = |seconds: u32| Some(format!("max-age={seconds}"));
+    for target in ["/d/", "/d/index.html", "/a.txt", "/a.txt/x", "/a.txt/x/y?z"] {
+        assert_eq!(age(target, ""), seconds(21_600), "{target}");
+        let tag = server.get(target).field("ETag").expect("a tag").to_owned();
+        let same = format!("If-None-Match: {tag}\r\n");
+        assert_eq!(server.get_with(target, &same).status, 304, "{target}");
+        assert_eq!(age(target, &same), seconds(21_600), "{target}");
+    }
+    assert_eq!(age("/own/", ""), seconds(3_600));
+    assert_eq!(age("/typed/i.htm/x", ""), seconds(7_200));
+    assert_eq!(age("/a.bin", ""), None);
+    assert_eq!(age("/a.bin/x.txt", ""), seconds(21_600), "asked for");
+    assert_eq!(age("/d/none.txt", ""), None, "an error");
+}
+
+#[test]
+fn downloads_are_for_those_who_came_by_the_page() {
+    let config = |lines: &str| {
+        format!(
+            "trigger-before-download.trigger-url = \"^/page\"\n\
+             trigger-before-download.download-url = \"^/files/\"\n\
+             trigger-before-download.gdbm-filename = \"@DIR@/trigger.db\"\n\
+             extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n{lines}"
+        )
+    };
+    let deny = "trigger-before-download.deny-url = \"http://a.test/page\"\n\
+                trigger-before-download.trigger-timeout = 3600";
+    let setup = lighty!().config(&config(deny)).file("page", "P").file("files/a", "A");
+    let server = setup.config("server.max-worker = 2").start();
+    let ask = |target: &str, client: &str| {
+        let response = server.get_with(target, &format!("X-Forwarded-For: {client}\r\n"));
+        (response.status, response.field("Location").map(str::to_owned))
+    };
+    let denied = (307, Some("http://a.test/page".to_owned()));
+    assert_eq!(ask("/files/a", "192.0.2.1"), denied);
+    assert_eq!(ask("/page", "192.0.2.1"), (200, None));
+    for _ in 0..8 {
+        // Whichever worker answers.
+        assert_eq!(ask("/files/a", "192.0.2.1"), (200, None));
+        assert_eq!(ask("/files/a", "192.0.2.2"), denied);
+    }
+    assert_eq!(ask("/files/none", "192.0.2.1"), (404, None));
+    assert_eq!(ask("/files/none", "2001:db8::1"), denied);
+    let server = lighty!().config(&config("trigger-before-download.trigger-timeout = 1"));
+    let server = server.file("page", "P").file("files/a", "A").start();
+    assert_eq!(server.get("/files/a").status, 403, "there is nowhere to be sent");
+    assert_eq!(server.get("/page").status, 200);
+    assert_eq!(server.get("/files/a").status, 200);
+    let is_denied = || {
+        // Each download begins the time anew, so it is asked for only when it is over.
+        std::thread::sleep(std::time::Duration::from_millis(2_100));
+        server.get("/files/a").status == 403
+    };
+    assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(20), is_denied));
+}

@@ -167,7 +167,7 @@ impl<'a, S> Compiler<'a, S> {
                 Diagnostic::new(lenient, "not-yet", span, text).maybe_help(help)
             }
             Lookup::Gone(module) => {
-                let text = format!("{key} belonged to {module}, which lighttpd gave up");
+                let text = format!("{key} belonged to {module}, which is gone");
                 let help = table.get_instead(module).map(str::to_owned);
                 Diagnostic::new(lenient, "gone", span, text).maybe_help(help)
             }
@@ -237,7 +237,12 @@ impl<'a, S> Compiler<'a, S> {
             means: self.means,
             findings: RefCell::default(),
         };
-        let result = (row.compile)(&value.value, &ctx);
+        let clamped = row.clamp(&value.value);
+        let taken = clamped.as_ref().map_or(&value.value, |(nearest, _)| nearest);
+        let result = (row.compile)(taken, &ctx);
+        if let Some((_, warning)) = clamped {
+            ctx.warn(warning);
+        }
         for (level, finding) in ctx.findings.take() {
             self.reject(level, entry, value, finding);
         }

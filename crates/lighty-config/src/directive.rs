@@ -115,6 +115,8 @@ pub struct Directive<S> {
     pub limits_patterns: bool,
     /// See [`Directive::for_handshakes`].
     pub for_handshakes: bool,
+    /// See [`Directive::exact`].
+    pub exact: bool,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -208,6 +210,7 @@ impl<S: 'static> Directive<S> {
             aliases: Vec::new(),
             limits_patterns: false,
             for_handshakes: false,
+            exact: false,
             compile: Arc::new(compile),
         }
     }
@@ -238,6 +241,22 @@ impl<S> Directive<S> {
     pub fn since(mut self, version: &'static str) -> Self {
         self.since = version;
         self
+    }
+
+    /// A number beyond the range is an error even though lighttpd takes it: the nearest one would
+    /// mean something else.
+    pub fn exact(mut self) -> Self {
+        self.exact = true;
+        self
+    }
+
+    /// The nearest number that is accepted, for a directive of lighttpd that has a wider range
+    /// there, and a warning about it.
+    pub(crate) fn clamp(&self, value: &Value) -> Option<(Value, Reject)> {
+        let Kind::Int { min, max } = self.kind else { return None };
+        let is_ancestors = matches!(self.since, "1.4" | "1.5") && !self.exact;
+        let (number, warning) = clamp(value.as_int()?, &(min..=max))?;
+        is_ancestors.then_some((Value::Int(number), warning))
     }
 
     /// Sets the documentation.
@@ -328,6 +347,36 @@ pub fn parse_string(value: &Value) -> Result<Arc<str>, Reject> {
         Value::Str(text) => Ok(text.as_str().into()),
         Value::Int(number) => Ok(number.to_string().into()),
         Value::Array(_) => Err(Reject::new("must be a string, not an array")),
+    }
+}
+
+/// The nearest number within a range, for one that is not, and a warning about it.
+fn clamp(number: i64, range: &RangeInclusive<i64>) -> Option<(i64, Reject)> {
+    let nearest = number.clamp(*range.start(), *range.end());
+    let words = if number > nearest {
+        format!("is at most {nearest}, which is used in place of {number}")
+    } else {
+        format!("is at least {nearest}, which is used in place of {number}")
+    };
+    (nearest != number).then(|| (nearest, Reject::new(words)))
+}
+
+/// A number of lighttpd's configurations, which may be beyond the range: then the nearest within it,
+/// and a warning.
+///
+/// # Errors
+/// The value is no number.
+pub fn parse_int_clamped(
+    value: &Value,
+    range: &RangeInclusive<i64>,
+    warn: impl FnOnce(Reject),
+) -> Result<i64, Reject> {
+    match value.as_int().and_then(|number| clamp(number, range)) {
+        Some((nearest, warning)) => {
+            warn(warning);
+            Ok(nearest)
+        }
+        None => parse_int(value, range),
     }
 }
 

@@ -62,7 +62,7 @@ pub use context::{CaptureId, CompileCtx};
 pub use diag::{Diagnostic, Diagnostics, Level, Style};
 pub use directive::{
     Compile, Directive, Kind, Pairs, Scope, Setter, Strings, parse_bool, parse_choice, parse_int,
-    parse_map, parse_string, parse_strings, parse_switch,
+    parse_int_clamped, parse_map, parse_string, parse_strings, parse_switch,
 };
 pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};

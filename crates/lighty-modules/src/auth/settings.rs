@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Directive, Kind as ValueKind, Reject, Value, parse_int};
+use lighty_config::{CompileCtx, Directive, Kind as ValueKind, Reject, Value, parse_int_clamped};
 use lighty_core::{Settings, module_settings};
 
 use super::require::{self, Rule};
@@ -164,14 +164,9 @@ fn files() -> Vec<Directive<Settings>> {
 
 fn costs() -> Vec<Directive<Settings>> {
     vec![
-        row(Directive::parsed(
-            "auth.cache",
-            ValueKind::Array,
-            |v, _| parse_cache(v),
-            |s, ms| {
-                own(s).cache_ms = *ms;
-            },
-        ))
+        row(Directive::parsed("auth.cache", ValueKind::Array, parse_cache, |s, ms| {
+            own(s).cache_ms = *ms;
+        }))
         .default("( \"max-age\" => 600 )")
         .doc(
             "How long a password that was right is not hashed again, in seconds; 0: it always is. \
@@ -219,14 +214,16 @@ fn parse_backend(value: &Value) -> Result<Option<Kind>, Reject> {
     }
 }
 
-fn parse_cache(value: &Value) -> Result<u64, Reject> {
+fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<u64, Reject> {
     let help = "write `( \"max-age\" => 600 )`";
     let form = || Reject::new("must be an array of \"max-age\"").help(help);
     let mut seconds = 600;
     for (key, item) in value.as_list().ok_or_else(form)? {
         match key.as_deref() {
             Some("max-age") => {
-                seconds = parse_int(&item.value, &(0..=86_400)).map_err(|r| r.at(item.span))?;
+                let warn = |warning: Reject| ctx.warn(warning.at(item.span));
+                seconds = parse_int_clamped(&item.value, &(0..=86_400), warn)
+                    .map_err(|r| r.at(item.span))?;
             }
             _ => return Err(form().at(item.span)),
         }
@@ -240,7 +237,8 @@ mod tests {
 
     #[test]
     fn caches_have_an_age() {
-        assert_eq!(parse_cache(&Value::Array(Vec::new())), Ok(600_000));
-        assert!(parse_cache(&Value::Int(3)).is_err());
+        let ctx = CompileCtx::nowhere("auth.cache");
+        assert_eq!(parse_cache(&Value::Array(Vec::new()), &ctx), Ok(600_000));
+        assert!(parse_cache(&Value::Int(3), &ctx).is_err());
     }
 }

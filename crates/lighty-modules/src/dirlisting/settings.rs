@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use lighty_config::{
-    BytePattern, CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int,
+    BytePattern, CompileCtx, Directive, Kind, Reject, Value, parse_bool, parse_int_clamped,
 };
 use lighty_core::{Settings, module_settings};
 
@@ -314,9 +314,13 @@ fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<Option<u32>, Reject> {
     for (key, item) in pairs {
         match key {
             "max-age" => {
-                let seconds = parse_int(&item.value, &(0..=MAX_AGE_S_MAX)).map_err(|reject| {
+                let named = |reject: Reject| {
                     Reject::new(format!("\"max-age\" {}", reject.message)).at(item.span)
-                })?;
+                };
+                let seconds = parse_int_clamped(&item.value, &(0..=MAX_AGE_S_MAX), |warning| {
+                    ctx.warn(named(warning));
+                });
+                let seconds = seconds.map_err(named)?;
                 age = u32::try_from(seconds).ok().filter(|seconds| *seconds > 0);
             }
             "path" => {

@@ -62,6 +62,7 @@ fn listeners() -> Vec<Row> {
             .scope(Scope::Server)
             .default_prose("80, and 443 where `ssl.engine` is on at the top level")
             .since("1.4")
+            .exact()
             .doc("Port to listen on. 0 lets the kernel choose; the log says which.")
             .example("server.port = 8080"),
         Row::bool("server.use-ipv6", |s, v| s.server.use_ipv6 = v)

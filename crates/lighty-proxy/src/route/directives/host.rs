@@ -11,7 +11,9 @@ use lighty_core::pipeline::sendfile::directories;
 
 use super::family::Family;
 use super::place::{self, Place};
-use super::values::{WEIGHT_MAX, keyed, number, parse_period, plain, unknown_key, within};
+use super::values::{
+    SECONDS_MAX, WEIGHT_MAX, clamped, keyed, number, parse_period, plain, unknown_key, within,
+};
 use crate::upstream::spec::{FastcgiRole, SpawnSpec};
 
 /// A host as written.
@@ -127,9 +129,9 @@ pub(super) fn parse(
     let mut draft = Draft::default();
     let help = "write `( \"host\" => \"10.0.0.1\", \"port\" => 8080 )`";
     for (key, value) in keyed(&item.value, help).map_err(|reject| at(reject, item.span))? {
-        let known = address(&mut draft, key, value)?
-            || process(&mut draft.process, key, value)?
-            || rules(&mut draft.rules, family, key, value)?;
+        let known = address(&mut draft, key, value, ctx)?
+            || process(&mut draft.process, key, value, ctx)?
+            || rules(&mut draft.rules, family, key, value, ctx)?;
         if !known {
             return Err(unknown_key(key, KEYS));
         }
@@ -147,7 +149,12 @@ fn at(mut reject: Reject, span: Span) -> Reject {
 }
 
 /// Keys that say where it is and what share it has.
-fn address(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
+fn address(
+    draft: &mut Draft,
+    key: &Key,
+    item: &Spanned<Value>,
+    ctx: &CompileCtx,
+) -> Result<bool, Reject> {
     let text = || within(key, item, plain).map(|text| Some(Spanned::new(text, item.span)));
     match &**key {
         "host" => {
@@ -160,21 +167,26 @@ fn address(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<bool, 
         }
         "socket" => draft.socket = text()?,
         "port" => draft.port = Some(within(key, item, |v| number(v, 1..=65_535))?),
-        "weight" => draft.weight = Some(within(key, item, |v| number(v, 0..=WEIGHT_MAX))?),
+        "weight" => draft.weight = Some(clamped(key, item, 0..=WEIGHT_MAX, ctx)?),
         "backup" => draft.backup = within(key, item, parse_bool)?,
         "max-connections" => {
-            draft.max_connections = Some(within(key, item, |v| number(v, 1..=65_535))?);
+            draft.max_connections = Some(clamped(key, item, 1..=65_535, ctx)?);
         }
         // It has no effect in 1.4 either.
-        "max-load-per-proc" => drop(within(key, item, |v| number::<u32>(v, 0..=65_535))?),
+        "max-load-per-proc" => drop(clamped::<u32>(key, item, 0..=65_535, ctx)?),
         _ => return Ok(false),
     }
     Ok(true)
 }
 
 /// Keys of a program that is started.
-fn process(draft: &mut Process, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
-    let procs = |value: &Value, least: i64| number::<u32>(value, least..=PROCS_MAX);
+fn process(
+    draft: &mut Process,
+    key: &Key,
+    item: &Spanned<Value>,
+    ctx: &CompileCtx,
+) -> Result<bool, Reject> {
+    let procs = |least: i64| clamped::<u32>(key, item, least..=PROCS_MAX, ctx);
     match &**key {
         "bin-path" => draft.command = within(key, item, command)?,
         "bin-environment" => draft.environment = within(key, item, parse_map)?.to_vec(),
@@ -182,15 +194,15 @@ fn process(draft: &mut Process, key: &Key, item: &Spanned<Value>) -> Result<bool
             draft.copy_environment = Some(within(key, item, parse_strings)?.to_vec());
         }
         "min-procs" => {
-            draft.min_procs = Some(Spanned::new(within(key, item, |v| procs(v, 0))?, item.span));
+            draft.min_procs = Some(Spanned::new(procs(0)?, item.span));
         }
-        "max-procs" => draft.max_procs = Some(within(key, item, |v| procs(v, 1))?),
+        "max-procs" => draft.max_procs = Some(procs(1)?),
         "idle-timeout" => {
-            draft.idle_timeout_s = Some(within(key, item, |v| number(v, 1..=86_400))?);
+            draft.idle_timeout_s = Some(clamped(key, item, 1..=86_400, ctx)?);
         }
         "kill-signal" => draft.kill_signal = Some(within(key, item, signal)?),
         "listen-backlog" => {
-            draft.listen_backlog = Some(within(key, item, |v| number(v, 1..=65_535))?);
+            draft.listen_backlog = Some(clamped(key, item, 1..=65_535, ctx)?);
         }
         _ => return Ok(false),
     }
@@ -204,6 +216,7 @@ fn rules(
     family: Family,
     key: &Key,
     item: &Spanned<Value>,
+    ctx: &CompileCtx,
 ) -> Result<bool, Reject> {
     let on = || within(key, item, parse_bool);
     match &**key {
@@ -222,15 +235,23 @@ fn rules(
             let text = format!("has \"secret\", which only {} uses", Family::Ajp13.server());
             return Err(Reject::new(text).at(key.span));
         }
-        _ => return times(rules, key, item),
+        _ => return times(rules, key, item, ctx),
     }
     Ok(true)
 }
 
 /// Keys with seconds; 0 is 1.4's word for no value of its own.
-fn times(rules: &mut HostRules, key: &Key, item: &Spanned<Value>) -> Result<bool, Reject> {
+fn times(
+    rules: &mut HostRules,
+    key: &Key,
+    item: &Spanned<Value>,
+    ctx: &CompileCtx,
+) -> Result<bool, Reject> {
     let some = |ms: u64| (ms > 0).then_some(ms);
-    let period = || within(key, item, |value| parse_period(value, 0));
+    let period = || match item.value.as_int() {
+        Some(_) => clamped::<u64>(key, item, 0..=SECONDS_MAX, ctx).map(|seconds| seconds * 1000),
+        None => within(key, item, |value| parse_period(value, 0)),
+    };
     match &**key {
         "disable-time" => rules.disable_ms = Some(period()?),
         "connect-timeout" => rules.connect_ms = some(period()?),

@@ -3,7 +3,9 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_int, parse_string};
+use lighty_config::{
+    CompileCtx, Key, Reject, Spanned, Value, parse_int, parse_int_clamped, parse_string,
+};
 
 /// A year: longer is a mistake.
 pub(super) const SECONDS_MAX: i64 = 365 * 86_400;
@@ -131,6 +133,23 @@ pub(super) fn number<T: TryFrom<i64>>(
 ) -> Result<T, Reject> {
     let out_of_type = |_| Reject::new("is out of range");
     T::try_from(parse_int(value, &range)?).map_err(out_of_type)
+}
+
+/// A number of a key of lighttpd's: the nearest in the range, with a warning, where it takes more.
+pub(super) fn clamped<T: TryFrom<i64>>(
+    key: &str,
+    item: &Spanned<Value>,
+    range: RangeInclusive<i64>,
+    ctx: &CompileCtx,
+) -> Result<T, Reject> {
+    let warn = |mut warning: Reject| {
+        warning.message = format!("\"{key}\" {}", warning.message);
+        ctx.warn(warning.at(item.span));
+    };
+    let out_of_type = |_| Reject::new("is out of range");
+    let parse =
+        |value: &Value| T::try_from(parse_int_clamped(value, &range, warn)?).map_err(out_of_type);
+    within(key, item, parse)
 }
 
 /// A text that is not empty and has no control characters.

@@ -36,7 +36,7 @@ use crate::boot_error::BootError;
 use crate::config_figures::ConfigFigures;
 use crate::counts;
 use crate::database_directories::check_database_directories;
-use crate::document_root::check_document_root;
+use crate::document_root::{check_document_root, missing_document_root};
 use crate::error_log;
 use crate::idle::Activity;
 use crate::listeners::{self, Bound};
@@ -88,6 +88,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let global = config.settings(&Active::default());
     let server = global.server.clone();
     check_document_root(&global)?;
+    let missing_root = missing_document_root(&global);
     check_database_directories(&config)?;
     let fds = set_limits(&server)?;
     let workers = worker_count(&server);
@@ -106,6 +107,9 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
     if privileges::is_root() {
         say(Level::Warning, AS_ROOT);
+    }
+    if let Some(why) = missing_root {
+        say(Level::Warning, &format!("{why}; requests for files are 404 until it is there"));
     }
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;

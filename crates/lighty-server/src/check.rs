@@ -36,7 +36,8 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// Every problem the configuration would meet on this machine, with its source location.
+/// Every problem the configuration would meet on this machine, with its source location. An error
+/// is one that the server does not start with.
 pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
@@ -49,11 +50,11 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     // Under a chroot, sites are looked up beneath it.
     let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
     for (path, span) in assigned(config, "server.document-root").filter(|(p, _)| !p.is_empty()) {
-        check.directory("server.document-root", path, chroot, Some(span));
+        check.served("server.document-root", path, chroot, span);
     }
     for name in ["simple-vhost.server-root", "secdownload.document-root", "userdir.basepath"] {
         for (path, span) in assigned(config, name).filter(|(path, _)| !path.is_empty()) {
-            check.directory(name, path, chroot, Some(span));
+            check.served(name, path, chroot, span);
         }
     }
     for (name, file) in
@@ -77,7 +78,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
     }
-    needed::look(&mut check, Level::Error, chroot);
+    needed::look(&mut check, chroot);
     machine::look(&mut check, chroot);
     check.problems
 }
@@ -88,7 +89,7 @@ pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
     let server = &config.global().server;
     let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
     let mut check = Check { config, problems: Vec::new() };
-    needed::look(&mut check, Level::Warning, chroot);
+    needed::look(&mut check, chroot);
     check.problems
 }
 
@@ -173,6 +174,14 @@ impl Check<'_> {
         {
             let why = format!("ssl.key-log-file: {path}: {}", lighty_io::os_text(&error));
             self.report(self.place("ssl.key-log-file"), why);
+        }
+    }
+
+    /// Checks a directory that requests are served from. The server starts without it, because it
+    /// may be that of one host among many, or be mounted later.
+    fn served(&mut self, name: &str, path: &str, beneath: &str, span: Span) {
+        if let Err(error) = std::fs::read_dir(format!("{beneath}{path}")) {
+            self.warn(span, format!("{name} = \"{path}\": {error}"));
         }
     }
 

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use lighty_config::{Level, Value};
+use lighty_config::Value;
 use lighty_io::file::small_file::SmallFile;
 
 use super::Check;
@@ -21,14 +21,14 @@ const FILES: [&str; 8] = [
 ];
 
 /// Reports what cannot be opened. Under a chroot, `beneath` is its directory.
-pub(super) fn look(check: &mut Check<'_>, level: Level, beneath: &str) {
+pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     let config = check.config;
     for name in FILES {
         for value in config.assigned(name) {
             for path in texts(&value.value).filter(|path| !path.is_empty()) {
                 if let Err(error) = SmallFile::open(Path::new(&format!("{beneath}{path}"))) {
                     let text = format!("{name} = \"{path}\": {error}");
-                    check.say(level, Some(value.span), text);
+                    check.warn(value.span, text);
                 }
             }
         }
@@ -36,8 +36,8 @@ pub(super) fn look(check: &mut Check<'_>, level: Level, beneath: &str) {
     for path in config.global().server.upload_dirs.iter() {
         if let Err(error) = std::fs::read_dir(&**path) {
             let text = format!("server.upload-dirs = \"{path}\": {error}");
-            // As at the start: bodies stay in memory then.
-            check.say(Level::Warning, check.place("server.upload-dirs"), text);
+            // Bodies stay in memory then.
+            check.warn(check.place("server.upload-dirs"), text);
         }
     }
 }

@@ -20,6 +20,7 @@ mod stall;
 mod static_files;
 mod uploadprogress;
 mod url_modules;
+mod values;
 mod webdav;
 mod webdav_database;
 mod webdav_guards;

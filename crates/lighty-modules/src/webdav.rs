@@ -245,6 +245,28 @@ fn depth(ex: &Exchange) -> Result<Option<Depth>, DavError> {
     }
 }
 
+/// [`depth`], and whether the resource itself is left out: `1,noroot`, which Microsoft's clients
+/// send (MS-WDV).
+fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
+    let Some(value) = sole(ex, Known::Depth)? else { return Ok((None, false)) };
+    let Some((depth, extension)) = value
+        .iter()
+        .position(|byte| *byte == b',')
+        .map(|at| (value[..at].trim_ascii(), value[at + 1..].trim_ascii()))
+    else {
+        return Ok((depth(ex)?, false));
+    };
+    let depth = match depth {
+        b"1" => Depth::One,
+        _ if depth.eq_ignore_ascii_case(b"infinity") => Depth::Infinity,
+        _ => return Err(Status::BAD_REQUEST.into()),
+    };
+    match extension.eq_ignore_ascii_case(b"noroot") {
+        true => Ok((Some(depth), true)),
+        false => Err(Status::BAD_REQUEST.into()),
+    }
+}
+
 /// Reads a body of XML; `None` where there is none.
 async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> {
     let most = ex.settings.module::<DavSettings>().xml_bytes_max;

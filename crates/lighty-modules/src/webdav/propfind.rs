@@ -18,12 +18,13 @@ use super::multistatus::{self, MEDIA_TYPE};
 use super::resource::{Resource, in_pool, join, listed};
 use super::store::{Described, Store};
 use super::walk::{Walk, Walking};
-use super::{Call, Depth, depth, log_xml, read_xml};
+use super::{Call, Depth, depth_of_listing, log_xml, read_xml};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { mut resource, store } = call;
     // RFC 4918 section 9.1: what is not said is infinity.
-    let depth = depth(ex)?.unwrap_or(Depth::Infinity);
+    let (depth, without_itself) = depth_of_listing(ex)?;
+    let depth = depth.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
         None => Wanted::All(Vec::new()),
         Some(document) => {
@@ -42,7 +43,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let settings = Rc::clone(&resource.settings);
     let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s };
     let mut out = multistatus::begin("multistatus");
-    describe_itself(&resource, store.as_ref(), &meta, &describer, &mut out).await?;
+    if !without_itself {
+        describe_itself(&resource, store.as_ref(), &meta, &describer, &mut out).await?;
+    }
     let walks = is_collection && depth != Depth::Zero;
     let body = if walks {
         log_xml(ex, &out);

@@ -155,6 +155,10 @@ impl Walk {
                 level.staging.push(entry.name);
                 continue;
             }
+            // A member whose URL every request is refused for cannot be had by itself.
+            if !self.describer.settings.server.parse.accepts_segment(&entry.name) {
+                continue;
+            }
             if !self.hidden.is_empty() && self.hidden.contains(&join(&level.rel, &entry.name)) {
                 continue;
             }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use lighty_config::Undecided;
 use lighty_http::fields::trim;
+use lighty_http::host::without_default_port;
 use lighty_http::{Fields, Known};
 
 use crate::route::rules::{RewriteRule, RewriteTarget, Route};
@@ -89,14 +90,17 @@ impl<'a> Mapping<'a> {
     }
 
     /// Maps a URL, with or without scheme and host; `None`: unchanged.
-    pub(crate) fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
+    pub(crate) fn url<'u>(&self, url: &'u [u8]) -> Option<Vec<u8>> {
         let Some((scheme, host, path)) = split(url) else {
             return self.path(url);
         };
-        let mapped = self.host(host);
-        let is_ours = mapped.is_some()
-            || host.eq_ignore_ascii_case(self.here)
-            || host.eq_ignore_ascii_case(self.there);
+        let scheme_text = std::str::from_utf8(scheme).unwrap_or_default().to_ascii_lowercase();
+        // `a.test:80` is `a.test`, whichever of them says the port.
+        let bare = |host: &'u [u8]| without_default_port(host, &scheme_text);
+        let mapped = self.host(host).or_else(|| self.host(bare(host)));
+        let is_host =
+            |own: &[u8]| without_default_port(own, &scheme_text).eq_ignore_ascii_case(bare(host));
+        let is_ours = mapped.is_some() || is_host(self.here) || is_host(self.there);
         let names = |list: &[Arc<str>]| list.iter().any(|n| is_same(n.as_bytes(), host));
         let has_our_paths = match self.hosts_only {
             [] => is_ours && !names(self.hosts_not),

@@ -626,3 +626,78 @@ fn a_place_to_go_to_is_one() {
     assert_eq!(status(&server, "PROPFIND", "/a", "Depth: 0\r\nDepth: 1\r\n"), 400);
     assert_eq!(names(&server.root("")), ["a"]);
 }
+
+/// Microsoft's clients leave the collection itself out (MS-WDV).
+#[test]
+fn listing_may_leave_out_its_collection() {
+    let server = lighty!().webdav("").file("d/a.txt", "A").file("d/e/b.txt", "B").start();
+    let hrefs = |depth: &str| {
+        let listing = request(&server, "PROPFIND", "/d/", &format!("Depth: {depth}\r\n"), "");
+        assert_eq!(listing.status, 207, "{depth}: {listing:?}");
+        let text = listing.text().to_owned();
+        let mut hrefs: Vec<_> = text
+            .split("<D:href>")
+            .skip(1)
+            .filter_map(|rest| Some(rest.split_once('<')?.0.to_owned()))
+            .collect();
+        hrefs.sort();
+        hrefs
+    };
+    assert_eq!(hrefs("1"), ["/d/", "/d/a.txt", "/d/e/"]);
+    for depth in ["1,noroot", "1, NoRoot"] {
+        assert_eq!(hrefs(depth), ["/d/a.txt", "/d/e/"], "{depth}");
+    }
+    for depth in ["0,noroot", "2,noroot", "1,root", "1,", ",noroot", "1,noroot,x"] {
+        let refused = status(&server, "PROPFIND", "/d/", &format!("Depth: {depth}\r\n"));
+        assert_eq!(refused, 400, "{depth}");
+    }
+    // What changes files does not guess what is meant.
+    for method in ["DELETE", "LOCK"] {
+        assert_eq!(status(&server, method, "/d/", "Depth: infinity,noroot\r\n"), 400, "{method}");
+    }
+    assert!(server.root("d/e/b.txt").exists());
+}
+
+#[test]
+fn members_without_a_url_are_not_listed() {
+    use std::os::unix::ffi::OsStrExt;
+    let server = lighty!().webdav("").file("d/good.txt", "G").start();
+    let odd: [&[u8]; 4] = [b"bell\x07.txt", b"line\n.txt", b"latin\xfc.txt", b"del\x7f"];
+    for name in odd {
+        let path = server.root("d").join(std::ffi::OsStr::from_bytes(name));
+        std::fs::write(path, "odd").expect("written");
+    }
+    let listing = request(&server, "PROPFIND", "/d/", "Depth: 1\r\n", "");
+    let text = listing.text();
+    assert_eq!(text.matches("<D:href>").count(), 2 + usize::from(text.contains("%FC")), "{text}");
+    for href in text.split("<D:href>").skip(1).filter_map(|rest| Some(rest.split_once('<')?.0)) {
+        let got = server.get(href).status;
+        assert!([200, 403].contains(&got), "{href} is listed, and {got}");
+    }
+}
+
+/// The default port may be written or left out.
+#[test]
+fn destination_of_the_same_host_may_name_its_port() {
+    let server = lighty!().webdav("").start();
+    for (number, (host, destination, expected)) in [
+        ("a.test", "http://a.test:80/", 201),
+        ("a.test:80", "http://a.test/", 201),
+        ("A.test", "http://a.TEST/", 201),
+        ("a.test", "/", 201),
+        ("a.test:8080", "http://a.test:8080/", 201),
+        ("a.test:8080", "http://a.test/", 502),
+        ("a.test", "http://b.test/", 502),
+        ("a.test", "http://a.test:81/", 502),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        assert_eq!(put(&server, "/from", "x") / 100, 2);
+        let mut client = server.connect();
+        client.send(format!(
+            "COPY /from HTTP/1.1\r\nHost: {host}\r\nDestination: {destination}to{number}\r\n\r\n"
+        ));
+        assert_eq!(client.response().status, expected, "{host} {destination}");
+    }
+}

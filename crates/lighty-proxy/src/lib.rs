@@ -10,7 +10,7 @@
 //! `request` and `response` (what is changed on the way there and back) · [`upstream`] (what the
 //! configuration asks for, and the state that workers share: addresses, balancers, health, the
 //! tasks of the background) · `session` (protocols, one file each) · [`raw`] (connections without
-//! HTTP).
+//! HTTP) · [`websocket`] (WebSockets for backends that speak none).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -22,3 +22,4 @@ pub mod route;
 pub mod serve;
 mod session;
 pub mod upstream;
+pub mod websocket;

@@ -30,7 +30,9 @@ const TRIES_MAX: usize = 16;
 /// The route of a listener's raw connections, if its settings have one.
 pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
     let routes = ProxySettings::routes(settings);
-    routes.servers.iter().find(|route| route.upstream.protocol == Protocol::Raw).cloned()
+    let is_raw =
+        |route: &&Arc<Route>| route.upstream.protocol == Protocol::Raw && route.websocket.is_none();
+    routes.servers.iter().find(is_raw).cloned()
 }
 
 /// A connection that was accepted.
@@ -64,7 +66,11 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
     }
 }
 
-async fn reach(
+/// Connects to a backend.
+///
+/// # Errors
+/// None of the addresses tried can be had.
+pub(crate) async fn reach(
     local: &Rc<Local>,
     route: &Route,
     upstream: &Arc<Upstream>,

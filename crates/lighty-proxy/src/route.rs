@@ -19,6 +19,7 @@ use crate::route::settings::ProxySettings;
 use crate::serve::local::Local;
 use crate::serve::{Upstreams, serve};
 use crate::upstream::registry::{Naming, Registry};
+use crate::websocket;
 
 /// A worker's side of the proxy, started at first use. It outlives generations.
 pub struct WorkerProxy {
@@ -292,6 +293,9 @@ async fn serve_after_leave(ex: &mut Exchange, upstreams: Upstreams, when: When) 
 }
 
 fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
+    if route.websocket.is_some() && !websocket::is_asked(ex) {
+        return false;
+    }
     match &route.takes {
         Takes::All => true,
         Takes::Prefix(prefix) => ex.request.path.starts_with(prefix.as_bytes()),

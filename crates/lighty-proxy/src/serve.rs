@@ -39,6 +39,7 @@ use crate::upstream::balance::Key;
 use crate::upstream::health::passive::State;
 use crate::upstream::registry::Naming;
 use crate::upstream::spec::Protocol;
+use crate::websocket;
 use lighty_core::log::Level;
 
 /// Maximum attempts per request, whatever the number of addresses.
@@ -77,6 +78,9 @@ pub(crate) fn serve(
     route: Arc<Route>,
 ) -> impl Future<Output = Step<'static>> {
     async move {
+        if let Some(rules) = route.websocket.clone() {
+            return Box::pin(websocket::serve(ex, upstreams, route, rules)).await;
+        }
         if route.upstream.protocol == Protocol::Raw {
             return refuse_raw(ex, &route);
         }

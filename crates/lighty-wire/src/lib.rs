@@ -35,3 +35,4 @@ pub mod http2;
 pub mod proxy_protocol;
 pub mod scgi;
 pub mod uwsgi;
+pub mod websocket;

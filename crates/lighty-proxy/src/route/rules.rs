@@ -5,6 +5,7 @@ use std::sync::Arc;
 use lighty_config::{BytePattern, Undecided};
 
 use crate::upstream::spec::{FastcgiRole, Protocol, UpstreamSpec};
+use crate::websocket::WebsocketRules;
 
 pub use lighty_core::settings::StreamBody;
 
@@ -14,7 +15,7 @@ pub struct Routes {
     /// `proxy-core.*`: every request that meets these conditions goes there.
     pub core: Option<Arc<Route>>,
     /// `fastcgi.server` and its like: by extension or prefix, in the order in which the modules
-    /// are asked (fastcgi, scgi, ajp13, proxy, sockproxy), then as written.
+    /// are asked (fastcgi, scgi, ajp13, proxy, sockproxy, wstunnel), then as written.
     pub servers: Vec<Arc<Route>>,
     /// Why the configuration of these conditions cannot work. Most errors are found when the
     /// configuration is checked. One that only a combination of conditions causes is found here,
@@ -70,6 +71,9 @@ pub struct Route {
     pub class: u8,
     /// Whether each step is logged (`proxy-core.debug`, `fastcgi.debug` and its like).
     pub debug: bool,
+    /// The server speaks WebSocket with the client (`wstunnel.server`); other requests are left to
+    /// others.
+    pub websocket: Option<Arc<WebsocketRules>>,
 }
 
 impl Route {

@@ -3,13 +3,13 @@
 
 use lighty_core::FaultReport;
 use lighty_http::fields::is_token;
-use lighty_http::{Fields, Known, Method, Status, base64, decimal};
+use lighty_http::{Fields, Known, Method, Status, decimal};
 use lighty_wire::http1::BodyFraming;
-use sha1::{Digest, Sha1};
 
 use super::{BackendResponse, Event, Session, Step, cut_short};
 use crate::connect::h2::record::{self, HEAD_BYTES, Kind, Payload, Record};
 use crate::request::upstream_request::UpstreamRequest;
+use crate::websocket::accept;
 
 /// Fields of a handshake that HTTP/1 has, and an extended CONNECT has not.
 const KEY: &[u8] = b"sec-websocket-key";
@@ -210,16 +210,6 @@ pub(crate) fn asked_protocol(fields: &Fields) -> Option<&[u8]> {
     let mut asked = fields.get_all(Known::Upgrade);
     let protocol = asked.next().filter(|protocol| is_token(protocol))?;
     asked.next().is_none().then_some(protocol)
-}
-
-/// What proves that a key was read: RFC 6455 section 4.2.2.
-fn accept(key: &[u8]) -> Vec<u8> {
-    let mut hash = Sha1::new();
-    hash.update(key);
-    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let mut text = Vec::new();
-    base64::encode(&hash.finalize(), &mut text);
-    text
 }
 
 fn allows_content(status: Status) -> bool {

@@ -13,8 +13,14 @@ use super::{Check, assigned};
 use crate::listeners;
 
 /// Directives whose hosts may be programs or sockets.
-const SERVERS: [&str; 5] =
-    ["fastcgi.server", "scgi.server", "ajp13.server", "proxy.server", "sockproxy.server"];
+const SERVERS: [&str; 6] = [
+    "fastcgi.server",
+    "scgi.server",
+    "ajp13.server",
+    "proxy.server",
+    "sockproxy.server",
+    "wstunnel.server",
+];
 
 /// Runs all checks. Under a chroot, `beneath` is its directory.
 pub(super) fn look(check: &mut Check<'_>, beneath: &str) {

@@ -25,6 +25,7 @@ const COVERED: &[&str] = &[
     "mod_scgi",
     "mod_sockproxy",
     "mod_wolfssl",
+    "mod_wstunnel",
 ];
 
 /// Modules of lighttpd 1.4 and 1.5 that this version does not provide.
@@ -48,7 +49,6 @@ const LACKING: &[&str] = &[
     "mod_vhostdb_ldap",
     "mod_vhostdb_mysql",
     "mod_vhostdb_pgsql",
-    "mod_wstunnel",
 ];
 
 /// Modules that lighttpd always loads.

@@ -30,3 +30,4 @@ mod tls;
 mod tomcat;
 mod uwsgi;
 mod websocket;
+mod wstunnel;

@@ -4,12 +4,6 @@
 /// What replaces a module that is not available yet.
 pub const INSTEAD: &[(&str, &str)] = &[
     (
-        "mod_wstunnel",
-        "a backend that speaks WebSocket needs proxy-core.protocol = \"http\" and \
-         proxy-core.upgrade = \"enable\"; before one that does not, put a program that does, such \
-         as websockify",
-    ),
-    (
         "mod_authn_ldap",
         "keep the users in a file (auth.backend = \"htpasswd\"), or let a FastCGI authorizer ask \
          the directory (\"mode\" => \"authorizer\" in fastcgi.server)",
@@ -73,15 +67,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("maxminddb.activate", "mod_maxminddb"),
     ("maxminddb.db", "mod_maxminddb"),
     ("maxminddb.env", "mod_maxminddb"),
-    ("wstunnel.server", "mod_wstunnel"),
-    ("wstunnel.balance", "mod_wstunnel"),
-    ("wstunnel.debug", "mod_wstunnel"),
-    ("wstunnel.map-extensions", "mod_wstunnel"),
-    ("wstunnel.frame-type", "mod_wstunnel"),
-    ("wstunnel.origins", "mod_wstunnel"),
-    ("wstunnel.ping-interval", "mod_wstunnel"),
-    ("rrdtool.binary", "mod_rrdtool"),
-    ("rrdtool.db-name", "mod_rrdtool"),
     ("sql-vhost.db", "mod_sql_vhost_core"),
     ("sql-vhost.user", "mod_sql_vhost_core"),
     ("sql-vhost.pass", "mod_sql_vhost_core"),

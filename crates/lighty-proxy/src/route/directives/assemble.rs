@@ -217,6 +217,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
         },
         class: parts.shared.class,
         debug: core.debug,
+        websocket: None,
     }))
 }
 
@@ -285,6 +286,7 @@ fn response_rules(parts: &Parts, settings: &CoreSettings) -> ResponseRules {
 fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<Route>> {
     let of = &parts.families[family.index()];
     let mut routes = Vec::with_capacity(of.servers.len());
+    let websocket = (family == Family::Wstunnel).then(|| Arc::new(parts.websocket.clone()));
     for server in of.servers.iter().flat_map(by_role) {
         let upstream = Arc::new(upstream(parts, family, &server));
         let rules = server.hosts.first().map(|host| host.rules.clone()).unwrap_or_default();
@@ -299,6 +301,7 @@ fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<
                 response: response.clone(),
                 class: parts.shared.class,
                 debug: of.debug,
+                websocket: websocket.clone(),
             }));
         }
     }
@@ -361,7 +364,7 @@ fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protoco
         Family::Scgi => ProtocolName::Scgi,
         Family::Ajp13 => ProtocolName::Ajp13,
         Family::Proxy => ProtocolName::Http,
-        Family::Sockproxy => return (Protocol::Raw, None),
+        Family::Sockproxy | Family::Wstunnel => return (Protocol::Raw, None),
     };
     let shared = &parts.shared.protocols;
     let options = ProtocolOptions {
@@ -424,7 +427,8 @@ fn family_request(
         https_remap: is_http && header.https_remap,
         connect: is_http && header.connect,
         trailers: is_http && header.trailers,
-        fin_propagate: rules.fin_propagate || family == Family::Sockproxy,
+        fin_propagate: rules.fin_propagate
+            || matches!(family, Family::Sockproxy | Family::Wstunnel),
         forwarded: parts.header.forwarded.clone(),
         fix_root_scriptname: rules.fix_root_scriptname,
         broken_scriptfilename: rules.broken_scriptfilename,

@@ -237,6 +237,7 @@ fn map_extensions(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
         "ajp13.map-extensions",
         "proxy.map-extensions",
         "sockproxy.map-extensions",
+        "wstunnel.map-extensions",
     ];
     for (family, map) in Family::ALL.into_iter().zip(maps) {
         let server = family.server();

@@ -8,11 +8,18 @@ pub(super) enum Family {
     Ajp13,
     Proxy,
     Sockproxy,
+    Wstunnel,
 }
 
 impl Family {
-    pub(super) const ALL: [Family; 5] =
-        [Family::Fastcgi, Family::Scgi, Family::Ajp13, Family::Proxy, Family::Sockproxy];
+    pub(super) const ALL: [Family; 6] = [
+        Family::Fastcgi,
+        Family::Scgi,
+        Family::Ajp13,
+        Family::Proxy,
+        Family::Sockproxy,
+        Family::Wstunnel,
+    ];
 
     pub(super) fn index(self) -> usize {
         self as usize
@@ -26,6 +33,7 @@ impl Family {
             Family::Ajp13 => "ajp13.server",
             Family::Proxy => "proxy.server",
             Family::Sockproxy => "sockproxy.server",
+            Family::Wstunnel => "wstunnel.server",
         }
     }
 

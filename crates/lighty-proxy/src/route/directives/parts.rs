@@ -14,6 +14,7 @@ use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
 };
+use crate::websocket::WebsocketRules;
 
 /// Everything that directives of the proxy set.
 #[derive(Clone, Debug, Default)]
@@ -26,6 +27,8 @@ pub(crate) struct Parts {
     pub(crate) resolver: ResolverParts,
     /// `scgi.protocol = "uwsgi"`.
     pub(super) scgi_is_uwsgi: bool,
+    /// `wstunnel.*`, but for its hosts.
+    pub(super) websocket: WebsocketRules,
 }
 
 impl Parts {

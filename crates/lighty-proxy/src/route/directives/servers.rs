@@ -24,7 +24,45 @@ struct Words {
 pub(super) fn rows() -> Vec<Row> {
     let mut rows: Vec<Row> = FAMILIES.iter().flat_map(of_family).collect();
     rows.push(scgi_protocol());
+    rows.extend(websocket());
     rows
+}
+
+fn websocket() -> [Row; 3] {
+    let row = |row: Row| row.since("1.4").module("mod_wstunnel");
+    [
+        row(Row::choice("wstunnel.frame-type", &["text", "binary"], |s, index| {
+            of(s).websocket.is_binary = index == 1;
+        })
+        .default("text")
+        .doc(
+            "Kind of the frames in which the client gets what a program of `wstunnel.server` \
+             sends. Text is not cut within a character. A client that offers the subprotocol \
+             `binary` or `base64` chooses by that: `base64` means text frames, whose content the \
+             program and the client encode.",
+        )
+        .example("wstunnel.frame-type = \"binary\"")),
+        row(Row::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)
+            .default("()")
+            .doc(
+                "Origins whose pages may open a WebSocket to `wstunnel.server`: whole \
+                 (`https://www.example.org`), or what follows a dot (`example.org` for \
+                 `https://www.example.org`). Others are 403, and a client that names none is 400. \
+                 Empty: all may, so a page of any site can connect with its visitor's address and \
+                 cookies.",
+            )
+            .example("wstunnel.origins = ( \"https://www.example.org\" )")),
+        row(Row::int("wstunnel.ping-interval", 0..=86_400, |s, seconds| {
+            of(s).websocket.ping_s = seconds as u32;
+        })
+        .default("0")
+        .doc(
+            "Seconds after which a client of `wstunnel.server` is pinged, again and again, so that \
+             routers do not forget a connection on which nothing else moves. 0: never. \
+             `proxy-core.tunnel-timeout` ends a tunnel whose client does not reply.",
+        )
+        .example("wstunnel.ping-interval = 30")),
+    ]
 }
 
 const FAMILIES: &[Words] = &[
@@ -103,6 +141,24 @@ const FAMILIES: &[Words] = &[
             "sockproxy.balance = \"round-robin\"",
             "sockproxy.map-extensions = ()",
             "sockproxy.debug = 1",
+        ],
+    },
+    Words {
+        family: Family::Wstunnel,
+        module: "mod_wstunnel",
+        names: ["wstunnel.server", "wstunnel.balance", "wstunnel.map-extensions", "wstunnel.debug"],
+        doc: "Programs that speak no WebSocket, such as a VNC server or a shell on a socket, for \
+              clients that do: by the beginning of a URL's path or the ending of a file's name. The \
+              server shakes hands, answers pings and closes; the program gets the payload of the \
+              client's frames, and what it sends goes to the client in frames \
+              (`wstunnel.frame-type`). Requests that ask for no WebSocket are answered as if this \
+              were not there. A backend that speaks WebSocket itself needs `proxy.header = ( \
+              \"upgrade\" => \"enable\" )`.",
+        examples: [
+            "wstunnel.server = ( \"/vnc\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 5900 ) ) )",
+            "wstunnel.balance = \"round-robin\"",
+            "wstunnel.map-extensions = ()",
+            "wstunnel.debug = 1",
         ],
     },
 ];

@@ -33,6 +33,7 @@ pub mod staticfile;
 pub mod status;
 pub mod timing;
 pub mod tracing;
+pub mod trigger_b4_dl;
 pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;

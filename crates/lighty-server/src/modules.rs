@@ -42,6 +42,7 @@ use lighty_modules::{
     status::Status,
     timing::Timing,
     tracing::Tracing,
+    trigger_b4_dl::TriggerB4Dl,
     uploadprogress::UploadProgress,
     userdir::Userdir,
     usertrack::Usertrack,
@@ -111,6 +112,7 @@ modules! {
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
+    "mod_trigger_b4_dl", TriggerB4Dl, Set, |with| TriggerB4Dl::new(with.state());
     // After users are known.
     "mod_evasive", Evasive, Set, |_| Evasive;
     "mod_simple_vhost", SimpleVhost, Named, |_| SimpleVhost;

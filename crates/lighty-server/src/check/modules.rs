@@ -43,7 +43,6 @@ const LACKING: &[&str] = &[
     "mod_postgresql_vhost",
     "mod_rrdtool",
     "mod_sql_vhost_core",
-    "mod_trigger_b4_dl",
     "mod_vhostdb",
     "mod_vhostdb_dbi",
     "mod_vhostdb_ldap",
@@ -79,7 +78,7 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
             let instead = directives::INSTEAD.iter().find(|(module, _)| *module == name);
             let help = instead.map(|(_, help)| (*help).to_owned());
             let (code, text) = match is_gone {
-                true => ("gone", format!("{name} is a module that lighttpd gave up")),
+                true => ("gone", format!("{name} is a module of lighttpd's that is gone")),
                 false => (
                     "not-yet",
                     format!("{name} is a module of lighttpd that is not available in this version"),

@@ -19,14 +19,19 @@ pub const INSTEAD: &[(&str, &str)] = &[
     ("mod_mysql_vhost", VHOSTS),
     ("mod_sql_vhost_core", VHOSTS),
     (
+        "mod_rrdtool",
+        "status.metrics-url has its figures, and many more, for Prometheus and what reads its format, \
+         and status.statistics-url as text; a script of the cron service can put them into an RRD",
+    ),
+    (
         "mod_cml",
         "it asked a Lua script whether a page made before still serves; mod_magnet is there \
          for that",
     ),
 ];
 
-/// Modules that lighttpd itself gave up, and that will not come.
-pub const GONE_MODULES: &[&str] = &["mod_cml"];
+/// Modules that lighttpd itself gave up, or that others have replaced, and that will not come.
+pub const GONE_MODULES: &[&str] = &["mod_cml", "mod_rrdtool"];
 
 /// Directives removed with their module, without an equivalent.
 pub const GONE: &[(&str, &str)] = &[
@@ -34,6 +39,8 @@ pub const GONE: &[(&str, &str)] = &[
     ("cml.memcache-hosts", "mod_cml"),
     ("cml.memcache-namespace", "mod_cml"),
     ("cml.power-magnet", "mod_cml"),
+    ("rrdtool.binary", "mod_rrdtool"),
+    ("rrdtool.db-name", "mod_rrdtool"),
 ];
 
 const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remoteip\"] == \
@@ -92,11 +99,6 @@ pub const PLANNED: &[(&str, &str)] = &[
     ("vhostdb.ldap", "mod_vhostdb"),
     ("vhostdb.mysql", "mod_vhostdb"),
     ("vhostdb.pgsql", "mod_vhostdb"),
-    ("trigger-before-download.gdbm-filename", "mod_trigger_b4_dl"),
-    ("trigger-before-download.trigger-url", "mod_trigger_b4_dl"),
-    ("trigger-before-download.download-url", "mod_trigger_b4_dl"),
-    ("trigger-before-download.deny-url", "mod_trigger_b4_dl"),
-    ("trigger-before-download.trigger-timeout", "mod_trigger_b4_dl"),
     ("server.breakagelog", "the core"),
     ("server.bsd-accept-filter", "the core"),
     ("server.v4mapped", "the core"),

@@ -1,0 +1,309 @@
+//! `mod_trigger_b4_dl`: a download is for clients that have been at another URL first, so that
+//! links from other sites lead to a page and not to the file.
+//!
+//! lighttpd keeps the clients' addresses in a gdbm file or in memcached. Here all workers share a
+//! table in memory, which a reload keeps and a restart forgets.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::rc::Rc;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use lighty_config::{
+    BytePattern, CompileCtx, Directive, Kind, Reject, Undecided, Value, parse_string,
+};
+use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::{Exchange, Fault, Level, Settings, module_settings};
+use lighty_http::{Known, Status};
+
+/// Settings of the module.
+#[derive(Clone, Debug)]
+pub struct TriggerSettings {
+    trigger: Option<Arc<BytePattern>>,
+    download: Option<Arc<BytePattern>>,
+    deny_url: Arc<str>,
+    timeout_s: u32,
+    clients_max: usize,
+    debug: bool,
+}
+
+impl Default for TriggerSettings {
+    fn default() -> Self {
+        Self {
+            trigger: None,
+            download: None,
+            deny_url: "".into(),
+            timeout_s: 10,
+            clients_max: 65_536,
+            debug: false,
+        }
+    }
+}
+module_settings!(TriggerSettings);
+
+/// When each client was last at a trigger or a download, in seconds of the monotonic clock. Clones
+/// are one table, which the workers share.
+#[derive(Clone, Default)]
+pub struct Visits(Arc<Mutex<HashMap<IpAddr, u64, foldhash::fast::RandomState>>>);
+
+impl Visits {
+    /// Records a visit. Of a full table, first those are dropped that are older than `timeout_s`,
+    /// then the older half.
+    fn note(&self, client: IpAddr, now_s: u64, own: &TriggerSettings) {
+        let mut visits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if visits.len() >= own.clients_max && !visits.contains_key(&client) {
+            visits.retain(|_, seen_s| is_recent(*seen_s, now_s, own.timeout_s));
+            if visits.len() >= own.clients_max {
+                let mut times: Vec<u64> = visits.values().copied().collect();
+                let middle = times.len() / 2;
+                let (_, limit_s, _) = times.select_nth_unstable(middle);
+                let limit_s = *limit_s;
+                visits.retain(|_, seen_s| *seen_s > limit_s);
+            }
+        }
+        visits.insert(client, now_s);
+    }
+
+    /// True if the client was there in time.
+    fn has(&self, client: IpAddr, now_s: u64, timeout_s: u32) -> bool {
+        let visits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        visits.get(&client).is_some_and(|seen_s| is_recent(*seen_s, now_s, timeout_s))
+    }
+}
+
+fn is_recent(seen_s: u64, now_s: u64, timeout_s: u32) -> bool {
+    now_s.saturating_sub(seen_s) <= u64::from(timeout_s)
+}
+
+/// The module.
+pub struct TriggerB4Dl {
+    visits: Visits,
+}
+
+impl TriggerB4Dl {
+    /// Creates a worker's instance; all have the same visits.
+    pub fn new(visits: Visits) -> Self {
+        Self { visits }
+    }
+
+    /// What becomes of a request.
+    fn judge(&self, ex: &Exchange, own: &TriggerSettings) -> Result<Verdict, Undecided> {
+        let (Some(trigger), Some(download)) = (&own.trigger, &own.download) else {
+            return Ok(Verdict::Pass);
+        };
+        // Clients of a unix socket have no address, and are one client.
+        let client = ex.request.remote_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
+        // Not the wall clock, which may be set back.
+        let now_s = ex.machine.clock.mono_ms() / 1000;
+        let path = &ex.request.path;
+        if trigger.is_match(path)? {
+            self.visits.note(client, now_s, own);
+        }
+        if !download.is_match(path)? {
+            return Ok(Verdict::Pass);
+        }
+        if !self.visits.has(client, now_s, own.timeout_s) {
+            return Ok(Verdict::Deny);
+        }
+        self.visits.note(client, now_s, own);
+        Ok(Verdict::Download)
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Verdict {
+    /// It is no download.
+    Pass,
+    Download,
+    Deny,
+}
+
+impl Module for TriggerB4Dl {
+    fn name(&self) -> &'static str {
+        "mod_trigger_b4_dl"
+    }
+
+    fn hooks(&self) -> Hooks {
+        Hooks { clean_url: true, ..Hooks::default() }
+    }
+
+    fn hooks_under(&self, settings: &Settings) -> Hooks {
+        let own = settings.module::<TriggerSettings>();
+        self.hooks().only_if(own.trigger.is_some() && own.download.is_some())
+    }
+
+    fn directives() -> Vec<Directive<Settings>> {
+        rows()
+    }
+
+    fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        let settings = Rc::clone(&ex.settings);
+        let own = settings.module::<TriggerSettings>();
+        match self.judge(ex, own) {
+            Ok(Verdict::Pass) => Step::Next,
+            Ok(Verdict::Download) => {
+                if own.debug {
+                    ex.log(Level::Notice, "trigger-before-download: the client may download");
+                }
+                Step::Next
+            }
+            Ok(Verdict::Deny) => {
+                deny(ex, own);
+                Step::Answered
+            }
+            Err(undecided) => {
+                ex.fail_saying(Fault::PatternLimit, &undecided.words);
+                Step::Answered
+            }
+        }
+    }
+}
+
+fn deny(ex: &mut Exchange, own: &TriggerSettings) {
+    if own.debug {
+        ex.log(Level::Notice, "trigger-before-download: the client has not been at a trigger");
+    }
+    if own.deny_url.is_empty() {
+        return ex.fail_saying(Fault::Forbidden, "trigger-before-download.trigger-url");
+    }
+    ex.response.status = Status::TEMPORARY_REDIRECT;
+    ex.response.fields.set(Known::Location, own.deny_url.as_bytes());
+    ex.response.answered = true;
+}
+
+fn pattern(
+    name: &'static str,
+    set: impl Fn(&mut TriggerSettings, Option<Arc<BytePattern>>) + Copy + Send + Sync + 'static,
+) -> Directive<Settings> {
+    let parse = |value: &Value, ctx: &CompileCtx| {
+        let text = parse_string(value)?;
+        if text.is_empty() {
+            return Ok(None);
+        }
+        BytePattern::compile(&text, ctx.span, ctx).map(|pattern| Some(Arc::new(pattern)))
+    };
+    let row = Directive::parsed(name, Kind::String, parse, move |s: &mut Settings, pattern| {
+        set(s.module_mut(), pattern.clone());
+    });
+    row.default("")
+}
+
+/// A directive that says where lighttpd keeps the addresses.
+fn place(name: &'static str, kind: Kind, example: &'static str) -> Directive<Settings> {
+    let parse = |_: &Value, ctx: &CompileCtx| {
+        let words = "has no effect: the addresses are kept in memory, for all workers; a reload \
+                     keeps them, a restart forgets them";
+        ctx.note(Reject::new(words));
+        Ok(())
+    };
+    Directive::parsed(name, kind, parse, |_: &mut Settings, ()| {})
+        .default_prose("none")
+        .doc(
+            "Read for the sake of lighttpd's configurations, and without effect, as a note says: \
+             the addresses are kept in memory.",
+        )
+        .example(example)
+}
+
+fn rows() -> Vec<Directive<Settings>> {
+    let ancestors =
+        vec![
+        pattern("trigger-before-download.trigger-url", |s, pattern| s.trigger = pattern)
+            .doc(
+                "Regular expression for the URLs' paths that a client has to ask for first: the \
+                 page with the links, or an image on it. Without it and \
+                 `trigger-before-download.download-url` nothing is checked.",
+            )
+            .example("trigger-before-download.trigger-url = \"^/downloads/$\""),
+        pattern("trigger-before-download.download-url", |s, pattern| s.download = pattern)
+            .doc(
+                "Regular expression for the URLs' paths that only clients get which have been at a \
+                 trigger within `trigger-before-download.trigger-timeout` seconds, or at another \
+                 download since. Clients are told apart by their addresses, behind proxies by what \
+                 `extforward.forwarder` lets them say. This keeps out links, not people: who knows \
+                 the trigger can ask for it.",
+            )
+            .example("trigger-before-download.download-url = \"^/downloads/.+\""),
+        Directive::string("trigger-before-download.deny-url", |s: &mut Settings, url| {
+            s.module_mut::<TriggerSettings>().deny_url = url;
+        })
+        .default("")
+        .doc("Where other clients are sent (307). Empty: they are answered 403.")
+        .example("trigger-before-download.deny-url = \"/downloads/\""),
+        Directive::int("trigger-before-download.trigger-timeout", 0..=86_400 * 365, |s, seconds| {
+            let s: &mut Settings = s;
+            s.module_mut::<TriggerSettings>().timeout_s = seconds as u32;
+        })
+        .default("10")
+        .doc("Seconds for which a visit counts. Each download begins them anew.")
+        .example("trigger-before-download.trigger-timeout = 600"),
+        Directive::bool("trigger-before-download.debug", |s: &mut Settings, on| {
+            s.module_mut::<TriggerSettings>().debug = on;
+        })
+        .default("disable")
+        .doc("Logs what becomes of each download.")
+        .example("trigger-before-download.debug = \"enable\""),
+        place(
+            "trigger-before-download.gdbm-filename",
+            Kind::String,
+            "trigger-before-download.gdbm-filename = \"/var/cache/lighty/trigger.db\"",
+        ),
+        place(
+            "trigger-before-download.memcache-hosts",
+            Kind::List,
+            "trigger-before-download.memcache-hosts = ( \"127.0.0.1:11211\" )",
+        ),
+        place(
+            "trigger-before-download.memcache-namespace",
+            Kind::String,
+            "trigger-before-download.memcache-namespace = \"downloads\"",
+        ),
+    ];
+    let limit = Directive::int("trigger-before-download.max-clients", 2..=10_000_000, |s, most| {
+        let s: &mut Settings = s;
+        s.module_mut::<TriggerSettings>().clients_max = most as usize;
+    })
+    .default("65536")
+    .doc(
+        "Addresses that are remembered at most, some 40 bytes each. Beyond that those are \
+         forgotten whose time is over, then those that were seen longest ago.",
+    )
+    .example("trigger-before-download.max-clients = 1000000")
+    .since("lighty 0.1");
+    let mut rows: Vec<_> = ancestors.into_iter().map(|row| row.since("1.4")).collect();
+    rows.push(limit);
+    rows.into_iter().map(|row| row.module("mod_trigger_b4_dl")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn visit_counts_for_its_time() {
+        let (visits, own) = (Visits::default(), TriggerSettings::default());
+        let client = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
+        assert!(!visits.has(client(1), 100, 10));
+        visits.note(client(1), 100, &own);
+        assert!(visits.has(client(1), 110, 10) && !visits.has(client(1), 111, 10));
+        assert!(!visits.has(client(2), 100, 10));
+    }
+
+    #[test]
+    fn full_table_forgets_the_oldest() {
+        let own = TriggerSettings { clients_max: 4, ..TriggerSettings::default() };
+        let visits = Visits::default();
+        let client = |last| IpAddr::V4(Ipv4Addr::new(192, 0, 2, last));
+        for last in 0..4 {
+            visits.note(client(last), 100 + u64::from(last), &own);
+        }
+        visits.note(client(9), 104, &own);
+        assert!(visits.has(client(9), 104, 10) && visits.has(client(3), 104, 10));
+        assert!(!visits.has(client(0), 104, 10));
+        visits.note(client(10), 200, &own);
+        visits.note(client(11), 200, &own);
+        visits.note(client(12), 200, &own);
+        assert!(visits.has(client(10), 200, 10));
+        assert!(visits.0.lock().expect("whole").len() <= 4);
+    }
+}

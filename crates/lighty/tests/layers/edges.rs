@@ -87,6 +87,10 @@ fn forbidden_edges(metadata: &serde_json::Value) -> Vec<String> {
             let dependency = edge["name"].as_str().expect("a name");
             let in_tests = edge["kind"] == "dev" && dependency == "lighty-testkit";
             let is_own = dependency.starts_with("lighty");
+            // cargo-deny asks only where libraries are downloaded from.
+            if edge["path"].is_string() && !is_own {
+                found.push(format!("{name} takes {dependency} from {}", edge["path"]));
+            }
             if is_own && !in_tests && !allowed.contains(&dependency) {
                 found.push(format!("{name} must not know {dependency} ({})", edge["kind"]));
             }
@@ -110,6 +114,9 @@ fn planted_dependencies_are_found() {
     assert_eq!(edge("lighty-io", "lighty-testkit", Some("dev")), 0);
     assert_eq!(edge("lighty-wire", "lighty-buf", None), 0);
     assert_eq!(edge("lighty-wire", "memchr", None), 0);
+    let copy = serde_json::json!({ "name": "memchr", "kind": null, "path": "/vendor/memchr" });
+    let package = serde_json::json!({ "name": "lighty-wire", "dependencies": [copy] });
+    assert_eq!(forbidden_edges(&serde_json::json!({ "packages": [package] })).len(), 1);
 }
 
 pub(super) const RULES: &[Rule<Source>] = &[

@@ -6,7 +6,6 @@
 //! One test holds all sources to all rules, because it takes seconds to parse them.
 
 mod circles;
-mod dependencies;
 mod edges;
 mod files;
 mod size;

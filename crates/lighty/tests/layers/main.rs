@@ -1,16 +1,19 @@
 //! The architecture's rules, as tests: which crate may know which, where `unsafe` may stand, how
 //! long a function may be. A rule that a lint can hold is left to the lint.
 //!
-//! `source` reads a syntax tree, `files` a text. Rules are rows of `RULES` in `edges`, `syntax`,
-//! `size` and `words`, each beside violations that it must find and code that it must let pass.
-//! One test holds all sources to all rules, because it takes seconds to parse them.
+//! `source` reads a syntax tree by means of `reader` and `tokens`; `files` reads texts. Rules are
+//! rows of `RULES` in `edges`, `syntax`, `size` and `words`, each beside violations that it must
+//! find and code that it must let pass. One test holds all sources to all rules, because it takes
+//! seconds to parse them.
 
 mod circles;
 mod edges;
 mod files;
+mod reader;
 mod size;
 mod source;
 mod syntax;
+mod tokens;
 mod words;
 
 use files::TextFile;

@@ -5,3 +5,13 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
+
+# Rules for libraries need no network. The list of advisories does: it is checked where it can be had.
+if command -v cargo-deny >/dev/null || scripts/needs.sh; then
+    cargo-deny --offline check -D warnings bans licenses sources
+    if timeout 60 cargo-deny fetch db; then
+        cargo-deny --offline check -D warnings advisories
+    else
+        echo "lint.sh: SKIPPED: advisories, whose list cannot be downloaded" >&2
+    fi
+fi

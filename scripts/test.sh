@@ -11,7 +11,9 @@ cd "$(dirname "$0")/.."
 export GATE="$CARGO_TARGET_DIR/gate"
 rm -rf "$GATE"
 mkdir -p "$GATE"
-trap 'for job in $(jobs -p); do kill "$job"; done' EXIT
+# Each job of the background is a process group of its own, which ends with this script.
+set -m
+trap 'for job in $(jobs -p); do kill -- "-$job"; done' EXIT
 
 # Runs a step and notes its name, exit status, wall time and CPU time in seconds.
 timed() {
@@ -85,9 +87,9 @@ fi >/dev/null
 # Linking the release keeps one processor busy for minutes: it begins first, and tests wait beside it.
 begin release build release build --release -p lighty
 release=$!
-step lint scripts/lint.sh
 step tests-build build tests test --workspace --no-run
 [ -z "$needs" ] || finish needs "$needs"
+step lint scripts/lint.sh
 step tests nextest default --workspace
 step other-lua-build build other-lua test "${other_lua[@]}" --no-run
 step other-lua nextest other-lua "${other_lua[@]}"

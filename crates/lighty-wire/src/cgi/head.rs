@@ -100,6 +100,9 @@ impl CgiHead {
 
     fn take_field(&mut self, line: &[u8]) -> Result<(), CgiFault> {
         let (name, value) = line.split_at(memchr(b':', line).ok_or(CgiFault::NoColon)?);
+        // As of a backend that speaks HTTP (RFC 9112 section 5.1).
+        let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t'));
+        let name = end.map_or(&name[..0], |last| &name[..=last]);
         if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) {
             return Err(CgiFault::FieldName);
         }

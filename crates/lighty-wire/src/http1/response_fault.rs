@@ -18,7 +18,6 @@ fault_table! {
         BareCr = "response-bare-cr", "a carriage return without a line feed";
         ObsoleteFolding = "response-obs-fold", "a header line begins with white space";
         NoColon = "response-no-colon", "a header line has no colon";
-        SpaceBeforeColon = "response-space-before-colon", "white space before the colon";
         FieldName = "response-field-name", "a character that no field name may have";
         FieldValue = "response-field-value", "a control character in a field value";
         ContentLengthMalformed = "response-content-length-malformed", "Content-Length is not a number";

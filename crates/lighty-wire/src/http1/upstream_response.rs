@@ -303,7 +303,8 @@ fn without_end<'a>(line: &'a [u8], limits: &ResponseLimits) -> Result<&'a [u8], 
 /// One whole line, without its end.
 fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), ResponseFault> {
     let colon = line.iter().position(|&byte| byte == b':').ok_or_else(|| explain(line))?;
-    let (name, value) = (&line[..colon], trim(&line[colon + 1..]));
+    // RFC 9112 section 5.1: a proxy removes white space before the colon of a response's field.
+    let (name, value) = (trim_end(&line[..colon]), trim(&line[colon + 1..]));
     let known = Known::from_bytes(name);
     let is_name = known.is_some() || (!name.is_empty() && name.iter().all(|&b| is_token_byte(b)));
     if !is_name || has_control(value) {
@@ -311,6 +312,12 @@ fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), ResponseFault> {
     }
     fields.push_looked_up(known, name, value);
     Ok(())
+}
+
+/// Without spaces and tabs at its end.
+fn trim_end(name: &[u8]) -> &[u8] {
+    let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t'));
+    end.map_or(&[], |last| &name[..=last])
 }
 
 /// Whether there is a control character but tab. Without branches, so that the compiler makes
@@ -327,7 +334,6 @@ fn explain(line: &[u8]) -> ResponseFault {
         [b' ' | b'\t', ..] => ResponseFault::ObsoleteFolding,
         _ if line.contains(&b'\r') => ResponseFault::BareCr,
         _ if value.is_empty() => ResponseFault::NoColon,
-        [.., b' ' | b'\t'] => ResponseFault::SpaceBeforeColon,
         [] => ResponseFault::FieldName,
         _ if name.iter().all(|&byte| is_token_byte(byte)) => ResponseFault::FieldValue,
         _ => ResponseFault::FieldName,

@@ -84,7 +84,7 @@ fn hostile_heads_are_answered_502() {
         "HTTP/1.1 200 OK\r\nContent-Length: 99999999999999999999\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nX: a\rb\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nX: a\0b\r\nContent-Length: 0\r\n\r\n",
-        "HTTP/1.1 200 OK\r\nX : a\r\nContent-Length: 0\r\n\r\n",
+        "HTTP/1.1 200 OK\r\nX\x0c: a\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nX: a\r\n b\r\nContent-Length: 0\r\n\r\n",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nhello",
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked, chunked\r\n\r\n0\r\n\r\n",

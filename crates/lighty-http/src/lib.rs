@@ -37,6 +37,7 @@ pub mod hop_by_hop;
 pub mod host;
 pub mod html;
 pub mod if_header;
+pub mod incremental;
 pub mod json;
 mod known;
 pub mod method;

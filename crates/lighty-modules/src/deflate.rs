@@ -23,7 +23,7 @@ use lighty_config::Directive;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipeline};
-use lighty_http::{Fields, Known, Method, Status};
+use lighty_http::{Fields, Known, Method, Status, incremental};
 use lighty_io::file::cache_file::CacheFile;
 use lighty_io::libraries::Library;
 use lighty_io::stat_cache::Entry;
@@ -283,7 +283,8 @@ impl Deflate {
             }),
             None => {
                 let copy = cached.map(|(directory, name)| kept::new_cached(directory, &name));
-                let sync_flush = own.sync_flush || is_event_stream;
+                let is_asked_for = incremental::is_asked_for(&ex.response.fields);
+                let sync_flush = own.sync_flush || is_event_stream || is_asked_for;
                 self.put_encoder(ex, own, coding, sync_flush, copy).map(|()| "on its way")
             }
         };

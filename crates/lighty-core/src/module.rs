@@ -175,6 +175,12 @@ pub trait Module {
         true
     }
 
+    /// True if [`Module::remote`] takes this request whether or not its path leads to a file, judged
+    /// by the URL alone. What is done about missing files does not concern it then.
+    fn takes_unseen(&self, _ex: &Exchange) -> bool {
+        false
+    }
+
     /// The path is a directory.
     fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next

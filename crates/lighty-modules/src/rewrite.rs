@@ -97,7 +97,8 @@ impl Module for Rewrite {
             row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
                 .doc(
                     "As `url.rewrite-once`, for URLs that lead to no regular file: what many \
-                     applications call pretty URLs. Virtual hosts, aliases and user directories \
+                     applications call pretty URLs. A URL that goes to a backend whether or not \
+                     there is a file (`proxy.server`, `proxy-core.backends`) is left alone. Virtual hosts, aliases and user directories \
                      have their say before the file is looked for.",
                 )
                 .example("url.rewrite-if-not-file = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),
@@ -122,7 +123,8 @@ impl Module for Rewrite {
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let lists = &ex.settings.module::<RewriteSettings>().if_not_file;
-        if ex.state.rewriting.finished || lists.is_empty() {
+        // Who takes a request by its prefix needs no file of that name, as in lighttpd.
+        if ex.state.rewriting.finished || lists.is_empty() || pipeline::is_taken_unseen(ex) {
             return Step::Next;
         }
         match pipeline::is_file_known(ex) {

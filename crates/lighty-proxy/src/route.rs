@@ -152,6 +152,11 @@ impl Module for ProxyCore {
         !is_sure || taking(routes, ex, When::Named).next().is_some()
     }
 
+    fn takes_unseen(&self, ex: &Exchange) -> bool {
+        let routes = ProxySettings::routes(&ex.settings);
+        taking(routes, ex, When::Named).any(|route| !route.is_authorizer())
+    }
+
     fn may_handle(&self, ex: &Exchange) -> bool {
         let routes = ProxySettings::routes(&ex.settings);
         routes.flaw.is_some() || taking(routes, ex, When::Found).next().is_some()

@@ -11,6 +11,12 @@ use crate::exchange::Exchange;
 use crate::fault::Fault;
 use crate::machine::is_out_of_descriptors;
 
+/// True if a module takes the request before its file is looked up.
+#[must_use]
+pub fn is_taken_unseen(ex: &Exchange) -> bool {
+    ex.generation.modules.iter().any(|module| module.takes_unseen(ex))
+}
+
 /// Whether a regular file is at the physical path, if known without waiting.
 pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
     let root = ex.machine.root(&ex.physical.docroot)?;

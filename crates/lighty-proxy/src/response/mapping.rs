@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use lighty_config::Undecided;
 use lighty_http::fields::trim;
-use lighty_http::host::without_default_port;
 use lighty_http::{Fields, Known};
 
 use crate::route::rules::{RewriteRule, RewriteTarget, Route};
@@ -90,18 +89,16 @@ impl<'a> Mapping<'a> {
     }
 
     /// Maps a URL, with or without scheme and host; `None`: unchanged.
-    pub(crate) fn url<'u>(&self, url: &'u [u8]) -> Option<Vec<u8>> {
+    pub(crate) fn url(&self, url: &[u8]) -> Option<Vec<u8>> {
         let Some((scheme, host, path)) = split(url) else {
             return self.path(url);
         };
-        let scheme_text = std::str::from_utf8(scheme).unwrap_or_default().to_ascii_lowercase();
-        // `a.test:80` is `a.test`, whichever of them says the port.
-        let bare = |host: &'u [u8]| without_default_port(host, &scheme_text);
-        let mapped = self.host(host).or_else(|| self.host(bare(host)));
-        let is_host =
-            |own: &[u8]| without_default_port(own, &scheme_text).eq_ignore_ascii_case(bare(host));
-        let is_ours = mapped.is_some() || is_host(self.here) || is_host(self.there);
-        let names = |list: &[Arc<str>]| list.iter().any(|n| is_same(n.as_bytes(), host));
+        let mapped = self.host(scheme, host);
+        let is_ours = mapped.is_some()
+            || is_same_host(scheme, self.here, host)
+            || is_same_host(scheme, self.there, host);
+        let names =
+            |list: &[Arc<str>]| list.iter().any(|n| is_same_host(scheme, n.as_bytes(), host));
         let has_our_paths = match self.hosts_only {
             [] => is_ours && !names(self.hosts_not),
             only => names(only) && !names(self.hosts_not),
@@ -112,13 +109,15 @@ impl<'a> Mapping<'a> {
         };
         let path = has_our_paths.then(|| self.path(path)).flatten().map_or(path.into(), Cow::Owned);
         let host = mapped.unwrap_or(host);
-        let whole = [scheme, b"://", host, &path].concat();
+        let colon: &[u8] = if scheme.is_empty() { b"" } else { b":" };
+        let whole = [scheme, colon, b"//", host, &path].concat();
         (whole != url).then_some(whole)
     }
 
-    fn host<'b>(&'b self, host: &[u8]) -> Option<&'b [u8]> {
+    fn host<'b>(&'b self, scheme: &[u8], host: &[u8]) -> Option<&'b [u8]> {
         let from = |name: &'b str| if name == "-" { self.here } else { name.as_bytes() };
-        let (_, to) = self.hosts.iter().find(|(name, _)| is_same(from(name), host))?;
+        let is_it = |name: &'b str| is_same_host(scheme, from(name), host);
+        let (_, to) = self.hosts.iter().find(|(name, _)| is_it(name))?;
         Some(if &**to == "-" { self.there } else { to.as_bytes() })
     }
 
@@ -241,15 +240,33 @@ fn replace_values(
     *fields = changed;
 }
 
-/// Scheme, host with port, and the rest of an absolute URL.
+/// Scheme, host with port, and the rest of a URL that names a host. The scheme is empty where the
+/// URL begins with two slashes (RFC 3986 section 4.2).
 fn split(url: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
-    if url.first() == Some(&b'/') {
-        return None;
-    }
-    let colon = url.iter().position(|byte| *byte == b':')?;
-    let rest = url[colon..].strip_prefix(b"://")?;
+    let (scheme, rest) = match url {
+        [b'/', b'/', rest @ ..] => (&url[..0], rest),
+        [b'/', ..] => return None,
+        _ => {
+            let colon = url.iter().position(|byte| *byte == b':')?;
+            (&url[..colon], url[colon..].strip_prefix(b"://")?)
+        }
+    };
     let end = rest.iter().position(|byte| b"/?#".contains(byte)).unwrap_or(rest.len());
-    Some((&url[..colon], &rest[..end], &rest[end..]))
+    Some((scheme, &rest[..end], &rest[end..]))
+}
+
+/// True if two hosts are the same under a scheme: its default port may be left out.
+fn is_same_host(scheme: &[u8], one: &[u8], other: &[u8]) -> bool {
+    is_same(without_default_port(scheme, one), without_default_port(scheme, other))
+}
+
+fn without_default_port<'a>(scheme: &[u8], host: &'a [u8]) -> &'a [u8] {
+    let port: &[u8] = match scheme {
+        http if is_same(http, b"http") => b":80",
+        https if is_same(https, b"https") => b":443",
+        _ => return host,
+    };
+    host.strip_suffix(port).unwrap_or(host)
 }
 
 fn portless(host: &[u8]) -> &[u8] {
@@ -298,6 +315,12 @@ mod tests {
         for (from, to) in [
             ("/x", "/app/x"),
             ("http://back:8080/x?y#z", "https://www.example.org/app/x?y#z"),
+            ("//back:8080/x", "//www.example.org/app/x"),
+            ("//other.example/x", "//other.example/x"),
+            ("///x", "///x"),
+            ("http://old:80/x", "https://new/app/x"),
+            ("http://old:443/x", "http://old:443/x"),
+            ("http://www.example.org:80/x", "https://www.example.org:80/app/x"),
             ("HTTP://BACK:8080/x", "https://www.example.org/app/x"),
             ("http://old/", "https://new/app/"),
             ("http://back:8080", "https://www.example.org"),

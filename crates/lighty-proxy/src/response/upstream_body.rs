@@ -21,6 +21,15 @@ use crate::upstream::spec::UpstreamSpec;
 /// After this many bytes a fast transfer yields to other connections.
 const TURN_BYTES: usize = 256 * 1024;
 
+/// What a step of the decoder counts in a turn, in bytes, however little it yields.
+const STEP_BYTES: usize = 32;
+
+/// A piece of this many bytes goes on as it is.
+const SMALL_BYTES: usize = 4 * 1024;
+
+/// Smaller pieces are joined up to this many bytes.
+const JOINED_BYTES_MAX: usize = 16 * 1024;
+
 /// Maximum bytes of an unwanted body that are read to keep the connection reusable.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 
@@ -84,35 +93,38 @@ impl UpstreamBody {
 
     /// The whole body, if it arrived with its head and has at most `most` bytes.
     pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
-        while self.early.len() <= most {
-            let transfer = self.transfer.as_mut()?;
+        let mut joined = Joined::default();
+        joined.push(std::mem::take(&mut self.early));
+        let is_whole = self.join_input(&mut joined, most);
+        self.early = joined.take();
+        is_whole.then(|| std::mem::take(&mut self.early))
+    }
+
+    /// Joins the pieces that were read, until there are more than `most` bytes. `true`: that is all
+    /// of the body, and no trailers follow, which would require a chunked response.
+    fn join_input(&mut self, joined: &mut Joined, most: usize) -> bool {
+        while joined.len() <= most {
+            let Some(transfer) = self.transfer.as_mut() else { return false };
             let step = match transfer.call.session.read_body(&self.input) {
                 Ok(step) => step,
                 Err(fault) => {
                     // Report the fault after the bytes before it; the session cannot be called
                     // again.
                     self.found = Some(fault);
-                    return None;
+                    return false;
                 }
             };
-            let piece = self.take_step(&step);
-            if self.early.is_empty() {
-                self.early = piece;
-            } else if !piece.is_empty() {
-                self.early = [&self.early[..], &piece].concat().into();
-            }
+            joined.push(self.take_step(&step));
             match step.event {
                 Event::Done => {
                     self.conclude();
-                    // Trailers require a chunked response.
-                    let plain = self.trailers.is_none();
-                    return plain.then(|| std::mem::take(&mut self.early));
+                    return self.trailers.is_none();
                 }
-                Event::More => return None,
+                Event::More => return false,
                 _ => {}
             }
         }
-        None
+        false
     }
 
     /// Consumes a step's input and returns its data. If the data is all of the input, the buffer
@@ -199,22 +211,33 @@ impl UpstreamBody {
         if let Some(fault) = self.found.take() {
             return Err(fault);
         }
+        let mut joined = Joined::default();
         while let Some(transfer) = &mut self.transfer {
-            let step = transfer.call.session.read_body(&self.input)?;
+            let step = match transfer.call.session.read_body(&self.input) {
+                Ok(step) => step,
+                Err(fault) if joined.is_empty() => return Err(fault),
+                Err(fault) => {
+                    self.found = Some(fault);
+                    break;
+                }
+            };
             self.local.log_stderr(&transfer.connection.permit, &mut transfer.call);
             let read_on = step.consumed > 0;
-            let piece = self.take_step(&step);
+            joined.push(self.take_step(&step));
+            self.turn_bytes += STEP_BYTES;
             match step.event {
-                Event::Data(_) if !piece.is_empty() => return Ok(Some(Next::Piece(piece))),
+                Event::Data(_) if joined.is_enough() => break,
                 Event::Done => {
                     self.conclude();
-                    return Ok(Some(Next::End));
+                    break;
                 }
                 _ if read_on => {}
-                _ => return Ok(None),
+                _ if joined.is_empty() => return Ok(None),
+                _ => break,
             }
         }
-        Ok(Some(Next::End))
+        let piece = joined.take();
+        Ok(Some(if piece.is_empty() { Next::End } else { Next::Piece(piece) }))
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
@@ -283,6 +306,50 @@ impl UpstreamBody {
             self.rest = None;
         }
         Poll::Ready(())
+    }
+}
+
+/// Pieces that came together, as one: a backend may send its response byte by byte, and each piece
+/// that goes on by itself costs a chunk, a frame and a turn of its own.
+#[derive(Default)]
+struct Joined {
+    /// The only piece, as it was read.
+    whole: Bytes,
+    /// Several.
+    copied: Vec<u8>,
+}
+
+impl Joined {
+    fn push(&mut self, piece: Bytes) {
+        if piece.is_empty() {
+            return;
+        }
+        if self.is_empty() {
+            self.whole = piece;
+            return;
+        }
+        if self.copied.is_empty() {
+            self.copied.extend_from_slice(&self.whole);
+            self.whole = Bytes::new();
+        }
+        self.copied.extend_from_slice(&piece);
+    }
+
+    fn len(&self) -> usize {
+        self.whole.len() + self.copied.len()
+    }
+
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// True if more is not worth a copy.
+    fn is_enough(&self) -> bool {
+        self.whole.len() >= SMALL_BYTES || self.copied.len() >= JOINED_BYTES_MAX
+    }
+
+    fn take(self) -> Bytes {
+        if self.copied.is_empty() { self.whole } else { self.copied.into() }
     }
 }
 

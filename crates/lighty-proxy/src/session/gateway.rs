@@ -7,7 +7,7 @@ use std::rc::Rc;
 use bytes::Bytes;
 use lighty_core::exchange::variables;
 use lighty_core::{Fault, FaultReport};
-use lighty_http::{Fields, Method, Status};
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_io::transport::Peer;
 use lighty_wire::cgi::{CgiFault, CgiHead, HeadLimits, Left, Params, Purpose, parse_head};
 use lighty_wire::fastcgi::encode::{END_OF_STDIN, begin_request, stdin_header};
@@ -109,6 +109,9 @@ impl GatewaySession {
         std::mem::swap(&mut response.fields, &mut self.head.fields);
         if self.head.is_interim() {
             return Ok(Event::Interim);
+        }
+        if let Some(protocols) = self.head.upgrade.take() {
+            response.fields.push_known(Known::Upgrade, protocols);
         }
         self.expects = Expects::Body;
         let length = self.head.content_length;

@@ -83,6 +83,13 @@ impl H1Io {
         let fields = &mut response.fields;
         match (self.keeps_open, ex.request.version) {
             _ if response.tunnel.is_some() => fields.push_known(Known::Connection, "upgrade"),
+            // RFC 9110 section 7.8.
+            (false, _) if fields.contains(Known::Upgrade) => {
+                fields.push_known(Known::Connection, "upgrade, close");
+            }
+            (true, _) if fields.contains(Known::Upgrade) => {
+                fields.push_known(Known::Connection, "upgrade");
+            }
             (false, _) => fields.push_known(Known::Connection, "close"),
             (true, Version::Http10) => fields.push_known(Known::Connection, "keep-alive"),
             (true, _) => {}

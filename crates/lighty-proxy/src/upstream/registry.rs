@@ -41,9 +41,20 @@ struct State {
     supervisor: Option<Supervisor>,
     /// The directory of the sockets that the configuration does not name.
     nameless: Option<PrivateDir>,
-    /// The programs behind these sockets, with the socket's number.
-    programs: Vec<(u64, Arc<SpawnSpec>)>,
+    /// The programs behind these sockets.
+    programs: Vec<NamelessProgram>,
     last_program: u64,
+}
+
+/// A program whose socket the configuration does not name.
+struct NamelessProgram {
+    /// The number in the name of its socket.
+    number: u64,
+    spawn: Arc<SpawnSpec>,
+    /// The upstream's label, and which of its nameless backends it is.
+    place: (Arc<str>, usize),
+    /// The latest generation that names it.
+    naming: u64,
 }
 
 struct Entry {
@@ -206,7 +217,8 @@ impl Registry {
         }
         // A spec of its own: that of the configuration goes with the configuration.
         let asked = Arc::new(UpstreamSpec::clone(spec));
-        let (located, label) = (state.locate(&asked), Upstream::label(&asked.name, place));
+        let label = Upstream::label(&asked.name, place);
+        let located = state.locate(&asked, &label, naming);
         let mut older = state.entries.iter().rev().map(|entry| &entry.upstream);
         let before = older.find(|one| one.label == label && one.is_in_use()).cloned();
         let index = before.as_ref().map_or(state.next_index, |one| one.index);
@@ -300,36 +312,64 @@ impl State {
         let has = |entry: &Entry, program: &Arc<SpawnSpec>| {
             entry.asked.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
         };
-        self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
+        self.programs.retain(|known| entries.iter().any(|entry| has(entry, &known.spawn)));
     }
 
     /// The spec with a socket for each spawned program that has none by name. Equal programs share
     /// one socket.
-    fn locate(&mut self, spec: &Arc<UpstreamSpec>) -> Arc<UpstreamSpec> {
+    fn locate(
+        &mut self,
+        spec: &Arc<UpstreamSpec>,
+        label: &Arc<str>,
+        naming: u64,
+    ) -> Arc<UpstreamSpec> {
         let is_nameless = |address: &BackendAddress| matches!(address, BackendAddress::Unix(path) if path.is_empty());
         if !spec.backends.iter().any(|backend| is_nameless(&backend.address)) {
             return Arc::clone(spec);
         }
         let mut located = UpstreamSpec::clone(spec);
-        for backend in located.backends.iter_mut().filter(|b| is_nameless(&b.address)) {
-            if let Some(path) = backend.spawn.as_ref().and_then(|spawn| self.socket_of(spawn)) {
+        let nameless = located.backends.iter_mut().filter(|b| is_nameless(&b.address));
+        for (nth, backend) in nameless.enumerate() {
+            let Some(spawn) = &backend.spawn else { continue };
+            if let Some(path) = self.socket_of(spawn, (Arc::clone(label), nth), naming) {
                 backend.address = BackendAddress::Unix(path.to_string_lossy().into());
             }
         }
         Arc::new(located)
     }
 
-    fn socket_of(&mut self, spawn: &Arc<SpawnSpec>) -> Option<PathBuf> {
+    /// The socket of a program that was given none. A program that a new configuration puts in the
+    /// place of another gets its socket: requests that wait there are not lost.
+    fn socket_of(
+        &mut self,
+        spawn: &Arc<SpawnSpec>,
+        place: (Arc<str>, usize),
+        naming: u64,
+    ) -> Option<PathBuf> {
         if self.nameless.is_none() {
             // If this fails, binding reports it.
             self.nameless = PrivateDir::create("lighty").ok();
         }
-        let known = self.programs.iter().find(|(_, known)| known == spawn);
-        let number = known.map(|(number, _)| *number).unwrap_or_else(|| {
-            self.last_program += 1;
-            self.programs.push((self.last_program, Arc::clone(spawn)));
-            self.last_program
-        });
+        let is_free = |number: u64| {
+            let by_other = |one: &NamelessProgram| one.naming == naming && one.spawn != *spawn;
+            !self.programs.iter().any(|one| one.number == number && by_other(one))
+        };
+        let known = self.programs.iter().rposition(|p| p.spawn == *spawn && is_free(p.number));
+        let number = match known {
+            Some(at) => {
+                self.programs[at].naming = naming;
+                self.programs[at].number
+            }
+            None => {
+                let mut older = self.programs.iter().rev().filter(|p| p.naming != naming);
+                let replaced = older.find(|p| p.place == place && is_free(p.number));
+                let number = replaced.map_or(self.last_program + 1, |p| p.number);
+                self.last_program = self.last_program.max(number);
+                let spawn = Arc::clone(spawn);
+                self.programs.push(NamelessProgram { number, spawn, place, naming });
+                number
+            }
+        };
         Some(self.nameless.as_ref()?.path().join(format!("{number}.socket")))
     }
 }
@@ -406,6 +446,20 @@ mod tests {
         assert!(first.iter().all(|path| path.ends_with(".socket")), "{first:?}");
         let second = paths(&registry.upstream(&spec(vec![program("b")]), &naming));
         assert_eq!(second, first[1..]);
+    }
+
+    #[test]
+    fn a_program_in_the_place_of_another_has_its_socket() {
+        let (registry, naming) = registry();
+        let ask = |naming: &Arc<Naming>, name: &str| {
+            paths(&registry.upstream(&spec(vec![program(name)]), naming))
+        };
+        let first = ask(&naming, "a");
+        let second_naming = registry.name(&[]).expect("nothing to start");
+        registry.commit(&second_naming);
+        assert_eq!(ask(&second_naming, "b"), first);
+        assert_ne!(ask(&second_naming, "a"), first, "two programs of one generation");
+        assert_eq!(ask(&second_naming, "b"), first);
     }
 
     fn literal(port: u16, weight: u32) -> BackendSpec {

@@ -166,7 +166,11 @@ fn address(
             }
         }
         "socket" => draft.socket = text()?,
-        "port" => draft.port = Some(within(key, item, |v| number(v, 1..=65_535))?),
+        // 0 is none, as in 1.4.
+        "port" => {
+            draft.port =
+                Some(within(key, item, |v| number(v, 0..=65_535))?).filter(|port| *port > 0);
+        }
         "weight" => draft.weight = Some(clamped(key, item, 0..=WEIGHT_MAX, ctx)?),
         "backup" => draft.backup = within(key, item, parse_bool)?,
         "max-connections" => {
@@ -286,14 +290,18 @@ fn prefix(value: &Value) -> Result<Arc<str>, Reject> {
     }
 }
 
-/// A program and its arguments, separated by spaces: no shell reads them.
+/// A program and its arguments, separated by spaces: no shell reads them. A relative path is one of
+/// the working directory, as in 1.4: `PATH` is not searched.
 fn command(value: &Value) -> Result<Vec<Arc<str>>, Reject> {
     let text = parse_string(value)?;
-    let words: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
-    match words.first().is_some_and(|program| program.starts_with('/')) && !text.contains('\0') {
-        true => Ok(words),
-        false => Err(Reject::new("must be an absolute path, with arguments if need be")),
+    let mut words: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
+    let Some(program) = words.first_mut().filter(|_| !text.contains('\0')) else {
+        return Err(Reject::new("must be the path of a program, with arguments if need be"));
+    };
+    if !program.contains('/') {
+        *program = format!("./{program}").into();
     }
+    Ok(words)
 }
 
 const SIGNALS: &[(&str, i32)] =
@@ -375,7 +383,7 @@ fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject>
         }
         (None, Some(socket)) => {
             let path = socket.value.strip_prefix("unix:").unwrap_or(&socket.value);
-            place::unix(path).map_err(|reject| at(reject, socket.span))
+            place::unix_of_host(path).map_err(|reject| at(reject, socket.span))
         }
         (Some(host), None) => {
             Place::of_host(&host.value, draft.port).map_err(|reject| at(reject, host.span))

@@ -113,10 +113,18 @@ pub(super) fn behind_https(text: &str) -> Option<&str> {
 
 /// A socket's path, or its abstract name after `@`.
 pub(super) fn unix(path: &str) -> Result<Place, Reject> {
-    let named = path.starts_with('/') || (path.starts_with('@') && path.len() > 1);
-    if !named || path.contains('\0') {
+    if !path.starts_with(['/', '@']) {
         let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
         return Err(reject.help("it begins with \"/\", or with \"@\" for an abstract name"));
+    }
+    unix_of_host(path)
+}
+
+/// The same of 1.4's `socket`, which may be a path in the working directory.
+pub(super) fn unix_of_host(path: &str) -> Result<Place, Reject> {
+    if matches!(path, "" | "@") || path.contains('\0') {
+        let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
+        return Err(reject.help("write a path, or \"@\" and an abstract name"));
     }
     if path.len() > UNIX_PATH_BYTES_MAX {
         let text = format!("has a socket's path longer than {UNIX_PATH_BYTES_MAX} bytes");

@@ -367,6 +367,10 @@ impl Serving<'_> {
         };
         self.local.note_failure(&permit, began_ms, &words);
         self.give_up_address(&permit);
+        if !self.upstream.spec.protocol.is_http() {
+            // Its processes end; one that an idle connection holds would keep the socket bound.
+            permit.address.queue.end_idle();
+        }
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }

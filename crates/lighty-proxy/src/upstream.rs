@@ -313,6 +313,32 @@ impl Upstream {
         addresses.get(chosen.index as usize).cloned()
     }
 
+    /// True if some address has shown that it accepts a limited number of connections.
+    pub(crate) fn is_limited(&self) -> bool {
+        self.addresses().iter().any(|address| address.queue.is_limited())
+    }
+
+    /// How often a connection came free after a response; wraps around.
+    pub(crate) fn freed(&self) -> u32 {
+        let addresses = self.addresses();
+        addresses.iter().fold(0, |freed, address| freed.wrapping_add(address.queue.freed()))
+    }
+
+    /// Lets more connections be opened to addresses that are believed to accept no more: one now
+    /// and then, to learn, and several where requests wait in vain. `true`: one may be opened now.
+    pub(crate) fn open_more(&self, now_ms: u64, is_patient: bool) -> bool {
+        let mut more = 0;
+        for address in self.addresses().iter().filter(|address| address.queue.is_limited()) {
+            more += u32::from(address.queue.raise(now_ms));
+            if !is_patient && !address.has_room() {
+                more += address.queue.overflow();
+            }
+        }
+        // The caller is one of those that may open one.
+        (1..more).for_each(|_| self.backlog.call());
+        more > 0
+    }
+
     /// While every address is down, returns a held one to try before its time, so that a restarted
     /// backend is found within milliseconds.
     pub fn pick_held(&self, now_ms: u64) -> Option<Arc<Address>> {

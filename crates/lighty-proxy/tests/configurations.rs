@@ -314,6 +314,37 @@ fn a_program_without_a_socket_gets_one_of_ours() {
     assert_eq!((spawn.command.len(), spawn.min_procs, spawn.max_procs), (2, 4, 4));
 }
 
+/// As lighttpd takes them.
+#[test]
+fn programs_and_sockets_may_lie_in_the_working_directory_and_values_may_be_zero() {
+    let settings = settings(
+        "fastcgi.server = ( \".x\" => ( ( \"bin-path\" => \"x -v\", \"socket\" => \"run/x\", \
+         \"idle-timeout\" => 0, \"listen-backlog\" => 0, \"port\" => 0 ) ) )",
+    );
+    let routes = ProxySettings::routes(&settings);
+    let backend = &routes.servers[0].upstream.backends[0];
+    assert_eq!(backend.address, unix("run/x"));
+    let spawn = backend.spawn.as_ref().expect("a program");
+    assert_eq!(&*spawn.command[0], "./x");
+    assert_eq!((spawn.min_procs, spawn.max_procs, spawn.idle_timeout_s), (4, 4, 0));
+}
+
+#[test]
+fn connections_are_kept_as_their_protocol_allows() {
+    for (protocol, idle_ms) in
+        [("http", 30_000), ("h2", 30_000), ("fastcgi", 1_000), ("ajp13", 1_000)]
+    {
+        let text = format!(
+            "proxy-core.protocol = \"{protocol}\"\nproxy-core.backends = ( \"a\" )\n\
+             proxy-core.max-pool-size = 300"
+        );
+        let settings = settings(&text);
+        let core = ProxySettings::routes(&settings).core.clone().expect("a route");
+        let pool = &core.upstream.pool;
+        assert_eq!((pool.idle_ms, pool.idle_max), (idle_ms, 300), "{protocol}");
+    }
+}
+
 #[test]
 fn one_host_needs_no_array_around_it() {
     let settings = settings("proxy.server = ( \"/\" => ( \"host\" => \"a\", \"port\" => 81 ) )");

@@ -84,6 +84,11 @@ const LOOK_MS: u64 = 100;
 /// The same while a held backend is retried.
 const HELD_LOOK_MS: u64 = 10;
 
+/// Milliseconds for which the first request of the backlog waits for a connection to come free,
+/// where the backend is believed to accept no more of them. A request of a millisecond gets one long
+/// before; one that takes longer does not feel a connection opened in vain.
+const PATIENCE_MS: u64 = 20;
+
 /// Why an attempt found no connection.
 enum Without {
     Full,
@@ -170,11 +175,14 @@ impl Local {
             upstream.backlog.enter(ask.class, self.pool.worker()).ok_or(Refusal::BacklogFull)?;
         let until_ms = self.clock.mono_ms().saturating_add(upstream.spec.backlog.wait_ms);
         let mut look_ms = 0;
+        // Since when the first has waited without any connection coming free.
+        let mut stands_since: Option<(u64, u32)> = None;
         loop {
             let called = timeout(Duration::from_millis(look_ms), ticket.called()).await.is_ok();
             let now_ms = self.clock.mono_ms();
             look_ms = LOOK_MS;
             if !called && !ticket.is_first() {
+                stands_since = None;
                 if upstream.is_down(now_ms, ask.tried) {
                     return Err(Refusal::Down);
                 }
@@ -182,7 +190,20 @@ impl Local {
                 match self.try_checkout(ask) {
                     Ok(checkout) => return Ok(checkout),
                     Err(Without::Down) => return Err(Refusal::Down),
-                    Err(Without::Full) => upstream.reclaim.notify_waiters(),
+                    Err(Without::Full) => {
+                        upstream.reclaim.notify_waiters();
+                        if upstream.is_limited() && ticket.is_first() {
+                            let freed = upstream.freed();
+                            let still = stands_since.filter(|(_, before)| *before == freed);
+                            let (since_ms, _) =
+                                *stands_since.insert(still.unwrap_or((now_ms, freed)));
+                            let is_patient = now_ms.saturating_sub(since_ms) < PATIENCE_MS;
+                            look_ms = match upstream.open_more(now_ms, is_patient) {
+                                true => 0,
+                                false => PATIENCE_MS,
+                            };
+                        }
+                    }
                     Err(Without::Held) => {
                         if let Some(checkout) = self.try_held(ask, now_ms) {
                             return Ok(checkout);

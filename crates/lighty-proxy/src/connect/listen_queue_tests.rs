@@ -9,8 +9,16 @@ fn queue() -> Arc<ListenQueue> {
     Arc::new(ListenQueue { is_local: true, ..ListenQueue::default() })
 }
 
+/// A queue whose backend has shown that it accepts so many connections.
+fn limited(limit: u32) -> Arc<ListenQueue> {
+    let queue = queue();
+    queue.limit.store(limit, Ordering::Relaxed);
+    queue.lock().raise.at_ms = u64::MAX;
+    queue
+}
+
 fn stand(queue: &Arc<ListenQueue>) -> Standing {
-    let standing = queue.enter(0).0;
+    let standing = queue.enter(0, SLOW_US).0;
     standing.complete(0);
     standing
 }
@@ -31,6 +39,11 @@ fn surplus(queue: &ListenQueue) -> u32 {
     count
 }
 
+/// Looks until the line has stood still for long enough.
+fn look_twice(queue: &ListenQueue) {
+    assert!(queue.look(0).is_some() && queue.look(0).is_some());
+}
+
 #[test]
 fn a_target_has_one_queue_for_as_long_as_it_is_used() {
     let target = |port: u16| Target::Tcp(std::net::SocketAddr::from(([192, 0, 2, 1], port)));
@@ -46,30 +59,30 @@ fn a_target_has_one_queue_for_as_long_as_it_is_used() {
 fn a_connection_rests_where_no_request_waits() {
     let queue = queue();
     let _one = held(&queue);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
 }
 
 #[test]
 fn none_rests_while_a_request_waits_for_what_may_be_the_only_process() {
-    let queue = queue();
-    let one = held(&queue);
-    let mut other = stand(&queue);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::No);
-    drop(one);
-    other.answered();
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);
+    for queue in [queue(), limited(1)] {
+        let one = held(&queue);
+        let mut other = stand(&queue);
+        assert_eq!(queue.become_idle(SLOW_US), MayIdle::No);
+        drop(one);
+        other.answered();
+        assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
+    }
 }
 
 #[test]
 fn idle_connections_make_room_for_a_new_one_beyond_the_processes_that_are_known() {
-    let queue = queue();
-    let (_first, _second) = (held(&queue), held(&queue));
-    assert_eq!(
-        (queue.become_idle(0, SLOW_US), queue.become_idle(0, SLOW_US)),
-        (MayIdle::Yes, MayIdle::Yes)
-    );
-    let (_third, doubts) = queue.enter(0);
-    assert_eq!((doubts, surplus(&queue)), (false, 1), "two processes are known, three are needed");
+    for queue in [queue(), limited(2)] {
+        let (_first, _second) = (held(&queue), held(&queue));
+        assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
+        assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
+        let (_third, doubts) = queue.enter(0, SLOW_US);
+        assert_eq!((doubts, surplus(&queue)), (false, 1), "two are known, three are needed");
+    }
 }
 
 #[test]
@@ -77,19 +90,14 @@ fn as_many_as_were_held_at_once_are_kept_and_watched() {
     let queue = queue();
     let (first, second) = (held(&queue), held(&queue));
     drop(second);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);
-    let (waits, doubts) = queue.enter(0);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
+    let (waits, doubts) = queue.enter(0, SLOW_US);
     waits.complete(0);
     assert_eq!((doubts, surplus(&queue)), (true, 0), "two were held before");
-    assert!(queue.look(DOUBT_MS), "it was still being made when it was looked first");
     // It does not move: the second process must have ended.
-    assert!(!queue.look(DOUBT_MS * 2));
-    assert_eq!(surplus(&queue), 1);
-    assert_eq!(
-        queue.become_idle(DOUBT_MS, SLOW_US),
-        MayIdle::No,
-        "one process is known, two are needed"
-    );
+    look_twice(&queue);
+    assert_eq!((surplus(&queue), queue.limit()), (1, 1));
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::No, "one process is known, two are needed");
     drop(first);
 }
 
@@ -98,10 +106,10 @@ fn a_response_tells_of_all_that_were_made_before() {
     let queue = queue();
     let _one = held(&queue);
     let (_slow, mut fast) = (stand(&queue), stand(&queue));
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::No);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::No);
     fast.answered();
     assert_eq!(
-        queue.become_idle(0, SLOW_US),
+        queue.become_idle(SLOW_US),
         MayIdle::Yes,
         "the slow one was accepted before the fast"
     );
@@ -112,24 +120,24 @@ fn a_response_tells_of_all_that_were_made_before() {
 fn a_response_tells_nothing_of_what_was_made_meanwhile() {
     let queue = queue();
     let _one = held(&queue);
-    let first = queue.enter(0).0;
-    let mut second = queue.enter(0).0;
+    let first = queue.enter(0, SLOW_US).0;
+    let mut second = queue.enter(0, SLOW_US).0;
     second.complete(0);
     first.complete(0);
     second.answered();
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::No, "the first may wait behind the second");
+    assert_eq!(queue.lock().len(), 1, "the first may wait behind the second");
 }
 
 #[test]
 fn over_a_network_the_order_is_sure_after_a_while() {
-    for (begun_ms, rest) in [(NETWORK_MS - 1, MayIdle::No), (NETWORK_MS, MayIdle::Yes)] {
+    for (begun_ms, waiting) in [(NETWORK_MS - 1, 1), (NETWORK_MS, 0)] {
         let queue = Arc::new(ListenQueue::default());
         let _one = held(&queue);
         let _slow = stand(&queue);
-        let mut fast = queue.enter(begun_ms).0;
+        let mut fast = queue.enter(begun_ms, SLOW_US).0;
         fast.complete(begun_ms);
         fast.answered();
-        assert_eq!(queue.become_idle(begun_ms, SLOW_US), rest, "{begun_ms} ms");
+        assert_eq!(queue.lock().len(), waiting, "{begun_ms} ms");
     }
 }
 
@@ -139,76 +147,131 @@ fn what_leaves_without_a_response_waits_no_longer() {
     let _one = held(&queue);
     let (first, second) = (stand(&queue), stand(&queue));
     drop(second);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::No);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::No);
     drop(first);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
 }
 
 #[test]
 fn what_is_to_be_ended_is_forgotten_when_no_request_waits() {
     let queue = queue();
     let _one = held(&queue);
-    assert_eq!(queue.become_idle(0, SLOW_US), MayIdle::Yes);
+    assert_eq!(queue.become_idle(SLOW_US), MayIdle::Yes);
     let waits = stand(&queue);
     assert!(queue.has_surplus());
     drop(waits);
     assert!(!queue.has_surplus());
 }
 
-/// Many connections to a backend that has a process for each: they are all kept after one round.
+/// A process that is given up for the one in line does not have to be given up twice.
 #[test]
-fn processes_are_learnt_where_answers_come_fast() {
+fn one_connection_is_closed_for_each_in_the_line() {
+    let queue = limited(2);
+    let (first, _second) = (held(&queue), held(&queue));
+    let _waits = stand(&queue);
+    assert_eq!(queue.become_idle(FAST_US), MayIdle::No);
+    drop(first);
+    assert_ne!(queue.become_idle(FAST_US), MayIdle::No, "its process has accepted the other");
+}
+
+/// Many connections to a backend that accepts all: they are all kept after one round.
+#[test]
+fn nothing_is_closed_where_all_are_accepted() {
     let queue = queue();
-    let mut standing: Vec<_> = (0..8).map(|_| stand(&queue)).collect();
-    let mut rests = Vec::new();
+    let mut standing: Vec<_> = (0..300).map(|_| stand(&queue)).collect();
     for one in &mut standing {
         one.answered();
-        rests.push(queue.become_idle(0, FAST_US));
+        assert_ne!(queue.become_idle(FAST_US), MayIdle::No);
+        // The next request of its client takes it.
+        queue.leave_idle();
+        // A busy backend takes longer for one response than the line is given.
+        queue.look(0);
+        queue.look(0);
     }
-    assert_eq!(rests[..2], [MayIdle::InDoubt, MayIdle::Yes], "one watches for all");
-    assert!(rests.iter().all(|rest| *rest != MayIdle::No), "{rests:?}");
-    assert!(!queue.look(DOUBT_MS), "nobody waits");
-    assert_eq!(surplus(&queue), 0);
+    assert_eq!((surplus(&queue), queue.is_limited()), (0, false));
 }
 
-/// The same with one process. It is tried again, less and less often.
+/// All are busy, and the one in line takes its time: that is no reason to close any.
 #[test]
-fn what_is_tried_in_vain_is_tried_rarely() {
+fn a_slow_request_is_not_taken_for_a_full_backend() {
     let queue = queue();
-    let mut now_ms = 0;
-    let mut tried_ms = Vec::new();
-    while now_ms < 200_000 {
-        let (one, _waits) = (held(&queue), stand(&queue));
-        match queue.become_idle(now_ms, FAST_US) {
-            MayIdle::No => now_ms += 100,
-            _ => {
-                tried_ms.push(now_ms);
-                now_ms += DOUBT_MS;
-                assert!(!queue.look(now_ms), "it does not move");
-                assert_eq!(surplus(&queue), 1);
-            }
-        }
-        drop(one);
+    let _busy: Vec<_> = (0..3).map(|_| held(&queue)).collect();
+    let _slow = stand(&queue);
+    assert_eq!(queue.become_idle(FAST_US), MayIdle::InDoubt);
+    queue.leave_idle();
+    for _ in 0..10 {
+        assert!(queue.look(0).is_some());
     }
-    let pauses: Vec<u64> = tried_ms.windows(2).map(|two| two[1] - two[0]).collect();
-    assert!(pauses[0] >= PAUSE_MS_MIN && pauses[0] < PAUSE_MS_MIN + 200, "{pauses:?}");
-    assert!(pauses.windows(2).all(|two| two[1] >= two[0]), "{pauses:?}");
-    assert!(pauses.iter().all(|pause| *pause < PAUSE_MS_MAX + 200), "{pauses:?}");
+    assert_eq!((surplus(&queue), queue.is_limited()), (0, false));
 }
 
 #[test]
-fn a_line_that_moves_is_left_alone() {
+fn a_line_that_others_pass_again_and_again_shows_a_limit() {
+    let queue = queue();
+    let _busy: Vec<_> = (0..3).map(|_| held(&queue)).collect();
+    let _waits = stand(&queue);
+    for response in 0..=PASSED_MAX * 4 {
+        assert_eq!(queue.limit(), UNLIMITED, "{response}");
+        queue.become_idle(FAST_US);
+        queue.leave_idle();
+        queue.look(0);
+    }
+    queue.become_idle(FAST_US);
+    queue.leave_idle();
+    queue.look(0);
+    assert_eq!(queue.limit(), 3);
+    assert_eq!(queue.become_idle(FAST_US), MayIdle::No, "it makes room for the one in line");
+}
+
+#[test]
+fn the_limit_is_raised_rarely_where_that_fails() {
     let queue = queue();
     let _one = held(&queue);
-    let mut line: Vec<_> = (0..3).map(|_| stand(&queue)).collect();
-    assert_eq!(queue.become_idle(0, FAST_US), MayIdle::InDoubt);
-    for waits in &mut line[..2] {
-        waits.answered();
-        assert!(queue.look(DOUBT_MS), "somebody waits still");
-        assert_eq!(surplus(&queue), 0);
+    queue.become_idle(FAST_US);
+    let mut raised_ms = Vec::new();
+    for now_ms in (0..200_000).step_by(100) {
+        if queue.is_limited() && !queue.raise(now_ms) {
+            continue;
+        }
+        raised_ms.push(now_ms);
+        let _waits = queue.enter(now_ms, FAST_US).0;
+        _waits.complete(now_ms);
+        queue.look(now_ms);
+        queue.look(now_ms);
+        assert_eq!(queue.limit(), 1);
     }
-    line[2].answered();
-    assert!(!queue.look(DOUBT_MS));
+    let pauses: Vec<u64> = raised_ms.windows(2).map(|two| two[1] - two[0]).collect();
+    assert_eq!(pauses[0], PAUSE_MS_MIN);
+    assert!(pauses.windows(2).all(|two| two[1] >= two[0]), "{pauses:?}");
+    assert!(pauses.iter().all(|pause| *pause <= PAUSE_MS_MAX), "{pauses:?}");
+}
+
+#[test]
+fn a_limit_that_is_none_is_soon_forgotten() {
+    let queue = limited(2);
+    queue.lock().raise.at_ms = 1;
+    let mut standing: Vec<_> = (0..2).map(|_| held(&queue)).collect();
+    assert!(!queue.raise(0), "not yet");
+    for rounds in 0.. {
+        assert!(rounds < 8, "it grows too slowly");
+        assert!(queue.raise(1) && !queue.raise(1), "once, until it has been reached");
+        while standing.len() < queue.limit() as usize {
+            standing.push(held(&queue));
+        }
+        if standing.len() > 100 {
+            break;
+        }
+    }
+}
+
+#[test]
+fn more_and_more_may_be_opened_where_none_comes_free() {
+    let queue = limited(2);
+    let _busy: Vec<_> = (0..2).map(|_| held(&queue)).collect();
+    let more: Vec<u32> = (0..4).map(|_| queue.overflow()).collect();
+    assert_eq!((&more[..], queue.limit()), (&[1, 1, 2, 4][..], 10));
+    queue.become_idle(SLOW_US);
+    assert_eq!(queue.limit(), 2);
 }
 
 #[test]
@@ -217,6 +280,6 @@ fn nothing_is_tried_where_answers_come_too_far_apart_to_teach_anything() {
     let _one = held(&queue);
     let _waits = stand(&queue);
     let two_open_us = DOUBT_MS as u32 * 1000 * 2;
-    assert_eq!(queue.become_idle(0, two_open_us + 2), MayIdle::No);
-    assert_eq!(queue.become_idle(0, two_open_us), MayIdle::InDoubt);
+    assert_eq!(queue.become_idle(two_open_us + 2), MayIdle::No);
+    assert_eq!(queue.become_idle(two_open_us), MayIdle::InDoubt);
 }

@@ -22,6 +22,9 @@ use crate::upstream::address::{Address, AddressId};
 /// backend's clock started earlier, and a request takes time to arrive.
 const EARLY_MS: u64 = 1000;
 
+/// The pause between two sweeps, in milliseconds.
+pub(crate) const SWEEP_MS: u64 = 1_000;
+
 /// A permit for one of an address's connections. Dropping it wakes the next waiting request.
 pub struct ConnPermit {
     pub upstream: Arc<Upstream>,
@@ -31,7 +34,7 @@ pub struct ConnPermit {
 
 impl ConnPermit {
     /// Takes a permit, if the address has room.
-    pub fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<ConnPermit> {
+    pub(crate) fn take(upstream: &Arc<Upstream>, address: &Arc<Address>) -> Option<ConnPermit> {
         address.try_open().then(|| ConnPermit {
             upstream: Arc::clone(upstream),
             address: Arc::clone(address),
@@ -47,8 +50,8 @@ impl ConnPermit {
         }
     }
 
-    fn rest(&mut self, now_ms: u64) -> MayIdle {
-        let rest = self.address.queue.become_idle(now_ms, self.address.first_byte_us());
+    fn rest(&mut self) -> MayIdle {
+        let rest = self.address.queue.become_idle(self.address.first_byte_us());
         if rest != MayIdle::No {
             self.resting = true;
             self.address.become_idle();
@@ -171,6 +174,18 @@ impl Connection {
         self.rested_ms(now_ms) >= self.idle_ms
     }
 
+    /// The same at the sweep that is nearest to the end of the idle time.
+    fn has_rested_enough_at_sweep(&self, now_ms: u64) -> bool {
+        let early_ms = (SWEEP_MS / 2).min(self.idle_ms / 2);
+        self.rested_ms(now_ms) >= self.idle_ms - early_ms
+    }
+
+    /// True if the end of one connection tells that the others end, too: HTTP servers close
+    /// connections one by one, a process manager closes all of its processes' for a restart.
+    fn ends_with_others(&self) -> bool {
+        !self.permit.upstream.spec.protocol.is_http()
+    }
+
     fn rested_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
@@ -212,7 +227,11 @@ impl Pool {
         loop {
             let mut connection = self.idle.borrow_mut().get_mut(&address.id)?.pop_if(recent)?;
             let is_over = connection.has_rested_enough(now_ms) || connection.is_worn_out(now_ms);
-            if !is_over && connection.stream.is_idle_alive() {
+            let is_alive = connection.stream.is_idle_alive();
+            if !is_alive && connection.ends_with_others() {
+                address.queue.end_idle();
+            }
+            if !is_over && is_alive {
                 connection.permit.wake();
                 connection.requests += 1;
                 return Some(connection);
@@ -233,7 +252,8 @@ impl Pool {
     /// are closed where the backend may have no process for the new one.
     pub(crate) fn stand_in_line(&self, permit: &ConnPermit) -> Standing {
         let queue = &permit.address.queue;
-        let (standing, doubts) = queue.enter(self.clock.mono_ms());
+        let mean_us = permit.address.first_byte_us();
+        let (standing, doubts) = queue.enter(self.clock.mono_ms(), mean_us);
         if doubts {
             self.watch(permit);
         }
@@ -250,14 +270,17 @@ impl Pool {
     pub fn give(&self, mut connection: Connection, now_ms: u64) {
         let permit = &connection.permit;
         let spec = &permit.upstream.spec.pool;
-        let is_wanted = permit.address.idle() < spec.idle_max && !permit.address.is_gone();
-        if connection.is_worn_out(now_ms) || !is_wanted {
+        let backlog = &permit.upstream.backlog;
+        // A request that waits takes it at once: it only passes through the pool.
+        let has_use =
+            permit.address.idle() < spec.idle_max || (spec.idle_max > 0 && !backlog.is_empty());
+        if connection.is_worn_out(now_ms) || !has_use || permit.address.is_gone() {
             return;
         }
         if !connection.standing.as_ref().is_some_and(Standing::holds) {
             return;
         }
-        match connection.permit.rest(now_ms) {
+        match connection.permit.rest() {
             MayIdle::Yes => {}
             MayIdle::InDoubt => self.watch(&connection.permit),
             MayIdle::No => return,
@@ -278,13 +301,20 @@ impl Pool {
         let mut ended = Vec::new();
         let mut idle = self.idle.borrow_mut();
         for resting in idle.values_mut() {
+            let mut restarts = false;
             let is_over = |c: &mut Connection| {
-                c.has_rested_enough(now_ms)
+                let has_ended = !c.stream.is_idle_alive();
+                restarts |= has_ended && c.ends_with_others();
+                has_ended
+                    || c.has_rested_enough_at_sweep(now_ms)
                     || c.is_worn_out(now_ms)
                     || c.permit.address.is_gone()
-                    || !c.stream.is_idle_alive()
             };
+            let first = ended.len();
             ended.extend(resting.extract_if(.., is_over));
+            if let Some(one) = ended[first..].first().filter(|_| restarts) {
+                one.permit.address.queue.end_idle();
+            }
         }
         idle.retain(|_, resting| !resting.is_empty());
         drop(idle);

@@ -19,7 +19,7 @@ use crate::connect::backlog::Backlog;
 use crate::connect::deadline::Deadlines;
 use crate::connect::h2::Hub;
 use crate::connect::listen_queue;
-use crate::connect::pool::{ConnPermit, Pool};
+use crate::connect::pool::{ConnPermit, Pool, SWEEP_MS};
 use crate::serve::upstream_call::UpstreamCall;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Choice;
@@ -187,7 +187,7 @@ impl Local {
 
     /// Runs once a second: closes connections that were idle for too long.
     pub async fn sweep(self: Rc<Self>) {
-        let mut ticks = Ticks::every(std::time::Duration::from_secs(1));
+        let mut ticks = Ticks::every(std::time::Duration::from_millis(SWEEP_MS));
         loop {
             ticks.next().await;
             panics::point("proxy sweep");

@@ -54,12 +54,17 @@ impl Address {
 
     /// True if another connection may be opened.
     pub fn has_room(&self) -> bool {
-        self.open() < self.spec.connections_max
+        self.open() < self.connections_max()
+    }
+
+    /// Connections at most: as configured, and no more than the backend has shown to accept.
+    fn connections_max(&self) -> u32 {
+        self.spec.connections_max.min(self.queue.limit())
     }
 
     /// Takes a permit for one of the connections, if there is one.
     pub(crate) fn try_open(&self) -> bool {
-        self.backend.try_open(self.spec.connections_max)
+        self.backend.try_open(self.connections_max())
     }
 }
 

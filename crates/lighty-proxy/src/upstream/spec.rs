@@ -108,9 +108,10 @@ pub struct SpawnSpec {
 pub struct PoolSpec {
     /// Connections at most, busy and idle, over all workers (`proxy-core.max-pool-size`).
     pub size_max: u32,
-    /// Idle ones kept at most (`proxy-core.max-idle-connections`).
+    /// Idle ones kept at most (`proxy-core.max-idle-connections`); not more than `size_max`.
     pub idle_max: u32,
-    /// Milliseconds that one is kept without a request (`proxy-core.max-idle-time`).
+    /// Milliseconds that one is kept without a request (`proxy-core.max-idle-time`); by default
+    /// [`idle_ms_of`].
     pub idle_ms: u64,
     /// Milliseconds after which one is not used again; 0: no limit (`proxy-core.max-lifetime`).
     pub lifetime_ms: u64,
@@ -127,14 +128,21 @@ impl Default for PoolSpec {
     fn default() -> Self {
         Self {
             size_max: 256,
-            idle_max: 64,
-            idle_ms: 30_000,
+            idle_max: 256,
+            idle_ms: idle_ms_of(&Protocol::Http { force_http10: false }),
             lifetime_ms: 0,
             requests_max: 1000,
             ping_ms: 10_000,
             ping_timeout_ms: 10_000,
         }
     }
+}
+
+/// Milliseconds that an idle connection is kept by default. Of a gateway protocol it may hold a
+/// process, which does not end before the connection does: a service that restarts must not wait
+/// for that.
+pub(crate) fn idle_ms_of(protocol: &Protocol) -> u64 {
+    if protocol.is_http() { 30_000 } else { 1_000 }
 }
 
 /// The backlog.

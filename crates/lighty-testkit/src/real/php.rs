@@ -1,6 +1,7 @@
 //! PHP as FastCGI programs: PHP-FPM, and `php-cgi` as it is started by hand.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -9,6 +10,9 @@ use super::{Listen, Program, find, put, text};
 /// Names that distributions give it.
 const FPM: [&str; 5] = ["php-fpm8.2", "php-fpm", "php-fpm8.3", "php-fpm8.4", "php-fpm8.1"];
 const CGI: [&str; 3] = ["php-cgi", "php-cgi8.2", "php-cgi8.4"];
+
+/// How long php-cgi takes at most to find that it cannot bind.
+const BIND_PATIENCE: Duration = Duration::from_secs(30);
 
 /// Settings of PHP: no limit to a body, and what goes wrong goes to the error stream.
 const SETTINGS: [(&str, &str); 5] = [
@@ -104,7 +108,7 @@ fn configuration(listen: &Listen, children: u32) -> String {
 
 /// Running `php-cgi` processes that share a socket.
 pub struct PhpCgi {
-    _program: Program,
+    program: Program,
     listen: Listen,
 }
 
@@ -112,18 +116,45 @@ impl PhpCgi {
     /// Starts them on TCP.
     #[must_use]
     pub fn tcp(children: u32) -> Option<Self> {
-        let binary = find(&CGI)?;
+        find(&CGI)?;
         let listen = Listen::free_port();
+        let mut started = Self::spawn(listen.clone(), children)?;
+        started.program.await_listening(&listen);
+        Some(started)
+    }
+
+    /// Starts them where others have listened; `None` if these still do.
+    #[must_use]
+    pub fn at(listen: &Listen, children: u32) -> Option<Self> {
+        let started = Self::spawn(listen.clone(), children)?;
+        // It ends if it cannot bind, and else has children.
+        let has_children = || {
+            let pid = started.program.pid().map(|pid| pid.as_raw_nonzero());
+            let children = pid.map(|pid| format!("/proc/{pid}/task/{pid}/children"));
+            let children = children.and_then(|path| std::fs::read_to_string(path).ok());
+            children.is_some_and(|children| !children.trim().is_empty())
+        };
+        let ended = || started.program.has_ended();
+        assert!(crate::wait_until(BIND_PATIENCE, || ended() || has_children()), "php-cgi hangs");
+        (!ended()).then_some(started)
+    }
+
+    fn spawn(listen: Listen, children: u32) -> Option<Self> {
+        let binary = find(&CGI)?;
         let at = listen.address().to_string();
         let settings: Vec<String> =
             SETTINGS.iter().map(|(name, value)| format!("{name}={value}")).collect();
         let mut line = vec![text(&binary), "-n", "-b", &at];
         line.extend(settings.iter().flat_map(|setting| ["-d", setting.as_str()]));
         let children = children.to_string();
-        let mut program =
+        let program =
             Program::start(Program::directory(), &line, &[("PHP_FCGI_CHILDREN", &children)]);
-        program.await_listening(&listen);
-        Some(Self { _program: program, listen })
+        Some(Self { program, listen })
+    }
+
+    /// Asks them to end, as a service manager does.
+    pub fn ask_to_end(&self) {
+        self.program.signal(rustix::process::Signal::TERM);
     }
 
     /// Where they listen.

@@ -14,6 +14,7 @@ mod gateway_faults;
 mod grpc;
 mod http2;
 mod mapping;
+mod kept;
 mod names;
 mod other_servers;
 mod php;

@@ -191,6 +191,25 @@ fn a_check_waits_for_no_connection_that_rests() {
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
+/// Where there are fewer processes than clients, requests wait for a connection that is kept, and
+/// not for one of their own.
+#[test]
+fn requests_beyond_the_processes_share_their_connections() {
+    for workers in [1, 2] {
+        let backend = Preforked::start(4, Duration::ZERO);
+        let server = backend.front(workers).config("proxy-core.max-pool-size = 64").start();
+        let is_shared = || {
+            let before = backend.accepted();
+            burst(&server, 24, 50);
+            backend.accepted() - before <= 24 * 50 / 10
+        };
+        let until = Instant::now() + PATIENCE;
+        while !is_shared() {
+            assert!(Instant::now() < until, "{workers}: {} connections", backend.accepted());
+        }
+    }
+}
+
 /// Nothing is given up without need: with a process for each, connections are kept.
 #[test]
 fn connections_are_kept_where_there_are_processes_enough() {

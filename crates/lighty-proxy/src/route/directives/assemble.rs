@@ -15,7 +15,7 @@ use crate::route::rules::{RequestRules, ResponseRules, Route, Routes, Takes};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BackendAddress, BackendSpec, BalancerSpec, CheckKind, CheckSpec, FastcgiRole, HealthSpec,
-    Protocol, TimeoutSpec, UpstreamSpec,
+    Protocol, TimeoutSpec, UpstreamSpec, idle_ms_of,
 };
 
 /// Something that only several directives together show to be wrong.
@@ -185,13 +185,13 @@ fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
 fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let core = &parts.core;
     let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
-    let mut shared = shared_spec(&parts.shared);
+    let protocol = speaks.with(&parts.shared.protocols);
+    let mut shared = shared_spec(&parts.shared, protocol);
     if speaks == ProtocolName::Http2 {
         shared.health.check = shared.health.check.map(CheckSpec::over_http2);
     }
     let upstream = UpstreamSpec {
         name: "proxy-core.backends".into(),
-        protocol: speaks.with(&parts.shared.protocols),
         balancer: balancer(&core.balancer, &parts.shared),
         backends: core_backends(core, speaks, &parts.shared.tls),
         proxy_protocol: parts.shared.proxy_protocol.filter(|_| speaks != ProtocolName::Http2),
@@ -250,12 +250,13 @@ fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<
 }
 
 /// What all upstreams of these settings have in common; the rest is to be filled in.
-fn shared_spec(shared: &Shared) -> UpstreamSpec {
+fn shared_spec(shared: &Shared, protocol: Protocol) -> UpstreamSpec {
     let mut pool = shared.pool.clone();
-    pool.idle_max = pool.idle_max.min(pool.size_max);
+    pool.idle_max = shared.idle_max.map_or(pool.size_max, |most| most.min(pool.size_max));
+    pool.idle_ms = shared.idle_ms.unwrap_or_else(|| idle_ms_of(&protocol));
     UpstreamSpec {
         name: "".into(),
-        protocol: Protocol::Raw,
+        protocol,
         balancer: Default::default(),
         backends: Vec::new(),
         pool,
@@ -342,7 +343,6 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
     let base = &shared.timeouts;
     UpstreamSpec {
         name: format!("{} \"{}\"", family.server(), server.key).into(),
-        protocol,
         balancer: balancer(&balance, shared),
         backends: server.hosts.iter().filter_map(|host| backend(host, port, parts)).collect(),
         timeouts: TimeoutSpec {
@@ -352,7 +352,7 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
             tunnel_ms: base.tunnel_ms,
         },
         health: health(shared, rules.disable_ms),
-        ..shared_spec(shared)
+        ..shared_spec(shared, protocol)
     }
 }
 

@@ -26,23 +26,25 @@ fn pools() -> Vec<Row> {
         )
         .example("proxy-core.max-pool-size = 32"),
         Row::int("proxy-core.max-idle-connections", 0..=65_535, |s, v| {
-            of(s).shared.pool.idle_max = v as u32;
+            of(s).shared.idle_max = Some(v as u32);
         })
-        .default("64")
+        .default("65535")
         .since("lighty 0.1")
         .doc(
-            "Connections to each address that are kept while they have no request, at most. Where a \
-             request may be waiting for a process of the backend, they are given up for it, those \
-             of all workers.",
+            "Connections to each address that are kept while they have no request, at most; never \
+             more than `proxy-core.max-pool-size`. Where a request may be waiting for a process of \
+             the backend, they are closed for it, those of all workers. 0: none is kept.",
         )
         .example("proxy-core.max-idle-connections = 8"),
-        period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.pool.idle_ms = ms)
+        period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.idle_ms = Some(ms))
             .default("30")
             .since("lighty 0.1")
             .doc(
                 "Seconds that a connection to a backend is kept without a request; or text with a \
                  unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less than \
-                 the backend's own limit.",
+                 the backend's own limit. Without this directive it is 30 for backends that speak \
+                 HTTP, and 1 for FastCGI and AJP13: php-cgi ends no process that has a connection, \
+                 and keeps its port that long after it was told to end.",
             )
             .example("proxy-core.max-idle-time = 4"),
         period("proxy-core.max-lifetime", 0, |parts, ms| parts.shared.pool.lifetime_ms = ms)

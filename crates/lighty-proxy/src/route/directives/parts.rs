@@ -147,6 +147,8 @@ impl Default for TlsParts {
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) pool: PoolSpec,
+    pub(super) idle_max: Option<u32>,
+    pub(super) idle_ms: Option<u64>,
     pub(super) backlog: BacklogSpec,
     pub(super) timeouts: TimeoutSpec,
     pub(super) health: HealthSpec,
@@ -165,6 +167,8 @@ impl Default for Shared {
         Self {
             pool: PoolSpec::default(),
             backlog: BacklogSpec::default(),
+            idle_max: None,
+            idle_ms: None,
             timeouts: TimeoutSpec::default(),
             health: HealthSpec::default(),
             split_hostnames: true,

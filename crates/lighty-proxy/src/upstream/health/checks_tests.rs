@@ -267,7 +267,7 @@ impl Checked for &Occupied {
 
     fn stand_in_line(&self) -> Option<Standing> {
         self.entered.notify_one();
-        Some(self.queue.enter(0).0)
+        Some(self.queue.enter(0, 0).0)
     }
 
     fn was_checked(&self, _: Change, fault: Option<&CheckFault>) {
@@ -288,12 +288,19 @@ async fn a_check_that_began_first_is_waited_for_by_no_idle_connection() {
     let asking = keep_asking(|| Some(&occupied), &check, None, Clock::start());
     let serving = async {
         occupied.entered.notified().await;
-        let mut request = occupied.queue.enter(0).0;
+        let mut request = occupied.queue.enter(0, 0).0;
         request.complete(0);
         request.answered();
-        assert_eq!(occupied.queue.become_idle(0, 0), MayIdle::InDoubt);
-        watch(Arc::clone(&occupied.queue), Clock::start()).await;
-        assert!(occupied.queue.has_surplus(), "the idle connection is to be closed");
+        assert_eq!(occupied.queue.become_idle(0), MayIdle::InDoubt);
+        let is_to_be_closed = async {
+            while !occupied.queue.has_surplus() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = watch(Arc::clone(&occupied.queue), Clock::start()) => panic!("nothing waits"),
+            () = is_to_be_closed => {}
+        }
     };
     tokio::select! {
         () = asking => panic!("the address is there"),

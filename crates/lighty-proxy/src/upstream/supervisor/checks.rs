@@ -72,7 +72,8 @@ impl Checked for Asked<'_> {
     }
 
     fn stand_in_line(&self) -> Option<Standing> {
-        let (standing, doubts) = self.address.queue.enter(self.log.now_ms());
+        let (standing, doubts) =
+            self.address.queue.enter(self.log.now_ms(), self.address.first_byte_us());
         if doubts {
             let (queue, clock) = (Arc::clone(&self.address.queue), self.log.clock.clone());
             keep::keep("line at a backend", move || watch(Arc::clone(&queue), clock.clone()));

@@ -449,7 +449,11 @@ impl Serving<'_> {
         connection: &Connection,
     ) -> Result<u64, Trouble> {
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
-        self.ask_opened(call, connection).await.map_err(|trouble| match trouble {
+        let asked = match self.upstream.is_spawned {
+            true => Box::pin(self.ask_program(call, connection)).await,
+            false => self.ask_opened(call, connection).await,
+        };
+        asked.map_err(|trouble| match trouble {
             Trouble::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
                 if let Some(ending) = connection.ending() {
                     fault = ending.before_head();
@@ -463,6 +467,24 @@ impl Serving<'_> {
     }
 
     async fn ask_opened(
+    /// Asks a program that the server starts. One that ends at every start accepts no connection:
+    /// those in its socket's queue would wait for the read timeout.
+    async fn ask_program(
+        &mut self,
+        call: &mut UpstreamCall,
+        connection: &Connection,
+    ) -> Result<u64, Trouble> {
+        let address = Arc::clone(&connection.permit.address);
+        tokio::select! {
+            biased;
+            asked = self.ask_opened(call, connection) => asked,
+            () = address.broken() => {
+                let fault = FaultReport::new(Fault::BackendsDown, "its program ends at every start");
+                Err(Trouble::Backend { fault, silent: true })
+            }
+        }
+    }
+
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,

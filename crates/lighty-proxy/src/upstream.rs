@@ -353,6 +353,7 @@ impl Upstream {
             let health = &address.health;
             tried.contains(&address.id)
                 || address.spec.weight == 0
+                || address.is_broken()
                 || (matches!(health.state(now_ms), State::Down { .. })
                     && health.held_until(now_ms).is_none())
         })
@@ -394,6 +395,9 @@ impl Seen {
         now_ms: u64,
         has_idle: impl Fn(&Address) -> bool,
     ) -> Option<Choice> {
+        if address.is_broken() {
+            return None;
+        }
         let has_room = address.has_room() || has_idle(address);
         match address.health.state(now_ms) {
             State::Up | State::Probing => {}

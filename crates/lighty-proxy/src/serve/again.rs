@@ -39,7 +39,8 @@ impl Serving<'_> {
         call: &UpstreamCall,
         connection: &Connection,
     ) -> bool {
-        if !call.has_sent() || connection.is_refused() {
+        let is_broken = connection.permit.address.is_broken();
+        if !call.has_sent() || connection.is_refused() || is_broken {
             return true;
         }
         let is_silent = matches!(trouble, Trouble::Backend { silent: true, .. });
@@ -70,7 +71,11 @@ impl Serving<'_> {
             fault.fault,
             Fault::BackendClosed | Fault::BackendReset | Fault::BackendCancelled
         );
-        let rejected = matches!(fault.fault, Fault::BackendBusy | Fault::BackendCalm);
+        let rejected =
+            matches!(fault.fault, Fault::BackendBusy | Fault::BackendCalm | Fault::BackendsDown);
+        if ended {
+            connection.permit.address.saw_close(self.local.clock.mono_ms());
+        }
         let is_refused = connection.is_refused() && self.stale < REFUSALS_MAX;
         let stale = ended && silent && (connection.is_reused() || is_refused);
         if stale {

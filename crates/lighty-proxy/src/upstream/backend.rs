@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use lighty_io::connect::Target;
 use lighty_io::tls::ClientOptions;
+use tokio::sync::Notify;
 
 use crate::connect::listen_queue::ListenQueue;
 use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
@@ -83,6 +84,12 @@ pub struct Backend {
     /// Why it last went down.
     trouble: Mutex<Option<Arc<str>>>,
     is_gone: AtomicBool,
+    /// When it last closed a connection with a request on it; monotonic milliseconds.
+    closed_ms: AtomicU64,
+    /// Its program ends at every start.
+    is_broken: AtomicBool,
+    /// Signals that it became broken.
+    broke: Notify,
 }
 
 /// The latest sample has a weight of 1/8.
@@ -105,6 +112,9 @@ impl Backend {
             failed: AtomicU64::new(0),
             trouble: Mutex::new(None),
             is_gone: AtomicBool::new(false),
+            closed_ms: AtomicU64::new(0),
+            is_broken: AtomicBool::new(false),
+            broke: Notify::new(),
         }
     }
 
@@ -175,6 +185,38 @@ impl Backend {
     /// True if it has answered any request since this time.
     pub(crate) fn has_responded_since(&self, ms: u64) -> bool {
         self.answered_ms.load(Ordering::Relaxed) > ms
+    }
+
+    /// Records that it closed a connection in place of a response.
+    pub(crate) fn saw_close(&self, now_ms: u64) {
+        self.closed_ms.store(now_ms, Ordering::Relaxed);
+    }
+
+    /// True if it has taken any request since this time, to whatever end.
+    pub(crate) fn has_taken_since(&self, ms: u64) -> bool {
+        self.has_responded_since(ms) || self.closed_ms.load(Ordering::Relaxed) > ms
+    }
+
+    /// True if its program ends at every start: no request is sent to it.
+    pub(crate) fn is_broken(&self) -> bool {
+        self.is_broken.load(Ordering::Acquire)
+    }
+
+    /// Says whether its program ends at every start.
+    pub(crate) fn set_broken(&self, is_broken: bool) {
+        self.is_broken.store(is_broken, Ordering::Release);
+        if is_broken {
+            self.broke.notify_waiters();
+        }
+    }
+
+    /// Resolves once its program ends at every start.
+    pub(crate) async fn broken(&self) {
+        let mut broke = std::pin::pin!(self.broke.notified());
+        broke.as_mut().enable();
+        if !self.is_broken() {
+            broke.await;
+        }
     }
 
     /// True if no upstream has it any more: connections to it are not kept.

@@ -25,6 +25,10 @@ fn backend() {
     if std::env::var_os("LIGHTY_TEST_BACKEND").is_none() {
         return;
     }
+    let broken = std::env::var_os("BROKEN_WHILE");
+    if broken.is_some_and(|mark| std::path::Path::new(&mark).exists()) {
+        std::process::exit(3);
+    }
     eprintln!("hello from {}", std::process::id());
     if std::env::var_os("COMPLAINS").is_some() {
         std::thread::spawn(|| (0..u64::MAX).for_each(|number| eprintln!("complaint {number}")));
@@ -159,12 +163,51 @@ fn a_process_that_dies_is_started_again_and_costs_no_request() {
 /// Programs end after a number of requests to give memory back; on a busy site that is soon.
 #[test]
 fn a_process_that_ends_after_some_answers_is_started_again_at_once() {
-    let server = program("\"max-procs\" => 1").env("ANSWERS", "3").start();
+    let server = program("\"max-procs\" => 1")
+        .env("ANSWERS", "3")
+        .config("server.errorlog-level = \"info\"")
+        .start();
     for _ in 0..18 {
         assert!(answers(&server), "{}", server.log());
     }
-    let restarts = || server.log().matches("ended: exit code 0; started again in 100 ms").count();
+    let restarts = || server.log().matches("ended: exit code 0; started again\n").count();
     assert!(wait_until(PATIENCE, || restarts() == 6), "{}", server.log());
+}
+
+/// A program that cannot run, as after the deployment of a broken release.
+#[test]
+fn requests_to_a_program_that_ends_at_every_start_are_refused_soon() {
+    let setup = lighty!().file("../app.sh", "#!/bin/sh\n[ -e ready ] || exit 3\nexec sleep 60\n");
+    let script = setup.directory().join("app.sh");
+    std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+    let server = setup
+        .config(&format!(
+            "proxy.server = ( \"/\" => (( \"bin-path\" => \"{}\", \"max-procs\" => 2 )) )",
+            script.display()
+        ))
+        .start();
+    let began = std::time::Instant::now();
+    let waiting = server.get("/waits");
+    assert_eq!(waiting.status, 503, "{}", server.log());
+    assert!(waiting.field("Retry-After").is_some(), "{waiting:?}");
+    assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
+    server.await_log("starts in succession ended at once; requests are answered 503");
+    let mut client = server.connect();
+    client.send("POST /comes HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+    assert_eq!(client.response().status, 503, "{}", server.log());
+    assert!(!server.log().contains("requests are sent again"), "{}", server.log());
+}
+
+#[test]
+fn requests_are_sent_again_once_a_process_of_a_broken_program_lives() {
+    let setup = program("\"max-procs\" => 1");
+    let mark = setup.directory().join("broken");
+    std::fs::write(&mark, "").expect("written");
+    let server = setup.env("BROKEN_WHILE", mark.to_str().expect("UTF-8")).start();
+    assert_eq!(server.get("/").status, 503, "{}", server.log());
+    std::fs::remove_file(mark).expect("removed");
+    server.await_log("requests are sent again");
+    assert!(answers(&server), "{}", server.log());
 }
 
 #[test]

@@ -3,6 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
+use lighty_core::log::Level;
 use lighty_io::listen::{BoundSocket, SocketFile};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -28,12 +29,51 @@ pub(super) struct Group {
     pub(super) wanted: watch::Sender<Option<u32>>,
     pub(super) users: RefCell<Vec<Arc<Upstream>>>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
+    /// Processes that did not end at once.
+    pub(super) alive: Cell<u32>,
+    pub(super) is_broken: Cell<bool>,
 }
 
 impl Group {
     /// Requests in progress or waiting at the socket.
     pub(super) fn busy(&self) -> u32 {
         self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
+    }
+
+    /// True if one of its processes has taken any request since this time.
+    pub(super) fn has_taken_since(&self, ms: u64) -> bool {
+        self.addresses().iter().any(|address| address.has_taken_since(ms))
+    }
+
+    /// Requests are answered 503 from now on, if no other process lives: this one ends at every
+    /// start.
+    pub(super) fn note_bad_starts(&self, count: u32) {
+        if self.alive.get() > 0 || self.is_broken.replace(true) {
+            return;
+        }
+        let text = format!(
+            "{}: {count} starts in succession ended at once; requests are answered 503 until a \
+             process runs",
+            self.text
+        );
+        self.log.say(Level::Error, &text);
+        self.tell_addresses();
+    }
+
+    /// Requests are sent again.
+    pub(super) fn end_broken(&self, why: &str) {
+        if self.is_broken.replace(false) {
+            self.log.say(Level::Notice, &format!("{}: requests are sent again: {why}", self.text));
+            self.tell_addresses();
+        }
+    }
+
+    /// Tells the addresses whether the program is broken.
+    pub(super) fn tell_addresses(&self) {
+        let is_broken = self.is_broken.get();
+        self.addresses().iter().for_each(|address| address.set_broken(is_broken));
+        // Those that wait are to be refused, or served.
+        self.users.borrow().iter().for_each(|upstream| upstream.backlog.call_all());
     }
 
     /// True if one of its processes has answered any request since this time.

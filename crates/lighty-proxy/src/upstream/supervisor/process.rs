@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
-use lighty_io::process::spawn::{Child, ChildSignal, Input, Output, Program, forward_lines};
+use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program, forward_lines};
 use lighty_io::threads::{keep, panics};
 
 use super::group::Group;
@@ -22,11 +22,18 @@ const PAUSE_MS_MAX: u64 = 5_000;
 /// A process that ran this many milliseconds did not exit because of a bad start.
 const LIVED_MS: u64 = 10_000;
 
+/// A process that ended within this many milliseconds, without taking a request, ended at once.
+const AT_ONCE_MS: u64 = 1_000;
+
+/// Starts in succession that ended at once before requests are answered 503. Up to here they wait:
+/// a restart costs waiting, a program that cannot run must not hold its clients for a minute.
+const BAD_STARTS_MAX: u32 = 3;
+
 /// Keeps one process running while it is wanted; `first` is the one already running.
 pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
-    let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
+    let (mut running, mut pause_ms, mut bad_starts) = (first, PAUSE_MS_MIN, 0);
     loop {
         let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > number)).await;
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
@@ -38,11 +45,13 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
             Some(child) => Ok(child),
             None => start(&group).await,
         };
-        let why = match child {
-            Err(error) => error.to_string(),
+        let (why, is_done) = match child {
+            Err(error) => (error.to_string(), false),
             Ok(child) => tokio::select! {
-                ended = child.wait() => match ended {
-                    Ok(exit) => format!("process {} ended: {exit}", child.id()),
+                ended = run(&group, &child) => match ended {
+                    Ok(exit) => {
+                        (format!("process {} ended: {exit}", child.id()), exit == Exit::Code(0))
+                    }
                     Err(_) => return,
                 },
                 _ = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number)) => {
@@ -51,16 +60,54 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
                 }
             },
         };
-        // One that was written to end after so many requests was not started wrongly either.
-        let has_lived = group.log.now_ms().saturating_sub(began_ms) >= LIVED_MS;
-        if has_lived || group.has_responded_since(began_ms) {
+        let lived_ms = group.log.now_ms().saturating_sub(began_ms);
+        let has_answered = group.has_responded_since(began_ms);
+        let ended_at_once = lived_ms < AT_ONCE_MS && !group.has_taken_since(began_ms);
+        bad_starts = if ended_at_once { bad_starts + 1 } else { 0 };
+        if bad_starts >= BAD_STARTS_MAX {
+            group.note_bad_starts(bad_starts);
+        }
+        if lived_ms >= LIVED_MS || has_answered {
             pause_ms = PAUSE_MS_MIN;
+        }
+        // One that was written to end after so many requests leaves others waiting for it.
+        if is_done && has_answered {
+            let text = format!("{}: {why}; started again", group.text);
+            group.log.say(Level::Info, &text);
+            continue;
         }
         let text = format!("{}: {why}; started again in {pause_ms} ms", group.text);
         group.log.say(Level::Error, &text);
         let unwanted = wanted.wait_for(|wanted| wanted.is_none_or(|count| count <= number));
         let _ = tokio::time::timeout(Duration::from_millis(pause_ms), unwanted).await;
         pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
+    }
+}
+
+/// Waits for the end of a process. One that does not end at once is alive.
+async fn run(group: &Group, child: &Child) -> std::io::Result<Exit> {
+    let at_once = Duration::from_millis(AT_ONCE_MS);
+    if let Ok(ended) = tokio::time::timeout(at_once, child.wait()).await {
+        return ended;
+    }
+    let _alive = Alive::new(group);
+    group.end_broken(&format!("process {} runs", child.id()));
+    child.wait().await
+}
+
+/// Counts a process as alive, until it is dropped.
+struct Alive<'a>(&'a Group);
+
+impl<'a> Alive<'a> {
+    fn new(group: &'a Group) -> Self {
+        group.alive.set(group.alive.get() + 1);
+        Self(group)
+    }
+}
+
+impl Drop for Alive<'_> {
+    fn drop(&mut self) {
+        self.0.alive.set(self.0.alive.get() - 1);
     }
 }
 

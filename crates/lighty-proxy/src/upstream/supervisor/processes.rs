@@ -58,6 +58,9 @@ impl Processes {
                 }
             };
             group.users.borrow_mut().push(Arc::clone(upstream));
+            if group.is_broken.get() {
+                group.tell_addresses();
+            }
         }
         Ok(())
     }
@@ -118,6 +121,8 @@ impl Processes {
             wanted: watch::Sender::new(Some(spawn.min_procs)),
             users: RefCell::default(),
             tasks: RefCell::default(),
+            alive: Cell::new(0),
+            is_broken: Cell::new(false),
         });
         group.start().await.map_err(failed)?;
         self.groups.push(Rc::clone(&group));
@@ -222,5 +227,9 @@ impl Group {
         self.log
             .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
         self.wanted.send_replace(Some(wanted));
+        if wanted == 0 {
+            // Only a request starts the next one.
+            self.end_broken(why);
+        }
     }
 }

@@ -129,6 +129,7 @@ pub(crate) fn proxy(from: &str, to: &[String], protocol: &str) -> Result<String,
     Ok(format!(
         "server.bind = \"{}\"\nserver.port = {port}\nserver.errorlog-level = \"notice\"\n\
          proxy-core.protocol = \"{}\"\nproxy-core.balancer = \"sqf\"\n\
+         proxy-core.forward-path = \"as-received\"\n\
          proxy-core.upgrade = \"{}\"\nproxy-core.backends = ( {} )\n",
         quote(bind),
         quote(protocol),

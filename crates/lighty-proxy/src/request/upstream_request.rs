@@ -8,7 +8,7 @@ use lighty_config::Undecided;
 use lighty_core::{Exchange, Fault, FaultReport};
 use lighty_http::forwarded::{NewElement, Node, NodeName, push_element};
 use lighty_http::hop_by_hop::{end_to_end, is_essential};
-use lighty_http::{Fields, Known};
+use lighty_http::{Fields, Known, uri};
 use lighty_io::connect::Target;
 use lighty_wire::http1::BodyFraming;
 
@@ -159,7 +159,10 @@ impl RewrittenHead {
 
     fn take_target(&mut self, ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         let rules = &route.request;
-        let mut target = &ex.request.target[..];
+        let mut target = match rules.as_received {
+            true => as_received(ex, route),
+            false => &ex.request.target,
+        };
         if let Some(prefix) = &rules.strip_request_uri {
             let prefix = prefix.trim_end_matches('/').as_bytes();
             if route.upstream.protocol.is_like_cgi() {
@@ -284,6 +287,53 @@ fn check_destination(ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         }
         _ => Ok(()),
     }
+}
+
+/// Path and query as the client sent them, unless they have been rewritten, or a backend may take
+/// them for others than those that were judged.
+fn as_received<'a>(ex: &'a Exchange, route: &Route) -> &'a [u8] {
+    let (target, raw) = (&ex.request.target[..], &ex.request.target_raw[..]);
+    let path_end = raw.iter().position(|byte| *byte == b'?').unwrap_or(raw.len());
+    let is_plain = raw.starts_with(b"/") && raw.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
+    let mut normalised = Vec::new();
+    let is_it = is_plain
+        && !has_hidden_dots(&raw[..path_end])
+        && uri::normalise(raw, &ex.settings.server.parse, &mut normalised).is_ok()
+        && normalised == target;
+    let rules = &route.request;
+    let is_mapped = |path: &[u8]| {
+        let mut pairs = rules.map_urlpath.iter();
+        pairs.position(|(from, to)| mapped(from.as_bytes(), to.as_bytes(), path).is_some())
+    };
+    let is_stripped = |path: &[u8]| {
+        let prefix = rules.strip_request_uri.as_ref();
+        prefix.is_some_and(|prefix| path.starts_with(prefix.trim_end_matches('/').as_bytes()))
+    };
+    let is_alike =
+        || is_mapped(raw) == is_mapped(target) && is_stripped(raw) == is_stripped(target);
+    if is_it && is_alike() { raw } else { target }
+}
+
+/// True if some backend may find a `.` or `..` segment in an encoded path, be it behind an encoded
+/// slash or a backslash.
+fn has_hidden_dots(path: &[u8]) -> bool {
+    let mut decoded = Vec::with_capacity(path.len());
+    let mut rest = path;
+    while let [byte, behind @ ..] = rest {
+        (rest, _) = match rest {
+            [b'%', high, low, behind @ ..] if hex(*high).is_some() && hex(*low).is_some() => {
+                let value = hex(*high).unwrap_or(0) << 4 | hex(*low).unwrap_or(0);
+                (behind, decoded.push(value))
+            }
+            _ => (behind, decoded.push(*byte)),
+        };
+    }
+    let mut segments = decoded.split(|byte| matches!(byte, b'/' | b'\\'));
+    segments.any(|segment| matches!(segment, b"." | b".."))
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
 /// What a backend is called in the configuration, as a host.

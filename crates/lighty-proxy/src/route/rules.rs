@@ -101,6 +101,9 @@ pub struct RequestRules {
     pub docroot: Option<Arc<str>>,
     /// Removed from the front of the URL's path for the backend (`strip-request-uri`).
     pub strip_request_uri: Option<Arc<str>>,
+    /// True if HTTP backends get path and query as the client sent them
+    /// (`proxy-core.forward-path`).
+    pub as_received: bool,
     /// Prefix that the URL's path is mapped from and to (`map-urlpath`), in order.
     pub map_urlpath: Arc<[(Arc<str>, Arc<str>)]>,
     /// Hosts that the backend is told of in place of the client's (`map-host-request`): `-` keeps.

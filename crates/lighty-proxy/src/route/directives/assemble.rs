@@ -186,6 +186,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let core = &parts.core;
     let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
     let protocol = speaks.with(&parts.shared.protocols);
+    let speaks_http = protocol.is_http();
     let mut shared = shared_spec(&parts.shared, protocol);
     if speaks == ProtocolName::Http2 {
         shared.health.check = shared.health.check.map(CheckSpec::over_http2);
@@ -205,6 +206,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
             forwarded: core.forwarded.clone(),
             upgrade: core.upgrade,
             trailers: core.trailers,
+            as_received: parts.shared.as_received && speaks_http,
             rewrite: Arc::clone(&core.rewrite_request),
             stream: settings.stream_request_body,
             ..RequestRules::default()
@@ -420,6 +422,7 @@ fn family_request(
     let pairs = |pairs: &Option<Pairs>| pairs.clone().filter(|_| is_http).unwrap_or_default();
     RequestRules {
         docroot: rules.docroot,
+        as_received: parts.shared.as_received && is_http,
         strip_request_uri: rules.strip_request_uri,
         map_urlpath: pairs(&header.map_urlpath),
         map_host: pairs(&header.map_host_request),

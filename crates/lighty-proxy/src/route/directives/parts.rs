@@ -159,6 +159,7 @@ pub(super) struct Shared {
     pub(super) sticky_cookie: Option<Arc<str>>,
     pub(super) protocols: ProtocolOptions,
     pub(super) strict_lines: bool,
+    pub(super) as_received: bool,
     pub(super) tls: TlsParts,
 }
 
@@ -166,14 +167,15 @@ impl Default for Shared {
     fn default() -> Self {
         Self {
             pool: PoolSpec::default(),
-            backlog: BacklogSpec::default(),
             idle_max: None,
             idle_ms: None,
+            backlog: BacklogSpec::default(),
             timeouts: TimeoutSpec::default(),
             health: HealthSpec::default(),
             split_hostnames: true,
             proxy_protocol: None,
             class: 0,
+            as_received: false,
             balancing: BalancerOptions::default(),
             sticky_cookie: None,
             protocols: ProtocolOptions::default(),

@@ -15,7 +15,7 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, Fault, FaultReport, Step};
-use lighty_http::{Known, Method};
+use lighty_http::{Known, Method, incremental};
 use lighty_io::transport::{Idle, Stream};
 use lighty_wire::http1::BodyFraming;
 
@@ -186,9 +186,10 @@ impl Serving<'_> {
     /// the protocol needs the length up front and the client did not send one.
     fn needs_whole_body(&self) -> bool {
         let unknown = self.upload.announced().is_none();
+        let spools = self.route.request.stream == StreamBody::Spool
+            && !incremental::is_asked_for(&self.ex.request.fields);
         !self.upload.is_none()
-            && (self.route.request.stream == StreamBody::Spool
-                || (unknown && self.route.upstream.protocol.is_like_cgi()))
+            && (spools || (unknown && self.route.upstream.protocol.is_like_cgi()))
     }
 
     async fn receive_body(&mut self) -> Result<(), FaultReport> {
@@ -366,11 +367,11 @@ impl Serving<'_> {
             Err(report) => report,
         };
         self.local.note_failure(&permit, began_ms, &words);
-        self.give_up_address(&permit);
         if !self.upstream.spec.protocol.is_http() {
             // Its processes end; one that an idle connection holds would keep the socket bound.
             permit.address.queue.end_idle();
         }
+        self.give_up_address(&permit);
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }
@@ -466,7 +467,6 @@ impl Serving<'_> {
         })
     }
 
-    async fn ask_opened(
     /// Asks a program that the server starts. One that ends at every start accepts no connection:
     /// those in its socket's queue would wait for the read timeout.
     async fn ask_program(
@@ -485,6 +485,7 @@ impl Serving<'_> {
         }
     }
 
+    async fn ask_opened(
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
@@ -562,7 +563,15 @@ impl Serving<'_> {
         // An h2c tunnel would carry requests past every condition and access rule.
         let is_http2 = request.fields.list_contains(Known::Upgrade, "h2c");
         let is_wanted = request.upgrade && self.route.request.upgrade && !is_http2;
-        is_wanted && self.upload.is_none() && self.carries_upgrade(connection)
+        if !is_wanted {
+            return false;
+        }
+        // The JDK's client announces a body of no bytes.
+        if !self.upload.is_none() && self.upload.announced() != Some(0) {
+            self.ex.complain_of_upgrade("its request has a body, which a tunnel would cut off");
+            return false;
+        }
+        self.carries_upgrade(connection)
     }
 
     /// True if the backend can be asked for the other protocol.

@@ -3,7 +3,7 @@
 use lighty_core::pipeline::read_ahead::SpooledResponse;
 use lighty_core::{Body, Fault, FaultReport, Step, UnknownLength};
 use lighty_http::hop_by_hop::is_upgrade_asked_for;
-use lighty_http::{Known, Status};
+use lighty_http::{Known, Status, incremental};
 
 use super::Serving;
 use crate::connect::pool::Connection;
@@ -12,6 +12,7 @@ use crate::request::sticky;
 use crate::response::internal_redirect::{self, InternalRedirect};
 use crate::response::reply;
 use crate::response::upstream_body::{Transfer, UpstreamBody};
+use crate::route::rules::StreamBody;
 use crate::serve::upstream_call::UpstreamCall;
 
 /// Bodies up to this size that arrived with their head are sent with it in one call.
@@ -62,7 +63,14 @@ impl Serving<'_> {
         self.ex.response.body = match body.take_whole(WHOLE_BYTES_MAX) {
             Some(_) if untold => Body::Stream(Box::new(UnknownLength)),
             Some(whole) => Body::Memory(whole),
-            None => SpooledResponse::body(self.ex, body, self.route.response.stream),
+            None => {
+                let streams = incremental::is_asked_for(&self.ex.response.fields);
+                let stream = match self.route.response.stream {
+                    StreamBody::Spool if streams => StreamBody::Stream,
+                    stream => stream,
+                };
+                SpooledResponse::body(self.ex, body, stream)
+            }
         };
         self.ex.response.answered = true;
         Ok(Step::Answered)

@@ -175,8 +175,8 @@ pub trait Module {
         true
     }
 
-    /// True if [`Module::remote`] takes this request whether or not its path leads to a file, judged
-    /// by the URL alone. What is done about missing files does not concern it then.
+    /// True if [`Module::remote`] takes this request whether or not there is a file, judged by the
+    /// URL alone. Rules about missing files do not concern it then.
     fn takes_unseen(&self, _ex: &Exchange) -> bool {
         false
     }

@@ -85,8 +85,8 @@ const LOOK_MS: u64 = 100;
 const HELD_LOOK_MS: u64 = 10;
 
 /// Milliseconds for which the first request of the backlog waits for a connection to come free,
-/// where the backend is believed to accept no more of them. A request of a millisecond gets one long
-/// before; one that takes longer does not feel a connection opened in vain.
+/// where the backend is believed to accept no more of them. Short requests get one long before;
+/// long ones do not feel a connection opened in vain.
 const PATIENCE_MS: u64 = 20;
 
 /// Why an attempt found no connection.

@@ -110,20 +110,7 @@ fn changes() -> Vec<Row> {
                  announced that it takes one; if not, the wish is not passed on.",
             )
             .example("proxy-core.upgrade = \"enable\""),
-        Row::choice("proxy-core.forward-path", FORWARD_PATH, |s, index| {
-            of(s).shared.as_received = index == 1;
-        })
-        .default("normalized")
-        .since("lighty 0.1")
-        .doc(
-            "The path and the query that HTTP backends are sent. `normalized`: those that conditions \
-             and access rules have judged (`server.http-parseopts`), as lighttpd does; `/a//b`, \
-             `/a%2Fb` and `/%41` become `/a/b`, `/a/b` and `/A`. `as-received`: those of the client, \
-             byte by byte, for applications that tell such paths apart or sign them (S3, package \
-             registries). Rules judge the normalized path all the same. What has been rewritten, and \
-             a path with `.` or `..` in it, are sent normalized. Applies to `proxy.server` as well.",
-        )
-        .example("$HTTP[\"host\"] == \"s3.example.org\" { proxy-core.forward-path = \"as-received\" }"),
+        forward_path(),
         Row::bool("proxy-core.trailers", |s, on| of(s).core.trailers = on)
             .default("disable")
             .since("lighty 0.1")
@@ -134,6 +121,23 @@ fn changes() -> Vec<Row> {
             )
             .example("proxy-core.trailers = \"enable\""),
     ]
+}
+
+fn forward_path() -> Row {
+    Row::choice("proxy-core.forward-path", FORWARD_PATH, |s, index| {
+        of(s).shared.as_received = index == 1;
+    })
+    .default("normalized")
+    .since("lighty 0.1")
+    .doc(
+        "The path and the query that HTTP backends are sent. `normalized`: those that conditions \
+         and access rules have judged (`server.http-parseopts`), as lighttpd does; `/a//b`, \
+         `/a%2Fb` and `/%41` become `/a/b`, `/a/b` and `/A`. `as-received`: those of the client, \
+         byte by byte, for applications that tell such paths apart or sign them (S3, package \
+         registries). Rules judge the normalized path all the same. What has been rewritten, and \
+         a path with `.` or `..` in it, are sent normalized. Applies to `proxy.server` as well.",
+    )
+    .example("$HTTP[\"host\"] == \"s3.example.org\" { proxy-core.forward-path = \"as-received\" }")
 }
 
 const FORWARD_PATH: &[&str] = &["normalized", "as-received"];

@@ -63,7 +63,8 @@ fault_table! {
             "decoded fields exceed twice http2.max-field-size";
         Resets = ENHANCE_YOUR_CALM, "h2-resets", "more reset streams than http2.max-resets";
         Refusals = ENHANCE_YOUR_CALM, "h2-refusals",
-            "more streams beyond http2.max-streams than http2.max-refused-streams";
+            "more streams beyond http2.max-streams or http2.max-held-fields than \
+             http2.max-refused-streams";
         Unproductive = ENHANCE_YOUR_CALM, "h2-unproductive",
             "more frames without effect than http2.max-unproductive-frames";
         WindowUpdates = ENHANCE_YOUR_CALM, "h2-window-updates",

@@ -23,8 +23,9 @@ const PROBE_EVERY: u64 = 4;
 pub(super) struct Probe {
     /// Bytes of DATA that have arrived.
     pub(super) received: u64,
-    /// How many those were when the PING was sent whose reply is due.
-    pub(super) sent_at: Option<u64>,
+    /// How many those were, and how many were not consumed, when the PING was sent whose reply is
+    /// due.
+    pub(super) sent_at: Option<(u64, usize)>,
     /// How many they are when the next one is sent.
     pub(super) next_at: u64,
 }
@@ -149,12 +150,12 @@ impl Connection {
         frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
     }
 
-    /// Counts DATA that arrives. Where the driver falls behind, the connection's window becomes
-    /// what it was at first, so that memory stays bounded.
+    /// Counts DATA that arrives. Where the driver falls behind by all of the window but an eighth,
+    /// the window becomes what it was at first, so that memory stays bounded.
     pub(super) fn receive_data(&mut self, bytes: usize) {
         self.probe.received += bytes as u64;
         let (window, first) = (self.recv_window_max, self.limits.conn_window_bytes);
-        if self.uncredited > window as usize / 2 && window > first {
+        if self.uncredited > (window - window / PARTS) as usize && window > first {
             self.withheld += window - first;
             self.recv_window_max = first;
         }
@@ -168,7 +169,7 @@ impl Connection {
             && self.role == Role::Server
             && self.recv_window_max < self.limits.conn_window_bytes_max
         {
-            self.probe.sent_at = Some(self.probe.received);
+            self.probe.sent_at = Some((self.probe.received, self.uncredited));
             self.ping(WINDOW_PING);
         }
     }
@@ -176,14 +177,15 @@ impl Connection {
     /// Takes the reply. The window doubles if it held the peer back, which has sent most of it in
     /// the round trip, and the driver consumes what comes.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
-        let Some(sent_at) = self.probe.sent_at.take_if(|_| payload == WINDOW_PING) else {
+        let Some((before, unread)) = self.probe.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;
         };
         let window = self.recv_window_max;
-        let arrived = self.probe.received - sent_at;
+        let arrived = self.probe.received - before;
+        let consumed = (arrived + unread as u64).saturating_sub(self.uncredited as u64);
         let is_too_small = arrived >= u64::from(window / 4 * 3);
         self.probe.next_at = self.probe.received;
-        if is_too_small && self.uncredited < window as usize / 4 {
+        if is_too_small && consumed >= u64::from(window / 2) {
             let grown = window.saturating_mul(2).min(self.limits.conn_window_bytes_max);
             let more = grown.saturating_sub(window);
             self.recv_window_max += more;

@@ -5,9 +5,10 @@ use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lighty_io::clock::Clock;
+use lighty_io::clock::deadline::Deadline;
 use lighty_io::threads;
 use tokio::runtime::Runtime;
 use tokio::sync::Notify;
@@ -140,8 +141,8 @@ struct Keeper {
     running: HashMap<Id, (Task, AbortHandle)>,
     /// Certificates to be ordered once fewer orders are under way.
     waiting: VecDeque<Wanted>,
-    /// When all certificates were looked at, unless the plan has changed since.
-    looked: Option<Instant>,
+    /// Until when not all certificates are looked at again, unless the plan changes.
+    rests: Option<Deadline>,
     on_demand: Admissions,
 }
 
@@ -157,7 +158,7 @@ impl Keeper {
             orders: JoinSet::new(),
             running: HashMap::new(),
             waiting: VecDeque::new(),
-            looked: None,
+            rests: None,
         }
     }
 
@@ -181,7 +182,7 @@ impl Keeper {
             self.remove_leftovers();
             let demand = self.on_demand.demand.clone();
             tokio::select! {
-                () = shared.changed.notified() => self.looked = None,
+                () = shared.changed.notified() => self.rests = None,
                 () = demand.wanted() => {}
                 () = self.on_demand.answered() => {}
                 Some(done) = self.orders.join_next_with_id() => self.take(done),
@@ -250,9 +251,7 @@ impl Keeper {
     /// Looks at all certificates, if that is due; else at those that wait for their orders. Returns
     /// whether it was.
     fn look_at_all(&mut self, plan: &Plan) -> bool {
-        let times = plan.wanted.len() / LOOKED_AT_ONCE;
-        let every = LOOK_EVERY * u32::try_from(times).unwrap_or(u32::MAX);
-        if self.looked.is_some_and(|looked| looked.elapsed() < every) {
+        if self.rests.is_some_and(|rests| !rests.is_over()) {
             while self.running.len() < ORDERS_MAX
                 && let Some(wanted) = self.waiting.pop_front()
             {
@@ -260,7 +259,9 @@ impl Keeper {
             }
             return false;
         }
-        self.looked = Some(Instant::now());
+        let times = plan.wanted.len() / LOOKED_AT_ONCE;
+        let rest = LOOK_EVERY * u32::try_from(times).unwrap_or(u32::MAX);
+        self.rests = Some(Deadline::after(rest));
         self.waiting.clear();
         for wanted in &plan.wanted {
             if self.look(&plan.store, wanted) {

@@ -177,7 +177,7 @@ fn certificates_are_served_while_the_authority_is_down() {
     let root = pebble.root();
     pebble.kill();
     write_file(&server.directory().join("store/renew/www.a.test"), "");
-    server.await_log("no certificate: 127.0.0.1");
+    server.await_log("not renewed: 127.0.0.1");
     let client = lighty_testkit::tls::TlsClient::trusting(&root);
     let mut client = client.connect(pebble.https.address(), "www.a.test");
     assert_eq!(get(&mut client, "www.a.test"), "hello\n");

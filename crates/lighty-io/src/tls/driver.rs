@@ -86,6 +86,11 @@ impl<'a> Driver<'a> {
         rest: &impl AsyncFn(),
     ) -> Result<S, Broken> {
         loop {
+            // A close_notify in the clear, which the library passes over as not authentic. Who sends
+            // it can end the connection all the same.
+            if let [21, 3, _, 0, 2, 1, 0, ..] = self.input[..] {
+                return Err(Broken::Ended);
+            }
             let UnbufferedStatus { discard, state } = connection.process(&mut self.input);
             let mut wants = false;
             match state {

@@ -1,6 +1,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Wake, Waker};
+use std::time::Duration;
 
 use lighty_core::machine::status_board::ConnState;
 use lighty_io::transport::Stream;
@@ -86,6 +87,32 @@ fn only_an_idle_connection_with_tls_rests_and_not_at_once() {
         drop(one);
         assert!(secured.rests(23).is_none(), "it is closed");
     });
+}
+
+/// Seconds are whole ones: a wait that begins late in one does not count it.
+#[tokio::test]
+async fn no_wait_ends_before_its_time() {
+    let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
+    let conns = ConnTable::default();
+    let clock = Clock::manual(0);
+    let entry = conns.enter(carrier.shutdown_handle(), "".into(), wait_s(&clock));
+    entry.limit(ConnLimits { idle_s: 1, head_s: 1, ..ConnLimits::default() });
+    let stream = StreamEntry::new();
+    stream.limit(StreamLimits { write_idle_s: 1, ..StreamLimits::default() });
+    clock.advance(Duration::from_millis(900));
+    let begun_ms = clock.mono_ms();
+    conns.wait_idle(&entry, wait_s(&clock));
+    stream.wait_for(ConnState::Write, &clock);
+    let mut ended_ms = [None; 2];
+    for _ in 0..30 {
+        clock.advance(Duration::from_millis(100));
+        let overdue = [entry.overdue(sweep_s(&clock)), stream.overdue(sweep_s(&clock))];
+        for (ended, overdue) in ended_ms.iter_mut().zip(overdue) {
+            *ended = ended.or(overdue.map(|_| clock.mono_ms() - begun_ms));
+        }
+    }
+    assert!(ended_ms.iter().flatten().all(|ms| (1000..=2000).contains(ms)), "{ended_ms:?}");
+    assert!(ended_ms.iter().all(Option::is_some));
 }
 
 #[test]

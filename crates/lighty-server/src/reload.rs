@@ -125,7 +125,11 @@ impl Reloader {
     pub(crate) async fn reload(&mut self) -> Result<String, Refusal> {
         self.forget();
         let loaded = self.load().await;
-        let done = match loaded.and_then(|loaded| self.prepare(loaded)) {
+        let prepared = match loaded {
+            Ok(loaded) => self.prepare(loaded).await,
+            Err(why) => Err(why),
+        };
+        let done = match prepared {
             Ok(prepared) => Ok(self.commit(prepared).await),
             Err(why) => Err(why),
         };
@@ -191,12 +195,18 @@ impl Reloader {
     }
 
     /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
-    fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
+    async fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
         let Loaded { config, said } = loaded;
         let present = Arc::clone(&self.plans.borrow());
         let config = Arc::new(config);
         let refused = |why: String| Refusal(format!("{said}{why}"));
-        let opened = open_files(&present, &config);
+        // On a thread of its own too: a certificate may be on a dead disk.
+        let (done, opened) = oneshot::channel();
+        let (before, next) = (Arc::clone(&present), Arc::clone(&config));
+        let body = move || drop(done.send(open_files(&before, &next)));
+        threads::start("reload files", Some(LOADER_STACK_BYTES), body)
+            .map_err(|error| refused(error.to_string()))?;
+        let opened = opened.await.map_err(|_| refused("opening the files panicked".to_owned()))?;
         let Opened { logs, errors, tls } =
             opened.map_err(|refusals| refused(refusals.join("\n")))?;
         // Starts programs, so it comes behind all that may be refused without.

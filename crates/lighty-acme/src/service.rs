@@ -317,3 +317,43 @@ impl Keeper {
         figures
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wanted::Options;
+
+    /// What costs time is to look at files: thousands of names must not have all of them looked at
+    /// whenever an order ends.
+    #[test]
+    fn many_certificates_are_not_looked_at_for_each_order() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let wanted = |nth: usize| Wanted {
+            names: Arc::from([format!("n{nth}.a.test")]),
+            options: Arc::new(Options::default()),
+        };
+        let plan = Plan {
+            store: Store::new(directory.path()),
+            wanted: (0..1000).map(wanted).collect(),
+            on_demand: None,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        LocalSet::new().block_on(&runtime, async {
+            let say: Say = Arc::new(|_, _| {});
+            let mut keeper = Keeper::new(&say, &Demand::default());
+            assert!(keeper.look_at_all(&plan));
+            let seen = (keeper.known.len(), keeper.running.len(), keeper.waiting.len());
+            assert_eq!(seen, (1000, ORDERS_MAX, 1000 - ORDERS_MAX));
+            keeper.known.clear();
+            assert!(!keeper.look_at_all(&plan) && keeper.known.is_empty(), "all are under way");
+            let ended = *keeper.running.keys().next().expect("an order");
+            keeper.running.remove(&ended);
+            assert!(!keeper.look_at_all(&plan));
+            assert_eq!((keeper.known.len(), keeper.running.len()), (1, ORDERS_MAX), "the next one");
+            // Another plan is looked at as a whole.
+            keeper.rests = None;
+            assert!(keeper.look_at_all(&plan));
+            assert_eq!(keeper.known.len(), 1000 - ORDERS_MAX + 1);
+        });
+    }
+}

@@ -86,8 +86,8 @@ impl<'a> Driver<'a> {
         rest: &impl AsyncFn(),
     ) -> Result<S, Broken> {
         loop {
-            // A close_notify in the clear, which the library passes over as not authentic. Who sends
-            // it can end the connection all the same.
+            // A close_notify in the clear, which the library ignores because it is not authentic.
+            // An attacker who could send it could end the connection in other ways, too.
             if let [21, 3, _, 0, 2, 1, 0, ..] = self.input[..] {
                 return Err(Broken::Ended);
             }

@@ -26,11 +26,11 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lighty_buf::ReadBuf;
-use lighty_core::Level;
 use lighty_core::log::About;
 use lighty_core::pipeline::Attempt;
 use lighty_core::settings::limits;
-use lighty_http::Status;
+use lighty_core::{Exchange, Level};
+use lighty_http::{Fields, Status};
 use lighty_io::threads::panics::{self, Panicked};
 use lighty_wire::http1::{BodyFraming, RequestFault};
 use lighty_wire::http2::{Connection, ErrorCode, StreamKey};
@@ -334,7 +334,7 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
     let on = RequestStream { conn, entry };
     match work {
         Work::Head => {
-            if !Box::pin(io.request_ends(on, exchange)).await {
+            if !Box::pin(request_ends(on, exchange, io)).await {
                 return Driven::Finished { is_whole: false };
             }
             match driver::try_drive(on, exchange, io) {
@@ -349,6 +349,31 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
         }
         Work::Panicked(_) => Driven::Finished { is_whole: false },
     }
+}
+
+/// Waits for the end of a request whose head announces no content. False if content came, the
+/// client has reset the stream or a time limit was reached.
+async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
+    let Some(at) = io.at.clone() else { return false };
+    let clock = &on.conn.worker().machine.clock;
+    // Settings are resolved with the head, which is not taken yet.
+    driver::limit(on, &ex.generation.global.core);
+    if io.head.expect_continue
+        && let Some(status) = Status::new(100)
+    {
+        at.shared.borrow_mut().send_interim(at.key, status, &Fields::new());
+    }
+    on.entry.wait_for_body(clock);
+    let has_ended = std::future::poll_fn(|cx| {
+        let readable = at.shared.borrow_mut().poll_readable(at.key, cx);
+        match on.entry.cut() {
+            Some(_) if readable.is_pending() => Poll::Ready(false),
+            _ => readable.map(|readable| readable.is_ok()),
+        }
+    })
+    .await;
+    on.entry.stop_waiting_for_body(clock);
+    has_ended
 }
 
 async fn send_rest(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, rest: Rest) -> Step {

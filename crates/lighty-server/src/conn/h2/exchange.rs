@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::rc::Rc;
-use std::task::Poll;
 
 use lighty_buf::ChunkQueue;
 use lighty_core::exchange::put_away::PutAway;
 use lighty_core::{Exchange, RequestBody};
-use lighty_http::{Fields, Known, Status, base64};
+use lighty_http::{Fields, Known, base64};
 use lighty_io::clock::Clock;
 use lighty_io::entropy::random_bytes;
 use lighty_io::file::OpenFile;
@@ -18,8 +17,7 @@ use lighty_wire::http2::request::read_request;
 
 use super::input::Input;
 use super::shared::StreamRef;
-use crate::conn::stream::RequestStream;
-use crate::conn::{driver, request_head};
+use crate::conn::request_head;
 use crate::conn_table::StreamEntry;
 
 /// An exchange with what HTTP/2 needs for it. Pooled per worker.
@@ -174,31 +172,6 @@ impl H2Io {
     pub(in crate::conn) fn take_head(&mut self, ex: &mut Exchange) {
         request_head::take(&mut self.head, ex);
         ex.request.head_bytes = self.head_bytes as u64;
-    }
-
-    /// Waits for the end of a request whose head announces no content. False if content came, the
-    /// client has reset the stream or a time limit was reached.
-    pub(super) async fn request_ends(&mut self, on: RequestStream<'_>, ex: &Exchange) -> bool {
-        let Some(at) = self.at.clone() else { return false };
-        let clock = &on.conn.worker().machine.clock;
-        // Settings are resolved with the head, which is not taken yet.
-        driver::limit(on, &ex.generation.global.core);
-        if self.head.expect_continue
-            && let Some(status) = Status::new(100)
-        {
-            at.shared.borrow_mut().send_interim(at.key, status, &Fields::new());
-        }
-        on.entry.wait_for_body(clock);
-        let ended = std::future::poll_fn(|cx| {
-            let readable = at.shared.borrow_mut().poll_readable(at.key, cx);
-            match on.entry.cut() {
-                Some(_) if readable.is_pending() => Poll::Ready(false),
-                _ => readable.map(|readable| readable.is_ok()),
-            }
-        });
-        let has_ended = ended.await;
-        on.entry.stop_waiting_for_body(clock);
-        has_ended
     }
 
     /// The body that follows the head.

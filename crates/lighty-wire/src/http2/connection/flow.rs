@@ -153,6 +153,7 @@ impl Connection {
     /// Counts DATA that arrives. Where the driver falls behind by all of the window but an eighth,
     /// the window becomes what it was at first, so that memory stays bounded.
     pub(super) fn receive_data(&mut self, bytes: usize) {
+        self.probe_window();
         self.probe.received += bytes as u64;
         let (window, first) = (self.recv_window_max, self.limits.conn_window_bytes);
         if self.uncredited > (window - window / PARTS) as usize && window > first {
@@ -161,8 +162,9 @@ impl Connection {
         }
     }
 
-    /// Asks by PING how much arrives in a round trip, where the window could grow. Clients alone
-    /// are asked: backends may end connections for a PING more than they allow.
+    /// Asks by PING how much arrives in a round trip, where the window could grow: when content
+    /// arrives, because a window often comes in one burst. Clients alone are asked: backends may end
+    /// connections for a PING more than they allow.
     fn probe_window(&mut self) {
         let is_due = self.probe.sent_at.is_none() && self.probe.received >= self.probe.next_at;
         if is_due
@@ -183,7 +185,7 @@ impl Connection {
         let window = self.recv_window_max;
         let arrived = self.probe.received - before;
         let consumed = (arrived + unread as u64).saturating_sub(self.uncredited as u64);
-        let is_too_small = arrived >= u64::from(window / 4 * 3);
+        let is_too_small = arrived >= u64::from(window / 3 * 2);
         self.probe.next_at = self.probe.received;
         if is_too_small && consumed >= u64::from(window / 2) {
             let grown = window.saturating_mul(2).min(self.limits.conn_window_bytes_max);
@@ -207,7 +209,6 @@ impl Connection {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
             self.unannounced = 0;
-            self.probe_window();
         }
     }
 }

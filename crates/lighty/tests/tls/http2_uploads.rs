@@ -164,7 +164,7 @@ fn backend_of_http1_that_responds_before_it_reads_gets_the_whole_upload() {
             if peer.read_exact(UPLOAD_BYTES).is_none() {
                 return;
             }
-            peer.send(&UPLOAD_BYTES.to_string());
+            peer.send(UPLOAD_BYTES.to_string());
         }
     });
     let server = lighty!().in_front_of(&backend.name()).start();

@@ -15,9 +15,6 @@ const PARTS: u32 = 8;
 /// Distinguishes the reply to a PING that measures a round trip.
 const WINDOW_PING: [u8; 8] = *b"window??";
 
-/// Windows that arrive until the round trip is measured again, where it was large enough.
-const PROBE_EVERY: u64 = 4;
-
 /// How much arrives in a round trip.
 #[derive(Debug, Default)]
 pub(super) struct Probe {
@@ -162,9 +159,9 @@ impl Connection {
         }
     }
 
-    /// Asks by PING how much arrives in a round trip, where the window could grow: when content
-    /// arrives, because a window often comes in one burst. Clients alone are asked: backends may end
-    /// connections for a PING more than they allow.
+    /// Asks by PING how much arrives in a round trip, where the window could grow. The PING is sent
+    /// when content arrives, because a whole window often comes in one burst. Only clients are
+    /// asked: backends may end connections that send more PINGs than they allow.
     fn probe_window(&mut self) {
         let is_due = self.probe.sent_at.is_none() && self.probe.received >= self.probe.next_at;
         if is_due
@@ -195,7 +192,7 @@ impl Connection {
             self.withheld -= kept;
             self.credit_conn((more - kept) as usize);
         } else {
-            self.probe.next_at += u64::from(window) * PROBE_EVERY;
+            self.probe.next_at += u64::from(window);
         }
         true
     }

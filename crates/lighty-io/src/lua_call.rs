@@ -313,8 +313,8 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
 }
 
 /// A function that makes a closure of a chunk with an environment: its arguments are the function
-/// that makes it, and the environment. It cannot be suspended between the two steps, which share the
-/// function with other runs.
+/// that makes it, and the environment. It cannot be suspended between the two steps: other runs
+/// give the same function other environments.
 ///
 /// # Errors
 /// Lua has no memory.

@@ -5,7 +5,8 @@ use std::collections::HashMap;
 use std::rc::Rc;
 
 use crate::accounts::Accounts;
-use crate::engine::{Chunk, Script};
+use crate::chunk::Chunk;
+use crate::engine::Script;
 
 /// Bytes of a script.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;

@@ -1,6 +1,6 @@
 //! What a script waits for: the calls that suspend it, and what they return.
 
-use crate::engine::Chunk;
+use crate::chunk::Chunk;
 
 /// A call that the program around the engine performs while the script is suspended.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,13 +5,45 @@
 //! from this process; byte code of scripts is refused.
 
 use std::borrow::Cow;
+use std::fmt;
 
 use lighty_io::lua_hook;
 use mlua::chunk::ChunkMode;
 use mlua::{Function, Lua};
 
-use crate::engine::LoadError;
 use crate::error_text::message;
+
+/// A text that was compiled and can be run with any environment, in the engine that made it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Chunk(pub(crate) Function);
+
+/// Why a script cannot be compiled.
+#[derive(Clone, Debug)]
+pub enum LoadError {
+    /// The file of this path holds compiled code, which could corrupt memory.
+    ByteCode(Box<str>),
+    /// It is not Lua, as this message says.
+    NotLua(String),
+    /// Lua has no memory.
+    Memory(String),
+}
+
+impl fmt::Display for LoadError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ByteCode(path) => write!(f, "{path}: byte code is not loaded"),
+            Self::NotLua(text) | Self::Memory(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for LoadError {}
+
+impl From<mlua::Error> for LoadError {
+    fn from(error: mlua::Error) -> Self {
+        Self::Memory(message(&error))
+    }
+}
 
 /// Bytes of a text that is compiled where it is needed. A longer one is left to another thread.
 pub const COMPILE_HERE_MAX: usize = 8 << 10;

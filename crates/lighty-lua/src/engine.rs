@@ -4,7 +4,6 @@
 //! is given back with what it waits for.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -18,7 +17,7 @@ use crate::accounts::Account;
 
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
-use crate::chunk::{self, Compiled};
+use crate::chunk::{self, Chunk, Compiled, LoadError};
 use crate::error_text::message;
 use crate::objects::{self, Current, Kept, Options};
 use crate::reply::{self, CallError};
@@ -39,38 +38,6 @@ pub struct Script {
     has_header: bool,
     /// Bytes of Lua's memory that loading it took.
     pub bytes: usize,
-}
-
-/// A text that was compiled and can be run with any environment, in the engine that made it.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Chunk(pub(crate) Function);
-
-/// Why a script cannot be compiled.
-#[derive(Clone, Debug)]
-pub enum LoadError {
-    /// The file of this path holds compiled code, which could corrupt memory.
-    ByteCode(Box<str>),
-    /// It is not Lua, as this message says.
-    NotLua(String),
-    /// Lua has no memory.
-    Memory(String),
-}
-
-impl fmt::Display for LoadError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ByteCode(path) => write!(f, "{path}: byte code is not loaded"),
-            Self::NotLua(text) | Self::Memory(text) => f.write_str(text),
-        }
-    }
-}
-
-impl std::error::Error for LoadError {}
-
-impl From<mlua::Error> for LoadError {
-    fn from(error: mlua::Error) -> Self {
-        Self::Memory(message(&error))
-    }
 }
 
 /// What a run has come to.

@@ -499,6 +499,77 @@ fn whole_numbers_are_written_as_such() {
 }
 
 #[test]
+fn names_of_later_versions_are_there() {
+    done(
+        "assert(table.pack(1, nil).n == 2 and table.unpack({ 1, 2 }) == 1 and rawlen({ 1 }) == 1) \
+         assert(math.type(1) == 'integer' and math.type(1.5) == 'float' and math.type('1') == nil) \
+         assert(math.tointeger(3) == 3 and math.tointeger(3.5) == nil) \
+         local text = 'a\\195\\164\\226\\130\\172\\240\\159\\152\\128' \
+         assert(utf8.char(97, 228, 8364, 128512) == text, utf8.char(97, 228, 8364, 128512)) \
+         assert(utf8.len(text) == 4 and select(2, utf8.len('a\\255')) == 2 and utf8.len('') == 0) \
+         assert(utf8.codepoint(text, 2) == 228 and select('#', utf8.codepoint(text, 1, -1)) == 4) \
+         assert(utf8.offset(text, 3) == 4 and utf8.offset(text, -1) == 7 and utf8.offset(text, 0, 3) == 2) \
+         local at = {} for place, code in utf8.codes(text) do at[#at + 1] = place .. ':' .. code end \
+         assert(table.concat(at, ' ') == '1:97 2:228 4:8364 7:128512', table.concat(at, ' ')) \
+         local n = 0 for _ in text:gmatch(utf8.charpattern) do n = n + 1 end assert(n == 4) \
+         assert(not pcall(utf8.codepoint, '\\255')) return 200",
+        200,
+    );
+}
+
+#[test]
+fn garbage_of_other_runs_does_not_count() {
+    let engine = engine();
+    let load = |text: &str| Rc::new(engine.load("/s/run.lua", text.as_bytes()).expect("Lua"));
+    let list = load("local t = {} for i = 1, 390000 do t[i] = i end return 200");
+    let garbage = load("for i = 1, 12000 do local s = ('x'):rep(1000) .. i end return 200");
+    let endless = load("local t = {} while true do t[#t + 1] = { 1, 2, 3, 4, 5, 6 } end");
+    for _ in 0..10 {
+        for script in [&list, &endless, &garbage] {
+            match go_again(&engine, script).1 {
+                Progress::Done(200) if !Rc::ptr_eq(script, &endless) => {}
+                Progress::Failed(failure) if Rc::ptr_eq(script, &endless) => {
+                    assert_eq!(failure.limit, Some("magnet.max-memory"), "{}", failure.text);
+                }
+                end => panic!("{end:?}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_judged_by_what_a_run_keeps() {
+    let keeps = |count: u32| {
+        let text = format!(
+            "local t = {{}} for i = 1, {count} do t[i] = ('x'):rep(1000) .. i end return 200"
+        );
+        go(&self::engine(), &text).1
+    };
+    // Of 8 MB, and half as much again before it is looked at.
+    assert!(matches!(keeps(7_000), Progress::Done(200)));
+    match keeps(14_000) {
+        Progress::Failed(failure) => assert_eq!(failure.limit, Some("magnet.max-memory")),
+        end => panic!("{end:?}"),
+    }
+}
+
+#[test]
+fn modules_run_afresh_and_errors_of_the_engine_speak_lua() {
+    done(
+        "local m = require('mod') assert(m.n == 1 and m.name == 'mod' and n == 1) \
+         assert(require('mod') == m) package.loaded.mod = nil assert(require('mod').n == 2) \
+         local ok, why = pcall(require, 'none') assert(not ok and why:find(\"module 'none' not found\")) \
+         local f, no = loadfile('/none') assert(f == nil and no == '/none: No such file or directory', no) \
+         assert(load('n = (n or 0) + 40 return n')() == 42) \
+         assert(load(('-'):rep(2) .. ('x'):rep(9000) .. '\\nreturn n, ...')('y') == 42) \
+         f, no = load(('-'):rep(2) .. ('x'):rep(9000) .. '\\nreturn (', '=long') \
+         assert(f == nil and no:find('^long:2:'), no) return 200",
+        200,
+    );
+    done("n = 1 return load('return n', 'x', 't', { n = 203 })()", 203);
+}
+
+#[test]
 fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
     let engine = engine();
     let source = "local function own() return mine end mine = lighty.r.req_header.Host and (mine or 0) + 1 \

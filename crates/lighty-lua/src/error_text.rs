@@ -8,6 +8,18 @@ pub(crate) fn message(error: &mlua::Error) -> String {
         mlua::Error::CallbackError { traceback, cause } => {
             format!("{}\n{traceback}", message(cause))
         }
+        mlua::Error::BadArgument { to: Some(to), pos, cause, .. } => {
+            // Of a method, the object itself is the first; scripts do not count it.
+            let (method, pos) = match to.rsplit_once('.') {
+                Some((_, method)) => (method, pos.saturating_sub(1)),
+                None => (&**to, *pos),
+            };
+            format!("bad argument #{pos} to '{method}' ({})", message(cause))
+        }
+        mlua::Error::FromLuaConversionError { from, to, .. } => {
+            let to = if to == "f64" || to == "usize" { "number" } else { to };
+            format!("{} expected, got {from}", to.trim_start_matches("Lua ").to_lowercase())
+        }
         other => other.to_string(),
     }
 }

@@ -3,8 +3,8 @@
 use mlua::{Function, Lua, Result, Table};
 
 /// The table that `require "lfs"` gives. `call(name, path)` asks the disk for `stat` (a table as
-/// `lighty.stat` gives), `readdir` (a function that gives name after name) or `readlink`, and gives nil and a text where
-/// that fails; it may suspend the script.
+/// `lighty.stat` gives), `readdir` (a function that gives name after name) or `readlink`, and gives
+/// nil and a text where that fails; it may suspend the script.
 ///
 /// # Errors
 /// Lua has no memory for it.

@@ -32,8 +32,8 @@ mod reply;
 
 pub use budget::Limits;
 pub use call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
-pub use chunk::{COMPILE_HERE_MAX, Compiled, compile};
-pub use engine::{Chunk, Engine, Failure, Input, LoadError, Progress, Run, Script};
+pub use chunk::{COMPILE_HERE_MAX, Chunk, Compiled, LoadError, compile};
+pub use engine::{Engine, Failure, Input, Progress, Run, Script};
 pub use mlua::Error as LuaError;
 pub use objects::{LOG_TEXT_BYTES_MAX, Options};
 pub use request::{AccessError, Group, Item, Piece, ScriptRequest};

@@ -603,9 +603,8 @@ script_string.rep = function(s, n, ...)
     local separator = ...
     local bytes = (#s + (type(separator) == "string" and #separator or 0)) * n
     if bytes > prim.memory_max() then error("magnet.max-memory: not enough memory", 2) end
-    book_bytes(bytes)
-    -- Short texts are put together one by one.
-    if n > 64 then book(n / 4) end
+    -- Byte by byte, or text by text.
+    if bytes > 64 then book(bytes / 8 + n / 32) end
   end
   return c_rep(s, n, ...)
 end
@@ -829,14 +828,120 @@ local function script_unpack(list, from, to)
   if type(list) == "table" then book_elements(list, from, to) end
   return unpack(list, from or 1, to or type(list) == "table" and #list or nil)
 end
-if script_table.unpack then script_table.unpack = script_unpack end
+script_table.unpack = script_unpack
+script_table.pack = function(...) return { n = select("#", ...), ... } end
+
+-- What later versions of Lua have, as far as 5.1's numbers and texts carry it.
+local script_math = {}
+for name, f in raw_pairs(math) do script_math[name] = f end
+local rawlen = rawlen or function(value)
+  if type(value) ~= "table" and type(value) ~= "string" then error("table or string expected", 2) end
+  return #value
+end
+local function is_whole(x)
+  return type(x) == "number" and x % 1 == 0 and x >= -2 ^ 53 and x <= 2 ^ 53
+end
+script_math.type = math.type or function(x)
+  if type(x) ~= "number" then return nil end
+  return is_whole(x) and "integer" or "float"
+end
+script_math.tointeger = math.tointeger or function(x)
+  x = tonumber(x)
+  return is_whole(x) and x or nil
+end
+local function utf8_char(code)
+  if code < 0x80 then return string.char(code) end
+  local tail, first_max, prefix = "", 0x20, 0xC0
+  repeat
+    tail = string.char(0x80 + code % 0x40) .. tail
+    code = (code - code % 0x40) / 0x40
+    if code < first_max then return string.char(prefix + code) .. tail end
+    first_max, prefix = first_max / 2, prefix + first_max
+  until first_max < 8
+  error("value out of range", 3)
+end
+local utf8_pattern = "[%z\1-\127\194-\244][\128-\191]*"
+-- The code at a place and where the next one begins; nothing where there is none.
+local function utf8_decode(s, at)
+  local from, to = find(s, "^" .. utf8_pattern, at)
+  if not from then return nil end
+  local first, length = string.byte(s, from), to - from + 1
+  local wanted = first < 0x80 and 1 or first < 0xE0 and 2 or first < 0xF0 and 3 or 4
+  if length ~= wanted then return nil end
+  if wanted == 1 then return first, to + 1 end
+  local code = first % 2 ^ (7 - wanted)
+  for place = from + 1, to do code = code * 64 + string.byte(s, place) % 64 end
+  local least = wanted == 2 and 0x80 or wanted == 3 and 0x800 or 0x10000
+  if code < least or code > 0x10FFFF or code >= 0xD800 and code < 0xE000 then return nil end
+  return code, to + 1
+end
+local function place_in(s, at, otherwise)
+  at = at or otherwise
+  return at < 0 and #s + at + 1 or at
+end
+local utf8_codes = {
+  charpattern = utf8_pattern,
+  char = function(...)
+    local parts = { ... }
+    for at = 1, #parts do parts[at] = utf8_char(parts[at]) end
+    return concat(parts)
+  end,
+  len = function(s, from, to)
+    local at, count = place_in(s, from, 1), 0
+    to = place_in(s, to, -1)
+    while at <= to do
+      local code, next_at = utf8_decode(s, at)
+      if not code then return nil, at end
+      at, count = next_at, count + 1
+    end
+    return count
+  end,
+  codepoint = function(s, from, to)
+    local at, codes = place_in(s, from, 1), {}
+    to = place_in(s, to, at)
+    while at <= to do
+      local code, next_at = utf8_decode(s, at)
+      if not code then error("invalid UTF-8 code", 2) end
+      codes[#codes + 1], at = code, next_at
+    end
+    return script_unpack(codes)
+  end,
+  offset = function(s, n, at)
+    local function continues(place)
+      local byte = string.byte(s, place)
+      return byte and byte >= 0x80 and byte < 0xC0
+    end
+    at = place_in(s, at, n > 0 and 1 or #s + 1)
+    while n == 0 and at > 1 and continues(at) do at = at - 1 end
+    while n < 0 and at > 1 do
+      repeat at = at - 1 until at <= 1 or not continues(at)
+      n = n + 1
+    end
+    while n > 1 and at <= #s do
+      repeat at = at + 1 until not continues(at)
+      n = n - 1
+    end
+    return (n == 0 or n == 1) and at or nil
+  end,
+  codes = function(s)
+    return function(_, at)
+      local _, next_at = 0, 1
+      if at > 0 then _, next_at = utf8_decode(s, at) end
+      if next_at > #s then return nil end
+      local code = utf8_decode(s, next_at)
+      if not code then error("invalid UTF-8 code", 2) end
+      return next_at, code
+    end, s, 0
+  end,
+}
+utf8 = utf8 or utf8_codes
 script_table.foreach, script_table.foreachi = nil, nil
 
 -- LuaJIT would begin with the same numbers in each state and at each start.
 math.randomseed(prim.seed)
 
 local libraries = {
-  string = script_string, table = script_table, math = math, os = script_os, io = script_io,
+  string = script_string, table = script_table, math = script_math, os = script_os, io = script_io,
   coroutine = script_coroutine, bit = bit, utf8 = utf8, debug = { traceback = traceback },
 }
 

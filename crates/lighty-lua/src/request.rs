@@ -71,6 +71,8 @@ pub enum AccessError {
     ZeroByte(Box<str>),
     /// The path has more `..` than segments before them.
     LeavesRoot(Box<str>),
+    /// The physical path is empty: it would be the root of the file system.
+    NoPath,
     /// The request's target is not a path.
     NotAPath(Box<str>),
     /// The request's method is not known.
@@ -104,6 +106,7 @@ impl fmt::Display for AccessError {
             Self::NotCollected => f.write_str("the request's body is not collected"),
             Self::ZeroByte(name) => write!(f, "r.req_attr['{name}'] must not hold a zero byte"),
             Self::LeavesRoot(path) => write!(f, "the path {path} leaves its root"),
+            Self::NoPath => f.write_str("r.req_attr['physical.path'] must not be empty"),
             Self::NotAPath(uri) => write!(f, "r.req_attr['request.uri']: {uri} is not a path"),
             Self::Method => f.write_str("r.req_attr['request.method'] is unknown"),
             Self::NotAnAddress => {

@@ -4,6 +4,7 @@
 //! been used for longest. The interface of scripts is the one of nginx's `ngx.shared.NAME`.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_io::clock::Clock;
@@ -73,7 +74,7 @@ impl Refusal {
 /// back; see [`Clock::mono_ms`].
 #[derive(Debug)]
 pub struct Dictionary {
-    bytes_max: usize,
+    bytes_max: AtomicUsize,
     entries: Mutex<Entries>,
 }
 
@@ -104,7 +105,7 @@ impl Dictionary {
     /// An empty dictionary that takes so many bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
-        Self { bytes_max, entries: Mutex::default() }
+        Self { bytes_max: AtomicUsize::new(bytes_max), entries: Mutex::default() }
     }
 
     /// What a key holds.
@@ -119,7 +120,7 @@ impl Dictionary {
     /// # Errors
     /// [`Refusal::TooLarge`] or [`Refusal::LongKey`].
     pub fn set(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
-        self.lock().insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max)
+        self.lock().insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max())
     }
 
     /// Writes an entry that is not there.
@@ -130,7 +131,7 @@ impl Dictionary {
         let mut entries = self.lock();
         match entries.touch(key, now_ms) {
             Some(_) => Err(Refusal::Exists),
-            None => entries.insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max),
+            None => entries.insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max()),
         }
     }
 
@@ -154,7 +155,7 @@ impl Dictionary {
             return Ok(*number);
         }
         let number = first.ok_or(Refusal::Missing)? + by;
-        entries.insert(key, Item::Number(number), expiry(ttl_ms, now_ms), self.bytes_max)?;
+        entries.insert(key, Item::Number(number), expiry(ttl_ms, now_ms), self.bytes_max())?;
         Ok(number)
     }
 
@@ -215,7 +216,12 @@ impl Dictionary {
     /// Bytes that its entries may take.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
-        self.bytes_max
+        self.bytes_max.load(Ordering::Relaxed)
+    }
+
+    /// Gives it another size. The next entries that are written make room, if there is too little.
+    pub fn resize(&self, bytes_max: usize) {
+        self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
     /// Entries that were removed to make room.

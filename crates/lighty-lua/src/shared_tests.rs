@@ -55,6 +55,34 @@ fn limits_hold_on_either_side() {
 }
 
 #[test]
+fn another_size_keeps_what_fits() {
+    let all = Dictionary::new(10 * (ENTRY_BYTES + 2));
+    for n in 0..10 {
+        all.set(format!("k{n}").as_bytes(), Item::Bool(true), 0, 1).expect("room");
+    }
+    all.resize(4 * (ENTRY_BYTES + 2));
+    assert_eq!(all.get(b"k0", 1), Some(Item::Bool(true)));
+    all.set(b"kx", Item::Bool(true), 0, 1).expect("room");
+    assert!(all.bytes() <= all.bytes_max() && all.get(b"k1", 1).is_none());
+    assert!(all.get(b"k0", 1).is_some() && all.get(b"kx", 1).is_some());
+}
+
+#[test]
+fn keys_are_limited_and_what_has_expired_goes() {
+    let all = Dictionary::new(usize::MAX);
+    for n in 0..=KEYS_MAX {
+        all.set(format!("k{n}").as_bytes(), Item::Bool(true), 0, 1).expect("room");
+    }
+    assert_eq!(all.keys(usize::MAX, 1).len(), KEYS_MAX);
+    all.clear();
+    assert_eq!((all.keys(usize::MAX, 1).len(), all.bytes()), (0, 0));
+    all.set(b"dead", Item::Bool(true), 5, 1).expect("room");
+    all.set(b"live", Item::Bool(true), 0, 1).expect("room");
+    assert_eq!(all.keys(5, 10).len(), 1);
+    assert_eq!(all.bytes(), ENTRY_BYTES + 4);
+}
+
+#[test]
 fn counters_begin_and_go_on() {
     let dictionary = Dictionary::new(10_000);
     assert_eq!(dictionary.incr(b"n", 1.0, None, 0, NOW), Err(Refusal::Missing));

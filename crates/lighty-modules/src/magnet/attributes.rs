@@ -159,24 +159,7 @@ pub(super) fn set(
         {
             Ok(())
         }
-        b"physical.path" => {
-            parts_mut(ex);
-            set_physical(ex, bytes)
-        }
-        b"physical.rel-path" => {
-            parts_mut(ex).rel_path = bytes.to_vec();
-            Ok(())
-        }
-        b"physical.doc-root" => {
-            parts_mut(ex).doc_root = bytes.to_vec();
-            Ok(())
-        }
-        b"physical.basedir" => {
-            parts_mut(ex).basedir = bytes.to_vec();
-            // What programs are told as DOCUMENT_ROOT.
-            ex.physical.site = bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec();
-            Ok(())
-        }
+        _ if name.starts_with(b"physical.") => set_path(ex, name, bytes),
         b"uri.path" => {
             let mut path = simplified(bytes).ok_or_else(|| leaves(bytes))?;
             path.insert(0, b'/');
@@ -190,6 +173,8 @@ pub(super) fn set(
             Ok(())
         }
         b"request.uri" => set_uri(ex, bytes),
+        // What programs get as REQUEST_URI.
+        b"request.orig-uri" => set_asked_uri(ex, bytes),
         b"uri.scheme" => {
             ex.request.scheme = if bytes == b"https" { "https" } else { "http" };
             Ok(())
@@ -221,6 +206,32 @@ pub(super) fn set(
     }?;
     ex.ext_mut::<ScriptChanges>().changed = true;
     Ok(())
+}
+
+/// Changes a part of the physical path. Each stands alone: the path itself is what is served.
+fn set_path(ex: &mut Exchange, name: &[u8], bytes: &[u8]) -> Result<(), AccessError> {
+    match name {
+        b"physical.path" if bytes.is_empty() => Err(AccessError::NoPath),
+        b"physical.path" => {
+            parts_mut(ex);
+            set_physical(ex, bytes)
+        }
+        b"physical.rel-path" => {
+            parts_mut(ex).rel_path = bytes.to_vec();
+            Ok(())
+        }
+        b"physical.doc-root" => {
+            parts_mut(ex).doc_root = bytes.to_vec();
+            Ok(())
+        }
+        b"physical.basedir" => {
+            parts_mut(ex).basedir = bytes.to_vec();
+            // What programs are told as DOCUMENT_ROOT.
+            ex.physical.site = bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec();
+            Ok(())
+        }
+        _ => Err(AccessError::unknown_attribute(name)),
+    }
 }
 
 fn leaves(path: &[u8]) -> AccessError {
@@ -296,6 +307,14 @@ fn parts_mut(ex: &mut Exchange) -> &mut PathParts {
 fn set_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
     let refused = |_| AccessError::NotAPath(target.escape_ascii().to_string().into());
     ex.set_target(target).map_err(refused)
+}
+
+fn set_asked_uri(ex: &mut Exchange, target: &[u8]) -> Result<(), AccessError> {
+    if target.iter().any(|byte| *byte <= b' ' || *byte == 0x7f) {
+        return Err(AccessError::NotAPath(target.escape_ascii().to_string().into()));
+    }
+    ex.request.target_raw = target.to_vec();
+    Ok(())
 }
 
 fn set_target(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) -> Result<(), AccessError> {

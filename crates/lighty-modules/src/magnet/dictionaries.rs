@@ -10,13 +10,16 @@ use lighty_lua::shared::Dictionary;
 pub struct Dictionaries(Arc<Mutex<BTreeMap<Box<str>, Arc<Dictionary>>>>);
 
 impl Dictionaries {
-    /// A dictionary of this size: the one of before, if its size is the same.
+    /// A dictionary of this size: the one of before, if there is one.
     pub(super) fn get(&self, name: &str, kbytes: u64) -> Arc<Dictionary> {
         let bytes = usize::try_from(kbytes.saturating_mul(1024)).unwrap_or(usize::MAX);
         // A thread that panicked has changed no dictionary half.
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let known = all.get(name).filter(|known| known.bytes_max() == bytes);
-        let own = known.map_or_else(|| Arc::new(Dictionary::new(bytes)), Arc::clone);
+        if let Some(known) = all.get(name) {
+            known.resize(bytes);
+            return Arc::clone(known);
+        }
+        let own = Arc::new(Dictionary::new(bytes));
         all.insert(name.into(), Arc::clone(&own));
         own
     }

@@ -135,8 +135,9 @@ fn attractions() -> Vec<Directive<Settings>> {
             .doc(
                 "Lua scripts that filter the response's body while it is sent. Each returns a \
                  function (or defines one named `filter`) that is called with each piece of the \
-                 body, and at the end with nil, and returns what is sent in its place. Encoded and \
-                 partial responses are sent as they are.",
+                 body, and at the end with nil, and returns what is sent in its place. Requests for \
+                 parts or encoded bodies are made requests for whole ones; responses that are \
+                 encoded or partial all the same are sent as they are.",
             )
             .example("magnet.attract-response-content-to = ( \"/etc/lighty/links.lua\" )"),
     ]
@@ -155,15 +156,17 @@ fn limits() -> Vec<Directive<Settings>> {
         number("magnet.max-memory", 4 << 20, |s, v| s.max_memory_kbytes = v.unsigned_abs())
             .default("8192")
             .doc(
-                "KB that one run of a script may allocate before it is stopped with a 503; and as \
-                 many that it may give to its response and its request: bodies, fields, variables.",
+                "KB that one run of a script may hold before it is stopped with a 503, garbage not \
+                 counted; and as many that it may give to its response and its request: bodies, \
+                 fields, variables.",
             )
             .example("magnet.max-memory = 65536"),
         number("magnet.max-instructions", i64::MAX, |s, v| s.max_instructions = v.unsigned_abs())
             .default("100000000")
             .doc(
                 "Instructions of Lua's machine that one run of a script may execute before it is \
-                 stopped with a 503. They are counted in thousands.",
+                 stopped with a 503. Work in functions that are no Lua counts as the instructions \
+                 that would take as long.",
             )
             .example("magnet.max-instructions = 1000000"),
         number("magnet.max-restarts", 10, |s, v| s.max_restarts = v as u8)

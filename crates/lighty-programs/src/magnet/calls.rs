@@ -33,7 +33,7 @@ pub(super) async fn perform(magnet: &Magnet, call: Call) -> Reply {
         }
         Call::Module { path } => {
             let module = magnet.scripts.module(pool, &magnet.engine, &path, bytes_max).await;
-            module.map_or_else(Reply::Failed, Reply::Chunk)
+            module.map_or_else(|error| Reply::Failed(error.to_string()), Reply::Chunk)
         }
         Call::Compile { name, text } => {
             let name = String::from_utf8_lossy(&name);

@@ -1,6 +1,7 @@
 //! Compiled scripts by path. One `stat` for each request says whether a file has changed.
 
 use std::ffi::OsStr;
+use std::fmt;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -10,10 +11,28 @@ use lighty_io::file::small_file::{SmallFile, Stamp};
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
-use lighty_lua::{Chunk, Engine, Script, ScriptRequest};
+use lighty_lua::{Chunk, Engine, LoadError, Script, ScriptRequest};
 
 use super::output;
 use crate::app::Response;
+
+/// Why a module cannot be run.
+#[derive(Debug)]
+pub(super) enum ModuleError {
+    /// Its file cannot be read.
+    Read(io::Error),
+    /// It is not Lua.
+    Load(LoadError),
+}
+
+impl fmt::Display for ModuleError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Read(error) => f.write_str(&lighty_io::os_text(error)),
+            Self::Load(error) => error.fmt(f),
+        }
+    }
+}
 
 /// The scripts that were compiled, and the modules that they require.
 pub(super) struct Scripts(ScriptCache<Stamp>, ModuleCache<Stamp>);
@@ -59,7 +78,7 @@ impl Scripts {
         engine: &Engine<R>,
         path: &[u8],
         most: u64,
-    ) -> Result<Chunk, String> {
+    ) -> Result<Chunk, ModuleError> {
         let file = PathBuf::from(OsStr::from_bytes(path));
         let known = self.1.get(path, |stamp| Stamp::of(&file).is_ok_and(|now| now == *stamp));
         if let Some(chunk) = known {
@@ -67,9 +86,8 @@ impl Scripts {
         }
         let shown = file.display().to_string();
         let read = pool.run(Lane::Read, move || read(&file, most)).await.and_then(|read| read);
-        let (stamp, source) = read.map_err(|error| lighty_io::os_text(&error))?;
-        let chunk =
-            engine.chunk(&format!("@{shown}"), &source).map_err(|error| error.to_string())?;
+        let (stamp, source) = read.map_err(ModuleError::Read)?;
+        let chunk = engine.chunk(&format!("@{shown}"), &source).map_err(ModuleError::Load)?;
         self.1.insert(path, stamp, &chunk);
         Ok(chunk)
     }

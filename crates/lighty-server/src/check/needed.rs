@@ -26,9 +26,21 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     for name in FILES {
         for value in config.assigned(name) {
             for path in texts(&value.value).filter(|path| !path.is_empty()) {
+<<<<<<< HEAD
                 if let Err(error) = SmallFile::open(Path::new(&format!("{beneath}{path}"))) {
                     let text = format!("{name} = \"{path}\": {error}");
                     check.warn(value.span, text);
+=======
+                let file = format!("{beneath}{path}");
+                let problem = match SmallFile::open(Path::new(&file)) {
+                    Err(error) => Some(error.to_string()),
+                    Ok(_) if name.starts_with("magnet.") => no_script(Path::new(&file)),
+                    Ok(_) => None,
+                };
+                if let Some(problem) = problem {
+                    let text = format!("{name} = \"{path}\": {problem}");
+                    check.say(level, Some(value.span), text);
+>>>>>>> d9a4a0fe (lua: give scripts later names of Lua, errors in Lua's words, and check them deeply)
                 }
             }
         }
@@ -40,6 +52,11 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
             check.warn(check.place("server.upload-dirs"), text);
         }
     }
+}
+
+/// Why a file is no script of Lua.
+fn no_script(path: &Path) -> Option<String> {
+    crate::scripts::check(path).err().map(|error| error.to_string())
 }
 
 /// A text, or the texts of a list.

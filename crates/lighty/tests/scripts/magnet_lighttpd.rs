@@ -210,3 +210,56 @@ fn a_long_text_is_cut_in_the_log() {
     server.await_log("yyy (4 bytes more)");
     assert!(!server.log().contains("xxx ("));
 }
+
+#[test]
+fn orig_uri_is_what_programs_get_and_an_empty_path_is_refused() {
+    let script = "if lighty.env['uri.path'] == '/empty' then lighty.env['physical.path'] = nil end \
+         lighty.env['request.orig-uri'] = '/as/asked?x=1'";
+    let server = with("physical-path", script)
+        .file("u.cgi", "printf 'Content-Type: text/plain\\r\\n\\r\\n%s' \"$REQUEST_URI\"")
+        .config("server.modules = ( \"mod_magnet\", \"mod_cgi\" )\ncgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+        .start();
+    gives(&server, "/u.cgi", 200, "/as/asked?x=1");
+    assert_eq!(server.get("/empty").status, 500);
+    server.await_log("must not be empty");
+}
+
+#[test]
+fn a_module_is_compiled_again_when_its_file_changes() {
+    let server = with("raw-url", "lighty.content = { require('own').text } return 200")
+        .file("../own.lua", "return { text = 'one' }")
+        .start();
+    for _ in 0..3 {
+        gives(&server, "/", 200, "one");
+    }
+    let long = format!("-- {}\nreturn {{ text = 'two' }}", "x".repeat(20_000));
+    std::fs::write(server.directory().join("own.lua"), long).expect("a module");
+    let changed = lighty_testkit::wait_until(std::time::Duration::from_secs(20), || {
+        server.get("/").text() == "two"
+    });
+    assert!(changed, "{}", server.log());
+    std::fs::write(server.directory().join("own.lua"), "return (").expect("a module");
+    let broken = lighty_testkit::wait_until(std::time::Duration::from_secs(20), || {
+        server.get("/").status == 500
+    });
+    assert!(broken, "the module of before still runs");
+    server.await_log("own.lua:1:");
+}
+
+#[test]
+fn a_deep_check_names_scripts_that_are_no_lua() {
+    let setup = with("raw-url", "return (");
+    let config = setup.write_config();
+    let config = config.to_str().expect("a path in UTF-8");
+    let (code, out, err) = setup.run(&["-tt", "-f", config]);
+    assert!(code != 0, "{out} {err}");
+    assert!(format!("{out}{err}").contains("s.lua:1:"), "{out} {err}");
+}
+
+#[test]
+fn errors_of_dictionaries_speak_lua() {
+    let script = "local ok, why = pcall(lighty.shared.d.set, lighty.shared.d, nil, 1) \
+         lighty.content = { why } return 200";
+    let server = with("raw-url", script).config("magnet.shared = ( \"d\" => \"64\" )").start();
+    gives(&server, "/", 200, "bad argument #1 to 'set' (string expected, got nil)");
+}

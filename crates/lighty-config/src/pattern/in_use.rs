@@ -70,8 +70,9 @@ mod tests {
         let mut table = InUse::default();
         let kept = Arc::new(Regex::new("a").expect("a pattern"));
         table.insert("kept", &kept);
+        let other = Regex::new("b").expect("a pattern");
         for number in 0..1_000 {
-            table.insert(&format!("{number}"), &Arc::new(Regex::new("b").expect("a pattern")));
+            table.insert(&format!("{number}"), &Arc::new(other.clone()));
         }
         assert!(table.by_source.len() <= SWEEP_LEN_MIN, "{}", table.by_source.len());
         assert!(table.get("kept").is_some() && table.get("7").is_none());

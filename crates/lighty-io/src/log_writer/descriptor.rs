@@ -5,8 +5,7 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, FromRawFd, RawFd};
-use std::os::unix::fs::MetadataExt;
+use std::os::fd::{AsFd, FromRawFd, RawFd};
 use std::path::{Component, Path, PathBuf};
 
 /// Symbolic links that are followed, as many as the kernel follows (path_resolution(7)).
@@ -69,18 +68,16 @@ fn fcntl(number: RawFd, command: libc::c_int, argument: libc::c_int) -> io::Resu
 
 /// True if a descriptor is the stream to the journal that systemd announces as `device:inode` in
 /// `JOURNAL_STREAM` (systemd.exec(5)).
-pub(super) fn is_journal(file: &impl AsRawFd) -> bool {
+pub(super) fn is_journal(file: &impl AsFd) -> bool {
     let Ok(announced) = std::env::var("JOURNAL_STREAM") else { return false };
-    // Metadata of the number, without taking ownership of it.
-    let Ok(meta) = std::fs::metadata(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
-        return false;
-    };
-    announced == format!("{}:{}", meta.dev(), meta.ino())
+    let Ok(meta) = rustix::fs::fstat(file) else { return false };
+    announced == format!("{}:{}", meta.st_dev, meta.st_ino)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn names_of_descriptors_are_known() {

@@ -10,7 +10,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc;
+use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::Duration;
 
@@ -63,6 +63,7 @@ fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
         .process_group(0)
         .spawn()?;
     let group = child.id();
+    let _running = Running::note(group);
     let (ended, end) = mpsc::channel();
     let wait = move || drop(ended.send(output_of(child)));
     if let Err(error) = thread::Builder::new().name("include_shell".into()).spawn(wait) {
@@ -74,6 +75,35 @@ fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
         let text = format!("it was still running after {} s, which is the limit", limit.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
     })
+}
+
+/// Process groups of commands that run.
+static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+
+fn groups() -> MutexGuard<'static, Vec<u32>> {
+    GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A command that runs; dropped when it has ended.
+struct Running(u32);
+
+impl Running {
+    fn note(group: u32) -> Self {
+        groups().push(group);
+        Self(group)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        groups().retain(|group| *group != self.0);
+    }
+}
+
+/// Ends the commands that `include_shell` has started and that still run, for a process that ends
+/// while another thread reads a configuration.
+pub fn end_commands() {
+    groups().drain(..).for_each(end_group);
 }
 
 /// What a child prints, once it has ended.

@@ -68,7 +68,7 @@ pub use evaluate::{Active, CaptureSet, Captures};
 pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};
 pub use field::{Facts, Field};
 pub use fmt::format;
-pub use fs_loader::FsLoader;
+pub use fs_loader::{FsLoader, end_commands};
 pub use load::{Main, load};
 pub use loader::{Loader, MemoryLoader};
 pub use pattern::{Bounded, BytePattern, Groups, Undecided, linear_syntax};

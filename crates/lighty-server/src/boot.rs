@@ -181,6 +181,8 @@ impl Running {
         let main = Main { control: socket, pid_file: pid, reloader: &mut reloader, activity };
         let ended = wait_for_end(main_loop, &mut workers, main, &say);
         reloader.service.stop();
+        // A reload may be waiting for one.
+        lighty_config::end_commands();
         let access = reloader.access_logs();
         let exporters: Exporters = reloader.state_of("mod_tracing");
         drop(control);

@@ -94,6 +94,23 @@ fn a_graceful_stop_takes_as_long_as_the_new_configuration_allows() {
 }
 
 #[test]
+fn command_of_a_reload_ends_with_the_server() {
+    let mut site = start("");
+    site.write("include_shell \"echo $$ > @DIR@/shell; sleep 3600\"");
+    site.server.signal(Signal::USR1);
+    let path = site.server.directory().join("shell");
+    let shell = || std::fs::read_to_string(&path).unwrap_or_default().trim().parse::<u32>().ok();
+    assert!(wait_until(Duration::from_secs(20), || shell().is_some()), "no command");
+    let process = format!("/proc/{}/stat", shell().expect("its number"));
+    site.server.stop();
+    let has_ended = || {
+        let stat = std::fs::read_to_string(&process).unwrap_or_default();
+        stat.is_empty() || stat.contains(") Z ")
+    };
+    assert!(wait_until(Duration::from_secs(20), has_ended), "it outlives the server");
+}
+
+#[test]
 fn a_server_that_stops_refuses_to_reload() {
     let large = vec![b'x'; 24 << 20];
     let site = Site::start(1, "", &[("large", &large)]);

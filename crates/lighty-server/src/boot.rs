@@ -105,12 +105,16 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+<<<<<<< HEAD
     if privileges::is_root() {
         say(Level::Warning, AS_ROOT);
     }
     if let Some(why) = missing_root {
         say(Level::Warning, &format!("{why}; requests for files are 404 until it is there"));
     }
+=======
+    warn_of_rights(&global, &say);
+>>>>>>> 92b59faf (server: warn of document roots that cannot be served)
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
@@ -193,6 +197,21 @@ impl Running {
         counts::panics().iter().for_each(|line| say(Level::Error, line));
         end_logs(&reloader.errors, &access, &say);
         ended
+    }
+}
+
+/// Warns of a process with more rights than it should have, or too few to serve its files.
+fn warn_of_rights(global: &Settings, say: &dyn Fn(Level, &str)) {
+    if privileges::is_root() {
+        say(Level::Warning, AS_ROOT);
+    }
+    let root = &*global.core.document_root;
+    if root.is_empty() {
+        return;
+    }
+    if let Err(error) = std::fs::metadata(format!("{root}/.")) {
+        let text = format!("server.document-root = \"{root}\": {error}: no file can be served");
+        say(Level::Warning, &text);
     }
 }
 

@@ -93,6 +93,25 @@ pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.problems
 }
 
+/// Warnings of document roots in conditions that are no directories: requests for them will be 404.
+/// Without the root of the whole server the start fails, so that is not looked at.
+pub fn missing_roots(config: &Config<Settings>) -> Vec<Diagnostic> {
+    let global = config.global();
+    let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
+    let chroot = chroot.unwrap_or_default();
+    let mut check = Check { config, problems: Vec::new() };
+    let of_server = &*global.core.document_root;
+    for (path, span) in assigned(config, "server.document-root") {
+        if path.is_empty() || path == of_server {
+            continue;
+        }
+        if let Err(error) = std::fs::read_dir(format!("{chroot}{path}")) {
+            check.warn(span, format!("server.document-root = \"{path}\": {error}"));
+        }
+    }
+    check.problems
+}
+
 /// The process's privileges at one moment.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Rights {

@@ -356,9 +356,17 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     if let Some(config) = config.as_ref().filter(|_| !checks_deeply(cli)) {
         check::missing(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
+    if let Some(config) = config.as_ref().filter(|_| is_for_server(cli)) {
+        check::missing_roots(config).into_iter().for_each(|problem| diagnostics.push(problem));
+    }
     diagnostics.sort();
     let diagnostics = check::name_foreign(diagnostics, &sources);
     (config, diagnostics, sources)
+}
+
+/// True if a server is going to run with the configuration, on this machine.
+fn is_for_server(cli: &Cli) -> bool {
+    cli.command.is_none() && cli.test == 0 && !cli.print
 }
 
 /// Whether what the configuration names is to be opened too.

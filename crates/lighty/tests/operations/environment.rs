@@ -128,6 +128,19 @@ fn server_that_stays_root_says_so() {
 }
 
 #[test]
+fn document_root_that_the_user_cannot_enter_is_warned_of() {
+    if !rustix::process::geteuid().is_root() {
+        eprintln!("SKIPPED: root can enter every directory");
+        return;
+    }
+    let setup = lighty!().file("a", "x").config("server.username = \"nobody\"");
+    fs::set_permissions(setup.root(""), fs::Permissions::from_mode(0o700)).expect("chmod");
+    let server = setup.start();
+    server.await_log("Permission denied (os error 13): no file can be served");
+    assert_eq!(server.get("/a").status, 403);
+}
+
+#[test]
 fn small_stack_limit_does_not_keep_the_server_from_starting() {
     for limit in ["--stack=65536", "--stack=98304:98304"] {
         let server = lighty!().file("a", "x").through(["prlimit", limit]).start();

@@ -78,6 +78,18 @@ fn a_document_root_that_is_not_there_is_refused() {
 }
 
 #[test]
+fn document_root_of_a_condition_that_is_not_there_is_warned_of() {
+    let elsewhere = "$HTTP[\"host\"] == \"a\" { server.document-root := \"/nonexistent\" }\n";
+    let site = start(elsewhere);
+    site.server.await_log("server.document-root = \"/nonexistent\": No such file");
+    site.write(&format!("{elsewhere}server.tag = \"two\""));
+    let (status, out, _) = site.reload();
+    assert_eq!(status, 0, "{out}");
+    assert!(out.contains("server.document-root = \"/nonexistent\""), "{out}");
+    assert_eq!(site.tag(), "two");
+}
+
+#[test]
 fn a_graceful_stop_takes_as_long_as_the_new_configuration_allows() {
     let large = vec![b'x'; 24 << 20];
     let site = Site::start(1, "", &[("large", &large)]);

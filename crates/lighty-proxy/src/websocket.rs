@@ -23,7 +23,7 @@ use pump::WebsocketTunnel;
 /// What `wstunnel.*` says beside the hosts.
 #[derive(Clone, Debug, Default)]
 pub struct WebsocketRules {
-    /// What the backend's bytes are sent as, unless a subprotocol says.
+    /// The backend's bytes are sent as binary frames, whatever subprotocol the client offers.
     pub is_binary: bool,
     /// Origins that may connect; empty: all.
     pub origins: Strings,
@@ -130,8 +130,9 @@ impl Handshake {
             return Err(Refusal::new(Status::BAD_REQUEST, "Sec-WebSocket-Key has no 16 bytes"));
         }
         check_origin(fields, &rules.origins)?;
-        let subprotocol = subprotocol(fields);
-        let is_binary = subprotocol.map_or(rules.is_binary, |name| name == "binary");
+        let known: &[&str] = if rules.is_binary { &["binary"] } else { &["binary", "base64"] };
+        let subprotocol = subprotocol(fields, known);
+        let is_binary = rules.is_binary || subprotocol == Some("binary");
         let opcode = if is_binary { Opcode::Binary } else { Opcode::Text };
         Ok(Self { accept: accept(key), subprotocol, opcode })
     }
@@ -168,13 +169,13 @@ pub(crate) fn accept(key: &[u8]) -> Vec<u8> {
     text
 }
 
-/// The first subprotocol that the client offers and that says what frames are. As in lighttpd,
-/// "base64" means text frames, whose content the client and the backend encode.
-fn subprotocol(fields: &Fields) -> Option<&'static str> {
+/// The first of these subprotocols that the client offers. As in lighttpd, "base64" means text
+/// frames, whose content the client and the backend encode.
+fn subprotocol(fields: &Fields, known: &[&'static str]) -> Option<&'static str> {
     let offered = fields.joined(b"Sec-WebSocket-Protocol");
     let mut offered = offered.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     offered.find_map(|name| {
-        ["binary", "base64"].into_iter().find(|own| name.eq_ignore_ascii_case(own.as_bytes()))
+        known.iter().copied().find(|own| name.eq_ignore_ascii_case(own.as_bytes()))
     })
 }
 
@@ -236,11 +237,11 @@ mod tests {
         let chosen = |offered: &str| {
             let mut fields = Fields::new();
             fields.push(b"Sec-WebSocket-Protocol", offered.as_bytes());
-            subprotocol(&fields)
+            subprotocol(&fields, &["binary", "base64"])
         };
         assert_eq!(chosen("foo, Binary, base64"), Some("binary"));
         assert_eq!(chosen("base64,binary"), Some("base64"));
         assert_eq!(chosen("binaries, foo"), None);
-        assert_eq!(subprotocol(&Fields::new()), None);
+        assert_eq!(subprotocol(&Fields::new(), &["binary"]), None);
     }
 }

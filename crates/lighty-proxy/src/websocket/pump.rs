@@ -184,12 +184,13 @@ impl Pump {
             if self.is_over() {
                 return Poll::Ready(Ok(()));
             }
-            has_moved |= self.read_near(cx, ends.near)?;
-            has_moved |= self.read_far(cx, ends.far);
+            let has_read = self.read_near(cx, ends.near)? | self.read_far(cx, ends.far);
+            // What is sent does not count: a ping would keep its own tunnel alive.
+            self.is_active |= has_read;
+            has_moved |= has_read;
             if !has_moved {
                 return Poll::Pending;
             }
-            self.is_active = true;
         }
         cx.waker().wake_by_ref();
         Poll::Pending

@@ -37,9 +37,9 @@ fn websocket() -> [Row; 3] {
         .default("text")
         .doc(
             "Kind of the frames in which the client gets what a program of `wstunnel.server` \
-             sends. Text is not cut within a character. A client that offers the subprotocol \
-             `binary` or `base64` chooses by that: `base64` means text frames, whose content the \
-             program and the client encode.",
+             sends. Text is not cut within a character. With `text`, a client that offers the \
+             subprotocol `binary` gets binary frames, and one that offers `base64` text frames, whose \
+             content the program and the client encode.",
         )
         .example("wstunnel.frame-type = \"binary\"")),
         row(Row::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)

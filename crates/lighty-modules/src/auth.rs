@@ -42,6 +42,19 @@ use turns::Turns;
 use users::{Groups, Kind, Users};
 use verified::Verified;
 
+/// The errors in the lines of a file that `directive` names; none for other files. Users of such
+/// lines are not let in.
+#[must_use]
+pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
+    let kind = match directive {
+        "auth.backend.plain.userfile" => Kind::Plain,
+        "auth.backend.htpasswd.userfile" => Kind::Htpasswd,
+        "auth.backend.htdigest.userfile" => Kind::Htdigest,
+        _ => return Vec::new(),
+    };
+    Users::parse(kind, text).1
+}
+
 /// How long wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
 

@@ -105,16 +105,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
-<<<<<<< HEAD
-    if privileges::is_root() {
-        say(Level::Warning, AS_ROOT);
-    }
-    if let Some(why) = missing_root {
-        say(Level::Warning, &format!("{why}; requests for files are 404 until it is there"));
-    }
-=======
-    warn_of_rights(&global, &say);
->>>>>>> 92b59faf (server: warn of document roots that cannot be served)
+    warn_of_rights(&global, missing_root, &say);
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
     let shared = shared(&config, tls, logs.access, &log, &upstreams, workers)?;
@@ -201,9 +192,12 @@ impl Running {
 }
 
 /// Warns of a process with more rights than it should have, or too few to serve its files.
-fn warn_of_rights(global: &Settings, say: &dyn Fn(Level, &str)) {
+fn warn_of_rights(global: &Settings, missing_root: Option<String>, say: &dyn Fn(Level, &str)) {
     if privileges::is_root() {
         say(Level::Warning, AS_ROOT);
+    }
+    if let Some(why) = missing_root {
+        return say(Level::Warning, &format!("{why}; requests for files are 404 until it is there"));
     }
     let root = &*global.core.document_root;
     if root.is_empty() {

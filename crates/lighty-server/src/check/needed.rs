@@ -20,27 +20,18 @@ const FILES: [&str; 8] = [
     "magnet.attract-response-content-to",
 ];
 
+/// Bytes of such a file that are read at most.
+const BYTES_MAX: u64 = 64 << 20;
+
 /// Reports what cannot be opened. Under a chroot, `beneath` is its directory.
 pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     let config = check.config;
     for name in FILES {
         for value in config.assigned(name) {
             for path in texts(&value.value).filter(|path| !path.is_empty()) {
-<<<<<<< HEAD
-                if let Err(error) = SmallFile::open(Path::new(&format!("{beneath}{path}"))) {
-                    let text = format!("{name} = \"{path}\": {error}");
-                    check.warn(value.span, text);
-=======
-                let file = format!("{beneath}{path}");
-                let problem = match SmallFile::open(Path::new(&file)) {
-                    Err(error) => Some(error.to_string()),
-                    Ok(_) if name.starts_with("magnet.") => no_script(Path::new(&file)),
-                    Ok(_) => None,
-                };
-                if let Some(problem) = problem {
-                    let text = format!("{name} = \"{path}\": {problem}");
-                    check.say(level, Some(value.span), text);
->>>>>>> d9a4a0fe (lua: give scripts later names of Lua, errors in Lua's words, and check them deeply)
+                let place = format!("{beneath}{path}");
+                for fault in faults(name, Path::new(&place)) {
+                    check.warn(value.span, format!("{name} = \"{path}\": {fault}"));
                 }
             }
         }
@@ -51,6 +42,15 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
             // Bodies stay in memory then.
             check.warn(check.place("server.upload-dirs"), text);
         }
+    }
+}
+
+/// Why the file of a directive cannot be used, or which of its lines cannot.
+fn faults(directive: &str, path: &Path) -> Vec<String> {
+    match SmallFile::open(path).and_then(|file| file.read(BYTES_MAX)) {
+        Err(error) => vec![error.to_string()],
+        Ok(_) if directive.starts_with("magnet.") => no_script(path).into_iter().collect(),
+        Ok(text) => lighty_modules::auth::faults_of_users(directive, &text),
     }
 }
 

@@ -294,3 +294,26 @@ fn a_guesser_delays_no_other_client() {
     let hashed = wrong(&server.log());
     assert!(hashed <= 20, "{hashed} guesses were hashed");
 }
+
+#[test]
+fn check_names_hashes_that_let_nobody_in() {
+    let lines = [
+        "good:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00",
+        "new:$y$j9T$AbCdEfGhIjKlMnOp$0123456789abcdefghijklmnopqrstuvwxyzABCDEFG",
+        "scrypt:$7$CU..../....2Q9obwLhin8qvQl6sisAO/$SN8fKCjLuR/pHf5EhQOuUPbcBMSVQWOe/gLLbaIZ9c",
+        "old:rqXexS6ZhobKA",
+    ];
+    let setup = lighty!()
+        .config(
+            "auth.backend = \"htpasswd\"\n\
+             auth.backend.htpasswd.userfile = \"@DIR@/users\"",
+        )
+        .file("../users", lines.join("\n"));
+    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{said}");
+    for line in ["line 2", "line 3", "line 4", "htpasswd -B"] {
+        assert!(said.contains(line), "{line}: {said}");
+    }
+    assert!(!said.contains("line 1"), "{said}");
+    assert_eq!(setup.run(&["-tt", "--strict", "-f", "@CONF@"]).0, 1);
+}

@@ -317,6 +317,7 @@ fn take_origin(ex: &mut Exchange, origin: &Origin) {
         End::Hidden => (NOBODY, "unknown".to_owned()),
         _ => (origin.addr, origin.addr.to_string()),
     };
+    ex.request.proxy_ip = ex.request.neighbor_ip();
     ex.request.peer = Peer::Inet(SocketAddr::new(address, origin.port.unwrap_or(0)));
     ex.request.peer_text = text.into();
 }

@@ -263,6 +263,8 @@ impl AwayRequest {
             authority: _,
             fields,
             peer,
+            // Only backends are told, and they were.
+            proxy_ip: _,
             local_socket,
             local_port,
             peer_text,

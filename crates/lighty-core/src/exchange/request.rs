@@ -31,6 +31,8 @@ pub struct Request {
     pub fields: Fields,
     /// The client's address.
     pub peer: Peer,
+    /// The address that connected, where it is that of a trusted proxy and `peer` is what it said.
+    pub proxy_ip: Option<IpAddr>,
     /// Text of the listening address, as in `$SERVER["socket"]`.
     pub local_socket: std::rc::Rc<str>,
     /// Port of the listener, 0 for a unix socket.
@@ -64,6 +66,7 @@ impl Default for Request {
             authority: Vec::new(),
             fields: Fields::default(),
             peer: Peer::Unix,
+            proxy_ip: None,
             local_socket: "".into(),
             local_port: 0,
             peer_text: "".into(),
@@ -88,6 +91,7 @@ impl Request {
         self.path.clear();
         self.authority.clear();
         self.fields.clear();
+        self.proxy_ip = None;
         self.upgrade = false;
         self.sets_host = false;
         self.remote_user.clear();
@@ -111,6 +115,11 @@ impl Request {
             Peer::Inet(addr) => Some(addr.ip().to_canonical()),
             Peer::Unix => None,
         }
+    }
+
+    /// The address that connected, which a proxy tells the next one (RFC 7239 section 5.2).
+    pub fn neighbor_ip(&self) -> Option<IpAddr> {
+        self.proxy_ip.or_else(|| self.remote_ip())
     }
 
     /// True for HEAD, whose response carries no body.

@@ -216,7 +216,9 @@ impl RewrittenHead {
     fn forward(&mut self, ex: &Exchange, rules: &ForwardedRules) {
         let request = &ex.request;
         if rules.x_forwarded {
-            let client = request.peer_text.as_bytes();
+            // The client that a trusted proxy named is in the chain already.
+            let neighbor = request.proxy_ip.map(|ip| ip.to_string());
+            let client = neighbor.as_deref().unwrap_or(&request.peer_text).as_bytes();
             if !client.is_empty() {
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
                 self.extra.push_known(Known::XForwardedFor, chain.as_deref().unwrap_or(client));
@@ -389,7 +391,7 @@ fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
     let listener = request.local_socket.parse::<SocketAddr>().ok();
     let listener = listener.filter(|at| !at.ip().is_unspecified());
     let element = NewElement {
-        for_node: rules.for_.then(|| request.remote_ip().map_or(unknown, Node::from_ip)),
+        for_node: rules.for_.then(|| request.neighbor_ip().map_or(unknown, Node::from_ip)),
         by: rules.by.then(|| listener.map_or(unknown, |at| Node::from_ip(at.ip()))),
         host: (rules.host && !request.authority.is_empty()).then_some(&*request.authority),
         proto: rules.proto.then_some(request.scheme.as_bytes()),

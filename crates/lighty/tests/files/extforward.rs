@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lighty_testkit::backend::Backend;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::Server;
@@ -126,4 +127,29 @@ fn a_proxy_header_has_a_size_a_time_and_a_sender() {
     let _ = stranger.try_send(format!("PROXY TCP4 192.0.2.9 10.0.0.1 1 2\r\n{REQUEST}"));
     stranger.expect_end();
     strict.await_log("not among extforward.forwarder");
+}
+
+/// RFC 7239 section 5.2: the address that connected, not the client that is in the chain already.
+#[test]
+fn backend_is_told_of_the_proxy_and_not_of_the_client_twice() {
+    let backend = Backend::answering("ok");
+    let server = lighty!()
+        .config(&format!(
+            "extforward.forwarder = ( \"127.0.0.1\" => \"trust\" )\n\
+             extforward.headers = ( \"X-Forwarded-For\", \"Forwarded\" )\n\
+             proxy.forwarded = ( \"for\" => 1 )\n\
+             proxy.server = ( \"/\" => (( \"host\" => \"127.0.0.1\", \"port\" => {} )) )",
+            backend.address().port()
+        ))
+        .start();
+    for (target, field, told) in [
+        ("/a", "X-Forwarded-For: 10.0.0.1, 192.168.0.9\r\n", "10.0.0.1, 192.168.0.9, 127.0.0.1"),
+        ("/b", "X-Forwarded-For: 192.0.2.1\r\n", "192.0.2.1, 127.0.0.1"),
+        ("/c", "", "127.0.0.1"),
+    ] {
+        assert_eq!(server.get_with(target, field).status, 200);
+        let asked = backend.asked_for(target);
+        assert_eq!(asked[0].field("X-Forwarded-For"), Some(told), "{target}");
+        assert_eq!(asked[0].field("Forwarded"), Some("for=127.0.0.1"), "{target}");
+    }
 }

@@ -1,5 +1,6 @@
 //! Configurations put together from fragments, and requests from a grammar: what nobody thought of.
 //!
+//! Half of the configurations bring features together that meet in real ones ([`THEMES`]).
 //! Everything follows from a seed and the number of the configuration, so a failure is replayed by
 //! `LIGHTY_COMPAT_SEED` and `LIGHTY_COMPAT_CONFIGURATION`; the first of each kind is made smaller.
 
@@ -20,7 +21,7 @@ const ASKS: usize = 25;
 /// Requests asked where `LIGHTY_COMPAT_PAIRS` does not say how many.
 const PAIRS: usize = 1000;
 
-/// The seed where `LIGHTY_COMPAT_SEED` does not give one.
+/// The seed where `LIGHTY_COMPAT_SEED` does not give one; `today` is another one each day.
 const SEED: u64 = 1;
 
 /// Failures that are made smaller and shown; what follows is mostly more of the same.
@@ -153,6 +154,26 @@ const CONDITIONS: &[&str] = &[
     "$REQUEST_HEADER[\"X-Key\"] == \"yes\"",
     "$REQUEST_HEADER[\"X-Key\"] != \"yes\"",
     "$REQUEST_HEADER[\"Accept\"] =~ \"json\"",
+];
+
+/// Features that meet in real configurations: of each list one fragment, by how it begins.
+const THEMES: &[&[&[&str]]] = &[
+    &[
+        &["url.rewrite"],
+        &["fastcgi.server", "scgi.server", "proxy.server", "cgi.assign"],
+        &["!server.error-handler-404", "!server.errorfile-prefix", "!server.error-intercept"],
+    ],
+    &[
+        &["index-file.names"],
+        &["cgi.assign", "fastcgi.server", "scgi.server"],
+        &["static-file.disable-pathinfo", "expire.", "url.access-", "auth."],
+    ],
+    &[
+        &["deflate.mimetypes"],
+        &["etag.", "server.range-requests", "setenv.set-response-header"],
+        &["proxy.server", "fastcgi.server", "cgi.assign", "ssi.", "dir-listing."],
+    ],
+    &[&["setenv."], &["cgi.assign", "fastcgi.server", "scgi.server"], &["proxy.server"]],
 ];
 
 /// The files that every configuration has.
@@ -312,8 +333,10 @@ struct Wish {
 
 fn parts(dice: &mut Dice) -> Vec<Part> {
     let mut chosen: Vec<Part> = Vec::new();
-    for _ in 0..2 + dice.roll(6) {
-        let fragment = dice.roll(FRAGMENTS.len());
+    let mut wanted = theme(dice);
+    let others = if wanted.is_empty() { 2 + dice.roll(6) } else { dice.roll(3) };
+    wanted.extend((0..others).map(|_| dice.roll(FRAGMENTS.len())));
+    for fragment in wanted {
         if chosen.iter().any(|part| same_switch(part.fragment, fragment)) {
             continue;
         }
@@ -323,6 +346,21 @@ fn parts(dice: &mut Dice) -> Vec<Part> {
         chosen.push(Part { fragment, conditions });
     }
     chosen
+}
+
+/// The fragments of a theme; none for every other configuration.
+fn theme(dice: &mut Dice) -> Vec<usize> {
+    if dice.roll(2) == 0 {
+        return Vec::new();
+    }
+    let theme = THEMES[dice.roll(THEMES.len())];
+    let one = |begins: &&[&str]| {
+        let fits = |text: &str| begins.iter().any(|begin| text.starts_with(begin));
+        let fitting: Vec<usize> =
+            (0..FRAGMENTS.len()).filter(|at| fits(FRAGMENTS[*at].1)).collect();
+        fitting[dice.roll(fitting.len())]
+    };
+    theme.iter().map(one).collect()
 }
 
 /// Whether two fragments would set the same directive twice.
@@ -462,6 +500,17 @@ fn given<T: std::str::FromStr>(name: &str) -> Option<T> {
     std::env::var(name).ok().and_then(|text| text.parse().ok())
 }
 
+/// The seed that is asked for: a number, or `today` for the days since 1970.
+fn seed() -> u64 {
+    match std::env::var("LIGHTY_COMPAT_SEED").as_deref() {
+        Ok("today") => {
+            let since = std::time::UNIX_EPOCH.elapsed().expect("a clock behind 1970");
+            since.as_secs() / 86_400
+        }
+        _ => given("LIGHTY_COMPAT_SEED").unwrap_or(SEED),
+    }
+}
+
 /// What is asked, and what came of it so far.
 struct Run<'a> {
     lighttpd: &'a Path,
@@ -488,7 +537,7 @@ pub(crate) fn run(lighttpd: &Path) -> String {
     };
     let run = Run {
         lighttpd,
-        seed: given("LIGHTY_COMPAT_SEED").unwrap_or(SEED),
+        seed: seed(),
         asked: AtomicUsize::new(0),
         failures: Mutex::new(Vec::new()),
     };

@@ -361,8 +361,8 @@ fn clamp(number: i64, range: &RangeInclusive<i64>) -> Option<(i64, Reject)> {
     (nearest != number).then(|| (nearest, Reject::new(words)))
 }
 
-/// A number of lighttpd's configurations, which may be beyond the range: then the nearest within it,
-/// and a warning.
+/// A number of lighttpd's configurations. Beyond the range it is the nearest within it, and there
+/// is a warning.
 ///
 /// # Errors
 /// The value is no number.

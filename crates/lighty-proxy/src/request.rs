@@ -6,3 +6,4 @@ pub(crate) mod script;
 pub(crate) mod sticky;
 pub(crate) mod stored_body;
 pub(crate) mod upstream_request;
+pub(crate) mod websocket_key;

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use lighty_config::{Directive, Reject};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Extension, Fault, Machine, Settings, extension_slot, pipeline};
+use lighty_http::{Known, Method};
 
 use crate::request::script::split;
 use crate::route::rules::{Route, Routes, Takes};
@@ -19,7 +20,6 @@ use crate::route::settings::ProxySettings;
 use crate::serve::local::Local;
 use crate::serve::{Upstreams, serve};
 use crate::upstream::registry::{Naming, Registry};
-use crate::websocket;
 
 /// A worker's side of the proxy, started at first use. It outlives generations.
 pub struct WorkerProxy {
@@ -298,7 +298,7 @@ async fn serve_after_leave(ex: &mut Exchange, upstreams: Upstreams, when: When) 
 }
 
 fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
-    if route.websocket.is_some() && !websocket::is_asked(ex) {
+    if route.websocket.is_some() && !asks_for_websocket(ex) {
         return false;
     }
     match &route.takes {
@@ -315,6 +315,13 @@ fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
             suffixes.iter().any(|suffix| ends_segment(path, suffix.as_bytes()))
         }
     }
+}
+
+/// True if the request asks for a WebSocket.
+fn asks_for_websocket(ex: &Exchange) -> bool {
+    ex.request.method == Some(Method::Get)
+        && ex.request.upgrade
+        && ex.request.fields.list_contains(Known::Upgrade, "websocket")
 }
 
 /// Whether the path, or a part of it before a slash (what follows is path info), ends so.

@@ -79,7 +79,8 @@ pub(crate) fn serve(
 ) -> impl Future<Output = Step<'static>> {
     async move {
         if let Some(rules) = route.websocket.clone() {
-            return Box::pin(websocket::serve(ex, upstreams, route, rules)).await;
+            let Upstreams { local, naming } = upstreams;
+            return Box::pin(websocket::serve(ex, (local, &naming), route, rules)).await;
         }
         if route.upstream.protocol == Protocol::Raw {
             return refuse_raw(ex, &route);

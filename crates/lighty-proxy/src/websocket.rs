@@ -10,41 +10,24 @@ use lighty_config::Strings;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::{Exchange, FaultReport, Step};
-use lighty_http::{Fields, Known, Method, Status, base64};
+use lighty_http::{Fields, Known, Status};
 use lighty_wire::websocket::Opcode;
-use sha1::{Digest, Sha1};
 
 use crate::raw;
 use crate::request::proxy_header;
-use crate::route::rules::Route;
-use crate::serve::Upstreams;
+use crate::request::websocket_key::accept;
+use crate::route::rules::{Route, WebsocketRules};
+use crate::serve::local::Local;
+use crate::upstream::registry::Naming;
 use pump::WebsocketTunnel;
-
-/// What `wstunnel.*` says beside the hosts.
-#[derive(Clone, Debug, Default)]
-pub struct WebsocketRules {
-    /// The backend's bytes are sent as binary frames, whatever subprotocol the client offers.
-    pub is_binary: bool,
-    /// Origins that may connect; empty: all.
-    pub origins: Strings,
-    /// Seconds between pings; 0: none.
-    pub ping_s: u32,
-}
 
 /// Versions of the protocol with these frames: RFC 6455 and the draft that Safari 5 spoke.
 const VERSIONS: [&[u8]; 2] = [b"13", b"8"];
 
-/// True if the request asks for a WebSocket.
-pub(crate) fn is_asked(ex: &Exchange) -> bool {
-    ex.request.method == Some(Method::Get)
-        && ex.request.upgrade
-        && ex.request.fields.list_contains(Known::Upgrade, "websocket")
-}
-
 /// Connects to a backend and accepts the handshake.
 pub(crate) async fn serve(
     ex: &mut Exchange,
-    upstreams: Upstreams,
+    (local, naming): (Rc<Local>, &Arc<Naming>),
     route: Arc<Route>,
     rules: Arc<WebsocketRules>,
 ) -> Step<'static> {
@@ -52,8 +35,7 @@ pub(crate) async fn serve(
         Ok(handshake) => handshake,
         Err(refusal) => return refuse(ex, &refusal),
     };
-    let local = upstreams.local;
-    let upstream = local.upstream(&route.upstream, &upstreams.naming);
+    let upstream = local.upstream(&route.upstream, naming);
     upstream.requests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
     ex.enter(Stage::Connect);
     let peer = ex.request.peer;
@@ -159,16 +141,6 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
 }
 
-/// RFC 6455 section 4.2.2.
-pub(crate) fn accept(key: &[u8]) -> Vec<u8> {
-    let mut hash = Sha1::new();
-    hash.update(key);
-    hash.update(b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11");
-    let mut text = Vec::new();
-    base64::encode(&hash.finalize(), &mut text);
-    text
-}
-
 /// The first of these subprotocols that the client offers. As in lighttpd, "base64" means text
 /// frames, whose content the client and the backend encode.
 fn subprotocol(fields: &Fields, known: &[&'static str]) -> Option<&'static str> {
@@ -204,8 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn key_is_accepted_as_in_rfc_6455() {
-        assert_eq!(accept(b"dGhlIHNhbXBsZSBub25jZQ=="), b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    fn key_has_16_bytes() {
         assert!(is_key(b"dGhlIHNhbXBsZSBub25jZQ=="));
         for key in
             ["", "dGhlIHNhbXBsZSBub25jZQ=", "dGhlIHNhbXBsZSBub25jZSEh", "!GhlIHNhbXBsZSBub25jZQ=="]

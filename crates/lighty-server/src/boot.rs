@@ -36,7 +36,7 @@ use crate::boot_error::BootError;
 use crate::config_figures::ConfigFigures;
 use crate::counts;
 use crate::database_directories::check_database_directories;
-use crate::document_root::{check_document_root, missing_document_root};
+use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::idle::Activity;
 use crate::listeners::{self, Bound};
@@ -87,8 +87,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let activity = options.idle_timeout.map(Activity::new);
     let global = config.settings(&Active::default());
     let server = global.server.clone();
-    check_document_root(&global)?;
-    let missing_root = missing_document_root(&global);
+    let missing_root = check_document_root(&global)?;
     check_database_directories(&config)?;
     let fds = set_limits(&server)?;
     let workers = worker_count(&server);
@@ -197,7 +196,7 @@ fn warn_of_rights(global: &Settings, missing_root: Option<String>, say: &dyn Fn(
         say(Level::Warning, AS_ROOT);
     }
     if let Some(why) = missing_root {
-        return say(Level::Warning, &format!("{why}; requests for files are 404 until it is there"));
+        return say(Level::Warning, &why);
     }
     let root = &*global.core.document_root;
     if root.is_empty() {

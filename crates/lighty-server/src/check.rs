@@ -78,7 +78,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     for (path, span) in lighty_modules::webdav::databases(config) {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
     }
-    needed::look(&mut check, chroot);
+    needed::look(&mut check, chroot, needed::Depth::Content);
     machine::look(&mut check, chroot);
     check.problems
 }
@@ -89,7 +89,7 @@ pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
     let server = &config.global().server;
     let chroot = server.chroot.as_deref().filter(|_| privileges::is_root()).unwrap_or_default();
     let mut check = Check { config, problems: Vec::new() };
-    needed::look(&mut check, chroot);
+    needed::look(&mut check, chroot, needed::Depth::Presence);
     check.problems
 }
 

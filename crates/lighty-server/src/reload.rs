@@ -26,7 +26,7 @@ use crate::acme;
 use crate::boot_error::BootError;
 use crate::config_figures::ConfigFigures;
 use crate::database_directories::check_database_directories;
-use crate::document_root::{check_document_root, missing_document_root};
+use crate::document_root::check_document_root;
 use crate::error_log;
 use crate::listeners;
 use crate::modules::{self, Shared, State};
@@ -335,9 +335,11 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
         }
         Err(why) => refusals.push(why.to_string()),
     }
-    let found = [check_document_root(next.global()), check_database_directories(next)];
-    refusals.extend(missing_document_root(next.global()));
-    refusals.extend(found.into_iter().filter_map(|found| Some(found.err()?.to_string())));
+    match check_document_root(next.global()) {
+        Ok(missing) => refusals.extend(missing),
+        Err(why) => refusals.push(why.to_string()),
+    }
+    refusals.extend(check_database_directories(next).err().map(|why| why.to_string()));
     let logs = present.shared.access_logs.open_next(next);
     let logs = logs.and_then(|logs| logs.start().map(|()| logs));
     let logs = logs.map_err(|error| refusals.push(format!("accesslog.filename: {error}")));

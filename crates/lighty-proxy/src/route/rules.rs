@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{BytePattern, Undecided};
+use lighty_config::{BytePattern, Strings, Undecided};
 
 use crate::upstream::spec::{FastcgiRole, Protocol, UpstreamSpec};
-use crate::websocket::WebsocketRules;
 
 pub use lighty_core::settings::StreamBody;
 
@@ -81,6 +80,17 @@ impl Route {
     pub fn is_authorizer(&self) -> bool {
         matches!(self.upstream.protocol, Protocol::Fastcgi { role: FastcgiRole::Authorizer })
     }
+}
+
+/// What `wstunnel.*` says beside the hosts.
+#[derive(Clone, Debug, Default)]
+pub struct WebsocketRules {
+    /// The backend's bytes are sent as binary frames, whatever subprotocol the client offers.
+    pub is_binary: bool,
+    /// Origins that may connect; empty: all.
+    pub origins: Strings,
+    /// Seconds between pings; 0: none.
+    pub ping_s: u32,
 }
 
 /// What a route matches.

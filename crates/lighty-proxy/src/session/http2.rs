@@ -9,7 +9,7 @@ use lighty_wire::http1::BodyFraming;
 use super::{BackendResponse, Event, Session, Step, cut_short};
 use crate::connect::h2::record::{self, HEAD_BYTES, Kind, Payload, Record};
 use crate::request::upstream_request::UpstreamRequest;
-use crate::websocket::accept;
+use crate::request::websocket_key::accept;
 
 /// Fields of a handshake that HTTP/1 has, and an extended CONNECT has not.
 const KEY: &[u8] = b"sec-websocket-key";

@@ -20,17 +20,26 @@ const FILES: [&str; 8] = [
     "magnet.attract-response-content-to",
 ];
 
+/// How closely files are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Depth {
+    /// Whether they can be read.
+    Presence,
+    /// Their lines, too. A running server tells of those when a file is first used.
+    Content,
+}
+
 /// Bytes of such a file that are read at most.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Reports what cannot be opened. Under a chroot, `beneath` is its directory.
-pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
+pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
     let config = check.config;
     for name in FILES {
         for value in config.assigned(name) {
             for path in texts(&value.value).filter(|path| !path.is_empty()) {
                 let place = format!("{beneath}{path}");
-                for fault in faults(name, Path::new(&place)) {
+                for fault in faults(name, Path::new(&place), depth) {
                     check.warn(value.span, format!("{name} = \"{path}\": {fault}"));
                 }
             }
@@ -46,9 +55,10 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
 }
 
 /// Why the file of a directive cannot be used, or which of its lines cannot.
-fn faults(directive: &str, path: &Path) -> Vec<String> {
+fn faults(directive: &str, path: &Path, depth: Depth) -> Vec<String> {
     match SmallFile::open(path).and_then(|file| file.read(BYTES_MAX)) {
         Err(error) => vec![error.to_string()],
+        Ok(_) if depth == Depth::Presence => Vec::new(),
         Ok(_) if directive.starts_with("magnet.") => no_script(path).into_iter().collect(),
         Ok(text) => lighty_modules::auth::faults_of_users(directive, &text),
     }

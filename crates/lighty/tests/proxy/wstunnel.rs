@@ -166,6 +166,7 @@ fn text_is_never_cut_within_a_character() {
                 return;
             }
         }
+        let _ = stream.read_to_end(&mut Vec::new());
     });
     let server = start(backend, "");
     let mut socket = open(&server, "");

@@ -9,12 +9,11 @@ use super::balancer::Balancing;
 use super::family::Family;
 use super::host::Host;
 use super::place::Place;
-use crate::route::rules::{ForwardedRules, RewriteRule};
+use crate::route::rules::{ForwardedRules, RewriteRule, WebsocketRules};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
     BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
 };
-use crate::websocket::WebsocketRules;
 
 /// Everything that directives of the proxy set.
 #[derive(Clone, Debug, Default)]

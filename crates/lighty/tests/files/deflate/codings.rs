@@ -247,7 +247,6 @@ fn broken_configurations_are_refused() {
         ("deflate.params = ( \"BROTLI_PARAM_QALITY\" => 2 )", "BROTLI_PARAM_QUALITY"),
         ("deflate.max-loadavg = \"high\"", "3.50"),
         ("deflate.cache-dir = \"relative\"", "absolute"),
-        ("deflate.work-block-size = 2049", "2048"),
     ] {
         let (code, out, error) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert_ne!(code, 0, "{line}");

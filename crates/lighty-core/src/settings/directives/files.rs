@@ -26,17 +26,28 @@ fn optional(text: Arc<str>) -> Option<Arc<str>> {
     (!text.is_empty()).then_some(text)
 }
 
+/// As lighttpd, which takes no number for a directory.
+fn parse_root(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
+    match value {
+        Value::Int(_) => Err(Reject::new("must be a string, not a number")),
+        _ => parse_string(value),
+    }
+}
+
 fn places() -> Vec<Row> {
     vec![
-        Row::string("server.document-root", |s, v| s.core.document_root = v)
-            .default("")
-            .since("1.4")
-            .doc(
-                "Directory that holds the site's files. Required. Requests are opened beneath a \
-                 held descriptor of it; if the path comes to mean another directory (a symbolic \
-                 link that a deployment flips), that one is used within a second.",
-            )
-            .example("server.document-root = \"/srv/www\""),
+        Row::parsed("server.document-root", Kind::String, parse_root, |s, root| {
+            s.core.document_root = Arc::clone(root);
+        })
+        .default("")
+        .since("1.4")
+        .doc(
+            "Directory that holds the site's files. Required. Requests are opened beneath a held \
+             descriptor of it; if the path comes to mean another directory (a symbolic link that \
+             a deployment flips), that one is used within a second. If there is no such directory \
+             at the start, a warning says so, and requests for files are 404 until it is there.",
+        )
+        .example("server.document-root = \"/srv/www\""),
         Row::parsed(
             "server.tag",
             Kind::String,

@@ -27,7 +27,8 @@ enum State {
 
 impl CacheFile {
     /// A file to be: `name` beneath `directory`, which must exist; directories between them are
-    /// made. Only the server's user may read either: the original may be a private file. Touches nothing before the first byte.
+    /// made. Only the server's user may read either: the original may be a private file. Touches
+    /// nothing before the first byte.
     pub fn new(directory: &Path, name: &Path) -> Self {
         let name = directory.join(name);
         Self { directory: directory.to_owned(), name, state: State::New }

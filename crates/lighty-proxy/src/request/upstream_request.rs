@@ -144,9 +144,10 @@ impl RewrittenHead {
         }
     }
 
-    /// Whether a name with underscores and the like would be taken for that of a field that means something to
-    /// us: programs that find their request's fields in an environment see no difference, so
-    /// `X_Forwarded_For` would speak for a proxy and `Content_Length` for the framing.
+    /// Whether a name with underscores and the like would be taken for that of a field that means
+    /// something to us: programs that find their request's fields in an environment see no
+    /// difference, so `X_Forwarded_For` would speak for a proxy and `Content_Length` for the
+    /// framing.
     fn is_alias(&self, name: &[u8]) -> bool {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
         if name.iter().all(is_plain) {

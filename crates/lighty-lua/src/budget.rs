@@ -16,8 +16,8 @@ pub const SLICE_US: u64 = 200;
 const EVERY: i32 = 1000;
 
 /// Bytes that the operators of a script may go through between two looks at the clock: comparing
-/// and joining texts takes time by their length, in one instruction. What a run has allocated bounds
-/// that length.
+/// and joining texts takes time by their length, in one instruction. What a run has allocated
+/// bounds that length.
 const OPERATOR_BYTES: usize = 32 << 20;
 
 /// The least interval that [`OPERATOR_BYTES`] leads to.
@@ -173,8 +173,8 @@ pub(crate) fn stop_for_memory() {
     });
 }
 
-/// Books instructions for work outside Lua's machine, which its hook does not see. True if the slice
-/// is over: then the hook should be called when the function returns.
+/// Books instructions for work outside Lua's machine, which its hook does not see. True if the
+/// slice is over: then the hook should be called when the function returns.
 pub(crate) fn book(work: u64) -> bool {
     BUDGET.with_borrow_mut(|budget| {
         let Some(budget) = budget else { return false };

@@ -57,8 +57,8 @@ impl<K> ScriptCache<K> {
 /// Modules kept compiled; with more, all are compiled again when next needed.
 pub const MODULES_MAX: usize = 256;
 
-/// Compiled modules by path: what `require` finds in files. Each is kept with what its owner knows of
-/// its file.
+/// Compiled modules by path: what `require` finds in files. Each is kept with what its owner knows
+/// of its file.
 #[derive(Debug)]
 pub struct ModuleCache<K>(RefCell<Modules<K>>);
 

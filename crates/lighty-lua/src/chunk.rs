@@ -1,8 +1,8 @@
 //! Compiles texts, also on other threads, and measures them before.
 //!
-//! A compiler cannot be interrupted: a megabyte takes it a tenth of a second. Long texts are compiled
-//! by a thread, in a state of its own, and only the byte code is loaded by the event loop. It comes
-//! from this process; byte code of scripts is refused.
+//! A compiler cannot be interrupted: a megabyte takes it a tenth of a second. Long texts are
+//! compiled by a thread, in a state of its own, and only the byte code is loaded by the event loop.
+//! It comes from this process; byte code of scripts is refused.
 
 use std::borrow::Cow;
 use std::fmt;

@@ -120,8 +120,8 @@ modules! {
     "mod_alias", Alias, Named, |_| Alias;
     "mod_userdir", Userdir, Named, |_| Userdir::default();
     "mod_secdownload", Secdownload, Named, |_| Secdownload;
-    // Before any module that responds: conditions may see its changes and reject the request. Before
-    // scripts, which see them too.
+    // Before any module that responds: conditions may see its changes and reject the request.
+    // Before scripts, which see them too.
     "mod_setenv", Setenv, Set, |_| Setenv;
     // After access was decided, so that scripts see requests that may pass, and after modules that
     // change the physical path.

@@ -252,7 +252,8 @@ impl Magnet {
                 changes.path_parts = None;
                 Next::Restart
             }
-            // RFC 9110 section 15.2.2: what follows a 101 is another protocol, and scripts speak none.
+            // RFC 9110 section 15.2.2: what follows a 101 is another protocol, and scripts speak
+            // none.
             Some((101, _)) => {
                 ex.fail_saying(Fault::ScriptFailed, "a script returned 101");
                 Next::Answered

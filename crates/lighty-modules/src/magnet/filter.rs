@@ -121,8 +121,8 @@ impl Magnet {
     }
 }
 
-/// Asks for a whole body as it is, where scripts filter it: they see no parts and no encoded bodies,
-/// so that a client which asks for one would get it unfiltered.
+/// Asks for a whole body as it is, where scripts filter it: they see no parts and no encoded
+/// bodies, so that a client which asks for one would get it unfiltered.
 pub(super) fn ask_for_whole(ex: &mut Exchange) {
     if ex.settings.module::<MagnetSettings>().response_content.is_empty() {
         return;

@@ -124,8 +124,8 @@ impl Scripts {
         Ok(self.compiled.insert(path.as_bytes(), entry, script))
     }
 
-    /// A file of Lua that a script requires, compiled if necessary. `most` are the bytes that it may
-    /// have.
+    /// A file of Lua that a script requires, compiled if necessary. `most` are the bytes that it
+    /// may have.
     ///
     /// # Errors
     /// Why it cannot be read or is not Lua.

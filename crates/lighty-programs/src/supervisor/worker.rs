@@ -27,7 +27,8 @@ pub(super) const LIVED_MS: u64 = 10_000;
 /// The same of one that ended with exit code 0.
 const DONE_MS: u64 = 1_000;
 
-/// A worker that ends with exit code 0 sooner than this was started wrongly, even where others answer.
+/// A worker that ends with exit code 0 sooner than this was started wrongly, even where others
+/// answer.
 const BEGUN_MS: u64 = 20;
 
 /// An answer to a ping says for so many milliseconds that workers which end with exit code 0 have

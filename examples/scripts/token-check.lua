@@ -4,8 +4,8 @@
 --     magnet.attract-raw-url-to = ( "/etc/lighty/scripts/token-check.lua" )
 --   }
 --
--- The secret is the first line of this file, which `head -c 32 /dev/urandom | base64` fills. Backends
--- get the name that the token says as the environment's REMOTE_USER.
+-- The secret is the first line of this file, which `head -c 32 /dev/urandom | base64` fills.
+-- Backends get the name that the token says as the environment's REMOTE_USER.
 local SECRET_FILE = "/etc/lighty/scripts/token-secret"
 
 local r, c = lighty.r, lighty.c

@@ -47,6 +47,10 @@ pub struct Limits {
     pub memory: usize,
 }
 
+/// How much of its limit a run may allocate, garbage included. Lua 5.4 collects by itself before it
+/// refuses memory, so that what it refuses is what the run keeps.
+const HARD_LIMITS: usize = if cfg!(feature = "luajit") { 2 } else { 1 };
+
 /// Bytes of Lua's memory at which something happens to a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
@@ -68,7 +72,7 @@ impl Room {
             base,
             end: base.saturating_add(limit),
             collect: base.saturating_add(limit).saturating_add(limit / 2),
-            hard: base.saturating_add(limit.saturating_mul(2)),
+            hard: base.saturating_add(limit.saturating_mul(HARD_LIMITS)),
         }
     }
 }

@@ -79,7 +79,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// The URL is of another kind, the host cannot be reached, says nothing within `patience`, does
-    /// not speak HTTP, or its response is too long. All name the host.
+    /// not speak HTTP, or its response is too long. All name the host, with the port of the URL.
     pub fn fetch(
         &self,
         request: &Request<impl AsRef<[u8]>>,
@@ -89,8 +89,9 @@ impl Fetcher {
         let shown = || without_credentials(&uri.to_string());
         let host = uri.host().ok_or_else(|| io::Error::other(format!("{}: no host", shown())))?;
         let deadline = Deadline::after(patience);
+        let port = uri.port().map_or_else(String::new, |port| format!(":{port}"));
         let at = |error: io::Error| {
-            io::Error::new(error.kind(), format!("{host}: {}", lighty_io::os_text(&error)))
+            io::Error::new(error.kind(), format!("{host}{port}: {}", lighty_io::os_text(&error)))
         };
         match (uri.scheme_str(), &self.dialer) {
             (Some("https"), Some(dialer)) => {
@@ -409,6 +410,6 @@ mod tests {
         assert!(why("ftp://example.org/").contains("neither http nor https"));
         assert!(why("/path").contains("no host"));
         let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
-        assert!(why(&format!("http://{free}/")).starts_with("127.0.0.1: "), "refused");
+        assert!(why(&format!("http://{free}/")).starts_with(&format!("{free}: ")), "refused");
     }
 }

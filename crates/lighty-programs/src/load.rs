@@ -42,7 +42,7 @@ pub use compare::{Run, compare};
 pub use intervals::{Interval, Intervals};
 pub use options::{Expected, Options, Until, parse_field};
 pub use plot::svg;
-pub use report::{http_load, json, text};
+pub use report::{failures, http_load, json, text};
 pub use tally::{Failure, Tally, Times};
 pub use target::LoadUrl;
 

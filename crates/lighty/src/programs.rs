@@ -110,6 +110,8 @@ pub(crate) fn load(what: &Load) -> Result<(), Failure> {
     match (what.json, what.http_load) {
         (true, _) => println!("{:#}", load::json(&options, &tally)),
         (_, true) => print!("{}", load::http_load(&tally)),
+        // A table of nothing says nothing.
+        _ if tally.responses == 0 => print!("{}", load::failures(&tally)),
         _ => print!("{}", load::text(&options, &tally)),
     }
     if let Some(plot) = &mut plot {

@@ -44,11 +44,28 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
     let statuses: Vec<String> =
         tally.statuses.iter().map(|(status, count)| format!("{status}: {count}")).collect();
     writeln!(out, "statuses  {}", statuses.join("  "))?;
-    match tally.connections {
-        0 => writeln!(out, "made no connection")?,
-        made => writeln!(out, "made {made} connections, {} in use at a time", tally.parallel)?,
-    }
+    write_connections(tally, out)?;
     write_times(options, tally, out)?;
+    write_failures(tally, out)
+}
+
+/// The result of a run without a response: its failures.
+pub fn failures(tally: &Tally) -> String {
+    let mut out = String::from("no responses\n");
+    // Writing to a text cannot fail.
+    let _ = write_connections(tally, &mut out);
+    let _ = write_failures(tally, &mut out);
+    out
+}
+
+fn write_connections(tally: &Tally, out: &mut String) -> std::fmt::Result {
+    match tally.connections {
+        0 => writeln!(out, "made no connection"),
+        made => writeln!(out, "made {made} connections, {} in use at a time", tally.parallel),
+    }
+}
+
+fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
     for (failure, count) in &tally.failures {
         let has_words =
             matches!(failure, Failure::Connect | Failure::Handshake | Failure::Protocol);

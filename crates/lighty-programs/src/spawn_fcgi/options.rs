@@ -216,6 +216,10 @@ fn split(arguments: impl IntoIterator<Item = OsString>) -> Result<Typed, Misuse>
         if bytes == b"--" {
             break;
         }
+        if bytes == b"--help" {
+            typed.options.push((b'h', OsString::new()));
+            continue;
+        }
         if bytes.len() < 2 || bytes[0] != b'-' {
             typed.words.push(argument);
             break;

@@ -66,6 +66,7 @@ fn what_makes_no_sense_is_named() {
 fn help_and_version_come_before_everything() {
     assert_eq!(asked("").err(), Some(Misuse::Empty));
     assert!(matches!(asked("-p x -h"), Ok(Asked::Help)));
+    assert!(matches!(asked("-p x --help"), Ok(Asked::Help)));
     assert!(matches!(asked("-v -h"), Ok(Asked::Version)));
     assert!(matches!(asked("-?"), Ok(Asked::Help)));
 }

@@ -4,8 +4,11 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use lighty_server::certificates::Reason;
+
+use crate::site;
 
 /// The lighty web server.
 #[derive(Parser, Clone, Debug)]
@@ -21,7 +24,7 @@ use lighty_server::certificates::Reason;
 )]
 pub(crate) struct Cli {
     /// Configuration file; `-` reads standard input
-    #[arg(short = 'f', value_name = "FILE", global = true)]
+    #[arg(short = 'f', value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
 
     /// Stay in the foreground: the default, unless the program is called as lighttpd
@@ -61,12 +64,12 @@ pub(crate) struct Cli {
     #[arg(short = 'm', value_name = "DIR", hide = true)]
     pub(crate) module_dir: Option<PathBuf>,
 
-    /// Make errors of directives without effect, and of what the machine lacks
-    #[arg(long, global = true)]
+    /// Treat warnings (directives without effect, missing machine features) as errors
+    #[arg(long)]
     pub(crate) strict: bool,
 
     /// How diagnostics and explanations are printed
-    #[arg(long, value_enum, default_value_t = Format::Text, global = true)]
+    #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 
     #[command(subcommand)]
@@ -79,12 +82,57 @@ impl Cli {
     pub(crate) fn of_line(line: Vec<OsString>) -> Self {
         let name = line.first().and_then(|path| Path::new(path).file_name());
         let is_lighttpd = name.is_some_and(|name| name == "lighttpd");
-        Self { is_lighttpd, ..Self::parse_from(line) }
+        let parsed = Self::try_parse_from(line).unwrap_or_else(|wrong| with_hint(wrong).exit());
+        let mut cli = Self { is_lighttpd, ..parsed };
+        if let Some(reading) = cli.command.as_ref().and_then(Command::reading).cloned() {
+            cli.config = reading.config.or(cli.config);
+            cli.strict |= reading.strict;
+            cli.format = reading.format.unwrap_or(cli.format);
+        }
+        cli
     }
 
     /// True if the server leaves the terminal.
     pub(crate) fn goes_to_background(&self) -> bool {
         self.background || self.is_lighttpd && !self.foreground
+    }
+}
+
+/// Adds that a file in the place of a command may be meant as a configuration.
+fn with_hint(mut wrong: clap::Error) -> clap::Error {
+    let word = wrong.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
+    if let Some(word) = word.filter(|word| Path::new(word).is_file()) {
+        let hint = format!("to run a server with this configuration, use '-f {word}'");
+        wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    wrong
+}
+
+/// Options of commands that read a configuration. They may also stand before the command.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct Reading {
+    /// Configuration file; `-` reads standard input
+    #[arg(short = 'f', value_name = "FILE", global = true)]
+    config: Option<PathBuf>,
+    /// Treat warnings (directives without effect, missing machine features) as errors
+    #[arg(long, global = true)]
+    strict: bool,
+    /// How diagnostics and explanations are printed [default: text]
+    #[arg(long, value_enum, global = true)]
+    format: Option<Format>,
+}
+
+impl Command {
+    /// The options of a command that reads a configuration.
+    fn reading(&self) -> Option<&Reading> {
+        match self {
+            Command::Check { reading, .. }
+            | Command::Print { reading }
+            | Command::Explain { reading, .. }
+            | Command::Reload { reading, .. }
+            | Command::Cert { reading, .. } => Some(reading),
+            _ => None,
+        }
     }
 }
 
@@ -105,15 +153,21 @@ pub(crate) enum Command {
     /// Pass requests on to backends, without a configuration
     Proxy {
         /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
-        #[arg(long, default_value = "127.0.0.1:8080")]
+        #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080",
+              value_parser = site::listen_address)]
         from: String,
-        /// Backends: HOST:PORT, :PORT, [V6]:PORT, unix:/path or srv:NAME; several share the
-        /// requests
-        #[arg(long, value_name = "BACKEND", num_args = 1.., required = true)]
+        /// Backends: HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, https://HOST:PORT, unix:/path or
+        /// srv:NAME; several share the requests
+        #[arg(long, value_name = "BACKEND", num_args = 1.., required = true,
+              value_parser = site::backend_address)]
         to: Vec<String>,
-        /// What is spoken with them: http, fastcgi, scgi, uwsgi or ajp13
-        #[arg(long, default_value = "http")]
+        /// Protocol of the backends
+        #[arg(long, value_name = "NAME", default_value = "http",
+              value_parser = ["http", "h2", "fastcgi", "scgi", "uwsgi", "ajp13"])]
         protocol: String,
+        /// Print no line for each request, as is done where standard error is a terminal
+        #[arg(long, short)]
+        quiet: bool,
         /// Speak TLS with clients, with a certificate of an authority of this user's own; with
         /// names, with one that a public authority signs, who asks on port 80
         #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true,
@@ -125,9 +179,14 @@ pub(crate) enum Command {
         /// Also open the files and directories that it names; as -tt
         #[arg(long)]
         deep: bool,
+        #[command(flatten)]
+        reading: Reading,
     },
     /// Print the effective configuration; as -p
-    Print,
+    Print {
+        #[command(flatten)]
+        reading: Reading,
+    },
     /// Say which conditions and directives apply to a request, why, and what answers it
     Explain {
         /// URL of the request, such as http://www.example.org/a.html?b=c
@@ -144,18 +203,24 @@ pub(crate) enum Command {
         /// Listener that the request comes in by, as written in $SERVER["socket"]
         #[arg(long, value_name = "SOCKET")]
         socket: Option<String>,
+        #[command(flatten)]
+        reading: Reading,
     },
     /// Have a running server read its configuration again, and wait until it has, or says why not
     Reload {
         /// The running server's pid file, as server.pid-file names it; else that of -f FILE
         #[arg(long, value_name = "FILE")]
         pid_file: Option<PathBuf>,
+        #[command(flatten)]
+        reading: Reading,
     },
     /// Certificates that the server gets by itself (acme.activate)
     Cert {
         /// What to do with them
         #[command(subcommand)]
         what: Cert,
+        #[command(flatten)]
+        reading: Reading,
     },
     /// Make a line for auth.backend.htpasswd.userfile: bcrypt, as `htpasswd -B`
     HashPassword {
@@ -447,7 +512,8 @@ pub(crate) struct Serve {
     #[arg(default_value = ".", value_name = "DIR")]
     pub(crate) path: PathBuf,
     /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
-    #[arg(long, default_value = "127.0.0.1:8080")]
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080",
+          value_parser = site::listen_address)]
     pub(crate) listen: String,
     /// Show listings of directories that have no index file
     #[arg(long)]

@@ -64,19 +64,22 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
                 .and_then(|text| Ok(text + &tls(serve.tls.as_deref(), &serve.listen)?))
                 .and_then(|text| start_text(&cli, "lighty serve", &text))
         }
-        Some(Command::Proxy { from, to, protocol, tls }) => site::proxy(from, to, protocol)
-            .and_then(|text| Ok(text + &self::tls(tls.as_deref(), from)?))
-            .and_then(|text| start_text(&cli, "lighty proxy", &text)),
+        Some(Command::Proxy { from, to, protocol, tls, quiet }) => {
+            let shows_requests = !quiet && std::io::stderr().is_terminal();
+            site::proxy(from, to, protocol, shows_requests)
+                .and_then(|text| Ok(text + &self::tls(tls.as_deref(), from)?))
+                .and_then(|text| start_text(&cli, "lighty proxy", &text))
+        }
         Some(Command::Check { .. }) => check_config(&cli),
-        Some(Command::Print) => print_config(&cli),
-        Some(Command::Explain { url, method, headers, from, socket }) => {
+        Some(Command::Print { .. }) => print_config(&cli),
+        Some(Command::Explain { url, method, headers, from, socket, .. }) => {
             let request = explain::Asked { url, method, headers, from: *from, socket };
             load_with_sources(&cli).and_then(|(config, sources)| {
                 explain::print(config, &sources, &request, cli.format)
             })
         }
-        Some(Command::Reload { pid_file }) => reload(&cli, pid_file.as_deref()),
-        Some(Command::Cert { what }) => cert(&cli, what),
+        Some(Command::Reload { pid_file, .. }) => reload(&cli, pid_file.as_deref()),
+        Some(Command::Cert { what, .. }) => cert(&cli, what),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
         // Taken care of by its name, before the command line is read.
         Some(Command::SpawnFcgi { .. }) => Ok(()),
@@ -372,7 +375,7 @@ fn is_for_server(cli: &Cli) -> bool {
 /// Whether what the configuration names is to be opened too.
 fn checks_deeply(cli: &Cli) -> bool {
     match cli.command {
-        Some(Command::Check { deep }) => deep,
+        Some(Command::Check { deep, .. }) => deep,
         Some(_) => false,
         None => cli.test > 1,
     }

@@ -35,7 +35,7 @@ fn subcommand(command: &Command, before: &str, out: &mut dyn Write) -> io::Resul
     let name = format!("{before} {}", command.get_name());
     writeln!(out, ".SS {name}")?;
     writeln!(out, "{}", escape(&about(command)))?;
-    for arg in command.get_arguments().filter(|arg| !arg.is_global_set() && !is_help(arg)) {
+    for arg in command.get_arguments().filter(|arg| !is_help(arg)) {
         writeln!(out, ".TP\n{}\n{}", usage(arg), escape(&arg_help(arg)))?;
     }
     let inner = command.get_subcommands().filter(|sub| sub.get_name() != "help");
@@ -92,6 +92,12 @@ stop at once
 .TP
 \fBHUP\fR
 open the log files again
+.TP
+\fBUSR1\fR
+read the configuration again, as \fBlighty reload\fR does
+.TP
+\fBUSR2\fR
+write the counters to the error log
 .SH EXIT STATUS
 .TP
 \fB0\fR
@@ -114,4 +120,6 @@ serve a directory without a configuration
 .TP
 \fBlighty \-tt \-f /etc/lighty/lighty.conf\fR
 check a configuration and what it names
+.SH SEE ALSO
+\fBlighttpd\fR(8), \fBspawn\-fcgi\fR(1), \fBsystemd.socket\fR(5)
 "#;

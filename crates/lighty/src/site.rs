@@ -55,10 +55,14 @@ pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<Strin
         false => format!("deflate.mimetypes = {COMPRESSED}\n"),
     };
     if shows_requests {
-        text += "accesslog.filename = \"/dev/stderr\"\n";
-        text += &format!("accesslog.format = \"{TERMINAL_FORMAT}\"\n");
+        text += &request_lines();
     }
     Ok(text)
+}
+
+/// Configuration text that has a line printed for each request.
+fn request_lines() -> String {
+    format!("accesslog.filename = \"/dev/stderr\"\naccesslog.format = \"{TERMINAL_FORMAT}\"\n")
 }
 
 /// What a browser wants to hear before it lets another site's script read a response (Fetch
@@ -122,15 +126,21 @@ fn percent_encoded(name: &str) -> String {
 }
 
 /// Configuration text for a server that only passes requests on.
-pub(crate) fn proxy(from: &str, to: &[String], protocol: &str) -> Result<String, Failure> {
+pub(crate) fn proxy(
+    from: &str,
+    to: &[String],
+    protocol: &str,
+    shows_requests: bool,
+) -> Result<String, Failure> {
     let (bind, port) =
         split(from).map_err(|_| Failure::Says(format!("--from {from}: {LISTEN_FORMS}")))?;
     let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
+    let shown = if shows_requests { request_lines() } else { String::new() };
     Ok(format!(
         "server.bind = \"{}\"\nserver.port = {port}\nserver.errorlog-level = \"notice\"\n\
          proxy-core.protocol = \"{}\"\nproxy-core.balancer = \"sqf\"\n\
          proxy-core.forward-path = \"as-received\"\n\
-         proxy-core.upgrade = \"{}\"\nproxy-core.backends = ( {} )\n",
+         proxy-core.upgrade = \"{}\"\nproxy-core.backends = ( {} )\n{shown}",
         quote(bind),
         quote(protocol),
         if protocol == "http" { "enable" } else { "disable" },
@@ -181,6 +191,29 @@ fn backend(to: &str) -> String {
         Some(port) if !port.contains(':') => format!("127.0.0.1:{}", quote(port)),
         _ => quote(bare),
     }
+}
+
+/// Checks an address to listen on, for the command line.
+pub(crate) fn listen_address(text: &str) -> Result<String, &'static str> {
+    match split(text) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(_) => Err(LISTEN_FORMS),
+    }
+}
+
+/// Checks what is wrong with a backend's address at first sight, for the command line.
+pub(crate) fn backend_address(text: &str) -> Result<String, &'static str> {
+    let is_path = text.starts_with("unix:") || text.starts_with('/');
+    let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
+    let authority = authority.trim_end_matches('/');
+    let has_space = text.contains(|c: char| c.is_whitespace() || c.is_control());
+    let port = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':')).map(|(_, p)| p);
+    let is_port_wrong = |port: &str| !text.starts_with("srv:") && port.parse::<u16>().is_err();
+    if authority.is_empty() || !is_path && (has_space || port.is_some_and(is_port_wrong)) {
+        return Err("expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, https://HOST:PORT, \
+                    unix:/path or srv:NAME");
+    }
+    Ok(text.to_owned())
 }
 
 const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
@@ -243,10 +276,25 @@ mod tests {
     #[test]
     fn a_proxy_is_a_configuration() {
         let to = [":3000".to_owned(), "http://app:81/".to_owned(), "unix:/run/a\"b".to_owned()];
-        let text = proxy(":8080", &to, "http").ok().expect("a text");
+        let text = proxy(":8080", &to, "http", false).ok().expect("a text");
         let backends = "( \"127.0.0.1:3000\", \"app:81\", \"unix:/run/a\\\"b\" )";
         assert!(text.contains(backends), "{text}");
         assert!(text.contains("server.port = 8080"), "{text}");
-        assert!(proxy("host", &to, "http").is_err());
+        assert!(proxy("host", &to, "http", false).is_err());
+        assert!(!text.contains("accesslog"), "{text}");
+        let text = proxy(":8080", &to, "http", true).ok().expect("a text");
+        assert!(text.contains("accesslog.filename"), "{text}");
+    }
+
+    #[test]
+    fn backends_are_checked_at_first_sight() {
+        for good in
+            ["a", "a:1", ":3000", "[::1]:80", "http://a/", "https://a:443", "srv:_x.a", "unix:/a b"]
+        {
+            assert!(backend_address(good).is_ok(), "{good}");
+        }
+        for bad in ["", "a b", "a:99999", ":x", "http://", "http://a:0x/"] {
+            assert!(backend_address(bad).is_err(), "{bad}");
+        }
     }
 }

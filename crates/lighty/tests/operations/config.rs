@@ -343,9 +343,59 @@ fn a_wrong_command_line_exits_with_2_and_a_missing_file_with_1() {
         &["-f", "@CONF@", "proxy", "--to", ":1"],
         &["-t", "serve", "/no/such/directory"],
         &["-p", "check", "-f", "@CONF@"],
+        &["serve", "--format", "json"],
+        &["load", "--strict", "http://127.0.0.1:1/"],
+        &["--background", "check", "-f", "@CONF@"],
+        &["-i", "3", "check", "-f", "@CONF@"],
     ] {
         assert_eq!(setup.run(misplaced).0, 2, "{misplaced:?}");
     }
+}
+
+#[test]
+fn configuration_may_be_named_before_and_after_the_command() {
+    let setup = lighty!().config("server.nonsense = 1");
+    for arguments in [
+        &["check", "-f", "@CONF@", "--format", "json"][..],
+        &["-f", "@CONF@", "--format", "json", "check"],
+        &["-f", "/no/such/file", "check", "-f", "@CONF@", "--format", "json"],
+    ] {
+        let (code, out, err) = setup.run(arguments);
+        assert!(code == 0 && out.contains("server.nonsense"), "{arguments:?} {code} {out}{err}");
+        let (code, out, _) = setup.run(&[arguments, &["--strict"]].concat());
+        assert_eq!(code, 1, "{out}");
+    }
+    let (code, out, _) = setup.run(&["cert", "list", "-f", "@CONF@"]);
+    assert_eq!((code, &*out), (0, ""));
+}
+
+#[test]
+fn file_in_the_place_of_a_command_gets_a_hint() {
+    let (code, _, err) = lighty!().run(&["@CONF@"]);
+    assert!(code == 2 && err.contains("use '-f /") && err.contains("lighty.conf'"), "{err}");
+}
+
+#[test]
+fn version_names_libraries_and_where_they_come_from() {
+    let (code, out, _) = lighty!().run(&["-V"]);
+    assert_eq!(code, 0);
+    for words in [
+        "HTTP/2",
+        "TLS 1.2 and 1.3",
+        "ACME",
+        "PCRE2 10.",
+        "SQLite 3.",
+        "zstd 1.",
+        "brotli 1.",
+        "mimalloc ",
+        "AWS-LC",
+        "Lua",
+        "rustls 0.",
+    ] {
+        assert!(out.contains(words), "{words}: {out}");
+    }
+    let of_pcre = out.lines().find(|line| line.contains("PCRE2 10.")).expect("a line");
+    assert!(of_pcre.ends_with("(bundled)") || of_pcre.contains("(system: /"), "{of_pcre}");
 }
 
 #[test]
@@ -663,12 +713,16 @@ fn what_only_two_directives_together_show_is_found() {
 #[test]
 fn a_proxy_without_a_configuration_says_what_is_wrong_with_its_backends() {
     let setup = lighty!().config("");
-    let (code, _, err) = setup.run(&["proxy", "--from", "127.0.0.1:1", "--to", "a b"]);
-    assert_eq!(code, 1, "{err}");
-    assert!(err.contains("\"a b\", which is no address"), "{err}");
-    let (code, _, err) = setup.run(&["proxy", "--from", "here", "--to", "a"]);
-    assert_eq!(code, 1, "{err}");
-    assert!(err.contains("--from here"), "{err}");
+    for (arguments, words) in [
+        (["--from", "127.0.0.1:1", "--to", "a b"], "'a b' for '--to <BACKEND>...'"),
+        (["--from", "127.0.0.1:1", "--to", "a:99999"], "'a:99999' for '--to <BACKEND>...'"),
+        (["--from", "here", "--to", "a"], "'here' for '--from <ADDRESS>'"),
+    ] {
+        let (code, _, err) = setup.run(&[&["proxy"][..], &arguments[..]].concat());
+        assert!(code == 2 && err.contains(words), "{code} {err}");
+    }
+    let (code, _, err) = setup.run(&["serve", "--listen", "99999"]);
+    assert!(code == 2 && err.contains("'99999' for '--listen <ADDRESS>'"), "{code} {err}");
     let (code, _, _) = setup.run(&["proxy", "--from", "127.0.0.1:1"]);
     assert_eq!(code, 2, "a proxy needs a backend");
 }

@@ -55,8 +55,11 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     if let Some(text) = misplaced(&cli) {
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
-    // Before the configuration is read: `include_shell` starts a program.
-    lighty_server::keep_capabilities_from_programs();
+    // Before the configuration is read, because `include_shell` starts a program. What a supervisor
+    // is given is for its workers.
+    if !matches!(cli.command, Some(Command::Spawn(_))) {
+        lighty_server::keep_capabilities_from_programs();
+    }
     let done = match &cli.command {
         Some(Command::Serve(serve)) => {
             let shows_requests = !serve.quiet && std::io::stderr().is_terminal();

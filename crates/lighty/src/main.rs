@@ -4,6 +4,7 @@
 //! binary is too, under names of their own. Everything else is in the crates below.
 #![forbid(unsafe_code)]
 
+mod address;
 mod cli;
 mod commands;
 mod explain;

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use lighty_server::local_tls;
 
+use crate::address;
 use crate::cli::Serve;
 use crate::failure::Failure;
 
@@ -132,8 +133,8 @@ pub(crate) fn proxy(
     protocol: &str,
     shows_requests: bool,
 ) -> Result<String, Failure> {
-    let (bind, port) =
-        split(from).map_err(|_| Failure::Says(format!("--from {from}: {LISTEN_FORMS}")))?;
+    let (bind, port) = split(from)
+        .map_err(|_| Failure::Says(format!("--from {from}: {}", address::LISTEN_FORMS)))?;
     let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
     let shown = if shows_requests { request_lines() } else { String::new() };
     Ok(format!(
@@ -193,69 +194,19 @@ fn backend(to: &str) -> String {
     }
 }
 
-/// Checks an address to listen on, for the command line.
-pub(crate) fn listen_address(text: &str) -> Result<String, &'static str> {
-    match split(text) {
-        Ok(_) => Ok(text.to_owned()),
-        Err(_) => Err(LISTEN_FORMS),
-    }
-}
-
-/// Checks what is wrong with a backend's address at first sight, for the command line.
-pub(crate) fn backend_address(text: &str) -> Result<String, &'static str> {
-    let is_path = text.starts_with("unix:") || text.starts_with('/');
-    let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
-    let authority = authority.trim_end_matches('/');
-    let has_space = text.contains(|c: char| c.is_whitespace() || c.is_control());
-    let port = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':')).map(|(_, p)| p);
-    let is_port_wrong = |port: &str| !text.starts_with("srv:") && port.parse::<u16>().is_err();
-    if authority.is_empty() || !is_path && (has_space || port.is_some_and(is_port_wrong)) {
-        return Err("expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, https://HOST:PORT, \
-                    unix:/path or srv:NAME");
-    }
-    Ok(text.to_owned())
-}
-
-const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
-
 /// Only `\"` is an escape in the language.
 fn quote(text: &str) -> String {
     text.replace('"', "\\\"")
 }
 
 fn split(listen: &str) -> Result<(&str, u16), Failure> {
-    if listen.starts_with('/') {
-        return Ok((listen, 80));
-    }
-    let wrong = || Failure::Says(format!("--listen {listen}: {LISTEN_FORMS}"));
-    if listen.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Ok(("127.0.0.1", listen.parse().map_err(|_| wrong())?));
-    }
-    let (host, port) = match listen.rsplit_once(':') {
-        Some((host, port)) if !host.contains(':') || host.ends_with(']') => (host, port),
-        _ => return Err(wrong()),
-    };
-    Ok((host, port.parse().map_err(|_| wrong())?))
+    let wrong = || Failure::Says(format!("--listen {listen}: {}", address::LISTEN_FORMS));
+    address::split(listen).ok_or_else(wrong)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn listen_addresses_are_split() {
-        let split = |text| split(text).ok();
-        assert_eq!(split("127.0.0.1:8080"), Some(("127.0.0.1", 8080)));
-        assert_eq!(split(":81"), Some(("", 81)));
-        assert_eq!(split("8080"), Some(("127.0.0.1", 8080)));
-        assert_eq!(split("70000"), None);
-        assert_eq!(split(""), None);
-        assert_eq!(split("[::1]:82"), Some(("[::1]", 82)));
-        assert_eq!(split("/run/x.sock"), Some(("/run/x.sock", 80)));
-        assert_eq!(split("::1"), None);
-        assert_eq!(split("host"), None);
-        assert_eq!(split("host:70000"), None);
-    }
 
     #[test]
     fn a_page_is_the_index_of_its_directory() {
@@ -284,17 +235,5 @@ mod tests {
         assert!(!text.contains("accesslog"), "{text}");
         let text = proxy(":8080", &to, "http", true).ok().expect("a text");
         assert!(text.contains("accesslog.filename"), "{text}");
-    }
-
-    #[test]
-    fn backends_are_checked_at_first_sight() {
-        for good in
-            ["a", "a:1", ":3000", "[::1]:80", "http://a/", "https://a:443", "srv:_x.a", "unix:/a b"]
-        {
-            assert!(backend_address(good).is_ok(), "{good}");
-        }
-        for bad in ["", "a b", "a:99999", ":x", "http://", "http://a:0x/"] {
-            assert!(backend_address(bad).is_err(), "{bad}");
-        }
     }
 }

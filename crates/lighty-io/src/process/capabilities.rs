@@ -1,7 +1,5 @@
 //! Capabilities of a process whose user is not root, as a unit's `AmbientCapabilities=` gives them.
 
-use crate::process::privileges::is_root;
-
 /// Keeps programs that this process starts from inheriting its capabilities. The process itself
 /// keeps them. Call before there is a second thread: the ambient set belongs to a thread.
 pub fn keep_from_programs() {
@@ -19,10 +17,11 @@ pub fn keep_from_programs() {
 }
 
 /// Keeps other processes of the user, such as programs that the server starts, from reading the
-/// memory of a process with capabilities, which may hold keys. The kernel does so by itself when root
-/// becomes another user and when a file gives capabilities (PR_SET_DUMPABLE(2const)).
+/// memory of a process with capabilities, which may hold keys. The kernel does so by itself when
+/// root becomes another user and when a file gives capabilities (PR_SET_DUMPABLE(2const)).
 pub fn protect_memory() {
-    if is_root() || effective().is_none_or(|set| set == 0) {
+    let is_root = rustix::process::geteuid().is_root();
+    if is_root || effective().is_none_or(|set| set == 0) {
         return;
     }
     // Cannot fail: 0 is a valid value.

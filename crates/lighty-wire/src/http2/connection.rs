@@ -33,7 +33,7 @@ use super::schedule::{List, Schedule};
 use super::settings::PeerSettings;
 use super::streams::{ClosedBy, StreamKey, Streams};
 use block::OpenBlock;
-use flow::Probe;
+use flow::Intake;
 pub use output::RequestParts;
 use shutdown::Shutdown;
 
@@ -85,17 +85,9 @@ pub struct Connection {
     next_own_id: u32,
     /// Bytes that the peer may still send on the connection.
     recv_window: i64,
-    /// To what that window is filled up, the bytes that the driver has included.
-    recv_window_max: u32,
-    /// Bytes by which it is to shrink: so much credit is not announced.
-    withheld: u32,
-    probe: Probe,
-    /// Bytes of all streams that the driver has received and not credited.
-    uncredited: usize,
+    intake: Box<Intake>,
     /// Bytes credited and not yet announced.
     unannounced: u32,
-    /// Bytes of fields that streams hold beyond [`FREE_FIELD_BYTES`] each.
-    held_field_bytes: usize,
     send_window: i64,
     /// When a short frame began to wait for a larger window of the connection; 0: it has waited
     /// for long enough.
@@ -165,12 +157,8 @@ impl Connection {
             last_peer_id: 0,
             next_own_id: 1,
             recv_window: i64::from(WINDOW_BYTES_INITIAL),
-            recv_window_max: limits.conn_window_bytes.max(WINDOW_BYTES_INITIAL),
-            withheld: 0,
-            probe: Probe { next_at: u64::from(limits.conn_window_bytes / 2), ..Probe::default() },
-            uncredited: 0,
+            intake: Box::new(Intake::new(&limits)),
             unannounced: 0,
-            held_field_bytes: 0,
             send_window: i64::from(WINDOW_BYTES_INITIAL),
             waits_since_ms: None,
             peer: PeerSettings::default(),
@@ -396,8 +384,8 @@ impl Connection {
         // Both are bounded by the limits of field blocks.
         stream.field_bytes = (held + bytes) as u32;
         let excess = |bytes: usize| bytes.saturating_sub(FREE_FIELD_BYTES);
-        self.held_field_bytes += excess(held + bytes) - excess(held);
-        self.held_field_bytes <= self.limits.held_field_bytes_max
+        self.intake.held_field_bytes += excess(held + bytes) - excess(held);
+        self.intake.held_field_bytes <= self.limits.held_field_bytes_max as usize
     }
 
     /// Takes a stream out of all that sends and receives.

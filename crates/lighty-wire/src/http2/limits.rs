@@ -31,7 +31,7 @@ pub struct Limits {
     pub field_bytes_max: usize,
     /// `http2.max-held-fields`: bytes of fields that all streams of a connection together may hold,
     /// beyond [`FREE_FIELD_BYTES`] each. Further streams are refused.
-    pub held_field_bytes_max: usize,
+    pub held_field_bytes_max: u32,
     /// `http2.max-fields`: fields of a message, each crumb of a cookie counted.
     pub fields_max: usize,
     /// `http2.max-block-size`: bytes of an encoded field block.

@@ -87,7 +87,7 @@ fn fields() -> Vec<Row> {
         )
         .example("http2.max-field-size = 16384"),
         limit(Row::int("http2.max-held-fields", 0..=268_435_456, |s, v| {
-            s.server.http2_limits.held_field_bytes_max = v as usize
+            s.server.http2_limits.held_field_bytes_max = v as u32
         }))
         .default("262144")
         .doc(

@@ -45,7 +45,7 @@ pub(super) struct Shared {
     waiting: Vec<StreamKey>,
     /// Streams to be released when what they have to say is written.
     over: Vec<StreamKey>,
-    lingering: Lingering,
+    lingering: Box<Lingering>,
     /// Wakes the connection's own task, which alone reads and writes.
     connection: Option<Waker>,
     /// The connection's task waits and has to be woken when output, a window or a timer changes:
@@ -122,7 +122,7 @@ impl Shared {
             queued_bytes: 0,
             waiting: Vec::new(),
             over: Vec::new(),
-            lingering: Lingering::default(),
+            lingering: Box::default(),
             connection: None,
             is_resting: false,
         }

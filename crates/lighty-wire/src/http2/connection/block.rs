@@ -184,7 +184,8 @@ impl Connection {
     /// Whether a stream with so many bytes of fields is taken beside the others.
     fn may_hold(&self, bytes: usize) -> bool {
         let excess = bytes.saturating_sub(FREE_FIELD_BYTES);
-        excess == 0 || self.held_field_bytes + excess <= self.limits.held_field_bytes_max
+        excess == 0
+            || self.intake.held_field_bytes + excess <= self.limits.held_field_bytes_max as usize
     }
 
     #[inline]

@@ -134,7 +134,7 @@ impl Connection {
             return (len, None);
         };
         state.uncredited += len as u32;
-        self.uncredited += len;
+        self.intake.uncredited += len;
         let ends = ends && is_last;
         if ends {
             self.end_recv(stream.slot);

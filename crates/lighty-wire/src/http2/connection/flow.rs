@@ -2,8 +2,8 @@
 
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
-use super::super::frame::{self, FrameHead, WINDOW_BYTES_MAX, kind};
-use super::super::limits::DRIBBLE_BYTES;
+use super::super::frame::{self, FrameHead, WINDOW_BYTES_INITIAL, WINDOW_BYTES_MAX, kind};
+use super::super::limits::{DRIBBLE_BYTES, Limits};
 use super::super::schedule::List;
 use super::super::streams::{Life, Recv, Send, StreamKey};
 use super::{Connection, Role};
@@ -15,16 +15,40 @@ const PARTS: u32 = 8;
 /// Distinguishes the reply to a PING that measures a round trip.
 const WINDOW_PING: [u8; 8] = *b"window??";
 
-/// How much arrives in a round trip.
-#[derive(Debug, Default)]
-pub(super) struct Probe {
+/// What the peer has sent and may send on the connection. Boxed by its connection, of which there
+/// may be many that receive little.
+#[derive(Debug)]
+pub(super) struct Intake {
+    /// To what the connection's window is filled up, the bytes that the driver has included.
+    pub(super) window_max: u32,
+    /// Bytes by which it is to shrink: so much credit is not announced.
+    pub(super) withheld: u32,
+    /// Bytes of all streams that the driver has received and not credited.
+    pub(super) uncredited: usize,
+    /// Bytes of fields that streams hold beyond
+    /// [`FREE_FIELD_BYTES`](super::super::limits::FREE_FIELD_BYTES) each.
+    pub(super) held_field_bytes: usize,
     /// Bytes of DATA that have arrived.
-    pub(super) received: u64,
+    received: u64,
     /// How many those were, and how many were not consumed, when the PING was sent whose reply is
     /// due.
-    pub(super) sent_at: Option<(u64, usize)>,
+    sent_at: Option<(u64, usize)>,
     /// How many they are when the next one is sent.
-    pub(super) next_at: u64,
+    next_at: u64,
+}
+
+impl Intake {
+    pub(super) fn new(limits: &Limits) -> Self {
+        Self {
+            window_max: limits.conn_window_bytes.max(WINDOW_BYTES_INITIAL),
+            withheld: 0,
+            uncredited: 0,
+            held_field_bytes: 0,
+            received: 0,
+            sent_at: None,
+            next_at: u64::from(limits.conn_window_bytes / 2),
+        }
+    }
 }
 
 const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
@@ -121,7 +145,7 @@ impl Connection {
         let Some(stream) = self.streams.get(key) else { return };
         let bytes = bytes.min(stream.uncredited as usize);
         stream.uncredited -= bytes as u32;
-        self.uncredited -= bytes;
+        self.intake.uncredited -= bytes;
         self.credit_conn(bytes);
         self.credit_stream(key.slot, bytes as u32);
     }
@@ -151,11 +175,11 @@ impl Connection {
     /// the window becomes what it was at first, so that memory stays bounded.
     pub(super) fn receive_data(&mut self, bytes: usize) {
         self.probe_window();
-        self.probe.received += bytes as u64;
-        let (window, first) = (self.recv_window_max, self.limits.conn_window_bytes);
-        if self.uncredited > (window - window / PARTS) as usize && window > first {
-            self.withheld += window - first;
-            self.recv_window_max = first;
+        self.intake.received += bytes as u64;
+        let (window, first) = (self.intake.window_max, self.limits.conn_window_bytes);
+        if self.intake.uncredited > (window - window / PARTS) as usize && window > first {
+            self.intake.withheld += window - first;
+            self.intake.window_max = first;
         }
     }
 
@@ -163,12 +187,12 @@ impl Connection {
     /// when content arrives, because a whole window often comes in one burst. Only clients are
     /// asked: backends may end connections that send more PINGs than they allow.
     fn probe_window(&mut self) {
-        let is_due = self.probe.sent_at.is_none() && self.probe.received >= self.probe.next_at;
+        let is_due = self.intake.sent_at.is_none() && self.intake.received >= self.intake.next_at;
         if is_due
             && self.role == Role::Server
-            && self.recv_window_max < self.limits.conn_window_bytes_max
+            && self.intake.window_max < self.limits.conn_window_bytes_max
         {
-            self.probe.sent_at = Some((self.probe.received, self.uncredited));
+            self.intake.sent_at = Some((self.intake.received, self.intake.uncredited));
             self.ping(WINDOW_PING);
         }
     }
@@ -176,33 +200,33 @@ impl Connection {
     /// Takes the reply. The window doubles if it held the peer back, which has sent most of it in
     /// the round trip, and the driver consumes what comes.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
-        let Some((before, unread)) = self.probe.sent_at.take_if(|_| payload == WINDOW_PING) else {
+        let Some((before, unread)) = self.intake.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;
         };
-        let window = self.recv_window_max;
-        let arrived = self.probe.received - before;
-        let consumed = (arrived + unread as u64).saturating_sub(self.uncredited as u64);
+        let window = self.intake.window_max;
+        let arrived = self.intake.received - before;
+        let consumed = (arrived + unread as u64).saturating_sub(self.intake.uncredited as u64);
         let is_too_small = arrived >= u64::from(window / 3 * 2);
-        self.probe.next_at = self.probe.received;
+        self.intake.next_at = self.intake.received;
         if is_too_small && consumed >= u64::from(window / 2) {
             let grown = window.saturating_mul(2).min(self.limits.conn_window_bytes_max);
             let more = grown.saturating_sub(window);
-            self.recv_window_max += more;
-            let kept = more.min(self.withheld);
-            self.withheld -= kept;
+            self.intake.window_max += more;
+            let kept = more.min(self.intake.withheld);
+            self.intake.withheld -= kept;
             self.credit_conn((more - kept) as usize);
         } else {
-            self.probe.next_at += u64::from(window);
+            self.intake.next_at += u64::from(window);
         }
         true
     }
 
     /// As [`Self::credit_stream`], for the connection.
     pub(super) fn credit_conn(&mut self, bytes: usize) {
-        let withheld = self.withheld.min(bytes as u32);
-        self.withheld -= withheld;
+        let withheld = self.intake.withheld.min(bytes as u32);
+        self.intake.withheld -= withheld;
         self.unannounced += bytes as u32 - withheld;
-        if self.unannounced >= (self.recv_window_max / PARTS).max(1) {
+        if self.unannounced >= (self.intake.window_max / PARTS).max(1) {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
             self.unannounced = 0;

@@ -342,7 +342,7 @@ impl Connection {
         let Some(stream) = self.streams.get(key) else { return };
         let uncredited = core::mem::take(&mut stream.uncredited) as usize;
         let held = core::mem::take(&mut stream.field_bytes) as usize;
-        self.held_field_bytes -= held.saturating_sub(FREE_FIELD_BYTES);
+        self.intake.held_field_bytes -= held.saturating_sub(FREE_FIELD_BYTES);
         let Some(stream) = self.streams.get(key) else { return };
         let (life, recv, send) = (stream.life, stream.recv, stream.send);
         if life == Life::Live {
@@ -357,7 +357,7 @@ impl Connection {
         self.schedule.place(self.streams.slots(), key.slot, List::None);
         self.streams.release(key.slot);
         if uncredited > 0 {
-            self.uncredited -= uncredited;
+            self.intake.uncredited -= uncredited;
             self.credit_conn(uncredited);
         }
     }

@@ -228,7 +228,7 @@ fn window_of_the_connection_grows_with_consumption_and_shrinks_without() {
     for _ in 0..2 {
         let sent: Vec<i64> = (0..24).map(|_| client.round(true)).collect();
         assert!(sent[23] > max * 3 / 4, "{sent:?}");
-        assert_eq!(i64::from(client.bench.conn.recv_window_max), max);
+        assert_eq!(i64::from(client.bench.conn.intake.window_max), max);
         // Nothing is consumed: no more is announced, and afterwards it is what it was at first.
         client.round(true);
         let unread = client.round(false);
@@ -250,7 +250,7 @@ fn window_of_the_connection_stays_while_its_consumer_is_slow() {
         client.bench.conn.credit(client.key, sent as usize);
         client.hear(false);
     }
-    assert_eq!(client.bench.conn.recv_window_max, limits.conn_window_bytes);
+    assert_eq!(client.bench.conn.intake.window_max, limits.conn_window_bytes);
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn window_of_the_connection_stays_where_the_limit_is_low() {
     for _ in 0..12 {
         assert!(client.round(true) <= 100_000);
     }
-    assert_eq!(client.bench.conn.recv_window_max, 100_000);
+    assert_eq!(client.bench.conn.intake.window_max, 100_000);
 }
 
 #[test]

@@ -223,8 +223,8 @@ fn fields_that_streams_hold_are_bounded() {
     }
     let each = bench.conn.streams.slots()[0].field_bytes as usize;
     let excess = each - FREE_FIELD_BYTES;
-    assert_eq!(keys.len(), limits.held_field_bytes_max / excess, "{each} each");
-    assert!(bench.conn.held_field_bytes <= limits.held_field_bytes_max);
+    assert_eq!(keys.len(), limits.held_field_bytes_max as usize / excess, "{each} each");
+    assert!(bench.conn.intake.held_field_bytes <= limits.held_field_bytes_max as usize);
     // Small requests go on.
     let small = bench.get(201);
     bench.conn.release(small);
@@ -234,7 +234,7 @@ fn fields_that_streams_hold_are_bounded() {
     bench.feed(&many_fields(203, 3000, 5)).expect("taken");
     keys.push(bench.key());
     keys.into_iter().for_each(|key| bench.conn.release(key));
-    assert_eq!(bench.conn.held_field_bytes, 0);
+    assert_eq!(bench.conn.intake.held_field_bytes, 0);
 }
 
 #[test]
@@ -251,7 +251,7 @@ fn trailers_count_among_the_fields_that_streams_hold() {
     bench.feed(&trailers(3)).expect("too many");
     assert_eq!(bench.reset_code(3), Some(ErrorCode::ENHANCE_YOUR_CALM));
     keys.into_iter().for_each(|key| bench.conn.release(key));
-    assert_eq!(bench.conn.held_field_bytes, 0);
+    assert_eq!(bench.conn.intake.held_field_bytes, 0);
 }
 
 #[test]

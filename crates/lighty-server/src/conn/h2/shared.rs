@@ -45,7 +45,14 @@ pub(super) struct Shared {
     waiting: Vec<StreamKey>,
     /// Streams to be released when what they have to say is written.
     over: Vec<StreamKey>,
-    lingering: Box<Lingering>,
+    rest: Box<ConnectionRest>,
+}
+
+/// How a connection waits for its streams. Boxed, so that a connection fits into the allocator's
+/// block.
+#[derive(Default)]
+struct ConnectionRest {
+    lingering: Lingering,
     /// Wakes the connection's own task, which alone reads and writes.
     connection: Option<Waker>,
     /// The connection's task waits and has to be woken when output, a window or a timer changes:
@@ -122,29 +129,27 @@ impl Shared {
             queued_bytes: 0,
             waiting: Vec::new(),
             over: Vec::new(),
-            lingering: Box::default(),
-            connection: None,
-            is_resting: false,
+            rest: Box::default(),
         }
     }
 
     /// The connection's task runs: it writes whatever changes.
     pub(super) fn begin_poll(&mut self) {
-        self.is_resting = false;
+        self.rest.is_resting = false;
     }
 
     /// The connection's task waits. From now on `waker` hears of each change.
     pub(super) fn end_poll(&mut self, waker: &Waker) {
-        if !self.connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
-            self.connection = Some(waker.clone());
+        if !self.rest.connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
+            self.rest.connection = Some(waker.clone());
         }
-        self.is_resting = true;
+        self.rest.is_resting = true;
     }
 
     /// Wakes the connection's task, unless it runs or was woken before.
     fn wake_connection(&mut self) {
-        if std::mem::take(&mut self.is_resting)
-            && let Some(connection) = &self.connection
+        if std::mem::take(&mut self.rest.is_resting)
+            && let Some(connection) = &self.rest.connection
         {
             connection.wake_by_ref();
         }
@@ -496,13 +501,13 @@ impl Shared {
             let Some(slot) = self.slot(key) else { continue };
             if !slot.has_ended && !slot.is_reset && slot.dropped <= limits::DRAIN_BYTES_MAX {
                 if !std::mem::replace(&mut slot.lingers, true) {
-                    self.lingering.push(key, now_ms);
+                    self.rest.lingering.push(key, now_ms);
                 }
                 continue;
             }
             slot.key = None;
             if slot.lingers {
-                self.lingering.remove(key);
+                self.rest.lingering.remove(key);
             }
             self.machine.release(key);
         }
@@ -510,12 +515,12 @@ impl Shared {
 
     /// When [`stop_lingering`](Self::stop_lingering) has something to do.
     pub(super) fn lingers_until_ms(&self) -> Option<u64> {
-        self.lingering.until_ms()
+        self.rest.lingering.until_ms()
     }
 
     /// Resets the answered streams whose clients have sent for too long.
     pub(super) fn stop_lingering(&mut self, now_ms: u64) {
-        while let Some(key) = self.lingering.pop_overdue(now_ms) {
+        while let Some(key) = self.rest.lingering.pop_overdue(now_ms) {
             if let Some(slot) = self.slot(key) {
                 slot.key = None;
             }

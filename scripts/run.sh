@@ -7,10 +7,6 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 . scripts/environment.sh
 target=$CARGO_TARGET_DIR
-# The system's SQLite, where it is there for programs to be built with, saves compiling one.
-if [ -z "${LIBSQLITE3_SYS_USE_PKG_CONFIG+set}" ] && pkg-config --exists 'sqlite3 >= 3.34.1' 2>&-; then
-    export LIBSQLITE3_SYS_USE_PKG_CONFIG=1
-fi
 cargo build --profile quick --locked -p lighty
 lighty=$target/quick/lighty
 

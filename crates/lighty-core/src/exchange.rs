@@ -283,7 +283,7 @@ impl Exchange {
         self.state.path_known = false;
         self.asked_path.clear();
         self.state.served_settings = None;
-        self.state.file_settings = None;
+        self.state.is_file_handled = false;
     }
 
     /// The path that conditions on the URL see.

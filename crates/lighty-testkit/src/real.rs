@@ -117,7 +117,8 @@ impl Listen {
 }
 
 /// The path of a program: one of these names on the path, or one of these whole paths. Without it
-/// the test fails, or returns `None` and is reported as skipped where `LIGHTY_TESTS_MAY_SKIP` is set.
+/// the test fails; where `LIGHTY_TESTS_MAY_SKIP` is set, it is reported as skipped and this returns
+/// `None`.
 #[must_use]
 pub fn find(names: &[&str]) -> Option<PathBuf> {
     let found = search(names);

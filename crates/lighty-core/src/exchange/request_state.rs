@@ -99,8 +99,21 @@ pub struct RequestState {
     pub(crate) id: Cell<Option<RequestId>>,
     /// Settings for the URL of the served file, if they differ from those for the requested URL.
     pub(crate) served_settings: Option<Rc<Settings>>,
-    /// Those settings, once the file is handled.
-    pub file_settings: Option<Rc<Settings>>,
+    /// The file is handled, and `served_settings` are those of the response.
+    pub(crate) is_file_handled: bool,
     /// `settings` are those of the served file while access to it is being judged.
     pub authorizes_served: bool,
+}
+
+impl RequestState {
+    /// The settings of the file that was found, before it is handled; `None` if they are those of
+    /// the requested URL.
+    pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {
+        self.served_settings.as_ref().filter(|_| !self.is_file_handled)
+    }
+
+    /// The same once the file is handled: modules that change the response's head ask them, too.
+    pub fn file_settings(&self) -> Option<&Rc<Settings>> {
+        self.served_settings.as_ref().filter(|_| self.is_file_handled)
+    }
 }

@@ -57,6 +57,7 @@ pub(super) async fn authorize_served(ex: &mut Exchange) -> Option<Pass> {
     ex.state.authorizes_served = false;
     let served = std::mem::replace(&mut ex.settings, asked);
     ex.state.served_settings = Some(served);
+    ex.state.is_file_handled = false;
     end
 }
 

@@ -120,7 +120,7 @@ impl Walk {
             Some(settings) => modules.part(Phase::ResponseHead, settings),
             None => ModuleSet::NONE,
         };
-        let also = part(asked).with(part(ex.state.file_settings.as_ref()));
+        let also = part(asked).with(part(ex.state.file_settings()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }
 
@@ -280,7 +280,8 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     named_file::join_carried(ex);
     keep_error_status(ex);
     judge_own(ex);
-    let has_other_settings = ex.state.asked_settings.is_some() || ex.state.file_settings.is_some();
+    let has_other_settings =
+        ex.state.asked_settings.is_some() || ex.state.file_settings().is_some();
     let is_plain = ex.response.status.code() < 400 && !has_other_settings;
     if is_plain && !ex.generation.modules.change_heads(&ex.settings) && !is_filtered(ex) {
         drop_content_metadata(ex);
@@ -311,7 +312,7 @@ fn prepare(phase: Phase, ex: &mut Exchange) -> Due {
         Phase::Found => refuse_protected(ex),
         Phase::Conditions => is_conditional(ex).into(),
         Phase::Withhold => Due::No,
-        Phase::Handle if ex.state.served_settings.is_some() => Due::Wait,
+        Phase::Handle if ex.state.found_settings().is_some() => Due::Wait,
         _ => Due::Yes,
     }
 }
@@ -324,9 +325,9 @@ async fn before(phase: Phase, ex: &mut Exchange) -> Due {
             None => return refuse_protected(ex),
             end => end,
         },
-        _ => match ex.state.served_settings.take() {
+        _ => match ex.state.found_settings().cloned() {
             Some(served) => {
-                ex.state.file_settings = Some(Rc::clone(&served));
+                ex.state.is_file_handled = true;
                 authorize::handle(ex, served).await
             }
             None => None,

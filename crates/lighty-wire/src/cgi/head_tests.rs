@@ -208,10 +208,7 @@ fn chunks_go_before_a_length() {
 #[test]
 fn what_is_not_a_field_is_refused() {
     refuse(CgiFault::NoColon, &["X\n\n", "X: y\nwords\n\n", "\x7fELF\n\n"]);
-    refuse(
-        CgiFault::FieldName,
-        &[": y\n\n", "X : y\n\n", "X\0: y\n\n", "a b: c\n\n", "X\r: y\n\n"],
-    );
+    refuse(CgiFault::FieldName, &[": y\n\n", "X\0: y\n\n", "a b: c\n\n", "X\r: y\n\n"]);
     refuse(CgiFault::ObsoleteFolding, &[" X: y\n\n", "X: y\n z\n\n", "X: y\n\tz: a\n\n"]);
     refuse(CgiFault::BareCr, &["X: a\rb\n\n", "X: a\r\r\n\n", "Status: 200\rX: y\n\n"]);
     refuse(CgiFault::FieldValue, &["X: a\0b\n\n", "X: \x01\n\n", "X: a\x7f\n\n", "X: \x1b[0m\n\n"]);

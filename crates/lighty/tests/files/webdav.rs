@@ -652,9 +652,7 @@ fn listing_may_leave_out_its_collection() {
         assert_eq!(refused, 400, "{depth}");
     }
     // What changes files does not guess what is meant.
-    for method in ["DELETE"] {
-        assert_eq!(status(&server, method, "/d/", "Depth: infinity,noroot\r\n"), 400, "{method}");
-    }
+    assert_eq!(status(&server, "DELETE", "/d/", "Depth: infinity,noroot\r\n"), 400);
     assert!(server.root("d/e/b.txt").exists());
 }
 

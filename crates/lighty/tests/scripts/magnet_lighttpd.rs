@@ -251,9 +251,13 @@ fn a_deep_check_names_scripts_that_are_no_lua() {
     let setup = with("raw-url", "return (");
     let config = setup.write_config();
     let config = config.to_str().expect("a path in UTF-8");
-    let (code, out, err) = setup.run(&["-tt", "-f", config]);
-    assert!(code != 0, "{out} {err}");
-    assert!(format!("{out}{err}").contains("s.lua:1:"), "{out} {err}");
+    // The server starts with it, and the requests that it is for get 500.
+    for (strict, expected) in [(false, 0), (true, 1)] {
+        let arguments = ["-tt", "-f", config, "--strict"];
+        let (code, out, err) = setup.run(&arguments[..if strict { 4 } else { 3 }]);
+        assert_eq!(code, expected, "{out} {err}");
+        assert!(format!("{out}{err}").contains("s.lua:1:"), "{out} {err}");
+    }
 }
 
 #[test]

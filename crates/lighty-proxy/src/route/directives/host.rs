@@ -202,11 +202,11 @@ fn process(
         }
         "max-procs" => draft.max_procs = Some(procs(1)?),
         "idle-timeout" => {
-            draft.idle_timeout_s = Some(clamped(key, item, 1..=86_400, ctx)?);
+            draft.idle_timeout_s = Some(clamped(key, item, 0..=86_400, ctx)?);
         }
         "kill-signal" => draft.kill_signal = Some(within(key, item, signal)?),
         "listen-backlog" => {
-            draft.listen_backlog = Some(clamped(key, item, 1..=65_535, ctx)?);
+            draft.listen_backlog = Some(clamped(key, item, 0..=65_535, ctx)?);
         }
         _ => return Ok(false),
     }

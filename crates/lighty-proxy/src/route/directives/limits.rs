@@ -28,7 +28,7 @@ fn pools() -> Vec<Row> {
         Row::int("proxy-core.max-idle-connections", 0..=65_535, |s, v| {
             of(s).shared.idle_max = Some(v as u32);
         })
-        .default("65535")
+        .default_prose("`proxy-core.max-pool-size`")
         .since("lighty 0.1")
         .doc(
             "Connections to each address that are kept while they have no request, at most; never \
@@ -37,13 +37,12 @@ fn pools() -> Vec<Row> {
         )
         .example("proxy-core.max-idle-connections = 8"),
         period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.idle_ms = Some(ms))
-            .default("30")
+            .default_prose("30 for HTTP, uwsgi and SCGI, 1 for FastCGI and AJP13")
             .since("lighty 0.1")
             .doc(
                 "Seconds that a connection to a backend is kept without a request; or text with a \
                  unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less than \
-                 the backend's own limit. Without this directive it is 30 for backends that speak \
-                 HTTP, and 1 for FastCGI and AJP13: php-cgi ends no process that has a connection, \
+                 the backend's own limit. It is short for FastCGI and AJP13, because php-cgi ends no process that has a connection, \
                  and keeps its port that long after it was told to end.",
             )
             .example("proxy-core.max-idle-time = 4"),

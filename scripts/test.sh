@@ -20,7 +20,8 @@ timed() {
     local name=$1 status=0 begun=$EPOCHREALTIME
     shift
     TIMEFORMAT='%R %U %S'
-    { time "$@" 2>&3; } 3>&2 2>"$GATE/$name.time" || status=$?
+    # A shell of its own: this one counts jobs of the background that end meanwhile.
+    (time "$@" 2>&3) 3>&2 2>"$GATE/$name.time" || status=$?
     echo "$name $status $begun $(tail -1 "$GATE/$name.time")" >>"$GATE/steps"
     return $status
 }

@@ -323,8 +323,8 @@ mod tests {
     use super::*;
     use crate::wanted::Options;
 
-    /// What costs time is to look at files: thousands of names must not have all of them looked at
-    /// whenever an order ends.
+    /// Reading certificate files costs time: the end of an order must not read those of thousands
+    /// of other names.
     #[test]
     fn many_certificates_are_not_looked_at_for_each_order() {
         let directory = tempfile::tempdir().expect("a directory");

@@ -9,7 +9,7 @@ pub struct Library {
     pub name: &'static str,
     /// The version that runs, as the library says it.
     pub version: String,
-    /// How the names of its shared object's files begin, such as `libpcre2-8.so`.
+    /// Prefix of the shared object's file name, such as `libpcre2-8.so`.
     pub shared_object: &'static str,
 }
 

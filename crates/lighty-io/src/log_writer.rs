@@ -95,7 +95,7 @@ impl Buffer {
     }
 }
 
-/// What the system's log is told of a line besides its text.
+/// Attributes of a line for the system's log, besides its text.
 #[derive(Clone, Copy, Debug)]
 pub struct LineHead {
     /// 0 to 7, most severe first (RFC 5424, 6.2.1).

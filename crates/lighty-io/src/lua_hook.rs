@@ -25,7 +25,7 @@ pub enum Verdict {
     Stop,
 }
 
-/// What the judge learns about the script that the hook interrupted.
+/// Facts about the interrupted script, for the judge that decides whether it goes on.
 #[derive(Clone, Copy, Debug)]
 pub struct Interruption {
     /// The script can be suspended where it is.

@@ -41,8 +41,8 @@ pub(super) mod key_usage {
     pub(in super::super) const CERTIFICATE_SIGN: u8 = 0x04;
 }
 
-/// Whether a certificate's key may be used for one of these: a certificate without keyUsage may be
-/// used for everything, a broken one for nothing.
+/// Returns true if the certificate's key may be used for one of these. A certificate without
+/// keyUsage allows every use, a malformed one none.
 pub(super) fn allows_usage(der: &[u8], usages: u8) -> bool {
     let Some(parsed) = Names::read(der) else { return false };
     for extension in parsed.extensions() {
@@ -253,7 +253,7 @@ impl<'a> Names<'a> {
         Der(list).take_while(|(tag, _)| *tag == SEQUENCE).map(|(_, extension)| {
             let mut parts = Der(extension);
             let (_, id) = parts.next()?;
-            // Whether it is critical may stand before the value.
+            // The critical flag is optional and precedes the value.
             match parts.next()? {
                 (OCTETS, value) => Some((id, value)),
                 _ => Some((id, parts.next()?.1)),

@@ -71,8 +71,7 @@ const SUITES: [Suite; 9] = [
 /// for a key exchange of RSA.
 const EVERY: [&str; 8] = ["ALL", "HIGH", "ECDH", "EECDH", "ECDHE", "kECDHE", "kEECDH", "TLSv1.2"];
 
-/// What a string may begin with: OpenSSL's own choice, or that of a distribution which it is
-/// patched for.
+/// Prefixes of a string: OpenSSL's own choice, or that of a distribution that patched OpenSSL.
 const DEFAULTS: [&str; 2] = ["DEFAULT", "PROFILE=SYSTEM"];
 
 /// Suite B (RFC 6460) at the beginning of a string is all that it means.
@@ -88,13 +87,14 @@ impl Suite {
         self.name.starts_with("TLS_")
     }
 
-    /// Whether an item of a cipher string means it: a name, a word, or several joined by `+`.
+    /// Returns true if an item of a cipher string selects this suite: a name, a word, or several
+    /// joined by `+`.
     fn is_meant(&self, item: &str) -> bool {
         item.split('+')
             .all(|part| self.name == part || EVERY.contains(&part) || self.words.contains(&part))
     }
 
-    /// Where OpenSSL puts it among the suites that a word means.
+    /// Sort key in OpenSSL's order of the suites that a word selects.
     fn rank(&self) -> (bool, bool, bool) {
         (self.bits < 256, self.words.contains(&"CHACHA20"), self.words.contains(&"aRSA"))
     }
@@ -277,7 +277,7 @@ pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), TlsEr
 mod tests {
     use super::*;
 
-    /// What a string leaves, in short: key and cipher.
+    /// The suites that a string selects, in short: key and cipher.
     fn names(text: &str) -> String {
         let short = |id| {
             let name = suite_name(id).0.trim_start_matches("ECDHE-").replace("-GCM", "");

@@ -123,16 +123,42 @@ fn every_number_of_lighttpd_is_taken_or_clamped_with_a_warning() {
     }
 }
 
-#[test]
-fn server_starts_with_every_number_that_is_clamped() {
-    for (name, min, max) in numbers() {
-        for number in NUMBERS.into_iter().filter(|number| !(min..=max).contains(number)) {
-            let lines = format!("{name} := {number}");
-            let server = lighty!().config(&lines).file("a.txt", "A").start();
-            let status = server.get("/a.txt").status;
-            assert_eq!(status, 200, "{lines}: {}", server.log());
-        }
+/// One server for each directive that clamps the number.
+fn server_starts_with(number: i64) {
+    for (name, ..) in numbers().into_iter().filter(|(_, min, max)| !(*min..=*max).contains(&number))
+    {
+        let lines = format!("{name} := {number}");
+        let server = lighty!().config(&lines).file("a.txt", "A").start();
+        let status = server.get("/a.txt").status;
+        assert_eq!(status, 200, "{lines}: {}", server.log());
     }
+}
+
+/// A test for each of [`NUMBERS`]: they start hundreds of servers, and run side by side.
+macro_rules! starts_with {
+    ($($test:ident: $index:literal,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                server_starts_with(NUMBERS[$index]);
+            }
+        )*
+
+        #[test]
+        fn every_number_has_a_test_of_starts() {
+            assert_eq!([$($index),*], std::array::from_fn::<usize, { NUMBERS.len() }, _>(|i| i));
+        }
+    };
+}
+
+starts_with! {
+    server_starts_with_0_clamped: 0,
+    server_starts_with_1_clamped: 1,
+    server_starts_with_2_clamped: 2,
+    server_starts_with_65535_clamped: 3,
+    server_starts_with_65536_clamped: 4,
+    server_starts_with_two_to_the_31_clamped: 5,
+    server_starts_with_two_to_the_32_clamped: 6,
 }
 
 #[test]

@@ -267,6 +267,10 @@ impl Supervisor {
             orders.push(order);
             tasks.push(tokio::task::spawn_local(Rc::clone(&crew).keep(number, ordered)));
         }
+        // Workers that end in order are known to serve before the first of them does.
+        if crew.options.ping.is_some() {
+            crew.probe();
+        }
         let replacing = tokio::sync::Mutex::new(());
         Rc::new(Self { crew, orders, tasks: RefCell::new(tasks), replacing })
     }

@@ -10,7 +10,7 @@ use lighty_io::clock::Clock;
 use lighty_io::listen::BoundSocket;
 use lighty_io::process::privileges::Identity;
 use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
 use super::{Options, Order, Ping, ReplaceError, ping};
@@ -52,6 +52,8 @@ pub(super) struct Crew {
     answered_ms: Cell<u64>,
     /// A ping after an orderly end is under way.
     probes: Cell<bool>,
+    /// Told of each answer, which ends the pauses of workers that ended with exit code 0.
+    answers: Notify,
     /// Workers that were replaced and finish their last request.
     retired: RefCell<Vec<JoinHandle<()>>>,
 }
@@ -63,6 +65,25 @@ struct Place {
     pid: i32,
     began_ms: u64,
     starts: u64,
+}
+
+/// A worker's end.
+struct End {
+    /// Its process and exit code, or the reason that it was not started.
+    why: String,
+    /// True if the exit code was 0.
+    is_done: bool,
+    /// True if it has served what it was written to serve.
+    is_orderly: bool,
+    lived_ms: u64,
+}
+
+/// The outcome of waiting for a worker.
+enum Run {
+    Ended(End),
+    /// This process goes on in its place.
+    Replaced(Child),
+    Stopped,
 }
 
 impl Crew {
@@ -81,6 +102,7 @@ impl Crew {
             places,
             answered_ms: Cell::new(0),
             probes: Cell::new(false),
+            answers: Notify::new(),
             retired: RefCell::default(),
         }
     }
@@ -97,6 +119,7 @@ impl Crew {
     /// A worker has answered a ping.
     pub(super) fn note_answer(&self) {
         self.answered_ms.set(self.now_ms());
+        self.answers.notify_waiters();
     }
 
     /// True if a worker that ended has served what it was written to serve: busy workers that end
@@ -110,7 +133,7 @@ impl Crew {
     }
 
     /// Asks the workers whether any answers, beside what goes on.
-    fn probe(self: &Rc<Self>) {
+    pub(super) fn probe(self: &Rc<Self>) {
         if self.probes.replace(true) {
             return;
         }
@@ -149,51 +172,38 @@ impl Crew {
     ) {
         let (mut running, mut pause_ms) = (None, PAUSE_MS_MIN);
         loop {
-            let (now_ms, mut is_done, mut is_orderly) = (self.now_ms(), false, false);
-            let child = match running.take() {
-                Some(child) => Ok(child),
-                None => self.start().await,
-            };
-            let why = match child {
-                Err(error) => error.to_string(),
-                Ok(child) => {
-                    self.enter(number, &child);
-                    tokio::select! {
-                        ended = child.wait() => {
-                            is_done = matches!(ended, Ok(Exit::Code(0)));
-                            let lived_ms =
-                                self.now_ms().saturating_sub(self.began_ms(number, now_ms));
-                            is_orderly = self.ended_in_order(&ended, lived_ms);
-                            format!("process {} {}", child.id(), words(&ended))
-                        }
-                        order = orders.recv() => match order {
-                            Some(Order::Replace(done)) => {
-                                running = Some(self.replace(child, done).await);
-                                continue;
-                            }
-                            Some(Order::Stop) | None => return self.retire(child).await,
-                        }
-                    }
+            let end = match self.run(number, running.take(), &mut orders).await {
+                Run::Ended(end) => end,
+                Run::Replaced(child) => {
+                    running = Some(child);
+                    continue;
                 }
+                Run::Stopped => return,
             };
             self.places.borrow_mut()[number].pid = 0;
-            if is_done {
+            let answered = self.answers.notified();
+            if end.is_done {
                 self.probe();
             }
-            if is_orderly {
+            let why = end.why;
+            if end.is_orderly {
                 self.say(&format!("worker {number}: {why}; started again"));
                 pause_ms = PAUSE_MS_MIN;
                 continue;
             }
             // One that was written to end after so many requests was not started wrongly either.
-            let enough_ms = if is_done { DONE_MS } else { LIVED_MS };
-            if self.now_ms().saturating_sub(self.began_ms(number, now_ms)) >= enough_ms {
+            if end.lived_ms >= if end.is_done { DONE_MS } else { LIVED_MS } {
                 pause_ms = PAUSE_MS_MIN;
             }
             self.say(&format!("worker {number}: {why}; started again in {pause_ms} ms"));
             let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
+            pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
             tokio::select! {
                 () = pause => {}
+                // The others answer: this one has served what it was written to serve.
+                () = answered, if end.is_done && end.lived_ms >= BEGUN_MS => {
+                    pause_ms = PAUSE_MS_MIN;
+                }
                 order = orders.recv() => match order {
                     Some(Order::Replace(done)) => match self.start_settled().await {
                         Ok(child) => {
@@ -205,7 +215,47 @@ impl Crew {
                     Some(Order::Stop) | None => return,
                 }
             }
-            pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
+        }
+    }
+
+    /// Starts a worker, unless one runs, and waits until it ends or an order comes.
+    async fn run(
+        self: &Rc<Self>,
+        number: usize,
+        running: Option<Child>,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+    ) -> Run {
+        let now_ms = self.now_ms();
+        let child = match running {
+            Some(child) => Ok(child),
+            None => self.start().await,
+        };
+        let child = match child {
+            Ok(child) => child,
+            Err(error) => {
+                let lived_ms = self.now_ms().saturating_sub(self.began_ms(number, now_ms));
+                let why = error.to_string();
+                return Run::Ended(End { why, lived_ms, is_done: false, is_orderly: false });
+            }
+        };
+        self.enter(number, &child);
+        tokio::select! {
+            ended = child.wait() => {
+                let lived_ms = self.now_ms().saturating_sub(self.began_ms(number, now_ms));
+                Run::Ended(End {
+                    why: format!("process {} {}", child.id(), words(&ended)),
+                    is_done: matches!(ended, Ok(Exit::Code(0))),
+                    is_orderly: self.ended_in_order(&ended, lived_ms),
+                    lived_ms,
+                })
+            }
+            order = orders.recv() => match order {
+                Some(Order::Replace(done)) => Run::Replaced(self.replace(child, done).await),
+                Some(Order::Stop) | None => {
+                    self.retire(child).await;
+                    Run::Stopped
+                }
+            }
         }
     }
 

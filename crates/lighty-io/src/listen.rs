@@ -299,6 +299,21 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
     }
 }
 
+impl SocketFile {
+    /// Moves the socket to another path, in the place of the file there. Nothing happens if it is
+    /// there.
+    ///
+    /// # Errors
+    /// Those of `rename`.
+    pub fn move_to(&mut self, path: &Path) -> io::Result<()> {
+        if self.path != path {
+            std::fs::rename(&self.path, path)?;
+            self.path = path.to_owned();
+        }
+        Ok(())
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
         let ours = std::fs::symlink_metadata(&self.path)

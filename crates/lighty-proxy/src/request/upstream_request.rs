@@ -413,6 +413,7 @@ mod tests {
             text: text.into(),
             label: None,
             target,
+            program: None,
             weight: 1,
             backup: false,
             connections_max: 1,

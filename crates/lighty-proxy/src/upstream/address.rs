@@ -8,6 +8,7 @@ use lighty_io::tls::ClientOptions;
 
 pub(crate) use crate::upstream::backend::AddressId;
 use crate::upstream::backend::Backend;
+use crate::upstream::spec::SpawnSpec;
 
 /// The configuration of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +18,8 @@ pub struct AddressSpec {
     /// The backend's name in the configuration, if any.
     pub label: Option<Arc<str>>,
     pub target: Target,
+    /// The program that the server starts there.
+    pub program: Option<Arc<SpawnSpec>>,
     /// Share of requests, 0 to 1000; 0 drains it.
     pub weight: u32,
     /// Used only while no other is up.
@@ -79,6 +82,7 @@ mod tests {
             text: "127.0.0.1:80".into(),
             label: None,
             target,
+            program: None,
             weight: 1,
             backup: false,
             http_host: None,

@@ -12,7 +12,7 @@ use tokio::sync::Notify;
 use crate::connect::listen_queue::ListenQueue;
 use crate::upstream::backend_tls::{BackendTls, CurrentMaterials};
 use crate::upstream::health::passive::Health;
-use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol};
+use crate::upstream::spec::{HealthSpec, Protocol, ProxyProtocol, SpawnSpec};
 
 /// Unique within the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -32,6 +32,8 @@ pub(crate) struct BackendKey {
     pub upstream: Arc<str>,
     pub protocol: Protocol,
     pub target: Target,
+    /// The program that the server starts there: another one has connections of its own.
+    pub program: Option<Arc<SpawnSpec>>,
     pub proxy_protocol: Option<ProxyProtocol>,
     pub tls: Option<Arc<ClientOptions>>,
     /// How often the upstream has the target before this one.

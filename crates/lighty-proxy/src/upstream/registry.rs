@@ -41,20 +41,9 @@ struct State {
     supervisor: Option<Supervisor>,
     /// The directory of the sockets that the configuration does not name.
     nameless: Option<PrivateDir>,
-    /// The programs behind these sockets.
-    programs: Vec<NamelessProgram>,
+    /// The programs behind these sockets, with the socket's number.
+    programs: Vec<(u64, Arc<SpawnSpec>)>,
     last_program: u64,
-}
-
-/// A program whose socket the configuration does not name.
-struct NamelessProgram {
-    /// The number in the name of its socket.
-    number: u64,
-    spawn: Arc<SpawnSpec>,
-    /// The upstream's label, and which of its nameless backends it is.
-    place: (Arc<str>, usize),
-    /// The latest generation that names it.
-    naming: u64,
 }
 
 struct Entry {
@@ -138,7 +127,13 @@ impl Registry {
     /// Makes the upstreams of a naming the current ones: the others take no new request, and their
     /// background tasks end.
     pub fn commit(&self, naming: &Naming) {
+        // Before any request of the new generation: its programs are at their sockets.
+        let moved = self.lock().supervisor.as_ref().map(|one| one.commit(naming.number));
+        let moved = moved.map_or(Ok(()), Care::wait);
         let mut state = self.lock();
+        if let (Err(why), Some(log)) = (moved, &state.log) {
+            log.line(Level::Error, Clock::start().unix_s(), &why.to_string(), About::default());
+        }
         state.committed = naming.number;
         let is_old = |entry: &&Entry| !entry.named_by.contains(&naming.number);
         state.entries.iter().filter(is_old).for_each(|entry| entry.upstream.retire());
@@ -218,7 +213,7 @@ impl Registry {
         // A spec of its own: that of the configuration goes with the configuration.
         let asked = Arc::new(UpstreamSpec::clone(spec));
         let label = Upstream::label(&asked.name, place);
-        let located = state.locate(&asked, &label, naming);
+        let located = state.locate(&asked);
         let mut older = state.entries.iter().rev().map(|entry| &entry.upstream);
         let before = older.find(|one| one.label == label && one.is_in_use()).cloned();
         let index = before.as_ref().map_or(state.next_index, |one| one.index);
@@ -312,26 +307,19 @@ impl State {
         let has = |entry: &Entry, program: &Arc<SpawnSpec>| {
             entry.asked.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
         };
-        self.programs.retain(|known| entries.iter().any(|entry| has(entry, &known.spawn)));
+        self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
     }
 
     /// The spec with a socket for each spawned program that has none by name. Equal programs share
     /// one socket.
-    fn locate(
-        &mut self,
-        spec: &Arc<UpstreamSpec>,
-        label: &Arc<str>,
-        naming: u64,
-    ) -> Arc<UpstreamSpec> {
+    fn locate(&mut self, spec: &Arc<UpstreamSpec>) -> Arc<UpstreamSpec> {
         let is_nameless = |address: &BackendAddress| matches!(address, BackendAddress::Unix(path) if path.is_empty());
         if !spec.backends.iter().any(|backend| is_nameless(&backend.address)) {
             return Arc::clone(spec);
         }
         let mut located = UpstreamSpec::clone(spec);
-        let nameless = located.backends.iter_mut().filter(|b| is_nameless(&b.address));
-        for (nth, backend) in nameless.enumerate() {
-            let Some(spawn) = &backend.spawn else { continue };
-            if let Some(path) = self.socket_of(spawn, (Arc::clone(label), nth), naming) {
+        for backend in located.backends.iter_mut().filter(|b| is_nameless(&b.address)) {
+            if let Some(path) = backend.spawn.as_ref().and_then(|spawn| self.socket_of(spawn)) {
                 backend.address = BackendAddress::Unix(path.to_string_lossy().into());
             }
         }
@@ -339,37 +327,18 @@ impl State {
     }
 
     /// The socket of a program that was given none. A program that a new configuration puts in the
-    /// place of another gets its socket: requests that wait there are not lost.
-    fn socket_of(
-        &mut self,
-        spawn: &Arc<SpawnSpec>,
-        place: (Arc<str>, usize),
-        naming: u64,
-    ) -> Option<PathBuf> {
+    /// place of another has its own: requests that wait for the other one are answered by it.
+    fn socket_of(&mut self, spawn: &Arc<SpawnSpec>) -> Option<PathBuf> {
         if self.nameless.is_none() {
             // If this fails, binding reports it.
             self.nameless = PrivateDir::create("lighty").ok();
         }
-        let is_free = |number: u64| {
-            let by_other = |one: &NamelessProgram| one.naming == naming && one.spawn != *spawn;
-            !self.programs.iter().any(|one| one.number == number && by_other(one))
-        };
-        let known = self.programs.iter().rposition(|p| p.spawn == *spawn && is_free(p.number));
-        let number = match known {
-            Some(at) => {
-                self.programs[at].naming = naming;
-                self.programs[at].number
-            }
-            None => {
-                let mut older = self.programs.iter().rev().filter(|p| p.naming != naming);
-                let replaced = older.find(|p| p.place == place && is_free(p.number));
-                let number = replaced.map_or(self.last_program + 1, |p| p.number);
-                self.last_program = self.last_program.max(number);
-                let spawn = Arc::clone(spawn);
-                self.programs.push(NamelessProgram { number, spawn, place, naming });
-                number
-            }
-        };
+        let known = self.programs.iter().find(|(_, known)| known == spawn);
+        let number = known.map(|(number, _)| *number).unwrap_or_else(|| {
+            self.last_program += 1;
+            self.programs.push((self.last_program, Arc::clone(spawn)));
+            self.last_program
+        });
         Some(self.nameless.as_ref()?.path().join(format!("{number}.socket")))
     }
 }
@@ -449,17 +418,31 @@ mod tests {
     }
 
     #[test]
-    fn a_program_in_the_place_of_another_has_its_socket() {
+    fn a_program_in_the_place_of_another_has_a_socket_of_its_own() {
         let (registry, naming) = registry();
-        let ask = |naming: &Arc<Naming>, name: &str| {
-            paths(&registry.upstream(&spec(vec![program(name)]), naming))
-        };
-        let first = ask(&naming, "a");
+        let first = paths(&registry.upstream(&spec(vec![program("a")]), &naming));
         let second_naming = registry.name(&[]).expect("nothing to start");
         registry.commit(&second_naming);
-        assert_eq!(ask(&second_naming, "b"), first);
-        assert_ne!(ask(&second_naming, "a"), first, "two programs of one generation");
-        assert_eq!(ask(&second_naming, "b"), first);
+        let second = paths(&registry.upstream(&spec(vec![program("b")]), &second_naming));
+        assert_ne!(second, first);
+    }
+
+    /// Connections to the old program must not serve requests of the new generation.
+    #[test]
+    fn a_changed_program_at_the_same_socket_is_another_backend() {
+        let (registry, _) = registry();
+        let at_socket = |name: &str, weight: u32| {
+            let address = BackendAddress::Unix("/nonexistent/s".into());
+            vec![BackendSpec { text: "s".into(), address, weight, ..program(name) }]
+        };
+        let ids = |backends: Vec<BackendSpec>| {
+            let naming = next(&registry, backends);
+            (registry.all()[0].addresses()[0].id, naming)
+        };
+        let (first, _first) = ids(at_socket("a", 1));
+        let (again, _again) = ids(at_socket("a", 2));
+        let (other, _other) = ids(at_socket("b", 2));
+        assert!(first == again && again != other);
     }
 
     fn literal(port: u16, weight: u32) -> BackendSpec {

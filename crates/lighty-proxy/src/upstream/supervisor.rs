@@ -42,6 +42,8 @@ pub(crate) struct Supervisor {
 enum Order {
     /// Start its programs, for the generation of this number.
     Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), StartError>>),
+    /// Put the programs of this generation at their sockets.
+    Commit(u64, mpsc::Sender<Result<(), StartError>>),
     /// Look up its names and check its addresses.
     Care(Arc<Upstream>),
     /// End the programs that no other upstream has.
@@ -49,11 +51,11 @@ enum Order {
     Stop,
 }
 
-/// The pending start of an upstream's programs.
+/// The pending outcome of an order.
 pub(crate) struct Care(mpsc::Receiver<Result<(), StartError>>);
 
 impl Care {
-    /// Waits until the processes of the upstream have been started.
+    /// Waits until the order has been carried out.
     pub(crate) fn wait(self) -> Result<(), StartError> {
         self.0
             .recv()
@@ -76,13 +78,22 @@ impl Supervisor {
         Self { orders, thread }
     }
 
+    /// Starts the programs of an upstream.
     pub(crate) fn begin(&self, upstream: Arc<Upstream>, naming: u64) -> Care {
+        self.order(|reply| Order::Begin(upstream, naming, reply))
+    }
+
+    /// Puts the programs of a generation at their sockets.
+    pub(crate) fn commit(&self, naming: u64) -> Care {
+        self.order(|reply| Order::Commit(naming, reply))
+    }
+
+    fn order(&self, order: impl FnOnce(mpsc::Sender<Result<(), StartError>>) -> Order) -> Care {
         let (give, take) = mpsc::channel();
-        if let Err(why) = &self.thread {
-            let _ = give.send(Err(why.clone()));
-            return Care(take);
+        match &self.thread {
+            Err(why) => drop(give.send(Err(why.clone()))),
+            Ok(_) => drop(self.orders.send(order(give))),
         }
-        let _ = self.orders.send(Order::Begin(upstream, naming, give));
         Care(take)
     }
 
@@ -127,6 +138,7 @@ impl Keeping {
                     let started = processes.begin(&upstream, naming).await;
                     let _ = reply.send(started);
                 }
+                Order::Commit(naming, reply) => drop(reply.send(processes.commit(naming))),
                 Order::Care(upstream) => self.follow(upstream),
                 Order::Release(upstream) => processes.release(&upstream),
                 Order::Stop => break,

@@ -65,6 +65,24 @@ impl Processes {
         Ok(())
     }
 
+    /// Puts the sockets of programs that wait beside others in their places.
+    ///
+    /// # Errors
+    /// The directory of a socket no longer permits it. The old program goes on there.
+    pub(super) fn commit(&mut self, naming: u64) -> Result<(), StartError> {
+        let mut failed = None;
+        for group in self.groups.iter().filter(|group| group.naming.get() == naming) {
+            let BackendAddress::Unix(path) = &group.address else { continue };
+            let mut file = group.file.borrow_mut();
+            let moved = file.as_mut().map(|file| file.move_to(Path::new(path.as_ref())));
+            if let Some(Err(error)) = moved {
+                failed =
+                    Some(StartError(format!("{}: cannot move to {path}: {error}", group.text)));
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
     /// Ends the programs of an upstream that no other upstream has.
     pub(super) fn release(&mut self, upstream: &Arc<Upstream>) {
         for group in &self.groups {
@@ -74,8 +92,9 @@ impl Processes {
         for over in self.groups.extract_if(.., is_over).collect::<Vec<_>>() {
             over.wanted.send_replace(None);
             let heir = self.groups.iter().find(|group| group.address == over.address);
+            // The file of a socket that both accept from. One of its own is no longer at the path.
             if let (Some(heir), Some(file)) = (heir, over.file.take()) {
-                *heir.file.borrow_mut() = Some(file);
+                heir.file.borrow_mut().get_or_insert(file);
             }
         }
     }
@@ -101,9 +120,14 @@ impl Processes {
     ) -> Result<Rc<Group>, StartError> {
         let name = &upstream.spec.name;
         let failed = |error: std::io::Error| StartError(format!("{name}: {error}"));
-        let (socket, file) = match before {
-            Some(before) => (before.socket.try_clone().map_err(failed)?, None),
-            None => {
+        let beside = before.and_then(|_| bind_beside(&backend.address, spawn.listen_backlog));
+        let (socket, file) = match (before, beside) {
+            (_, Some(socket)) => {
+                let file = socket.socket_file();
+                (socket, file)
+            }
+            (Some(before), None) => (before.socket.try_clone().map_err(failed)?, None),
+            (None, None) => {
                 let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
                 let file = socket.socket_file();
                 (socket, file)
@@ -146,6 +170,17 @@ impl Processes {
 /// The program's path.
 fn first_word(spawn: &SpawnSpec) -> &str {
     spawn.command.first().map_or("", |path| path)
+}
+
+/// A socket beside that of a running program, which takes its place once the configuration does.
+/// Each program has a queue of its own then: none ends with connections that wait for the other.
+/// `None` where that cannot be, as with a port: they share one.
+fn bind_beside(address: &BackendAddress, backlog: i32) -> Option<BoundSocket> {
+    let BackendAddress::Unix(path) = address else { return None };
+    if path.starts_with('@') {
+        return None;
+    }
+    bind(&BackendAddress::Unix(format!("{path}.new").into()), backlog).ok()
 }
 
 fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> {

@@ -4,34 +4,46 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixListener;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use lighty_testkit::client::Client;
 use lighty_testkit::name_server::NameServer;
 use lighty_testkit::origin::Origin;
+use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
 use super::site::Site;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
+/// The body of each POST. The program reads the head byte by byte, so that it ends before it.
+const POSTED: &str = "posted";
+
 /// The program: answers each connection with its variable and its process number. `/slow` takes
-/// half a second.
+/// half a second; a POST (its body is [`POSTED`]) takes 10 ms.
 #[test]
 #[ignore = "a backend, not a test"]
 fn program() {
     let Ok(fd) = std::io::stdin().as_fd().try_clone_to_owned() else { return };
     let Some(name) = std::env::var_os("LIGHTY_TEST_PROGRAM") else { return };
     for mut stream in UnixListener::from(fd).incoming().flatten() {
-        let (mut head, mut piece) = (Vec::new(), [0; 4096]);
+        let (mut head, mut piece) = (Vec::new(), [0; 1]);
         while !head.ends_with(b"\r\n\r\n") {
             match stream.read(&mut piece) {
-                Ok(count @ 1..) => head.extend_from_slice(&piece[..count]),
+                Ok(1) => head.push(piece[0]),
                 _ => break,
             }
         }
         if head.starts_with(b"GET /slow") {
             std::thread::sleep(Duration::from_millis(500));
+        }
+        if head.starts_with(b"POST ") {
+            let mut body = [0; POSTED.len()];
+            if stream.read_exact(&mut body).is_err() || body != POSTED.as_bytes() {
+                continue;
+            }
+            std::thread::sleep(Duration::from_millis(10));
         }
         let body = format!("{} {}", name.to_string_lossy(), std::process::id());
         let length = body.len();
@@ -97,6 +109,49 @@ fn a_changed_program_takes_over_on_a_socket_of_its_own() {
 #[test]
 fn a_changed_program_takes_over_on_the_same_socket() {
     a_changed_program_takes_over(Some("program.socket"));
+}
+
+/// Posts on one connection until told to stop.
+fn keep_posting(server: &Server, stop: &AtomicBool, posted: &AtomicUsize) {
+    let mut client = server.connect();
+    let length = POSTED.len();
+    while !stop.load(Ordering::Relaxed) {
+        client.send(format!(
+            "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: {length}\r\n\r\n{POSTED}"
+        ));
+        let response = client.response();
+        assert_eq!(response.status, 200, "{response:?}\n{}", server.log());
+        posted.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A POST cannot be sent twice, so none may reach a socket that nobody will accept from.
+fn posts_that_wait_are_answered(socket: Option<&str>) {
+    let site = Site::start(2, &spawned("one", socket, ""), &[]);
+    let (stop, posted) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| keep_posting(&site.server, &stop, &posted));
+        }
+        for turn in 0..20 {
+            let before = posted.load(Ordering::Relaxed);
+            let name = ["two", "one"][turn % 2];
+            site.change(&spawned(name, socket, ""));
+            let go_on = || posted.load(Ordering::Relaxed) >= before + 20;
+            assert!(wait_until(PATIENCE, go_on), "{}", site.server.log());
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn posts_that_wait_are_answered_on_a_socket_of_its_own() {
+    posts_that_wait_are_answered(None);
+}
+
+#[test]
+fn posts_that_wait_are_answered_on_the_same_socket() {
+    posts_that_wait_are_answered(Some("program.socket"));
 }
 
 #[test]

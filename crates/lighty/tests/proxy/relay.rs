@@ -230,6 +230,8 @@ fn events_arrive_as_they_are_sent() {
         assert_eq!(client.read_exact(14).expect("an event"), b"9\r\ndata: 1\n\n\r\n");
         assert!(start.took() < Duration::from_millis(500), "{:?}", start.took());
     }
+    // The backend would wait for its next turn, and its end for that.
+    drop(next);
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub mod protected_files;
 pub mod read_ahead;
 pub mod rehearsal;
 pub mod sendfile;
+pub mod stored_body;
 pub mod subrequest;
 mod walk;
 

@@ -24,8 +24,10 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
+use lighty_core::pipeline;
 use lighty_core::pipeline::read_ahead::SpooledResponse;
 use lighty_core::pipeline::sendfile;
+use lighty_core::pipeline::stored_body::{self, StoredBody};
 use lighty_core::settings::limits::INTERIM_MAX;
 use lighty_core::{Body, Exchange, Fault, FaultReport, Settings, UnknownLength};
 use lighty_http::fields::list_items;
@@ -136,6 +138,9 @@ async fn respond(
         ex.complain_of_upgrade("cgi.upgrade is off here");
     }
     ex.response.maker = Maker::Program;
+    if !ex.request.upgrade {
+        receive_body(ex).await?;
+    }
     ex.enter(Stage::Connect);
     let (guard, channel) = start(ex, permits, own, interpreter, upgrade).await?;
     ex.enter(Stage::Connected);
@@ -159,6 +164,17 @@ async fn respond(
         return send_file(ex, talk, head, own, &named);
     }
     Ok(take(ex, talk, head))
+}
+
+/// Receives the body first if the program must be told its length (RFC 3875 section 4.1.2), or no
+/// process is to wait for a slow client (`server.stream-request-body`).
+async fn receive_body(ex: &mut Exchange) -> Result<(), FaultReport> {
+    let stream = ex.settings.core.stream_request_body;
+    if ex.body.exists() && stored_body::is_needed(ex, ex.body.announced(), stream, true) {
+        let mut body = std::mem::take(&mut ex.body);
+        ex.body = StoredBody::receive(ex, &mut body).await?.into_body();
+    }
+    Ok(())
 }
 
 /// Starts the program. If no descriptor is free, waits briefly for one, as requests for files do.
@@ -300,6 +316,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     if head.status.code() >= 400 && ex.settings.core.error_intercept {
         talk.read_to_nowhere();
         ex.fail_status(head.status);
+        pipeline::keep_owed(&head.fields, &mut ex.response.fields);
         return Step::Answered;
     }
     let bodiless = matches!(head.status, Status::NO_CONTENT | Status::NOT_MODIFIED);

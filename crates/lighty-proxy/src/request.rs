@@ -4,6 +4,5 @@ pub(crate) mod proxy_header;
 pub(crate) mod replayable_body;
 pub(crate) mod script;
 pub(crate) mod sticky;
-pub(crate) mod stored_body;
 pub(crate) mod upstream_request;
 pub(crate) mod websocket_key;

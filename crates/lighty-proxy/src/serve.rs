@@ -11,11 +11,11 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
+use lighty_core::pipeline::stored_body::{self, StoredBody};
 use lighty_core::{Exchange, Fault, FaultReport, Step};
-use lighty_http::{Known, Method, incremental};
+use lighty_http::{Known, Method};
 use lighty_io::transport::{Idle, Stream};
 use lighty_wire::http1::BodyFraming;
 
@@ -26,10 +26,9 @@ use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
 use crate::request::replayable_body::ReplayableBody;
 use crate::request::sticky;
-use crate::request::stored_body::{StoreFault, StoredBody};
 use crate::response::internal_redirect::WantedBackend;
 use crate::response::reply;
-use crate::route::rules::{Route, StreamBody};
+use crate::route::rules::Route;
 use crate::serve::local::Local;
 use crate::serve::upstream_call::{Trouble, UpstreamCall};
 use crate::session::{Event, asked_protocol};
@@ -186,22 +185,14 @@ impl Serving<'_> {
     /// True if the whole body must be received first: because the configuration says so, or because
     /// the protocol needs the length up front and the client did not send one.
     fn needs_whole_body(&self) -> bool {
-        let unknown = self.upload.announced().is_none();
-        let spools = self.route.request.stream == StreamBody::Spool
-            && !incremental::is_asked_for(&self.ex.request.fields);
-        !self.upload.is_none()
-            && (spools || (unknown && self.route.upstream.protocol.is_like_cgi()))
+        let is_like_cgi = self.route.upstream.protocol.is_like_cgi();
+        let (announced, stream) = (self.upload.announced(), self.route.request.stream);
+        !self.upload.is_none() && stored_body::is_needed(self.ex, announced, stream, is_like_cgi)
     }
 
     async fn receive_body(&mut self) -> Result<(), FaultReport> {
         let mut body = self.upload.take_body();
-        let before = self.ex.begin_span(Span::RequestBody);
-        let stored = StoredBody::receive(self.ex, &mut body).await;
-        self.ex.begin_span(before);
-        let stored = stored.map_err(|fault| match fault {
-            StoreFault::Body(fault) => FaultReport::new(Fault::of_body(fault), "request body"),
-            StoreFault::Disk(words) => FaultReport::new(Fault::SpoolFull, words),
-        })?;
+        let stored = StoredBody::receive(self.ex, &mut body).await?;
         self.upload = ReplayableBody::stored(stored);
         Ok(())
     }

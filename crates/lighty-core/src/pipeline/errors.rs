@@ -42,9 +42,10 @@ fn is_missing(status: Status) -> bool {
 
 /// Fields that an error carries whatever its page: those a 405 allows (RFC 9110 section 15.5.6),
 /// the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections 15.5.2 and
-/// 15.5.8), Retry-After for a 503 or 429 (section 10.2.3).
-const OWED: [Known; 5] = [
+/// 15.5.8), the protocols of a 426 (section 15.5.22), Retry-After for a 503 or 429 (section 10.2.3).
+const OWED: [Known; 6] = [
     Known::Allow,
+    Known::Upgrade,
     Known::ContentRange,
     Known::WwwAuthenticate,
     Known::ProxyAuthenticate,
@@ -82,6 +83,11 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         ex.body = RequestBody::default();
     }
     begin_again(ex);
+    if !chooses_status {
+        // Nor do those that conditions give to the failed URL: such a page must not be cached for
+        // as long as a good one.
+        ex.state.asked_settings = None;
+    }
     trace::error_handler(ex);
     true
 }

@@ -5,10 +5,9 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use lighty_core::pipeline::stored_body::StoredBody;
 use lighty_core::{BodyFault, RequestBody};
 use lighty_http::Fields;
-
-use crate::request::stored_body::StoredBody;
 
 /// Maximum bytes kept for a resend; a longer body is sent once.
 const KEPT_BYTES_MAX: usize = 64 * 1024;

@@ -1,4 +1,4 @@
-//! A request body that is received completely before a backend is contacted.
+//! A request body that is received completely before a backend or a program gets the request.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -7,9 +7,12 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
+use crate::exchange::span::Span;
+use crate::pipeline::read_ahead::{MEMORY_BYTES_MAX, options};
+use crate::settings::StreamBody;
+use crate::{BodyFault, BodySource, Exchange, Fault, FaultReport, RequestBody};
 use bytes::{Bytes, BytesMut};
-use lighty_core::pipeline::read_ahead::{MEMORY_BYTES_MAX, options};
-use lighty_core::{BodyFault, BodySource, Exchange, RequestBody};
+use lighty_http::incremental;
 use lighty_io::file::{FileEngine, OwnedBuf};
 use lighty_io::spool::Spool;
 use lighty_io::threads::pool::ThreadPool;
@@ -22,15 +25,39 @@ const READ_BYTES: u64 = 64 * 1024;
 
 /// Why a body could not be received.
 #[derive(Debug)]
-pub(crate) enum StoreFault {
+enum StoreFault {
     /// The client did not send it.
     Body(BodyFault),
     /// There is no room for it.
     Disk(String),
 }
 
+impl From<StoreFault> for FaultReport {
+    fn from(fault: StoreFault) -> Self {
+        match fault {
+            StoreFault::Body(BodyFault::Malformed(words)) => {
+                FaultReport::new(Fault::of_body(BodyFault::Malformed(words)), words)
+            }
+            StoreFault::Body(fault) => FaultReport::new(Fault::of_body(fault), "request body"),
+            StoreFault::Disk(words) => FaultReport::new(Fault::SpoolFull, words),
+        }
+    }
+}
+
+/// True if the body must be received first: because the configuration says so, or because the
+/// protocol needs its length up front and the client did not send one. `announced` is the latter.
+pub fn is_needed(
+    ex: &Exchange,
+    announced: Option<u64>,
+    stream: StreamBody,
+    is_length_needed: bool,
+) -> bool {
+    let spools = stream == StreamBody::Spool && !incremental::is_asked_for(&ex.request.fields);
+    spools || (announced.is_none() && is_length_needed)
+}
+
 /// A complete body, which can be sent repeatedly.
-pub(crate) struct StoredBody {
+pub struct StoredBody {
     memory: Vec<Bytes>,
     /// How many pieces of the memory were handed out.
     at: usize,
@@ -47,7 +74,14 @@ impl StoredBody {
     ///
     /// # Errors
     /// Why it did not come to that.
-    pub(crate) async fn receive(ex: &Exchange, body: &mut RequestBody) -> Result<Self, StoreFault> {
+    pub async fn receive(ex: &mut Exchange, body: &mut RequestBody) -> Result<Self, FaultReport> {
+        let before = ex.begin_span(Span::RequestBody);
+        let stored = Self::store(ex, body).await;
+        ex.begin_span(before);
+        stored.map_err(FaultReport::from)
+    }
+
+    async fn store(ex: &Exchange, body: &mut RequestBody) -> Result<Self, StoreFault> {
         let pool = ThreadPool::global().clone();
         let mut stored = Self {
             memory: Vec::new(),
@@ -81,21 +115,26 @@ impl StoredBody {
     }
 
     /// Its length in bytes.
-    pub(crate) fn length(&self) -> u64 {
+    pub fn length(&self) -> u64 {
         let in_memory: usize = self.memory.iter().map(Bytes::len).sum();
         in_memory as u64 + self.disk.written_bytes()
     }
 
     /// Rewinds to the first byte.
-    pub(crate) fn rewind(&mut self) {
+    pub fn rewind(&mut self) {
         self.at = 0;
         self.reading = None;
         // Nothing is ever released.
         self.disk.rewind();
     }
 
+    /// The body for a handler that reads it once.
+    pub fn into_body(self) -> RequestBody {
+        Self::as_body(&Rc::new(RefCell::new(self)))
+    }
+
     /// The body for a handler, from where it stands.
-    pub(crate) fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
+    pub fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
         let length = stored.borrow().length();
         RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))
     }

@@ -273,8 +273,9 @@ fn add_fields(fields: &mut Fields, own: &Fields) {
     }
 }
 
-/// Fields of a file that a script may have set.
-const CHOSEN: [Known; 3] = [Known::ContentType, Known::ETag, Known::LastModified];
+/// Fields of a file that a script, or the program that names the file, may have set.
+const CHOSEN: [Known; 4] =
+    [Known::ContentType, Known::ETag, Known::LastModified, Known::AcceptRanges];
 
 #[cold]
 fn add_unset(fields: &mut Fields, own: &Fields) {
@@ -353,7 +354,12 @@ fn whole(entry: &Rc<Entry>, size: u64) -> Body {
 
 fn range_applies(ex: &Exchange) -> bool {
     let old = ex.request.version == Version::Http10;
+    // A part of a compressed file would be taken for a part of the plain one.
+    let said = &ex.response.fields;
+    let is_refused =
+        said.contains(Known::ContentEncoding) || said.get(Known::AcceptRanges) == Some(b"none");
     ex.settings.core.range_requests
+        && !is_refused
         && ex.request.fields.contains(Known::Range)
         && ex.request.method == Some(Method::Get)
         && (!old || ex.settings.server.http10_range)

@@ -37,14 +37,15 @@ pub fn asked(fields: &Fields) -> Option<Named> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
         return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
     }
-    match fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile)) {
+    let path = fields.get(Known::XSendfile).or_else(|| fields.get(Known::XLighttpdSendFile));
+    match path.filter(|path| !path.is_empty()) {
         Some(path) => Some(Named::Whole { path: path.to_vec(), fate: FileFate::Stays }),
         None => Some(Named::Parts(fields.get_named(SEND_PARTS)?.to_vec())),
     }
 }
 
 /// Sends a file in place of the response in the exchange, keeping the response's fields that do not
-/// describe its body. Without `roots`, the document root is used.
+/// describe its body, and those that describe the file. Without `roots`, the document root is used.
 ///
 /// # Errors
 /// [`Fault::SendfileRefused`], if the file is beneath none of the roots.
@@ -59,10 +60,19 @@ pub fn send(
     };
     let place = place_within(ex, roots, path)?;
     let status = ex.response.status;
+    if ex.response.fields.get(Known::ContentType) == Some(b"") {
+        ex.response.fields.remove(Known::ContentType);
+    }
+    let said = OF_THE_FILE.map(|name| (name, ex.response.fields.get(name).map(<[u8]>::to_vec)));
     carry(ex, |known, name| match known {
         Some(known) => !OF_THE_BODY.contains(&known),
         None => !name.eq_ignore_ascii_case(SEND_TEMPFILE),
     });
+    for (name, value) in said {
+        if let Some(value) = value {
+            ex.response.fields.push_known(name, value);
+        }
+    }
     if status != Status::OK {
         // The file is a page for this status, not the requested content.
         ex.state.error_status.get_or_insert(status);
@@ -127,6 +137,10 @@ fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place,
     };
     place.ok_or_else(|| FaultReport::new(Fault::SendfileRefused, path.escape_ascii().to_string()))
 }
+
+/// Fields that stand for the file's own: its maker knows more of it, such as that it is compressed.
+const OF_THE_FILE: [Known; 4] =
+    [Known::ContentEncoding, Known::AcceptRanges, Known::ETag, Known::LastModified];
 
 /// Fields derived from the file itself, or about the replaced body.
 const OF_THE_BODY: [Known; 10] = [

@@ -1191,6 +1191,7 @@ local function attach(content)
     local piece = content[at]
     if type(piece) == "table" then
       local offset, length = tonumber(piece.offset) or 0, tonumber(piece.length)
+      if length and length < 0 then length = nil end
       if offset < 0 or (length and length < offset) then
         prim.log("error", format("content[%d]: the range is not one", at))
         return

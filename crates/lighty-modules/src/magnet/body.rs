@@ -13,25 +13,25 @@ use lighty_io::file::{FileKind, OpenFile};
 use lighty_lua::Piece;
 
 use super::http;
-use super::script_changes::ScriptChanges;
+use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::scripts::look_up;
 
-/// Forgets what a response that is there says of its body, which a script replaces: its validators,
-/// unless scripts have set their own, and that it is a part or unchanged.
+/// Forgets the description of a body that a script replaces: the fields that scripts have not set
+/// themselves, its length, and that it is a part or unchanged.
 pub(super) fn forget_representation(ex: &mut Exchange) {
-    let is_own = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.own_validators);
+    let own = ex.ext::<ScriptChanges>().map(|changes| changes.own_fields).unwrap_or_default();
     let response = &mut ex.response;
-    if !is_own {
-        response.fields.remove(Known::ETag);
-        response.fields.remove(Known::LastModified);
+    for (name, is_own) in REPRESENTATION.into_iter().zip(own) {
+        if !is_own {
+            response.fields.remove(name);
+        }
     }
-    for name in
-        [Known::AcceptRanges, Known::ContentEncoding, Known::ContentLength, Known::ContentRange]
-    {
-        response.fields.remove(name);
-    }
+    response.fields.remove(Known::ContentLength);
     (response.length_said, response.head_content_length) = (None, None);
-    if matches!(response.status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED) {
+    let is_own_part = response.fields.contains(Known::ContentRange);
+    if response.status == Status::NOT_MODIFIED
+        || (response.status == Status::PARTIAL_CONTENT && !is_own_part)
+    {
         response.status = Status::OK;
     }
 }

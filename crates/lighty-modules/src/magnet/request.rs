@@ -10,7 +10,7 @@ use lighty_http::fields::is_token;
 use lighty_http::{Fields, Known, Version};
 use lighty_lua::{AccessError, Group, Item, LOG_TEXT_BYTES_MAX, Piece, ScriptRequest};
 
-use super::script_changes::ScriptChanges;
+use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::server::Server;
 use super::{Stage, attributes, body};
 
@@ -91,7 +91,11 @@ impl ScriptRequest for MagnetRequest {
     }
 
     fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError> {
+        let has_none = is_empty(&self.ex.body);
         let body = &mut self.ex.ext_mut::<ScriptChanges>().collected;
+        if has_none && body.is_none() {
+            *body = Some(Vec::new());
+        }
         let body = body.as_mut().ok_or(AccessError::NotCollected)?;
         if replace {
             body.clear();
@@ -159,12 +163,14 @@ fn began_us(ex: &Exchange) -> i64 {
     now_us.saturating_sub_unsigned(age_us)
 }
 
+/// True of a body that needs not be collected: there is nothing to come.
+fn is_empty(body: &lighty_core::RequestBody) -> bool {
+    !body.exists() || body.announced() == Some(0)
+}
+
 /// Fields that scripts leave alone: they frame the message or belong to the connection.
 const FRAMING: [Known; 4] =
     [Known::ContentLength, Known::Connection, Known::TransferEncoding, Known::Upgrade];
-
-/// Fields that belong to the body that a response has.
-const VALIDATORS: [Known; 2] = [Known::ETag, Known::LastModified];
 
 /// RFC 9110 section 5.5, without what could end a line.
 fn is_value(value: &[u8]) -> bool {
@@ -212,10 +218,11 @@ impl MagnetRequest {
         if !self.admits(name, value) || sendfile::is_order(name) {
             return;
         }
+        let is_it = |known: &Known| name.eq_ignore_ascii_case(known.as_str().as_bytes());
         if self.stage == Stage::ResponseStart
-            && VALIDATORS.iter().any(|known| name.eq_ignore_ascii_case(known.as_str().as_bytes()))
+            && let Some(at) = REPRESENTATION.iter().position(is_it)
         {
-            self.ex.ext_mut::<ScriptChanges>().own_validators = true;
+            self.ex.ext_mut::<ScriptChanges>().own_fields[at] = true;
         }
         match value.is_empty() {
             true => {
@@ -254,7 +261,7 @@ impl MagnetRequest {
             })),
             b"bytes_in" => Ok(Item::Int(ex.body.received() as i64)),
             b"bytes_out" => Ok(Item::Int(0)),
-            b"get" if !ex.body.exists() && collected.is_none() => {
+            b"get" if is_empty(&ex.body) && collected.is_none() => {
                 Ok(Item::Bytes(Cow::Borrowed(b"")))
             }
             b"get" => Ok(Item::of(collected)),

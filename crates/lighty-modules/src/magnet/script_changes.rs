@@ -2,6 +2,7 @@
 
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::extension_slot;
+use lighty_http::Known;
 use lighty_lua::Piece;
 
 /// The parts of the physical path besides the path itself. Each stands alone: what a script writes
@@ -13,6 +14,15 @@ pub(super) struct PathParts {
     pub(super) basedir: Vec<u8>,
 }
 
+/// Fields that describe a response's body. Another body loses those that the script has not set.
+pub(super) const REPRESENTATION: [Known; 5] = [
+    Known::ETag,
+    Known::LastModified,
+    Known::AcceptRanges,
+    Known::ContentEncoding,
+    Known::ContentRange,
+];
+
 /// What scripts have done to a request.
 #[derive(Default)]
 pub(super) struct ScriptChanges {
@@ -22,8 +32,8 @@ pub(super) struct ScriptChanges {
     pub(super) has_body: bool,
     /// The pieces follow the body that the response has, rather than replacing it.
     pub(super) extends: bool,
-    /// Scripts set the validators themselves when the response was there.
-    pub(super) own_validators: bool,
+    /// True for each of [`REPRESENTATION`] that scripts set themselves when the response was there.
+    pub(super) own_fields: [bool; REPRESENTATION.len()],
     /// The client's Accept-Encoding, which a body filter has not passed on.
     pub(super) accept_encoding: Option<Vec<u8>>,
     /// The parts of the physical path as scripts see them, once one has written to any.

@@ -129,6 +129,61 @@ fn response_fields_are_changed_before_they_are_sent() {
     assert_eq!(server.get("/none").field("X-Seen"), Some("404"));
 }
 
+/// A body that a script replaces loses each field about it that the script has not set itself.
+#[test]
+fn another_body_keeps_the_fields_of_its_script_alone() {
+    for (script, etag, modified, coding) in [
+        ("resp_header['ETag'] = '\"mine\"'", Some("\"mine\""), None, None),
+        ("resp_header['Last-Modified'] = DATE", None, Some(DATE), None),
+        ("resp_header['Content-Encoding'] = 'gzip'", None, None, Some("gzip")),
+        ("resp_header['X-A'] = 'b'", None, None, None),
+    ] {
+        let script = script.replace("DATE", &format!("'{DATE}'"));
+        let server = lighty!()
+            .file("a.txt", "A")
+            .file("../s.lua", &format!("lighty.r.{script}\nlighty.r.resp_body.set('abc')"))
+            .config("magnet.attract-response-start-to = ( \"@DIR@/s.lua\" )")
+            .start();
+        let got = server.get("/a.txt");
+        assert_eq!((got.status, got.text()), (200, "abc"));
+        let said = ["ETag", "Last-Modified", "Content-Encoding"].map(|name| got.field(name));
+        assert_eq!(said, [etag, modified, coding], "{script}");
+    }
+}
+
+const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
+
+#[test]
+fn a_request_without_a_body_is_given_one() {
+    let server = raw!(
+        r#"
+        lighty.r.req_body.set("x=1")
+        lighty.r.req_body.add("&y=2")
+        lighty.r.req_attr["uri.path"] = "/env.sh"
+        "#,
+        "cgi.assign = ( \".sh\" => \"/bin/sh\" )"
+    );
+    let program = "printf 'X: y\\n\\n'; printf \"$CONTENT_LENGTH \"; cat";
+    lighty_testkit::server::write_file(&server.root("env.sh"), program);
+    assert_eq!(server.get("/").text(), "7 x=1&y=2", "{}", server.log());
+    let mut client = server.connect();
+    client.send("POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
+    assert_eq!(client.response().text(), "7 x=1&y=2");
+}
+
+#[test]
+fn a_range_without_an_end_goes_to_the_end_of_the_file() {
+    let server = raw!(
+        r#"
+        lighty.content = { { filename = lighty.request["X-File"], offset = 2, length = -1 } }
+        return 200
+        "#
+    );
+    lighty_testkit::server::write_file(&server.root("a.txt"), "ABCDEF");
+    let file = format!("X-File: {}\r\n", server.root("a.txt").display());
+    assert_eq!(server.get_with("/", &file).text(), "CDEF", "{}", server.log());
+}
+
 #[test]
 fn a_script_gives_a_response_that_is_there_another_status() {
     let server = lighty!()

@@ -237,6 +237,10 @@ impl<'a, S> Compiler<'a, S> {
             means: self.means,
             findings: RefCell::default(),
         };
+        if let Some(warning) = row.sets_nothing(&value.value) {
+            self.reject(Level::Warning, entry, value, warning);
+            return None;
+        }
         let clamped = row.clamp(&value.value);
         let taken = clamped.as_ref().map_or(&value.value, |(nearest, _)| nearest);
         let result = (row.compile)(taken, &ctx);

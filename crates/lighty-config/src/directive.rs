@@ -254,9 +254,23 @@ impl<S> Directive<S> {
     /// there, and a warning about it.
     pub(crate) fn clamp(&self, value: &Value) -> Option<(Value, Reject)> {
         let Kind::Int { min, max } = self.kind else { return None };
-        let is_ancestors = matches!(self.since, "1.4" | "1.5") && !self.exact;
         let (number, warning) = clamp(value.as_int()?, &(min..=max))?;
-        is_ancestors.then_some((Value::Int(number), warning))
+        (self.is_ancestors() && !self.exact).then_some((Value::Int(number), warning))
+    }
+
+    /// A warning about the empty text, which sets no word in lighttpd: what was set before stays.
+    pub(crate) fn sets_nothing(&self, value: &Value) -> Option<Reject> {
+        let is_word = match self.kind {
+            Kind::Bool => true,
+            Kind::Choice(words) => !words.contains(&""),
+            _ => false,
+        };
+        (is_word && self.is_ancestors() && value.as_str() == Some(""))
+            .then(|| Reject::new("is empty and sets nothing"))
+    }
+
+    fn is_ancestors(&self) -> bool {
+        matches!(self.since, "1.4" | "1.5")
     }
 
     /// Sets the documentation.

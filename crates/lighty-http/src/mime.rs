@@ -58,10 +58,12 @@ impl MimeAssign {
         assign
     }
 
-    /// The type of a file; `None` when no key matches and there is no catch-all.
+    /// The type of a file; `None` when no key matches and there is no catch-all, or the type is
+    /// empty.
     #[must_use]
     pub fn lookup(&self, path: &[u8]) -> Option<&str> {
-        self.by_dotted(path).or_else(|| self.by_other(path)).or(self.catch_all.as_deref())
+        let found = self.by_dotted(path).or_else(|| self.by_other(path));
+        found.or(self.catch_all.as_deref()).filter(|media_type| !media_type.is_empty())
     }
 
     /// Whether nothing was assigned.

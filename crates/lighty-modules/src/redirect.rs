@@ -60,7 +60,7 @@ impl Module for Redirect {
             .example("url.redirect = ( \"^/(.*)\" => \"https://${url.authority}/$1\" )"),
             Directive::parsed(
                 "url.redirect-code",
-                Kind::Int { min: 0, max: 999 },
+                Kind::Int { min: 0, max: 65535 },
                 parse_status,
                 |s: &mut Settings, status| {
                     s.module_mut::<RedirectSettings>().status = *status;
@@ -142,7 +142,7 @@ fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
 
 /// 1.4 and 1.5 take 301 where the number is no status; so does this, and says it.
 fn parse_status(value: &Value, ctx: &CompileCtx) -> Result<Status, Reject> {
-    let code = parse_int(value, &(0..=999))?;
+    let code = parse_int(value, &(0..=65535))?;
     let status = u16::try_from(code).ok().filter(|code| *code >= 200).and_then(Status::new);
     Ok(status.unwrap_or_else(|| {
         ctx.warn(Reject::new("is no status that a response can end with: 301 is sent"));

@@ -130,7 +130,7 @@ impl Module for Setenv {
         for (name, _) in own.add_request.iter().chain(own.set_request.iter()) {
             ex.request.fields.remove_aliases(name.as_bytes());
         }
-        for (name, value) in own.add_request.iter() {
+        for (name, value) in own.add_request.iter().filter(|(_, value)| !value.is_empty()) {
             append_field(&mut ex.request.fields, name, value);
         }
         set_fields(&mut ex.request.fields, &own.set_request);
@@ -167,7 +167,7 @@ impl Module for Setenv {
         let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, value) in own.add_response.iter() {
-            if validator(name).is_none() {
+            if validator(name).is_none() && !value.is_empty() {
                 ex.response.fields.push(name.as_bytes(), value.as_bytes());
             }
         }
@@ -225,17 +225,23 @@ fn set_fields(fields: &mut Fields, pairs: &Pairs) {
     }
 }
 
-fn parse_fields(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
-    let pairs = parse_map(value)?;
-    for (name, text) in pairs.iter() {
-        if name.is_empty() || !name.bytes().all(is_token) {
-            return Err(Reject::new(format!("has {name:?}, which is no name of a field")));
+/// Fields. A name that no message can carry is left out, with a warning: lighttpd starts with it.
+fn parse_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
+    let mut pairs = parse_map(value)?.to_vec();
+    pairs.retain(|(name, _)| {
+        let is_name = !name.is_empty() && name.bytes().all(is_token);
+        if !is_name {
+            let words = format!("has {name:?}, which is no name of a field and is left out");
+            ctx.warn(Reject::new(words));
         }
+        is_name
+    });
+    for (name, text) in &pairs {
         if text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
             return Err(Reject::new(format!("has a control character in the value of {name:?}")));
         }
     }
-    Ok(pairs)
+    Ok(pairs.into())
 }
 
 /// Fields that frame a response belong to the connection alone.

@@ -109,7 +109,11 @@ fn open_file(path: &Path) -> io::Result<File> {
         return descriptor::duplicate(number);
     }
     let is_fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-    if is_fifo { open_fifo(path) } else { OpenOptions::new().append(true).create(true).open(path) }
+    if is_fifo {
+        return open_fifo(path);
+    }
+    // Never writable for others, whatever the umask is.
+    OpenOptions::new().append(true).create(true).mode(0o644).open(path)
 }
 
 /// A named pipe without a reader would block a caller that opens it for writing alone. Opened for

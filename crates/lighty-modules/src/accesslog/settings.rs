@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use lighty_config::{CompileCtx, Directive, Kind, Reject, Span, Value, parse_choice, parse_int};
+use lighty_config::{
+    CompileCtx, Directive, Kind, Reject, Span, Value, parse_choice, parse_int_clamped,
+};
 use lighty_core::{Settings, module_settings};
 
 use super::escape::Escaping;
@@ -149,9 +151,12 @@ can forge a line or end a quote.
 Time is measured in microseconds from when the request's head was read: for `%D` and `%T` to when its \
 line is written, for `%t` to the begin of that turn of the loop.";
 
-fn parse_level(value: &Value, _: &CompileCtx) -> Result<&'static str, Reject> {
+fn parse_level(value: &Value, ctx: &CompileCtx) -> Result<&'static str, Reject> {
     let index = match value.as_int() {
-        Some(_) => parse_int(value, &(0..=LEVELS.len() as i64 - 1))? as usize,
+        Some(_) => {
+            let range = 0..=LEVELS.len() as i64 - 1;
+            parse_int_clamped(value, &range, |warning| ctx.warn(warning))? as usize
+        }
         None => parse_choice(value, LEVELS)?,
     };
     Ok(LEVELS[index])

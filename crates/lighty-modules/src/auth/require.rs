@@ -173,7 +173,7 @@ fn parse_methods(value: &Value) -> Result<(bool, bool), Reject> {
 
 fn parse_realm(value: &Value) -> Result<Arc<str>, Reject> {
     let realm = parse_string(value)?;
-    if realm.is_empty() || realm.chars().any(char::is_control) {
+    if realm.chars().any(char::is_control) {
         return Err(Reject::new("\"realm\" must be text without control characters"));
     }
     Ok(realm)

@@ -161,6 +161,54 @@ starts_with! {
     server_starts_with_two_to_the_32_clamped: 6,
 }
 
+/// lighttpd takes the empty text for the default of a word.
+#[test]
+fn empty_words_set_nothing() {
+    let rows = lighty_server::modules::directives();
+    let words = rows.iter().filter(|row| {
+        let is_ancestors = matches!(row.since, "1.4" | "1.5");
+        is_ancestors && matches!(row.kind, Kind::Choice(_) | Kind::Bool)
+    });
+    let names: Vec<_> = words.map(|row| row.name).collect();
+    assert!(names.len() > 30, "{names:?}");
+    let strings = ["server.network-backend", "server.syslog-facility"];
+    for name in names.into_iter().chain(strings) {
+        let lines = format!("{name} := \"\"");
+        let (code, _, said) = lighty!().config(&lines).run(&["-t", "-f", "@CONF@"]);
+        assert_eq!(code, 0, "{name}: {said}");
+    }
+}
+
+#[test]
+fn values_that_messages_cannot_carry_are_left_out() {
+    let setup = lighty!().file("a.txt", "A").file("b.nix", "B").config(
+        "setenv.add-response-header = ( \"\" => \"a\", \"X N:\" => \"b\", \"X-A\" => \"\", \
+         \"X-B\" => \"b\" )\nsetenv.add-request-header = ( \"Foo\" => \"\" )\n\
+         mimetype.assign = ( \".txt\" => \"text/plain\", \".nix\" => \"\" )\n\
+         cgi.assign = ( \".sh\" => \"/bin/sh\" )",
+    );
+    let setup = setup.file("a.sh", "printf 'X: y\\n\\n'; printf \"<$HTTP_FOO>\"");
+    let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert_eq!(code, 0, "{said}");
+    assert_eq!(said.matches("is no name of a field and is left out").count(), 2, "{said}");
+    let server = setup.start();
+    let got = server.get("/a.txt");
+    assert_eq!((got.field("X-A"), got.field("X-B")), (None, Some("b")), "{got:?}");
+    assert_eq!(server.get("/b.nix").field("Content-Type"), Some("application/octet-stream"));
+    assert_eq!(server.get("/a.sh").text(), "<>");
+    assert_eq!(server.get_with("/a.sh", "Foo: cl\r\n").text(), "<cl>");
+}
+
+#[test]
+fn a_redirection_beyond_all_statuses_is_permanent() {
+    for code in [0, 199, 1000, 65_535, 4_294_967_295_u32] {
+        let server = lighty!()
+            .config(&format!("url.redirect = ( \"^/\" => \"/b\" )\nurl.redirect-code = {code}"))
+            .start();
+        assert_eq!(server.get("/").status, 301, "{code}");
+    }
+}
+
 #[test]
 fn numbers_of_programs_and_hosts_are_clamped() {
     for (key, number, words) in [

@@ -221,7 +221,11 @@ fn syslog_facility() -> Row {
         "server.syslog-facility",
         Kind::String,
         |value, _| {
-            let name = parse_string(value)?;
+            let name = match parse_string(value)? {
+                // As in lighttpd: nothing is set.
+                unset if unset.is_empty() => "daemon".into(),
+                name => name,
+            };
             match LogTarget::facilities().find(|known| *known == &*name) {
                 Some(_) => Ok(name),
                 None => Err(Reject::new("must be a facility of syslog, such as daemon or local0")
@@ -350,6 +354,10 @@ const FOREIGN_BACKENDS: [&str; 4] =
 
 fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Reject> {
     let name = parse_string(value)?;
+    if name.is_empty() {
+        // As in lighttpd: nothing is set.
+        return Ok(NetworkBackend::Auto);
+    }
     if FOREIGN_BACKENDS.contains(&&*name) {
         let words = format!("= \"{name}\" belongs to another system and means \"auto\" here");
         ctx.note(Reject::new(words));

@@ -89,8 +89,8 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let server = global.server.clone();
     let missing_root = check_document_root(&global)?;
     check_database_directories(&config)?;
-    let fds = set_limits(&server)?;
     let workers = worker_count(&server);
+    let fds = set_limits(&server, workers)?;
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let main_loop = start_main_loop()?;
     let tls = load_tls(&config, &server)?;
@@ -280,15 +280,21 @@ fn wall_s() -> i64 {
 /// Default cap on descriptors where the hard limit is higher than needed.
 const DESCRIPTORS_DEFAULT_MAX: u64 = 65_536;
 
+/// The least number of descriptors with which this many workers start and serve: queues, wake-ups,
+/// listeners and reserves of each, and the logs, databases and pipes of all.
+fn descriptors_min(workers: usize) -> u64 {
+    64 + 32 * workers as u64
+}
+
 /// Sets the limits of the process; returns how many descriptors it may have.
-fn set_limits(server: &ServerSettings) -> Result<u64, BootError> {
+fn set_limits(server: &ServerSettings, workers: usize) -> Result<u64, BootError> {
     privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
     let wanted = match server.max_fds {
         0 => {
             let all = privileges::raise_max_files(None).map_err(failed("server.max-fds"))?;
             all.min(DESCRIPTORS_DEFAULT_MAX)
         }
-        wanted => wanted,
+        wanted => wanted.max(descriptors_min(workers)),
     };
     let limit = privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))?;
     // Only an optimisation; a million descriptors may exceed available memory.

@@ -181,6 +181,19 @@ fn answers_all_of(server: &Server, count: usize) {
 }
 
 #[test]
+fn too_few_descriptors_are_as_many_as_a_server_needs() {
+    for (fds, workers) in [(1, 1), (10, 2), (32, 8)] {
+        let server = lighty!()
+            .config(&format!("server.max-fds = {fds}\nserver.max-worker = {workers}"))
+            .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+            .file("a", "x")
+            .file("a.sh", "printf 'X: y\\n\\nprogram'")
+            .start();
+        assert_eq!((server.get("/a").text(), server.get("/a.sh").text()), ("x", "program"));
+    }
+}
+
+#[test]
 fn a_burst_beyond_the_descriptors_is_answered_whole() {
     let limits = "server.max-fds = 128\nserver.max-connections = 1000\nserver.max-worker = 1";
     let server = lighty!().file("a", "x").config(limits).start();

@@ -289,7 +289,8 @@ fn privileges() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "File descriptors the process may have. 0: as many as the hard limit allows, up \
-                 to 65536. Running out pauses accepting until some are free.",
+                 to 65536. Running out pauses accepting until some are free. Fewer than 64, and 32 \
+                 for each worker, are taken for as many: the server needs them to start.",
             )
             .example("server.max-fds = 16384"),
     ]

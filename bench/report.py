@@ -20,6 +20,7 @@ import failover
 import hot
 import hotset
 import large
+import magnet
 import neighbour
 import plot
 import rig
@@ -484,6 +485,33 @@ def scripted(results, _plots):
          "CPU us per request (range)", "failed"], body)
 
 
+def beside_lighttpd(results, _plots):
+    """Scripts step by step: CPU by connections, instructions, system calls, memory of reloads."""
+    checks, body = [], []
+    instructions, calls = results.get("instructions", {}), results.get("calls", {})
+    for conns, rows in results["cpu"].items():
+        for name, row in rows.items():
+            base, _, step = name.partition(":")
+            peer = rows.get("lighttpd:" + step)
+            over = quotient(rig.median(row["us"]), peer and rig.median(peer["us"]))
+            if base == "lighty" and step == "full":
+                label = f"CPU over lighttpd's, {conns} connection{'' if conns == '1' else 's'}"
+                checks.append(at_most(label, over, 0.95))
+            words = " ".join(f"{call} {n:g}" for call, n in calls.get(name, {}).items())
+            body.append([conns, step, base, spread(row["us"]), "-" if over is None else f"{over:.2f}",
+                         f"{instructions[name]:.0f}" if name in instructions else "-", words or "-",
+                         row["bad"]])
+    if done := results.get("reloads"):
+        checks.append(at_most(f"bytes that each of {done['count'] - done['settled']} reloads left",
+                              magnet.per_reload(done), 2048))
+    return required(checks) + [
+        "`redirect` is the pipeline without a file; `bare` is `return 200`; `body` sets"
+        " `lighty.content` too, and `full` `lighty.header`. Instructions are those of user space, by"
+        " one connection.", ""] + table(
+        ["connections", "step", "server", "CPU us per request (range)", "over lighttpd's",
+         "instructions", "system calls", "failed"], body)
+
+
 def looked_up(results, _plots):
     """Who opens cold files; lighttpd 1.5 had 1 : 1.13 : 1.148 : 1.186."""
     rows = results["servers"]
@@ -667,7 +695,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("18. Beside the peers", "table", beside_peers),
            ("19. Large files on a disk that seeks", "large", large_cold_files),
            ("20. Reads at a time", "starve", starved),
-           ("21. Uploads over a long way", "upload", uploaded)]
+           ("21. Uploads over a long way", "upload", uploaded),
+           ("22. Scripts, step by step", "magnet", beside_lighttpd)]
 
 
 if __name__ == "__main__":

@@ -373,6 +373,16 @@ class Report(unittest.TestCase):
         self.assertIn("| >= 5.04 | 6.00 | met |", text)
         self.assertIn("A compiled script holds 2.0 KiB", text)
 
+    def test_scripts_beside_lighttpd_are_told_by_steps(self):
+        row = {"us": [6.0], "rps": [1.0], "bad": 0}
+        text = "\n".join(report.beside_lighttpd(
+            {"cpu": {"1": {"lighty:full": {**row, "us": [3.0]}, "lighttpd:full": row}},
+             "calls": {"lighty:full": {"sendto": 1.0}}, "instructions": {"lighty:full": 9999.6},
+             "reloads": {"count": 600, "settled": 100, "before_kib": 100, "after_kib": 1100}}, ""))
+        self.assertIn("| CPU over lighttpd's, 1 connection | <= 0.95 | 0.50 | met |", text)
+        self.assertIn("| bytes that each of 500 reloads left | <= 2048 | 2048.00 | met |", text)
+        self.assertIn("| 0.50 | 10000 | sendto 1 | 0 |", text)
+
     def test_curves_are_judged_by_their_defaults(self):
         row = {"mb_s": 10.0, "fetches_s": 10.0, "blocked_pct": 0.0, "errors": 0}
         rows = {"lighty:linux-sendfile+inline": row, "lighty": {**row, "mb_s": 5.0},

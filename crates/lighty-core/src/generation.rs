@@ -65,12 +65,6 @@ impl Generation {
         }
     }
 
-    /// The same configuration without modules. An exchange that a module keeps across requests pins
-    /// this one: it must not own the generation that owns the module.
-    pub fn without_modules(&self) -> Self {
-        Self::new(Rc::clone(&self.machine), Arc::clone(&self.config), ModuleList::default())
-    }
-
     /// The settings for a request with these facts. Captures go to `captures` if any value uses
     /// them. A condition that cannot be decided is ignored.
     pub fn resolve(

@@ -270,10 +270,13 @@ impl Fields {
 
     /// As [`Fields::set`], with the name as text.
     pub fn set_named(&mut self, name: &[u8], value: &[u8]) {
+        let id = Known::from_bytes(name);
+        if id.is_some_and(|known| !self.contains(known)) {
+            return self.push_looked_up(id, name, value);
+        }
         let place =
             self.entries.iter().position(|entry| self.name(entry).eq_ignore_ascii_case(name));
         self.remove_named(name);
-        let id = Known::from_bytes(name);
         self.insert(place.unwrap_or(self.entries.len()), name, value, id);
     }
 

@@ -16,9 +16,9 @@
 //! only code that writes to a client), `connect` (the way to a backend, names included), `spool`
 //! (bodies that wait on disk), `threads` (where what may block waits: the pool, databases, what
 //! becomes of a panic), `process` (children, signals, privileges, memory), then `log_writer`,
-//! `pcre` (patterns that no linear engine can match), `lua_thread`, `lua_call` and `lua_hook` (what
-//! the script engine has to do without mlua), `entropy`, `allocator`, and `simulated`, a thread
-//! without any of it.
+//! `pcre` (patterns that no linear engine can match), `lua_thread`, `lua_frame`, `lua_call` and
+//! `lua_hook` (what the script engine has to do without mlua), `loan` (a value lent to functions
+//! that C calls), `entropy`, `allocator`, and `simulated`, a thread without any of it.
 #![warn(missing_docs)]
 
 #[cfg(feature = "mimalloc")]
@@ -29,9 +29,12 @@ pub mod entropy;
 pub mod file;
 pub mod libraries;
 pub mod listen;
+pub mod loan;
 pub mod log_writer;
 #[cfg(any(feature = "luajit", feature = "lua54"))]
 pub mod lua_call;
+#[cfg(any(feature = "luajit", feature = "lua54"))]
+pub mod lua_frame;
 #[cfg(any(feature = "luajit", feature = "lua54"))]
 pub mod lua_hook;
 #[cfg(any(feature = "luajit", feature = "lua54"))]

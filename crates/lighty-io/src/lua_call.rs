@@ -35,7 +35,7 @@ pub struct Answer {
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Kind {
+pub(crate) enum Kind {
     #[default]
     Nil,
     Bool,
@@ -107,14 +107,14 @@ pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
 
 /// An answer without a destructor. The bytes are the thread's until the next question.
 #[derive(Clone, Copy)]
-struct Said {
-    kind: Kind,
+pub(crate) struct Said {
+    pub(crate) kind: Kind,
     number: i64,
     bytes: *const c_char,
     length: usize,
 }
 
-fn ask(question: impl FnOnce(&dyn Host, &mut Answer)) -> Said {
+pub(crate) fn ask(question: impl FnOnce(&dyn Host, &mut Answer)) -> Said {
     ANSWER.with_borrow_mut(|answer| {
         answer.kind = Kind::Nil;
         answer.bytes.clear();
@@ -163,7 +163,7 @@ unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
 ///
 /// # Safety
 /// As for [`get`]; the value stays on the stack as long as the bytes are used.
-unsafe fn text<'a>(state: *mut ffi::lua_State, index: c_int) -> Option<&'a [u8]> {
+pub(crate) unsafe fn text<'a>(state: *mut ffi::lua_State, index: c_int) -> Option<&'a [u8]> {
     let mut length = 0;
     // SAFETY: as the caller promises; the length is that of the text.
     unsafe {
@@ -249,13 +249,8 @@ pub const OBJECT: c_int = 2;
 /// The script sets fields by `lighty.header`.
 pub const HAS_HEADER: u8 = 1;
 
-/// What stands for the script is the script, not a function that makes it. For LuaJIT, whose
-/// functions can be given another environment.
-pub const IS_SCRIPT: u8 = 2;
-
 /// A function that makes a run's environment and returns its script, ready to be called. Its
-/// arguments are a function that makes the script, or the script, and [`HAS_HEADER`] and
-/// [`IS_SCRIPT`].
+/// arguments are a function that makes the script, and [`HAS_HEADER`] or 0.
 ///
 /// # Errors
 /// Lua has no memory.
@@ -298,9 +293,7 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
         {
             ffi::lua_setfenv(state, 1);
             ffi::lua_pushvalue(state, 1);
-            if flags & IS_SCRIPT == 0 {
-                ffi::lua_call(state, 0, 1);
-            }
+            ffi::lua_call(state, 0, 1);
         }
         #[cfg(not(feature = "luajit"))]
         {
@@ -340,7 +333,7 @@ unsafe extern "C-unwind" fn instantiate(state: *mut ffi::lua_State) -> c_int {
 }
 
 /// Fields or pieces that [`finisher`]'s function goes through: it cannot be interrupted.
-const AT_ONCE_MAX: c_int = 256;
+pub(crate) const AT_ONCE_MAX: c_int = 256;
 
 /// A function that takes what a script returned, sets the fields of `lighty.header` in this group,
 /// and makes the body of `lighty.content` if the script responds. It returns the number that the

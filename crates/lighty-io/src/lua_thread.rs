@@ -5,24 +5,24 @@
 
 use std::os::raw::c_int;
 
-use mlua::{Error, Function, Lua, MultiValue, Result, Thread, Value, WeakLua, ffi};
+use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result, Thread, Value, WeakLua, ffi};
 
-/// A function that is kept where a coroutine finds it.
+/// A value that is kept where a coroutine finds it.
 pub struct Pinned {
     lua: WeakLua,
-    place: c_int,
+    pub(crate) place: c_int,
 }
 
 impl Pinned {
-    /// Keeps a function.
+    /// Keeps a value other than nil.
     ///
     /// # Errors
     /// Lua has no memory.
-    pub fn new(lua: &Lua, function: &Function) -> Result<Self> {
+    pub fn new(lua: &Lua, value: impl IntoLua) -> Result<Self> {
         let mut place = ffi::LUA_NOREF;
-        // SAFETY: the function lies on the stack and is taken from it.
+        // SAFETY: the value lies on the stack and is taken from it.
         unsafe {
-            lua.exec_raw::<()>(function, |state| {
+            lua.exec_raw::<()>(value.into_lua(lua)?, |state| {
                 place = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX);
             })?;
         }
@@ -52,9 +52,11 @@ pub struct Coroutine(Thread);
 /// What the first step of a run came to.
 #[derive(Debug)]
 pub enum First {
-    /// The function returned nothing that counts, a number or a text. The coroutine can run
-    /// another.
+    /// The function returned nothing that counts. The coroutine can run another.
     Nothing,
+    /// The script of a [`Frame`](crate::lua_frame::Frame) returned. Its first result is all that
+    /// lies on the coroutine's stack.
+    Returned,
     /// The function's first result is this number.
     Number(f64),
     /// The function's first result is this string.
@@ -83,6 +85,10 @@ impl Coroutine {
         &self.0
     }
 
+    pub(crate) fn state(&self) -> *mut ffi::lua_State {
+        self.0.state()
+    }
+
     /// Calls `main(argument, flags)`. The coroutine is new, or the last run has returned.
     pub fn begin(&self, lua: &Lua, main: &Pinned, argument: &Pinned, flags: u8) -> First {
         let (state, coroutine) = (lua.state(), self.0.state());
@@ -97,6 +103,47 @@ impl Coroutine {
         };
         match status {
             ffi::LUA_OK => self.returned(results),
+            status => self.stopped(lua, status, results),
+        }
+    }
+
+    /// Calls `main` with the one value that lies on the coroutine's stack.
+    pub fn call_on_result(&self, lua: &Lua, main: &Pinned) -> First {
+        let (state, coroutine) = (lua.state(), self.0.state());
+        let mut results = 0;
+        // SAFETY: both states are alive; two values fit on any stack (LUA_MINSTACK).
+        let status = unsafe {
+            ffi::lua_settop(coroutine, 1);
+            ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, main.place as _);
+            ffi::lua_insert(coroutine, 1);
+            ffi::lua_resume(coroutine, state, 1, &raw mut results)
+        };
+        match status {
+            ffi::LUA_OK => self.returned(results),
+            status => self.stopped(lua, status, results),
+        }
+    }
+
+    /// Calls `main(value)`. The last run has returned, and its results were taken.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn call(&self, lua: &Lua, main: &Pinned, value: Value) -> Result<First> {
+        let coroutine = self.0.state();
+        // SAFETY: the coroutine is alive, and its stack is empty.
+        unsafe {
+            lua.exec_raw::<()>(value, |state| {
+                ffi::lua_settop(state, 1);
+                ffi::lua_settop(coroutine, 0);
+                ffi::lua_xmove(state, coroutine, 1);
+            })?;
+        }
+        Ok(self.call_on_result(lua, main))
+    }
+
+    /// A step that has not ended the run.
+    pub(crate) fn stopped(&self, lua: &Lua, status: c_int, results: c_int) -> First {
+        match status {
             ffi::LUA_YIELD => match self.taken(lua, results) {
                 Ok(values) => First::Yielded(values),
                 Err(error) => First::Failed(error),

@@ -9,19 +9,19 @@ use std::sync::Arc;
 
 use lighty_io::clock::Clock;
 use lighty_io::lua_call::{self, Host};
+use lighty_io::lua_frame::{Frame, FrameTables};
 use lighty_io::lua_hook;
 use lighty_io::lua_thread::{Coroutine, First, Pinned};
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use crate::accounts::Account;
-
 use crate::budget::{self, Limits, Stopped};
 use crate::call::{Call, Reply};
 use crate::chunk::{self, Chunk, Compiled, LoadError};
 use crate::error_text::message;
 use crate::objects::{self, Current, Kept, Options};
 use crate::reply::{self, CallError};
-use crate::request::ScriptRequest;
+use crate::request::Requests;
 
 /// A script, compiled.
 #[derive(Debug)]
@@ -30,9 +30,8 @@ pub struct Script {
     pub path: Rc<str>,
     /// What its runs have used.
     pub account: Arc<Account>,
-    factory: Pinned,
-    /// One that is made already, and whether no run has it.
-    own: Option<Pinned>,
+    frame: Frame,
+    /// No run has the frame.
     is_free: Cell<bool>,
     /// Its text names `header`.
     has_header: bool,
@@ -81,10 +80,12 @@ pub struct Run {
     coroutine: Option<Coroutine>,
     begins: Option<Begins>,
     script: Rc<Script>,
-    /// It runs [`Script::own`].
-    has_own: bool,
+    /// It runs in [`Script::frame`].
+    has_frame: bool,
+    /// The script runs in its frame and has not returned.
+    is_unfinished: bool,
     /// Its environment and its `lighty`, while it waits.
-    env: Option<(Value, Value)>,
+    env: Option<Box<(Value, Value)>>,
     /// 0 before its first step.
     began_us: u64,
     /// Instructions used so far.
@@ -93,7 +94,7 @@ pub struct Run {
     pub memory: usize,
     waits: Waits,
     /// Why the call that it wants cannot be made; it learns that when it goes on.
-    refused: Option<CallError>,
+    refused: Option<Box<CallError>>,
     kept: Kept,
     used: budget::Used,
 }
@@ -114,15 +115,19 @@ enum Begins {
 }
 
 /// A Lua state with what scripts see.
-pub struct Engine<R: ScriptRequest> {
+pub struct Engine<R: Requests> {
     lua: Lua,
     clock: Clock,
     current: Rc<Current<R>>,
     host: Rc<dyn Host>,
     run: Pinned,
     filter: Pinned,
+    finish: Pinned,
+    frame_tables: FrameTables,
     /// The environment and the `lighty` of the run that runs.
     environment: Table,
+    /// The number of the frame that `environment` is of; 0 if it is of none, or of another run.
+    entered: Cell<i32>,
     token: Table,
     traceback: Function,
     /// Coroutines of ended runs.
@@ -131,7 +136,7 @@ pub struct Engine<R: ScriptRequest> {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        if self.has_own {
+        if self.has_frame {
             self.script.is_free.set(true);
         }
     }
@@ -142,6 +147,11 @@ impl Run {
     pub fn script(&self) -> &Script {
         &self.script
     }
+
+    /// Microseconds from its beginning until `now_us`, waits included.
+    pub fn elapsed_us(&self, now_us: u64) -> u64 {
+        now_us.saturating_sub(self.began_us)
+    }
 }
 
 /// Coroutines kept for later runs.
@@ -149,7 +159,7 @@ const IDLE_THREADS_MAX: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
-impl<R: ScriptRequest> Engine<R> {
+impl<R: Requests> Engine<R> {
     /// A new state.
     ///
     /// # Errors
@@ -162,12 +172,16 @@ impl<R: ScriptRequest> Engine<R> {
         let primitives = objects::primitives(&lua, &current)?;
         primitives.set("token", &token)?;
         let prelude = lua.load(PRELUDE).set_name("=lighty").into_function()?;
-        let (run, filter, environment): (Function, Function, Table) = prelude.call(primitives)?;
+        let made: (Function, Function, Function, Table, Table, Table) = prelude.call(primitives)?;
+        let (run, filter, finish, environment, env_meta, meta) = made;
         lua_hook::watch(&lua, budget::judge, budget::book);
         let host: Rc<dyn Host> = Rc::<Current<R>>::clone(&current);
         Ok(Self {
             run: Pinned::new(&lua, &run)?,
             filter: Pinned::new(&lua, &filter)?,
+            finish: Pinned::new(&lua, &finish)?,
+            frame_tables: FrameTables::new(&lua, env_meta, meta, &environment)?,
+            entered: Cell::new(0),
             lua,
             clock: clock.clone(),
             current,
@@ -216,16 +230,10 @@ impl<R: ScriptRequest> Engine<R> {
         has_header: bool,
         before: usize,
     ) -> Result<Script, LoadError> {
-        let pinned = |function| Pinned::new(&self.lua, &function);
-        let own = match cfg!(feature = "luajit") {
-            true => Some(factory.call::<Function>(())?),
-            false => None,
-        };
-        let own = own.map(pinned).transpose()?;
-        let factory = pinned(factory)?;
+        let frame = Frame::new(&self.lua, &factory, has_header)?;
         let bytes = self.lua.used_memory().saturating_sub(before);
         let (path, account) = (path.into(), Arc::default());
-        Ok(Script { path, account, factory, own, is_free: Cell::new(true), has_header, bytes })
+        Ok(Script { path, account, frame, is_free: Cell::new(true), has_header, bytes })
     }
 
     /// Compiles a text for [`Reply::Chunk`]: a module, or what `load` is given. `name` is the
@@ -267,7 +275,8 @@ impl<R: ScriptRequest> Engine<R> {
             None => Coroutine::new(&self.lua)?,
         };
         Ok(Run {
-            has_own: script.own.is_some() && script.is_free.replace(false),
+            has_frame: begins == Begins::Run && script.is_free.replace(false),
+            is_unfinished: false,
             coroutine: Some(coroutine),
             begins: Some(begins),
             script: Rc::clone(script),
@@ -282,31 +291,31 @@ impl<R: ScriptRequest> Engine<R> {
         })
     }
 
-    /// Lets a run go on until it ends, waits or has used its slice. The request is given back.
+    /// Lets a run go on until it ends, waits or has used its slice.
     pub fn resume(
         &self,
         run: &mut Run,
-        request: R,
+        request: &mut R::Of<'_>,
         input: Input,
         limits: &Limits,
-    ) -> (R, Progress) {
+    ) -> Progress {
         let now_us = self.clock.precise_us();
         if run.began_us == 0 {
             run.began_us = now_us;
         }
         let deadline_us = run.began_us.saturating_add(limits.time_ms.saturating_mul(1000));
         if run.begins.is_none() && now_us >= deadline_us {
-            return (request, Progress::Failed(self.late(run)));
+            return Progress::Failed(self.late(run));
         }
         let before = self.lua.used_memory();
         let room = budget::Room::new(before, run.memory, limits.memory);
         let _ = self.lua.set_memory_limit(room.hard.max(1));
-        self.current.enter(request, &run.script.path, limits.memory, run.kept);
+        self.current.enter(&run.script.path, limits.memory, run.kept);
         run.used.instructions = run.instructions;
         budget::begin(&self.clock, run.used, (now_us, deadline_us), room, limits);
-        let progress = lua_call::with_host(&self.host, || self.step(run, input));
+        let step = || lua_call::with_host(&self.host, || self.step(run, input));
+        let progress = self.current.request.lend(request, step);
         let (used, is_to_rearm) = budget::end();
-        let request = self.current.leave();
         run.kept = self.current.kept();
         let _ = self.lua.set_memory_limit(0);
         run.instructions = used.instructions;
@@ -316,7 +325,7 @@ impl<R: ScriptRequest> Engine<R> {
         if is_to_rearm {
             lua_hook::rearm(&self.lua);
         }
-        (request, self.progress(run, progress))
+        self.progress(run, progress)
     }
 
     /// The failure of a run whose time passed while it waited.
@@ -341,20 +350,20 @@ impl<R: ScriptRequest> Engine<R> {
 
     fn step(&self, run: &mut Run, input: Input) -> First {
         let Some(coroutine) = &run.coroutine else { return First::Nothing };
-        if let Some(begins) = run.begins.take() {
-            let main = match begins {
-                Begins::Run => &self.run,
-                Begins::Filter => &self.filter,
-            };
-            let script = &run.script;
-            let (function, mut flags) = match &script.own {
-                Some(own) if run.has_own => (own, lua_call::IS_SCRIPT),
-                _ => (&script.factory, 0),
-            };
-            if script.has_header {
-                flags |= lua_call::HAS_HEADER;
+        match run.begins.take() {
+            Some(Begins::Run) if run.has_frame => {
+                return self.begin_in_frame(&run.script.frame, coroutine, &mut run.is_unfinished);
             }
-            return coroutine.begin(&self.lua, main, function, flags);
+            Some(begins) => {
+                self.entered.set(0);
+                let main = match begins {
+                    Begins::Run => &self.run,
+                    Begins::Filter => &self.filter,
+                };
+                let flags = if run.script.has_header { lua_call::HAS_HEADER } else { 0 };
+                return coroutine.begin(&self.lua, main, run.script.frame.factory(), flags);
+            }
+            None => {}
         }
         let refused = run.refused.take();
         let went_on = self.restore(run).and_then(|()| {
@@ -379,6 +388,10 @@ impl<R: ScriptRequest> Engine<R> {
         if coroutine.thread().is_resumable() {
             return First::Yielded(values);
         }
+        if std::mem::take(&mut run.is_unfinished) {
+            let value = values.pop_front().unwrap_or(Value::Nil);
+            return coroutine.call(&self.lua, &self.finish, value).unwrap_or_else(First::Failed);
+        }
         match values.pop_front() {
             Some(Value::Integer(number)) => First::Number(number as f64),
             Some(Value::Number(number)) => First::Number(number),
@@ -387,9 +400,36 @@ impl<R: ScriptRequest> Engine<R> {
         }
     }
 
+    /// Runs a script from its beginning, in its own frame.
+    fn begin_in_frame(
+        &self,
+        frame: &Frame,
+        coroutine: &Coroutine,
+        is_unfinished: &mut bool,
+    ) -> First {
+        if !frame.is_clean() {
+            self.entered.set(0);
+            if let Err(error) = frame.renew(&self.lua, &self.frame_tables) {
+                return First::Failed(error);
+            }
+        }
+        let is_entered = self.entered.replace(frame.number()) == frame.number();
+        let first = frame.begin(&self.lua, coroutine, &self.frame_tables, is_entered);
+        if !matches!(first, First::Returned) {
+            *is_unfinished = true;
+            return first;
+        }
+        match frame.finish(coroutine, &self.frame_tables, objects::RESPONSE_HEADER) {
+            Some(number) => First::Number(number),
+            None => coroutine.call_on_result(&self.lua, &self.finish),
+        }
+    }
+
     /// Makes a run's environment the current one again.
     fn restore(&self, run: &Run) -> mlua::Result<()> {
-        let Some((env, object)) = &run.env else { return Ok(()) };
+        let Some(env) = &run.env else { return Ok(()) };
+        let (env, object) = &**env;
+        self.entered.set(0);
         self.environment.raw_set(lua_call::ENVIRONMENT, env)?;
         self.environment.raw_set(lua_call::OBJECT, object)
     }
@@ -397,7 +437,7 @@ impl<R: ScriptRequest> Engine<R> {
     fn progress(&self, run: &mut Run, first: First) -> Progress {
         run.waits = Waits::Call;
         let progress = match first {
-            First::Nothing => Progress::Done(0),
+            First::Nothing | First::Returned => Progress::Done(0),
             // What is no integer counts as no value.
             First::Number(number) if number.fract() != 0.0 => Progress::Done(0),
             First::Number(number) => Progress::Done(number as i64),
@@ -426,7 +466,8 @@ impl<R: ScriptRequest> Engine<R> {
     fn suspended(&self, run: &mut Run, mut values: MultiValue) -> Progress {
         if run.env.is_none() {
             let value = |place| self.environment.raw_get(place).unwrap_or(Value::Nil);
-            run.env = Some((value(lua_call::ENVIRONMENT), value(lua_call::OBJECT)));
+            let both = (value(lua_call::ENVIRONMENT), value(lua_call::OBJECT));
+            run.env = Some(Box::new(both));
         }
         let first = values.pop_front();
         let is_call = matches!(&first, Some(Value::Table(table)) if *table == self.token);
@@ -449,7 +490,7 @@ impl<R: ScriptRequest> Engine<R> {
             Ok(reply::Wanted::Turn) => Progress::Preempted,
             Ok(reply::Wanted::Piece(piece)) => Progress::Piece(piece),
             Err(error) => {
-                run.refused = Some(error);
+                run.refused = Some(Box::new(error));
                 Progress::Preempted
             }
         }

@@ -46,8 +46,15 @@ pub fn table(lua: &Lua) -> Result<Table> {
     table.raw_set("decode", lua.create_function(decode)?)?;
     table.raw_set("encode", lua.create_function(encode)?)?;
     let array = lua.create_function(|lua, table: Option<Table>| {
-        let table = table.map_or_else(|| lua.create_table(), Ok)?;
-        table.set_metatable(Some(array_mark(lua)?))?;
+        let (table, mark) = (table.map_or_else(|| lua.create_table(), Ok)?, array_mark(lua)?);
+        // As `setmetatable` has it: such a table belongs to the engine.
+        if let Some(meta) = table.metatable()
+            && meta != mark
+            && meta.raw_get::<Value>("__metatable")? != Value::Nil
+        {
+            return Err(refused("array: cannot change a protected metatable"));
+        }
+        table.set_metatable(Some(mark))?;
         Ok(table)
     })?;
     table.raw_set("array", array)?;

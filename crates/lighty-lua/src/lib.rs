@@ -36,7 +36,7 @@ pub use chunk::{COMPILE_HERE_MAX, Chunk, Compiled, LoadError, compile};
 pub use engine::{Engine, Failure, Input, Progress, Run, Script};
 pub use mlua::Error as LuaError;
 pub use objects::{LOG_TEXT_BYTES_MAX, Options};
-pub use request::{AccessError, Group, Item, Piece, ScriptRequest};
+pub use request::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
 
 /// The Lua of this build.
 pub const LUA: &str = if cfg!(feature = "luajit") { "LuaJIT 2.1" } else { "Lua 5.4" };

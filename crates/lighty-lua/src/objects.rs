@@ -1,15 +1,17 @@
 //! The functions behind the objects that a script sees. They reach the request of the running
 //! script through [`Current`].
 
-use std::cell::{Cell, Ref, RefCell, RefMut};
+use std::cell::{Cell, RefCell};
+use std::marker::PhantomData;
 use std::rc::Rc;
 
 use lighty_io::entropy::random_bytes;
+use lighty_io::loan::{Lend, Loan};
 use lighty_io::lua_call::{self, Answer, Host};
 use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
-use crate::request::{Group, Item, Piece, ScriptRequest};
+use crate::request::{Group, Item, Piece, Requests, ScriptRequest};
 use crate::{budget, chunk, error_text, json, lfs, lib_c, pattern, shared};
 
 /// What scripts may do beside answering requests.
@@ -21,9 +23,16 @@ pub struct Options {
     pub shared: Vec<(Box<str>, std::sync::Arc<crate::shared::Dictionary>)>,
 }
 
+/// A kind of requests as what is lent.
+pub(crate) struct Lent<R>(PhantomData<R>);
+
+impl<R: Requests> Lend for Lent<R> {
+    type Of<'a> = R::Of<'a>;
+}
+
 /// The request of the script that runs.
-pub(crate) struct Current<R> {
-    request: RefCell<Option<R>>,
+pub(crate) struct Current<R: Requests> {
+    pub(crate) request: Loan<Lent<R>>,
     path: RefCell<Rc<str>>,
     memory_max: Cell<usize>,
     kept: Cell<Kept>,
@@ -44,10 +53,10 @@ const KEPT_EACH: usize = 64;
 
 const NO_ROOM: &str = "not enough memory: the script has given too much to its response";
 
-impl<R: ScriptRequest> Current<R> {
+impl<R: Requests> Current<R> {
     pub(crate) fn new(options: Options) -> Self {
         Self {
-            request: RefCell::new(None),
+            request: Loan::default(),
             path: RefCell::new("".into()),
             memory_max: Cell::new(0),
             kept: Cell::default(),
@@ -55,9 +64,8 @@ impl<R: ScriptRequest> Current<R> {
         }
     }
 
-    pub(crate) fn enter(&self, request: R, path: &Rc<str>, memory_max: usize, kept: Kept) {
+    pub(crate) fn enter(&self, path: &Rc<str>, memory_max: usize, kept: Kept) {
         self.kept.set(kept);
-        self.request.replace(Some(request));
         self.path.replace(Rc::clone(path));
         self.memory_max.set(memory_max);
     }
@@ -95,69 +103,79 @@ impl<R: ScriptRequest> Current<R> {
         is_room
     }
 
-    /// # Panics
-    /// If no request was entered.
-    pub(crate) fn leave(&self) -> R {
-        self.request.take().expect("a request was entered")
+    /// Runs `work` with the request.
+    fn with<T>(&self, work: impl for<'a> FnOnce(&mut R::Of<'a>) -> T) -> mlua::Result<T> {
+        self.request.with(work).ok_or_else(|| Error::runtime(OUTSIDE))
     }
 
-    fn get(&self) -> mlua::Result<Ref<'_, R>> {
-        let request = self.request.try_borrow().map_err(|_| outside())?;
-        Ref::filter_map(request, Option::as_ref).map_err(|_| outside())
-    }
-
-    fn get_mut(&self) -> mlua::Result<RefMut<'_, R>> {
-        let request = self.request.try_borrow_mut().map_err(|_| outside())?;
-        RefMut::filter_map(request, Option::as_mut).map_err(|_| outside())
-    }
-}
-
-impl<R: ScriptRequest> Host for Current<R> {
-    fn get(&self, group: usize, name: &[u8], answer: &mut Answer) {
-        let (Some((_, group, _)), Ok(request)) = (GROUPS.get(group), self.get()) else {
-            return answer.error(OUTSIDE);
-        };
-        match request.get(*group, name) {
-            Ok(Item::Nil) => {}
-            Ok(Item::Bool(value)) => answer.bool(value),
-            Ok(Item::Int(number)) => answer.number(number),
-            Ok(Item::Bytes(bytes)) => answer.bytes(&bytes),
-            Err(error) => answer.error(&error.to_string()),
-        }
-    }
-
-    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer) {
-        let (Some((_, group, _)), Ok(mut request)) = (GROUPS.get(group), self.get_mut()) else {
-            return answer.error(OUTSIDE);
-        };
+    fn set_value(
+        &self,
+        request: &mut R::Of<'_>,
+        group: Group,
+        name: &[u8],
+        value: Option<&[u8]>,
+        answer: &mut Answer,
+    ) {
         let each = name.len() + KEPT_EACH;
-        let before = match request.get(*group, name) {
-            Ok(Item::Bytes(bytes)) => bytes.len() + each,
-            _ => 0,
-        };
-        if let Err(error) = request.set(*group, name, value) {
-            return answer.error(&error.to_string());
-        }
         // Other groups hold numbers, as many as there are of them.
         let holds_texts = matches!(
             group,
             Group::RequestHeader | Group::ResponseHeader | Group::Environment | Group::Attribute
         );
+        let before = match request.get(group, name) {
+            Ok(Item::Bytes(bytes)) if holds_texts => bytes.len() + each,
+            _ => 0,
+        };
+        if let Err(error) = request.set(group, name, value) {
+            return answer.error(&error.to_string());
+        }
         let now = value.map_or(0, |value| value.len() + each);
         if holds_texts && !self.keep(now, before) {
             answer.error(NO_ROOM);
         }
     }
+}
+
+impl<R: Requests> Host for Current<R> {
+    fn get(&self, group: usize, name: &[u8], answer: &mut Answer) {
+        let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
+        let asked = self.request.with(|request| match request.get(*group, name) {
+            Ok(Item::Nil) => {}
+            Ok(Item::Bool(value)) => answer.bool(value),
+            Ok(Item::Int(number)) => answer.number(number),
+            Ok(Item::Bytes(bytes)) => answer.bytes(&bytes),
+            Err(error) => answer.error(&error.to_string()),
+        });
+        if asked.is_none() {
+            answer.error(OUTSIDE);
+        }
+    }
+
+    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer) {
+        let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
+        let set = |request: &mut R::Of<'_>| self.set_value(request, *group, name, value, answer);
+        if self.request.with(set).is_none() {
+            answer.error(OUTSIDE);
+        }
+    }
 
     fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer) {
-        match (self.get_mut(), bytes) {
-            (Ok(_), Some(bytes)) if !self.keep_piece(bytes.len()) => answer.error(NO_ROOM),
-            (Ok(mut request), Some(bytes)) => request.add_body(Piece::Bytes(bytes.to_vec())),
-            (Ok(mut request), None) => {
+        let added = self.request.with(|request| match bytes {
+            Some(bytes) if self.keep_piece(bytes.len()) => {
+                request.add_body(Piece::Bytes(bytes.to_vec()));
+                true
+            }
+            Some(_) => false,
+            None => {
                 self.forget_pieces();
                 request.clear_body();
+                true
             }
-            (Err(_), _) => answer.error(OUTSIDE),
+        });
+        match added {
+            Some(true) => {}
+            Some(false) => answer.error(NO_ROOM),
+            None => answer.error(OUTSIDE),
         }
     }
 }
@@ -166,10 +184,6 @@ const OUTSIDE: &str = "there is no request here";
 
 fn room(is_there: bool) -> mlua::Result<()> {
     if is_there { Ok(()) } else { Err(Error::runtime(NO_ROOM)) }
-}
-
-fn outside() -> Error {
-    Error::runtime(OUTSIDE)
 }
 
 /// The names of groups as fields of `lighty.r` and `lighty.server`.
@@ -189,10 +203,7 @@ const GROUPS: &[(&str, Group, bool)] = &[
 pub(crate) const RESPONSE_HEADER: usize = 4;
 
 /// The functions that the prelude is given.
-pub(crate) fn primitives<R: ScriptRequest>(
-    lua: &Lua,
-    current: &Rc<Current<R>>,
-) -> mlua::Result<Table> {
+pub(crate) fn primitives<R: Requests>(lua: &Lua, current: &Rc<Current<R>>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     groups(lua, current, &table)?;
     bodies(lua, current, &table)?;
@@ -224,7 +235,7 @@ fn seed() -> mlua::Result<f64> {
 }
 
 /// A function that reaches the request of the running script.
-fn method<R: ScriptRequest, A: FromLuaMulti, T: IntoLuaMulti>(
+fn method<R: Requests, A: FromLuaMulti, T: IntoLuaMulti>(
     lua: &Lua,
     current: &Rc<Current<R>>,
     body: impl Fn(&Lua, &Current<R>, A) -> mlua::Result<T> + 'static,
@@ -233,11 +244,7 @@ fn method<R: ScriptRequest, A: FromLuaMulti, T: IntoLuaMulti>(
     lua.create_function(move |lua, arguments| body(lua, &own, arguments))
 }
 
-fn groups<R: ScriptRequest>(
-    lua: &Lua,
-    current: &Rc<Current<R>>,
-    table: &Table,
-) -> mlua::Result<()> {
+fn groups<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> mlua::Result<()> {
     let (get, set, list) = (lua.create_table()?, lua.create_table()?, lua.create_table()?);
     for (at, &(name, group, is_listed)) in GROUPS.iter().enumerate() {
         get.set(name, lua_call::getter(lua, at)?)?;
@@ -245,7 +252,7 @@ fn groups<R: ScriptRequest>(
         if is_listed {
             let pairs = method(lua, current, move |lua, own, ()| {
                 let all = lua.create_table()?;
-                let pairs = own.get()?.pairs(group);
+                let pairs = own.with(|request| request.pairs(group))?;
                 // Each name was looked for among the others.
                 let searched = (pairs.len() * pairs.len() / 8) as u64;
                 budget::charge(
@@ -266,33 +273,28 @@ fn groups<R: ScriptRequest>(
     table.set("list", list)
 }
 
-fn bodies<R: ScriptRequest>(
-    lua: &Lua,
-    current: &Rc<Current<R>>,
-    table: &Table,
-) -> mlua::Result<()> {
+fn bodies<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> mlua::Result<()> {
     let clear = method(lua, current, |_, own, ()| {
         own.forget_pieces();
-        own.get_mut()?.clear_body();
-        Ok(())
+        own.with(|request| request.clear_body())
     })?;
     let bytes = method(lua, current, |lua, own, bytes: LuaString| {
         budget::charge_bytes(lua, bytes.as_bytes().len());
         room(own.keep_piece(bytes.as_bytes().len()))?;
-        own.get_mut()?.add_body(Piece::Bytes(bytes.as_bytes().to_vec()));
-        Ok(())
+        let piece = Piece::Bytes(bytes.as_bytes().to_vec());
+        own.with(|request| request.add_body(piece))
     })?;
     let file = method(lua, current, |lua, own, (path, offset, length): (LuaString, f64, f64)| {
         budget::charge_bytes(lua, path.as_bytes().len());
         let length = (length >= 0.0).then_some(length as u64);
         let path = path.as_bytes().to_vec();
         room(own.keep_piece(path.len()))?;
-        own.get_mut()?.add_body(Piece::File { path, offset: offset as i64, length });
-        Ok(())
+        let piece = Piece::File { path, offset: offset as i64, length };
+        own.with(|request| request.add_body(piece))
     })?;
     let request = method(lua, current, |lua, own, (bytes, replace): (LuaString, bool)| {
         room(own.keep(bytes.as_bytes().len() + KEPT_EACH, 0))?;
-        let length = own.get_mut()?.add_request_body(&bytes.as_bytes(), replace);
+        let length = own.with(|request| request.add_request_body(&bytes.as_bytes(), replace))?;
         // The whole body is copied for who reads it next.
         budget::charge_bytes(lua, length.map_err(Error::runtime)?);
         Ok(())
@@ -303,7 +305,7 @@ fn bodies<R: ScriptRequest>(
     table.set("request_body", request)
 }
 
-fn surroundings<R: ScriptRequest>(
+fn surroundings<R: Requests>(
     lua: &Lua,
     current: &Rc<Current<R>>,
     table: &Table,
@@ -311,14 +313,12 @@ fn surroundings<R: ScriptRequest>(
     let log = method(lua, current, |lua, own, (level, text): (String, LuaString)| {
         room(own.keep(text.as_bytes().len(), 0))?;
         budget::charge(lua, log_work(text.as_bytes().len()));
-        own.get_mut()?.log(&level, &text.as_bytes());
-        Ok(())
+        own.with(|request| request.log(&level, &text.as_bytes()))
     })?;
     let print = method(lua, current, |lua, own, text: LuaString| {
         room(own.keep(text.as_bytes().len(), 0))?;
         budget::charge(lua, log_work(text.as_bytes().len()));
-        own.get_mut()?.log("print", &text.as_bytes());
-        Ok(())
+        own.with(|request| request.log("print", &text.as_bytes()))
     })?;
     let run = |lua: &Lua, (current, env_meta, meta): (Table, Table, Table)| {
         let finish = lua_call::finisher(lua, &current, RESPONSE_HEADER)?;

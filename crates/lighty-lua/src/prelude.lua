@@ -100,6 +100,15 @@ local function read_only()
   error("lua table is read-only", 2)
 end
 
+-- Walks through a table of the state's without giving it away: scripts could change it for others.
+local function walk(t)
+  local key, value
+  return function()
+    key, value = next(t, key)
+    return key, value
+  end
+end
+
 -- How the objects are walked through.
 local pairs_of_object = setmetatable({}, { __mode = "k" })
 
@@ -112,7 +121,7 @@ local function sealed(index, newindex, pairs_of)
   meta.__newindex = newindex or read_only
   meta.__metatable = false
   pairs_of_object[proxy] = pairs_of or type(index) == "table" and function()
-    return next, index
+    return walk(index)
   end or nil
   return proxy
 end
@@ -288,7 +297,7 @@ local server = sealed {
   stats = sealed(function(self, key)
     if key == "clients_open" then return call("clients_open") end
     return get_stats(self, key)
-  end, nil, function() return next, {} end),
+  end, nil, function() return walk {} end),
   plugin_stats = plugin_stats,
   irequests = function()
     local requests, at = call("open_requests") or {}, 0
@@ -346,12 +355,18 @@ setmetatable(shared_lighty, { __index = function(_, key)
   return nil
 end })
 function lighty_meta.__pairs()
-  return next, shared_lighty
+  return walk(shared_lighty)
 end
 -- Scripts keep values of their own in `lighty`. Its own names stay what they are: writing to them
 -- has no effect, as in lighttpd.
 function lighty_meta.__newindex(self, key, value)
-  if rawget(shared_lighty, key) == nil then rawset(self, key, value) end
+  if key == "content" or key == "header" then
+    rawset(self, key, value)
+  elseif rawget(shared_lighty, key) == nil then
+    rawset(self, key, value)
+    -- The next run of the script gets other tables.
+    rawset(current[1], "rawset", rawset)
+  end
 end
 
 -- Coroutines of scripts pass on what waits, and what the hook suspends. The hook alone yields no
@@ -940,6 +955,9 @@ script_table.foreach, script_table.foreachi = nil, nil
 -- LuaJIT would begin with the same numbers in each state and at each start.
 math.randomseed(prim.seed)
 
+-- What a run puts into its environment when it first names it. The next run of the same script
+-- has the environment again only if nothing is in it: what could change a table past its metatable
+-- is therefore among these.
 local libraries = {
   string = script_string, table = script_table, math = script_math, os = script_os, io = script_io,
   coroutine = script_coroutine, bit = bit, utf8 = utf8, debug = { traceback = traceback },
@@ -968,8 +986,7 @@ end
 local base = {
   assert = assert, error = error, getmetatable = getmetatable, ipairs = ipairs, next = next,
   pairs = pairs, pcall = pcall, xpcall = xpcall, print = print, rawequal = rawequal,
-  rawget = rawget,
-  rawset = rawset, rawlen = rawlen, select = select,
+  rawget = rawget, rawlen = rawlen, select = select,
   setmetatable = jit_version and setmetatable or script_setmetatable,
   tonumber = script_tonumber, tostring = tostring, type = type, unpack = script_unpack, _VERSION = _VERSION,
   collectgarbage = function(what)
@@ -1137,6 +1154,8 @@ setmetatable(base, { __index = function(_, key)
   local library = libraries[key]
   if library then
     value = copied(library)
+  elseif key == "rawset" then
+    value = rawset
   elseif key == "load" or key == "loadstring" then
     value = script_load(env)
   elseif key == "require" or key == "package" then
@@ -1223,6 +1242,9 @@ local function finished(number, is_odd)
   if is_odd then return finish(current[2], number) end
   return number
 end
+local function finish_returned(status)
+  return finished(finish_plain(status))
+end
 local function run(script, flags)
   return finished(finish_plain(enter(script, flags)()))
 end
@@ -1242,4 +1264,4 @@ local function filter(script, flags)
   end
 end
 
-return run, filter, current
+return run, filter, finish_returned, current, env_meta, lighty_meta

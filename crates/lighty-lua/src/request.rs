@@ -135,8 +135,14 @@ pub enum Piece {
     },
 }
 
+/// The requests of an engine's scripts. They may borrow from their owners.
+pub trait Requests: 'static {
+    /// The type of a request that borrows for this long.
+    type Of<'a>: ScriptRequest;
+}
+
 /// A request and its response, as a script sees and changes them.
-pub trait ScriptRequest: 'static {
+pub trait ScriptRequest {
     /// A named value.
     ///
     /// # Errors
@@ -167,34 +173,4 @@ pub trait ScriptRequest: 'static {
     /// What the script printed ("print", without the end of its line), wrote ("write"), or logged
     /// at a level by that name.
     fn log(&mut self, level: &str, text: &[u8]);
-}
-
-impl<R: ScriptRequest> ScriptRequest for Box<R> {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
-        (**self).get(group, name)
-    }
-
-    fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
-        (**self).set(group, name, value)
-    }
-
-    fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)> {
-        (**self).pairs(group)
-    }
-
-    fn clear_body(&mut self) {
-        (**self).clear_body();
-    }
-
-    fn add_body(&mut self, piece: Piece) {
-        (**self).add_body(piece);
-    }
-
-    fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError> {
-        (**self).add_request_body(bytes, replace)
-    }
-
-    fn log(&mut self, level: &str, text: &[u8]) {
-        (**self).log(level, text);
-    }
 }

@@ -23,11 +23,10 @@ mod scripts;
 mod server;
 mod settings;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use lighty_config::{Config, Directive};
-use lighty_core::generation::Generation;
 use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::module::{Hooks, Module, Needs};
 use lighty_core::{Exchange, Settings, Step};
@@ -36,7 +35,7 @@ use tokio::sync::Semaphore;
 pub use accounts::Accounts;
 use complaints::Complaints;
 pub use dictionaries::Dictionaries;
-use request::MagnetRequest;
+use request::MagnetRequests;
 use script_changes::ScriptChanges;
 use scripts::Scripts;
 use server::Server;
@@ -44,17 +43,11 @@ pub use settings::MagnetSettings;
 
 /// A worker's scripts under one configuration. The Lua state is made for the first script.
 pub(crate) struct Magnet {
-    engine: OnceCell<Option<lighty_lua::Engine<Box<MagnetRequest>>>>,
+    engine: OnceCell<Option<lighty_lua::Engine<MagnetRequests>>>,
     scripts: Scripts,
     server: Rc<Server>,
     dictionaries: Dictionaries,
     complaints: Complaints,
-    /// What lent requests lie in, with blank exchanges.
-    #[expect(clippy::vec_box, reason = "the boxes themselves are lent")]
-    spare: RefCell<Vec<Box<MagnetRequest>>>,
-    /// The generation of the blank exchanges. Pinning the one that owns this module would keep
-    /// both forever.
-    blank_generation: OnceCell<Rc<Generation>>,
     /// Suspended scripts go on one at a time, one slice in each turn of the loop.
     turns: Semaphore,
 }
@@ -67,8 +60,6 @@ impl Magnet {
             server: Rc::new(server),
             dictionaries,
             complaints: Complaints::default(),
-            spare: RefCell::default(),
-            blank_generation: OnceCell::new(),
             turns: Semaphore::new(1),
         }
     }

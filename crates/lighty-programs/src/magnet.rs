@@ -95,8 +95,8 @@ impl Magnet {
         ended
     }
 
-    async fn go_on(&self, run: &mut Run, request: FastcgiRequest) -> Ended {
-        let (mut request, mut progress) = self.engine.resume(run, request, Input::Go, &self.limits);
+    async fn go_on(&self, run: &mut Run, mut request: FastcgiRequest) -> Ended {
+        let mut progress = self.engine.resume(run, &mut request, Input::Go, &self.limits);
         loop {
             let input = match progress {
                 Progress::Done(status) => return (request, Ok(status)),
@@ -116,7 +116,7 @@ impl Magnet {
                     Input::Go
                 }
             };
-            (request, progress) = self.engine.resume(run, request, input, &self.limits);
+            progress = self.engine.resume(run, &mut request, input, &self.limits);
         }
     }
 

@@ -12,7 +12,7 @@ use std::rc::Rc;
 use lighty_io::clock::Clock;
 use lighty_lua::{
     AccessError, Call, Destination, Engine, Group, Input, Item, Limits, LoadError, LuaError,
-    Options, Piece, Progress, Reply, ScriptRequest, Stat,
+    Options, Piece, Progress, Reply, Requests, ScriptRequest, Stat,
 };
 
 pub use lighty_lua::LUA;
@@ -96,9 +96,7 @@ pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
     let mut trial = Trial::of(url);
     let mut input = Input::Go;
     loop {
-        let (back, progress) = engine.resume(&mut run, trial, input, &LIMITS);
-        trial = back;
-        input = match progress {
+        input = match engine.resume(&mut run, &mut trial, input, &LIMITS) {
             Progress::Preempted => Input::Go,
             Progress::Wait(call) => {
                 let _ = writeln!(trial.out, "waits for {}", described(&call));
@@ -284,6 +282,10 @@ fn key(group: Group, name: &[u8]) -> Vec<u8> {
         Group::RequestHeader | Group::ResponseHeader => name.to_ascii_lowercase(),
         _ => name.to_vec(),
     }
+}
+
+impl Requests for Trial {
+    type Of<'a> = Self;
 }
 
 impl ScriptRequest for Trial {

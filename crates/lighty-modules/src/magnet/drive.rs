@@ -9,15 +9,12 @@ use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Fields, Known, Status, date};
 use lighty_lua::budget::SLICE_US;
-use lighty_lua::{Engine, Failure, Input, Limits, Options, Progress, Run, Script};
+use lighty_lua::{Engine, Failure, Input, Limits, LuaError, Options, Progress, Run, Script};
 
-use super::request::MagnetRequest;
+use super::request::{MagnetRequest, MagnetRequests};
 use super::script_changes::ScriptChanges;
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, body, calls, complaints};
-
-/// Lent requests kept for use.
-const SPARE_MAX: usize = 64;
 
 /// The highest status that a script may return.
 const STATUS_MAX: u16 = 999;
@@ -29,6 +26,9 @@ struct Running {
     progress: Progress,
 }
 
+/// A run that has begun, or could not.
+type Begun = Result<Running, Failure>;
+
 /// What follows a script.
 enum Next {
     /// The next script, or the next module.
@@ -39,7 +39,7 @@ enum Next {
 
 impl Magnet {
     /// The worker's Lua, made when first needed; `None` if there is no memory for it.
-    pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<Box<MagnetRequest>>> {
+    pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<MagnetRequests>> {
         let made = self.engine.get_or_init(|| {
             let own = ex.generation.global.module::<MagnetSettings>();
             let shared = own
@@ -80,33 +80,61 @@ impl Magnet {
         };
         let outer = ex.begin_span(Span::Script);
         for (at, path) in list.iter().enumerate() {
-            let known = self.scripts.known(&ex.machine, path);
-            let running = known.map(|script| self.begin(engine, &script, ex, stage, own.limits()));
-            match running {
-                Some(Ok(Running { progress: Progress::Done(status), ref run, .. }))
+            let Some(script) = self.scripts.known(&ex.machine, path) else {
+                return self.wait(ex, stage, list, (at, None), outer);
+            };
+            let mut run = match engine.start(&script) {
+                Ok(run) => run,
+                Err(error) => {
+                    let begun = Some(Err(cannot_start(&error)));
+                    return self.wait(ex, stage, list, (at, begun), outer);
+                }
+            };
+            let limits = own.limits();
+            let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
+            // It may have run long without a wait.
+            ex.machine.clock.refresh();
+            let next = match progress {
+                Progress::Done(status)
                     if body::take_bytes(ex) && !ends_after_wait(ex, stage, status) =>
                 {
-                    account(engine, run, false);
-                    match self.finish(ex, stage, status) {
-                        Next::GoOn => {}
-                        next => {
-                            end_script(ex, outer);
-                            return step(next);
-                        }
-                    }
+                    account(ex, &run, false);
+                    self.finish(ex, stage, status)
                 }
-                running => {
-                    let list = Arc::clone(list);
-                    return Step::Wait(Box::pin(async move {
-                        let step = self.go_on(ex, stage, list, at, running).await;
-                        end_script(ex, outer);
-                        step
-                    }));
+                progress => {
+                    let begun = Some(Ok(Running { run, limits, progress }));
+                    return self.wait(ex, stage, list, (at, begun), outer);
+                }
+            };
+            match next {
+                Next::GoOn => {}
+                next => {
+                    ex.begin_span(outer);
+                    return step(next);
                 }
             }
         }
-        end_script(ex, outer);
+        ex.begin_span(outer);
         Step::Next
+    }
+
+    /// Goes on in a future with the script of this index, which may have begun.
+    #[cold]
+    fn wait<'a>(
+        &'a self,
+        ex: &'a mut Exchange,
+        stage: Stage,
+        list: &Arc<[Arc<str>]>,
+        (at, begun): (usize, Option<Begun>),
+        outer: Span,
+    ) -> Step<'a> {
+        let list = Arc::clone(list);
+        Step::Wait(Box::pin(async move {
+            let step = self.go_on(ex, stage, list, at, begun).await;
+            ex.machine.clock.refresh();
+            ex.begin_span(outer);
+            step
+        }))
     }
 
     /// Runs the scripts from `at` on; the first may have begun.
@@ -116,7 +144,7 @@ impl Magnet {
         stage: Stage,
         list: Arc<[Arc<str>]>,
         at: usize,
-        mut begun: Option<Result<Running, Failure>>,
+        mut begun: Option<Begun>,
     ) -> Step<'static> {
         let Some(engine) = self.engine(ex) else { return Step::Answered };
         for path in &list[at..] {
@@ -142,7 +170,7 @@ impl Magnet {
 
     async fn begin_loaded(
         &self,
-        engine: &Engine<Box<MagnetRequest>>,
+        engine: &Engine<MagnetRequests>,
         ex: &mut Exchange,
         stage: Stage,
         path: &str,
@@ -157,7 +185,7 @@ impl Magnet {
     /// Takes a script to its end and returns its value.
     async fn drive(
         &self,
-        engine: &Engine<Box<MagnetRequest>>,
+        engine: &Engine<MagnetRequests>,
         ex: &mut Exchange,
         stage: Stage,
         running: Running,
@@ -168,11 +196,13 @@ impl Magnet {
         loop {
             let input = match progress {
                 Progress::Done(status) => {
-                    account(engine, &run, false);
+                    clock.refresh();
+                    account(ex, &run, false);
                     return Ok(status);
                 }
                 Progress::Failed(failure) => {
-                    account(engine, &run, true);
+                    clock.refresh();
+                    account(ex, &run, true);
                     return Err(failure);
                 }
                 Progress::Piece(_) => {
@@ -332,15 +362,15 @@ pub(super) fn fail_response(ex: &mut Exchange, fault: Fault) {
     pipeline::error_page::fill(&mut ex.response, id);
 }
 
-/// What ran before scripts goes on. They may have run long without a wait.
-fn end_script(ex: &mut Exchange, before: Span) {
-    ex.machine.clock.refresh();
-    ex.begin_span(before);
+/// Accounts for a run that has just ended.
+fn account(ex: &Exchange, run: &Run, failed: bool) {
+    let time_us = run.elapsed_us(ex.machine.clock.mono_us());
+    run.script().account.add(failed, run.instructions, time_us, run.memory);
 }
 
-fn account(engine: &Engine<Box<MagnetRequest>>, run: &Run, failed: bool) {
-    let time_us = engine.elapsed_us(run);
-    run.script().account.add(failed, run.instructions, time_us, run.memory);
+#[cold]
+fn cannot_start(error: &LuaError) -> Failure {
+    Failure { text: error.to_string(), limit: None }
 }
 
 /// True if something has to wait before the script's value counts.
@@ -407,14 +437,13 @@ fn step(next: Next) -> Step<'static> {
 impl Magnet {
     fn begin(
         &self,
-        engine: &Engine<Box<MagnetRequest>>,
+        engine: &Engine<MagnetRequests>,
         script: &Rc<Script>,
         ex: &mut Exchange,
         stage: Stage,
         limits: Limits,
     ) -> Result<Running, Failure> {
-        let run = engine.start(script);
-        let mut run = run.map_err(|error| Failure { text: error.to_string(), limit: None })?;
+        let mut run = engine.start(script).map_err(|error| cannot_start(&error))?;
         let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
         Ok(Running { run, limits, progress })
     }
@@ -422,31 +451,13 @@ impl Magnet {
     /// Lends the exchange to the engine for one step of the script.
     fn resume(
         &self,
-        engine: &Engine<Box<MagnetRequest>>,
+        engine: &Engine<MagnetRequests>,
         ex: &mut Exchange,
         stage: Stage,
         run: &mut Run,
         input: Input,
         limits: &Limits,
     ) -> Progress {
-        let spare = self.spare.borrow_mut().pop();
-        let mut lent = spare.unwrap_or_else(|| self.blank(ex));
-        lent.stage = stage;
-        std::mem::swap(&mut lent.ex, ex);
-        let (mut back, progress) = engine.resume(run, lent, input, limits);
-        std::mem::swap(&mut back.ex, ex);
-        let mut spare = self.spare.borrow_mut();
-        if spare.len() < SPARE_MAX {
-            spare.push(back);
-        }
-        progress
-    }
-
-    #[cold]
-    fn blank(&self, ex: &Exchange) -> Box<MagnetRequest> {
-        let generation =
-            self.blank_generation.get_or_init(|| Rc::new(ex.generation.without_modules()));
-        let (ex, server) = (Exchange::new(generation), Rc::clone(&self.server));
-        Box::new(MagnetRequest { ex, stage: Stage::RawUrl, server })
+        engine.resume(run, &mut MagnetRequest { ex, stage, server: &self.server }, input, limits)
     }
 }

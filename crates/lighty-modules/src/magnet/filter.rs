@@ -29,7 +29,7 @@ struct ScriptFilter {
     limits: Limits,
     path: Arc<str>,
     /// What the script sees of the request; absent while a call has it.
-    lent: Option<Box<MagnetRequest>>,
+    lent: Option<Box<Exchange>>,
     state: State,
     /// It was told that the body has ended.
     knows_end: bool,
@@ -37,7 +37,7 @@ struct ScriptFilter {
     clock: Clock,
 }
 
-type Performing = Pin<Box<dyn Future<Output = (Box<MagnetRequest>, Input)>>>;
+type Performing = Pin<Box<dyn Future<Output = (Box<Exchange>, Input)>>>;
 
 enum State {
     /// It goes on with this.
@@ -96,11 +96,7 @@ impl Magnet {
             run,
             limits: ex.settings.module::<MagnetSettings>().limits(),
             path: Arc::clone(path),
-            lent: Some(Box::new(MagnetRequest {
-                ex: copy(ex),
-                stage: Stage::ResponseStart,
-                server: Rc::clone(&self.server),
-            })),
+            lent: Some(Box::new(copy(ex))),
             state: State::Resume(Input::Go),
             knows_end: false,
             used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
@@ -182,7 +178,7 @@ impl ScriptFilter {
     /// Goes on with the script; `Some` is what it gave.
     fn go_on(&mut self, input: Input) -> Result<Option<Bytes>, FaultReport> {
         let engine = self.magnet.engine.get().and_then(Option::as_ref);
-        let (Some(engine), Some(lent)) = (engine, self.lent.take()) else {
+        let (Some(engine), Some(mut lent)) = (engine, self.lent.take()) else {
             return Err(FaultReport::new(Fault::Internal, "a filter without its script"));
         };
         if let Input::Piece(piece) = &input {
@@ -191,8 +187,9 @@ impl ScriptFilter {
             // Its limits are for each piece: a body may be long, and its client slow.
             engine.renew(&mut self.run);
         }
-        let (lent, progress) = engine.resume(&mut self.run, lent, input, &self.limits);
-        match progress {
+        let (stage, server) = (Stage::ResponseStart, &self.magnet.server);
+        let mut request = MagnetRequest { ex: &mut lent, stage, server };
+        match engine.resume(&mut self.run, &mut request, input, &self.limits) {
             Progress::Piece(out) => {
                 self.lent = Some(lent);
                 self.state = if self.knows_end { State::Ended } else { State::Wants };
@@ -211,11 +208,10 @@ impl ScriptFilter {
                 Ok(None)
             }
             Progress::Wait(call) => {
-                let mut lent = lent;
                 let left = Duration::from_micros(engine.time_left_us(&self.run, &self.limits));
                 let magnet = Rc::clone(&self.magnet);
                 self.perform(async move {
-                    let performing = calls::perform_within(left, &magnet, &mut lent.ex, call);
+                    let performing = calls::perform_within(left, &magnet, &mut lent, call);
                     let (reply, _) = performing.await;
                     (lent, Input::Reply(reply))
                 });
@@ -224,7 +220,7 @@ impl ScriptFilter {
             Progress::Failed(failure) => {
                 self.used.failed = true;
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
-                self.magnet.complain(&lent.ex, &self.path, &format!("{limit}{}", failure.text));
+                self.magnet.complain(&lent, &self.path, &format!("{limit}{}", failure.text));
                 Err(FaultReport::new(fault_of(&failure), self.path.to_string()))
             }
         }
@@ -255,7 +251,7 @@ impl ScriptFilter {
         }
     }
 
-    fn perform(&mut self, what: impl Future<Output = (Box<MagnetRequest>, Input)> + 'static) {
+    fn perform(&mut self, what: impl Future<Output = (Box<Exchange>, Input)> + 'static) {
         self.state = State::Performs(Box::pin(what));
     }
 }

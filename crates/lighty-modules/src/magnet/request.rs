@@ -8,22 +8,29 @@ use lighty_core::pipeline::sendfile;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
 use lighty_http::{Fields, Known, Version};
-use lighty_lua::{AccessError, Group, Item, LOG_TEXT_BYTES_MAX, Piece, ScriptRequest};
+use lighty_lua::{AccessError, Group, Item, LOG_TEXT_BYTES_MAX, Piece, Requests, ScriptRequest};
 
 use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::server::Server;
 use super::{Stage, attributes, body};
 
 /// The exchange while a script has it.
-pub(crate) struct MagnetRequest {
-    pub(super) ex: Exchange,
+pub(crate) struct MagnetRequest<'a> {
+    pub(super) ex: &'a mut Exchange,
     pub(super) stage: Stage,
-    pub(super) server: Rc<Server>,
+    pub(super) server: &'a Rc<Server>,
 }
 
-impl ScriptRequest for MagnetRequest {
+/// The kind of requests that scripts of this module see.
+pub(crate) struct MagnetRequests;
+
+impl Requests for MagnetRequests {
+    type Of<'a> = MagnetRequest<'a>;
+}
+
+impl ScriptRequest for MagnetRequest<'_> {
     fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
-        let ex = &self.ex;
+        let ex = &*self.ex;
         Ok(match group {
             Group::RequestHeader => field(&ex.request.fields, name),
             Group::ResponseHeader => field(&ex.response.fields, name),
@@ -45,7 +52,7 @@ impl ScriptRequest for MagnetRequest {
             Group::RequestHeader => self.set_request_field(name, value.unwrap_or_default()),
             Group::ResponseHeader => self.set_response_field(name, value.unwrap_or_default()),
             Group::Attribute => {
-                attributes::set(&mut self.ex, self.stage, name, value)?;
+                attributes::set(self.ex, self.stage, name, value)?;
             }
             Group::Environment => self.ex.environment.set(name, value.unwrap_or_default()),
             Group::RequestItem if name == b"keep_alive" => {
@@ -66,14 +73,14 @@ impl ScriptRequest for MagnetRequest {
             Group::ResponseHeader => self.ex.response.fields.iter().map(owned).collect(),
             Group::Environment => self.ex.environment.iter().map(owned).collect(),
             Group::PluginStats => self.server.accounts.counters(),
-            Group::Attribute => attributes::all(&self.ex, self.stage),
+            Group::Attribute => attributes::all(self.ex, self.stage),
             _ => Vec::new(),
         }
     }
 
     fn clear_body(&mut self) {
         if self.stage == Stage::ResponseStart {
-            body::forget_representation(&mut self.ex);
+            body::forget_representation(self.ex);
         }
         let changes = self.ex.ext_mut::<ScriptChanges>();
         changes.pieces.clear();
@@ -169,24 +176,21 @@ fn is_empty(body: &lighty_core::RequestBody) -> bool {
 }
 
 /// Fields that scripts leave alone: they frame the message or belong to the connection.
-const FRAMING: [Known; 4] =
-    [Known::ContentLength, Known::Connection, Known::TransferEncoding, Known::Upgrade];
+const FRAMING: [Known; 3] = [Known::ContentLength, Known::Connection, Known::TransferEncoding];
 
 /// RFC 9110 section 5.5, without what could end a line.
 fn is_value(value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
 }
 
-impl MagnetRequest {
+impl MagnetRequest<'_> {
     /// True if a field may be set so; what may not is logged or ignored, as lighttpd does.
     fn admits(&self, name: &[u8], value: &[u8]) -> bool {
-        let framing = FRAMING.iter().any(|known| {
-            *known != Known::Upgrade && name.eq_ignore_ascii_case(known.as_str().as_bytes())
-        });
-        if framing {
+        let known = Known::from_bytes(name);
+        if known.is_some_and(|known| FRAMING.contains(&known)) {
             return false;
         }
-        if is_token(name) && is_value(value) {
+        if (known.is_some() || is_token(name)) && is_value(value) {
             return true;
         }
         let name = String::from_utf8_lossy(name);
@@ -233,7 +237,7 @@ impl MagnetRequest {
     }
 
     fn item(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
-        let ex = &self.ex;
+        let ex = &*self.ex;
         let number = |number: u64| Ok(Item::Int(number as i64));
         match name {
             b"bytes_in" => number(ex.request.head_bytes + ex.body.received()),
@@ -251,7 +255,7 @@ impl MagnetRequest {
     }
 
     fn request_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
-        let ex = &self.ex;
+        let ex = &*self.ex;
         let collected = ex.ext::<ScriptChanges>().and_then(|changes| changes.collected.as_deref());
         match name {
             b"len" => Ok(Item::Int(match (collected, ex.body.exists()) {

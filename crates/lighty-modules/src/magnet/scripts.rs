@@ -12,8 +12,7 @@ use lighty_io::stat_cache::{Entry, Lookup};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{
-    COMPILE_HERE_MAX, Chunk, Compiled, Engine, LoadError, LuaError, Run, Script, ScriptRequest,
-    compile,
+    COMPILE_HERE_MAX, Chunk, Compiled, Engine, LoadError, LuaError, Requests, Run, Script, compile,
 };
 
 /// Compiled scripts by path.
@@ -76,7 +75,7 @@ pub(super) struct Used {
 
 impl Used {
     /// Adds what a run has used since its limits were renewed.
-    pub(super) fn add<R: ScriptRequest>(&mut self, engine: &Engine<R>, run: &Run) {
+    pub(super) fn add<R: Requests>(&mut self, engine: &Engine<R>, run: &Run) {
         self.instructions = self.instructions.saturating_add(run.instructions);
         self.time_us = self.time_us.saturating_add(engine.elapsed_us(run));
         self.memory = self.memory.max(run.memory);
@@ -104,7 +103,7 @@ impl Scripts {
     ///
     /// # Errors
     /// Why it cannot be read or is not Lua.
-    pub(super) async fn get<R: ScriptRequest>(
+    pub(super) async fn get<R: Requests>(
         &self,
         machine: &Machine,
         engine: &Engine<R>,
@@ -129,7 +128,7 @@ impl Scripts {
     ///
     /// # Errors
     /// Why it cannot be read or is not Lua.
-    pub(super) async fn module<R: ScriptRequest>(
+    pub(super) async fn module<R: Requests>(
         &self,
         machine: &Machine,
         engine: &Engine<R>,
@@ -162,7 +161,7 @@ fn is_same(known: &mut Rc<Entry>, entry: &Rc<Entry>) -> bool {
 }
 
 /// Compiles a text that a script runs.
-pub(super) async fn chunk<R: ScriptRequest>(
+pub(super) async fn chunk<R: Requests>(
     machine: &Machine,
     engine: &Engine<R>,
     name: String,

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use lighty_lua::accounts::Accounts;
-use lighty_lua::{AccessError, Group, Item, Piece, ScriptRequest};
+use lighty_lua::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
 
 use crate::app::Request;
 
@@ -181,6 +181,10 @@ fn put(pairs: &mut Vec<Pair>, name: &[u8], value: Option<&[u8]>, ignores_case: b
         (None, Some(value)) => pairs.push((name.to_vec(), value.to_vec())),
         (None, None) => {}
     }
+}
+
+impl Requests for FastcgiRequest {
+    type Of<'a> = Self;
 }
 
 impl ScriptRequest for FastcgiRequest {

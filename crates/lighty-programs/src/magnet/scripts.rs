@@ -11,7 +11,7 @@ use lighty_io::file::small_file::{SmallFile, Stamp};
 use lighty_io::threads::pool::{Lane, ThreadPool};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
-use lighty_lua::{Chunk, Engine, LoadError, Script, ScriptRequest};
+use lighty_lua::{Chunk, Engine, LoadError, Requests, Script};
 
 use super::output;
 use crate::app::Response;
@@ -43,7 +43,7 @@ impl Scripts {
     }
 
     /// The script, compiled if necessary; or the response that says why there is none.
-    pub(super) async fn get<R: ScriptRequest>(
+    pub(super) async fn get<R: Requests>(
         &self,
         pool: &ThreadPool,
         engine: &Engine<R>,
@@ -72,7 +72,7 @@ impl Scripts {
 
     /// A file of Lua of at most `most` bytes that a script requires, compiled if necessary; or why
     /// there is none.
-    pub(super) async fn module<R: ScriptRequest>(
+    pub(super) async fn module<R: Requests>(
         &self,
         pool: &ThreadPool,
         engine: &Engine<R>,

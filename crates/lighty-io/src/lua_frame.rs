@@ -1,0 +1,383 @@
+//! A script with its environment, which the next run uses again if this one left it as it was.
+//!
+//! Most scripts set fields and a body and define no globals. Making and collecting three tables
+//! takes longer than the rest of such a run, so that a run's end looks at them instead: the
+//! environment must hold `lighty` and nothing else. The prelude puts into it whatever else a script
+//! names that could change a table past its metatable (`rawset`, libraries, `_G`), and so it does
+//! when a script gives `lighty` a name of its own. What is left are `header` and `content`, which
+//! are looked at here.
+//!
+//! No function here that Lua may leave by an error runs outside `exec_raw`.
+
+use std::cell::Cell;
+use std::os::raw::{c_int, c_void};
+
+use mlua::{Lua, Result, Table, ffi};
+
+use crate::lua_call::{AT_ONCE_MAX, ENVIRONMENT, Kind, OBJECT, ask, text};
+use crate::lua_thread::{Coroutine, First, Pinned};
+
+/// Fields beyond which their table is not used again.
+const FEW: c_int = 8;
+
+/// Where a run's end keeps on the coroutine's stack what it looks at.
+const OBJECT_AT: c_int = 2;
+const HEADER_AT: c_int = 3;
+const CONTENT_AT: c_int = 4;
+const ENVIRONMENT_AT: c_int = 5;
+
+/// A script with its environment. One run at a time uses it.
+#[derive(Debug)]
+pub struct Frame {
+    factory: Pinned,
+    script: Pinned,
+    environment: Pinned,
+    /// What the script calls `lighty`.
+    object: Pinned,
+    /// `lighty.header`, if the script names it.
+    header: Option<Pinned>,
+    /// Where the two are, to recognize them.
+    object_address: Cell<*const c_void>,
+    header_address: Cell<*const c_void>,
+    is_clean: Cell<bool>,
+}
+
+/// What all frames of a state share.
+#[derive(Debug)]
+pub struct FrameTables {
+    /// The metatable of environments.
+    environment_meta: Table,
+    /// The metatable of what scripts call `lighty`.
+    object_meta: Table,
+    /// The environment and the `lighty` of the run that runs.
+    current: Pinned,
+    header_name: Pinned,
+    content_name: Pinned,
+}
+
+impl FrameTables {
+    /// With these metatables. `current` holds the environment and the `lighty` of the run that
+    /// runs.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn new(
+        lua: &Lua,
+        environment_meta: Table,
+        object_meta: Table,
+        current: &Table,
+    ) -> Result<Self> {
+        let name = |name: &str| Pinned::new(lua, name);
+        Ok(Self {
+            environment_meta,
+            object_meta,
+            current: Pinned::new(lua, current)?,
+            header_name: name("header")?,
+            content_name: name("content")?,
+        })
+    }
+}
+
+impl Frame {
+    /// For the script that this function makes. There is no environment yet.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn new(lua: &Lua, factory: &mlua::Function, has_header: bool) -> Result<Self> {
+        let none = || Pinned::new(lua, false);
+        Ok(Self {
+            factory: Pinned::new(lua, factory)?,
+            script: none()?,
+            environment: none()?,
+            object: none()?,
+            header: has_header.then(none).transpose()?,
+            object_address: Cell::new(std::ptr::null()),
+            header_address: Cell::new(std::ptr::null()),
+            is_clean: Cell::new(false),
+        })
+    }
+
+    /// The function that makes the script.
+    pub fn factory(&self) -> &Pinned {
+        &self.factory
+    }
+
+    /// True if the last run has left the environment as it was.
+    pub fn is_clean(&self) -> bool {
+        self.is_clean.get()
+    }
+
+    /// A number that no other frame of the same state has.
+    pub fn number(&self) -> i32 {
+        self.environment.place
+    }
+
+    /// Makes the script with an environment in which no run was.
+    ///
+    /// # Errors
+    /// Lua has no memory.
+    pub fn renew(&self, lua: &Lua, tables: &FrameTables) -> Result<()> {
+        let keep = |state: *mut ffi::lua_State, pinned: &Pinned| {
+            // SAFETY: the value is on the stack, and the place in the registry is there.
+            unsafe { ffi::lua_rawseti(state, ffi::LUA_REGISTRYINDEX, pinned.place as _) }
+        };
+        // SAFETY: at most seven values stand on the stack at a time (LUA_MINSTACK). Nothing here
+        // has a destructor.
+        unsafe {
+            let arguments = (&tables.environment_meta, &tables.object_meta);
+            lua.exec_raw::<()>(arguments, |state| {
+                ffi::lua_createtable(state, 0, 2);
+                let object = ffi::lua_gettop(state);
+                ffi::lua_pushvalue(state, object - 1);
+                ffi::lua_setmetatable(state, object);
+                if let Some(header) = &self.header {
+                    ffi::lua_pushlstring(state, c"header".as_ptr(), 6);
+                    ffi::lua_createtable(state, 0, 1);
+                    self.header_address.set(ffi::lua_topointer(state, -1));
+                    ffi::lua_pushvalue(state, -1);
+                    keep(state, header);
+                    ffi::lua_rawset(state, object);
+                }
+                ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, self.factory.place as _);
+                ffi::lua_createtable(state, 0, 2);
+                let environment = object + 2;
+                ffi::lua_pushvalue(state, object - 2);
+                ffi::lua_setmetatable(state, environment);
+                ffi::lua_pushlstring(state, c"lighty".as_ptr(), 6);
+                ffi::lua_pushvalue(state, object);
+                ffi::lua_rawset(state, environment);
+                ffi::lua_pushvalue(state, environment);
+                keep(state, &self.environment);
+                // LuaJIT's functions have the environment of the one that makes them; Lua 5.4's
+                // take it.
+                #[cfg(feature = "luajit")]
+                {
+                    ffi::lua_setfenv(state, environment - 1);
+                    ffi::lua_call(state, 0, 1);
+                }
+                #[cfg(not(feature = "luajit"))]
+                ffi::lua_call(state, 1, 1);
+                keep(state, &self.script);
+                self.object_address.set(ffi::lua_topointer(state, -1));
+                keep(state, &self.object);
+                ffi::lua_settop(state, 0);
+            })
+        }
+    }
+
+    /// Runs the script in its environment, which is clean. The current environment is this one
+    /// already if it `is_entered`.
+    pub fn begin(
+        &self,
+        lua: &Lua,
+        coroutine: &Coroutine,
+        tables: &FrameTables,
+        is_entered: bool,
+    ) -> First {
+        self.is_clean.set(false);
+        let (main, state) = (lua.state(), coroutine.state());
+        let mut results = 0;
+        // SAFETY: both states are alive. The coroutine's stack is empty, so that three values fit
+        // (LUA_MINSTACK). Both places in the current one are there, so that nothing is allocated.
+        let status = unsafe {
+            if !is_entered {
+                push(state, &tables.current);
+                push(state, &self.environment);
+                ffi::lua_rawseti(state, 1, ENVIRONMENT as _);
+                push(state, &self.object);
+                ffi::lua_rawseti(state, 1, OBJECT as _);
+                ffi::lua_settop(state, 0);
+            }
+            push(state, &self.script);
+            ffi::lua_resume(state, main, 0, &raw mut results)
+        };
+        if status != ffi::LUA_OK {
+            return coroutine.stopped(lua, status, results);
+        }
+        // SAFETY: as above; the first result, or nil, becomes the only value.
+        unsafe {
+            let first = ffi::lua_gettop(state) - results + 1;
+            ffi::lua_settop(state, first);
+            if first != 1 {
+                ffi::lua_replace(state, 1);
+                ffi::lua_settop(state, 1);
+            }
+        }
+        First::Returned
+    }
+
+    /// Sets the fields of `lighty.header` in this group, makes the body of `lighty.content` if the
+    /// script responds, and returns the number that the script returned. `None` if fields, body or
+    /// the number are others than texts and numbers: then it is left to be done, but for fields
+    /// that are set already.
+    pub fn finish(&self, coroutine: &Coroutine, tables: &FrameTables, group: usize) -> Option<f64> {
+        let state = coroutine.state();
+        // SAFETY: the coroutine has returned, and one value lies on its stack. At most nine do
+        // (LUA_MINSTACK). Nothing here allocates in Lua or raises an error: only texts are read as
+        // such, and only nil is assigned, to what is there.
+        unsafe {
+            let number = match ffi::lua_type(state, 1) {
+                ffi::LUA_TNIL => 0.0,
+                ffi::LUA_TNUMBER => ffi::lua_tonumber(state, 1),
+                _ => return None,
+            };
+            push(state, &self.object);
+            let finished = self.finish_fields(state, tables, group).and_then(|is_clean| {
+                let has_content = finish_content(state, tables, number >= 200.0)?;
+                Some(is_clean && (!has_content || clear_content(state, tables)))
+            });
+            let is_clean = finished == Some(true) && self.is_environment_clean(state);
+            self.is_clean.set(is_clean);
+            ffi::lua_settop(state, if finished.is_some() { 0 } else { 1 });
+            finished.map(|_| number)
+        }
+    }
+
+    /// Sets the fields. True if their table can be used again, `None` if not all are set.
+    ///
+    /// # Safety
+    /// As in [`Frame::finish`].
+    unsafe fn finish_fields(
+        &self,
+        state: *mut ffi::lua_State,
+        tables: &FrameTables,
+        group: usize,
+    ) -> Option<bool> {
+        // SAFETY: as the caller promises.
+        unsafe {
+            push(state, &tables.header_name);
+            ffi::lua_rawget(state, OBJECT_AT);
+            let address = ffi::lua_topointer(state, HEADER_AT);
+            if self.header.is_some() && address == self.header_address.get() {
+                let is_clean = ffi::lua_getmetatable(state, HEADER_AT) == 0;
+                ffi::lua_settop(state, HEADER_AT);
+                return set_fields(state, group, is_clean).map(|count| is_clean && count <= FEW);
+            }
+            match ffi::lua_type(state, HEADER_AT) {
+                ffi::LUA_TTABLE => set_fields(state, group, false).map(|_| false),
+                kind => Some(kind == ffi::LUA_TNIL && self.header.is_none()),
+            }
+        }
+    }
+
+    /// True if the environment holds `lighty` and nothing else.
+    ///
+    /// # Safety
+    /// As in [`Frame::finish`].
+    unsafe fn is_environment_clean(&self, state: *mut ffi::lua_State) -> bool {
+        // SAFETY: as the caller promises.
+        unsafe {
+            ffi::lua_settop(state, CONTENT_AT);
+            push(state, &self.environment);
+            ffi::lua_pushnil(state);
+            let key = ENVIRONMENT_AT + 1;
+            if ffi::lua_next(state, ENVIRONMENT_AT) == 0
+                || ffi::lua_topointer(state, key + 1) != self.object_address.get()
+                || ffi::lua_type(state, key) != ffi::LUA_TSTRING
+                || text(state, key) != Some(b"lighty")
+            {
+                return false;
+            }
+            ffi::lua_settop(state, key);
+            ffi::lua_next(state, ENVIRONMENT_AT) == 0
+        }
+    }
+}
+
+/// # Safety
+/// The state is alive, and its stack has room.
+unsafe fn push(state: *mut ffi::lua_State, pinned: &Pinned) {
+    // SAFETY: as the caller promises.
+    unsafe {
+        ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, pinned.place as _);
+    }
+}
+
+/// Sets each pair of texts as a field, and takes it from the table if it `empties` that. Returns
+/// their number; `None` if something else is among them, there are many, or the host refuses one.
+///
+/// # Safety
+/// As in [`Frame::finish`].
+unsafe fn set_fields(state: *mut ffi::lua_State, group: usize, empties: bool) -> Option<c_int> {
+    // SAFETY: as the caller promises; name and value are on the stack while their bytes are used.
+    // A walk through a table allows to assign nil to what is there.
+    unsafe {
+        let (name_at, value_at) = (HEADER_AT + 1, HEADER_AT + 2);
+        let mut count = 0;
+        ffi::lua_pushnil(state);
+        while ffi::lua_next(state, HEADER_AT) != 0 {
+            count += 1;
+            if count > AT_ONCE_MAX
+                || ffi::lua_type(state, name_at) != ffi::LUA_TSTRING
+                || ffi::lua_type(state, value_at) != ffi::LUA_TSTRING
+            {
+                return None;
+            }
+            let (name, value) = (text(state, name_at)?, text(state, value_at)?);
+            if ask(|host, answer| host.set(group, name, Some(value), answer)).kind == Kind::Error {
+                return None;
+            }
+            ffi::lua_settop(state, name_at);
+            if empties {
+                ffi::lua_pushvalue(state, name_at);
+                ffi::lua_pushnil(state);
+                ffi::lua_rawset(state, HEADER_AT);
+            }
+        }
+        Some(count)
+    }
+}
+
+/// Makes the response's body of a list of texts, if the script responds. True if there is a value
+/// for the body, `None` if it is something else than texts, there are many, or the host refuses
+/// one.
+///
+/// # Safety
+/// As in [`Frame::finish`].
+unsafe fn finish_content(
+    state: *mut ffi::lua_State,
+    tables: &FrameTables,
+    responds: bool,
+) -> Option<bool> {
+    // SAFETY: as the caller promises; the piece is on the stack while its bytes are used.
+    unsafe {
+        push(state, &tables.content_name);
+        ffi::lua_rawget(state, OBJECT_AT);
+        let kind = ffi::lua_type(state, CONTENT_AT);
+        if !responds || kind != ffi::LUA_TTABLE {
+            return Some(kind != ffi::LUA_TNIL);
+        }
+        let count = ffi::lua_rawlen(state, CONTENT_AT) as ffi::lua_Integer;
+        if count > AT_ONCE_MAX as ffi::lua_Integer
+            || ask(|host, answer| host.add_body(None, answer)).kind == Kind::Error
+        {
+            return None;
+        }
+        for at in 1..=count {
+            ffi::lua_rawgeti(state, CONTENT_AT, at as _);
+            if ffi::lua_type(state, CONTENT_AT + 1) != ffi::LUA_TSTRING {
+                return None;
+            }
+            let piece = text(state, CONTENT_AT + 1)?;
+            if ask(|host, answer| host.add_body(Some(piece), answer)).kind == Kind::Error {
+                return None;
+            }
+            ffi::lua_settop(state, CONTENT_AT);
+        }
+        Some(true)
+    }
+}
+
+/// Takes the value for the body from `lighty`. True.
+///
+/// # Safety
+/// As in [`Frame::finish`].
+unsafe fn clear_content(state: *mut ffi::lua_State, tables: &FrameTables) -> bool {
+    // SAFETY: as the caller promises.
+    unsafe {
+        push(state, &tables.content_name);
+        ffi::lua_pushnil(state);
+        ffi::lua_rawset(state, OBJECT_AT);
+        true
+    }
+}

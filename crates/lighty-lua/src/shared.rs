@@ -86,12 +86,17 @@ struct Entries {
     uses: u64,
     bytes: usize,
     evicted: u64,
-    /// Entries that were removed by [`Dictionary::clear`] and are still to be freed.
+    /// Entries that were removed many at a time and are still to be freed.
     doomed: Option<Box<Entries>>,
 }
 
-/// Entries freed with each use of a dictionary that was cleared.
+/// Entries freed with each use of a dictionary that has doomed ones.
 const FREED_EACH: usize = 64;
+
+/// Entries that a new one evicts one by one, some 200 microseconds. If it needs the room of more,
+/// as many stay of those used last, and the others are doomed: freeing 100,000 would hold up the
+/// event loop, and other workers that want the dictionary.
+const EVICTED_EACH: usize = 1024;
 
 #[derive(Debug)]
 struct Entry {
@@ -294,7 +299,13 @@ impl Entries {
             return Err(Refusal::TooLarge);
         }
         self.remove(key);
+        let mut left = EVICTED_EACH;
         while self.bytes + bytes > max {
+            if left == 0 {
+                self.keep_latest(max - bytes);
+                break;
+            }
+            left -= 1;
             let Some((_, oldest)) = self.by_use.first_key_value() else { break };
             let oldest = Arc::clone(oldest);
             self.remove(&oldest);
@@ -306,6 +317,29 @@ impl Entries {
         self.by_use.insert(self.uses, Arc::clone(&key));
         self.by_key.insert(key, Entry { item, used: self.uses, expires_ms });
         Ok(())
+    }
+
+    /// Dooms all entries but those used last: at most [`EVICTED_EACH`], which fit into `room`.
+    #[cold]
+    fn keep_latest(&mut self, room: usize) {
+        let doomed = self.doomed.take();
+        let mut old = std::mem::take(self);
+        (self.uses, self.evicted) = (old.uses, old.evicted + old.by_key.len() as u64);
+        while self.by_key.len() < EVICTED_EACH
+            && let Some((used, key)) = old.by_use.pop_last()
+        {
+            let Some((key, entry)) = old.by_key.remove_entry(&key) else { continue };
+            let bytes = entry_bytes(&key, &entry.item);
+            if self.bytes + bytes > room {
+                break;
+            }
+            self.bytes += bytes;
+            self.evicted -= 1;
+            self.by_use.insert(used, Arc::clone(&key));
+            self.by_key.insert(key, entry);
+        }
+        old.doomed = doomed;
+        self.doomed = Some(Box::new(old));
     }
 
     fn remove(&mut self, key: &[u8]) {

@@ -155,3 +155,26 @@ fn scripts_have_it_as_nginx_gives_it() {
         }
     }
 }
+
+#[test]
+fn entry_that_needs_much_room_keeps_those_used_last() {
+    let (small, count) = (ENTRY_BYTES + 5, 4 * EVICTED_EACH);
+    let dictionary = Dictionary::new(count * small);
+    for number in 0..count {
+        let key = format!("{number:04}");
+        dictionary.set(key.as_bytes(), bytes("1"), 0, NOW).expect("room");
+    }
+    assert_eq!((dictionary.bytes(), dictionary.evicted()), (count * small, 0));
+    // Room for as many as are evicted one by one, and for the half of them.
+    let large = |entries: usize| bytes(&"x".repeat((count - entries) * small - ENTRY_BYTES - 1));
+    dictionary.set(b"a", large(2 * EVICTED_EACH), 0, NOW).expect("room is made");
+    assert_eq!(dictionary.get(b"0000", NOW), None);
+    assert_eq!(dictionary.keys(KEYS_MAX, NOW).len(), EVICTED_EACH + 1);
+    assert_eq!(dictionary.evicted() as usize, count - EVICTED_EACH);
+    assert!(dictionary.get(b"4095", NOW).is_some() && dictionary.get(b"3072", NOW).is_some());
+    assert_eq!(dictionary.get(b"3071", NOW), None);
+    assert!(dictionary.bytes() <= dictionary.bytes_max());
+    dictionary.set(b"a", large(EVICTED_EACH / 2), 0, NOW).expect("room is made");
+    assert_eq!(dictionary.keys(KEYS_MAX, NOW).len(), EVICTED_EACH / 2 + 1);
+    assert!(dictionary.bytes() <= dictionary.bytes_max());
+}

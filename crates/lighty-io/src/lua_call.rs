@@ -62,6 +62,12 @@ impl Answer {
         self.bytes.extend_from_slice(bytes);
     }
 
+    /// A text that is given away, without a copy.
+    pub fn own_bytes(&mut self, bytes: Vec<u8>) {
+        self.kind = Kind::Bytes;
+        self.bytes = bytes;
+    }
+
     /// An error, raised where the script called.
     pub fn error(&mut self, text: &str) {
         self.kind = Kind::Error;

@@ -98,7 +98,7 @@ pub enum Reply {
     Chunk(Chunk),
     /// An integer.
     Number(i64),
-    /// A list with a table for each open request.
+    /// A function that returns a table for each open request, one by one.
     Requests(Vec<OpenRequest>),
     /// A table with the response to [`Call::Request`].
     Response {

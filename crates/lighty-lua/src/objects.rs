@@ -1,6 +1,7 @@
 //! The functions behind the objects that a script sees. They reach the request of the running
 //! script through [`Current`].
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::marker::PhantomData;
 use std::rc::Rc;
@@ -143,7 +144,12 @@ impl<R: Requests> Host for Current<R> {
             Ok(Item::Nil) => {}
             Ok(Item::Bool(value)) => answer.bool(value),
             Ok(Item::Int(number)) => answer.number(number),
-            Ok(Item::Bytes(bytes)) => answer.bytes(&bytes),
+            Ok(Item::Bytes(Cow::Borrowed(bytes))) => answer.bytes(bytes),
+            // A short one is copied to where the next answer finds room again.
+            Ok(Item::Bytes(Cow::Owned(bytes))) if bytes.len() < OWN_BYTES_MIN => {
+                answer.bytes(&bytes);
+            }
+            Ok(Item::Bytes(Cow::Owned(bytes))) => answer.own_bytes(bytes),
             Err(error) => answer.error(&error.to_string()),
         });
         if asked.is_none() {
@@ -179,6 +185,9 @@ impl<R: Requests> Host for Current<R> {
         }
     }
 }
+
+/// Bytes from which a text is given away rather than copied.
+const OWN_BYTES_MIN: usize = 64 * 1024;
 
 const OUTSIDE: &str = "there is no request here";
 

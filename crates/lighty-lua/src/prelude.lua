@@ -281,12 +281,15 @@ local function request(to, ...)
 end
 
 local function log(level, ...)
+  -- Joining one text would copy it.
+  if select("#", ...) == 1 then return prim.log(level, tostring((...))) end
   local parts = { ... }
   for at = 1, select("#", ...) do parts[at] = tostring(parts[at]) end
   prim.log(level, concat(parts, " "))
 end
 
 local function print(...)
+  if select("#", ...) == 1 then return prim.print(tostring((...))) end
   local parts = { ... }
   for at = 1, select("#", ...) do parts[at] = tostring(parts[at]) end
   prim.print(concat(parts, "\t"))
@@ -300,11 +303,7 @@ local server = sealed {
   end, nil, function() return walk {} end),
   plugin_stats = plugin_stats,
   irequests = function()
-    local requests, at = call("open_requests") or {}, 0
-    return function()
-      at = at + 1
-      return requests[at]
-    end
+    return call("open_requests") or function() end
   end,
 }
 

@@ -138,12 +138,15 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
         Reply::Chunk(chunk) => chunk.0.into_lua_multi(lua),
         Reply::Bytes(bytes) => lua.create_string(bytes)?.into_lua_multi(lua),
         Reply::Number(number) => number.into_lua_multi(lua),
+        // One by one, as names.
         Reply::Requests(requests) => {
-            let table = lua.create_table_with_capacity(requests.len(), 0)?;
-            for request in &requests {
-                table.raw_push(open_request(lua, request)?)?;
-            }
-            table.into_lua_multi(lua)
+            let requests = RefCell::new(requests.into_iter());
+            let next = lua.create_function(move |lua, _: MultiValue| {
+                let request = requests.borrow_mut().next();
+                budget::charge(lua, OPEN_REQUEST);
+                request.map(|request| open_request(lua, &request)).transpose()
+            })?;
+            next.into_lua_multi(lua)
         }
         Reply::Response { status, fields, body } => {
             let table = lua.create_table_with_capacity(0, 4)?;
@@ -175,6 +178,9 @@ fn headers(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<(Table, T
     }
     Ok((joined, each))
 }
+
+/// Instructions that take as long as telling of a request.
+const OPEN_REQUEST: u64 = budget::CALL + 24 * budget::VALUE;
 
 /// What `lighty.server.irequests()` tells of a request.
 fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {

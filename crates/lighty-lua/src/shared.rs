@@ -24,7 +24,7 @@ const KEYS_DEFAULT: usize = 1024;
 
 /// Keys that `keys()` gives at most: more would hold up the event loop, and other workers that want
 /// the dictionary.
-pub const KEYS_MAX: usize = 8192;
+pub const KEYS_MAX: usize = 4096;
 
 /// Instructions that take as long as finding an entry, and as giving a key.
 const FIND: u64 = 2 * budget::CALL;

@@ -38,5 +38,11 @@ pub use mlua::Error as LuaError;
 pub use objects::{LOG_TEXT_BYTES_MAX, Options};
 pub use request::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
 
+/// The server's, which keeps the memory of long texts: with another one, most of the time that
+/// making such a text takes is the kernel's.
+#[cfg(test)]
+#[global_allocator]
+static ALLOCATOR: lighty_io::allocator::Allocator = lighty_io::allocator::Allocator;
+
 /// The Lua of this build.
 pub const LUA: &str = if cfg!(feature = "luajit") { "LuaJIT 2.1" } else { "Lua 5.4" };

@@ -79,6 +79,9 @@ pub const DRIBBLE_MS: u64 = 100;
 /// From the first GOAWAY of a graceful end to the second, unless the peer replies before.
 pub const DRAIN_MS: u64 = 1000;
 
+/// How long a peer that has reset a stream before its HEADERS may take to open its first one.
+pub const EARLY_RESET_MS: u64 = 1000;
+
 /// DATA is sent in turns of this many bytes.
 pub const TURN_BYTES: usize = 16_384;
 

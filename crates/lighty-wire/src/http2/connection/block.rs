@@ -153,6 +153,7 @@ impl Connection {
         bytes: &[u8],
     ) -> Result<Option<Event>, ConnFault> {
         self.last_peer_id = block.id;
+        self.intake.early_reset_ms = None;
         let content = self.decode(bytes, BlockKind::Request)?;
         self.burst += 1;
         let streams_max = self.limits.streams_max;

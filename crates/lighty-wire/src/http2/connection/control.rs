@@ -133,7 +133,7 @@ impl Connection {
         let code = ErrorCode(number.ok_or(ConnFault::FrameLength)?);
         let Some(slot) = self.streams.find(head.stream) else {
             if self.is_idle(head.stream) {
-                return Err(ConnFault::IdleStream);
+                return self.forgive_early_reset(head.stream).map(|()| None);
             }
             return self.charge_unproductive().map(|()| None);
         };
@@ -144,6 +144,21 @@ impl Connection {
         self.forget(slot, ClosedBy::Peer);
         let stream = StreamKey { slot, id: head.stream };
         Ok(Some(Event::Reset { stream, code, fault: None }))
+    }
+
+    /// Charges a reset of a stream that was never opened. By RFC 9113 section 6.4 it ends the
+    /// connection, and all other requests with it. gRPC's C core (1.51; grpc/grpc#19655), Envoy
+    /// (#11369) and Rust's h2 (hyperium/h2#875) send one when a request is cancelled before it is
+    /// written. A peer that opens no stream at all is held to the rule after
+    /// [`EARLY_RESET_MS`](super::super::limits::EARLY_RESET_MS).
+    fn forgive_early_reset(&mut self, id: u32) -> Result<(), ConnFault> {
+        if self.role == Role::Client || id.is_multiple_of(2) {
+            return Err(ConnFault::IdleStream);
+        }
+        if self.last_peer_id == 0 {
+            self.intake.early_reset_ms.get_or_insert(self.now_ms);
+        }
+        self.charge_reset(1)
     }
 
     /// The priorities of RFC 7540, which are ignored but for what is wrong about them.

@@ -28,6 +28,8 @@ pub(super) struct Intake {
     /// Bytes of fields that streams hold beyond
     /// [`FREE_FIELD_BYTES`](super::super::limits::FREE_FIELD_BYTES) each.
     pub(super) held_field_bytes: usize,
+    /// When the peer first reset a stream that it had not opened, before it has opened any.
+    pub(super) early_reset_ms: Option<u64>,
     /// Bytes of DATA that have arrived.
     received: u64,
     /// How many those were, and how many were not consumed, when the PING was sent whose reply is
@@ -44,6 +46,7 @@ impl Intake {
             withheld: 0,
             uncredited: 0,
             held_field_bytes: 0,
+            early_reset_ms: None,
             received: 0,
             sent_at: None,
             next_at: u64::from(limits.conn_window_bytes / 2),

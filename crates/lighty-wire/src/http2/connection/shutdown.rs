@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::super::fault::ConnFault;
 use super::super::frame::{self, ErrorCode, STREAM_ID_MAX, kind};
-use super::super::limits::{DRAIN_MS, DRIBBLE_MS};
+use super::super::limits::{DRAIN_MS, DRIBBLE_MS, EARLY_RESET_MS};
 use super::super::schedule::List;
 use super::{Connection, Expect};
 
@@ -100,6 +100,7 @@ impl Connection {
         }
         let settings = self.settings_sent_ms.map(|sent| sent + self.limits.settings_ms);
         let block = self.block.as_ref().map(|block| block.since_ms + self.limits.block_ms);
+        let early_reset = self.intake.early_reset_ms.map(|since| since + EARLY_RESET_MS);
         let drain = match self.shutdown {
             Shutdown::Announced { since_ms } => Some(since_ms + DRAIN_MS),
             Shutdown::No | Shutdown::Final { .. } => None,
@@ -109,7 +110,7 @@ impl Connection {
         let conn = self.waits_since_ms.filter(|&since| since != 0);
         let dribble = stream.into_iter().chain(conn).min();
         let dribble = dribble.map(|since| since + DRIBBLE_MS);
-        [settings, block, drain, dribble].into_iter().flatten().min()
+        [settings, block, early_reset, drain, dribble].into_iter().flatten().min()
     }
 
     /// The time has come, or at least some of it.
@@ -129,6 +130,10 @@ impl Connection {
         if self.block.as_ref().is_some_and(|block| is_over(block.since_ms, self.limits.block_ms)) {
             self.fail(ConnFault::BlockTimeout);
             return Err(ConnFault::BlockTimeout);
+        }
+        if self.intake.early_reset_ms.is_some_and(|since| is_over(since, EARLY_RESET_MS)) {
+            self.fail(ConnFault::IdleStream);
+            return Err(ConnFault::IdleStream);
         }
         if let Shutdown::Announced { since_ms } = self.shutdown
             && is_over(since_ms, DRAIN_MS)

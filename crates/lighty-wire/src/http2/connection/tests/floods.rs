@@ -28,6 +28,14 @@ fn rapid_resets() {
 }
 
 #[test]
+fn resets_of_streams_that_are_never_opened() {
+    let mut bench = Bench::server();
+    bench.get(1);
+    let reset = |nth: u32| rst(nth * 2 + 3, ErrorCode::CANCEL);
+    assert_eq!(taken(&mut bench, 1000, reset), (100, ConnFault::Resets));
+}
+
+#[test]
 fn responses_make_up_for_resets() {
     let mut bench = Bench::server();
     for nth in 0..5000 {

@@ -35,6 +35,27 @@ fn a_field_block_has_to_end() {
 }
 
 #[test]
+fn reset_before_any_stream_ends_the_connection_unless_one_follows() {
+    let mut bench = Bench::server();
+    bench.now_ms = 5;
+    bench.feed(&rst(19, ErrorCode::CANCEL)).expect("forgiven");
+    bench.now_ms = 500;
+    bench.feed(&rst(19, ErrorCode::CANCEL)).expect("forgiven");
+    assert_eq!(bench.conn.deadline_ms(), Some(1005));
+    assert_eq!(bench.conn.handle_timeout(1004), Ok(()));
+    assert_eq!(bench.conn.handle_timeout(1005), Err(ConnFault::IdleStream));
+    assert_eq!(goaways(&mut bench), [(0, ErrorCode::PROTOCOL_ERROR)]);
+
+    let mut bench = Bench::server();
+    bench.feed(&rst(19, ErrorCode::CANCEL)).expect("forgiven");
+    bench.get(1);
+    assert_eq!(bench.conn.deadline_ms(), None);
+    bench.feed(&rst(7, ErrorCode::CANCEL)).expect("forgiven");
+    bench.get(5);
+    assert_eq!((bench.conn.deadline_ms(), goaways(&mut bench).len()), (None, 0));
+}
+
+#[test]
 fn a_graceful_end_has_two_steps() {
     let mut bench = Bench::server();
     let first = bench.get(1);

@@ -1,5 +1,7 @@
 //! Content that is received, and windows both ways.
 
+use std::collections::VecDeque;
+
 use super::super::super::settings::id as setting_id;
 use super::*;
 
@@ -262,6 +264,100 @@ fn window_of_the_connection_stays_where_the_limit_is_low() {
         assert!(client.round(true) <= 100_000);
     }
     assert_eq!(client.bench.conn.intake.window_max, 100_000);
+}
+
+/// A link with a delay and a rate, in simulated time: a client at one end, and a server that
+/// consumes what arrives at the other.
+struct Link {
+    bench: Bench,
+    key: StreamKey,
+    delay_ms: u64,
+    /// What is under way, with the time of its arrival.
+    up: VecDeque<(u64, Vec<u8>)>,
+    down: VecDeque<(u64, Sent)>,
+    conn_window: i64,
+    stream_window: i64,
+}
+
+impl Link {
+    fn new(round_trip_ms: u64) -> Self {
+        let mut bench = Bench::fresh(Limits::default());
+        let first = [&PREFACE[..], &raw(kind::SETTINGS, 0, 0, &[]), &post(1)[..]].concat();
+        bench.feed(&first).expect("a request");
+        let key = bench.key();
+        let delay_ms = round_trip_ms / 2;
+        let down = bench.sent().into_iter().map(|frame| (delay_ms, frame)).collect();
+        let (conn_window, stream_window) = (65_535, 65_535);
+        Self { bench, key, delay_ms, up: VecDeque::new(), down, conn_window, stream_window }
+    }
+
+    /// Sends `bytes` at a rate per millisecond; returns how long it takes until the last arrives.
+    fn upload(&mut self, bytes: i64, rate: i64) -> u64 {
+        let (mut left, mut now_ms, mut room) = (bytes, 0, 0);
+        while left > 0 || !self.up.is_empty() {
+            self.hear(now_ms);
+            room = (room + rate).min(2 * rate.max(16_384));
+            loop {
+                let count = left.min(16_384).min(self.conn_window).min(self.stream_window);
+                if count <= 0 || count > room {
+                    break;
+                }
+                (left, room) = (left - count, room - count);
+                (self.conn_window, self.stream_window) =
+                    (self.conn_window - count, self.stream_window - count);
+                let frame = data(1, &vec![0; count as usize], left == 0);
+                self.up.push_back((now_ms + self.delay_ms, frame));
+            }
+            self.serve(now_ms);
+            now_ms += 1;
+        }
+        now_ms
+    }
+
+    /// The client's end.
+    fn hear(&mut self, now_ms: u64) {
+        while let Some(frame) = due(&mut self.down, now_ms) {
+            match (frame.kind, frame.stream) {
+                (kind::WINDOW_UPDATE, 0) => self.conn_window += i64::from(frame.number()),
+                (kind::WINDOW_UPDATE, _) => self.stream_window += i64::from(frame.number()),
+                (kind::PING, _) => {
+                    let reply = raw(kind::PING, flag::ACK, 0, &frame.payload);
+                    self.up.push_back((now_ms + self.delay_ms, reply));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    fn serve(&mut self, now_ms: u64) {
+        self.bench.now_ms = now_ms;
+        while let Some(bytes) = due(&mut self.up, now_ms) {
+            self.bench.feed(&bytes).expect("within the windows");
+        }
+        self.bench.events.clear();
+        let content = std::mem::take(&mut self.bench.content);
+        self.bench.conn.credit(self.key, content.len());
+        let due_ms = now_ms + self.delay_ms;
+        self.down.extend(self.bench.sent().into_iter().map(|frame| (due_ms, frame)));
+    }
+}
+
+/// Takes what has arrived from the front of a queue.
+fn due<T>(queue: &mut VecDeque<(u64, T)>, now_ms: u64) -> Option<T> {
+    queue.front().is_some_and(|(at, _)| *at <= now_ms).then(|| queue.pop_front())?.map(|(_, it)| it)
+}
+
+/// A hundred megabytes over links whose bandwidth-delay product is below `http2.connection-window`,
+/// against the time that the link alone needs.
+#[test]
+fn upload_over_a_long_way_is_nearly_as_fast_as_the_link() {
+    for (round_trip_ms, bytes_per_ms) in [(50, 40_000), (50, 60_000), (20, 125_000), (100, 25_000)]
+    {
+        let took_ms = Link::new(round_trip_ms).upload(100_000_000, bytes_per_ms);
+        let ideal_ms = 100_000_000 / bytes_per_ms as u64 + round_trip_ms / 2;
+        let ratio = ideal_ms as f64 / took_ms as f64;
+        assert!(ratio > 0.9, "{round_trip_ms} ms, {bytes_per_ms} B/ms: {took_ms} ms, {ratio:.2}");
+    }
 }
 
 #[test]

@@ -63,6 +63,9 @@ backend litmus litmus
 backend cadaver cadaver
 /usr/bin/python3 -c 'import websockets' 2>/dev/null || packages+=(python3-websockets)
 /usr/bin/python3 -c 'import grpc' 2>/dev/null || packages+=(python3-grpcio)
+# Clients on other platforms.
+backend node nodejs
+/usr/bin/python3 -c 'import boto3' 2>/dev/null || packages+=(python3-boto3)
 /usr/bin/python3 -c 'import requests, brotli' 2>/dev/null || packages+=(python3-requests python3-brotli)
 
 # An authority that signs certificates over ACME: Debian's, or a newer one where Go can build it.
@@ -73,10 +76,14 @@ for program in pebble pebble-challtestsrv; do
         mkdir -p "$go" && GOBIN=$(cd "$go" && pwd) go install "$pebble/$program@v2.10.1"
     } 2>/dev/null || packages+=(pebble)
 done
-# gRPC as Go speaks it. Built again each time: it may have changed, and costs nothing if it has not.
+# gRPC, HTTP and kubectl's SPDY as Go speaks them. Built again each time: they may have changed, and
+# cost nothing if they have not.
 mkdir -p "$go"
-go build -C crates/lighty-testkit/src/real/grpc/go -trimpath -o "$(cd "$go" && pwd)/grpc-peer" . ||
-    echo "needs.sh: grpc-peer cannot be built: install Go, see https://go.dev/doc/install" >&2
+for peer in grpc:grpc-peer clients:http-peer; do
+    go build -C "crates/lighty-testkit/src/real/${peer%:*}/go" -trimpath \
+        -o "$(cd "$go" && pwd)/${peer#*:}" . ||
+        echo "needs.sh: ${peer#*:} cannot be built: install Go, see https://go.dev/doc/install" >&2
+done
 
 # Installs without starting what a package calls its service.
 install() {

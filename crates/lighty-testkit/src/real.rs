@@ -7,6 +7,7 @@
 
 pub mod apache;
 pub mod chromium;
+pub mod clients;
 pub mod grpc;
 pub mod nginx;
 pub mod pebble;
@@ -164,15 +165,19 @@ fn built(name: &str) -> Option<PathBuf> {
 
 /// A Python that has a library: the system's before others, since packages go there.
 fn python_with(library: &str) -> Option<PathBuf> {
-    let system = Path::new("/usr/bin/python3").to_owned();
-    let found = [Some(system), find(&["python3"])].into_iter().flatten().find(|python| {
-        let import = Command::new(python).args(["-c", &format!("import {library}")]).output();
-        import.is_ok_and(|output| output.status.success())
-    });
+    let found = search_python(library);
     if found.is_none() {
         missing(&format!("Python's {library}"));
     }
     found
+}
+
+fn search_python(library: &str) -> Option<PathBuf> {
+    let system = Path::new("/usr/bin/python3").to_owned();
+    [Some(system), search(&["python3"])].into_iter().flatten().find(|python| {
+        let import = Command::new(python).args(["-c", &format!("import {library}")]).output();
+        import.is_ok_and(|output| output.status.success())
+    })
 }
 
 fn missing(what: &str) {
@@ -331,4 +336,12 @@ fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
+}
+
+/// The lines that a command prints; panics with its errors unless it succeeds.
+fn lines_of(command: &mut Command) -> Vec<String> {
+    let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let (said, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);
+    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(error));
+    said.lines().map(str::to_owned).collect()
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command, Stdio};
 
-use super::{Listen, Program, built, put, python_with, text};
+use super::{Listen, Program, built, lines_of, put, python_with, text};
 
 const SERVER: &str = include_str!("grpc/server.py");
 const CLIENT: &str = include_str!("grpc/client.py");
@@ -73,6 +73,23 @@ pub fn call(library: Library, address: &str, authorities: Option<&Path>) -> Opti
     }
 }
 
+/// The lines of a client that sends `calls` unary calls while it cancels streams all the time.
+///
+/// # Panics
+/// If the client does not end well.
+#[must_use]
+pub fn call_among_cancellations(
+    library: Library,
+    address: &str,
+    calls: usize,
+) -> Option<Vec<String>> {
+    let words = ["cancels", address, &calls.to_string()];
+    match library {
+        Library::Python => run_python(&words, None),
+        Library::Go => Some(lines_of(Command::new(go_peer()?).args(words))),
+    }
+}
+
 /// What a client says of a call that cannot be answered.
 ///
 /// # Panics
@@ -89,13 +106,6 @@ fn run_python(words: &[&str], authorities: Option<&Path>) -> Option<Vec<String>>
     let mut command = Command::new(python);
     let command = command.arg(directory.path().join("client.py")).args(words).args(authorities);
     Some(lines_of(command))
-}
-
-fn lines_of(command: &mut Command) -> Vec<String> {
-    let output = command.output().expect("a client");
-    let (said, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);
-    assert!(output.status.success(), "{said}\n{}", String::from_utf8_lossy(error));
-    said.lines().map(str::to_owned).collect()
 }
 
 /// The program in Go, which `scripts/needs.sh` builds of `grpc/go`.

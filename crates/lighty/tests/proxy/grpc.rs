@@ -5,7 +5,9 @@ use std::process::Command;
 
 use lighty_testkit::lighty;
 use lighty_testkit::real::grpc::Library::{Go, Python};
-use lighty_testkit::real::grpc::{GrpcClient, GrpcService, Lasting, Library, call, call_in_vain};
+use lighty_testkit::real::grpc::{
+    GrpcClient, GrpcService, Lasting, Library, call, call_among_cancellations, call_in_vain,
+};
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 use lighty_testkit::tls::Authority;
 
@@ -112,6 +114,26 @@ fn every_kind_of_call_passes_over_tls() {
         let said = call(client, &server.address().to_string(), Some(&ca)).expect("a client");
         let log = server.log();
         assert_eq!(said, expected(client, service), "{client:?} with {service:?}: {log}");
+    }
+}
+
+/// Python's client resets streams that it has not opened yet. `LIGHTY_GRPC_CALLS` makes it longer.
+#[test]
+fn cancellations_lose_no_other_call() {
+    let calls = std::env::var("LIGHTY_GRPC_CALLS").map_or(240, |n| n.parse().expect("a number"));
+    for (client, service) in PAIRS {
+        let Some(running) = GrpcService::start(service, None) else { continue };
+        let server = front(lighty!(), &running.listen().backend())
+            .config("http2.max-requests = 0\nserver.errorlog-level = \"info\"")
+            .start();
+        let address = server.address().to_string();
+        let Some(said) = call_among_cancellations(client, &address, calls) else { continue };
+        let all = match client {
+            Python => format!("calls: {calls} lost 0"),
+            Go => format!("calls: {calls} lost 0 connections 1"),
+        };
+        let log = server.log();
+        assert_eq!(said, [all, "enough".to_owned()], "{client:?} {service:?}: {log}");
     }
 }
 

@@ -10,6 +10,7 @@ mod exact;
 mod failover;
 mod faults;
 mod features;
+mod foreign_clients;
 mod full_duplex;
 mod gateway_faults;
 mod grpc;

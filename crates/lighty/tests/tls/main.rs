@@ -2,6 +2,7 @@
 
 mod acme;
 mod browser;
+mod foreign_clients;
 mod http2;
 mod http2_backend_tunnels;
 mod http2_features;

@@ -37,6 +37,47 @@ if sys.argv[1] == "down":
     say("down", failed(call, is_stream=False))
     sys.exit()
 
+def cancel_all_the_time(channel, over, count):
+    """Begins calls and cancels them: at once, after the first response, or while they send."""
+    wait = channel.unary_stream("/test.Echo/Wait")
+    add = channel.stream_unary("/test.Echo/Add")
+    while not over.is_set():
+        count.append(1)
+        if len(count) % 3 == 0:
+            wait(b"", timeout=PATIENCE_S).cancel()
+        elif len(count) % 3 == 1:
+            waiting = wait(b"", timeout=PATIENCE_S)
+            next(waiting)
+            waiting.cancel()
+        else:
+            add.future(iter([bytes(100_000), b""]), timeout=PATIENCE_S).cancel()
+
+
+def call_among_cancellations(channel, calls):
+    """Sends unary calls, eight at a time, and says how many failed."""
+    over, cancelled, lost = threading.Event(), [], []
+    cancellers = [threading.Thread(target=cancel_all_the_time, args=(channel, over, cancelled))
+                  for _ in range(2)]
+    for canceller in cancellers:
+        canceller.start()
+    echo = channel.unary_unary("/test.Echo/Echo")
+    for first in range(0, calls, 8):
+        futures = [(n, echo.future(b"%d" % n, timeout=PATIENCE_S)) for n in range(first, first + 8)]
+        for n, future in futures:
+            if future.exception() or future.result() != b"%d" % n:
+                lost.append(n)
+                say("lost", f"{n} {failed(future, is_stream=False)}")
+    over.set()
+    for canceller in cancellers:
+        canceller.join()
+    say("calls", f"{calls} lost {len(lost)}")
+    print("enough" if len(cancelled) >= calls // 20 else f"only {len(cancelled)} cancelled")
+
+
+if sys.argv[1] == "cancels":
+    call_among_cancellations(channel_to([sys.argv[2], *sys.argv[4:]]), int(sys.argv[3]))
+    sys.exit()
+
 channel = channel_to(sys.argv[1:])
 echo = channel.unary_unary("/test.Echo/Echo")
 count = channel.unary_stream("/test.Echo/Count")

@@ -8,7 +8,8 @@ import (
 )
 
 const usage = `usage: grpc-peer serve ADDRESS [PEM]
-       grpc-peer call|load|rest ADDRESS [CA]`
+       grpc-peer call|load|rest ADDRESS [CA]
+       grpc-peer cancels ADDRESS CALLS [CA]`
 
 // bytesCodec passes messages as they are.
 type bytesCodec struct{}
@@ -29,7 +30,7 @@ func main() {
 		fail(usage)
 	}
 	commands := map[string]func(string, []string){
-		"serve": serve, "call": call, "load": load, "rest": rest,
+		"serve": serve, "call": call, "load": load, "rest": rest, "cancels": cancels,
 	}
 	command, known := commands[os.Args[1]]
 	if !known {

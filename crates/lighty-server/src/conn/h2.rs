@@ -197,6 +197,7 @@ impl<'c> H2Conn<'c> {
         if !self.tasks.begin_turn() {
             return false;
         }
+        self.shared.borrow_mut().wake_cut_readers(self.tasks.woken_slots());
         while let Some(step) = self.tasks.poll_next() {
             let done = match step {
                 Step::Done(done) => done,

@@ -87,6 +87,22 @@ fn program_that_responds_before_it_reads_gets_the_whole_upload() {
     assert_uploads_flow(&server, "/up.cgi", &UPLOAD_BYTES.to_string());
 }
 
+#[test]
+fn upload_that_stalls_behind_the_head_of_its_response_is_cut_and_logged() {
+    let server = program("echo 'Content-Type: text/plain'; echo; echo; cat | wc -c\n")
+        .config("server.max-read-idle = 1\nserver.errorlog-level = \"info\"")
+        .start();
+    let mut client = Http2::connect(server.address());
+    let length = [("content-length", "100000")];
+    let stream = client.request("POST", "/up.cgi", &length, false);
+    client.send_data(stream, &[0; 1000], false);
+    assert_eq!(client.head(stream).status, 200);
+    client.send_data(stream, &[0; 1000], false);
+    let answer = client.read_until(stream, |answer| answer.reset.is_some());
+    assert_eq!((answer.status, answer.reset), (200, Some(8)), "{answer:?}");
+    server.await_log("server.max-read-idle ran out: request body, request: \"POST /up.cgi\"");
+}
+
 /// The backend's end of a connection that speaks HTTP/2.
 struct Far<'a> {
     peer: &'a mut Peer,

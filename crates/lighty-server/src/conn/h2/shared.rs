@@ -195,6 +195,18 @@ impl Shared {
         }
     }
 
+    /// Wakes the tasks that read request bodies of these slots, if the sweep has ended their wait. The
+    /// sweep wakes a stream's own task; the body of a response that is read ahead is passed on by
+    /// another one, which would notice with the next bytes only.
+    pub(super) fn wake_cut_readers(&mut self, slots: &[u32]) {
+        for &slot in slots {
+            let Some(slot) = self.slots.get_mut(slot as usize) else { continue };
+            if slot.reader.is_some() && slot.progress.as_ref().is_some_and(|e| e.cut().is_some()) {
+                slot.reader.take().into_iter().for_each(Waker::wake);
+            }
+        }
+    }
+
     /// Sends a head and returns its length in bytes.
     pub(super) fn send_head(
         &mut self,

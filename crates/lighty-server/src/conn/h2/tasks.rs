@@ -118,6 +118,11 @@ impl<'c, T> Tasks<'c, T> {
         !self.turn.is_empty()
     }
 
+    /// The slots whose tasks this turn has still to poll.
+    pub(super) fn woken_slots(&self) -> &[u32] {
+        &self.turn
+    }
+
     /// Polls the woken tasks up to the first that ends; `None` when the turn is over.
     pub(super) fn poll_next(&mut self) -> Option<T> {
         while let Some(slot) = self.turn.pop() {

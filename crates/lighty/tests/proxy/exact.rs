@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::wait_until;
@@ -135,6 +136,23 @@ fn an_upgrade_that_is_required_is_named() {
         let connection = response.field("Connection").unwrap_or_default().to_ascii_lowercase();
         assert!(connection.contains("upgrade"), "{response:?}");
     }
+}
+
+#[test]
+fn upgrade_that_a_program_requires_is_named() {
+    let program = "printf 'Status: 426 Upgrade Required\\nUpgrade: websocket\\n\\nno'\n";
+    let server = lighty!()
+        .file("up.cgi", program)
+        .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+        .start();
+    let response = server.get("/up.cgi");
+    assert_eq!((response.status, response.text()), (426, "no"), "{}", server.log());
+    assert_eq!(response.all("Upgrade").collect::<Vec<_>>(), ["websocket"]);
+    let connection = response.field("Connection").unwrap_or_default().to_ascii_lowercase();
+    assert!(connection.contains("upgrade"), "{response:?}");
+    // RFC 9113 section 8.2.2 has no such field.
+    let answer = Http2::connect(server.address()).get("/up.cgi");
+    assert_eq!((answer.status, answer.field("upgrade")), (426, None));
 }
 
 /// The JDK's client announces a body of no bytes with each request for a WebSocket.

@@ -463,13 +463,13 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     }
     if ex.request.method == Some(Method::Options) && ex.request.target == b"*" {
         ex.response.status = Status::OK;
-        ex.response.fields.push(b"Allow", b"OPTIONS, GET, HEAD, POST");
+        ex.response.fields.set(Known::Allow, "OPTIONS, GET, HEAD, POST");
         ex.response.answered = true;
         return Some(Pass::Answered);
     }
     if matches!(ex.request.method, Some(Method::Connect | Method::Trace)) {
         ex.fail(Fault::MethodNotAllowed);
-        ex.response.fields.push(b"Allow", b"GET, HEAD, OPTIONS");
+        ex.response.fields.set(Known::Allow, "GET, HEAD, OPTIONS");
         return Some(Pass::Answered);
     }
     None

@@ -169,7 +169,7 @@ fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
         }
         _ => {
             ex.fail(Fault::MethodNotAllowed);
-            ex.response.fields.push(b"Allow", METHODS);
+            ex.response.fields.set(Known::Allow, METHODS);
             Some(Step::Answered)
         }
     }
@@ -180,7 +180,7 @@ const METHODS: &[u8] = b"OPTIONS, GET, HEAD, POST";
 
 fn respond_to_options(ex: &mut Exchange) {
     ex.response.status = Status::OK;
-    ex.response.fields.push(b"Allow", METHODS);
+    ex.response.fields.set(Known::Allow, METHODS);
     ex.response.answered = true;
 }
 

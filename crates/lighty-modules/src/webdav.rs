@@ -185,15 +185,15 @@ fn respond_to_options(ex: &mut Exchange, own: &DavSettings) {
         true => ("1, 3", ""),
         false => ("1, 2, 3", ", LOCK, UNLOCK"),
     };
-    response.fields.push(b"DAV", class.as_bytes());
-    response.fields.push(b"MS-Author-Via", b"DAV");
+    response.fields.set_named(b"DAV", class.as_bytes());
+    response.fields.set_named(b"MS-Author-Via", b"DAV");
     let allow = match own.readonly {
         true => "GET, HEAD, POST, OPTIONS, PROPFIND".to_owned(),
         false => format!(
             "GET, HEAD, POST, OPTIONS, PROPFIND, PROPPATCH, MKCOL, PUT, DELETE, COPY, MOVE{locks}"
         ),
     };
-    response.fields.push_known(Known::Allow, allow);
+    response.fields.set(Known::Allow, allow);
 }
 
 /// True if the method supports a body. Others reject one, because an unknown body must not be

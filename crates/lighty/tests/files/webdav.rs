@@ -88,6 +88,24 @@ fn options_say_what_there_is() {
 }
 
 #[test]
+fn options_have_one_of_each_field_beside_a_script_that_sets_them() {
+    let names = ["DAV", "MS-Author-Via", "Allow"];
+    let lines: String = names.map(|name| format!("lighty.header['{name}'] = 'x'\n")).concat();
+    let script = "magnet.attract-physical-path-to = ( \"@DIR@/root/set.lua\" )";
+    for setup in [lighty!(), lighty!().webdav("")] {
+        let server = setup.config(script).file("set.lua", &lines).file("a.txt", "A").start();
+        for (method, status) in [("OPTIONS", 200), ("TRACE", 405)] {
+            let told = request(&server, method, "/a.txt", "", "");
+            assert_eq!(told.status, status);
+            for name in names {
+                assert!(told.all(name).count() <= 1, "{method}: {told:?}");
+            }
+            assert_ne!(told.field("Allow"), Some("x"), "{told:?}");
+        }
+    }
+}
+
+#[test]
 fn without_webdav_nothing_is_changed() {
     let server = lighty!()
         .config(

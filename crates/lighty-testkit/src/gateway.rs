@@ -68,7 +68,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Output as the protocols that speak CGI's language carry it.
+    /// Output as the protocols carry it. AJP13 has codes of its own for the head, whose status is 200.
     fn wrapped(self, output: &[u8]) -> Vec<u8> {
         match self {
             Self::Fastcgi => {
@@ -77,7 +77,23 @@ impl Gateway {
                 records.extend(record(3, &[0; 8]));
                 records
             }
-            _ => output.to_vec(),
+            Self::Scgi | Self::Uwsgi => output.to_vec(),
+            Self::Ajp13 => {
+                let output = std::str::from_utf8(output).expect("text");
+                let (head, body) = output.split_once("\r\n\r\n").expect("a head");
+                let fields: Vec<&str> = head.split("\r\n").collect();
+                let count = u16::try_from(fields.len()).expect("few fields");
+                let mut head = [&[4, 0, 200][..], &string(b"OK"), &count.to_be_bytes()].concat();
+                for (name, value) in fields.iter().filter_map(|field| field.split_once(": ")) {
+                    head.extend([string(name.as_bytes()), string(value.as_bytes())].concat());
+                }
+                let mut packets = packet(&head);
+                for piece in body.as_bytes().chunks(8000) {
+                    packets.extend(packet(&[&[3][..], &string(piece)].concat()));
+                }
+                packets.extend(packet(&[5, 0]));
+                packets
+            }
         }
     }
 }

@@ -64,12 +64,16 @@ const SOURCES: &[Source] = &[
     source("/fastcgi", Some("\"be\"")).made_elsewhere(),
     source("/scgi", Some("\"be\"")).made_elsewhere(),
     source("/uwsgi", Some("\"be\"")).made_elsewhere(),
+    source("/ajp13", Some("\"be\"")).made_elsewhere(),
+    source("/h2", Some("\"be\"")).made_elsewhere(),
 ];
 
 /// Backends that compare nothing.
 struct Backends {
     http: Backend,
-    gateways: [(&'static str, Backend); 3],
+    /// Speaks HTTP/2, and asks `http`.
+    h2: Server,
+    gateways: [(&'static str, Backend); 4],
 }
 
 impl Backends {
@@ -103,8 +107,10 @@ impl Backends {
             ("fastcgi", Gateway::Fastcgi.printing(output)),
             ("scgi", Gateway::Scgi.printing(output)),
             ("uwsgi", Gateway::Uwsgi.printing(output)),
+            ("ajp13", Gateway::Ajp13.printing(output)),
         ];
-        Self { http, gateways }
+        let h2 = lighty!().in_front_of(&http.name()).start();
+        Self { http, h2, gateways }
     }
 
     fn config(&self) -> String {
@@ -113,11 +119,12 @@ impl Backends {
              proxy-core.allow-x-sendfile = \"enable\"\nproxy-core.backends = ( \"{}\" ) }}\n",
             self.http.address()
         );
-        for (protocol, backend) in &self.gateways {
+        let gateways =
+            self.gateways.iter().map(|(protocol, backend)| (*protocol, backend.address()));
+        for (protocol, address) in gateways.chain([("h2", self.h2.address())]) {
             lines += &format!(
                 "$HTTP[\"url\"] == \"/{protocol}\" {{ proxy-core.protocol = \"{protocol}\"\n\
-                 proxy-core.backends = ( \"{}\" ) }}\n",
-                backend.address()
+                 proxy-core.backends = ( \"{address}\" ) }}\n"
             );
         }
         lines

@@ -186,6 +186,9 @@ impl Handshake<'_> {
                         // Writing to memory cannot fail.
                         None => drop(alert.write_all(&mut driver.output)),
                     }
+                    if driver.output.is_empty() {
+                        driver.output.extend(fatal(DECODE_ERROR));
+                    }
                     // A client that does not read its alert learns less.
                     let _ = driver.send().await;
                     return Err(early_refusal(&error, said.as_ref()));
@@ -232,6 +235,7 @@ impl Handshake<'_> {
 
 const UNEXPECTED_MESSAGE: u8 = 10;
 const RECORD_OVERFLOW: u8 = 22;
+const DECODE_ERROR: u8 = 50;
 
 /// The record of a fatal alert before there are keys.
 const fn fatal(description: u8) -> [u8; 7] {
@@ -246,7 +250,8 @@ fn alert_of(error: &rustls::Error) -> Option<u8> {
         E::InvalidMessage(I::MessageTooLarge) => Some(RECORD_OVERFLOW),
         E::InvalidMessage(I::InvalidEmptyPayload | I::InvalidContentType)
         | E::PeerMisbehaved(P::MessageInterleavedWithHandshakeMessage)
-        | E::InappropriateMessage { .. } => Some(UNEXPECTED_MESSAGE),
+        | E::InappropriateMessage { .. }
+        | E::InappropriateHandshakeMessage { .. } => Some(UNEXPECTED_MESSAGE),
         _ => None,
     }
 }

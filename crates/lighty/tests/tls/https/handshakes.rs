@@ -145,6 +145,7 @@ fn records_that_begin_no_handshake_are_answered_with_alerts() {
     let (_, server) = start("");
     const UNEXPECTED_MESSAGE: u8 = 10;
     const RECORD_OVERFLOW: u8 = 22;
+    const DECODE_ERROR: u8 = 50;
     let whole = hello(0x0303, &[]);
     let split = |middle: &[u8]| {
         let body = &whole[5..];
@@ -158,6 +159,8 @@ fn records_that_begin_no_handshake_are_answered_with_alerts() {
         ("a change of keys", vec![20, 3, 3, 0, 1, 1], UNEXPECTED_MESSAGE),
         ("a heartbeat", vec![24, 3, 3, 0, 1, 0], UNEXPECTED_MESSAGE),
         ("data within a hello", split(&[23, 3, 3, 0, 1, 0]), UNEXPECTED_MESSAGE),
+        ("Finished", [&[22, 3, 1, 0, 16, 20, 0, 0, 12][..], &[1; 12]].concat(), UNEXPECTED_MESSAGE),
+        ("a message of 16 MB", vec![22, 3, 1, 0, 4, 1, 255, 255, 255], DECODE_ERROR),
         ("an empty record", vec![22, 3, 1, 0, 0], UNEXPECTED_MESSAGE),
         ("a long record", [&[22, 3, 1, 0x48, 1][..], &[1; 18_433]].concat(), RECORD_OVERFLOW),
     ] {

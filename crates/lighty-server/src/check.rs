@@ -172,7 +172,14 @@ impl Check<'_> {
     fn tls(&mut self) {
         let materials = match tls::load(self.config, &Materials::default()) {
             Ok(materials) => materials,
-            Err(problems) => return self.problems.extend(problems),
+            Err(problems) => {
+                // What directives say together is reported before files are looked at.
+                let before = tls::check(self.config);
+                let is_new = |new: &Diagnostic| {
+                    !before.iter().any(|old| (old.span, &old.message) == (new.span, &new.message))
+                };
+                return self.problems.extend(problems.into_iter().filter(is_new));
+            }
         };
         let global = self.config.global();
         if let Some(plan) = acme::plan(self.config, materials.on_demand())

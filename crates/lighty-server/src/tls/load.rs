@@ -6,7 +6,7 @@ use lighty_acme::Wanted;
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
-use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, TlsError, check_key};
+use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, check_key};
 
 use super::{backends, clear};
 use crate::{acme, block_settings, listeners};
@@ -247,11 +247,11 @@ impl Load<'_> {
 
     /// Puts a policy together as connections will.
     fn policy(&mut self, settings: &Settings, span: Option<Span>) {
-        let options = settings.module::<TlsSettings>().policy_options(Vec::new());
-        let made = options
-            .map_err(TlsError::from)
-            .and_then(|options| Policy::new(&options, self.materials, &TicketKeys::default()));
-        if let Err(error) = made {
+        let options = match settings.module::<TlsSettings>().policy_options(Vec::new()) {
+            Ok(options) => options,
+            Err(why) => return self.say(self.place("ssl.verifyclient.activate"), why.to_owned()),
+        };
+        if let Err(error) = Policy::new(&options, self.materials, &TicketKeys::default()) {
             self.say(span, error.to_string());
         }
     }

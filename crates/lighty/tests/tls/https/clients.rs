@@ -248,6 +248,20 @@ fn conditions_that_no_handshake_knows_are_warned_of() {
 }
 
 #[test]
+fn certificates_that_are_asked_for_without_an_authority_are_reported_once() {
+    let setup = lighty!().config(
+        "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n\
+         ssl.verifyclient.activate = \"enable\"",
+    );
+    Authority::new(setup.directory()).issue("a.pem", &["a.test"]);
+    for check in ["-t", "-tt"] {
+        let (code, _, said) = setup.run(&[check, "-f", "@CONF@"]);
+        assert!(code == 1 && said.matches("error: ").count() == 1, "{said}");
+        assert!(said.contains("| ssl.verifyclient.activate = "), "{said}");
+    }
+}
+
+#[test]
 fn a_list_of_revoked_certificates_that_is_none_does_not_start() {
     let setup = lighty!().config(&format!(
         "ssl.engine = \"enable\"\nssl.pemfile = \"@DIR@/a.pem\"\n{ASKED}\

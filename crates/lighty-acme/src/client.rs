@@ -10,9 +10,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::RETRY_AFTER;
-use http::{Request, Response};
+use http::{Method, Request, Response, StatusCode};
 use http_body::Body;
-use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient};
+use instant_acme::{BodyWrapper, BytesResponse, Error, HttpClient, Problem};
 use lighty_fetch::Fetcher;
 use lighty_http::date;
 use lighty_io::clock::Clock;
@@ -80,13 +80,30 @@ impl HttpClient for Client {
             {
                 sent.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             }
+            let is_post = head.method == Method::POST;
             // It blocks, and other orders go on meanwhile.
             let request = Request::from_parts(head, sent);
             let exchange = tokio::task::spawn_blocking(move || client.exchange(&request));
             let response = exchange.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             let (parts, body) = response.map_err(|error| Error::Other(error.into()))?.into_parts();
+            if let Some(error) = refusal(is_post, parts.status, &body) {
+                return Err(error);
+            }
             Ok(BytesResponse { parts, body: Box::new(body) })
         })
+    }
+}
+
+/// The error of a response that the library would call illegible: it takes each body for a problem
+/// document, and that of its first request for a directory whatever the status is.
+fn refusal(is_post: bool, status: StatusCode, body: &[u8]) -> Option<Error> {
+    if !status.is_client_error() && !status.is_server_error() {
+        return None;
+    }
+    match serde_json::from_slice::<Problem>(body) {
+        Ok(_) if is_post => None,
+        Ok(problem) if problem.detail.is_some() => Some(problem.into()),
+        _ => Some(Error::Other(format!("the authority answers {status}").into())),
     }
 }
 
@@ -109,5 +126,20 @@ mod tests {
         let date = retry_after_s(b"Sun, 06 Nov 1994 08:49:37 GMT", 0);
         assert_eq!(date, Some(784_111_777));
         assert_eq!(retry_after_s(b"soon", 0), None);
+    }
+
+    #[test]
+    fn refusals_are_told_in_the_authoritys_words_where_it_has_some() {
+        let words = |is_post, status, body: &[u8]| {
+            let status = StatusCode::from_u16(status).expect("a status");
+            refusal(is_post, status, body).map(|error| OrderError::from(error).to_string())
+        };
+        let problem = br#"{"type": "urn:ietf:params:acme:error:rateLimited", "detail": "closed"}"#;
+        let unreadable = Some("the authority answers 503 Service Unavailable".to_owned());
+        assert_eq!(words(false, 503, problem), Some("closed (rateLimited)".to_owned()));
+        assert_eq!(words(true, 400, problem), None, "the library tells badNonce by it");
+        assert_eq!(words(true, 503, b"<html>"), unreadable);
+        assert_eq!(words(false, 503, b""), unreadable);
+        assert_eq!(words(false, 200, b"{"), None);
     }
 }

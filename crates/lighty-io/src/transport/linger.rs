@@ -19,9 +19,10 @@ pub struct LingerLimits {
 }
 
 impl Default for LingerLimits {
-    /// Enough for the data in flight on a long link, too little to be worth an attack.
+    /// Time bounds it: clients that send a whole body before they read, such as Java's, get the
+    /// response to an upload that was refused.
     fn default() -> Self {
-        LingerLimits { bytes_max: 4 << 20, ms_max: 5_000 }
+        LingerLimits { bytes_max: 64 << 20, ms_max: 5_000 }
     }
 }
 

@@ -375,6 +375,25 @@ fn a_stop_lets_streams_end_and_says_so_twice() {
     server.await_exit(SOON);
 }
 
+/// What lies in the kernel's buffers is read in any case, so the flood comes slowly.
+#[test]
+fn flood_is_hardly_read_behind_its_goaway() {
+    let server = site().start();
+    let mut client = connect(&server);
+    for nth in 0..101 {
+        let fields = client.request_fields("GET", "/a.txt");
+        let block = lighty_testkit::http2::block(&fields);
+        client.send_frame(kind::HEADERS, END_HEADERS | END_STREAM, 1 + 2 * nth, &block);
+        client.send_frame(kind::RST_STREAM, 0, 1 + 2 * nth, &CANCEL.to_be_bytes());
+    }
+    let is_taken = |_: &u32| {
+        std::thread::sleep(Duration::from_millis(10));
+        client.client().try_send([0; 16 * 1024]).is_ok()
+    };
+    let taken = (0..256).take_while(is_taken).count();
+    assert!(taken < 192, "{taken} times 16 KiB");
+}
+
 #[test]
 fn floods_end_their_connection_and_no_other() {
     let server = site().start();

@@ -1,6 +1,6 @@
 //! HTTP clients of other platforms: Go's `net/http`, Node's `http2` and `fetch`, Java's
-//! `java.net.http`, boto3; and the SPDY/3.1 upgrade of kubectl. A test whose client is not installed
-//! is skipped.
+//! `java.net.http`, boto3; and the SPDY/3.1 upgrade of kubectl. A test is skipped where its client
+//! is not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

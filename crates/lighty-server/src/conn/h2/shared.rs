@@ -195,9 +195,9 @@ impl Shared {
         }
     }
 
-    /// Wakes the tasks that read request bodies of these slots, if the sweep has ended their wait. The
-    /// sweep wakes a stream's own task; the body of a response that is read ahead is passed on by
-    /// another one, which would notice with the next bytes only.
+    /// Wakes the tasks that read the request bodies of these slots, if the sweep has ended their
+    /// wait. The sweep wakes a stream's own task only. Where a response is read ahead, another task
+    /// reads the request's body, and would notice with the next bytes.
     pub(super) fn wake_cut_readers(&mut self, slots: &[u32]) {
         for &slot in slots {
             let Some(slot) = self.slots.get_mut(slot as usize) else { continue };

@@ -154,9 +154,9 @@ impl Connection {
     }
 
     /// Announces credit for a stream once it is worth a frame. A window that is being used grows
-    /// (towards the limit) with every update: it doubles, or becomes sixteen times what was consumed
-    /// since the last one. Doubling alone takes five round trips from 64 KiB to 1 MiB where the
-    /// consumer takes all of a flight at once.
+    /// (towards the limit) with every update: it doubles, or becomes sixteen times the bytes
+    /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB where
+    /// the consumer takes each flight at once.
     pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
         let max = self.limits.stream_window_bytes_max;
         let stream = &mut self.streams.slots()[slot as usize];
@@ -203,8 +203,8 @@ impl Connection {
         }
     }
 
-    /// Takes the reply. The window grows fourfold if it held the peer back, which has sent most of it
-    /// in the round trip, and the driver consumes what comes.
+    /// Takes the reply. The window grows fourfold if it held the peer back, which has sent most of
+    /// it in the round trip, and the driver consumes what comes.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
         let Some((before, unread)) = self.intake.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;

@@ -117,7 +117,7 @@ func wait(_ any, stream grpc.ServerStream) error {
 	select {
 	case ended <- "cancelled":
 	default:
-		// Nobody asks a client that cancels thousands of calls.
+		// No test asks a service whose calls are cancelled by the thousand.
 	}
 	return stream.Context().Err()
 }

@@ -155,8 +155,8 @@ impl Connection {
 
     /// Announces credit for a stream once it is worth a frame. A window that is being used grows
     /// (towards the limit) with every update: it doubles, or becomes sixteen times the bytes
-    /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB where
-    /// the consumer takes each flight at once.
+    /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB
+    /// where the consumer takes each flight at once.
     pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
         let max = self.limits.stream_window_bytes_max;
         let stream = &mut self.streams.slots()[slot as usize];

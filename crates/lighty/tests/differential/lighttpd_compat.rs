@@ -6,7 +6,8 @@
 //! Configurations are data (`cases/`, see [`case`]), or put together at random ([`random`]).
 //! `LIGHTY_COMPAT_CASE=words` asks only those whose name holds the words; `LIGHTY_COMPAT_PAIRS`
 //! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which;
-//! `LIGHTY_COMPAT_CONFIGURATION` asks those of one random configuration alone.
+//! `LIGHTY_COMPAT_CONFIGURATION` asks those of one random configuration alone. The test
+//! `configurations_of_the_day` takes the days since 1970 as its seed.
 
 mod ajp;
 mod case;
@@ -171,6 +172,14 @@ fn shown(ask: &Ask) -> String {
 fn random_configurations() {
     let Some(lighttpd) = pair::lighttpd() else { return };
     let report = random::run(&lighttpd);
+    assert!(report.is_empty(), "\n{report}");
+}
+
+/// Each day asks other configurations. The report names the seed, which replays a failure.
+#[test]
+fn configurations_of_the_day() {
+    let Some(lighttpd) = pair::lighttpd() else { return };
+    let report = random::run_of_the_day(&lighttpd);
     assert!(report.is_empty(), "\n{report}");
 }
 

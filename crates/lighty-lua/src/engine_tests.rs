@@ -251,11 +251,8 @@ fn what_is_dangerous_is_withheld() {
         "debug.getmetatable",
         "debug.getregistry",
         "ffi",
-        "getfenv",
-        "setfenv",
         "newproxy",
         "package.loadlib",
-        "string.dump",
     ] {
         done(&format!("assert({gone} == nil) return 200"), 200);
     }
@@ -901,4 +898,75 @@ fn a_long_search_gives_others_a_turn() {
     let second = engine.resume(&mut run, &mut fake, Input::Go, &limits);
     assert!(matches!(second, Progress::Preempted), "{second:?}");
     assert!(run.instructions > 2 * 50_000);
+}
+
+/// Public scripts for Lua 5.1 use these names: cosmo, xmlrpc, markdown, compat53, MessagePack.
+#[cfg(feature = "luajit")]
+#[test]
+fn scripts_have_environments_and_modules_of_lua_5_1() {
+    done(
+        "local function f() return x end x = 1 assert(getfenv() == _G and getfenv(1) == _G and getfenv(f) == _G) \
+         assert(setfenv(f, { x = 2 }) == f and f() == 2 and x == 1) \
+         local function own() setfenv(1, setmetatable({}, { __index = _G })) y = 3 return y end \
+         assert(own() == 3 and y == nil) \
+         local sum = 0 assert(table.foreach({ 1, 2 }, function(_, n) sum = sum + n end) == nil and sum == 3) \
+         assert(table.foreachi({ 5, 6 }, function(at, n) return n == 6 and at or nil end) == 2) \
+         local ok, why = pcall(string.dump, f) assert(not ok and why:find('byte code'), why) \
+         assert(select('#', string.unpack('<i2', string.pack('<i2', -3))) == 2) return 200",
+        200,
+    );
+    done(
+        "local f = load('module(\"a.b\", package.seeall) function g() return _NAME .. _PACKAGE .. tostring(print ~= nil) end') \
+         f() assert(a.b.g() == 'a.ba.true' and require('a.b') == a.b and package.loaded['a.b'] == a.b) \
+         assert(g == nil and a.b._M == a.b) \
+         load('module(\"a.b\") h = 1')() assert(a.b.h == 1 and h == nil) \
+         a.c = 1 assert(select(2, pcall(load('module(\"a.c\")'))):find('name conflict')) return 200",
+        200,
+    );
+}
+
+#[cfg(feature = "luajit")]
+#[test]
+fn environments_of_the_engine_are_out_of_reach() {
+    done(
+        "local own = _G \
+         for _, f in ipairs { print, pairs, require, string.gsub, string.format, lighty.stat, load, setfenv } do \
+           assert(getfenv(f) == own) \
+           local ok, why = pcall(setfenv, f, {}) assert(not ok and why:find('cannot change'), why) \
+         end \
+         local co = coroutine.wrap(function() return select(2, pcall(getfenv, 2)) end) \
+         local env = co() assert(env == own or type(env) == 'string', env) \
+         for level = 0, 40 do local ok, env = pcall(getfenv, level) assert(not ok or env == own, level) end \
+         assert(not pcall(setfenv, 0, {}) and not pcall(setfenv, -1, {}) and not pcall(setfenv, 1)) \
+         local assert, pcall, setfenv, lighty = assert, pcall, setfenv, lighty \
+         assert(not pcall(module)) \
+         for level = 3, 40 do pcall(setfenv, level, { lighty = lighty }) end \
+         return 200",
+        200,
+    );
+    // The next run has an environment of its own again, and all names.
+    let engine = engine();
+    let source = "setfenv(1, { lighty = lighty, print = print }) z = (z or 0) + 1 return 200 + z";
+    let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+    for _ in 0..3 {
+        assert!(matches!(go_again(&engine, &script).1, Progress::Done(201)));
+    }
+}
+
+#[test]
+fn a_lost_global_is_named_once() {
+    let engine = engine();
+    let source = "local id = 'visits' _G[id] = (_G[id] or 0) + 1 return 200 + _G[id]";
+    let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+    let runs = [(); 4].map(|()| go_again(&engine, &script));
+    let logs: Vec<String> = runs.iter().flat_map(|(fake, _)| fake.log.clone()).collect();
+    assert!(runs.iter().all(|(_, ended)| matches!(ended, Progress::Done(201))));
+    assert_eq!(logs.len(), 1, "{logs:?}");
+    assert!(logs[0].starts_with("warning: _G[\"visits\"] of an earlier run is gone"), "{logs:?}");
+    // A script that sets what it reads has lost nothing.
+    let source = "_G.n = 1 local none = _G.never return 200 + _G.n";
+    let script = Rc::new(engine.load("/s/other.lua", source.as_bytes()).expect("Lua"));
+    for _ in 0..3 {
+        assert!(go_again(&engine, &script).0.log.is_empty());
+    }
 }

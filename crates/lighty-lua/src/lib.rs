@@ -28,6 +28,7 @@ mod argument;
 mod chunk;
 mod error_text;
 mod objects;
+mod packing;
 mod reply;
 
 pub use budget::Limits;

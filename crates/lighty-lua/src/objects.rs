@@ -13,7 +13,7 @@ use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
 use crate::request::{Group, Item, Piece, Requests, ScriptRequest};
-use crate::{budget, chunk, error_text, json, lfs, lib_c, pattern, shared};
+use crate::{budget, chunk, error_text, json, lfs, lib_c, packing, pattern, shared};
 
 /// What scripts may do beside answering requests.
 #[derive(Clone, Default)]
@@ -219,6 +219,7 @@ pub(crate) fn primitives<R: Requests>(lua: &Lua, current: &Rc<Current<R>>) -> ml
     surroundings(lua, current, &table)?;
     table.set("c", lib_c::table(lua)?)?;
     table.set("strings", pattern::table(lua)?)?;
+    table.set("packing", packing::table(lua)?)?;
     table.set("charge", lua_hook::booker(lua)?)?;
     let jumps = |lua: &Lua, text: LuaString| {
         budget::charge_bytes(lua, text.as_bytes().len());

@@ -6,7 +6,7 @@ local assert, error, getmetatable, ipairs, next, pcall, rawequal, rawget, rawset
   assert, error, getmetatable, ipairs, next, pcall, rawequal, rawget, rawset, select,
   setmetatable, tonumber, tostring, type, xpcall
 local unpack = unpack or table.unpack
-local raw_pairs, load, loadstring, setfenv = pairs, load, loadstring, setfenv
+local raw_pairs, load, loadstring, setfenv, getfenv = pairs, load, loadstring, setfenv, getfenv
 local co_create, co_resume, co_status, co_yield, co_running, co_yieldable =
   coroutine.create, coroutine.resume, coroutine.status, coroutine.yield, coroutine.running,
   coroutine.isyieldable
@@ -14,7 +14,7 @@ local string, table, math, os, io, bit, utf8 = string, table, math, os, io, bit,
 local concat, insert, remove, find, sub, gsub, match, format, rep =
   table.concat, table.insert, table.remove, string.find, string.sub, string.gsub, string.match, string.format,
   string.rep
-local package, raw_getmetatable = package, debug.getmetatable
+local package, raw_getmetatable, getinfo = package, debug.getmetatable, debug.getinfo
 local jit_version = jit and jit.version
 if jit then jit.off() end
 
@@ -611,7 +611,9 @@ local string_meta = getmetatable("")
 local c_rep = rep
 local script_string = {}
 for name, f in raw_pairs(string) do script_string[name] = f end
-script_string.dump = nil
+-- Libraries name it at their start. No script can load what it would return.
+script_string.dump = function() error("string.dump: byte code is not loaded here", 2) end
+for name, f in raw_pairs(prim.packing) do script_string[name] = f end
 script_string.rep = function(s, n, ...)
   if type(s) == "string" and type(n) == "number" and n > 0 then
     local separator = ...
@@ -949,7 +951,20 @@ local utf8_codes = {
   end,
 }
 utf8 = utf8 or utf8_codes
-script_table.foreach, script_table.foreachi = nil, nil
+if jit_version then
+  script_table.foreach = function(t, f)
+    for key, value in next, t do
+      local result = f(key, value)
+      if result ~= nil then return result end
+    end
+  end
+  script_table.foreachi = function(list, f)
+    for at = 1, #list do
+      local result = f(at, list[at])
+      if result ~= nil then return result end
+    end
+  end
+end
 
 -- LuaJIT would begin with the same numbers in each state and at each start.
 math.randomseed(prim.seed)
@@ -995,6 +1010,89 @@ local base = {
 }
 
 local env_meta = { __metatable = false, __index = base }
+
+local state_globals = _G
+
+-- Environments of 5.1. Those of the engine's functions belong to all runs: a script gets its own
+-- instead, and cannot change them.
+if setfenv then
+  local function checked_level(f, name)
+    local level = tonumber(f)
+    if level and level >= 0 then return level end
+    error(format("bad argument #1 to '%s' (non-negative level expected)", name), 3)
+  end
+  base.getfenv = function(f)
+    if f == nil then f = 1 end
+    local env = nil
+    if type(f) == "function" then
+      env = getfenv(f)
+    elseif checked_level(f, "getfenv") > 0 then
+      env = getfenv(f + 1)
+    end
+    return env ~= nil and env ~= state_globals and env or current[1]
+  end
+  base.setfenv = function(f, env)
+    if type(env) ~= "table" then error("bad argument #2 to 'setfenv' (table expected)", 2) end
+    if type(f) ~= "function" then
+      local level = checked_level(f, "setfenv")
+      local info = level > 0 and getinfo(level + 1, "f")
+      if not info then error("bad argument #1 to 'setfenv' (invalid level)", 2) end
+      f = info.func
+    end
+    if getfenv(f) == state_globals then
+      error("'setfenv' cannot change environment of given object", 2)
+    end
+    return setfenv(f, env)
+  end
+end
+-- `module` of 5.1, for a chunk that calls it.
+local function script_module(env)
+  return function(name, ...)
+    local info, loaded = getinfo(2, "f"), env.package.loaded
+    if not info or getfenv(info.func) == state_globals then
+      error("'module' not called from a Lua function", 2)
+    end
+    local made = rawget(loaded, name)
+    if type(made) ~= "table" then
+      made = env
+      for part in c_gmatch(name, "[^%.]+") do
+        local inner = rawget(made, part)
+        if inner == nil then
+          inner = {}
+          rawset(made, part, inner)
+        elseif type(inner) ~= "table" then
+          error("name conflict for module '" .. name .. "'", 2)
+        end
+        made = inner
+      end
+      loaded[name] = made
+    end
+    if made._NAME == nil then
+      made._M, made._NAME, made._PACKAGE = made, name, match(name, "^(.*%.)[^%.]*$") or ""
+    end
+    setfenv(info.func, made)
+    for at = 1, select("#", ...) do select(at, ...)(made) end
+  end
+end
+
+-- Scripts of lighttpd keep values in `_G`, where they last for all requests. Here they do not, and
+-- the log says so once. The environments of a script's last two runs that named `_G` are known for
+-- this as long as no collection frees them.
+local newest_env, older_env = setmetatable({}, { __mode = "v" }), setmetatable({}, { __mode = "v" })
+local warned_of_globals, any_globals = {}, false
+local function keep_for_warning(env)
+  local path = prim.path()
+  if warned_of_globals[path] then return end
+  older_env[path], newest_env[path], any_globals = newest_env[path], env, true
+end
+local function warn_of_lost_global(env, key)
+  local path = prim.path()
+  local older = older_env[path]
+  if not older or older == env or warned_of_globals[path] or rawget(older, key) == nil then return end
+  warned_of_globals[path] = true
+  prim.log("warning", format("_G[%q] of an earlier run is gone: each run has variables of its own; "
+    .. "lighty.shared keeps values for all requests", tostring(key)))
+end
 
 -- A compiler cannot be interrupted: long texts are compiled by another thread. It goes through all
 -- jumps of a chunk for each that it adds, so that their number is limited.
@@ -1067,7 +1165,7 @@ local lua_path = package.path .. ";/usr/share/lua/" .. version .. "/?.lua;/usr/s
 
 -- Modules written in C are loaded once in each state. Only `magnet.unsafe` lets a script say where
 -- they are.
-local c_modules, loadlib, state_globals = {}, package.loadlib, _G
+local c_modules, loadlib = {}, package.loadlib
 -- Modules of 5.1 that set a global of their name besides what they return.
 local sets_global = { lfs = true }
 local function opened(name, file, cpath, tried)
@@ -1110,6 +1208,10 @@ local function script_require(env, path)
     path = dir .. "/?.lua;" .. dir .. "/?/init.lua;" .. lua_path,
     cpath = c_path,
     config = package.config,
+    seeall = setfenv and function(made)
+      local meta = raw_getmetatable(made)
+      if meta then meta.__index = env else setmetatable(made, { __index = env }) end
+    end or nil,
     loadlib = prim.unsafe() and loadlib or nil,
   }
   local function found(name)
@@ -1172,10 +1274,14 @@ setmetatable(base, { __index = function(_, key)
     end
   elseif key == "_G" then
     value = env
+    keep_for_warning(env)
+  elseif key == "module" and setfenv then
+    value = script_module(env)
   elseif key == "jit" and jit_version then
     value = { version = jit_version, off = function() end, on = function() end,
       status = function() return false end }
   else
+    if any_globals then warn_of_lost_global(env, key) end
     return nil
   end
   rawset(env, key, value)

@@ -75,6 +75,8 @@ pub enum AccessError {
     NoPath,
     /// The request's target is not a path.
     NotAPath(Box<str>),
+    /// The scheme is neither http nor https.
+    Scheme,
     /// The request's method is not known.
     Method,
     /// The client's address is not an IP address.
@@ -108,6 +110,7 @@ impl fmt::Display for AccessError {
             Self::LeavesRoot(path) => write!(f, "the path {path} leaves its root"),
             Self::NoPath => f.write_str("r.req_attr['physical.path'] must not be empty"),
             Self::NotAPath(uri) => write!(f, "r.req_attr['request.uri']: {uri} is not a path"),
+            Self::Scheme => f.write_str("r.req_attr['uri.scheme'] must be http or https"),
             Self::Method => f.write_str("r.req_attr['request.method'] is unknown"),
             Self::NotAnAddress => {
                 f.write_str("r.req_attr['request.remote-addr'] is not an address")

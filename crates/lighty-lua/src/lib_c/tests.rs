@@ -6,6 +6,8 @@ fn lua() -> Lua {
     let lua = Lua::new();
     let table = table(&lua).expect("the table");
     lua.globals().set("c", table).expect("a global");
+    let packing = crate::packing::table(&lua).expect("the table");
+    lua.globals().set("s", packing).expect("a global");
     lua
 }
 

@@ -20,6 +20,11 @@ pub trait Client {
     /// The local address the client connected to; none for a unix socket.
     fn local_ip(&self) -> Option<IpAddr>;
 
+    /// Number of the request's HTTP/2 stream; 0 over HTTP/1.
+    fn stream_id(&self) -> u32 {
+        0
+    }
+
     /// Suspends the time limits of the request's body: it has not ended, but nothing is expected of
     /// the client now.
     fn pause_body_timer(&mut self);

@@ -107,11 +107,15 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
     }
 }
 
-/// The address that the client connected to, where the exchange is without its client.
+/// Facts about the client of an exchange that is copied without its client.
 #[derive(Clone, Copy, Default)]
-struct LocalIp(Option<IpAddr>);
+struct ClientFacts {
+    /// The address that the client connected to.
+    local_ip: Option<IpAddr>,
+    stream_id: u32,
+}
 
-impl Extension for LocalIp {
+impl Extension for ClientFacts {
     extension_slot!();
 
     fn inherited(&self) -> Option<Self> {
@@ -119,15 +123,24 @@ impl Extension for LocalIp {
     }
 }
 
-/// Lets a copy of the exchange, which has no client, know the server's address.
-pub(super) fn keep_local_ip(ex: &Exchange, copy: &mut Exchange) {
-    copy.ext_mut::<LocalIp>().0 = local_ip(ex);
+/// Keeps the facts about the client for a copy of the exchange, which has no client.
+pub(super) fn keep_client_facts(ex: &Exchange, copy: &mut Exchange) {
+    *copy.ext_mut::<ClientFacts>() =
+        ClientFacts { local_ip: local_ip(ex), stream_id: stream_id(ex) };
+}
+
+/// Number of the request's HTTP/2 stream; 0 over HTTP/1.
+pub(super) fn stream_id(ex: &Exchange) -> u32 {
+    match &ex.client {
+        Some(client) => client.borrow().stream_id(),
+        None => ex.ext::<ClientFacts>().map_or(0, |facts| facts.stream_id),
+    }
 }
 
 fn local_ip(ex: &Exchange) -> Option<IpAddr> {
     match &ex.client {
         Some(client) => client.borrow().local_ip(),
-        None => ex.ext::<LocalIp>().and_then(|known| known.0),
+        None => ex.ext::<ClientFacts>().and_then(|facts| facts.local_ip),
     }
 }
 
@@ -176,7 +189,9 @@ pub(super) fn set(
         // What programs get as REQUEST_URI.
         b"request.orig-uri" => set_asked_uri(ex, bytes),
         b"uri.scheme" => {
-            ex.request.scheme = if bytes == b"https" { "https" } else { "http" };
+            let schemes = ["http", "https"].into_iter();
+            let mut named = schemes.filter(|name| bytes.eq_ignore_ascii_case(name.as_bytes()));
+            ex.request.scheme = named.next().ok_or(AccessError::Scheme)?;
             Ok(())
         }
         b"uri.authority" => {

@@ -170,7 +170,7 @@ fn copy(ex: &Exchange) -> Exchange {
     copy.physical.path_info.clone_from(&ex.physical.path_info);
     // Among it how deep the request is within others: a filter may request what it filters.
     copy.inherit(ex);
-    attributes::keep_local_ip(ex, &mut copy);
+    attributes::keep_client_facts(ex, &mut copy);
     copy
 }
 

@@ -248,7 +248,7 @@ impl MagnetRequest<'_> {
             b"http_status" if self.stage != Stage::ResponseStart => number(0),
             b"http_status" => number(ex.response.status.code().into()),
             b"keep_alive" => number(u64::from(!ex.response.is_last && is_kept(ex))),
-            b"stream_id" => number(0),
+            b"stream_id" => number(attributes::stream_id(ex).into()),
             b"start_time" => Ok(Item::Int(began_us(ex))),
             _ => Err(AccessError::unknown("r.req_item", name)),
         }

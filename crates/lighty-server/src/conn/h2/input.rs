@@ -151,6 +151,10 @@ impl Client for Input {
         }
     }
 
+    fn stream_id(&self) -> u32 {
+        self.at.as_ref().map_or(0, |at| at.key.id())
+    }
+
     fn pause_body_timer(&mut self) {
         self.entry.stop_waiting_for_body(&self.clock);
     }

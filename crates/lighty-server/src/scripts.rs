@@ -12,7 +12,7 @@ use std::rc::Rc;
 use lighty_io::clock::Clock;
 use lighty_lua::{
     AccessError, Call, Destination, Engine, Group, Input, Item, Limits, LoadError, LuaError,
-    Options, Piece, Progress, Reply, Requests, ScriptRequest, Stat,
+    Options, Piece, Progress, Reply, Requests, Run, ScriptRequest, Stat, lib_c::url,
 };
 
 pub use lighty_lua::LUA;
@@ -22,11 +22,51 @@ const LIMITS: Limits = Limits { time_ms: 60_000, instructions: 100_000_000, memo
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// A request out of a URL, and what the script does with it.
+/// When a script runs, as the directives `magnet.attract-*-to` have it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ScriptStage {
+    /// Before the URL leads anywhere.
+    #[default]
+    RawUrl,
+    /// Before the file is looked up.
+    PhysicalPath,
+    /// Once status and fields of the response are there.
+    ResponseStart,
+    /// For each piece of the response's body.
+    ResponseContent,
+}
+
+/// A request, and for the later stages a response, that a script is tried with.
+#[derive(Clone, Debug)]
+pub struct TrialRequest {
+    /// `http://` or `https://` with a host, or a path.
+    pub url: String,
+    /// The stage that the script runs in.
+    pub stage: ScriptStage,
+    /// The method.
+    pub method: String,
+    /// Names and values of header fields.
+    pub fields: Vec<(String, String)>,
+    /// The body.
+    pub body: Vec<u8>,
+    /// Directory that the path of the URL is looked up in.
+    pub document_root: PathBuf,
+    /// Status of the response.
+    pub status: u16,
+    /// Names and values of the response's header fields.
+    pub response_fields: Vec<(String, String)>,
+    /// Body of the response.
+    pub response_body: Vec<u8>,
+}
+
+/// A request, and the changes that the script makes.
 #[derive(Default)]
 struct Trial {
     groups: [Values; 4],
     body: Vec<Piece>,
+    request_body: Vec<u8>,
+    response_body: Vec<u8>,
+    status: u16,
     out: String,
 }
 
@@ -39,8 +79,6 @@ pub enum ScriptError {
     Unreadable(PathBuf, io::Error),
     /// It is not Lua.
     Load(LoadError),
-    /// It filters bodies, of which a trial has none.
-    Filter,
     /// It broke off or was stopped.
     Failed {
         /// What it did until then.
@@ -56,7 +94,6 @@ impl fmt::Display for ScriptError {
             Self::NoState(error) => error.fmt(f),
             Self::Unreadable(path, error) => write!(f, "{}: {error}", path.display()),
             Self::Load(error) => error.fmt(f),
-            Self::Filter => f.write_str("the script is a body filter"),
             Self::Failed { why, .. } => f.write_str(why),
         }
     }
@@ -85,16 +122,19 @@ pub fn check(path: &Path) -> Result<(), ScriptError> {
     load(&engine, path).map(drop)
 }
 
-/// Runs a script for a request of this URL and says what it did.
+/// Runs a script for a request and returns a description of what it did.
 ///
 /// # Errors
 /// Why it cannot be read, is not Lua, or failed.
-pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
+pub fn run(path: &Path, request: &TrialRequest) -> Result<String, ScriptError> {
     let engine = engine()?;
     let script = Rc::new(load(&engine, path)?);
-    let mut run = engine.start(&script)?;
-    let mut trial = Trial::of(url);
+    let is_filter = request.stage == ScriptStage::ResponseContent;
+    let mut run = if is_filter { engine.start_filter(&script)? } else { engine.start(&script)? };
+    let mut trial = Trial::of(request);
     let mut input = Input::Go;
+    // The filter gets the body as one piece, and then the end.
+    let mut pieces = vec![None, Some(request.response_body.clone())];
     loop {
         input = match engine.resume(&mut run, &mut trial, input, &LIMITS) {
             Progress::Preempted => Input::Go,
@@ -102,17 +142,19 @@ pub fn run(path: &Path, url: &str) -> Result<String, ScriptError> {
                 let _ = writeln!(trial.out, "waits for {}", described(&call));
                 Input::Reply(perform(&engine, call))
             }
-            Progress::Done(status) => {
-                trial.describe(status);
-                let instructions = match run.instructions {
-                    0 => "less than 100".to_owned(),
-                    some => format!("about {some}"),
-                };
-                let used = format!("{instructions} instructions, {} bytes", run.memory);
-                let _ = writeln!(trial.out, "used {used}");
-                return Ok(trial.out);
+            Progress::Piece(output) => {
+                trial.describe_piece(output);
+                match pieces.pop() {
+                    Some(piece) => Input::Piece(piece),
+                    None => return Ok(trial.finish(&run)),
+                }
             }
-            Progress::Piece(_) => return Err(ScriptError::Filter),
+            Progress::Done(status) => {
+                if !is_filter {
+                    trial.describe(status);
+                }
+                return Ok(trial.finish(&run));
+            }
             Progress::Failed(failure) => {
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
                 let why = format!("{limit}{}", failure.text);
@@ -192,7 +234,7 @@ fn perform(engine: &Engine<Trial>, call: Call) -> Reply {
             return chunk(engine, &String::from_utf8_lossy(&name), &text);
         }
         Call::Sleep { .. } | Call::CollectBody => Ok(Reply::Done),
-        Call::CollectResponse => return Reply::Failed("there is no response yet".to_owned()),
+        Call::CollectResponse => Ok(Reply::Done),
         Call::ClientsOpen => return Reply::Number(0),
         Call::OpenRequests => return Reply::Requests(Vec::new()),
         Call::Request(_) => return Reply::Failed("no request is made in a trial".to_owned()),
@@ -206,8 +248,46 @@ fn chunk(engine: &Engine<Trial>, name: &str, source: &[u8]) -> Reply {
 }
 
 impl Trial {
-    fn of(url: &str) -> Self {
-        let mut trial = Self::default();
+    fn of(request: &TrialRequest) -> Self {
+        let mut trial =
+            Self { request_body: request.body.clone(), status: request.status, ..Self::default() };
+        let path = trial.put_url(&request.url);
+        trial.put(Group::Attribute, "request.method", &request.method);
+        for (name, value) in &request.fields {
+            trial.put(Group::RequestHeader, &name.to_ascii_lowercase(), value);
+            if name.eq_ignore_ascii_case("host") {
+                trial.put(Group::Attribute, "uri.authority", &value.to_ascii_lowercase());
+            }
+        }
+        if request.stage != ScriptStage::RawUrl {
+            trial.put_path(&request.document_root, &path);
+        }
+        if request.stage == ScriptStage::ResponseStart {
+            trial.response_body = request.response_body.clone();
+            for (name, value) in &request.response_fields {
+                trial.put(Group::ResponseHeader, &name.to_ascii_lowercase(), value);
+            }
+            let length = trial.response_body.len().to_string();
+            trial.put(Group::Attribute, "response.http-status", &request.status.to_string());
+            trial.put(Group::Attribute, "response.body-length", &length);
+        }
+        trial
+    }
+
+    /// Sets the parts of the physical path.
+    fn put_path(&mut self, document_root: &Path, path: &str) {
+        let root = std::fs::canonicalize(document_root);
+        let root = root.unwrap_or_else(|_| document_root.to_owned());
+        let root = root.to_string_lossy().into_owned();
+        let root = root.strip_suffix('/').unwrap_or(&root);
+        self.put(Group::Attribute, "physical.doc-root", root);
+        self.put(Group::Attribute, "physical.basedir", root);
+        self.put(Group::Attribute, "physical.rel-path", path);
+        self.put(Group::Attribute, "physical.path", &format!("{root}{path}"));
+    }
+
+    /// Sets the parts of the URL and returns its path.
+    fn put_url(&mut self, url: &str) -> String {
         let (scheme, rest) = url.split_once("://").unwrap_or(("http", url));
         let slash = rest.find('/').unwrap_or(rest.len());
         let (authority, target) = match url.starts_with('/') {
@@ -215,29 +295,47 @@ impl Trial {
             false => rest.split_at(slash),
         };
         let target = if target.is_empty() { "/" } else { target };
-        let (path, query) = target.split_once('?').unwrap_or((target, ""));
-        trial.put(Group::RequestHeader, "host", authority);
+        let (raw_path, query) = target.split_once('?').unwrap_or((target, ""));
+        let mut path = Vec::new();
+        url::decode(raw_path.as_bytes(), &mut path);
+        let path = String::from_utf8_lossy(&path).into_owned();
+        self.put(Group::RequestHeader, "host", authority);
         for (name, value) in [
             ("uri.scheme", scheme),
             ("uri.authority", authority),
-            ("uri.path", path),
-            ("uri.path-raw", path),
+            ("uri.path", &*path),
+            ("uri.path-raw", raw_path),
             ("uri.query", query),
             ("request.uri", target),
             ("request.orig-uri", target),
-            ("request.method", "GET"),
             ("request.protocol", "HTTP/1.1"),
             ("request.remote-addr", "127.0.0.1"),
             ("request.remote-ip", "127.0.0.1"),
         ] {
-            trial.put(Group::Attribute, name, value);
+            self.put(Group::Attribute, name, value);
         }
-        trial
+        path
     }
 
     fn put(&mut self, group: Group, name: &str, value: &str) {
         if let Some(at) = index(group) {
             self.groups[at].insert(name.into(), value.into());
+        }
+    }
+
+    /// What the script did, and what it used.
+    fn finish(mut self, run: &Run) -> String {
+        let instructions = match run.instructions {
+            0 => "less than 100".to_owned(),
+            some => format!("about {some}"),
+        };
+        let _ = writeln!(self.out, "used {instructions} instructions, {} bytes", run.memory);
+        self.out
+    }
+
+    fn describe_piece(&mut self, piece: Option<Vec<u8>>) {
+        if let Some(piece) = piece.filter(|piece| !piece.is_empty()) {
+            let _ = writeln!(self.out, "sends: {}", piece.escape_ascii());
         }
     }
 
@@ -294,9 +392,11 @@ impl ScriptRequest for Trial {
             (Some(at), ..) => {
                 Item::of(self.groups[at].get(&key(group, name)).map(|value| &value[..]))
             }
-            (_, Group::RequestBody, b"get") => Item::Bytes(Cow::Borrowed(b"")),
-            (_, Group::ResponseBody, b"get") => Item::Nil,
-            (_, Group::RequestItem, b"http_status") => Item::Int(200),
+            (_, Group::RequestBody, b"get") => Item::Bytes(Cow::Borrowed(&self.request_body)),
+            (_, Group::RequestBody, _) => Item::Int(self.request_body.len() as i64),
+            (_, Group::ResponseBody, b"get") => Item::Bytes(Cow::Borrowed(&self.response_body)),
+            (_, Group::ResponseBody, _) => Item::Int(self.response_body.len() as i64),
+            (_, Group::RequestItem, b"http_status") => Item::Int(self.status.into()),
             _ => Item::Int(0),
         })
     }
@@ -332,7 +432,7 @@ impl ScriptRequest for Trial {
 
     fn log(&mut self, level: &str, text: &[u8]) {
         if text.ends_with(b"return type: function") {
-            self.out.push_str("returns a function: it filters bodies, and a trial has none\n");
+            self.out.push_str("returns a function: --stage response-content runs body filters\n");
             return;
         }
         let _ = writeln!(self.out, "{level}: {}", String::from_utf8_lossy(text));

@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use lighty_server::certificates::Reason;
 
-use crate::address;
+use crate::{address, script_run};
 
 pub(crate) use fastcgi::{ProgramSite, ScriptLimits, Spawn, StopWith};
 
@@ -500,13 +500,43 @@ pub(crate) enum Script {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Run a script for a request and say what it does
-    Run {
-        /// The script
-        file: PathBuf,
-        /// The URL, or its path
-        url: String,
-    },
+    /// Run a script for a request and print what it does
+    Run(ScriptRun),
+}
+
+/// A request, and for later stages a response, to try a script with.
+#[derive(clap::Args, Clone, Debug)]
+pub(crate) struct ScriptRun {
+    /// The script
+    pub(crate) file: PathBuf,
+    /// URL with http:// or https://, or its path
+    #[arg(value_parser = script_run::url)]
+    pub(crate) url: String,
+    /// Stage that the script runs in
+    #[arg(long, value_enum, default_value = "raw-url")]
+    pub(crate) stage: script_run::Stage,
+    /// Method of the request
+    #[arg(short = 'X', long, default_value = "GET")]
+    pub(crate) method: String,
+    /// Header field of the request; may be repeated
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = script_run::field)]
+    pub(crate) header: Vec<(String, String)>,
+    /// Body of the request; @FILE reads it from a file
+    #[arg(short = 'd', long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) data: String,
+    /// Directory in which the path of the URL is a file, for the stages after raw-url
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub(crate) document_root: PathBuf,
+    /// Status of the response, for response-start
+    #[arg(long, value_name = "CODE", default_value_t = 200,
+          value_parser = clap::value_parser!(u16).range(200..=999))]
+    pub(crate) status: u16,
+    /// Header field of the response, for response-start; may be repeated
+    #[arg(long, value_name = "NAME: VALUE", value_parser = script_run::field)]
+    pub(crate) response_header: Vec<(String, String)>,
+    /// Body of the response, for response-start and response-content; @FILE reads it from a file
+    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    pub(crate) response_data: String,
 }
 
 /// What is served, and how.

@@ -13,12 +13,12 @@ use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::background::{self, Side};
 use lighty_server::certificates::Reason;
-use lighty_server::scripts::{self, ScriptError};
+use lighty_server::scripts;
 use lighty_server::{boot, certificates, check, modules, passwords, reload};
 
 use crate::cli::{Cert, Cli, Command, Document, Format, Script};
 use crate::failure::Failure;
-use crate::{explain, man, programs, report, site};
+use crate::{explain, man, programs, report, script_run, site};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -36,17 +36,7 @@ fn script(what: &Script) -> Result<(), Failure> {
             }
             if all_are { Ok(()) } else { Err(Failure::Reported) }
         }
-        Script::Run { file, url } => {
-            match scripts::run(file, url) {
-                Ok(did) => print!("{did}"),
-                Err(ScriptError::Failed { did, why }) => {
-                    print!("{did}");
-                    return Err(Failure::Says(why));
-                }
-                Err(error) => return Err(Failure::of(error)),
-            }
-            Ok(())
-        }
+        Script::Run(options) => script_run::run(options),
     }
 }
 

@@ -13,6 +13,7 @@ mod http_load;
 mod man;
 mod programs;
 mod report;
+mod script_run;
 mod site;
 
 use std::process::ExitCode;

@@ -1,5 +1,6 @@
 //! `mod_magnet` in the binary: both generations of its interface, and scripts that misbehave.
 
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 
 /// A server with one script for raw URLs.
@@ -528,7 +529,64 @@ fn scripts_are_checked_and_run_without_a_server() {
     }
     assert!(err.starts_with("lighty: ") && err.contains("calls.lua:4: over"), "{err}");
     let (_, out, _) = setup.run(&["script", "run", &path("filter.lua"), "/"]);
-    assert!(out.contains("it filters bodies"), "{out}");
+    assert!(out.contains("--stage response-content runs body filters"), "{out}");
+}
+
+#[test]
+fn trials_have_stages_methods_fields_and_bodies() {
+    let setup = lighty!()
+        .file(
+            "../raw.lua",
+            "local r = lighty.r print(r.req_attr['request.method'], r.req_header.Cookie, \
+             r.req_attr['uri.path'], r.req_attr['uri.path-raw'], r.req_attr['uri.authority'], \
+             r.req_body.collect and r.req_body.get, r.req_attr['physical.path'])",
+        )
+        .file(
+            "../physical.lua",
+            "lighty.env['physical.path'] = lighty.env['physical.path'] .. '.html'",
+        )
+        .file(
+            "../start.lua",
+            "local r = lighty.r print(r.req_item.http_status, r.resp_header.ETag, r.resp_body.get, \
+             r.resp_body.len, r.req_attr['response.http-status'])",
+        )
+        .file("../filter.lua", "return function(piece) return piece and piece:upper() or '!' end")
+        .file("../sent.txt", "from a file");
+    let path = |name: &str| setup.directory().join(name).display().to_string();
+    let run = |script: &str, options: &[&str]| {
+        let script = path(script);
+        setup.run(&[&["script", "run", &*script], options].concat())
+    };
+    let fields = ["-X", "PUT", "-H", "Cookie: a=1", "-H", "Host: b.example", "-d", "text"];
+    let (code, out, err) = run("raw.lua", &[&["/a%20b?q"][..], &fields].concat());
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("PUT\ta=1\t/a b\t/a%20b\tb.example\ttext\tnil"), "{out}");
+    let file = format!("@{}", path("sent.txt"));
+    let (_, out, _) = run("raw.lua", &["/", "--data", &file]);
+    assert!(out.contains("from a file"), "{out}");
+    let root = setup.root("").display().to_string();
+    let stage = ["--stage", "physical-path", "--document-root", &root];
+    let (_, out, _) = run("physical.lua", &[&["/a"][..], &stage].concat());
+    let path_set = format!("req_attr[physical.path] = {}/a.html", root.trim_end_matches('/'));
+    assert!(out.contains(&path_set), "{path_set}\n{out}");
+    let stage =
+        ["--stage", "response-start", "--status", "404", "--response-header", "ETag: \"x\""];
+    let options = [&["/"][..], &stage, &["--response-data", "none"]].concat();
+    let (_, out, _) = run("start.lua", &options);
+    assert!(out.contains("404\t\"x\"\tnone\t4\t404"), "{out}");
+    let stage = ["--stage", "response-content", "--response-data", "body"];
+    let (_, out, _) = run("filter.lua", &[&["/"][..], &stage].concat());
+    assert!(out.contains("sends: BODY\nsends: !\nused "), "{out}");
+    for wrong in [
+        &["notaurl"][..],
+        &["ftp://a/"],
+        &["/", "-H", "no colon"],
+        &["/", "--stage", "none"],
+        &["/", "--status", "99"],
+    ] {
+        let (code, _, err) = run("raw.lua", wrong);
+        assert_eq!(code, 2, "{wrong:?} {err}");
+    }
 }
 
 #[test]
@@ -747,4 +805,46 @@ fn what_has_no_body_is_sent_without_the_script_s() {
         assert_eq!(head.contains("Content-Length: 0"), path.contains("205"), "{path}: {head}");
         assert!(!head.to_ascii_lowercase().contains("send"), "{head}");
     }
+}
+
+#[test]
+fn scripts_see_the_stream_of_http2() {
+    let show = "lighty.r.resp_header['X-Stream'] = tostring(lighty.r.req_item.stream_id)";
+    let filter = "local id = lighty.r.req_item.stream_id \
+                  return function(piece) return piece and piece .. id end";
+    let server = lighty!()
+        .file("a.txt", "a")
+        .file("../show.lua", show)
+        .file("../filter.lua", filter)
+        .config(
+            "magnet.attract-response-start-to = ( \"@DIR@/show.lua\" )\n\
+             magnet.attract-response-content-to = ( \"@DIR@/filter.lua\" )",
+        )
+        .start();
+    let response = server.get("/a.txt");
+    assert_eq!((response.field("X-Stream"), &*response.text()), (Some("0"), "a0"));
+    let mut client = Http2::connect(server.address());
+    for id in ["1", "3"] {
+        let got = client.get("/a.txt");
+        assert_eq!(got.field("x-stream").as_deref(), Some(id));
+        assert_eq!(got.text(), format!("a{id}"));
+    }
+}
+
+#[test]
+fn scripts_set_no_other_scheme_than_http_and_https() {
+    let script = "lighty.r.req_attr['uri.scheme'] = lighty.r.req_attr['uri.query'] \
+                  lighty.r.resp_body.set(lighty.r.req_attr['uri.scheme']) return 200";
+    let server = lighty!()
+        .file("../s.lua", script)
+        .config("magnet.attract-raw-url-to = ( \"@DIR@/s.lua\" )")
+        .start();
+    for (query, scheme) in [("http", "http"), ("HTTPS", "https"), ("https", "https")] {
+        let response = server.get(&format!("/?{query}"));
+        assert_eq!((response.status, &*response.text()), (200, scheme), "{query}");
+    }
+    for query in ["", "?ftp", "?https:"] {
+        assert_eq!(server.get(&format!("/{query}")).status, 500, "{query}");
+    }
+    assert!(server.log().contains("['uri.scheme'] must be http or https"), "{}", server.log());
 }

@@ -1,0 +1,76 @@
+//! `lighty script run`: tries a script with a request from the command line.
+
+use lighty_server::scripts::{self, ScriptError, ScriptStage, TrialRequest};
+
+use crate::cli::ScriptRun;
+use crate::failure::Failure;
+
+/// When the script runs.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub(crate) enum Stage {
+    /// Before the URL leads anywhere
+    RawUrl,
+    /// Before the file is looked up
+    PhysicalPath,
+    /// Once status and fields of the response are there
+    ResponseStart,
+    /// For the body of the response
+    ResponseContent,
+}
+
+/// Checks a URL or path.
+pub(crate) fn url(text: &str) -> Result<String, &'static str> {
+    let has_scheme = ["http://", "https://"].iter().any(|scheme| text.starts_with(scheme));
+    match has_scheme || text.starts_with('/') {
+        true => Ok(text.to_owned()),
+        false => Err("expected http://HOST/PATH, https://HOST/PATH or /PATH"),
+    }
+}
+
+/// Splits a header field into name and value.
+pub(crate) fn field(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once(':').ok_or("expected NAME: VALUE")?;
+    match name.is_empty() || name.contains(char::is_whitespace) {
+        true => Err("expected NAME: VALUE"),
+        false => Ok((name.to_owned(), value.trim().to_owned())),
+    }
+}
+
+/// The text itself, or the content of the file that `@FILE` names.
+fn body(text: &str) -> Result<Vec<u8>, Failure> {
+    match text.strip_prefix('@') {
+        None => Ok(text.as_bytes().to_vec()),
+        Some(path) => {
+            std::fs::read(path).map_err(|error| Failure::Says(format!("{path}: {error}")))
+        }
+    }
+}
+
+/// Runs the script and prints what it does.
+pub(crate) fn run(options: &ScriptRun) -> Result<(), Failure> {
+    let request = TrialRequest {
+        url: options.url.clone(),
+        stage: match options.stage {
+            Stage::RawUrl => ScriptStage::RawUrl,
+            Stage::PhysicalPath => ScriptStage::PhysicalPath,
+            Stage::ResponseStart => ScriptStage::ResponseStart,
+            Stage::ResponseContent => ScriptStage::ResponseContent,
+        },
+        method: options.method.clone(),
+        fields: options.header.clone(),
+        body: body(&options.data)?,
+        document_root: options.document_root.clone(),
+        status: options.status,
+        response_fields: options.response_header.clone(),
+        response_body: body(&options.response_data)?,
+    };
+    match scripts::run(&options.file, &request) {
+        Ok(did) => print!("{did}"),
+        Err(ScriptError::Failed { did, why }) => {
+            print!("{did}");
+            return Err(Failure::Says(why));
+        }
+        Err(error) => return Err(Failure::of(error)),
+    }
+    Ok(())
+}

@@ -6,6 +6,7 @@
 //! hashing passwords happens off the event loops.
 
 mod constant_time;
+mod des_crypt;
 mod digest;
 mod md5_crypt;
 mod nonce;
@@ -17,6 +18,7 @@ mod store;
 mod turns;
 mod users;
 mod verified;
+mod yescrypt_hash;
 
 use std::borrow::Cow;
 use std::collections::HashMap;

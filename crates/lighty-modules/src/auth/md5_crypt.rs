@@ -4,7 +4,9 @@ use md5::{Digest, Md5};
 
 use super::constant_time::is_same;
 
-const ALPHABET: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+/// Digits of crypt(3).
+pub(super) const ALPHABET: &[u8; 64] =
+    b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
 /// Characters of the salt that count.
 const SALT_BYTES_MAX: usize = 8;

@@ -7,7 +7,7 @@ use md5::Digest;
 use sha1::Sha1;
 
 use super::constant_time::is_same;
-use super::{md5_crypt, sha_crypt};
+use super::{des_crypt, md5_crypt, sha_crypt, yescrypt_hash};
 
 /// Maximum password length in bytes: hashing time grows with the length, and a client may send
 /// thousands. A longer password is wrong.
@@ -23,6 +23,10 @@ pub(super) enum Password {
     ShaCrypt(Box<str>),
     /// `$2a$`, `$2b$`, `$2y$`.
     Bcrypt(Box<str>),
+    /// `$y$` and `$7$`.
+    Yescrypt(Box<str>),
+    /// Without a prefix: the traditional crypt(3).
+    DesCrypt(Box<str>),
     /// `{SHA}`.
     Sha1([u8; 20]),
 }
@@ -43,6 +47,15 @@ impl Password {
         if begins(&["$2a$", "$2b$", "$2y$"]) {
             return keep(is_bcrypt(text), Self::Bcrypt(text.into()));
         }
+        if begins(&["$y$", "$7$"]) {
+            if yescrypt_hash::is_well_formed(text) && !yescrypt_hash::is_affordable(text) {
+                return Err("a hash that takes more than 64 MiB of memory, or as much time");
+            }
+            return keep(yescrypt_hash::is_well_formed(text), Self::Yescrypt(text.into()));
+        }
+        if des_crypt::is_well_formed(text) {
+            return Ok(Self::DesCrypt(text.into()));
+        }
         if let Some(sum) = text.strip_prefix("{SHA}") {
             let sum = decode_base64(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
             return sum.map(Self::Sha1).ok_or(TORN);
@@ -50,8 +63,7 @@ impl Password {
         if text.starts_with('$') || text.starts_with('{') {
             return Err("a kind of hash that is not supported (use `htpasswd -B`)");
         }
-        Err("neither a hash of a supported kind nor a safe one: the crypt of old, cut after eight \
-             characters, and plain text are refused (use `htpasswd -B`)")
+        Err("no hash of a supported kind: plain text is refused (use `htpasswd -B`)")
     }
 
     /// Verifies a password. Wrong passwords take as long as right ones.
@@ -64,6 +76,8 @@ impl Password {
             Self::Md5Crypt(kept) => md5_crypt::verify(kept, password),
             Self::ShaCrypt(kept) => sha_crypt::verify(kept, password),
             Self::Bcrypt(kept) => bcrypt::verify(password, kept).unwrap_or(false),
+            Self::Yescrypt(kept) => yescrypt_hash::verify(kept, password),
+            Self::DesCrypt(kept) => des_crypt::verify(kept, password),
             Self::Sha1(kept) => is_same(kept, &Sha1::digest(password)),
         }
     }
@@ -165,10 +179,12 @@ mod tests {
     #[test]
     fn the_unsafe_and_the_torn_are_refused_with_words() {
         for (text, word) in [
-            ("rqXexS6ZhobKA", "of old"),
             ("secret", "plain text"),
             ("", "plain text"),
-            ("$y$j9T$abc$def", "not supported"),
+            ("$y$j9T$abc$def", "well-formed"),
+            ("$7$CU..../....2Q9obw", "well-formed"),
+            ("$y$jCT$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "64 MiB"),
+            ("$gy$j9T$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "not supported"),
             ("{SSHA}abc", "not supported"),
             ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9", "well-formed"),
             ("$2y$99$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe", "well-formed"),

@@ -146,8 +146,9 @@ fn files() -> Vec<Directive<Settings>> {
         .default("")
         .doc(
             "File made by Apache's `htpasswd`: bcrypt (`-B`, to be preferred), SHA-crypt (`-2`, \
-             `-5`), `$apr1$` and `$1$` (`-m`), `{SHA}` (`-s`). The crypt of old (`-d`) and plain \
-             text (`-p`) are refused.",
+             `-5`), `$apr1$` and `$1$` (`-m`), `{SHA}` (`-s`), and the traditional crypt (`-d`), \
+             which is weak and reads eight characters; or by `mkpasswd`: yescrypt (`$y$`) and \
+             scrypt (`$7$`) that take up to 64 MiB of memory. Plain text (`-p`) is refused.",
         )
         .example("auth.backend.htpasswd.userfile = \"/etc/lighty/htpasswd\""),
         row(Directive::string("auth.backend.htdigest.userfile", |s, v| {

@@ -1,0 +1,230 @@
+//! The traditional crypt(3): two characters of salt, eleven of a sum. `htpasswd -d` makes it.
+//!
+//! The password, cut after eight characters, is the key of 25 rounds of DES over zeros, in which
+//! the salt swaps bits of the expansion. Tables are those of FIPS 46-3, which counts bits from 1.
+
+use super::constant_time::is_same;
+use super::md5_crypt::ALPHABET;
+
+const TEXT_CHARS: usize = 13;
+
+const INITIAL: [u8; 64] = [
+    58, 50, 42, 34, 26, 18, 10, 2, 60, 52, 44, 36, 28, 20, 12, 4, 62, 54, 46, 38, 30, 22, 14, 6,
+    64, 56, 48, 40, 32, 24, 16, 8, 57, 49, 41, 33, 25, 17, 9, 1, 59, 51, 43, 35, 27, 19, 11, 3, 61,
+    53, 45, 37, 29, 21, 13, 5, 63, 55, 47, 39, 31, 23, 15, 7,
+];
+
+const FINAL: [u8; 64] = [
+    40, 8, 48, 16, 56, 24, 64, 32, 39, 7, 47, 15, 55, 23, 63, 31, 38, 6, 46, 14, 54, 22, 62, 30,
+    37, 5, 45, 13, 53, 21, 61, 29, 36, 4, 44, 12, 52, 20, 60, 28, 35, 3, 43, 11, 51, 19, 59, 27,
+    34, 2, 42, 10, 50, 18, 58, 26, 33, 1, 41, 9, 49, 17, 57, 25,
+];
+
+const EXPANSION: [u8; 48] = [
+    32, 1, 2, 3, 4, 5, 4, 5, 6, 7, 8, 9, 8, 9, 10, 11, 12, 13, 12, 13, 14, 15, 16, 17, 16, 17, 18,
+    19, 20, 21, 20, 21, 22, 23, 24, 25, 24, 25, 26, 27, 28, 29, 28, 29, 30, 31, 32, 1,
+];
+
+const PERMUTATION: [u8; 32] = [
+    16, 7, 20, 21, 29, 12, 28, 17, 1, 15, 23, 26, 5, 18, 31, 10, 2, 8, 24, 14, 32, 27, 3, 9, 19,
+    13, 30, 6, 22, 11, 4, 25,
+];
+
+const KEY_CHOICE: [u8; 56] = [
+    57, 49, 41, 33, 25, 17, 9, 1, 58, 50, 42, 34, 26, 18, 10, 2, 59, 51, 43, 35, 27, 19, 11, 3, 60,
+    52, 44, 36, 63, 55, 47, 39, 31, 23, 15, 7, 62, 54, 46, 38, 30, 22, 14, 6, 61, 53, 45, 37, 29,
+    21, 13, 5, 28, 20, 12, 4,
+];
+
+const ROUND_KEY_CHOICE: [u8; 48] = [
+    14, 17, 11, 24, 1, 5, 3, 28, 15, 6, 21, 10, 23, 19, 12, 4, 26, 8, 16, 7, 27, 20, 13, 2, 41, 52,
+    31, 37, 47, 55, 30, 40, 51, 45, 33, 48, 44, 49, 39, 56, 34, 53, 46, 42, 50, 36, 29, 32,
+];
+
+const ROTATIONS: [usize; 16] = [1, 1, 2, 2, 2, 2, 2, 2, 1, 2, 2, 2, 2, 2, 2, 1];
+
+const BOXES: [[u8; 64]; 8] = [
+    [
+        14, 4, 13, 1, 2, 15, 11, 8, 3, 10, 6, 12, 5, 9, 0, 7, 0, 15, 7, 4, 14, 2, 13, 1, 10, 6, 12,
+        11, 9, 5, 3, 8, 4, 1, 14, 8, 13, 6, 2, 11, 15, 12, 9, 7, 3, 10, 5, 0, 15, 12, 8, 2, 4, 9,
+        1, 7, 5, 11, 3, 14, 10, 0, 6, 13,
+    ],
+    [
+        15, 1, 8, 14, 6, 11, 3, 4, 9, 7, 2, 13, 12, 0, 5, 10, 3, 13, 4, 7, 15, 2, 8, 14, 12, 0, 1,
+        10, 6, 9, 11, 5, 0, 14, 7, 11, 10, 4, 13, 1, 5, 8, 12, 6, 9, 3, 2, 15, 13, 8, 10, 1, 3, 15,
+        4, 2, 11, 6, 7, 12, 0, 5, 14, 9,
+    ],
+    [
+        10, 0, 9, 14, 6, 3, 15, 5, 1, 13, 12, 7, 11, 4, 2, 8, 13, 7, 0, 9, 3, 4, 6, 10, 2, 8, 5,
+        14, 12, 11, 15, 1, 13, 6, 4, 9, 8, 15, 3, 0, 11, 1, 2, 12, 5, 10, 14, 7, 1, 10, 13, 0, 6,
+        9, 8, 7, 4, 15, 14, 3, 11, 5, 2, 12,
+    ],
+    [
+        7, 13, 14, 3, 0, 6, 9, 10, 1, 2, 8, 5, 11, 12, 4, 15, 13, 8, 11, 5, 6, 15, 0, 3, 4, 7, 2,
+        12, 1, 10, 14, 9, 10, 6, 9, 0, 12, 11, 7, 13, 15, 1, 3, 14, 5, 2, 8, 4, 3, 15, 0, 6, 10, 1,
+        13, 8, 9, 4, 5, 11, 12, 7, 2, 14,
+    ],
+    [
+        2, 12, 4, 1, 7, 10, 11, 6, 8, 5, 3, 15, 13, 0, 14, 9, 14, 11, 2, 12, 4, 7, 13, 1, 5, 0, 15,
+        10, 3, 9, 8, 6, 4, 2, 1, 11, 10, 13, 7, 8, 15, 9, 12, 5, 6, 3, 0, 14, 11, 8, 12, 7, 1, 14,
+        2, 13, 6, 15, 0, 9, 10, 4, 5, 3,
+    ],
+    [
+        12, 1, 10, 15, 9, 2, 6, 8, 0, 13, 3, 4, 14, 7, 5, 11, 10, 15, 4, 2, 7, 12, 9, 5, 6, 1, 13,
+        14, 0, 11, 3, 8, 9, 14, 15, 5, 2, 8, 12, 3, 7, 0, 4, 10, 1, 13, 11, 6, 4, 3, 2, 12, 9, 5,
+        15, 10, 11, 14, 1, 7, 6, 0, 8, 13,
+    ],
+    [
+        4, 11, 2, 14, 15, 0, 8, 13, 3, 12, 9, 7, 5, 10, 6, 1, 13, 0, 11, 7, 4, 9, 1, 10, 14, 3, 5,
+        12, 2, 15, 8, 6, 1, 4, 11, 13, 12, 3, 7, 14, 10, 15, 6, 8, 0, 5, 9, 2, 6, 11, 13, 8, 1, 4,
+        10, 7, 9, 5, 0, 15, 14, 2, 3, 12,
+    ],
+    [
+        13, 2, 8, 4, 6, 15, 11, 1, 10, 9, 3, 14, 5, 0, 12, 7, 1, 15, 13, 8, 10, 3, 7, 4, 12, 5, 6,
+        11, 0, 14, 9, 2, 7, 11, 4, 1, 9, 12, 14, 2, 0, 6, 10, 13, 15, 3, 5, 8, 2, 1, 14, 7, 4, 10,
+        8, 13, 15, 12, 9, 0, 3, 5, 6, 11,
+    ],
+];
+
+/// Bits, each in a byte of its own.
+type Bits<const N: usize> = [u8; N];
+
+/// True if the text is a salt and a sum.
+pub(super) fn is_well_formed(text: &str) -> bool {
+    text.len() == TEXT_CHARS && text.bytes().all(|byte| ALPHABET.contains(&byte))
+}
+
+/// True if the hash was made from this password. Of the password, eight characters count.
+pub(super) fn verify(text: &str, password: &[u8]) -> bool {
+    if !is_well_formed(text) {
+        return false;
+    }
+    is_same(&sum(&text.as_bytes()[..2], password), &text.as_bytes()[2..])
+}
+
+fn chosen<const N: usize>(table: &[u8; N], from: &[u8]) -> Bits<N> {
+    table.map(|place| from[usize::from(place) - 1])
+}
+
+/// The eleven characters of a sum.
+fn sum(salt: &[u8], password: &[u8]) -> Vec<u8> {
+    let keys = round_keys(password);
+    let expansion = salted_expansion(salt);
+    let mut block = [0; 64];
+    for _ in 0..25 {
+        block = encrypted(&block, &keys, &expansion);
+    }
+    // 64 bits and two of padding, six for each character.
+    let bits: Vec<u8> = block.into_iter().chain([0, 0]).collect();
+    let characters = bits.chunks(6).map(|six| ALPHABET[usize::from(number(six))]);
+    characters.collect()
+}
+
+fn number(bits: &[u8]) -> u8 {
+    bits.iter().fold(0, |sum, bit| sum << 1 | bit)
+}
+
+/// Each character gives seven bits of the key; the eighth would be parity.
+fn round_keys(password: &[u8]) -> [Bits<48>; 16] {
+    let mut key = [0; 64];
+    for (at, byte) in password.iter().take(8).take_while(|byte| **byte != 0).enumerate() {
+        for bit in 0..7 {
+            key[8 * at + bit] = byte >> (6 - bit) & 1;
+        }
+    }
+    let mut halves = chosen(&KEY_CHOICE, &key);
+    ROTATIONS.map(|by| {
+        let (left, right) = halves.split_at_mut(28);
+        left.rotate_left(by);
+        right.rotate_left(by);
+        chosen(&ROUND_KEY_CHOICE, &halves)
+    })
+}
+
+/// Each of the twelve bits of the salt swaps two places of the expansion.
+fn salted_expansion(salt: &[u8]) -> [u8; 48] {
+    let mut expansion = EXPANSION;
+    for (at, character) in salt.iter().enumerate() {
+        let digit = ALPHABET.iter().position(|known| known == character).unwrap_or_default();
+        for bit in (0..6).filter(|bit| digit >> bit & 1 == 1) {
+            expansion.swap(6 * at + bit, 6 * at + bit + 24);
+        }
+    }
+    expansion
+}
+
+fn encrypted(block: &Bits<64>, keys: &[Bits<48>; 16], expansion: &[u8; 48]) -> Bits<64> {
+    let block = chosen(&INITIAL, block);
+    let (mut left, mut right) = ([0; 32], [0; 32]);
+    left.copy_from_slice(&block[..32]);
+    right.copy_from_slice(&block[32..]);
+    for key in keys {
+        let mut mixed = chosen(expansion, &right);
+        mixed.iter_mut().zip(key).for_each(|(bit, key)| *bit ^= key);
+        let mut substituted = [0; 32];
+        for (at, six) in mixed.chunks(6).enumerate() {
+            let row = six[0] << 1 | six[5];
+            let four = BOXES[at][usize::from(row << 4 | number(&six[1..5]))];
+            for bit in 0..4 {
+                substituted[4 * at + bit] = four >> (3 - bit) & 1;
+            }
+        }
+        let mut next = chosen(&PERMUTATION, &substituted);
+        next.iter_mut().zip(left).for_each(|(bit, left)| *bit ^= left);
+        left = right;
+        right = next;
+    }
+    // The last round does not swap the halves.
+    let mut both = [0; 64];
+    both[..32].copy_from_slice(&right);
+    both[32..].copy_from_slice(&left);
+    chosen(&FINAL, &both)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made with crypt(3) of libxcrypt 4.4, but for the first, which is of Apache's manual.
+    #[test]
+    fn sums_of_crypt_are_made() {
+        for (text, password) in [
+            ("rqXexS6ZhobKA", &b"myPassword"[..]),
+            ("umorVM5f.r/UE", b"secret"),
+            ("mnQJWDF02Y7FI", b""),
+            ("mBqntLq4hGuKg", b"a"),
+            ("xnxarzLEplxwA", b"12345678"),
+            ("5MqT8lgpDpk6U", b"123456789"),
+            ("6OMkBfGw/vdIA", b"Hm47Ai"),
+            ("sIfZv9AnXjK1E", b"5P29rp6S9q"),
+            ("CffW46Kc/zR02", b"D"),
+            ("4BjpZD7ewvtp.", b"5m4Q"),
+            (".HOvyXiGAg3xQ", b"F"),
+            ("AiHu7h4NBmTa.", b"pGDbL"),
+            ("173/aNzrsbv5E", b"Mj"),
+            ("OkBUpxg/9UlMU", b"65"),
+            ("HUoQpmWoJMqkc", b"OzqcvuiaTL"),
+            ("giPS/1.CCM18E", b"T8azftY7DpJf"),
+            ("wDmlwOJNdYRk.", b"yp3"),
+            ("Cylg/FdZJPjSI", b"7cfgzu69Ww6"),
+            ("vxAmkWkdWLEsk", b"b"),
+            ("xb8xwpdK5/4gU", b"tYlg0vhJCz5"),
+            ("8GHEiYqZHTZPM", b"YETm"),
+            ("BfetMYN/tb5x2", b"z8JtnXF"),
+            ("VxxaHmYyYSFg6", b"XphkRH8"),
+            ("I0jC3Gmy.qmE2", b"HRR"),
+            ("OioQrO4UKJnxY", b"y"),
+            ("G1G2JDXv5V3AY", b"LVY.GpjcE4"),
+        ] {
+            assert!(verify(text, password), "{text}");
+            assert!(!verify(text, b"other"), "{text}");
+        }
+    }
+
+    #[test]
+    fn eight_characters_count() {
+        assert!(verify("rqXexS6ZhobKA", b"myPasswo") && verify("rqXexS6ZhobKA", b"myPassword2"));
+        assert!(!verify("rqXexS6ZhobKA", b"myPassw") && !verify("rqXexS6ZhobKA", b"mypasswo"));
+        assert!(!is_well_formed("rqXexS6ZhobK") && !is_well_formed("rqXexS6ZhobK!"));
+    }
+}

@@ -5,6 +5,7 @@
 mod foreign;
 mod machine;
 mod modules;
+mod names;
 mod needed;
 
 use std::io;
@@ -70,9 +71,14 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     if let Some(root) = &server.chroot {
         check.directory("server.chroot", root, "", check.place("server.chroot"));
     }
-    if let Err(error) = Identity::lookup(server.username.as_deref(), server.groupname.as_deref()) {
-        let place = check.place("server.username").or(check.place("server.groupname"));
-        check.report(place, format!("server.username, server.groupname: {error}"));
+    let place = check.place("server.username").or(check.place("server.groupname"));
+    match Identity::lookup(server.username.as_deref(), server.groupname.as_deref()) {
+        Err(error) => check.report(place, format!("server.username, server.groupname: {error}")),
+        Ok(identity) if identity.is_root() => {
+            let text = "server.username names root: the server and its programs have all rights";
+            check.warn(place, text.to_owned());
+        }
+        Ok(_) => {}
     }
     check.tls();
     for (path, span) in lighty_modules::webdav::databases(config) {
@@ -80,6 +86,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     }
     needed::look(&mut check, chroot, needed::Depth::Content);
     machine::look(&mut check, chroot);
+    names::look(&mut check);
     check.problems
 }
 

@@ -50,6 +50,11 @@ impl Identity {
         Ok(Identity { user, gid })
     }
 
+    /// True if the user is root.
+    pub fn is_root(&self) -> bool {
+        self.user.as_ref().is_some_and(|user| user.uid == 0)
+    }
+
     /// True if nothing would change.
     pub fn is_unchanged(&self) -> bool {
         self.user.is_none() && self.gid.is_none()

@@ -13,7 +13,7 @@ use super::{Check, assigned};
 use crate::listeners;
 
 /// Directives whose hosts may be programs or sockets.
-const SERVERS: [&str; 6] = [
+pub(super) const SERVERS: [&str; 6] = [
     "fastcgi.server",
     "scgi.server",
     "ajp13.server",
@@ -90,7 +90,9 @@ fn addresses(check: &mut Check<'_>) {
     }
 }
 
-fn items(value: &Spanned<Value>) -> impl Iterator<Item = (Option<&str>, &Spanned<Value>)> {
+pub(super) fn items(
+    value: &Spanned<Value>,
+) -> impl Iterator<Item = (Option<&str>, &Spanned<Value>)> {
     let items = value.value.as_list().unwrap_or_default();
     items.iter().map(|(key, item)| (key.as_deref(), item))
 }

@@ -898,3 +898,25 @@ fn an_error_handler_without_a_slash_is_beneath_the_root() {
     assert_eq!(server.get("/none").status, 404);
     assert!(server.log().contains("it is left out"), "{}", server.log());
 }
+
+#[test]
+fn host_names_without_an_address_and_root_are_named_under_tt() {
+    let setup = lighty!().config(
+        "fastcgi.server = ( \"/a\" => (( \"host\" => \"none.invalid\", \"port\" => 9000 )) )\n\
+         proxy.server = ( \"/b\" => (( \"host\" => \"127.0.0.1\", \"port\" => 81 ), \
+                                   ( \"host\" => \"localhost\", \"port\" => 82 )) )\n\
+         $HTTP[\"url\"] =^ \"/c\" { proxy-core.protocol = \"http\"\n\
+             proxy-core.backends = ( \"other.invalid:80\", \"[::1]:81\", \"unix:/tmp/none.invalid\" ) }\n\
+         server.username = \"root\"",
+    );
+    let (code, out, err) = setup.run(&["-tt", "-f", "@CONF@"]);
+    let said = out + &err;
+    assert_eq!(code, 0, "{said}");
+    for name in ["none.invalid", "other.invalid"] {
+        assert!(said.contains(&format!("the backend's host {name}")), "{name}: {said}");
+    }
+    assert_eq!(said.matches("the backend's host").count(), 2, "{said}");
+    assert!(said.contains("server.username names root"), "{said}");
+    let (_, out, err) = setup.run(&["-t", "-f", "@CONF@"]);
+    assert!(!(out + &err).contains("the backend's host"), "-t asks no DNS");
+}

@@ -39,7 +39,7 @@ impl Known {
                     Some(("config", text)) => case.config.contains(text),
                     Some(("order", modules)) => stand_in_order(&case.modules, modules),
                     Some(("answer", text)) => {
-                        status.map(|s| s.to_string()).as_deref() == Some(text)
+                        status.map_or("none".to_owned(), |status| status.to_string()) == text
                     }
                     _ => is_seen(term, &finding.what),
                 })

@@ -611,7 +611,7 @@ impl Run<'_> {
                 shown < SHOWN_MAX && failures.iter().all(|failure| failure.kind != kind)
             };
             let text = match is_shown {
-                true => describe(number, &parts, &wish, self.lighttpd, known),
+                true => describe(number, &parts, &wish, &found, self.lighttpd, known),
                 false => String::new(),
             };
             let replay = format!(
@@ -646,13 +646,23 @@ impl Run<'_> {
     }
 }
 
-fn describe(number: usize, parts: &[Part], wish: &Wish, lighttpd: &Path, known: &Known) -> String {
+fn describe(
+    number: usize,
+    parts: &[Part],
+    wish: &Wish,
+    first: &[Finding],
+    lighttpd: &Path,
+    known: &Known,
+) -> String {
     let (parts, wish) = shrink(parts.to_vec(), wish.clone(), lighttpd, known);
     let case = case(&parts);
     let found = findings(&case, &Pair::start(&case, lighttpd), &wish, known);
     let mut text = format!("--- random configuration {number}\n");
     if found.is_empty() {
-        text.push_str("  is answered alike when it is asked once more\n");
+        text.push_str("  is answered alike when it is asked once more; before:\n");
+        for finding in first {
+            let _ = writeln!(text, "  {finding}");
+        }
     }
     for line in case.config.lines() {
         let _ = writeln!(text, "  | {line}");

@@ -11,6 +11,7 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::{FileKind, Meta};
 
 use super::dav_error::{DavError, of_store};
+use super::lock::lock_clock;
 use super::multistatus;
 use super::resource::Resource;
 use super::store::{Claim, Covered, Lock, Store, Writing};
@@ -65,7 +66,7 @@ impl Facts {
         let tokens = match store {
             None => Vec::new(),
             Some(store) => {
-                let (canonical, now_s) = (resource.canonical.clone(), ex.machine.clock.unix_s());
+                let (canonical, now_s) = (resource.canonical.clone(), lock_clock(ex));
                 let locks = store.read(move |db| db.locks_at(&canonical, now_s)).await;
                 locks.map_err(of_store)?.into_iter().map(|lock| lock.token).collect()
             }
@@ -172,7 +173,7 @@ pub(super) async fn begin_writing(
 ) -> Result<Option<Writing>, DavError> {
     let Some(store) = store else { return Ok(None) };
     let claim = Claim { paths, tokens, user: ex.request.remote_user.clone() };
-    let begun = store.begin_writing(claim, ex.machine.clock.unix_s()).await;
+    let begun = store.begin_writing(claim, lock_clock(ex)).await;
     match begun.map_err(of_store)? {
         Ok(writing) => Ok(Some(writing)),
         Err(locks) => Err(locked(resource, &locks)),

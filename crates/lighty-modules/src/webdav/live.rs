@@ -111,6 +111,8 @@ pub(super) struct Describer {
     pub(super) has_locks: bool,
     /// Seconds since 1970.
     pub(super) now_s: i64,
+    /// The same by the clock of locks.
+    pub(super) lock_now_s: i64,
 }
 
 impl Describer {
@@ -228,7 +230,7 @@ impl Describer {
             }
             Live::ResourceType => push(out, &["<D:resourcetype/>"]),
             Live::SupportedLock => push(out, &[SUPPORTED_LOCK]),
-            Live::LockDiscovery => push_locks(&resource.known.locks, self.now_s, out),
+            Live::LockDiscovery => push_locks(&resource.known.locks, self.lock_now_s, out),
         }
     }
 

@@ -97,11 +97,17 @@ fn new_token() -> Result<String, DavError> {
     Ok(format!("urn:uuid:{}", parts.join("-")))
 }
 
+/// Seconds since 1970 by the clock of locks: the wall clock at the start of the process, counted on
+/// by the monotonic clock. A step of the wall clock neither ends locks nor keeps them.
+pub(super) fn lock_clock(ex: &Exchange) -> i64 {
+    ex.machine.clock.steady_unix_s().cast_signed()
+}
+
 /// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).
 fn expiry(ex: &Exchange, resource: &Resource) -> i64 {
     let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
     let most = resource.own().lock_seconds_max;
-    ex.machine.clock.unix_s() + i64::from(seconds(asked).min(most))
+    lock_clock(ex) + i64::from(seconds(asked).min(most))
 }
 
 fn seconds(asked: Option<&[u8]>) -> u32 {
@@ -127,7 +133,7 @@ async fn take(
     // What comes to be changes the collection that it is in.
     let way = if is_new { way_to_new(resource) } else { Vec::new() };
     drop(begin_writing(ex, resource, Some(store), way, tokens).await?);
-    let (now_s, most) = (ex.machine.clock.unix_s(), resource.own().locks_max);
+    let (now_s, most) = (lock_clock(ex), resource.own().locks_max);
     let new = NewLock { lock: lock.clone(), links: resource.canonical.links.clone() };
     match store.take_lock(new, now_s, most).await.map_err(of_store)? {
         Taken::Yes => Ok(()),
@@ -174,7 +180,7 @@ async fn create(
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
-            let (canonical, now_s) = (resource.canonical.clone(), ex.machine.clock.unix_s());
+            let (canonical, now_s) = (resource.canonical.clone(), lock_clock(ex));
             let given_back =
                 store.write(move |db| db.unlock(&canonical, &token, &user, now_s)).await;
             given_back.map_err(of_store)?;
@@ -193,7 +199,7 @@ async fn refresh(
     if tokens.is_empty() {
         return Err(Status::BAD_REQUEST.into());
     }
-    let times = (ex.machine.clock.unix_s(), expiry(ex, resource));
+    let times = (lock_clock(ex), expiry(ex, resource));
     let (canonical, user) = (resource.canonical.clone(), ex.request.remote_user.clone());
     let refreshed = store.write(move |db| db.refresh_lock(&canonical, &tokens, &user, times)).await;
     match refreshed.map_err(of_store)? {
@@ -208,7 +214,7 @@ async fn refresh(
 
 fn respond(ex: &mut Exchange, lock: Lock, status: Status) {
     let mut out = multistatus::begin("prop");
-    push_locks(&[lock], ex.machine.clock.unix_s(), &mut out);
+    push_locks(&[lock], lock_clock(ex), &mut out);
     push(&mut out, &["\n"]);
     multistatus::end("prop", &mut out);
     log_xml(ex, &out);
@@ -226,7 +232,7 @@ pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), Da
     let token = String::from_utf8_lossy(token.ok_or(Status::BAD_REQUEST)?).into_owned();
     check_if(ex, &resource, Some(&store)).await?;
     let (canonical, user) = (resource.canonical.clone(), ex.request.remote_user.clone());
-    let now_s = ex.machine.clock.unix_s();
+    let now_s = lock_clock(ex);
     let unlocked = store.write(move |db| db.unlock(&canonical, &token, &user, now_s)).await;
     match unlocked.map_err(of_store)? {
         Refresh::Done(_) => {

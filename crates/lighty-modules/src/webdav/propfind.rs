@@ -13,6 +13,7 @@ use lighty_io::threads::pool::Lane;
 use super::conditions::check_if;
 use super::dav_error::{DavError, of_store};
 use super::live::{Describer, ResourceFacts, Wanted};
+use super::lock::lock_clock;
 use super::members::{Asked, Deed, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::resource::{Resource, in_pool, join, listed};
@@ -39,9 +40,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     if depth == Depth::Infinity && !infinite_allowed {
         return Err(DavError::condition(Status::FORBIDDEN, "propfind-finite-depth", &[]));
     }
-    let now_s = ex.machine.clock.unix_s();
+    let (now_s, lock_now_s) = (ex.machine.clock.unix_s(), lock_clock(ex));
     let settings = Rc::clone(&resource.settings);
-    let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s };
+    let describer = Describer { wanted, settings, has_locks: store.is_some(), now_s, lock_now_s };
     let mut out = multistatus::begin("multistatus");
     if !without_itself {
         describe_itself(&resource, store.as_ref(), &meta, &describer, &mut out).await?;
@@ -120,7 +121,7 @@ async fn describe_itself(
     let known = match store {
         None => Described::default(),
         Some(store) => {
-            let (canonical_paths, now_s) = (vec![resource.canonical.clone()], describer.now_s);
+            let (canonical_paths, now_s) = (vec![resource.canonical.clone()], describer.lock_now_s);
             let found = store
                 .read(move |db| db.describe(&canonical_paths, now_s))
                 .await

@@ -193,7 +193,8 @@ impl Walk {
         let Some((level, store)) = self.levels.last().zip(self.store.as_ref()) else {
             return Ok(vec![Described::default(); self.members.len()]);
         };
-        let (canonical_paths, now_s) = (self.canonical_paths(level).await?, self.describer.now_s);
+        let (canonical_paths, now_s) =
+            (self.canonical_paths(level).await?, self.describer.lock_now_s);
         let known = store.read(move |db| db.describe(&canonical_paths, now_s)).await?;
         match known.is_empty() {
             true => Err(io::Error::other("webdav: the database describes nothing")),

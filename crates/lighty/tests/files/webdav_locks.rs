@@ -1,9 +1,14 @@
 //! WebDAV: locks and properties, by whichever way a file is reached.
 
+use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
+
 use lighty_testkit::dav::{color, lock, names, put, request, set_color, status, token_of};
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
-use lighty_testkit::server::Server;
+use lighty_testkit::server::{Server, write_file};
+use lighty_testkit::wait_until;
 
 #[test]
 fn of_many_who_want_a_lock_at_once_one_gets_it() {
@@ -174,4 +179,67 @@ fn hard_links_are_files_of_their_own() {
     let shown = format!("If: ({token})\r\n");
     assert_eq!(request(&server, "PUT", "/a", &shown, "AA").status, 204);
     assert_eq!(std::fs::read(server.root("b")).expect("a file"), b"B");
+}
+
+/// A C library that adds the seconds in a file to the wall clock.
+const STEPPED_CLOCK: &str = r#"
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+int clock_gettime(clockid_t id, struct timespec *time) {
+    int result = syscall(SYS_clock_gettime, id, time);
+    if (id == CLOCK_REALTIME || id == CLOCK_REALTIME_COARSE) {
+        char text[32] = {0};
+        int file = open(getenv("CLOCK_STEP"), O_RDONLY);
+        if (file >= 0) {
+            if (read(file, text, sizeof text - 1) > 0) time->tv_sec += atol(text);
+            close(file);
+        }
+    }
+    return result;
+}
+"#;
+
+#[test]
+fn locks_last_their_time_whatever_the_wall_clock_does() {
+    let setup = lighty!().webdav_with_database("").file("a.txt", "A").file("b.txt", "B");
+    let place = |name: &str| setup.directory().join(name).display().to_string();
+    let (source, library, step) = (place("clock.c"), place("clock.so"), place("step"));
+    write_file(Path::new(&source), STEPPED_CLOCK);
+    let built = Command::new("cc")
+        .args(["-shared", "-fPIC", "-o", &library, &source])
+        .status()
+        .expect("cc");
+    assert!(built.success());
+    write_file(Path::new(&step), "0");
+    let server = setup.env("LD_PRELOAD", &library).env("CLOCK_STEP", &step).start();
+    let left = || -> u64 {
+        let lines = "Depth: 0\r\n";
+        let response = request(&server, "PROPFIND", "/a.txt", lines, "");
+        let found = response.text();
+        let (_, rest) = found.split_once("Second-").unwrap_or_else(|| panic!("no lock: {found}"));
+        rest.split('<').next().and_then(|number| number.parse().ok()).expect("seconds")
+    };
+    assert_eq!(lock(&server, "/a.txt", "Timeout: Second-300\r\n").status, 200);
+    for (index, offset) in ["-86400", "86400", "0"].into_iter().enumerate() {
+        let date = || server.get("/b.txt").field("Date").map(str::to_owned);
+        let before = date();
+        write_file(Path::new(&step), offset);
+        let day_of = |date: Option<String>| date.map(|date| date[..16].to_owned());
+        let is_there = || day_of(date()) != day_of(before.clone());
+        assert!(wait_until(Duration::from_secs(30), is_there), "{offset}");
+        let seconds = left();
+        assert!((200..=300).contains(&seconds), "{offset}: {seconds}");
+        assert_eq!(put(&server, "/a.txt", "B"), 423, "{offset}");
+        // A lock taken after the step, too.
+        let name = format!("/new{index}.txt");
+        assert_eq!(put(&server, &name, "new"), 201);
+        assert_eq!(lock(&server, &name, "Timeout: Second-2\r\n").status, 200);
+        assert_eq!(put(&server, &name, "B"), 423, "{offset}");
+        let ends = || put(&server, &name, "B") == 204;
+        assert!(wait_until(Duration::from_secs(30), ends), "{offset}");
+    }
 }

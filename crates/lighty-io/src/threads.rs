@@ -14,7 +14,7 @@ pub mod slice;
 use std::io;
 use std::thread::{Builder, JoinHandle};
 
-use rustix::process::{Resource, getrlimit};
+use crate::process::limits::{self, LimitKind};
 
 /// Stack of the main thread where nothing limits it (`ulimit -s`).
 const MAIN_STACK_BYTES: usize = 8 << 20;
@@ -22,7 +22,7 @@ const MAIN_STACK_BYTES: usize = 8 << 20;
 /// Runs the program's main function: on a thread of its own if the main thread's stack is limited
 /// to less than usual. Parsing a configuration and starting a server overflow 96 KiB.
 pub fn with_usual_stack<T: Send + 'static>(main: fn() -> T) -> T {
-    let limit = getrlimit(Resource::Stack).current;
+    let limit = limits::get(LimitKind::StackSize).soft;
     if limit.is_none_or(|bytes| bytes >= MAIN_STACK_BYTES as u64) {
         return main();
     }

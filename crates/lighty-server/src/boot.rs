@@ -90,7 +90,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let missing_root = check_document_root(&global)?;
     check_database_directories(&config)?;
     let workers = worker_count(&server);
-    let fds = set_limits(&server, workers)?;
+    let (fds, limits_kept) = set_limits(&server, workers)?;
     // Installed before the first socket listens, so that no early signal bypasses an orderly stop.
     let main_loop = start_main_loop()?;
     let tls = load_tls(&config, &server)?;
@@ -104,6 +104,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     give_up_rights(&server)?;
     let log = error_log(&logs, &server)?;
     let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
+    limits_kept.iter().for_each(|text| say(Level::Warning, text));
     warn_of_rights(&global, missing_root, &say);
     let keeper =
         Keeper::start(&log, &global, &tls).map_err(|error| BootError(error.to_string()))?;
@@ -286,20 +287,34 @@ fn descriptors_min(workers: usize) -> u64 {
     64 + 32 * workers as u64
 }
 
-/// Sets the limits of the process; returns how many descriptors it may have.
-fn set_limits(server: &ServerSettings, workers: usize) -> Result<u64, BootError> {
-    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))?;
-    let wanted = match server.max_fds {
-        0 => {
-            let all = privileges::raise_max_files(None).map_err(failed("server.max-fds"))?;
-            all.min(DESCRIPTORS_DEFAULT_MAX)
+/// Sets the limits of the process. Returns the number of descriptors that it may have, and warnings
+/// of limits that a filter of system calls keeps as they are. A limit that the configuration names
+/// has to be set.
+fn set_limits(server: &ServerSettings, workers: usize) -> Result<(u64, Vec<String>), BootError> {
+    let mut warnings = Vec::new();
+    if let Err(error) = privileges::allow_core_dumps(server.core_files) {
+        if server.core_files {
+            return Err(failed("server.core-files")(error));
         }
-        wanted => wanted.max(descriptors_min(workers)),
+        warnings.push(format!("core dumps cannot be forbidden: {error}"));
+    }
+    let raised = match server.max_fds {
+        0 => privileges::raise_max_files(None)
+            .and_then(|all| privileges::raise_max_files(Some(all.min(DESCRIPTORS_DEFAULT_MAX)))),
+        wanted => privileges::raise_max_files(Some(wanted.max(descriptors_min(workers)))),
     };
-    let limit = privileges::raise_max_files(Some(wanted)).map_err(failed("server.max-fds"))?;
+    let limit = match raised {
+        Ok(limit) => limit,
+        Err(error) if server.max_fds != 0 => return Err(failed("server.max-fds")(error)),
+        Err(error) => {
+            let limit = privileges::max_files();
+            warnings.push(format!("the limit of {limit} descriptors cannot be raised: {error}"));
+            limit
+        }
+    };
     // Only an optimisation; a million descriptors may exceed available memory.
     let _ = privileges::reserve_descriptors(limit.min(DESCRIPTORS_DEFAULT_MAX));
-    Ok(limit)
+    Ok((limit, warnings))
 }
 
 fn worker_count(server: &ServerSettings) -> usize {
@@ -360,7 +375,11 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
         return Ok(());
     }
     privileges::drop_privileges(&identity, chroot).map_err(failed("giving up rights"))?;
-    privileges::allow_core_dumps(server.core_files).map_err(failed("server.core-files"))
+    match privileges::allow_core_dumps(server.core_files) {
+        // The start has warned of it.
+        Err(_) if !server.core_files => Ok(()),
+        done => done.map_err(failed("server.core-files")),
+    }
 }
 
 /// Makes the directory of the certificates that the server gets by itself, while there are rights

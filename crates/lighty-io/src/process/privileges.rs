@@ -12,9 +12,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::process::capabilities;
+use crate::process::limits::{self, Limit, LimitKind};
 
 /// The user and group to become.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -299,19 +299,24 @@ fn step(name: &str, result: libc::c_int) -> io::Result<()> {
 /// # Errors
 /// If the kernel refuses even what it claimed to allow.
 pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
-    let now = getrlimit(Resource::Nofile);
-    let hard = now.maximum.unwrap_or(u64::MAX);
+    let now = limits::get(LimitKind::OpenFiles);
+    let hard = now.hard.unwrap_or(u64::MAX);
     let target = wanted.unwrap_or(hard);
     if target > hard {
         // Only root may exceed the hard limit; otherwise settle for that.
-        let beyond = Rlimit { current: Some(target), maximum: Some(target) };
-        if setrlimit(Resource::Nofile, beyond).is_ok() {
+        let beyond = Limit { soft: Some(target), hard: Some(target) };
+        if limits::set(LimitKind::OpenFiles, beyond).is_ok() {
             return Ok(target);
         }
     }
     let target = target.min(hard);
-    setrlimit(Resource::Nofile, Rlimit { current: Some(target), maximum: now.maximum })?;
+    limits::set(LimitKind::OpenFiles, Limit { soft: Some(target), hard: now.hard })?;
     Ok(target)
+}
+
+/// The limit on open descriptors as it is.
+pub fn max_files() -> u64 {
+    limits::get(LimitKind::OpenFiles).soft.unwrap_or(u64::MAX)
 }
 
 /// Grows the process's descriptor table to `limit` at once. The table grows by doubling, and in a
@@ -335,9 +340,9 @@ pub fn reserve_descriptors(limit: u64) -> io::Result<()> {
 /// # Errors
 /// If the kernel refuses.
 pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
-    let hard = getrlimit(Resource::Core).maximum;
-    let current = if allowed { hard } else { Some(0) };
-    setrlimit(Resource::Core, Rlimit { current, maximum: hard })?;
+    let hard = limits::get(LimitKind::CoreSize).hard;
+    let soft = if allowed { hard } else { Some(0) };
+    limits::set(LimitKind::CoreSize, Limit { soft, hard })?;
     if !allowed {
         return Ok(());
     }
@@ -544,13 +549,13 @@ mod tests {
     fn change_for_good(dir: &Path) {
         assert_eq!(raise_max_files(Some(100)).expect("lower"), 100);
         let hard = raise_max_files(None).expect("raise");
-        assert_eq!(Some(hard), getrlimit(Resource::Nofile).current);
+        assert_eq!(hard, max_files());
         // SAFETY: only asks; takes no memory of ours.
         let visible = || unsafe { libc::prctl(libc::PR_GET_DUMPABLE) };
         let before = visible();
         allow_core_dumps(false).expect("forbid");
         assert_eq!(visible(), before, "the user's own tools go on seeing the process");
-        assert_eq!(getrlimit(Resource::Core).current, Some(0));
+        assert_eq!(limits::get(LimitKind::CoreSize).soft, Some(0));
 
         let path = dir.join("pid");
         // SAFETY: takes nothing, touches no memory of ours.

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use rustix::process::{Resource, getrlimit};
+use crate::process::limits::{self, LimitKind};
 
 /// What the process uses; what cannot be read is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Usage {
 pub fn usage() -> Usage {
     let mut usage = fs::read_to_string("/proc/self/stat").map_or_else(|_| Usage::default(), parse);
     usage.fds_open = fs::read_dir("/proc/self/fd").map_or(0, |all| all.count() as u64);
-    usage.fds_max = getrlimit(Resource::Nofile).current.unwrap_or(0);
+    usage.fds_max = limits::get(LimitKind::OpenFiles).soft.unwrap_or(0);
     usage
 }
 

@@ -315,3 +315,37 @@ fn responses_are_whole_where_no_thread_can_be_had() {
     let came = server.post("/post", &framing, &vec![b'x'; length]);
     assert_eq!(String::from_utf8_lossy(&came), format!("{length} bytes came"));
 }
+
+/// Runs a program under a filter of system calls that forbids `prlimit64`, as old filters of
+/// containers do.
+const WITHOUT_PRLIMIT: &str = "
+import ctypes, os, platform, struct, sys
+number = 261 if platform.machine() == 'aarch64' else 302
+rules = [(0x20, 0, 0, 0), (0x15, 0, 1, number), (0x06, 0, 0, 0x00050001), (0x06, 0, 0, 0x7fff0000)]
+code = ctypes.create_string_buffer(b''.join(struct.pack('HBBI', *rule) for rule in rules))
+program = ctypes.create_string_buffer(struct.pack('HxxxxxxP', len(rules), ctypes.addressof(code)))
+libc = ctypes.CDLL(None, use_errno=True)
+word = ctypes.c_ulong
+assert libc.prctl(38, word(1), word(0), word(0), word(0)) == 0
+assert libc.prctl(22, word(2), program, word(0), word(0)) == 0
+os.execvp(sys.argv[1], sys.argv[1:])
+";
+
+#[test]
+fn start_without_prlimit_keeps_the_limits_and_warns() {
+    let server =
+        lighty!().file("a.txt", "page").through(["python3", "-c", WITHOUT_PRLIMIT]).start();
+    assert_eq!(server.get("/a.txt").text(), "page");
+    let log = server.log();
+    assert!(log.contains("core dumps cannot be forbidden: Operation not permitted"), "{log}");
+    assert!(log.contains("descriptors cannot be raised: Operation not permitted"), "{log}");
+    for line in ["server.max-fds = 4096", "server.core-files = \"enable\""] {
+        let setup = lighty!().config(line).through(["python3", "-c", WITHOUT_PRLIMIT]);
+        let config = setup.write_config();
+        let mut refused = setup.spawn(&["-D", "-f", config.to_str().expect("UTF-8")]);
+        let (status, _) = refused.await_exit(Duration::from_secs(60));
+        assert_eq!(status.code(), Some(1), "{line}: {}", refused.log());
+        let name = line.split(' ').next().unwrap_or_default();
+        assert!(refused.log().contains(name), "{line}: {}", refused.log());
+    }
+}

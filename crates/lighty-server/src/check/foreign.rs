@@ -22,9 +22,15 @@ struct Language {
     telltale: fn(&Statement<'_>) -> Option<String>,
 }
 
-const LANGUAGES: [Language; 4] = [
+const LANGUAGES: [Language; 6] = [
     Language { what: "an nginx configuration", names: &["nginx.conf"], telltale: nginx },
     Language { what: "a Caddyfile", names: &["Caddyfile"], telltale: caddy },
+    Language { what: "a configuration of Caddy in JSON", names: &[], telltale: caddy_json },
+    Language {
+        what: "a Traefik configuration",
+        names: &["traefik.yml", "traefik.yaml", "traefik.toml"],
+        telltale: traefik,
+    },
     Language { what: "an HAProxy configuration", names: &["haproxy.cfg"], telltale: haproxy },
     Language {
         what: "an Apache configuration",
@@ -52,15 +58,32 @@ pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
     };
     let wrong: BTreeSet<FileId> =
         findings.iter().filter(is_syntax).filter_map(|found| Some(found.span?.file)).collect();
-    let foreign: Vec<Diagnostic> =
-        wrong.iter().filter_map(|file| recognise(*file, sources.get(*file))).collect();
+    // Each with the part of its file whose other errors it replaces.
+    let foreign: Vec<(Diagnostic, Span)> = wrong
+        .iter()
+        .flat_map(|file| {
+            let source = sources.get(*file);
+            match recognise(*file, source) {
+                Some(found) => {
+                    let whole = Span { file: *file, start: 0, end: u32::MAX };
+                    vec![(found, whole)]
+                }
+                None => pasted_blocks(*file, source),
+            }
+        })
+        .collect();
     if foreign.is_empty() {
         return findings;
     }
-    let files: Vec<_> = foreign.iter().filter_map(|found| Some(found.span?.file)).collect();
     let mut named = Diagnostics::default();
-    foreign.into_iter().for_each(|found| named.push(found));
-    let elsewhere = |found: &&Diagnostic| found.span.is_none_or(|span| !files.contains(&span.file));
+    let parts: Vec<Span> = foreign.iter().map(|(_, part)| *part).collect();
+    foreign.into_iter().for_each(|(found, _)| named.push(found));
+    let is_in = |span: Span, part: &Span| {
+        span.file == part.file && (part.start..=part.end).contains(&span.start)
+    };
+    let elsewhere = |found: &&Diagnostic| {
+        found.span.is_none_or(|span| !parts.iter().any(|part| is_in(span, part)))
+    };
     findings.iter().filter(elsewhere).for_each(|found| named.push(found.clone()));
     named.sort();
     named
@@ -89,6 +112,56 @@ fn recognise(file: FileId, source: &Source) -> Option<Diagnostic> {
     let (_, span, what) = found.filter(|(weight, ..)| *weight >= TELLTALES_MIN)?;
     let text = format!("this is {what}: lighty reads lighttpd's language");
     Some(Diagnostic::error("foreign", span?, text).help(HELP))
+}
+
+/// Blocks of nginx in a file that is lighttpd's otherwise, with the errors that name them.
+fn pasted_blocks(file: FileId, source: &Source) -> Vec<(Diagnostic, Span)> {
+    let text = &source.text;
+    let mut blocks = Vec::new();
+    let mut end_of_last = 0;
+    for statement in statements(file, text) {
+        let start = statement.span.start;
+        let is_block = statement.end == '{' && one_of(&statement, NGINX_PASTED).is_some();
+        if !is_block || start < end_of_last {
+            continue;
+        }
+        end_of_last = end_of_block(text, statement.span.end);
+        let words = statement.words.join(" ");
+        let message = format!("`{words} {{` is nginx's language: lighty reads lighttpd's");
+        let help = match condition_of_location(&statement.words) {
+            Some(condition) => format!("write `{condition} {{ … }}`; {HELP}"),
+            None => HELP.to_owned(),
+        };
+        let found = Diagnostic::error("foreign", statement.span, message).help(help);
+        blocks.push((found, Span { file, start, end: end_of_last }));
+    }
+    blocks
+}
+
+/// Where the block that opens behind this place ends.
+fn end_of_block(text: &str, from: u32) -> u32 {
+    let mut depth = 0;
+    for (at, byte) in text.bytes().enumerate().skip(from as usize) {
+        match byte {
+            b'{' => depth += 1,
+            b'}' if depth <= 1 => return at as u32,
+            b'}' => depth -= 1,
+            _ => {}
+        }
+    }
+    text.len() as u32
+}
+
+/// The condition that means the same as a `location` of nginx.
+fn condition_of_location(words: &[&str]) -> Option<String> {
+    let (operator, text) = match words {
+        ["location", path] if path.starts_with('/') => ("=^", path),
+        ["location", "^~", path] => ("=^", path),
+        ["location", "=", path] => ("==", path),
+        ["location", "~" | "~*", pattern] => ("=~", pattern),
+        _ => return None,
+    };
+    Some(format!("$HTTP[\"url\"] {operator} \"{text}\""))
 }
 
 /// True if a line assigns a lighttpd directive or begins a condition.
@@ -137,6 +210,8 @@ fn one_of(statement: &Statement<'_>, words: &[&str]) -> Option<String> {
 
 const NGINX_BLOCKS: &[&str] =
     &["events", "http", "location", "map", "server", "stream", "types", "upstream"];
+/// Blocks that are pasted into other files.
+const NGINX_PASTED: &[&str] = &["location", "server", "upstream"];
 const NGINX_LINES: &[&str] = &[
     "access_log",
     "add_header",
@@ -211,6 +286,40 @@ fn is_site(word: &str) -> bool {
     let word = word.trim_end_matches(',');
     let allowed = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | ':' | '/' | '-' | '*');
     word.chars().all(allowed) && (word.contains(['.', ':']) || word == "localhost")
+}
+
+const CADDY_JSON: &[&str] =
+    &["\"apps\":", "\"handle\":", "\"handler\":", "\"listen\":", "\"routes\":", "\"servers\":"];
+
+/// Keys of Caddy's JSON, which may stand in one line.
+fn caddy_json(statement: &Statement<'_>) -> Option<String> {
+    let has = |key: &&&str| statement.words.iter().any(|word| word.contains(**key));
+    CADDY_JSON.iter().find(has).map(|key| (*key).to_owned())
+}
+
+const TRAEFIK: &[&str] = &[
+    "api",
+    "certificatesresolvers",
+    "entrypoints",
+    "http",
+    "loadbalancer",
+    "middlewares",
+    "providers",
+    "routers",
+    "rule",
+    "services",
+    "tcp",
+];
+
+/// Keys of YAML (`routers:`) and sections of TOML (`[http.routers]`).
+fn traefik(statement: &Statement<'_>) -> Option<String> {
+    let first = statement.words.first()?.to_ascii_lowercase();
+    let section = first.strip_prefix('[').map(|rest| rest.trim_end_matches(']'));
+    let keys = section.or_else(|| first.strip_suffix(':'))?;
+    // A section of TOML names all that it is in.
+    let known = keys.split('.').filter(|key| TRAEFIK.contains(key));
+    let known: Vec<&str> = known.collect();
+    (!known.is_empty()).then(|| known.join("."))
 }
 
 const HAPROXY: &[&str] = &[

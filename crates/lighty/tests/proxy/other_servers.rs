@@ -112,3 +112,42 @@ fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
         assert!(!said.contains("this is a"), "{text}: {said}");
     }
 }
+
+#[test]
+fn json_of_caddy_and_files_of_traefik_are_named() {
+    let caddy = "{\"apps\":{\"http\":{\"servers\":{\"s\":{\"listen\":[\":443\"],\"routes\":[{\"handle\":\
+                 [{\"handler\":\"file_server\"}]}]}}}}}\n";
+    let yaml = "http:\n  routers:\n    r:\n      rule: \"Host(`a`)\"\n      service: s\n  services:\n    \
+                s:\n      loadBalancer:\n        servers:\n          - url: \"http://127.0.0.1\"\n";
+    let toml = "[http.routers]\n  [http.routers.r]\n    rule = \"Host(`a`)\"\n    service = \"s\"\n\
+                [http.services.s.loadBalancer]\n[entryPoints.web]\n  address = \":80\"\n";
+    for (name, text, what) in [
+        ("caddy.json", caddy, "a configuration of Caddy in JSON"),
+        ("dynamic.yml", yaml, "a Traefik configuration"),
+        ("dynamic.toml", toml, "a Traefik configuration"),
+    ] {
+        let (code, said) = said(name, text, &["-t", "-f"]);
+        assert_eq!(code, 1, "{said}");
+        assert!(said.contains(&format!("this is {what}")), "{name}: {said}");
+        assert!(!said.contains("[syntax]"), "{name}: {said}");
+    }
+}
+
+#[test]
+fn a_pasted_location_is_named_with_its_condition() {
+    let text = "server.document-root = \"/srv\"\nlocation /api/ {\n  proxy_pass http://127.0.0.1:3000;\n  \
+                if ($x) { return 403; }\n}\nserver.port = 8081\n\
+                location = /x { return 200; }\nserver.tag = = \"x\"\n";
+    let (code, said) = said("site.conf", text, &["-t", "-f"]);
+    assert_eq!(code, 1, "{said}");
+    for wanted in [
+        ":2:1: error: `location /api/ {` is nginx's language",
+        "$HTTP[\"url\"] =^ \"/api/\" { … }",
+        ":7:1: error: `location = /x {`",
+        "$HTTP[\"url\"] == \"/x\" { … }",
+        ":8:",
+    ] {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+    assert!(!said.contains("proxy_pass\" an"), "{said}");
+}

@@ -71,6 +71,24 @@ fn cjson_is_loaded_and_reads_what_lighty_json_reads() {
 }
 
 #[test]
+fn a_module_in_the_file_of_another_one_is_found() {
+    if module("cjson").is_none() {
+        return;
+    }
+    let text = "local safe = require 'cjson.safe' local value, why = safe.decode('[') \
+        lighty.r.resp_body.set(tostring(value) .. '|' .. tostring(why ~= nil) .. '|' \
+        .. safe.encode({ 1 }) .. '|' .. tostring(require 'cjson.safe' == safe)) \
+        local found, reason = pcall(require, 'cjson.none') \
+        return found and 500 or reason:find(\"module 'cjson.none' not found\") and 200 or 501";
+    let server = with_script(text).start();
+    for _ in 0..2 {
+        let response = server.get("/");
+        let given = (response.status, response.text());
+        assert_eq!(given, (200, "nil|true|[1]|true"), "{}", server.log());
+    }
+}
+
+#[test]
 fn luafilesystem_agrees_with_the_built_in_module() {
     let Some(path) = module("lfs") else { return };
     let text = r#"

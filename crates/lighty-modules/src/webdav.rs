@@ -16,6 +16,7 @@ mod dav_error;
 mod delete;
 mod live;
 mod lock;
+mod lock_clock;
 mod members;
 mod mkcol;
 mod multistatus;

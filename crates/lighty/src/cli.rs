@@ -10,7 +10,7 @@ use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 use lighty_server::certificates::Reason;
 
-use crate::{address, script_run};
+use crate::{address, trial};
 
 pub(crate) use fastcgi::{ProgramSite, ScriptLimits, Spawn, StopWith};
 
@@ -510,16 +510,16 @@ pub(crate) struct ScriptRun {
     /// The script
     pub(crate) file: PathBuf,
     /// URL with http:// or https://, or its path
-    #[arg(value_parser = script_run::url)]
+    #[arg(value_parser = trial::url)]
     pub(crate) url: String,
     /// Stage that the script runs in
     #[arg(long, value_enum, default_value = "raw-url")]
-    pub(crate) stage: script_run::Stage,
+    pub(crate) stage: trial::Stage,
     /// Method of the request
     #[arg(short = 'X', long, default_value = "GET")]
     pub(crate) method: String,
     /// Header field of the request; may be repeated
-    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = script_run::field)]
+    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = trial::field)]
     pub(crate) header: Vec<(String, String)>,
     /// Body of the request; @FILE reads it from a file
     #[arg(short = 'd', long, value_name = "TEXT", default_value = "", hide_default_value = true)]
@@ -532,7 +532,7 @@ pub(crate) struct ScriptRun {
           value_parser = clap::value_parser!(u16).range(200..=999))]
     pub(crate) status: u16,
     /// Header field of the response, for response-start; may be repeated
-    #[arg(long, value_name = "NAME: VALUE", value_parser = script_run::field)]
+    #[arg(long, value_name = "NAME: VALUE", value_parser = trial::field)]
     pub(crate) response_header: Vec<(String, String)>,
     /// Body of the response, for response-start and response-content; @FILE reads it from a file
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]

@@ -15,6 +15,7 @@ mod programs;
 mod report;
 mod script_run;
 mod site;
+mod trial;
 
 use std::process::ExitCode;
 

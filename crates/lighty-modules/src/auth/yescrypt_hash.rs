@@ -1,4 +1,4 @@
-//! `$y$` (yescrypt) and `$7$` (scrypt) of crypt(3), the defaults of Debian's and Fedora's `mkpasswd`.
+//! `$y$` (yescrypt), which Debian's `mkpasswd` makes, and `$7$` (scrypt) of crypt(3).
 
 use yescrypt::{Mode, Params};
 
@@ -16,7 +16,7 @@ const SUM_BYTES: usize = 32;
 const SUM_CHARS: usize = 43;
 
 /// Parts of a stored hash.
-struct Parts<'a> {
+struct YescryptParts<'a> {
     params: Params,
     salt: Vec<u8>,
     sum: &'a str,
@@ -58,11 +58,11 @@ fn takes_no_more_time(params: &Params) -> bool {
     })
 }
 
-fn split(text: &str) -> Option<Parts<'_>> {
+fn split(text: &str) -> Option<YescryptParts<'_>> {
     if let Some(rest) = text.strip_prefix("$y$") {
         let (setting, sum) = rest.rsplit_once('$')?;
         let (params, salt) = setting.split_once('$')?;
-        return Some(Parts { params: params.parse().ok()?, salt: decode(salt)?, sum });
+        return Some(YescryptParts { params: params.parse().ok()?, salt: decode(salt)?, sum });
     }
     let (setting, sum) = text.strip_prefix("$7$")?.rsplit_once('$')?;
     // One character for the logarithm of N, five each for r and p; the salt is not encoded.
@@ -71,7 +71,7 @@ fn split(text: &str) -> Option<Parts<'_>> {
     let number = |digits: &[u32]| digits.iter().rev().fold(0u32, |sum, digit| sum << 6 | digit);
     let n = 1u64.checked_shl(digits[0])?;
     let params = Params::new(Mode::Classic, n, number(&digits[1..6]), number(&digits[6..])).ok()?;
-    Some(Parts { params, salt: salt.to_vec(), sum })
+    Some(YescryptParts { params, salt: salt.to_vec(), sum })
 }
 
 fn digit(byte: u8) -> Option<u32> {

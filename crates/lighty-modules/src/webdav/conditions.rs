@@ -11,7 +11,7 @@ use lighty_http::{Known, Method, Status};
 use lighty_io::file::{FileKind, Meta};
 
 use super::dav_error::{DavError, of_store};
-use super::lock::lock_clock;
+use super::lock_clock::lock_clock;
 use super::multistatus;
 use super::resource::Resource;
 use super::store::{Claim, Covered, Lock, Store, Writing};

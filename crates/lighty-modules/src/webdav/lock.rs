@@ -10,6 +10,7 @@ use lighty_io::threads::pool::Lane;
 use super::conditions::{begin_writing, check_if};
 use super::dav_error::{DavError, of_store};
 use super::live::push_locks;
+use super::lock_clock::lock_clock;
 use super::members::{Asked, Deed, check_collection, check_members};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
@@ -95,12 +96,6 @@ fn new_token() -> Result<String, DavError> {
     let hex = format!("{number:032x}");
     let parts = [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]];
     Ok(format!("urn:uuid:{}", parts.join("-")))
-}
-
-/// Seconds since 1970 by the clock of locks: the wall clock at the start of the process, counted on
-/// by the monotonic clock. A step of the wall clock neither ends locks nor keeps them.
-pub(super) fn lock_clock(ex: &Exchange) -> i64 {
-    ex.machine.clock.steady_unix_s().cast_signed()
 }
 
 /// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).

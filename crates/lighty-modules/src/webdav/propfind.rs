@@ -13,7 +13,7 @@ use lighty_io::threads::pool::Lane;
 use super::conditions::check_if;
 use super::dav_error::{DavError, of_store};
 use super::live::{Describer, ResourceFacts, Wanted};
-use super::lock::lock_clock;
+use super::lock_clock::lock_clock;
 use super::members::{Asked, Deed, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::resource::{Resource, in_pool, join, listed};

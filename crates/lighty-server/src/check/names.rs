@@ -4,9 +4,10 @@
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use lighty_config::{Span, Spanned, Value};
+use lighty_io::clock::deadline::Deadline;
 
 use super::Check;
 use super::machine::{SERVERS, items};
@@ -40,10 +41,9 @@ pub(super) fn look(check: &mut Check<'_>) {
             waiting.insert(name, span);
         }
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Deadline::after(PATIENCE);
     while !waiting.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let Ok((name, error)) = results.recv_timeout(left) else { break };
+        let Ok((name, error)) = results.recv_timeout(deadline.left()) else { break };
         let span = waiting.remove(&name);
         if let (Some(span), Some(error)) = (span, error) {
             check.warn(span, format!("the backend's host {name} does not resolve: {error}"));

@@ -21,7 +21,10 @@ pub(crate) struct ReplayableBody {
     /// Number of kept pieces handed out since the last rewind.
     at: usize,
     replay: Replay,
+    /// The client's body is over: nothing more is read from it.
     ended: bool,
+    /// The end was handed out since the last rewind: a body that is resent is ended again.
+    end_told: bool,
     /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
     // Boxed: few bodies have some, and every request that is proxied moves this.
@@ -47,6 +50,7 @@ impl ReplayableBody {
     pub(crate) fn new(body: RequestBody, keeps_trailers: bool) -> Self {
         Self {
             ended: !body.exists(),
+            end_told: !body.exists(),
             body,
             kept: Vec::new(),
             kept_bytes: 0,
@@ -91,9 +95,9 @@ impl ReplayableBody {
         self.body.announced()
     }
 
-    /// Whether all of it was handed out.
+    /// True if all of it was handed out, its end included.
     pub(crate) fn is_over(&self) -> bool {
-        self.ended && self.at == self.kept.len() && self.rest.is_empty()
+        self.end_told
     }
 
     /// True if it can be resent from its beginning.
@@ -123,6 +127,7 @@ impl ReplayableBody {
         debug_assert!(self.can_rewind());
         self.at = 0;
         self.rest = Bytes::new();
+        self.end_told = self.is_none();
         if let Replay::Stored(stored) = &self.replay {
             stored.borrow_mut().rewind();
             self.body = StoredBody::as_body(stored);
@@ -171,14 +176,19 @@ impl ReplayableBody {
             return Poll::Ready(Some(Ok(kept.clone())));
         }
         if self.ended {
+            self.end_told = true;
             return Poll::Ready(None);
         }
         let piece = ready!(self.body.poll_next(cx));
         match &piece {
             Some(Ok(bytes)) => self.keep(bytes),
-            Some(Err(_)) => self.ended = true,
+            Some(Err(_)) => {
+                (self.ended, self.end_told) = (true, true);
+                // A resend would end the body where it broke off.
+                self.replay = Replay::Lost;
+            }
             None => {
-                self.ended = true;
+                (self.ended, self.end_told) = (true, true);
                 let trailers = self.body.take_trailers().filter(|_| self.keeps_trailers);
                 self.trailers = trailers.map(Box::new);
             }
@@ -199,5 +209,44 @@ impl ReplayableBody {
         }
         self.kept.push(piece.clone());
         self.at = self.kept.len();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// All pieces up to the end, in the way a call takes them: until the body is over.
+    fn read(body: &mut ReplayableBody) -> (Vec<u8>, bool) {
+        let (mut bytes, mut has_end) = (Vec::new(), false);
+        let mut cx = Context::from_waker(std::task::Waker::noop());
+        while !body.is_over() {
+            match body.poll_piece(usize::MAX, &mut cx) {
+                Poll::Ready(Some(Ok(piece))) => bytes.extend_from_slice(&piece),
+                Poll::Ready(None) => has_end = true,
+                other => panic!("{other:?}"),
+            }
+        }
+        (bytes, has_end)
+    }
+
+    #[test]
+    fn resent_body_is_ended_again() {
+        for content in ["", "some bytes"] {
+            let mut body = ReplayableBody::new(RequestBody::given(Bytes::from(content)), false);
+            for turn in 0..3 {
+                let whole = (content.as_bytes().to_vec(), true);
+                assert_eq!(read(&mut body), whole, "{turn}");
+                body.rewind();
+                assert!(!body.is_over(), "{turn}");
+            }
+        }
+    }
+
+    #[test]
+    fn request_without_body_has_no_end_to_resend() {
+        let mut body = ReplayableBody::none();
+        body.rewind();
+        assert!(body.is_over());
     }
 }

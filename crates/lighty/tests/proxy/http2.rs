@@ -326,6 +326,35 @@ fn idle_connections_are_kept_up_to_the_limit() {
 }
 
 #[test]
+fn body_that_is_sent_again_ends_its_stream() {
+    let backend = Backend::start(|peer| {
+        let Some(mut far) = Far::new(peer) else { return };
+        let mut requests = 0;
+        while let Some(got) = far.frame() {
+            match got.kind {
+                kind::SETTINGS if got.flags == 0 => far.send(kind::SETTINGS, 1, 0, &[]),
+                kind::HEADERS => requests += 1,
+                _ => {}
+            }
+            let is_request = [kind::HEADERS, kind::DATA].contains(&got.kind);
+            if !is_request || got.flags & END_STREAM == 0 {
+                continue;
+            }
+            match requests % 2 {
+                0 => far.respond(got.stream, "whole"),
+                _ => far.send(kind::RST_STREAM, 0, got.stream, &REFUSED_STREAM),
+            }
+        }
+    });
+    let server = front(&backend.name()).config("proxy-core.read-timeout = 5").start();
+    for body in ["hi", ""] {
+        let length = format!("Content-Length: {}", body.len());
+        let text = server.post("/", &length, body.as_bytes());
+        assert_eq!(text, b"whole", "{length}: {}", server.log());
+    }
+}
+
+#[test]
 fn what_the_backend_has_not_looked_at_is_sent_again() {
     let refusing = Backend::start(|peer| {
         let Some(mut far) = Far::new(peer) else { return };

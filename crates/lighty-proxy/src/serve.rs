@@ -591,6 +591,8 @@ impl Serving<'_> {
         spec.pool.requests_max > 0
             && spec.proxy_protocol.is_none()
             && !self.upstream.is_spawned
-            && (self.upload.is_none() || !expects_no_body())
+            && (has_none || !expects_no_body())
     }
 }
+        // A Content-Length of 0 adds no byte to what a backend reads.
+        let has_none = self.upload.is_none() || self.upload.announced() == Some(0);

@@ -188,6 +188,7 @@ faults! {
     WriteRate = Client, 0, Info, Cut, "slower than server.min-write-rate";
     DescriptorsExhausted = Machine, 503, Error, Close,
         "no file descriptor is free (server.max-fds)";
+    NoConnection = Machine, 503, Error, Keep, "no connection to a backend can be opened";
     NoThread = Machine, 503, Error, Keep,
         "no thread or process can be had (ulimit -u, TasksMax, pids.max)";
     DiskError = Machine, 500, Error, Close, "reading the file failed";

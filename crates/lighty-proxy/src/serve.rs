@@ -20,7 +20,7 @@ use lighty_io::transport::{Idle, Stream};
 use lighty_wire::http1::BodyFraming;
 
 use crate::connect::checkout::{Checkout, CheckoutRequest, Refusal};
-use crate::connect::dial::Dial;
+use crate::connect::dial::{Dial, DialFault};
 use crate::connect::h2::Ticket;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::request::proxy_header;
@@ -349,17 +349,23 @@ impl Serving<'_> {
         began_ms: u64,
     ) -> Result<Option<Connection>, FaultReport> {
         let standing = self.local.pool.stand_in_line(&permit);
-        let FaultReport { fault, detail: words, .. } = match self.dial(&permit).await {
+        let failed = match self.dial(&permit).await {
             Ok((stream, ticket)) => {
                 let now_ms = self.local.clock.mono_ms();
                 standing.complete(now_ms);
                 let connection = Connection::new(stream, permit, Some(standing), now_ms);
                 return Ok(Some(connection.holding(ticket)));
             }
-            Err(report) => report,
+            Err(failed) => failed,
         };
-        self.local.note_failure(&permit, began_ms, &words);
-        if !self.upstream.spec.protocol.is_http() {
+        let FaultReport { fault, detail: words, .. } = failed.report();
+        if failed.is_want() {
+            permit.address.count_failure();
+            permit.address.health.record_abandoned(began_ms);
+        } else {
+            self.local.note_failure(&permit, began_ms, &words);
+        }
+        if !self.upstream.spec.protocol.is_http() && !failed.is_want() {
             // Its processes end; one that an idle connection holds would keep the socket bound.
             permit.address.queue.end_idle();
         }
@@ -377,7 +383,7 @@ impl Serving<'_> {
     }
 
     /// Opens a connection, and records how long each part of it took.
-    async fn dial(&mut self, permit: &ConnPermit) -> Result<(Stream, Option<Ticket>), FaultReport> {
+    async fn dial(&mut self, permit: &ConnPermit) -> Result<(Stream, Option<Ticket>), DialFault> {
         let (local, address) = (&self.local, &permit.address);
         let began_us = local.clock.mono_us();
         let mut greeting = Vec::new();
@@ -407,7 +413,7 @@ impl Serving<'_> {
             self.trace.tls_us = Some(now_us.saturating_sub(tls_began_us));
         }
         let connected_us = dial.tls_began_us.get().unwrap_or(now_us);
-        let opened = opened.map_err(|fault| fault.report())?;
+        let opened = opened?;
         self.trace.connect_us = Some(connected_us.saturating_sub(began_us));
         Ok(opened)
     }

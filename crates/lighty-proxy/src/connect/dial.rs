@@ -42,8 +42,23 @@ pub(crate) enum DialFault {
 }
 
 impl DialFault {
+    /// True if this machine lacks what a connection needs, or the backend's listen queue is full:
+    /// nothing is wrong with the backend.
+    pub(crate) fn is_want(&self) -> bool {
+        match self {
+            Self::Refused(error) => error.kind() == io::ErrorKind::WouldBlock || is_ours(error),
+            _ => false,
+        }
+    }
+
     pub(crate) fn report(&self) -> FaultReport {
         match self {
+            Self::Refused(error) if is_ours(error) => {
+                FaultReport::new(Fault::NoConnection, error.to_string())
+            }
+            Self::Refused(_) if self.is_want() => {
+                FaultReport::new(Fault::BackendBusy, "its listen queue is full")
+            }
             Self::Refused(error) => FaultReport::new(Fault::BackendRefused, error.to_string()),
             Self::ConnectTimeout { limit_ms } => {
                 FaultReport::new(Fault::BackendConnectTimeout, format!("{limit_ms} ms"))
@@ -56,6 +71,16 @@ impl DialFault {
             Self::Http2(why) => FaultReport::new(Fault::BackendMalformed, format!("HTTP/2: {why}")),
         }
     }
+}
+
+/// True if an error is about this machine and not about the backend.
+fn is_ours(error: &io::Error) -> bool {
+    const EMFILE: i32 = 24;
+    const ENFILE: i32 = 23;
+    const ENOMEM: i32 = 12;
+    const EADDRNOTAVAIL: i32 = 99;
+    const ENOBUFS: i32 = 105;
+    matches!(error.raw_os_error(), Some(EMFILE | ENFILE | ENOMEM | EADDRNOTAVAIL | ENOBUFS))
 }
 
 impl Dial<'_> {
@@ -101,4 +126,22 @@ pub(crate) async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortage_of_this_machine_is_not_the_backends_fault() {
+        for (code, is_want, fault) in [
+            (24, true, Fault::NoConnection),
+            (99, true, Fault::NoConnection),
+            (11, true, Fault::BackendBusy),
+            (111, false, Fault::BackendRefused),
+        ] {
+            let dial = DialFault::Refused(io::Error::from_raw_os_error(code));
+            assert_eq!((dial.is_want(), dial.report().fault), (is_want, fault), "{code}");
+        }
+    }
 }

@@ -30,7 +30,7 @@ use crate::response::internal_redirect::WantedBackend;
 use crate::response::reply;
 use crate::route::rules::Route;
 use crate::serve::local::Local;
-use crate::serve::upstream_call::{Trouble, UpstreamCall};
+use crate::serve::upstream_call::{PATIENCE_MS, Trouble, UpstreamCall};
 use crate::session::{Event, asked_protocol};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
@@ -54,6 +54,8 @@ struct Serving<'a> {
     tried: Vec<AddressId>,
     /// Attempts on a pooled connection that the backend had already closed.
     stale: usize,
+    /// A kept connection was left for its silence.
+    suspects: bool,
     /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
@@ -99,6 +101,7 @@ pub(crate) fn serve(
             upload,
             tried: Vec::new(),
             stale: 0,
+            suspects: false,
             repeats: 0,
             trace: UpstreamTrace::default(),
         };
@@ -169,9 +172,17 @@ impl Serving<'_> {
                     self.trace.first_byte_us = Some(after_us);
                     self.local.note_success(&connection.permit, began_ms);
                     connection.apply_keep_alive(&call.response.fields);
+                    if connection.is_reused() {
+                        connection.permit.address.served_kept();
+                    } else if self.suspects && after_us < PATIENCE_MS * 1_000 {
+                        self.leave_busy(&connection);
+                    }
                     return self.respond(call, connection);
                 }
                 Err(trouble) => {
+                    if call.has_met_busy() {
+                        self.suspect(&connection);
+                    }
                     let unread = self.went_unread(&trouble, &call, &connection).await;
                     self.decide(trouble, unread, connection, began_ms)?;
                     let words = std::mem::take(&mut call.words);
@@ -180,6 +191,28 @@ impl Serving<'_> {
                 }
             }
         }
+    }
+
+    /// A kept connection's process works on after its response (`fastcgi_finish_request()` of PHP):
+    /// further requests must not wait behind it.
+    #[cold]
+    fn leave_busy(&self, connection: &Connection) {
+        let address = &connection.permit.address;
+        address.keep_none_for_a_while(self.local.clock.mono_ms());
+        address.queue.end_idle();
+    }
+
+    /// A kept connection is silent. On a unix socket it is known that its process has not read the
+    /// request; else that shows when a new connection gets the response faster.
+    #[cold]
+    fn suspect(&mut self, connection: &Connection) {
+        if connection.stream.tells_unread() {
+            return self.leave_busy(connection);
+        }
+        connection.permit.address.suspect(self.local.clock.mono_ms());
+        self.suspects = true;
+        // The next try opens a connection.
+        self.stale = self.stale.max(1);
     }
 
     /// True if the whole body must be received first: because the configuration says so, or because
@@ -335,7 +368,10 @@ impl Serving<'_> {
     /// A pooled connection, unless the backend is known to have closed it. A request that cannot be
     /// resent first probes that, with one system call.
     fn if_open(&mut self, connection: Connection) -> Option<Connection> {
-        if self.is_robust() || connection.stream.probe() == Idle::Quiet {
+        let now_ms = self.local.clock.mono_ms();
+        let is_open =
+            || !connection.may_be_closing(now_ms) && connection.stream.probe() == Idle::Quiet;
+        if self.is_robust() || is_open() {
             return Some(connection);
         }
         self.stale += 1;
@@ -447,6 +483,13 @@ impl Serving<'_> {
         call: &mut UpstreamCall,
         connection: &Connection,
     ) -> Result<u64, Trouble> {
+        let is_fastcgi = matches!(self.upstream.spec.protocol, Protocol::Fastcgi { .. });
+        let may_suspect = || {
+            let now_ms = self.local.clock.mono_ms();
+            connection.stream.tells_unread() || connection.permit.address.may_be_suspected(now_ms)
+        };
+        let may_be_busy = is_fastcgi && connection.is_reused() && self.is_robust();
+        call.may_meet_busy(may_be_busy && may_suspect());
         self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
         let asked = match self.upstream.is_spawned {
             true => Box::pin(self.ask_program(call, connection)).await,
@@ -593,6 +636,8 @@ impl Serving<'_> {
     /// backends that expect none there have parsed it as the next request.
     fn may_keep_alive(&self) -> bool {
         let spec = &self.upstream.spec;
+        // A Content-Length of 0 adds no byte to what a backend reads.
+        let has_none = self.upload.is_none() || self.upload.announced() == Some(0);
         let expects_no_body = || self.ex.request.method.is_some_and(Method::is_safe);
         spec.pool.requests_max > 0
             && spec.proxy_protocol.is_none()
@@ -600,5 +645,3 @@ impl Serving<'_> {
             && (has_none || !expects_no_body())
     }
 }
-        // A Content-Length of 0 adds no byte to what a backend reads.
-        let has_none = self.upload.is_none() || self.upload.announced() == Some(0);

@@ -37,6 +37,18 @@ impl Stream {
         self.is_shut_by_peer(patience).await && self.is_unconfirmed(written)
     }
 
+    /// If the process at the other end has not read all that was written; `None` where the socket
+    /// does not tell. Of TCP only the kernel's confirmation is known, which says nothing of the
+    /// process.
+    pub fn has_unread(&self) -> Option<bool> {
+        self.tells_unread().then(|| self.unconfirmed_bytes().is_ok_and(|bytes| bytes > 0))
+    }
+
+    /// True if [`has_unread`](Self::has_unread) knows.
+    pub fn tells_unread(&self) -> bool {
+        matches!(self.socket, Socket::Unix(_))
+    }
+
     /// Whether the kernel has given the connection up, now or soon.
     async fn is_shut_by_peer(&self, patience: Duration) -> bool {
         let is_over = || self.peer().is_err();

@@ -22,6 +22,10 @@ use crate::upstream::address::{Address, AddressId};
 /// backend's clock started earlier, and a request takes time to arrive.
 const EARLY_MS: u64 = 1000;
 
+/// A program that closes each connection after its response has done so after this many
+/// milliseconds.
+const CLOSING_MS: u64 = 50;
+
 /// The pause between two sweeps, in milliseconds.
 pub(crate) const SWEEP_MS: u64 = 1_000;
 
@@ -186,6 +190,22 @@ impl Connection {
         !self.permit.upstream.spec.protocol.is_http()
     }
 
+    /// Records that the backend closed it while it was idle.
+    fn note_loss(&self, now_ms: u64) {
+        if self.requests == 1 {
+            self.permit.address.lost_kept(now_ms);
+        }
+    }
+
+    /// True if nothing tells yet whether the program keeps its side open: it has answered no second
+    /// request on any connection, and has had no time to close this one.
+    pub(crate) fn may_be_closing(&self, now_ms: u64) -> bool {
+        self.ends_with_others()
+            && !self.permit.address.serves_kept()
+            && self.rested_ms(now_ms) < CLOSING_MS
+    }
+
+    /// How long it was idle before its current request, in milliseconds.
     fn rested_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
@@ -230,6 +250,7 @@ impl Pool {
             let is_alive = connection.stream.is_idle_alive();
             if !is_alive && connection.ends_with_others() {
                 address.queue.end_idle();
+                connection.note_loss(now_ms);
             }
             if !is_over && is_alive {
                 connection.permit.wake();
@@ -277,6 +298,9 @@ impl Pool {
         if connection.is_worn_out(now_ms) || !has_use || permit.address.is_gone() {
             return;
         }
+        if permit.address.keeps_none(now_ms) {
+            return;
+        }
         if !connection.standing.as_ref().is_some_and(Standing::holds) {
             return;
         }
@@ -304,7 +328,10 @@ impl Pool {
             let mut restarts = false;
             let is_over = |c: &mut Connection| {
                 let has_ended = !c.stream.is_idle_alive();
-                restarts |= has_ended && c.ends_with_others();
+                if has_ended && c.ends_with_others() {
+                    restarts = true;
+                    c.note_loss(now_ms);
+                }
                 has_ended
                     || c.has_rested_enough_at_sweep(now_ms)
                     || c.is_worn_out(now_ms)

@@ -80,6 +80,9 @@ impl Serving<'_> {
         let stale = ended && silent && (connection.is_reused() || is_refused);
         if stale {
             self.stale += 1;
+            if connection.requests == 2 && !self.upstream.spec.protocol.is_http() {
+                connection.permit.address.lost_kept(self.local.clock.mono_ms());
+            }
         } else if speaks_against(&connection.permit, fault.fault, began_ms) {
             self.local.note_failure(&connection.permit, began_ms, &fault.detail);
         } else {

@@ -39,7 +39,7 @@ const TURN_BYTES: usize = 256 * 1024;
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// After this many milliseconds without a response the client is checked for a disconnect.
-const PATIENCE_MS: u64 = 200;
+pub(super) const PATIENCE_MS: u64 = 200;
 
 /// How long to wait for the reset that proves that a request met a closed connection: one round
 /// trip to the backend.
@@ -59,6 +59,12 @@ pub(crate) struct UpstreamCall {
     /// Bytes of the request written so far, whether or not they are still in `out`.
     written: u64,
     ending: Ending,
+    /// Bytes were read since the last acknowledgement, and the response is not complete: the
+    /// backend's Nagle algorithm may hold the rest back.
+    owes_ack: bool,
+    /// The process behind a kept connection may still work on the request before: a request that
+    /// it has not read goes elsewhere.
+    busy: Busy,
     /// Interim responses to this request so far.
     interim: u32,
     inbox: ReadBuf,
@@ -107,6 +113,15 @@ enum Ending {
     Reset,
 }
 
+/// If the process behind a kept connection may be busy with something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Busy {
+    No,
+    Maybe,
+    /// It has sent nothing for [`PATIENCE_MS`], nor read as far as that is known.
+    Yes,
+}
+
 /// What the alarm is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
@@ -143,6 +158,8 @@ impl UpstreamCall {
             sent: 0,
             written: 0,
             ending: Ending::None,
+            owes_ack: false,
+            busy: Busy::No,
             interim: 0,
             inbox: ReadBuf::default(),
             alarm: Alarm::new(deadlines),
@@ -163,6 +180,8 @@ impl UpstreamCall {
         self.sent = 0;
         self.written = 0;
         self.ending = Ending::None;
+        self.owes_ack = false;
+        self.busy = Busy::No;
         self.interim = 0;
         if self.out.capacity() > KEPT_BYTES_MAX {
             self.out = Vec::new();
@@ -177,6 +196,16 @@ impl UpstreamCall {
     /// The session, the rewritten head, and the buffer that the session writes the request to.
     pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
         (&mut *self.session, &self.words, &mut self.out)
+    }
+
+    /// Says if the process behind the connection may still be busy with the request before.
+    pub(crate) fn may_meet_busy(&mut self, may_be: bool) {
+        self.busy = if may_be { Busy::Maybe } else { Busy::No };
+    }
+
+    /// True if the call ended because that process was busy.
+    pub(crate) fn has_met_busy(&self) -> bool {
+        self.busy == Busy::Yes
     }
 
     /// True if any byte of the request was written.
@@ -357,7 +386,8 @@ impl UpstreamCall {
             }
         }
         self.watch(upload, timeouts, moved);
-        self.poll_limit(client, cx).map(Err)
+        let trouble = ready!(self.poll_limit(client, Some(stream), cx));
+        Poll::Ready(Err(trouble))
     }
 
     fn count_interim(&mut self) -> Result<(), Trouble> {
@@ -419,7 +449,12 @@ impl UpstreamCall {
 
     /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
     /// client.
-    fn poll_limit(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Poll<Trouble> {
+    fn poll_limit(
+        &mut self,
+        client: &ClientHandle,
+        unread: Option<&Stream>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Trouble> {
         loop {
             if self.limit == Limit::Timeout
                 && let Some(fault) = self.client_gone(client, cx)
@@ -434,6 +469,12 @@ impl UpstreamCall {
             self.alarm.set(rest_ms);
         }
     }
+            if self.busy == Busy::Maybe && unread.is_some_and(|s| s.has_unread() != Some(false)) {
+                self.busy = Busy::Yes;
+                let words = "its process works on after a response";
+                let fault = FaultReport::new(Fault::BackendClosed, words);
+                return Poll::Ready(Trouble::Backend { fault, silent: true });
+            }
 
     /// Starts the timeout for the current wait, if that changed.
     fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
@@ -479,7 +520,7 @@ impl UpstreamCall {
         if moved || self.waits != Waits::Read {
             self.limit_to(Waits::Read, read_ms);
         }
-        self.poll_limit(client, cx)
+        self.poll_limit(client, None, cx)
     }
 
     /// Bytes of the body arrived: the timeout starts over.

@@ -88,6 +88,18 @@ pub struct Backend {
     is_gone: AtomicBool,
     /// When it last closed a connection with a request on it; monotonic milliseconds.
     closed_ms: AtomicU64,
+    /// Kept connections that it closed in a row before a second request on them.
+    lost_kept: AtomicU32,
+    /// It has answered a second request on a kept connection.
+    serves_kept: AtomicBool,
+    /// Until when no connection to it is kept; monotonic milliseconds.
+    keeps_none_until_ms: AtomicU64,
+    /// How long that was, in milliseconds: it doubles each time.
+    keeps_none_ms: AtomicU64,
+    /// Until when the silence of a kept connection is not suspected again; monotonic milliseconds.
+    suspected_until_ms: AtomicU64,
+    /// How long that was, in milliseconds: it doubles each time.
+    suspected_ms: AtomicU64,
     /// Its program ends at every start.
     is_broken: AtomicBool,
     /// Signals that it became broken.
@@ -96,6 +108,24 @@ pub struct Backend {
 
 /// The latest sample has a weight of 1/8.
 const EWMA_SHIFT: u32 = 3;
+
+/// Kept connections that may be lost in a row before none is kept, where none has ever been of use.
+const LOST_UNPROVEN_MAX: u32 = 2;
+
+/// The same where kept connections have served: a restart closes several at once.
+const LOST_KEPT_MAX: u32 = 16;
+
+/// For how long no connection is kept at first, and at most; milliseconds.
+const KEEPS_NONE_MS_MIN: u64 = 60_000;
+const KEEPS_NONE_MS_MAX: u64 = 3_600_000;
+
+/// Twice as long as before, in milliseconds.
+fn doubled(length_ms: &AtomicU64) -> u64 {
+    let before = length_ms.load(Ordering::Relaxed);
+    let length = before.saturating_mul(2).clamp(KEEPS_NONE_MS_MIN, KEEPS_NONE_MS_MAX);
+    length_ms.store(length, Ordering::Relaxed);
+    length
+}
 
 impl Backend {
     /// Creates a backend without history, that is spoken with in the clear.
@@ -115,6 +145,12 @@ impl Backend {
             trouble: Mutex::new(None),
             is_gone: AtomicBool::new(false),
             closed_ms: AtomicU64::new(0),
+            lost_kept: AtomicU32::new(0),
+            serves_kept: AtomicBool::new(false),
+            keeps_none_until_ms: AtomicU64::new(0),
+            keeps_none_ms: AtomicU64::new(0),
+            suspected_until_ms: AtomicU64::new(0),
+            suspected_ms: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             broke: Notify::new(),
         }
@@ -194,6 +230,54 @@ impl Backend {
         self.closed_ms.store(now_ms, Ordering::Relaxed);
     }
 
+    /// Records an answer to a request on a kept connection.
+    pub(crate) fn served_kept(&self) {
+        self.lost_kept.store(0, Ordering::Relaxed);
+        self.serves_kept.store(true, Ordering::Relaxed);
+    }
+
+    /// True if it has answered a second request on a connection.
+    pub(crate) fn serves_kept(&self) -> bool {
+        self.serves_kept.load(Ordering::Relaxed)
+    }
+
+    /// Records that it closed a kept connection before a second request. Some programs close each
+    /// connection after its response, whatever they are asked; a request that cannot be resent must
+    /// not meet that.
+    pub(crate) fn lost_kept(&self, now_ms: u64) {
+        let most = if self.serves_kept() { LOST_KEPT_MAX } else { LOST_UNPROVEN_MAX };
+        if self.lost_kept.fetch_add(1, Ordering::Relaxed) + 1 >= most {
+            self.lost_kept.store(0, Ordering::Relaxed);
+            self.serves_kept.store(false, Ordering::Relaxed);
+            self.keep_none_for_a_while(now_ms);
+        }
+    }
+
+    /// Keeps no connection for a minute, then for twice as long each time, up to an hour.
+    pub(crate) fn keep_none_for_a_while(&self, now_ms: u64) {
+        let length = doubled(&self.keeps_none_ms);
+        self.keeps_none_until_ms.store(now_ms + length, Ordering::Relaxed);
+        // A suspicion that was right does not put the next one off.
+        self.suspected_until_ms.store(0, Ordering::Relaxed);
+    }
+
+    /// A request has left a silent kept connection for a new one. Its script runs twice if it is
+    /// only slow, so that happens once a minute at first, and once an hour in the end.
+    pub(crate) fn suspect(&self, now_ms: u64) {
+        let length = doubled(&self.suspected_ms);
+        self.suspected_until_ms.store(now_ms + length, Ordering::Relaxed);
+    }
+
+    /// True if a request may leave a silent kept connection.
+    pub(crate) fn may_be_suspected(&self, now_ms: u64) -> bool {
+        now_ms >= self.suspected_until_ms.load(Ordering::Relaxed)
+    }
+
+    /// True if no connection to it is kept now.
+    pub(crate) fn keeps_none(&self, now_ms: u64) -> bool {
+        now_ms < self.keeps_none_until_ms.load(Ordering::Relaxed)
+    }
+
     /// True if it has taken any request since this time, to whatever end.
     pub(crate) fn has_taken_since(&self, ms: u64) -> bool {
         self.has_responded_since(ms) || self.closed_ms.load(Ordering::Relaxed) > ms
@@ -251,5 +335,37 @@ impl Backend {
     pub(crate) fn leave_idle(&self) {
         let before = self.idle.fetch_sub(1, Ordering::AcqRel);
         debug_assert!(before > 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn backend() -> Backend {
+        let target = Target::Tcp("127.0.0.1:80".parse().expect("an address"));
+        Backend::new(&target, &HealthSpec::default())
+    }
+
+    #[test]
+    fn backend_that_closes_kept_connections_has_none_for_a_while() {
+        let backend = backend();
+        backend.lost_kept(1_000);
+        assert!(!backend.keeps_none(1_000), "one may be chance");
+        backend.lost_kept(1_000);
+        assert!(backend.keeps_none(60_999) && !backend.keeps_none(61_000));
+        backend.keep_none_for_a_while(100_000);
+        assert!(backend.keeps_none(219_999) && !backend.keeps_none(220_000), "twice as long");
+    }
+
+    #[test]
+    fn restart_of_a_backend_that_serves_kept_connections_changes_nothing() {
+        let backend = backend();
+        backend.served_kept();
+        (0..LOST_KEPT_MAX - 1).for_each(|_| backend.lost_kept(1_000));
+        assert!(!backend.keeps_none(1_000));
+        backend.served_kept();
+        backend.lost_kept(2_000);
+        assert!(!backend.keeps_none(2_000));
     }
 }

@@ -33,6 +33,10 @@ const JOINED_BYTES_MAX: usize = 16 * 1024;
 /// Maximum bytes of an unwanted body that are read to keep the connection reusable.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 
+/// After the request body has failed, the response ends at a silence of this many milliseconds: the
+/// backend may have sent a response that does not need the rest.
+const LOST_BODY_MS: u64 = 200;
+
 /// Buffer size in bytes when the worker's pool is empty.
 const SPARE_BYTES: usize = 4 * 1024;
 
@@ -263,7 +267,14 @@ impl UpstreamBody {
             }
         };
         let Poll::Ready(read) = read else {
-            let read_ms = self.spec.timeouts.read_ms;
+            if call.take_owed_ack() {
+                stream.acknowledge();
+            }
+            let read_ms = match self.body_fault {
+                // The backend waits for bytes that never come: nothing is lost with it.
+                Some(_) => LOST_BODY_MS,
+                None => self.spec.timeouts.read_ms,
+            };
             return Poll::Ready(Err(
                 match ready!(call.poll_body_limit(&self.client, read_ms, moved, cx)) {
                     Trouble::Gone(fault) => FaultReport::new(fault, ""),
@@ -289,6 +300,7 @@ impl UpstreamBody {
                 call.moved();
                 self.turn_bytes += count;
                 self.input = bytes;
+                call.owe_ack();
                 Poll::Ready(Ok(()))
             }
             Err(error) => Poll::Ready(Err(cut(error.to_string()))),

@@ -385,6 +385,9 @@ impl UpstreamCall {
                 Poll::Pending => break,
             }
         }
+        if self.take_owed_ack() {
+            stream.acknowledge();
+        }
         self.watch(upload, timeouts, moved);
         let trouble = ready!(self.poll_limit(client, Some(stream), cx));
         Poll::Ready(Err(trouble))
@@ -431,6 +434,7 @@ impl UpstreamCall {
             }
             Poll::Ready(Ok(count)) => {
                 self.inbox.filled(count);
+                self.owes_ack = true;
                 Ok(Poll::Ready(()))
             }
             Poll::Ready(Err(error)) => Err(closed(error.to_string())),
@@ -465,16 +469,16 @@ impl UpstreamCall {
             let Limit::Patience { rest_ms } = self.limit else {
                 return Poll::Ready(self.too_late());
             };
-            self.limit = Limit::Timeout;
-            self.alarm.set(rest_ms);
-        }
-    }
             if self.busy == Busy::Maybe && unread.is_some_and(|s| s.has_unread() != Some(false)) {
                 self.busy = Busy::Yes;
                 let words = "its process works on after a response";
                 let fault = FaultReport::new(Fault::BackendClosed, words);
                 return Poll::Ready(Trouble::Backend { fault, silent: true });
             }
+            self.limit = Limit::Timeout;
+            self.alarm.set(rest_ms);
+        }
+    }
 
     /// Starts the timeout for the current wait, if that changed.
     fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
@@ -526,6 +530,16 @@ impl UpstreamCall {
     /// Bytes of the body arrived: the timeout starts over.
     pub(crate) fn moved(&mut self) {
         self.waits = Waits::Client;
+    }
+
+    /// Bytes of an incomplete response body were read.
+    pub(crate) fn owe_ack(&mut self) {
+        self.owes_ack = true;
+    }
+
+    /// True once after bytes were read: they are to be acknowledged before waiting for more.
+    pub(crate) fn take_owed_ack(&mut self) -> bool {
+        std::mem::take(&mut self.owes_ack)
     }
 
     /// The fault, if the client has gone. Once a response is being sent, a failing write reveals

@@ -252,6 +252,8 @@ impl UpstreamBody {
         let pushed = call.push(stream, upload, &self.client, cx);
         let moved = pushed.unwrap_or_else(|fault| {
             self.body_fault.get_or_insert(fault);
+            // The shorter limit starts now.
+            call.moved();
             false
         });
         let read = match self.local.pieces.take() {
@@ -298,9 +300,9 @@ impl UpstreamBody {
             })),
             Ok((count, bytes)) => {
                 call.moved();
+                call.owe_ack();
                 self.turn_bytes += count;
                 self.input = bytes;
-                call.owe_ack();
                 Poll::Ready(Ok(()))
             }
             Err(error) => Poll::Ready(Err(cut(error.to_string()))),
@@ -423,6 +425,7 @@ impl BodyStream for UpstreamBody {
             let pushed = call.push(&connection.stream, upload, &self.client, cx);
             if let Err(fault) = pushed {
                 self.body_fault.get_or_insert(fault);
+                call.moved();
             }
         }
         self.takes_request()

@@ -2,6 +2,7 @@
 
 use lighty_core::exchange::stage::{Stage, Stages};
 use lighty_core::machine::status_board::ConnState;
+use lighty_core::{BodyChunk, BodyStream};
 
 use super::Conn;
 use crate::conn_table::StreamEntry;
@@ -27,9 +28,27 @@ impl RequestStream<'_> {
                 self.conn.entry.begin_request();
                 self.entry.wait_for(ConnState::Handler, clock);
             }
-            Stage::FirstByteOut => self.entry.wait_for(ConnState::Write, clock),
+            Stage::FirstByteOut => self.entry.write(clock),
             _ => {}
         }
+    }
+
+    /// The next piece of a response's body. While there is none, the sweep judges the request body
+    /// alone, as long as the response still takes it.
+    pub(super) async fn next_piece(self, source: &mut dyn BodyStream) -> Option<BodyChunk> {
+        let clock = &self.conn.worker().machine.clock;
+        self.entry.wait_for_piece(clock);
+        let next = std::future::poll_fn(|cx| {
+            let next = source.poll_next(cx);
+            let waits = next.is_pending() && self.entry.is_waiting_for_body();
+            if waits && !source.poll_meanwhile(cx) {
+                self.entry.stop_waiting_for_body(clock);
+            }
+            next
+        })
+        .await;
+        self.entry.write(clock);
+        next
     }
 
     /// Records what the exchange waits for within a stage.

@@ -95,6 +95,26 @@ impl StreamEntry {
         }
     }
 
+    /// Records that the response waits for its handler. A wait for the request body, which another
+    /// task may read, stays one.
+    pub fn wait_for_piece(&self, clock: &Clock) {
+        let state = if self.is_waiting_for_body() { ConnState::Body } else { ConnState::Handler };
+        self.wait_for(state, clock);
+    }
+
+    /// Records that the response is written, beside a wait for the request body if there is one.
+    #[inline]
+    pub fn write(&self, clock: &Clock) {
+        let state = if self.is_waiting_for_body() { ConnState::Duplex } else { ConnState::Write };
+        self.wait_for(state, clock);
+    }
+
+    /// True while more of the request body is waited for.
+    #[inline]
+    pub fn is_waiting_for_body(&self) -> bool {
+        matches!(self.state.get(), ConnState::Body | ConnState::Duplex)
+    }
+
     /// True if the response has begun.
     pub fn is_writing(&self) -> bool {
         matches!(self.state.get(), ConnState::Write | ConnState::Duplex)

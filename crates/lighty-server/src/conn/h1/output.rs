@@ -225,7 +225,7 @@ impl H1Io {
         }
         while !self.queue.is_empty() {
             // Time spent throttled does not count against the client.
-            on.wait_for(ConnState::Write);
+            on.entry.write(clock);
             match throttle.take(self.queue.len_bytes(), clock.mono_ms()) {
                 Err(wait_ms) => {
                     tokio::time::sleep(Duration::from_millis(wait_ms)).await;
@@ -263,10 +263,8 @@ impl H1Io {
         let mut produced = 0u64;
         let announced = source.known_length();
         loop {
-            on.wait_for(ConnState::Handler);
             ex.begin_span(Span::Body);
-            let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-            on.wait_for(ConnState::Write);
+            let next = on.next_piece(&mut *source).await;
             ex.begin_span(Span::Write);
             let chunk = match next {
                 None => {

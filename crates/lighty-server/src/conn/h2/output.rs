@@ -14,7 +14,6 @@ use lighty_buf::{Chunk, FileRange};
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::log::trace;
-use lighty_core::machine::status_board::ConnState;
 use lighty_core::pipeline::error_page;
 use lighty_core::{Body, BodyStream, Exchange, Fault};
 use lighty_http::{Known, Status};
@@ -278,7 +277,7 @@ impl H2Io {
                     Ok(granted) => granted as usize,
                     Err(wait_ms) => {
                         // Time spent throttled does not count against the client.
-                        on.wait_for(ConnState::Write);
+                        on.entry.write(clock);
                         Box::pin(tokio::time::sleep(Duration::from_millis(wait_ms))).await;
                         clock.refresh();
                         continue;
@@ -316,10 +315,8 @@ impl H2Io {
             let waiting = pin!(async { room(on, at).await.map(|_| ()) });
             ex.begin_span(Span::SendQueued);
             meanwhile(Some(&mut *source), discard, waiting).await?;
-            on.wait_for(ConnState::Handler);
             ex.begin_span(Span::Body);
-            let next = std::future::poll_fn(|cx| source.poll_next(cx)).await;
-            on.wait_for(ConnState::Write);
+            let next = on.next_piece(&mut *source).await;
             ex.begin_span(Span::Write);
             let chunk = match next {
                 None => break,

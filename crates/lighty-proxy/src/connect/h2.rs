@@ -36,11 +36,15 @@ use exchange::Exchange;
 /// Bytes that a request and its response each may have on their way in memory.
 const ROOM_BYTES: usize = 64 * 1024;
 
-/// Limits of connections to backends. What a backend sends waits for clients that may be slow:
-/// windows do not grow beyond the first ones of a connection.
+/// Window of a stream at most, in bytes. What a backend sends waits here for clients that may be
+/// slow: so much for each of them.
+const STREAM_WINDOW_BYTES_MAX: u32 = 256 * 1024;
+
+/// Limits of connections to backends. The connection's window is credited on receipt and does not
+/// grow.
 fn limits() -> Limits {
     Limits {
-        stream_window_bytes_max: CONN_WINDOW_BYTES,
+        stream_window_bytes_max: STREAM_WINDOW_BYTES_MAX,
         conn_window_bytes_max: CONN_WINDOW_BYTES,
         ..Limits::default()
     }

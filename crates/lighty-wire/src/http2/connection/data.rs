@@ -42,14 +42,14 @@ impl Connection {
         };
         let ends = head.has(flag::END_STREAM);
         if let Err(fault) = self.charge_stream(slot, head.len, data_len, ends) {
-            self.credit_conn(head.len);
+            self.credit_consumed(head.len);
             self.skip(left);
             return Ok((taken, self.fail_stream(slot, fault)?));
         }
         // Padding is consumed as it comes.
         let overhead = head.len - data_len;
         if overhead > 0 {
-            self.credit_conn(overhead);
+            self.credit_consumed(overhead);
             self.credit_stream(slot, overhead as u32);
         }
         let stream = StreamKey { slot, id: head.stream };
@@ -100,7 +100,7 @@ impl Connection {
         if self.is_idle(head.stream) {
             return Err(ConnFault::IdleStream);
         }
-        self.credit_conn(head.len);
+        self.credit_consumed(head.len);
         self.skip(left);
         match self.streams.closed_by(head.stream) {
             // One that is forgotten may have been reset by us while much was on its way.
@@ -130,7 +130,7 @@ impl Connection {
         }
         let Some(state) = self.streams.live(stream) else {
             // Reset or released since the frame began.
-            self.credit_conn(len);
+            self.credit_consumed(len);
             return (len, None);
         };
         state.uncredited += len as u32;

@@ -149,7 +149,7 @@ impl Connection {
         let bytes = bytes.min(stream.uncredited as usize);
         stream.uncredited -= bytes as u32;
         self.intake.uncredited -= bytes;
-        self.credit_conn(bytes);
+        self.credit_consumed(bytes);
         self.credit_stream(key.slot, bytes as u32);
     }
 
@@ -180,6 +180,11 @@ impl Connection {
     /// Counts DATA that arrives. Where the driver falls behind by all of the window but an eighth,
     /// the window becomes what it was at first, so that memory stays bounded.
     pub(super) fn receive_data(&mut self, bytes: usize) {
+        if self.role == Role::Client {
+            // One client that reads nothing must not stop the responses of the others: the windows
+            // of the streams alone bound what waits here.
+            return self.credit_conn(bytes);
+        }
         self.probe_window();
         self.intake.received += bytes as u64;
         let (window, first) = (self.intake.window_max, self.limits.conn_window_bytes);
@@ -225,6 +230,13 @@ impl Connection {
             self.intake.next_at += u64::from(window / 2);
         }
         true
+    }
+
+    /// Gives back what a stream's driver has consumed, or will not consume any more.
+    pub(super) fn credit_consumed(&mut self, bytes: usize) {
+        if self.role == Role::Server {
+            self.credit_conn(bytes);
+        }
     }
 
     /// As [`Self::credit_stream`], for the connection.

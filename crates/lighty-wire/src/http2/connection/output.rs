@@ -358,7 +358,7 @@ impl Connection {
         self.streams.release(key.slot);
         if uncredited > 0 {
             self.intake.uncredited -= uncredited;
-            self.credit_conn(uncredited);
+            self.credit_consumed(uncredited);
         }
     }
 }

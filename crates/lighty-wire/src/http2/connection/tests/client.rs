@@ -161,3 +161,24 @@ fn requests_that_could_be_read_as_two() {
         assert_eq!(opened, Err(SendFault::Value));
     }
 }
+
+/// The windows of the streams alone hold a backend back: a client that reads nothing of its
+/// response must not stop the others'.
+#[test]
+fn connection_window_is_credited_on_receipt() {
+    let mut bench = Bench::client();
+    let initial = bench.conn.recv_window;
+    let mut keys = Vec::new();
+    for id in [1, 3, 5, 7] {
+        keys.push(bench.conn.open(&PARTS, &Fields::new(), true).expect("a stream"));
+        bench.feed(&response(id, 0, &[(":status", "200")])).expect("a head");
+        for _ in 0..16 {
+            bench.feed(&data(id, &[0; 4_000], false)).expect("content");
+        }
+    }
+    let part = i64::from(super::super::super::limits::CONN_WINDOW_BYTES) / 8;
+    let left = bench.conn.recv_window;
+    assert!(left > initial - part, "{left} of {initial}");
+    keys.into_iter().for_each(|key| bench.conn.credit(key, 64_000));
+    assert_eq!(bench.conn.recv_window, left, "counted once");
+}

@@ -252,14 +252,7 @@ impl<'c> H2Conn<'c> {
 
     /// Rejects a request that is well-formed and unacceptable. The stream ends, and no other.
     fn refuse(&mut self, at: StreamRef, mut h2: Box<H2Exchange>, fault: RequestFault) {
-        self.conn.worker().machine.counters.refused.add(1);
-        let H2Exchange { exchange: ex, io, .. } = &mut *h2;
-        self.conn.describe(&mut ex.request);
-        self.conn.entry.begin_request();
-        request_head::take_part(&mut io.head, &mut ex.request);
-        ex.settings = Rc::clone(&ex.generation.global);
-        let status = fault.status();
-        ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.words()));
+        let status = note_refusal(self.conn, &mut h2.exchange, &mut h2.io, fault);
         self.spawn(at, h2, Work::Refused(status));
     }
 
@@ -338,6 +331,12 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
             if !Box::pin(request_ends(on, exchange, io)).await {
                 return Driven::Finished { is_whole: false };
             }
+            if has_content(io) {
+                let fault = RequestFault::ContentInGet;
+                let status = note_refusal(conn, exchange, io, fault);
+                exchange.fail_status(status);
+                return Box::pin(driver::try_send_last(on, exchange, io)).await;
+            }
             match driver::try_drive(on, exchange, io) {
                 Driven::Response(attempt) => driver::respond(attempt, on, exchange, io).await,
                 driven => driven,
@@ -352,8 +351,25 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
     }
 }
 
-/// Waits for the end of a request whose head announces no content. False if content came, the
-/// client has reset the stream or a time limit was reached.
+/// Describes and logs a request that is refused; returns its status.
+fn note_refusal(conn: &Conn, ex: &mut Exchange, io: &mut H2Io, fault: RequestFault) -> Status {
+    conn.worker().machine.counters.refused.add(1);
+    conn.describe(&mut ex.request);
+    conn.entry.begin_request();
+    request_head::take_part(&mut io.head, &mut ex.request);
+    ex.settings = Rc::clone(&ex.generation.global);
+    let status = fault.status();
+    ex.log(Level::Info, &format!("{} ({}): {}", status.code(), fault.slug(), fault.words()));
+    status
+}
+
+/// True if content has come that nothing has read.
+fn has_content(io: &H2Io) -> bool {
+    io.at.as_ref().is_some_and(|at| at.shared.borrow().has_content(at.key))
+}
+
+/// Waits for the end of a request whose head announces no content, or for content. False if the
+/// content contradicts a length, the client has reset the stream or a time limit was reached.
 async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
     let Some(at) = io.at.clone() else { return false };
     let clock = &on.conn.worker().machine.clock;

@@ -9,7 +9,8 @@ use crate::http1::request::Parts;
 use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 
 /// Reads `message` into `out`, which takes its fields. Content of unknown length is
-/// [`BodyFraming::Chunked`]; `ends` if there is none.
+/// [`BodyFraming::Chunked`]; `ends` if there is none. A GET or HEAD that may have none and has not
+/// ended has a length of 0: the caller waits for its end, and refuses content.
 ///
 /// An extended CONNECT (RFC 8441) is read as the GET with `Upgrade` that HTTP/1 has for it, so that
 /// the same rules, handlers and backends serve both.
@@ -23,9 +24,12 @@ pub fn read_request(
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<(), RequestFault> {
+    // Some clients end these by an empty DATA frame.
+    let is_read = matches!(message.method(), b"GET" | b"HEAD");
     let framing = match message.content_length {
         _ if ends => BodyFraming::Length(0),
         Some(bytes) => BodyFraming::Length(bytes),
+        None if is_read && !opts.method_get_body => BodyFraming::Length(0),
         None => BodyFraming::Chunked,
     };
     if let Some(protocol) = message.protocol() {
@@ -173,7 +177,10 @@ mod tests {
         ] {
             assert_eq!(read(&fields, ends).expect("a request").framing, framing);
         }
-        let get = read(&line("GET", "/"), false);
+        let get = read(&line("GET", "/"), false).expect("a request that may end without content");
+        assert_eq!(get.framing, BodyFraming::Length(0));
+        let fields = [&line("GET", "/")[..], &[("content-length", "7")]].concat();
+        let get = read(&fields, false);
         assert_eq!(get.err(), Some(RequestFault::ContentInGet), "as in HTTP/1");
     }
 

@@ -394,6 +394,11 @@ impl Shared {
         Poll::Pending
     }
 
+    /// True if some content has arrived and was not read.
+    pub(super) fn has_content(&self, key: StreamKey) -> bool {
+        self.slots.get(key.slot()).is_some_and(|slot| !slot.received.is_empty())
+    }
+
     /// Ready once some content has arrived, or none will.
     pub(super) fn poll_readable(
         &mut self,

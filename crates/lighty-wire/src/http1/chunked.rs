@@ -289,6 +289,10 @@ impl ChunkedDecoder {
             (State::Extension { size, at }, b'\r') if at.may_end() => Ok(State::SizeLf { size }),
             (State::Size { .. } | State::Extension { .. }, b'\n') => Err(ChunkFault::LineEnd),
             (State::Size { size, digits }, _) => self.add_digit(size, digits, byte),
+            // Some backends pad the size with blanks, which other proxies read.
+            (State::BeforeExtension { size }, b'\r') if self.is_response() => {
+                Ok(State::SizeLf { size })
+            }
             (State::BeforeExtension { .. }, _) => Err(ChunkFault::Size),
             (State::Extension { size, at }, _) => {
                 let at = at.next(byte).ok_or(ChunkFault::Extension)?;
@@ -304,6 +308,10 @@ impl ChunkedDecoder {
                 Ok(self.state)
             }
         }
+    }
+
+    const fn is_response(&self) -> bool {
+        self.overhead_max == u64::MAX
     }
 
     fn add_digit(&mut self, size: u64, digits: u8, byte: u8) -> Result<State, ChunkFault> {

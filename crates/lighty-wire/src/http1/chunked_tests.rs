@@ -301,3 +301,15 @@ proptest! {
         decode(input.as_bytes());
     }
 }
+
+#[test]
+fn blanks_behind_a_size_are_read_from_backends_alone() {
+    let body = b"2  \r\nhi\r\n0 \t\r\n\r\n";
+    let decoded = decode_pieces(&mut ChunkedDecoder::of_response(), &[body]);
+    assert_eq!((decoded.end, decoded.fault), (Some(body.len()), None));
+    let fault = |decoder: &mut ChunkedDecoder, body: &[u8]| decode_pieces(decoder, &[body]).fault;
+    assert_eq!(fault(&mut ChunkedDecoder::new(), body), Some(ChunkFault::Size));
+    for body in [&b" 2\r\nhi\r\n"[..], b"2 0\r\nhi\r\n"] {
+        assert_eq!(fault(&mut ChunkedDecoder::of_response(), body), Some(ChunkFault::Size));
+    }
+}

@@ -1,5 +1,7 @@
 //! Which fields may arrive after a body: RFC 9110 section 6.5.1.
 
+use alloc::vec::Vec;
+
 use lighty_http::Known;
 
 /// Whether a field of this name may be a trailer field, in either direction.
@@ -9,12 +11,23 @@ use lighty_http::Known;
 /// decision after the fact.
 #[must_use]
 pub fn is_allowed(name: &[u8]) -> bool {
+    // Gateways and many frameworks read both as one name.
+    let hyphened = || name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect::<Vec<_>>();
+    if name.contains(&b'_') {
+        return is_allowed(&hyphened());
+    }
     match Known::from_bytes(name) {
         Some(known) => !is_forbidden(known),
         // RFC 9530 section 6.5 makes an exception for the digest of what was just sent.
-        None => !has_prefix(name, b"content-") || name.eq_ignore_ascii_case(b"content-digest"),
+        None if has_prefix(name, b"content-") => name.eq_ignore_ascii_case(b"content-digest"),
+        None => !CLAIMS.iter().any(|prefix| has_prefix(name, prefix)),
     }
 }
+
+/// Prefixes of fields in which a proxy tells a backend of its client: a client must not add them
+/// where the proxy has set or removed them.
+const CLAIMS: [&[u8]; 7] =
+    [b"remote-", b"ssl-", b"x-client-", b"x-forwarded-", b"x-host", b"x-remote-", b"x-ssl-"];
 
 fn has_prefix(name: &[u8], prefix: &[u8]) -> bool {
     name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
@@ -60,6 +73,11 @@ mod tests {
             "Location",
             "X-Forwarded-For",
             "Trailer",
+            "Content_Length",
+            "X-Host",
+            "X-Remote-User",
+            "X_Remote_User",
+            "x-forwarded-prefix",
         ] {
             assert!(!is_allowed(name.as_bytes()), "{name}");
         }

@@ -18,6 +18,9 @@ pub const CLOSE_NORMAL: u16 = 1000;
 /// The close code for a client that breaks the protocol.
 pub const CLOSE_PROTOCOL_ERROR: u16 = 1002;
 
+/// The close code for text that is not UTF-8.
+const CLOSE_NOT_UTF8: u16 = 1007;
+
 /// The close code for a failure of the server or its backend.
 pub const CLOSE_UNEXPECTED: u16 = 1011;
 
@@ -52,6 +55,21 @@ pub enum FrameFault {
     Fragment,
     /// The length has its highest bit set, or more bytes than it needs.
     Length,
+    /// A close has half a code, or one that is never sent (RFC 6455 section 7.4).
+    CloseCode,
+    /// The reason of a close is not UTF-8.
+    CloseReason,
+}
+
+impl FrameFault {
+    /// The code of the close that replies to it.
+    #[must_use]
+    pub const fn close_code(self) -> u16 {
+        match self {
+            Self::CloseReason => CLOSE_NOT_UTF8,
+            _ => CLOSE_PROTOCOL_ERROR,
+        }
+    }
 }
 
 /// What has come.
@@ -116,7 +134,7 @@ impl FrameReader {
         let consumed = at + here;
         if self.is_control() {
             self.control.extend_from_slice(&input[payload]);
-            let event = if left == 0 { self.end_control() } else { FrameEvent::More };
+            let event = if left == 0 { self.end_control()? } else { FrameEvent::More };
             return Ok((consumed, event));
         }
         Ok((consumed, if here > 0 { FrameEvent::Data(payload) } else { FrameEvent::More }))
@@ -178,16 +196,29 @@ impl FrameReader {
         Ok(())
     }
 
-    fn end_control(&mut self) -> FrameEvent {
+    fn end_control(&mut self) -> Result<FrameEvent, FrameFault> {
         let payload = core::mem::take(&mut self.control);
-        match self.opcode() {
-            0x8 => FrameEvent::Close(match payload[..] {
-                [high, low, ..] => Some(u16::from_be_bytes([high, low])),
-                _ => None,
-            }),
+        Ok(match self.opcode() {
+            0x8 => FrameEvent::Close(read_close(&payload)?),
             0x9 => FrameEvent::Ping(payload),
             _ => FrameEvent::More,
-        }
+        })
+    }
+}
+
+/// The code of a close, if it has one: RFC 6455 section 5.5.1.
+fn read_close(payload: &[u8]) -> Result<Option<u16>, FrameFault> {
+    let (code, reason) = match payload {
+        [] => return Ok(None),
+        [_] => return Err(FrameFault::CloseCode),
+        [high, low, reason @ ..] => (u16::from_be_bytes([*high, *low]), reason),
+    };
+    if !is_close_code(code) {
+        return Err(FrameFault::CloseCode);
+    }
+    match core::str::from_utf8(reason) {
+        Ok(_) => Ok(Some(code)),
+        Err(_) => Err(FrameFault::CloseReason),
     }
 }
 
@@ -309,6 +340,10 @@ mod tests {
         assert_eq!(fault(&frame(0x8b, b"x")), FrameFault::Opcode);
         assert_eq!(fault(&[0x81, 1, b'x']), FrameFault::Unmasked);
         assert_eq!(fault(&frame(0x09, b"x")), FrameFault::Control);
+        assert_eq!(fault(&frame(0x88, &[3])), FrameFault::CloseCode);
+        assert_eq!(fault(&frame(0x88, &1005_u16.to_be_bytes())), FrameFault::CloseCode);
+        let reason = fault(&frame(0x88, &[3, 232, 0xff]));
+        assert_eq!((reason, reason.close_code()), (FrameFault::CloseReason, 1007));
         assert_eq!(fault(&frame(0x89, &[0; 126])), FrameFault::Control);
         assert_eq!(fault(&frame(0x80, b"x")), FrameFault::Fragment);
         assert_eq!(fault(&[frame(0x01, b"x"), frame(0x81, b"y")].concat()), FrameFault::Fragment);

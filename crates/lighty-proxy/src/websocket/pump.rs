@@ -12,8 +12,8 @@ use lighty_core::Tunnel;
 use lighty_io::clock::Clock;
 use lighty_io::transport::ByteStream;
 use lighty_wire::websocket::{
-    CLOSE_NORMAL, CLOSE_PROTOCOL_ERROR, CLOSE_UNEXPECTED, FrameEvent, FrameReader, Opcode,
-    incomplete_utf8_tail, is_close_code, push_close, push_frame, push_head,
+    CLOSE_NORMAL, CLOSE_UNEXPECTED, FrameEvent, FrameReader, Opcode, incomplete_utf8_tail,
+    push_close, push_frame, push_head,
 };
 
 use crate::connect::pool::Connection;
@@ -240,10 +240,13 @@ impl Pump {
     fn take_frames(&mut self, input: &mut [u8]) {
         let mut at = 0;
         while at < input.len() && !self.is_near_over {
-            let Ok((consumed, event)) = self.reader.read(&mut input[at..]) else {
-                self.close(CLOSE_PROTOCOL_ERROR);
-                self.is_near_over = true;
-                return;
+            let (consumed, event) = match self.reader.read(&mut input[at..]) {
+                Ok(read) => read,
+                Err(fault) => {
+                    self.close(fault.close_code());
+                    self.is_near_over = true;
+                    return;
+                }
             };
             match event {
                 FrameEvent::More => {}
@@ -258,7 +261,7 @@ impl Pump {
                 FrameEvent::Ping(_) => {}
                 FrameEvent::Close(code) => {
                     // RFC 6455 section 5.5.1: the reply repeats the code.
-                    self.close(code.filter(|code| is_close_code(*code)).unwrap_or(CLOSE_NORMAL));
+                    self.close(code.unwrap_or(CLOSE_NORMAL));
                     self.is_near_over = true;
                 }
             }

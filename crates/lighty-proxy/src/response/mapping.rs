@@ -107,7 +107,12 @@ impl<'a> Mapping<'a> {
             Some((from, to)) if is_ours && is_same(scheme, from) => to,
             _ => scheme,
         };
-        let path = has_our_paths.then(|| self.path(path)).flatten().map_or(path.into(), Cow::Owned);
+        let mapped_path = || match path.first() {
+            Some(b'/') => self.path(path),
+            // RFC 9110 section 4.2.3: an empty path is the path `/`.
+            _ => self.path(&[b"/", path].concat()),
+        };
+        let path = has_our_paths.then(mapped_path).flatten().map_or(path.into(), Cow::Owned);
         let host = mapped.unwrap_or(host);
         let colon: &[u8] = if scheme.is_empty() { b"" } else { b":" };
         let whole = [scheme, colon, b"//", host, &path].concat();
@@ -316,6 +321,9 @@ mod tests {
             ("/x", "/app/x"),
             ("http://back:8080/x?y#z", "https://www.example.org/app/x?y#z"),
             ("//back:8080/x", "//www.example.org/app/x"),
+            ("http://back:8080", "https://www.example.org/app/"),
+            ("http://back:8080?y", "https://www.example.org/app/?y"),
+            ("http://other.example?y", "http://other.example?y"),
             ("//other.example/x", "//other.example/x"),
             ("///x", "///x"),
             ("http://old:80/x", "https://new/app/x"),
@@ -323,7 +331,6 @@ mod tests {
             ("http://www.example.org:80/x", "https://www.example.org:80/app/x"),
             ("HTTP://BACK:8080/x", "https://www.example.org/app/x"),
             ("http://old/", "https://new/app/"),
-            ("http://back:8080", "https://www.example.org"),
             ("https://www.example.org/x", "https://www.example.org/app/x"),
             ("http://elsewhere.example/x", "http://elsewhere.example/x"),
             ("mailto:x@y", "mailto:x@y"),

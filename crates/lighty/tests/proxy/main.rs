@@ -23,6 +23,7 @@ mod php;
 mod processes;
 mod program_variables;
 mod relay;
+mod resending;
 mod resting;
 mod smuggling;
 mod sockproxy;

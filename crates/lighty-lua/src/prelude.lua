@@ -972,6 +972,7 @@ math.randomseed(prim.seed)
 -- What a run puts into its environment when it first names it. The next run of the same script
 -- has the environment again only if nothing is in it: what could change a table past its metatable
 -- is therefore among these.
+local into_environment = { rawset = rawset }
 local libraries = {
   string = script_string, table = script_table, math = script_math, os = script_os, io = script_io,
   coroutine = script_coroutine, bit = bit, utf8 = utf8, debug = { traceback = traceback },
@@ -1021,7 +1022,7 @@ if setfenv then
     if level and level >= 0 then return level end
     error(format("bad argument #1 to '%s' (non-negative level expected)", name), 3)
   end
-  base.getfenv = function(f)
+  into_environment.getfenv = function(f)
     if f == nil then f = 1 end
     local env = nil
     if type(f) == "function" then
@@ -1031,7 +1032,7 @@ if setfenv then
     end
     return env ~= nil and env ~= state_globals and env or current[1]
   end
-  base.setfenv = function(f, env)
+  into_environment.setfenv = function(f, env)
     if type(env) ~= "table" then error("bad argument #2 to 'setfenv' (table expected)", 2) end
     if type(f) ~= "function" then
       local level = checked_level(f, "setfenv")
@@ -1255,8 +1256,8 @@ setmetatable(base, { __index = function(_, key)
   local library = libraries[key]
   if library then
     value = copied(library)
-  elseif key == "rawset" then
-    value = rawset
+  elseif into_environment[key] then
+    value = into_environment[key]
   elseif key == "load" or key == "loadstring" then
     value = script_load(env)
   elseif key == "require" or key == "package" then

@@ -68,7 +68,8 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Output as the protocols carry it. AJP13 has codes of its own for the head; its status is 200.
+    /// Output as the protocols carry it. AJP13 has codes of its own for the head; its status is
+    /// 200.
     fn wrapped(self, output: &[u8]) -> Vec<u8> {
         match self {
             Self::Fastcgi => {

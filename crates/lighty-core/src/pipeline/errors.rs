@@ -42,7 +42,8 @@ fn is_missing(status: Status) -> bool {
 
 /// Fields that an error carries whatever its page: those a 405 allows (RFC 9110 section 15.5.6),
 /// the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections 15.5.2 and
-/// 15.5.8), the protocols of a 426 (section 15.5.22), Retry-After for a 503 or 429 (section 10.2.3).
+/// 15.5.8), the protocols of a 426 (section 15.5.22), Retry-After for a 503 or 429 (section
+/// 10.2.3).
 const OWED: [Known; 6] = [
     Known::Allow,
     Known::Upgrade,

@@ -688,7 +688,7 @@ fn an_error_page_in_place_of_a_programs_keeps_the_fields_it_is_owed() {
         .config("server.error-intercept = \"enable\"\nserver.error-handler = \"/b.html\"")
         .start();
     for (status, field, value) in
-        [(401, "WWW-Authenticate", "Basic realm=x"), (503, "WWW-Authenticate", "Basic realm=x")]
+        [(401, "WWW-Authenticate", "Basic realm=x"), (426, "Upgrade", "h9")]
     {
         let got = server.get(&format!("/a.sh?{status}"));
         assert_eq!((got.status, got.text()), (status, "page"));

@@ -142,7 +142,7 @@ fn another_body_keeps_the_fields_of_its_script_alone() {
         let script = script.replace("DATE", &format!("'{DATE}'"));
         let server = lighty!()
             .file("a.txt", "A")
-            .file("../s.lua", &format!("lighty.r.{script}\nlighty.r.resp_body.set('abc')"))
+            .file("../s.lua", format!("lighty.r.{script}\nlighty.r.resp_body.set('abc')"))
             .config("magnet.attract-response-start-to = ( \"@DIR@/s.lua\" )")
             .start();
         let got = server.get("/a.txt");

@@ -313,6 +313,12 @@ fn send_file(
 
 /// Turns the program's output into the response.
 fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
+    if head.status == Status::UPGRADE_REQUIRED
+        && let Some(protocols) = head.upgrade.take()
+    {
+        // RFC 9110 section 15.5.22: the field is what the status says.
+        head.fields.push_known(Known::Upgrade, protocols);
+    }
     if head.status.code() >= 400 && ex.settings.core.error_intercept {
         talk.read_to_nowhere();
         ex.fail_status(head.status);
@@ -323,12 +329,6 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     let response = &mut ex.response;
     response.status = head.status;
     response.take_fields(&mut head.fields);
-    if head.status == Status::UPGRADE_REQUIRED
-        && let Some(protocols) = head.upgrade.take()
-    {
-        // RFC 9110 section 15.5.22: the field is what the status says.
-        response.fields.push_known(Known::Upgrade, protocols);
-    }
     sendfile::take_out(&mut response.fields);
     response.answered = true;
     if ex.request.is_head() || bodiless {

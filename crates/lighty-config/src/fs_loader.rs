@@ -56,14 +56,10 @@ impl Loader for FsLoader {
 /// Runs a command and returns its output. A command that is still running after `limit` is ended
 /// with all that it has started: a start, a check or a reload waits for it.
 fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
-    let child = Command::new("/bin/sh")
-        .args(["-c", command])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .process_group(0)
-        .spawn()?;
-    let group = child.id();
-    let _running = Running::note(group);
+    let mut shell = Command::new("/bin/sh");
+    shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
+    let (child, running) = Running::start(&mut shell)?;
+    let group = running.0;
     let (ended, end) = mpsc::channel();
     let wait = move || drop(ended.send(output_of(child)));
     if let Err(error) = thread::Builder::new().name("include_shell".into()).spawn(wait) {
@@ -77,10 +73,10 @@ fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Process groups of commands that run.
-static GROUPS: Mutex<Vec<u32>> = Mutex::new(Vec::new());
+/// Process groups of commands that run; none once the process ends.
+static GROUPS: Mutex<Option<Vec<u32>>> = Mutex::new(Some(Vec::new()));
 
-fn groups() -> MutexGuard<'static, Vec<u32>> {
+fn groups() -> MutexGuard<'static, Option<Vec<u32>>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -88,22 +84,32 @@ fn groups() -> MutexGuard<'static, Vec<u32>> {
 struct Running(u32);
 
 impl Running {
-    fn note(group: u32) -> Self {
-        groups().push(group);
-        Self(group)
+    /// Starts a command. The lock is held meanwhile, so that the end of the process finds every
+    /// command that has begun.
+    fn start(command: &mut Command) -> io::Result<(Child, Self)> {
+        let mut groups = groups();
+        let Some(groups) = groups.as_mut() else {
+            return Err(io::Error::other("the server is stopping"));
+        };
+        let child = command.spawn()?;
+        let group = child.id();
+        groups.push(group);
+        Ok((child, Self(group)))
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        groups().retain(|group| *group != self.0);
+        if let Some(groups) = groups().as_mut() {
+            groups.retain(|group| *group != self.0);
+        }
     }
 }
 
 /// Ends the commands that `include_shell` has started and that still run, for a process that ends
-/// while another thread reads a configuration.
+/// while another thread reads a configuration. No further one begins.
 pub fn end_commands() {
-    groups().drain(..).for_each(end_group);
+    groups().take().unwrap_or_default().into_iter().for_each(end_group);
 }
 
 /// What a child prints, once it has ended.

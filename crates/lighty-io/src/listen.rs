@@ -304,7 +304,7 @@ impl SocketFile {
     /// there.
     ///
     /// # Errors
-    /// Those of `rename`.
+    /// The errors of `rename`.
     pub fn move_to(&mut self, path: &Path) -> io::Result<()> {
         if self.path != path {
             std::fs::rename(&self.path, path)?;

@@ -32,7 +32,7 @@ pub struct Frame {
     factory: Pinned,
     script: Pinned,
     environment: Pinned,
-    /// What the script calls `lighty`.
+    /// The table that the script calls `lighty`.
     object: Pinned,
     /// `lighty.header`, if the script names it.
     header: Option<Pinned>,
@@ -42,7 +42,7 @@ pub struct Frame {
     is_clean: Cell<bool>,
 }
 
-/// What all frames of a state share.
+/// The values that all frames of a state share.
 #[derive(Debug)]
 pub struct FrameTables {
     /// The metatable of environments.

@@ -180,7 +180,7 @@ impl Check<'_> {
         let materials = match tls::load(self.config, &Materials::default()) {
             Ok(materials) => materials,
             Err(problems) => {
-                // What directives say together is reported before files are looked at.
+                // Faults between directives are reported before files are looked at.
                 let before = tls::check(self.config);
                 let is_new = |new: &Diagnostic| {
                     !before.iter().any(|old| (old.span, &old.message) == (new.span, &new.message))

@@ -323,7 +323,7 @@ impl Trial {
         }
     }
 
-    /// What the script did, and what it used.
+    /// The result of the script, and its costs.
     fn finish(mut self, run: &Run) -> String {
         let instructions = match run.instructions {
             0 => "less than 100".to_owned(),

@@ -375,7 +375,7 @@ fn a_stop_lets_streams_end_and_says_so_twice() {
     server.await_exit(SOON);
 }
 
-/// What lies in the kernel's buffers is read in any case, so the flood comes slowly.
+/// Bytes in the kernel's buffers are read in any case, so the flood comes slowly.
 #[test]
 fn flood_is_hardly_read_behind_its_goaway() {
     let server = site().start();

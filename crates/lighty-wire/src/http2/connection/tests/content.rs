@@ -272,7 +272,7 @@ struct Link {
     bench: Bench,
     key: StreamKey,
     delay_ms: u64,
-    /// What is under way, with the time of its arrival.
+    /// Requests under way, each with the time of its arrival.
     up: VecDeque<(u64, Vec<u8>)>,
     down: VecDeque<(u64, Sent)>,
     conn_window: i64,

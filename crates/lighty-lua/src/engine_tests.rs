@@ -662,7 +662,7 @@ fn no_run_finds_what_another_one_left() {
         "lighty.seen = (lighty.seen or 199) + 1 return lighty.seen",
         "lighty[1] = (lighty[1] or 199) + 1 return lighty[1]",
         "_G[1] = (_G[1] or 199) + 1 return _G[1]",
-        "pcall(table.insert, lighty, 5, 1) return 199 + #lighty.header + (rawget(lighty, 5) and 1 or 5)",
+        "table.insert(lighty, 1, 1) return 199 + #lighty.header + (rawget(lighty, 2) and 5 or 1)",
         "lighty.header.n = (lighty.header.n or 199) + 1 return lighty.header.n + 0",
         "lighty.header[1] = (lighty.header[1] or 199) + 1 return lighty.header[1]",
         "local h = lighty.header lighty.header = { n = (h.n or 199) + 1 } return lighty.header.n + 0",

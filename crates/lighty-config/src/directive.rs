@@ -258,7 +258,7 @@ impl<S> Directive<S> {
         (self.is_ancestors() && !self.exact).then_some((Value::Int(number), warning))
     }
 
-    /// A warning about the empty text, which sets no word in lighttpd: what was set before stays.
+    /// A warning about the empty text, which sets no word in lighttpd: the value before it stays.
     pub(crate) fn sets_nothing(&self, value: &Value) -> Option<Reject> {
         let is_word = match self.kind {
             Kind::Bool => true,

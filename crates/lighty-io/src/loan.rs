@@ -12,7 +12,7 @@ pub trait Lend: 'static {
     type Of<'a>;
 }
 
-/// Where the functions find the value.
+/// The place in which the functions find the value.
 pub struct Loan<L: Lend>(Cell<Option<NonNull<L::Of<'static>>>>);
 
 impl<L: Lend> Default for Loan<L> {

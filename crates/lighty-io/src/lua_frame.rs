@@ -20,7 +20,7 @@ use crate::lua_thread::{Coroutine, First, Pinned};
 /// Fields beyond which their table is not used again.
 const FEW: c_int = 8;
 
-/// Where a run's end keeps on the coroutine's stack what it looks at.
+/// Places on the coroutine's stack of the values that a run's end looks at.
 const OBJECT_AT: c_int = 2;
 const HEADER_AT: c_int = 3;
 const CONTENT_AT: c_int = 4;
@@ -36,7 +36,7 @@ pub struct Frame {
     object: Pinned,
     /// `lighty.header`, if the script names it.
     header: Option<Pinned>,
-    /// Where the two are, to recognize them.
+    /// Addresses of `lighty` and its `header`, by which a run's end recognizes them.
     object_address: Cell<*const c_void>,
     header_address: Cell<*const c_void>,
     is_clean: Cell<bool>,

@@ -307,7 +307,7 @@ fn pack(lua: &Lua, arguments: &MultiValue) -> Result<Vec<u8>> {
     Ok(out)
 }
 
-/// Where a packed text is read.
+/// The position at which a packed text is read.
 struct Unpacker<'a> {
     text: &'a [u8],
     at: usize,

@@ -85,8 +85,8 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     }
     begin_again(ex);
     if !chooses_status {
-        // Nor do those that conditions give to the failed URL: such a page must not be cached for
-        // as long as a good one.
+        // Nor do the fields that conditions give to the failed URL: its error page must not be
+        // cached for as long as a good one.
         ex.state.asked_settings = None;
     }
     trace::error_handler(ex);

@@ -45,7 +45,8 @@ pub fn asked(fields: &Fields) -> Option<Named> {
 }
 
 /// Sends a file in place of the response in the exchange, keeping the response's fields that do not
-/// describe its body, and those that describe the file. Without `roots`, the document root is used.
+/// describe its body, and the fields that describe the file. Without `roots`, the document root is
+/// used.
 ///
 /// # Errors
 /// [`Fault::SendfileRefused`], if the file is beneath none of the roots.

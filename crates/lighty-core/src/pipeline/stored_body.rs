@@ -7,15 +7,16 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
-use crate::exchange::span::Span;
-use crate::pipeline::read_ahead::{MEMORY_BYTES_MAX, options};
-use crate::settings::StreamBody;
-use crate::{BodyFault, BodySource, Exchange, Fault, FaultReport, RequestBody};
 use bytes::{Bytes, BytesMut};
 use lighty_http::incremental;
 use lighty_io::file::{FileEngine, OwnedBuf};
 use lighty_io::spool::Spool;
 use lighty_io::threads::pool::ThreadPool;
+
+use crate::exchange::span::Span;
+use crate::pipeline::read_ahead::{MEMORY_BYTES_MAX, options};
+use crate::settings::StreamBody;
+use crate::{BodyFault, BodySource, Exchange, Fault, FaultReport, RequestBody};
 
 /// Write size in bytes.
 const WRITE_BYTES: usize = 256 * 1024;
@@ -45,7 +46,7 @@ impl From<StoreFault> for FaultReport {
 }
 
 /// True if the body must be received first: because the configuration says so, or because the
-/// protocol needs its length up front and the client did not send one. `announced` is the latter.
+/// protocol needs its length up front and the client did not send one (`announced`).
 pub fn is_needed(
     ex: &Exchange,
     announced: Option<u64>,
@@ -73,7 +74,7 @@ impl StoredBody {
     /// disk.
     ///
     /// # Errors
-    /// Why it did not come to that.
+    /// The client's fault, or a full disk.
     pub async fn receive(ex: &mut Exchange, body: &mut RequestBody) -> Result<Self, FaultReport> {
         let before = ex.begin_span(Span::RequestBody);
         let stored = Self::store(ex, body).await;

@@ -14,7 +14,8 @@ pub(super) struct PathParts {
     pub(super) basedir: Vec<u8>,
 }
 
-/// Fields that describe a response's body. Another body loses those that the script has not set.
+/// Fields that describe a response's body. With another body all are removed that the script has
+/// not set itself.
 pub(super) const REPRESENTATION: [Known; 5] = [
     Known::ETag,
     Known::LastModified,

@@ -73,7 +73,7 @@ struct End {
     why: String,
     /// True if the exit code was 0.
     is_done: bool,
-    /// True if it has served what it was written to serve.
+    /// True if it ended after as many requests as it is written to serve.
     is_orderly: bool,
     lived_ms: u64,
 }
@@ -200,7 +200,7 @@ impl Crew {
             pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
             tokio::select! {
                 () = pause => {}
-                // The others answer: this one has served what it was written to serve.
+                // The others answer, so this one ended after its number of requests.
                 () = answered, if end.is_done && end.lived_ms >= BEGUN_MS => {
                     pause_ms = PAUSE_MS_MIN;
                 }

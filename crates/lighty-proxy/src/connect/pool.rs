@@ -205,7 +205,7 @@ impl Connection {
             && self.rested_ms(now_ms) < CLOSING_MS
     }
 
-    /// How long it was idle before its current request, in milliseconds.
+    /// Idle time before its current request, in milliseconds.
     fn rested_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }

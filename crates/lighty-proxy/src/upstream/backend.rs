@@ -94,11 +94,11 @@ pub struct Backend {
     serves_kept: AtomicBool,
     /// Until when no connection to it is kept; monotonic milliseconds.
     keeps_none_until_ms: AtomicU64,
-    /// How long that was, in milliseconds: it doubles each time.
+    /// Length of that time in milliseconds: it doubles each time.
     keeps_none_ms: AtomicU64,
     /// Until when the silence of a kept connection is not suspected again; monotonic milliseconds.
     suspected_until_ms: AtomicU64,
-    /// How long that was, in milliseconds: it doubles each time.
+    /// Length of that time in milliseconds: it doubles each time.
     suspected_ms: AtomicU64,
     /// Its program ends at every start.
     is_broken: AtomicBool,

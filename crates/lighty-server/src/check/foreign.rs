@@ -138,7 +138,7 @@ fn pasted_blocks(file: FileId, source: &Source) -> Vec<(Diagnostic, Span)> {
     blocks
 }
 
-/// Where the block that opens behind this place ends.
+/// The end of the block that opens behind this place.
 fn end_of_block(text: &str, from: u32) -> u32 {
     let mut depth = 0;
     for (at, byte) in text.bytes().enumerate().skip(from as usize) {

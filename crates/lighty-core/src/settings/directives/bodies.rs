@@ -16,7 +16,8 @@ pub(super) fn rows() -> Vec<Row> {
                  slows the client. lighttpd does the latter with 2; with 1 it writes to disk what \
                  the backend has not taken yet, which is had here with 0. A backend or program that \
                  must be told the length of a body before its first byte (FastCGI, SCGI, uwsgi, \
-                 CGI) and a client that does not say it (`Transfer-Encoding: chunked`) make it 0. lighttpd's own default is 0.",
+                 CGI) and a client that does not say it (`Transfer-Encoding: chunked`) make it 0. \
+                 lighttpd's own default is 0.",
             )
             .example("server.stream-request-body = 0"),
         stream("server.stream-response-body", |s, how| s.core.stream_response_body = how)

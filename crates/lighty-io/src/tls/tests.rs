@@ -403,14 +403,18 @@ async fn broken_records_end_the_connection_with_an_alert() {
     ] {
         let (mut ours, peer) = tcp_pair().await;
         let record = record.to_vec();
+        // The server must not read the record along with the end of the handshake.
+        let (accepted, is_accepted) = std::sync::mpsc::channel();
         let dialled = dial(&client, peer, move |mut client| {
             while client.conn.is_handshaking() || client.conn.wants_write() {
                 client.conn.complete_io(&mut client.sock).expect("a handshake");
             }
+            is_accepted.recv().expect("accepted");
             client.sock.write_all(&record).expect("sent");
             client.read_to_end(&mut Vec::new()).expect_err("an alert").to_string()
         });
         accept(&mut ours, &policy).await.expect("a handshake");
+        accepted.send(()).expect("a client that waits");
         let error = ours.read(&mut [0; 9]).await.expect_err("refused");
         assert_eq!(error.kind(), std::io::ErrorKind::InvalidData);
         assert_eq!(ours.read(&mut [0; 9]).await.expect("the end"), 0);

@@ -270,7 +270,11 @@ impl Fields {
 
     /// As [`Fields::set`], with the name as text.
     pub fn set_named(&mut self, name: &[u8], value: &[u8]) {
-        let id = Known::from_bytes(name);
+        self.set_looked_up(Known::from_bytes(name), name, value);
+    }
+
+    /// As [`Fields::set_named`]; `id` is the known name of `name`, if it has one.
+    pub fn set_looked_up(&mut self, id: Option<Known>, name: &[u8], value: &[u8]) {
         if id.is_some_and(|known| !self.contains(known)) {
             return self.push_looked_up(id, name, value);
         }

@@ -22,8 +22,11 @@ pub trait Host {
     /// Changes or, with `None`, removes a value.
     fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer);
 
-    /// Adds to the response's body; `None` empties it.
-    fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer);
+    /// Replaces the response's body; an empty text leaves none.
+    fn set_body(&self, bytes: &[u8], answer: &mut Answer);
+
+    /// Appends to the response's body.
+    fn add_body(&self, bytes: &[u8], answer: &mut Answer);
 }
 
 /// What a host answers: nil, unless it says something else.
@@ -464,14 +467,14 @@ unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
 unsafe fn add_pieces(state: *mut ffi::lua_State, index: c_int) {
     // SAFETY: as the caller promises; the piece is on the stack while its bytes are used.
     unsafe {
-        let mut said = ask(|host, answer| host.add_body(None, answer));
+        let mut said = ask(|host, answer| host.set_body(b"", answer));
         let count = ffi::lua_rawlen(state, index) as ffi::lua_Integer;
         for at in 1..=count {
             ffi::lua_rawgeti(state, index, at as _);
             if said.kind != Kind::Error
                 && let Some(piece) = text(state, -1)
             {
-                said = ask(|host, answer| host.add_body(Some(piece), answer));
+                said = ask(|host, answer| host.add_body(piece, answer));
             }
             ffi::lua_settop(state, -2);
         }

@@ -39,6 +39,8 @@ pub struct Frame {
     /// Addresses of `lighty` and its `header`, by which a run's end recognizes them.
     object_address: Cell<*const c_void>,
     header_address: Cell<*const c_void>,
+    /// Address of the name `lighty`, of which Lua has one copy.
+    name_address: Cell<*const c_void>,
     is_clean: Cell<bool>,
 }
 
@@ -93,6 +95,7 @@ impl Frame {
             header: has_header.then(none).transpose()?,
             object_address: Cell::new(std::ptr::null()),
             header_address: Cell::new(std::ptr::null()),
+            name_address: Cell::new(std::ptr::null()),
             is_clean: Cell::new(false),
         })
     }
@@ -144,6 +147,7 @@ impl Frame {
                 ffi::lua_pushvalue(state, object - 2);
                 ffi::lua_setmetatable(state, environment);
                 ffi::lua_pushlstring(state, c"lighty".as_ptr(), 6);
+                self.name_address.set(ffi::lua_topointer(state, -1));
                 ffi::lua_pushvalue(state, object);
                 ffi::lua_rawset(state, environment);
                 ffi::lua_pushvalue(state, environment);
@@ -250,7 +254,9 @@ impl Frame {
             let address = ffi::lua_topointer(state, HEADER_AT);
             if self.header.is_some() && address == self.header_address.get() {
                 let is_clean = ffi::lua_getmetatable(state, HEADER_AT) == 0;
-                ffi::lua_settop(state, HEADER_AT);
+                if !is_clean {
+                    ffi::lua_settop(state, HEADER_AT);
+                }
                 return set_fields(state, group, is_clean).map(|count| is_clean && count <= FEW);
             }
             match ffi::lua_type(state, HEADER_AT) {
@@ -263,18 +269,16 @@ impl Frame {
     /// True if the environment holds `lighty` and nothing else.
     ///
     /// # Safety
-    /// As in [`Frame::finish`].
+    /// As in [`Frame::finish`]; the topmost value is the one at [`CONTENT_AT`].
     unsafe fn is_environment_clean(&self, state: *mut ffi::lua_State) -> bool {
         // SAFETY: as the caller promises.
         unsafe {
-            ffi::lua_settop(state, CONTENT_AT);
             push(state, &self.environment);
             ffi::lua_pushnil(state);
             let key = ENVIRONMENT_AT + 1;
             if ffi::lua_next(state, ENVIRONMENT_AT) == 0
                 || ffi::lua_topointer(state, key + 1) != self.object_address.get()
-                || ffi::lua_type(state, key) != ffi::LUA_TSTRING
-                || text(state, key) != Some(b"lighty")
+                || ffi::lua_topointer(state, key) != self.name_address.get()
             {
                 return false;
             }
@@ -287,9 +291,12 @@ impl Frame {
 /// # Safety
 /// The state is alive, and its stack has room.
 unsafe fn push(state: *mut ffi::lua_State, pinned: &Pinned) {
-    // SAFETY: as the caller promises.
+    // SAFETY: as the caller promises. LuaJIT's compatibility layer asks for the type besides.
     unsafe {
-        ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, pinned.place as _);
+        #[cfg(feature = "luajit")]
+        ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, pinned.place);
+        #[cfg(not(feature = "luajit"))]
+        ffi::lua_rawgeti(state, ffi::LUA_REGISTRYINDEX, pinned.place.into());
     }
 }
 
@@ -330,7 +337,7 @@ unsafe fn set_fields(state: *mut ffi::lua_State, group: usize, empties: bool) ->
 
 /// Makes the response's body of a list of texts, if the script responds. True if there is a value
 /// for the body, `None` if it is something else than texts, there are many, or the host refuses
-/// one.
+/// one. The value is the topmost then.
 ///
 /// # Safety
 /// As in [`Frame::finish`].
@@ -342,24 +349,26 @@ unsafe fn finish_content(
     // SAFETY: as the caller promises; the piece is on the stack while its bytes are used.
     unsafe {
         push(state, &tables.content_name);
-        ffi::lua_rawget(state, OBJECT_AT);
-        let kind = ffi::lua_type(state, CONTENT_AT);
+        let kind = ffi::lua_rawget(state, OBJECT_AT);
         if !responds || kind != ffi::LUA_TTABLE {
             return Some(kind != ffi::LUA_TNIL);
         }
         let count = ffi::lua_rawlen(state, CONTENT_AT) as ffi::lua_Integer;
-        if count > AT_ONCE_MAX as ffi::lua_Integer
-            || ask(|host, answer| host.add_body(None, answer)).kind == Kind::Error
-        {
+        if count > AT_ONCE_MAX as ffi::lua_Integer {
+            return None;
+        }
+        let set = |piece| ask(|host, answer| host.set_body(piece, answer)).kind;
+        let add = |piece| ask(|host, answer| host.add_body(piece, answer)).kind;
+        if count == 0 && set(b"") == Kind::Error {
             return None;
         }
         for at in 1..=count {
-            ffi::lua_rawgeti(state, CONTENT_AT, at as _);
-            if ffi::lua_type(state, CONTENT_AT + 1) != ffi::LUA_TSTRING {
+            if ffi::lua_rawgeti(state, CONTENT_AT, at as _) != ffi::LUA_TSTRING {
                 return None;
             }
             let piece = text(state, CONTENT_AT + 1)?;
-            if ask(|host, answer| host.add_body(Some(piece), answer)).kind == Kind::Error {
+            let kind = if at == 1 { set(piece) } else { add(piece) };
+            if kind == Kind::Error {
                 return None;
             }
             ffi::lua_settop(state, CONTENT_AT);

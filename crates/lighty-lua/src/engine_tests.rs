@@ -55,8 +55,9 @@ impl ScriptRequest for Fake {
         }
     }
 
-    fn clear_body(&mut self) {
+    fn set_body(&mut self, first: Option<Piece>) {
         self.body.clear();
+        self.body.extend(first);
     }
 
     fn add_body(&mut self, piece: Piece) {

@@ -89,6 +89,16 @@ impl<R: Requests> Current<R> {
         self.is_room_for(kept)
     }
 
+    /// Changes the body of the response if there is room for another piece of this length.
+    fn change_body(&self, length: usize, answer: &mut Answer, change: impl FnOnce(&mut R::Of<'_>)) {
+        let has_room = self.keep_piece(length);
+        match self.request.with(|request| has_room.then(|| change(request))) {
+            Some(Some(())) => {}
+            Some(None) => answer.error(NO_ROOM),
+            None => answer.error(OUTSIDE),
+        }
+    }
+
     fn forget_pieces(&self) {
         let values = self.kept.get().values;
         self.kept.set(Kept { body: 0, values });
@@ -165,24 +175,17 @@ impl<R: Requests> Host for Current<R> {
         }
     }
 
-    fn add_body(&self, bytes: Option<&[u8]>, answer: &mut Answer) {
-        let added = self.request.with(|request| match bytes {
-            Some(bytes) if self.keep_piece(bytes.len()) => {
-                request.add_body(Piece::Bytes(bytes.to_vec()));
-                true
-            }
-            Some(_) => false,
-            None => {
-                self.forget_pieces();
-                request.clear_body();
-                true
-            }
+    fn set_body(&self, bytes: &[u8], answer: &mut Answer) {
+        self.forget_pieces();
+        self.change_body(bytes.len(), answer, |request| {
+            let first = (!bytes.is_empty()).then(|| Piece::Bytes(bytes.to_vec()));
+            request.set_body(first);
         });
-        match added {
-            Some(true) => {}
-            Some(false) => answer.error(NO_ROOM),
-            None => answer.error(OUTSIDE),
-        }
+    }
+
+    fn add_body(&self, bytes: &[u8], answer: &mut Answer) {
+        let add = |request: &mut R::Of<'_>| request.add_body(Piece::Bytes(bytes.to_vec()));
+        self.change_body(bytes.len(), answer, add);
     }
 }
 
@@ -286,7 +289,7 @@ fn groups<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> ml
 fn bodies<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> mlua::Result<()> {
     let clear = method(lua, current, |_, own, ()| {
         own.forget_pieces();
-        own.with(|request| request.clear_body())
+        own.with(|request| request.set_body(None))
     })?;
     let bytes = method(lua, current, |lua, own, bytes: LuaString| {
         budget::charge_bytes(lua, bytes.as_bytes().len());

@@ -161,8 +161,8 @@ pub trait ScriptRequest {
     /// All names and values of a group.
     fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// Drops the response's body.
-    fn clear_body(&mut self);
+    /// Replaces the response's body by this piece or by nothing.
+    fn set_body(&mut self, first: Option<Piece>);
 
     /// Adds to the response's body.
     fn add_body(&mut self, piece: Piece);

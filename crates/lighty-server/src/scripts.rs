@@ -417,8 +417,9 @@ impl ScriptRequest for Trial {
         index(group).map_or(Vec::new(), |at| self.groups[at].clone().into_iter().collect())
     }
 
-    fn clear_body(&mut self) {
+    fn set_body(&mut self, first: Option<Piece>) {
         self.body.clear();
+        self.body.extend(first);
     }
 
     fn add_body(&mut self, piece: Piece) {

@@ -78,12 +78,13 @@ impl ScriptRequest for MagnetRequest<'_> {
         }
     }
 
-    fn clear_body(&mut self) {
+    fn set_body(&mut self, first: Option<Piece>) {
         if self.stage == Stage::ResponseStart {
             body::forget_representation(self.ex);
         }
         let changes = self.ex.ext_mut::<ScriptChanges>();
         changes.pieces.clear();
+        changes.pieces.extend(first);
         changes.has_body = true;
         changes.extends = false;
     }
@@ -185,8 +186,7 @@ fn is_value(value: &[u8]) -> bool {
 
 impl MagnetRequest<'_> {
     /// True if a field may be set so; what may not is logged or ignored, as lighttpd does.
-    fn admits(&self, name: &[u8], value: &[u8]) -> bool {
-        let known = Known::from_bytes(name);
+    fn admits(&self, known: Option<Known>, name: &[u8], value: &[u8]) -> bool {
         if known.is_some_and(|known| FRAMING.contains(&known)) {
             return false;
         }
@@ -199,14 +199,15 @@ impl MagnetRequest<'_> {
     }
 
     fn set_request_field(&mut self, name: &[u8], value: &[u8]) {
-        if !self.admits(name, value) {
+        let known = Known::from_bytes(name);
+        if !self.admits(known, name, value) {
             return;
         }
-        let is_host = name.eq_ignore_ascii_case(b"host");
+        let is_host = known == Some(Known::Host);
         self.ex.ext_mut::<ScriptChanges>().changed = true;
         self.ex.request.fields.remove_aliases(name);
         if !value.is_empty() {
-            self.ex.request.fields.set_named(name, value);
+            self.ex.request.fields.set_looked_up(known, name, value);
         } else if !is_host {
             self.ex.request.fields.remove_named(name);
         }
@@ -219,12 +220,12 @@ impl MagnetRequest<'_> {
 
     fn set_response_field(&mut self, name: &[u8], value: &[u8]) {
         // Scripts have files sent by the body; as in lighttpd such a field goes nowhere.
-        if !self.admits(name, value) || sendfile::is_order(name) {
+        let known = Known::from_bytes(name);
+        if !self.admits(known, name, value) || sendfile::is_order(name) {
             return;
         }
-        let is_it = |known: &Known| name.eq_ignore_ascii_case(known.as_str().as_bytes());
         if self.stage == Stage::ResponseStart
-            && let Some(at) = REPRESENTATION.iter().position(is_it)
+            && let Some(at) = REPRESENTATION.iter().position(|name| known == Some(*name))
         {
             self.ex.ext_mut::<ScriptChanges>().own_fields[at] = true;
         }
@@ -232,7 +233,7 @@ impl MagnetRequest<'_> {
             true => {
                 self.ex.response.fields.remove_named(name);
             }
-            false => self.ex.response.fields.set_named(name, value),
+            false => self.ex.response.fields.set_looked_up(known, name, value),
         }
     }
 

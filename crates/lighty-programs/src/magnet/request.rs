@@ -259,8 +259,9 @@ impl ScriptRequest for FastcgiRequest {
         }
     }
 
-    fn clear_body(&mut self) {
+    fn set_body(&mut self, first: Option<Piece>) {
         self.pieces.clear();
+        self.pieces.extend(first);
     }
 
     fn add_body(&mut self, piece: Piece) {

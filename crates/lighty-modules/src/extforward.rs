@@ -184,16 +184,19 @@ fn fields() -> Vec<Directive<Settings>> {
              their own are clients.",
         )
         .example("extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\", \"::1\" => \"trust\" )"),
-        row(Directive::strings("extforward.headers", |s, v| own(s).headers = v))
-            .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
-            .doc(
-                "Fields in which trusted proxies name their client; the first that a request has \
+        row(Directive::strings("extforward.headers", |s, v| {
+            // Without names the default holds, as in lighttpd.
+            own(s).headers = if v.is_empty() { ExtforwardSettings::default().headers } else { v };
+        }))
+        .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
+        .doc(
+            "Fields in which trusted proxies name their client; the first that a request has \
                  is read: `Forwarded` (RFC 7239), or a list of addresses to which each proxy \
                  adds, or one address. With one of those, `X-Forwarded-Proto` says whether the \
                  client came by https. A client that a proxy hides is `0.0.0.0`, and `unknown` in \
                  logs; what is illegible is answered 400.",
-            )
-            .example("extforward.headers = ( \"Forwarded\" )"),
+        )
+        .example("extforward.headers = ( \"Forwarded\" )"),
         row(Directive::parsed("extforward.params", Kind::Map, parse_params, |s, v| {
             own(s).params = *v;
         }))

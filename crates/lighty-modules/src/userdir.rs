@@ -14,19 +14,19 @@ use lighty_io::process::privileges::home_of;
 #[derive(Clone, Debug)]
 pub struct UserdirSettings {
     active: bool,
-    path: Arc<str>,
+    /// The directory within a home; empty for the home itself, `None` if it is not configured.
+    path: Option<Arc<str>>,
     basepath: Arc<str>,
     exclude: Strings,
-    include: Strings,
+    /// The only users that have a directory, if configured.
+    include: Option<Strings>,
     letterhomes: bool,
 }
 
 impl Default for UserdirSettings {
     fn default() -> Self {
-        let (path, none): (Arc<str>, Strings) = ("".into(), Arc::from([]));
-        let basepath = Arc::clone(&path);
-        let exclude = Arc::clone(&none);
-        Self { active: true, path, basepath, exclude, include: none, letterhomes: false }
+        let (exclude, basepath) = (Arc::from([]), "".into());
+        Self { active: true, path: None, basepath, exclude, include: None, letterhomes: false }
     }
 }
 module_settings!(UserdirSettings);
@@ -67,7 +67,7 @@ impl Module for Userdir {
 
     fn hooks_under(&self, settings: &Settings) -> Hooks {
         let own = settings.module::<UserdirSettings>();
-        self.hooks().only_if(own.active && !own.path.is_empty())
+        self.hooks().only_if(own.active && own.path.is_some())
     }
 
     fn directives() -> Vec<Directive<Settings>> {
@@ -75,11 +75,11 @@ impl Module for Userdir {
             s.module_mut()
         }
         vec![
-            row(Directive::string("userdir.path", |s, v| own(s).path = v))
-                .default("")
+            row(Directive::string("userdir.path", |s, v| own(s).path = Some(v)))
+                .default_prose("not set")
                 .doc(
                     "Directory in a user's home that `/~user/` leads to, usually `public_html`. \
-                     Empty: off.",
+                     Empty: the home itself. User directories are off where this is not set.",
                 )
                 .example("userdir.path = \"public_html\""),
             row(Directive::bool("userdir.active", |s, v| own(s).active = v))
@@ -102,9 +102,9 @@ impl Module for Userdir {
                 .default("()")
                 .doc("Users who have no directory here.")
                 .example("userdir.exclude-user = ( \"root\", \"postmaster\" )"),
-            row(Directive::strings("userdir.include-user", |s, v| own(s).include = v))
-                .default("()")
-                .doc("Users who have a directory here; empty: all but the excluded.")
+            row(Directive::strings("userdir.include-user", |s, v| own(s).include = Some(v)))
+                .default_prose("not set")
+                .doc("Users who have a directory here; not set: all but the excluded.")
                 .example("userdir.include-user = ( \"anna\", \"ben\" )"),
         ]
     }
@@ -112,7 +112,7 @@ impl Module for Userdir {
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UserdirSettings>();
-        if !own.active || own.path.is_empty() {
+        if !own.active || own.path.is_none() {
             return Step::Next;
         }
         let Some((user, rest)) = split_user(&ex.request.path) else { return Step::Next };
@@ -145,7 +145,8 @@ impl Userdir {
         };
         let Some(home) = home else { return Step::Next };
         let home = home.strip_suffix(b"/").unwrap_or(&home);
-        let directory = [home, b"/", own.path.trim_matches('/').as_bytes()].concat();
+        let path = own.path.as_deref().unwrap_or_default().trim_matches('/');
+        let directory = [home, b"/", path.as_bytes()].concat();
         let directory = pipeline::physical::directory(&directory);
         let before = ex.physical.docroot.clone();
         let first = |_: &Exchange, attempt: usize, out: &mut Vec<u8>| {
@@ -191,7 +192,7 @@ impl Userdir {
 impl UserdirSettings {
     fn may_have_one(&self, user: &[u8]) -> bool {
         let among = |list: &Strings| list.iter().any(|name| name.as_bytes() == user);
-        !among(&self.exclude) && (self.include.is_empty() || among(&self.include))
+        !among(&self.exclude) && self.include.as_ref().is_none_or(among)
     }
 
     fn home_in_base(&self, user: &[u8]) -> Vec<u8> {
@@ -238,7 +239,7 @@ mod tests {
         assert_eq!(own.home_in_base(b"anna"), b"/srv/homes/a/anna");
         own.exclude = Arc::from([Arc::from("root")]);
         assert!(!own.may_have_one(b"root") && own.may_have_one(b"anna"));
-        own.include = Arc::from([Arc::from("ben"), Arc::from("root")]);
+        own.include = Some(Arc::from([Arc::from("ben"), Arc::from("root")]));
         assert!(
             !own.may_have_one(b"anna") && own.may_have_one(b"ben") && !own.may_have_one(b"root")
         );

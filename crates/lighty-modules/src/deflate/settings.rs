@@ -292,9 +292,12 @@ fn where_to() -> Vec<Row> {
     ]
 }
 
-/// The codings of a list; others are left out.
+/// The codings of a list; others are left out. An empty list allows all, as in lighttpd.
 fn allowed(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Coding]>, Reject> {
     let names = parse_strings(value)?;
+    if names.is_empty() {
+        return Ok(Arc::from(Coding::ALL));
+    }
     let spans = value.as_list().unwrap_or_default();
     let coding = |(index, name): (usize, &Arc<str>)| {
         let found = Coding::from_name(name);

@@ -41,7 +41,7 @@ impl Default for SsiSettings {
     fn default() -> Self {
         Self {
             extensions: Arc::from([]),
-            content_type: "text/html".into(),
+            content_type: HTML.into(),
             conditional_requests: false,
             exec: false,
             recursion_max: 8,
@@ -61,6 +61,8 @@ impl SsiSettings {
 }
 
 type Row = Directive<Settings>;
+
+const HTML: &str = "text/html";
 
 fn own(s: &mut Settings) -> &mut SsiSettings {
     s.module_mut()
@@ -86,11 +88,13 @@ fn what_pages_are() -> Vec<Row> {
                  they are).",
             )
             .example("ssi.extension = ( \".shtml\" )"),
-        Row::string("ssi.content-type", |s, text| own(s).content_type = text)
-            .default("text/html")
-            .since("1.5")
-            .doc("Media type of pages.")
-            .example("ssi.content-type = \"text/html; charset=utf-8\""),
+        Row::string("ssi.content-type", |s, text| {
+            own(s).content_type = if text.is_empty() { HTML.into() } else { text };
+        })
+        .default(HTML)
+        .since("1.5")
+        .doc("Media type of pages; empty: `text/html`.")
+        .example("ssi.content-type = \"text/html; charset=utf-8\""),
         Row::bool("ssi.conditional-requests", |s, on| own(s).conditional_requests = on)
             .default("disable")
             .since("1.4")

@@ -42,12 +42,20 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     let reach = reach(ex, verb)?;
     let overwrite = overwrite(ex)?;
     let target = sole(ex, Known::Destination)?.ok_or(Status::BAD_REQUEST)?.to_vec();
-    let to = other_spot(ex, &target).await?;
+    let mut to = other_spot(ex, &target).await?;
     let tokens = check_if(ex, &from, store.as_ref()).await?;
     let Some(meta) = from.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &from, Some(&meta))?;
+    let mut there = to.look().await?;
+    let into_collection = meta.kind == FileKind::File && is_collection(there.as_ref());
+    if into_collection {
+        to = inside(ex, target).await?;
+        there = to.look().await?;
+        if is_collection(there.as_ref()) {
+            return Err(Status::CONFLICT.into());
+        }
+    }
     check_paths(&from, &to, &meta, verb)?;
-    let there = to.look().await?;
     check_collection(ex, &from, Some(&meta), verb.deed()).await?;
     check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
     if there.is_some() && overwrite == Replace::No {
@@ -68,10 +76,28 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     match outcome(&plan.to, troubles) {
         Some(refusal) => Err(refusal),
         None => {
-            done(ex, if replaces { Status::NO_CONTENT } else { Status::CREATED });
+            let was_there = replaces || into_collection;
+            done(ex, if was_there { Status::NO_CONTENT } else { Status::CREATED });
             Ok(())
         }
     }
+}
+
+fn is_collection(meta: Option<&Meta>) -> bool {
+    meta.is_some_and(|meta| meta.kind == FileKind::Directory)
+}
+
+/// The member of a collection that a file becomes, under its own name. RFC 4918 section 9.8.4 would
+/// have the file replace the collection; a URL that lacks its last segment must not delete a tree,
+/// and lighttpd puts the file inside as well.
+async fn inside(ex: &mut Exchange, mut collection: Vec<u8>) -> Result<Resource, DavError> {
+    if !collection.ends_with(b"/") {
+        collection.push(b'/');
+    }
+    let path = ex.request.path_encoded();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    collection.extend_from_slice(name);
+    other_spot(ex, &collection).await
 }
 
 impl Verb {

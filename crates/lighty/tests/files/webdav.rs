@@ -241,6 +241,27 @@ fn destinations_go_the_way_of_requests() {
     assert_eq!(names(&server.directory().join("store")), ["a.txt", "b.txt"]);
 }
 
+/// A destination that lacks its last segment must not cost a tree.
+#[test]
+fn a_file_goes_into_the_collection_at_its_destination() {
+    let server = lighty!()
+        .webdav_with_database("")
+        .file("a.txt", "A")
+        .file("b%c.txt", "B")
+        .file("d/x.txt", "X")
+        .file("e/a.txt/y", "Y")
+        .start();
+    let to = |target: &str| format!("Destination: {target}\r\n");
+    assert_eq!(status(&server, "COPY", "/a.txt", &to("/d")), 204);
+    assert_eq!(names(&server.root("d")), ["a.txt", "x.txt"]);
+    assert_eq!(status(&server, "MOVE", "/b%25c.txt", &to("/d/")), 204);
+    assert_eq!(names(&server.root("d")), ["a.txt", "b%c.txt", "x.txt"]);
+    let refused = format!("{}Overwrite: F\r\n", to("/d"));
+    assert_eq!(status(&server, "COPY", "/a.txt", &refused), 412);
+    assert_eq!(status(&server, "COPY", "/a.txt", &to("/e")), 409, "another collection is inside");
+    assert_eq!(names(&server.root("")), ["a.txt", "d", "e"]);
+}
+
 #[test]
 fn trees_are_copied_moved_and_removed_whole() {
     let setup = lighty!()
@@ -483,7 +504,7 @@ fn moves_between_file_systems_take_everything_along() {
     assert_eq!(server.get("/there/s/a.txt").text(), "A");
     assert_eq!(color(&server, "/there/s/a.txt").as_deref(), Some("red"));
     assert_eq!(status(&server, "MOVE", "/here/b.txt", "Destination: /there\r\n"), 204);
-    assert_eq!(server.get("/there").text(), "B");
+    assert_eq!(server.get("/there/b.txt").text(), "B");
     assert_eq!(names(&server.directory().join("here")).len(), 0);
     assert_eq!(names(&server.root("")), ["there"]);
 }

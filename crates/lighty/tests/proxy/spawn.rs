@@ -177,7 +177,17 @@ fn a_process_that_ends_after_some_answers_is_started_again_at_once() {
 /// A program that cannot run, as after the deployment of a broken release.
 #[test]
 fn requests_to_a_program_that_ends_at_every_start_are_refused_soon() {
-    let setup = lighty!().file("../app.sh", "#!/bin/sh\n[ -e ready ] || exit 3\nexec sleep 60\n");
+    refuses_soon("exit 3");
+}
+
+/// It imports its application first.
+#[test]
+fn requests_to_a_program_that_ends_after_some_time_are_refused_soon() {
+    refuses_soon("sleep 1.3; exit 3");
+}
+
+fn refuses_soon(end: &str) {
+    let setup = lighty!().file("../app.sh", format!("#!/bin/sh\n{end}\n"));
     let script = setup.directory().join("app.sh");
     std::fs::set_permissions(&script, std::fs::Permissions::from_mode(0o755)).expect("a mode");
     let server = setup
@@ -191,7 +201,7 @@ fn requests_to_a_program_that_ends_at_every_start_are_refused_soon() {
     assert_eq!(waiting.status, 503, "{}", server.log());
     assert!(waiting.field("Retry-After").is_some(), "{waiting:?}");
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
-    server.await_log("starts in succession ended at once; requests are answered 503");
+    server.await_log("in succession ended before they took a request; requests are answered 503");
     let mut client = server.connect();
     client.send("POST /comes HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
     assert_eq!(client.response().status, 503, "{}", server.log());

@@ -29,7 +29,7 @@ pub(super) struct Group {
     pub(super) wanted: watch::Sender<Option<u32>>,
     pub(super) users: RefCell<Vec<Arc<Upstream>>>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
-    /// Processes that did not end at once.
+    /// Processes that have lived longer than a bad start takes.
     pub(super) alive: Cell<u32>,
     pub(super) is_broken: Cell<bool>,
 }
@@ -52,8 +52,8 @@ impl Group {
             return;
         }
         let text = format!(
-            "{}: {count} starts in succession ended at once; requests are answered 503 until a \
-             process runs",
+            "{}: {count} processes in succession ended before they took a request; requests are \
+             answered 503 until one runs",
             self.text
         );
         self.log.say(Level::Error, &text);

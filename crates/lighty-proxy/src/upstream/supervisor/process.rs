@@ -22,18 +22,20 @@ const PAUSE_MS_MAX: u64 = 5_000;
 /// A process that ran this many milliseconds did not exit because of a bad start.
 const LIVED_MS: u64 = 10_000;
 
-/// A process that ended within this many milliseconds, without taking a request, ended at once.
+/// How long a process lives, in milliseconds, before it counts as alive. After a bad start the next
+/// process must live half as long again as the last one did.
 const AT_ONCE_MS: u64 = 1_000;
 
-/// Starts in succession that ended at once before requests are answered 503. Up to here they wait:
-/// a restart costs waiting, a program that cannot run must not hold its clients for a minute.
+/// Bad starts in succession before requests are answered 503. Up to here they wait: a restart costs
+/// waiting, a program that cannot run must not hold its clients for a minute.
 const BAD_STARTS_MAX: u32 = 3;
 
 /// Keeps one process running while it is wanted; `first` is the one already running.
 pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
-    let (mut running, mut pause_ms, mut bad_starts) = (first, PAUSE_MS_MIN, 0);
+    let (mut running, mut pause_ms) = (first, PAUSE_MS_MIN);
+    let (mut bad_starts, mut alive_after_ms) = (0, AT_ONCE_MS);
     loop {
         let now = wanted.wait_for(|wanted| wanted.is_none_or(|count| count > number)).await;
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
@@ -48,7 +50,7 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         let (why, is_done) = match child {
             Err(error) => (error.to_string(), false),
             Ok(child) => tokio::select! {
-                ended = run(&group, &child) => match ended {
+                ended = run(&group, &child, alive_after_ms) => match ended {
                     Ok(exit) => {
                         (format!("process {} ended: {exit}", child.id()), exit == Exit::Code(0))
                     }
@@ -62,8 +64,14 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         };
         let lived_ms = group.log.now_ms().saturating_sub(began_ms);
         let has_answered = group.has_responded_since(began_ms);
-        let ended_at_once = lived_ms < AT_ONCE_MS && !group.has_taken_since(began_ms);
-        bad_starts = if ended_at_once { bad_starts + 1 } else { 0 };
+        // A program that imports its application for seconds, and fails then, starts badly as well.
+        let is_short = lived_ms < AT_ONCE_MS || (lived_ms < LIVED_MS && !is_done);
+        if is_short && !group.has_taken_since(began_ms) {
+            bad_starts += 1;
+            alive_after_ms = (lived_ms + lived_ms / 2).clamp(AT_ONCE_MS, LIVED_MS);
+        } else {
+            (bad_starts, alive_after_ms) = (0, AT_ONCE_MS);
+        }
         if bad_starts >= BAD_STARTS_MAX {
             group.note_bad_starts(bad_starts);
         }
@@ -84,10 +92,10 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     }
 }
 
-/// Waits for the end of a process. One that does not end at once is alive.
-async fn run(group: &Group, child: &Child) -> std::io::Result<Exit> {
-    let at_once = Duration::from_millis(AT_ONCE_MS);
-    if let Ok(ended) = tokio::time::timeout(at_once, child.wait()).await {
+/// Waits for the end of a process. One that lives longer than this many milliseconds is alive.
+async fn run(group: &Group, child: &Child, alive_after_ms: u64) -> std::io::Result<Exit> {
+    let start = Duration::from_millis(alive_after_ms);
+    if let Ok(ended) = tokio::time::timeout(start, child.wait()).await {
         return ended;
     }
     let _alive = Alive::new(group);

@@ -60,15 +60,15 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
         b"physical.path" if has_path => owned(ex.physical.path()),
         b"physical.rel-path" if has_path => match parts(ex) {
             Some(parts) => lent(&parts.rel_path),
-            None => owned([b"/", &ex.physical.rel[..]].concat()),
+            None => owned(rel_path(ex)),
         },
         b"physical.doc-root" if has_path => match parts(ex) {
             Some(parts) => lent(&parts.doc_root),
-            None => lent(&ex.physical.docroot),
+            None => lent(doc_root(ex)),
         },
         b"physical.basedir" if has_path => match parts(ex) {
             Some(parts) => lent(&parts.basedir),
-            None => lent(basedir(ex)),
+            None => lent(&ex.physical.docroot),
         },
         b"uri.path" => lent(&request.path),
         b"uri.path-raw" => lent(request.path_encoded()),
@@ -296,9 +296,18 @@ fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     Ok(())
 }
 
-fn basedir(ex: &Exchange) -> &[u8] {
+/// The document root of the site, also beneath an alias, whose directory is `physical.basedir`.
+fn doc_root(ex: &Exchange) -> &[u8] {
     let site = &ex.physical.site;
     if site.is_empty() { &ex.physical.docroot } else { site }
+}
+
+/// The path beneath the document root of the site, which an alias does not change.
+fn rel_path(ex: &Exchange) -> Vec<u8> {
+    match ex.physical.site.is_empty() {
+        true => [b"/", &ex.physical.rel[..]].concat(),
+        false => ex.request.path.clone(),
+    }
 }
 
 /// The parts of the physical path that scripts see, if they differ from those that are served.
@@ -311,9 +320,9 @@ fn parts_mut(ex: &mut Exchange) -> &mut PathParts {
     let now = match parts(ex) {
         Some(_) => PathParts::default(),
         None => PathParts {
-            rel_path: [b"/", &ex.physical.rel[..]].concat(),
-            doc_root: ex.physical.docroot.clone(),
-            basedir: basedir(ex).to_vec(),
+            rel_path: rel_path(ex),
+            doc_root: doc_root(ex).to_vec(),
+            basedir: ex.physical.docroot.clone(),
         },
     };
     ex.ext_mut::<ScriptChanges>().path_parts.get_or_insert(now)

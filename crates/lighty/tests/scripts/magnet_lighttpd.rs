@@ -49,6 +49,24 @@ fn parts_of_the_physical_path_stand_alone() {
 }
 
 #[test]
+fn an_alias_changes_the_base_directory_alone() {
+    let script = "local e = lighty.env \
+         lighty.content = { e['physical.path'], ' ', e['physical.rel-path'], ' ', \
+         e['physical.doc-root'], ' ', e['physical.basedir'] } return 200";
+    let server = with("physical-path", script)
+        .file("../home/joe/www/x", "x")
+        .config("alias.url = ( \"/o/\" => \"@DIR@/other/\" )")
+        .config("userdir.path = \"www\"\nuserdir.basepath = \"@DIR@/home\"")
+        .start();
+    let at = server.directory().display().to_string();
+    let parts =
+        |path: &str, rel: &str, base: &str| format!("{at}{path} {rel} {at}/root {at}{base}");
+    gives(&server, "/a.txt", 200, &parts("/root/a.txt", "/a.txt", "/root"));
+    gives(&server, "/o/x.txt", 200, &parts("/other/x.txt", "/o/x.txt", "/other"));
+    gives(&server, "/~joe/x", 200, &parts("/home/joe/www/x", "/~joe/x", "/home/joe/www"));
+}
+
+#[test]
 fn what_scripts_write_into_lighty_is_theirs() {
     let script = "lighty.status = 302 lighty.mine = 7 lighty.r = nil \
          assert(lighty.mine == 7 and lighty.r.req_attr) \

@@ -270,7 +270,10 @@ impl<'a> Collector<'a> {
             BlockKind::Response => {}
             BlockKind::Trailers => return Ok(Collected::Whole),
         }
-        if head.fields.contains(Known::ContentLength) {
+        if matches!(self.kind, BlockKind::Request) && head.protocol().is_some() {
+            // What follows an extended CONNECT is a tunnel's: it has no content to measure.
+            head.fields.remove(Known::ContentLength);
+        } else if head.fields.contains(Known::ContentLength) {
             head.content_length = Some(content_length(&mut head.fields)?);
         }
         Ok(Collected::Whole)

@@ -83,6 +83,26 @@ fn messages_of_every_size_come_back() {
     }
 }
 
+/// Clients send it as they do with every request without content.
+#[test]
+fn a_content_length_does_not_measure_a_tunnel() {
+    let Some(backend) = WebSocketServer::start() else { return };
+    let server = in_front_of(&backend.listen().backend()).start();
+    for length in ["0", "7"] {
+        let mut client = Http2::connect(server.address());
+        let mut fields = client.request_fields("CONNECT", "/chat");
+        fields.insert(1, (":protocol".to_owned(), "websocket".to_owned()));
+        fields.push(("sec-websocket-version".to_owned(), "13".to_owned()));
+        fields.push(("content-length".to_owned(), length.to_owned()));
+        let stream = client.open(&fields, false);
+        assert_eq!(client.head(stream).status, 200, "{}", server.log());
+        client.send_data(stream, &frame(Opcode::Text, true, b"hello"), false);
+        let wanted = unmasked(Opcode::Text, b"hello");
+        let got = client.read_until(stream, |answer| answer.body.len() >= wanted.len());
+        assert_eq!((got.body, got.reset), (wanted, None), "{length}");
+    }
+}
+
 #[test]
 fn a_backend_is_asked_as_over_http1_and_is_let_go_with_the_stream() {
     let backend = Backend::start(|peer| {

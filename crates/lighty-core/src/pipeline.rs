@@ -29,6 +29,7 @@ use lighty_io::file::FileKind;
 use lighty_io::stat_cache::Entry;
 
 use crate::exchange::Exchange;
+use crate::exchange::body::Body;
 use crate::exchange::file_part::FilePart;
 use crate::exchange::request_state::TakenBy;
 use crate::exchange::stage::Stage;
@@ -117,15 +118,25 @@ fn call_head_hooks(ex: &mut Exchange) -> Attempt {
     if is_filtered(ex) {
         return Attempt::Head;
     }
-    drop_content_metadata(ex);
+    drop_disallowed(ex);
     Attempt::Done
 }
 
-/// A 304 carries no content metadata (RFC 9110 section 15.4.5), but modules need it as long as they
-/// decide about the response.
-fn drop_content_metadata(ex: &mut Exchange) {
-    if ex.response.status == Status::NOT_MODIFIED {
-        ex.response.fields.remove(Known::ContentType);
+/// Drops what the status does not allow: the content metadata of a 304 (RFC 9110 section 15.4.5),
+/// which modules need as long as they decide about the response, and the content of a 205 (section
+/// 15.3.6).
+fn drop_disallowed(ex: &mut Exchange) {
+    let response = &mut ex.response;
+    match response.status {
+        Status::NOT_MODIFIED => {
+            response.fields.remove(Known::ContentType);
+        }
+        Status::RESET_CONTENT => {
+            response.body = Body::Empty;
+            (response.length_said, response.head_content_length) = (None, None);
+            response.fields.remove(Known::ContentLength);
+        }
+        _ => {}
     }
 }
 

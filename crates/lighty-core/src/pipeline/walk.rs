@@ -12,9 +12,8 @@ use super::errors::{fill_error_page, fill_known_page, keep_error_status};
 use super::look_up::{is_known, look_up, redirect_to_slash};
 use super::protected_files::{self, is_protected};
 use super::{
-    Pass, begins_anew, drop_content_metadata, filters_of, is_conditional, is_directory,
-    is_filtered, named_file, note_handler, refuse_early, send_named, takes_on, takes_part,
-    would_take_on,
+    Pass, begins_anew, drop_disallowed, filters_of, is_conditional, is_directory, is_filtered,
+    named_file, note_handler, refuse_early, send_named, takes_on, takes_part, would_take_on,
 };
 use crate::exchange::Exchange;
 use crate::exchange::request_state::TakenBy;
@@ -265,7 +264,7 @@ impl Walk {
         if self.left != ModuleSet::ALL {
             ex.machine.clock.refresh();
         }
-        drop_content_metadata(ex);
+        drop_disallowed(ex);
         self.phase = Phase::Done;
         self.only = ModuleSet::NONE;
     }
@@ -284,7 +283,7 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
         ex.state.asked_settings.is_some() || ex.state.file_settings().is_some();
     let is_plain = ex.response.status.code() < 400 && !has_other_settings;
     if is_plain && !ex.generation.modules.change_heads(&ex.settings) && !is_filtered(ex) {
-        drop_content_metadata(ex);
+        drop_disallowed(ex);
         return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
     }
     Walk { is_whole: true, ..Walk::completing(ex) }

@@ -182,6 +182,7 @@ fn heads_become_ours() {
         ("bad.sh", "printf 'no colon\\n\\n'"),
         ("early.sh", "printf 'Status: 103\\n\\n'"),
         ("empty.sh", "printf 'Status: 204\\n\\n'"),
+        ("reset.sh", "printf 'Status: 205\\nContent-Length: 4\\n\\nbody'"),
     ])
     .start();
     let answer = server.get("/status.sh");
@@ -193,6 +194,11 @@ fn heads_become_ours() {
     let answer = server.get("/length.sh");
     assert_eq!((answer.field("Content-Length"), answer.text()), (Some("5"), "12345"));
     assert_eq!(server.get("/empty.sh").status, 204);
+    let answer = server.get("/reset.sh");
+    assert_eq!(
+        (answer.status, answer.field("Content-Length"), answer.text()),
+        (205, Some("0"), "")
+    );
     for (target, words) in [
         ("/none.sh", "the program ended without the head of a response"),
         ("/bad.sh", "has no colon"),

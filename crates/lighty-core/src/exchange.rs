@@ -208,7 +208,9 @@ impl Exchange {
     /// Keeps the settings that decide about the response's head, before the request becomes another
     /// one.
     pub fn keep_asked_settings(&mut self) {
-        if self.state.keeps_settings && self.state.asked_settings.is_none() {
+        let state = &self.state;
+        let is_kept = state.keeps_settings || state.keeps_head_settings;
+        if is_kept && state.asked_settings.is_none() {
             self.state.asked_settings = Some(Rc::clone(&self.settings));
         }
     }

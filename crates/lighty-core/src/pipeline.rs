@@ -41,7 +41,7 @@ use crate::settings::limits;
 
 pub use authorize::{authorize_again, authorize_script};
 pub use errors::keep_owed;
-pub use look_up::{hold_root, is_file, is_file_known, is_taken_unseen, look_up_path};
+pub use look_up::{hold_root, is_taken_unseen, kind, kind_known, look_up_path};
 
 use authorize::settle;
 use errors::{call_error_handler, restore_method, wants_error_handler};

@@ -3,6 +3,8 @@
 //! Rules match the encoded path and query. After a rewrite the conditions are evaluated again, so
 //! the settings of the new URL apply, further rules included.
 
+mod try_files;
+
 use std::rc::Rc;
 
 use lighty_config::{Directive, Kind, Undecided};
@@ -11,12 +13,17 @@ use lighty_core::settings::limits;
 use lighty_core::settings::rules::{Applied, Rules};
 use lighty_core::{Exchange, Fault, Level, Settings, module_settings, pipeline};
 use lighty_http::Status;
+use lighty_io::file::FileKind;
+
+use try_files::TryFiles;
 
 /// Rules by when they apply and whether others may follow.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteSettings {
     always: Lists,
     if_not_file: Lists,
+    if_missing: Lists,
+    try_files: TryFiles,
 }
 module_settings!(RewriteSettings);
 
@@ -24,6 +31,13 @@ module_settings!(RewriteSettings);
 struct Lists {
     once: Rules,
     repeat: Rules,
+}
+
+impl RewriteSettings {
+    /// True if something depends on the file that the URL leads to.
+    fn depends_on_files(&self) -> bool {
+        !self.if_not_file.is_empty() || !self.if_missing.is_empty() || !self.try_files.is_empty()
+    }
 }
 
 impl Lists {
@@ -64,7 +78,7 @@ impl Module for Rewrite {
         let own = settings.module::<RewriteSettings>();
         Hooks {
             raw_url: !own.always.is_empty(),
-            physical: !own.if_not_file.is_empty(),
+            physical: own.depends_on_files(),
             ..Hooks::default()
         }
     }
@@ -108,6 +122,14 @@ impl Module for Rewrite {
                      made, as long as that leads to no file either.",
                 )
                 .example("url.rewrite-repeat-if-not-file = ( \"^/v[0-9]+/(.*)\" => \"/$1\" )"),
+            row("url.rewrite-if-missing", |s, rules| s.if_missing.once = rules)
+                .since("lighty 0.1")
+                .doc(
+                    "As `url.rewrite-if-not-file`, for URLs that lead to neither a file nor a \
+                     directory, so that directories keep their index files and listings.",
+                )
+                .example("url.rewrite-if-missing = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),
+            try_files::directive(),
         ]
     }
 
@@ -122,27 +144,39 @@ impl Module for Rewrite {
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let lists = &ex.settings.module::<RewriteSettings>().if_not_file;
-        // Who takes a request by its prefix needs no file of that name, as in lighttpd.
-        if ex.state.rewriting.finished || lists.is_empty() || pipeline::is_taken_unseen(ex) {
+        // A backend that takes requests by their prefix needs no file of that name, as in lighttpd.
+        let own = ex.settings.module::<RewriteSettings>();
+        if !own.depends_on_files() || pipeline::is_taken_unseen(ex) {
             return Step::Next;
         }
-        match pipeline::is_file_known(ex) {
-            Some(true) => Step::Next,
-            Some(false) => rewrite_missing(ex),
+        match pipeline::kind_known(ex) {
+            Some(kind) => rewrite_by_kind(ex, kind),
             None => Step::Wait(Box::pin(async {
-                match pipeline::is_file(ex).await {
-                    true => Step::Next,
-                    false => rewrite_missing(ex),
+                let kind = pipeline::kind(ex).await;
+                match rewrite_by_kind(ex, kind) {
+                    Step::Wait(step) => step.await,
+                    Step::Restart => Step::Restart,
+                    Step::Answered => Step::Answered,
+                    _ => Step::Next,
                 }
             })),
         }
     }
 }
 
-fn rewrite_missing(ex: &mut Exchange) -> Step<'static> {
-    match round(ex, |settings| &settings.if_not_file) {
-        Round::Unchanged => Step::Next,
+/// Applies the rules for a URL that leads to a file of this kind.
+fn rewrite_by_kind(ex: &mut Exchange, kind: Option<FileKind>) -> Step<'_> {
+    let mut result = Round::Unchanged;
+    if kind != Some(FileKind::File) {
+        result = round(ex, |settings| &settings.if_not_file);
+    }
+    if matches!(result, Round::Unchanged)
+        && !matches!(kind, Some(FileKind::File | FileKind::Directory))
+    {
+        result = round(ex, |settings| &settings.if_missing);
+    }
+    match result {
+        Round::Unchanged => try_files::choose(ex, kind),
         Round::Changed => Step::Restart,
         Round::Failed => Step::Answered,
     }

@@ -20,6 +20,8 @@ pub struct Rewriting {
     pub rounds: u8,
     /// A rule was marked as the last one.
     pub finished: bool,
+    /// `url.try-files` has chosen a URL, or that of a file that is looked for is resolved.
+    pub tried: bool,
 }
 
 /// An error handler that responds in place of an error.
@@ -84,6 +86,8 @@ pub struct RequestState {
     /// The settings under which the request is restarted decide about the response's head: its own
     /// fields were changed under them.
     pub keeps_settings: bool,
+    /// The same for a module that changes no field of the request.
+    pub keeps_head_settings: bool,
     /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
     /// The client's own bandwidth limit, if it has one.

@@ -156,7 +156,7 @@ fn name(ex: &mut Exchange, named: &Named<'_>, query: &[u8]) -> Result<(), Status
             ex.set_target(target).map_err(|_| Status::BAD_REQUEST)
         }
         Named::Path(path, with_query) => {
-            ex.state.rewriting = Rewriting { finished: true, ..Rewriting::default() };
+            ex.state.rewriting = Rewriting { finished: true, tried: true, ..Rewriting::default() };
             ex.request.target.clear();
             uri::encode_path(path, &mut ex.request.target);
             ex.request.path_end = ex.request.target.len();

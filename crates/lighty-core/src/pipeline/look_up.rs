@@ -17,25 +17,24 @@ pub fn is_taken_unseen(ex: &Exchange) -> bool {
     ex.generation.modules.iter().any(|module| module.takes_unseen(ex))
 }
 
-/// Whether a regular file is at the physical path, if known without waiting.
-pub fn is_file_known(ex: &mut Exchange) -> Option<bool> {
+/// The kind of the file at the physical path, `Some(None)` if there is none; `None` if that takes a
+/// wait.
+pub fn kind_known(ex: &mut Exchange) -> Option<Option<FileKind>> {
     let root = ex.machine.root(&ex.physical.docroot)?;
     let core = &ex.settings.core;
     let noatime = ex.settings.server.use_noatime;
     let rel = &ex.physical.rel;
     match ex.machine.stat_cache.lookup(&root, rel, core.follow_symlink, noatime) {
-        Lookup::Ready(Ok(entry)) => Some(entry.meta().kind == FileKind::File),
-        Lookup::Ready(Err(_)) => Some(false),
+        Lookup::Ready(Ok(entry)) => Some(Some(entry.meta().kind)),
+        Lookup::Ready(Err(_)) => Some(None),
         Lookup::Wait(_) => None,
     }
 }
 
-/// Whether a regular file is at the physical path; waits if necessary.
-pub async fn is_file(ex: &mut Exchange) -> bool {
-    if hold_root(ex).await.is_err() {
-        return false;
-    }
-    look_up_path(ex).await.is_ok_and(|entry| entry.meta().kind == FileKind::File)
+/// The kind of the file at the physical path, `None` if there is none; waits if necessary.
+pub async fn kind(ex: &mut Exchange) -> Option<FileKind> {
+    hold_root(ex).await.ok()?;
+    look_up_path(ex).await.ok().map(|entry| entry.meta().kind)
 }
 
 /// Opens the document root unless it is already held.

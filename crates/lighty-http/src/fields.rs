@@ -260,6 +260,16 @@ impl Fields {
             .any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
     }
 
+    /// Names a request field in `Vary`, unless it is named there (RFC 9110 section 12.5.5).
+    pub fn add_to_vary(&mut self, name: &str) {
+        if self.list_contains(Known::Vary, "*") || self.list_contains(Known::Vary, name) {
+            return;
+        }
+        let lines: Vec<&[u8]> = self.get_all(Known::Vary).filter(|line| !line.is_empty()).collect();
+        let vary = [&lines[..], &[name.as_bytes()]].concat().join(&b", "[..]);
+        self.set(Known::Vary, vary);
+    }
+
     /// Leaves exactly one field of this name: the first keeps its place, others go.
     pub fn set(&mut self, name: Known, value: impl AsRef<[u8]>) {
         let place = self.entries.iter().position(|entry| entry.id == Some(name));

@@ -141,6 +141,9 @@ fn add_bare_tags(ex: &mut Exchange) {
     }
 }
 
+/// The field by which responses differ, whether or not they are encoded.
+const ACCEPT_ENCODING: &str = "Accept-Encoding";
+
 /// `Accept-Encoding`, its lines joined.
 fn accept_encoding(fields: &Fields) -> Option<Vec<u8>> {
     let mut lines = fields.get_all(Known::AcceptEncoding);
@@ -214,14 +217,14 @@ impl Deflate {
             if let Some(tag) = held_tag(ex) {
                 ex.response.fields.set(Known::ETag, tag);
             }
-            add_vary(&mut ex.response.fields);
+            ex.response.fields.add_to_vary(ACCEPT_ENCODING);
             return None;
         }
         let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
         if !has_fit_body(&ex.response, own, wanted.refuses_identity) {
             return None;
         }
-        add_vary(&mut ex.response.fields);
+        ex.response.fields.add_to_vary(ACCEPT_ENCODING);
         let asks_not = ex.request.fields.list_contains(Known::CacheControl, "no-transform");
         (!is_part(&ex.response) && !asks_not && !wanted.codings.is_empty()).then_some(wanted)
     }
@@ -400,19 +403,6 @@ fn media_type_is(fields: &Fields, wanted: &[u8]) -> bool {
     let media_type = fields.get(Known::ContentType).unwrap_or_default();
     let bare = media_type.split(|byte| *byte == b';').next().unwrap_or_default();
     bare.trim_ascii().eq_ignore_ascii_case(wanted)
-}
-
-/// Adds Vary: Accept-Encoding, whether or not the response is encoded (RFC 9110 section 12.5.5).
-fn add_vary(fields: &mut Fields) {
-    let names_it = |name| fields.list_contains(Known::Vary, name);
-    if names_it("*") || names_it("Accept-Encoding") {
-        return;
-    }
-    let vary = match fields.get(Known::Vary) {
-        Some(vary) if !vary.is_empty() => [vary, b", Accept-Encoding"].concat(),
-        _ => b"Accept-Encoding".to_vec(),
-    };
-    fields.set(Known::Vary, vary);
 }
 
 /// Sets the fields of an encoded response. Ranges are dropped: the encoded form may differ the next

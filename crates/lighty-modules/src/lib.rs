@@ -13,6 +13,7 @@ pub mod alias;
 pub mod auth;
 pub mod cgi;
 pub mod chunked;
+pub mod cors;
 pub mod deflate;
 pub mod dirlisting;
 pub mod evasive;

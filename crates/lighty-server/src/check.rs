@@ -2,6 +2,7 @@
 //! configuration names but binds nothing; the probes behind `-V`; and detection of files written
 //! for another server.
 
+mod cors;
 mod foreign;
 mod machine;
 mod modules;
@@ -32,6 +33,7 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings.extend(lighty_proxy::route::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));
+    findings.extend(cors::check(config));
     findings.extend(acme::check(config));
     findings.extend(tls::check(config));
     findings

@@ -22,6 +22,7 @@ use lighty_modules::{
     auth::{Auth, CredentialCache},
     cgi::Cgi,
     chunked::Chunked,
+    cors::Cors,
     deflate::Deflate,
     dirlisting::DirListing,
     evasive::Evasive,
@@ -109,6 +110,9 @@ modules! {
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
     "mod_https", Https, Always, |_| Https;
+    // Before redirections, which browsers do not follow yet, and before users are asked who they
+    // are.
+    "mod_cors", Cors, Set, |_| Cors;
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));

@@ -3,6 +3,7 @@
 
 mod auth;
 mod conditions;
+mod cors;
 mod deflate;
 mod encodings;
 mod error_output;
@@ -18,6 +19,7 @@ mod rules;
 mod ssi;
 mod stall;
 mod static_files;
+mod try_files;
 mod uploadprogress;
 mod url_modules;
 mod values;

@@ -1,0 +1,167 @@
+//! Who may come in, and what browsers are told.
+
+use lighty_testkit::backend::{Asked, Backend, answer};
+
+use super::applications::{echo, is};
+use super::trial::Recipe;
+
+const HOST: &str = "www.example.org";
+
+/// A line of the password file: kim's is `correct horse`.
+pub(super) const KIM: &str = "kim:$2y$04$snxvUC9xEG/RZaBLFVVTzu6WeLBohwybBefGJs4.aQXfUMDXcKWkG\n";
+
+#[test]
+fn basic_authentication() {
+    let trial = Recipe::new("basic-auth").file("srv/www/private/index.html", "private\n").run();
+    is(&trial, (HOST, "/"), 200, "home\n");
+    for target in ["/private/", "/%70rivate/", "//private/", "/x/../private/"] {
+        assert_eq!(trial.get(HOST, target).status, 401, "{target}");
+    }
+}
+
+#[test]
+fn allow_list() {
+    let trial = Recipe::new("ip-allow-list").file("srv/www/admin/index.html", "admin\n").run();
+    let told = |ip: &str, block: &str| {
+        let file = trial.path("allow.conf");
+        let page = super::page::Page::read("ip-allow-list");
+        let mut texts = page.blocks.iter().map(|block| &block.text);
+        let text = texts.find(|text| text.contains(block)).expect("a configuration");
+        lighty_testkit::server::write_file(&file, text);
+        let command = format!("lighty explain -f allow.conf --from {ip} http://{HOST}/admin/");
+        trial.sh(&command).contains("403")
+    };
+    for (ip, is_refused) in [
+        ("10.1.2.3", false),
+        ("192.168.7.7", false),
+        ("2001:db8::7", false),
+        ("203.0.113.9", true),
+        ("2001:db9::7", true),
+    ] {
+        assert_eq!(told(ip, "10.0.0.0/8"), is_refused, "{ip}");
+    }
+    for (ip, is_refused) in [("203.0.113.9", true), ("198.51.100.7", true), ("10.1.2.3", false)] {
+        assert_eq!(told(ip, "198.51.100.7"), is_refused, "{ip}");
+    }
+}
+
+/// As Authelia answers: who has a session may pass, all others are sent to the login.
+fn authelia(asked: &Asked) -> Vec<u8> {
+    assert_eq!(asked.line(), "GET /api/authz/forward-auth HTTP/1.1");
+    let field = |name: &str| asked.field(name).unwrap_or_default();
+    if field("Cookie").contains("authelia_session=valid") {
+        return answer("200 OK", "Remote-User: kim\r\nRemote-Email: kim@example.org\r\n", "");
+    }
+    assert_eq!((field("X-Forwarded-Method"), field("X-Forwarded-For")), ("GET", "127.0.0.1"));
+    let url = ["Proto", "Host", "Uri"].map(|part| field(&format!("X-Forwarded-{part}")));
+    let place = format!("https://auth.example.org/?rd={}://{}{}", url[0], url[1], url[2]);
+    answer("302 Found", &format!("Location: {place}\r\n"), "")
+}
+
+#[test]
+fn forward_authentication() {
+    let (app, service) = (echo(), Backend::replying(authelia));
+    let trial = Recipe::new("forward-auth")
+        .backend("127.0.0.1:3000", app.address())
+        .backend("127.0.0.1:9091", service.address())
+        .run();
+    let host = "app.example.org";
+    let forged = "Cookie: authelia_session=valid\r\nRemote-User: root\r\nRemote_User: root\r\n\
+                  Remote-Groups: admins\r\nRemote_Groups: admins\r\n";
+    assert_eq!(trial.get_with(host, "/report", forged).status, 200);
+    let asked = app.asked_for("/report").pop().expect("a request");
+    assert_eq!(asked.field("Remote-User"), Some("kim"));
+    assert_eq!(asked.field("Remote-Email"), Some("kim@example.org"));
+    assert!(!asked.head.contains("root") && !asked.head.contains("admins"), "{}", asked.head);
+    assert_eq!(trial.get(host, "/report").status, 302);
+    assert_eq!(app.asked_for("/report").len(), 1, "a stranger's request does not pass");
+    drop(service);
+    assert_eq!(trial.get_with(host, "/report", forged).status, 503);
+    assert_eq!(app.asked_for("/report").len(), 1, "nobody passes without the service");
+}
+
+fn oauth2_proxy(asked: &Asked) -> Vec<u8> {
+    let cookie = asked.field("Cookie").unwrap_or_default();
+    match asked.target() {
+        "/oauth2/auth" if cookie.contains("_oauth2_proxy=valid") => {
+            answer("202 Accepted", "X-Auth-Request-User: kim\r\n", "")
+        }
+        "/oauth2/auth" => answer("401 Unauthorized", "", ""),
+        target => answer("200 OK", "", &format!("login {target}")),
+    }
+}
+
+#[test]
+fn login_by_oauth2_proxy() {
+    let (app, service) = (echo(), Backend::replying(oauth2_proxy));
+    let trial = Recipe::new("oauth2-proxy")
+        .backend("127.0.0.1:3000", app.address())
+        .backend("127.0.0.1:4180", service.address())
+        .run();
+    let host = "app.example.org";
+    let forged = "Cookie: _oauth2_proxy=valid\r\nX-Auth-Request-User: root\r\n\
+                  X-Auth-Request-Email: root@example.org\r\n";
+    assert_eq!(trial.get_with(host, "/mail", forged).status, 200);
+    let asked = app.asked_for("/mail").pop().expect("a request");
+    assert_eq!(asked.field("X-Auth-Request-User"), Some("kim"));
+    assert_eq!(asked.field("X-Auth-Request-Email"), None);
+    is(&trial, (host, "/oauth2/sign_in?rd=/mail"), 200, "login /oauth2/sign_in?rd=/mail");
+    let response = trial.get(host, "/a?b=1&c=2");
+    assert_eq!(response.field("Location"), Some("/oauth2/sign_in?rd=/a?b=1%26c=2"));
+}
+
+#[test]
+fn cors() {
+    let app = Backend::replying(|asked| match asked.target() {
+        "/api/none" => answer("404 Not Found", "", "none"),
+        "/api/own" => answer("200 OK", "Vary: Accept\r\nAccess-Control-Allow-Origin: *\r\n", ""),
+        target => answer("200 OK", "", target),
+    });
+    let trial = Recipe::new("cors").backend("127.0.0.1:3000", app.address()).run();
+    assert!(app.asked().iter().all(|asked| asked.method() == "GET"), "preflights do not pass");
+    let host = "api.example.org";
+    let ask = |target: &str, origin: &str| {
+        let response = trial.get_with(host, target, &format!("Origin: {origin}\r\n"));
+        assert_eq!(response.field("Vary"), Some("Origin"), "{response:?}");
+        response.field("Access-Control-Allow-Origin").map(str::to_owned)
+    };
+    let page = "https://app.example.org";
+    assert_eq!(ask("/api/none", page).as_deref(), Some(page), "errors have the fields, too");
+    let own = trial.get_with(host, "/api/own", &format!("Origin: {page}\r\n"));
+    let fields = ["Vary", "Access-Control-Allow-Origin"].map(|name| own.field(name));
+    assert_eq!(fields, [Some("Accept, Origin"), Some(page)], "{own:?}");
+    let plain = trial
+        .sh("curl -s -o /dev/null -w '%{http_code}' -X OPTIONS http://api.example.org/api/users");
+    assert_eq!(plain, "200", "an OPTIONS that is no preflight passes");
+    for other in ["null", "https://app.example.org.evil.example", "http://app.example.org"] {
+        assert_eq!(ask("/api/users", other), None, "{other}");
+    }
+    drop(app);
+    assert_eq!(ask("/api/users", page).as_deref(), Some(page), "and errors of the server's own");
+}
+
+#[test]
+fn security_headers() {
+    let trial = Recipe::new("security-headers").run();
+    let response = trial.get(HOST, "/");
+    let policy = "default-src 'self'; frame-ancestors 'self'";
+    assert_eq!(response.field("Content-Security-Policy"), Some(policy));
+    assert_eq!(response.field("Server"), None, "{response:?}");
+}
+
+#[test]
+fn hidden_files() {
+    let recipe = Recipe::new("hidden-files")
+        .file("srv/www/.env", "secret")
+        .file("srv/www/.git/config", "[core]")
+        .file("srv/www/.well-known/security.txt", "Contact: mailto:a@example.org\n")
+        .file("srv/www/dump.sql", "secret")
+        .file("srv/outside", "secret");
+    std::os::unix::fs::symlink("../outside", recipe.path("srv/www/link")).expect("a link");
+    let trial = recipe.run();
+    for target in ["/.git/config", "/a/.svn/entries", "/index.html~", "/link", "//.env", "/./.env"]
+    {
+        assert_eq!(trial.get(HOST, target).status, 403, "{target}");
+    }
+    is(&trial, (HOST, "/"), 200, "home\n");
+}

@@ -1,0 +1,185 @@
+//! Applications behind the server: PHP, reverse proxies, WebSocket, gRPC, containers, WebDAV.
+
+use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::lighty;
+use lighty_testkit::real::Listen;
+use lighty_testkit::real::grpc::{GrpcService, Library, call};
+use lighty_testkit::real::php::PhpFpm;
+use lighty_testkit::real::websocket::WebSocketServer;
+use lighty_testkit::tls::Authority;
+use lighty_testkit::websocket::{Opcode, WebSocket};
+
+use super::trial::{Recipe, Trial};
+
+const HOST: &str = "www.example.org";
+
+/// Answers with method and target.
+pub(super) fn echo() -> Backend {
+    Backend::replying(|asked| {
+        answer("200 OK", "", &format!("{} {}\n", asked.method(), asked.target()))
+    })
+}
+
+#[track_caller]
+pub(super) fn is(trial: &Trial, (host, target): (&str, &str), status: u16, text: &str) {
+    let response = trial.get(host, target);
+    let given = (response.status, response.text());
+    assert_eq!(given, (status, text), "{host}{target}: {response:?}\n{}", trial.server().log());
+}
+
+/// The page with a PHP-FPM behind its socket.
+fn with_php(recipe: Recipe, fpm: &PhpFpm) -> Trial {
+    let Listen::Unix(socket) = fpm.listen() else { panic!("PHP-FPM has a socket") };
+    recipe.replace("/run/php/php-fpm.sock", socket.display()).run()
+}
+
+#[test]
+fn wordpress() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let trial = with_php(Recipe::new("wordpress"), &fpm);
+    let get = |target, status, text| is(&trial, (HOST, target), status, text);
+    let permalink = "/hello-world/?replytocom=1";
+    get(permalink, 200, "front GET /hello-world/?replytocom=1 query=replytocom=1\n");
+    get("/", 200, "front GET / query=\n");
+    get("/?s=a&paged=2", 200, "front GET /?s=a&paged=2 query=s=a&paged=2\n");
+    get("/wp-json/wp/v2/posts", 200, "front GET /wp-json/wp/v2/posts query=\n");
+    get("/wp-admin/?a=1", 200, "admin /wp-admin/index.php /wp-admin/?a=1\n");
+    get("/wp-administrators", 200, "front GET /wp-administrators query=\n");
+    get("/wp-content/uploads/photo.jpg", 200, "a photo\n");
+    for script in ["shell.php", "shell.php/photo.jpg", "shell%2ephp", "photo.jpg/shell.php"] {
+        let response = trial.get(HOST, &format!("/wp-content/uploads/{script}"));
+        assert_eq!(response.status, 403, "{script}: {response:?}");
+    }
+}
+
+#[test]
+fn laravel() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let trial = with_php(Recipe::new("laravel"), &fpm);
+    let get = |target, status, text| is(&trial, (HOST, target), status, text);
+    get("/users/7?tab=posts", 200, "front GET /users/7?tab=posts query=tab=posts\n");
+    get("/", 200, "front GET / query=\n");
+    get("/build/", 200, "front GET /build/ query=\n");
+    get("/%c3%a4/b%20c?d=%26", 200, "front GET /%c3%a4/b%20c?d=%26 query=d=%26\n");
+    assert_eq!(trial.get(HOST, "/.git/config").status, 403);
+    get("/.well-known/change-password", 200, "front GET /.well-known/change-password query=\n");
+    let posted = trial.sh("curl -s -d name=kim http://www.example.org/users");
+    assert_eq!(posted, "front POST /users query=\n");
+}
+
+#[test]
+fn dokuwiki() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let trial = with_php(Recipe::new("dokuwiki"), &fpm);
+    let get = |target, status, text| is(&trial, ("wiki.example.org", target), status, text);
+    get("/", 200, "page start show\n");
+    get("/project/plan?do=edit", 200, "page project/plan edit\n");
+    get("/doku.php?id=start&do=index", 200, "page start index\n");
+    get("/_media/a:photo.jpg?w=100", 200, "media a:photo.jpg 100\n");
+    get("/_detail/a:photo.jpg", 200, "detail a:photo.jpg\n");
+    get("/_export/pdf/project/plan", 200, "page project/plan export_pdf\n");
+    get("/lib/tpl/style.css", 200, "x\n");
+    for target in ["/data/pages/start.txt", "/%64ata/pages/start.txt", "/conf/", "/data", "/README"]
+    {
+        assert_eq!(trial.get("wiki.example.org", target).status, 403, "{target}");
+    }
+}
+
+#[test]
+fn single_page_application() {
+    let api = echo();
+    let page = "<!doctype html><title>app</title>\n";
+    let recipe = Recipe::new("single-page-app").backend("127.0.0.1:3000", api.address());
+    let recipe = recipe.file("srv/www/spa/index.html", page);
+    let trial = recipe.file("srv/www/spa/assets/app.4f3a.js", "app()\n").run();
+    is(&trial, (HOST, "/"), 200, page);
+    is(&trial, (HOST, "/users/7?tab=posts"), 200, page);
+    is(&trial, (HOST, "/api/users?page=2"), 200, "GET /api/users?page=2\n");
+    assert_eq!(trial.sh("curl -s -d x http://www.example.org/api/users"), "POST /api/users\n");
+    let caching = |target| trial.get(HOST, target).field("Cache-Control").map(str::to_owned);
+    assert_eq!(caching("/users/7").as_deref(), Some("no-cache"));
+}
+
+#[test]
+fn reverse_proxy() {
+    let app = echo();
+    let recipe = Recipe::new("reverse-proxy").backend("127.0.0.1:3000", app.address());
+    let recipe = recipe.replace("unix:/run/app/gunicorn.sock", app.address());
+    let trial = recipe.file("srv/app/public/static/app.css", "body {}\n").run();
+    is(&trial, ("app.example.org", "/users?page=2"), 200, "GET /users?page=2\n");
+    let asked = app.asked_for("/users?page=2").pop().expect("a request");
+    assert_eq!(asked.field("Host"), Some("app.example.org"));
+    assert_eq!(asked.field("X-Forwarded-For"), Some("127.0.0.1"));
+    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
+    assert_eq!(asked.field("X-Forwarded-Host"), Some("app.example.org"));
+}
+
+#[test]
+fn an_application_beneath_a_path() {
+    let app = Backend::replying(|asked| match asked.target() {
+        "/private" => answer("302 Found", "Location: /login\r\nSet-Cookie: id=7; Path=/\r\n", ""),
+        target => answer("200 OK", "", target),
+    });
+    let trial = Recipe::new("prefix").backend("127.0.0.1:3000", app.address()).run();
+    is(&trial, (HOST, "/wiki/start?rev=2"), 200, "/start?rev=2");
+    is(&trial, (HOST, "/wiki/"), 200, "/");
+    assert_eq!(trial.get(HOST, "/wikipedia").status, 404);
+    let response = trial.get(HOST, "/wiki/private");
+    assert_eq!(response.field("Location"), Some("/wiki/login"));
+    assert_eq!(response.field("Set-Cookie"), Some("id=7; Path=/wiki/"));
+    let redirected = trial.get(HOST, "/wiki?rev=2");
+    assert_eq!(redirected.field("Location"), Some("/wiki/?rev=2"));
+}
+
+#[test]
+fn websocket() {
+    let Some(app) = WebSocketServer::start() else { return };
+    let address = app.listen().address();
+    let trial = Recipe::new("websocket").backend("127.0.0.1:3000", address).run();
+    let mut socket = WebSocket::open(trial.connect(), "/socket/", "");
+    socket.send(Opcode::Text, b"hello");
+    assert_eq!(socket.read().payload, b"hello");
+    socket.send(Opcode::Close, b"");
+    assert!(socket.read().is(Opcode::Close));
+}
+
+#[test]
+fn grpc() {
+    let Some(service) = GrpcService::start(Library::Go, None) else { return };
+    let recipe = Recipe::new("grpc");
+    let authority = Authority::new(&recipe.path(""));
+    authority.issue("etc/lighty/example.pem", &[HOST, "127.0.0.1"]);
+    let trial = recipe.backend("127.0.0.1:50051", service.listen().address()).run();
+    let direct = call(Library::Go, &service.listen().address().to_string(), None);
+    let clear = call(Library::Go, &trial.address().to_string(), None);
+    assert_eq!(clear, direct, "{}", trial.server().log());
+    let file = trial.path("ca.pem");
+    let secure = call(Library::Go, &trial.https_address().to_string(), Some(&file));
+    assert_eq!(secure, direct, "{}", trial.server().log());
+}
+
+#[test]
+fn docker_compose() {
+    let app = echo();
+    let trial = Recipe::new("docker-compose").replace("app:3000", app.address()).run();
+    is(&trial, ("app.example.org", "/users"), 200, "GET /users\n");
+    is(&trial, (HOST, "/"), 200, "home\n");
+    // A service that is not up yet.
+    let server = lighty!().in_front_of("app.invalid:3000").start();
+    assert_eq!(server.get("/users").status, 503);
+}
+
+#[test]
+fn webdav() {
+    let recipe = Recipe::new("webdav").file("etc/lighty/htpasswd", super::access::KIM);
+    let trial = recipe.file("srv/dav/old.txt", "old\n").run();
+    let note = std::fs::read_to_string(trial.path("srv/dav/note.txt")).expect("the upload");
+    assert_eq!(note, "hello\n");
+    let lock = trial.sh(
+        "curl -s -o /dev/null -w '%{http_code} %header{lock-token}' -u 'kim:correct horse' -X LOCK \
+         -d '<lockinfo xmlns=\"DAV:\"><lockscope><exclusive/></lockscope><locktype><write/>\
+         </locktype></lockinfo>' http://www.example.org/dav/note.txt",
+    );
+    assert!(lock.starts_with("200 <"), "{lock}\n{}", trial.server().log());
+    assert_eq!(trial.get(HOST, "/dav/old.txt").status, 401);
+}

@@ -1,0 +1,4 @@
+<?php
+// As Laravel and Symfony do: the route follows from the URL that the client asked for.
+header('Content-Type: text/plain');
+echo "front {$_SERVER['REQUEST_METHOD']} {$_SERVER['REQUEST_URI']} query={$_SERVER['QUERY_STRING']}\n";

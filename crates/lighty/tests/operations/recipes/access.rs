@@ -45,6 +45,19 @@ fn allow_list() {
     }
 }
 
+#[test]
+fn links_that_expire() {
+    let recipe = Recipe::new("expiring-links").file("srv/downloads/album/1.jpg", "one\n");
+    let trial = recipe.file("srv/downloads/album/2.jpg", "two\n").run();
+    let link = trial.sh("sh /srv/bin/link /album/1.jpg");
+    is(&trial, (HOST, link.trim()), 200, "one\n");
+    let future = trial.sh("sh /srv/bin/link /album/1.jpg 4000000000");
+    assert_eq!(trial.get(HOST, future.trim()).status, 410, "{future}");
+    for target in ["/album/1.jpg", "/dl/album/1.jpg", "/srv/downloads/album/1.jpg"] {
+        assert_eq!(trial.get(HOST, target).status, 404, "{target}");
+    }
+}
+
 /// As Authelia answers: who has a session may pass, all others are sent to the login.
 fn authelia(asked: &Asked) -> Vec<u8> {
     assert_eq!(asked.line(), "GET /api/authz/forward-auth HTTP/1.1");

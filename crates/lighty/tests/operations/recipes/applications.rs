@@ -2,10 +2,10 @@
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::lighty;
-use lighty_testkit::real::Listen;
 use lighty_testkit::real::grpc::{GrpcService, Library, call};
 use lighty_testkit::real::php::PhpFpm;
 use lighty_testkit::real::websocket::WebSocketServer;
+use lighty_testkit::real::{Listen, find};
 use lighty_testkit::tls::Authority;
 use lighty_testkit::websocket::{Opcode, WebSocket};
 
@@ -86,6 +86,23 @@ fn dokuwiki() {
 }
 
 #[test]
+fn nextcloud() {
+    let Some(fpm) = PhpFpm::unix(2) else { return };
+    let trial = with_php(Recipe::new("nextcloud"), &fpm);
+    let get = |target, status, text| is(&trial, ("cloud.example.org", target), status, text);
+    get("/apps/files/?dir=/", 200, "front GET /apps/files/ uri=/apps/files/?dir=/ query=dir=/\n");
+    get("/index.php/login", 200, "front GET /login uri=/index.php/login query=\n");
+    get("/s/a%20b", 200, "front GET /s/a b uri=/s/a%20b query=\n");
+    get("/core/css/server.css", 200, "body {}\n");
+    get("/remote.php/dav/files/kim/a.txt", 200, "GET /dav/files/kim/a.txt 0\n");
+    for target in ["/config/config.php", "/%64ata/nextcloud.log", "/.htaccess", "/occ", "/lib"] {
+        assert_eq!(trial.get("cloud.example.org", target).status, 403, "{target}");
+    }
+    let put = "head -c 300000 /dev/zero | curl -s -T - http://www.example.org/remote.php/dav/f/a";
+    assert_eq!(trial.sh(put), "PUT /dav/f/a 300000\n");
+}
+
+#[test]
 fn single_page_application() {
     let api = echo();
     let page = "<!doctype html><title>app</title>\n";
@@ -156,6 +173,74 @@ fn grpc() {
     let file = trial.path("ca.pem");
     let secure = call(Library::Go, &trial.https_address().to_string(), Some(&file));
     assert_eq!(secure, direct, "{}", trial.server().log());
+}
+
+#[test]
+fn django() {
+    let app = echo();
+    let trial = Recipe::new("django")
+        .replace("unix:/run/app/gunicorn.sock", app.address())
+        .file("srv/app/static/app.css", "body {}\n")
+        .file("srv/app/media/kim.jpg", "kim\n")
+        .run();
+    is(&trial, (HOST, "/media/kim.jpg"), 200, "kim\n");
+    is(&trial, (HOST, "/admin/?a=%20"), 200, "GET /admin/?a=%20\n");
+    is(&trial, (HOST, "/staticfiles"), 200, "GET /staticfiles\n");
+    let asked = app.asked_for("/staticfiles").pop().expect("a request");
+    assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
+}
+
+#[test]
+fn server_sent_events() {
+    let (sender, receiver) = std::sync::mpsc::channel::<()>();
+    let receiver = std::sync::Mutex::new(receiver);
+    let app = Backend::after_request(move |peer| {
+        peer.send("HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n");
+        // The second event is sent when the client has had the first one.
+        let wait = std::time::Duration::from_secs(60);
+        let _ = receiver.lock().expect("a receiver").recv_timeout(wait);
+        peer.send("data: 2\n\n");
+    });
+    sender.send(()).expect("for the page's request");
+    let trial = Recipe::new("server-sent-events").backend("127.0.0.1:3000", app.address()).run();
+    let mut client = trial.connect();
+    client.send("GET /events HTTP/1.1\r\nHost: www.example.org\r\nConnection: close\r\n\r\n");
+    let head = client.response_head();
+    assert_eq!(head.field("Content-Type"), Some("text/event-stream"));
+    let first = client.read_exact(8).expect("the first event");
+    assert!(String::from_utf8_lossy(&first).contains("dat"), "{first:?}");
+    sender.send(()).expect("the backend waits");
+    let (rest, _) = client.read_to_end();
+    assert!(String::from_utf8_lossy(&rest).contains("data: 2"), "{rest:?}");
+}
+
+fn git(directory: &std::path::Path, arguments: &[&str]) -> bool {
+    let mut command = std::process::Command::new("git");
+    command.args(["-c", "user.name=kim", "-c", "user.email=kim@example.org"]).args(arguments);
+    command.current_dir(directory).env("HOME", directory).env("GIT_CONFIG_NOSYSTEM", "1");
+    let output = command.env("GIT_TERMINAL_PROMPT", "0").output().expect("git");
+    output.status.success()
+}
+
+#[test]
+fn git_over_http() {
+    let backend = "/usr/lib/git-core/git-http-backend";
+    let Some(backend) = find(&[backend, "/usr/libexec/git-core/git-http-backend"]) else { return };
+    let recipe = Recipe::new("git").file("etc/lighty/htpasswd", super::access::KIM);
+    let top = recipe.path("");
+    assert!(git(&top, &["init", "-q", "--bare", "srv/git/project.git"]));
+    let trial = recipe.replace("/usr/lib/git-core/git-http-backend", backend.display()).run();
+    let url = |user: &str| format!("http://{user}{}/git/project.git", trial.address());
+    assert!(git(&top, &["clone", "-q", &url(""), "work"]));
+    let work = trial.path("work");
+    lighty_testkit::server::write_file(&work.join("file"), "text\n");
+    assert!(git(&work, &["add", "file"]) && git(&work, &["commit", "-q", "-m", "one"]));
+    assert!(!git(&work, &["push", "-q", &url(""), "HEAD:main"]), "a stranger pushes");
+    let log = || trial.server().log();
+    let known = url("kim:correct%20horse@");
+    assert!(git(&work, &["push", "-q", &known, "HEAD:main"]), "{}", log());
+    assert!(git(&top, &["clone", "-q", "-b", "main", &url(""), "again"]), "{}", log());
+    assert!(trial.path("again/file").exists());
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Names of hosts, certificates, redirections.
 
 use lighty_testkit::real::pebble::Pebble;
-use lighty_testkit::tls::TlsClient;
+use lighty_testkit::tls::{Authority, TlsClient};
 
 use super::applications::{echo, is};
 use super::trial::Recipe;
@@ -24,6 +24,38 @@ fn lets_encrypt() {
     assert_eq!(posted, "308", "{}", trial.server().log());
     let page = trial.sh("curl -s https://example.org/");
     assert_eq!(page, "home\n", "both names are in the certificate: {}", trial.server().log());
+}
+
+#[test]
+fn https_with_a_certificate() {
+    let recipe = Recipe::new("https-certificate");
+    let authority = Authority::new(&recipe.path(""));
+    authority.issue("etc/lighty/example.pem", &[HOST]);
+    authority.issue("etc/lighty/shop.pem", &["shop.example.net"]);
+    let trial = recipe.run();
+    // Each name has its own certificate, and the listener's is for all others.
+    for (name, is_trusted) in [(HOST, true), ("shop.example.net", true), ("other.test", false)] {
+        let connected = authority.client().try_connect(trial.https_address(), name);
+        assert_eq!(connected.is_ok(), is_trusted, "{name}");
+    }
+    let page = trial.sh(
+        "curl -s -o /dev/null -w '%header{strict-transport-security}' https://www.example.org/",
+    );
+    assert_eq!(page, "max-age=31536000");
+}
+
+#[test]
+fn client_certificates() {
+    let recipe = Recipe::new("client-certificates");
+    let authority = Authority::new(&recipe.path(""));
+    authority.issue("etc/lighty/example.pem", &["*.example.org"]);
+    let trial = recipe.run();
+    let clear = trial.get("admin.example.org", "/");
+    assert_eq!(clear.field("Location"), Some("https://admin.example.org/"), "{clear:?}");
+    // A connection for the open host does not serve the other one.
+    let mut client = authority.client().connect(trial.https_address(), HOST);
+    client.send("GET / HTTP/1.1\r\nHost: admin.example.org\r\n\r\n");
+    assert_eq!(client.response().status, 421);
 }
 
 #[test]

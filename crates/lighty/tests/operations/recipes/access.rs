@@ -31,6 +31,11 @@ fn allow_list() {
         let command = format!("lighty explain -f allow.conf --from {ip} http://{HOST}/admin/");
         trial.sh(&command).contains("403")
     };
+    for target in ["/%61dmin/", "//admin/", "/x/../admin/"] {
+        let from_outside =
+            format!("lighty explain -f allow.conf --from 203.0.113.9 'http://{HOST}{target}'");
+        assert!(told("203.0.113.9", "10.0.0.0/8") && trial.sh(&from_outside).contains("403"));
+    }
     for (ip, is_refused) in [
         ("10.1.2.3", false),
         ("192.168.7.7", false),
@@ -119,6 +124,10 @@ fn login_by_oauth2_proxy() {
     assert_eq!(asked.field("X-Auth-Request-User"), Some("kim"));
     assert_eq!(asked.field("X-Auth-Request-Email"), None);
     is(&trial, (host, "/oauth2/sign_in?rd=/mail"), 200, "login /oauth2/sign_in?rd=/mail");
+    for target in ["/oauth2/../mail", "/oauth2/%2e%2e/mail", "/oauth2/..%2fmail", "//mail"] {
+        assert_eq!(trial.get(host, target).status, 302, "{target}");
+    }
+    assert_eq!(app.asked().len(), 2, "no stranger passes by another spelling");
     let response = trial.get(host, "/a?b=1&c=2");
     assert_eq!(response.field("Location"), Some("/oauth2/sign_in?rd=/a?b=1%26c=2"));
 }
@@ -168,12 +177,21 @@ fn hidden_files() {
         .file("srv/www/.env", "secret")
         .file("srv/www/.git/config", "[core]")
         .file("srv/www/.well-known/security.txt", "Contact: mailto:a@example.org\n")
+        .file("srv/www/.well-known/.env", "secret")
         .file("srv/www/dump.sql", "secret")
         .file("srv/outside", "secret");
     std::os::unix::fs::symlink("../outside", recipe.path("srv/www/link")).expect("a link");
     let trial = recipe.run();
-    for target in ["/.git/config", "/a/.svn/entries", "/index.html~", "/link", "//.env", "/./.env"]
-    {
+    for target in [
+        "/.git/config",
+        "/a/.svn/entries",
+        "/index.html~",
+        "/link",
+        "//.env",
+        "/./.env",
+        "/.well-known/.env",
+        "/.well-known/../.env",
+    ] {
         assert_eq!(trial.get(HOST, target).status, 403, "{target}");
     }
     is(&trial, (HOST, "/"), 200, "home\n");

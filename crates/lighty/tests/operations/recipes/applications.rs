@@ -46,6 +46,7 @@ fn wordpress() {
     get("/wp-admin/?a=1", 200, "admin /wp-admin/index.php /wp-admin/?a=1\n");
     get("/wp-administrators", 200, "front GET /wp-administrators query=\n");
     get("/wp-content/uploads/photo.jpg", 200, "a photo\n");
+    assert_eq!(trial.get(HOST, "/.git/config").status, 403);
     for script in ["shell.php", "shell.php/photo.jpg", "shell%2ephp", "photo.jpg/shell.php"] {
         let response = trial.get(HOST, &format!("/wp-content/uploads/{script}"));
         assert_eq!(response.status, 403, "{script}: {response:?}");

@@ -11,6 +11,7 @@ mod load;
 mod logs;
 mod manual;
 mod metrics;
+mod other_servers;
 mod recipes;
 mod reload;
 mod serve;

@@ -174,6 +174,18 @@ impl BoundSocket {
         heard.readable().await.map(|_| ())
     }
 
+    /// Closes a connection that is pending. Programs accept on this socket, which blocks for them:
+    /// none of them may run, since for a moment it does not.
+    ///
+    /// # Errors
+    /// None is pending, or EMFILE and the like.
+    pub fn refuse_caller(&self) -> io::Result<()> {
+        self.socket.set_nonblocking(true)?;
+        let accepted = self.socket.accept().map(drop);
+        self.socket.set_nonblocking(false)?;
+        accepted
+    }
+
     /// The guard of the socket file, if there is one.
     pub fn socket_file(&self) -> Option<SocketFile> {
         let BindSpec::Unix(path) = &self.address else { return None };

@@ -38,6 +38,10 @@ const ANSWERED_MS: u64 = 30_000;
 /// How long a ping after an orderly end may take: workers may be busy.
 const PROBE_TIMEOUT_S: u64 = 10;
 
+/// The shortest pause, in milliseconds, in which connections are closed rather than kept waiting:
+/// four starts in succession have failed then.
+const REFUSE_MS: u64 = 800;
+
 /// How often is looked whether a worker's own children have ended, in milliseconds.
 const COMPANY_MS: u64 = 50;
 
@@ -197,9 +201,11 @@ impl Crew {
             }
             self.say(&format!("worker {number}: {why}; started again in {pause_ms} ms"));
             let pause = tokio::time::sleep(Duration::from_millis(pause_ms));
+            let refuses = pause_ms >= REFUSE_MS;
             pause_ms = pause_ms.saturating_mul(2).min(PAUSE_MS_MAX);
             tokio::select! {
                 () = pause => {}
+                () = self.refuse(), if refuses => {}
                 // The others answer, so this one ended after its number of requests.
                 () = answered, if end.is_done && end.lived_ms >= BEGUN_MS => {
                     pause_ms = PAUSE_MS_MIN;
@@ -214,6 +220,24 @@ impl Crew {
                     },
                     Some(Order::Stop) | None => return,
                 }
+            }
+        }
+    }
+
+    /// Closes all connections as long as no worker runs: their requests fail now rather than after
+    /// the front end's time-out. Ends only if the socket is broken.
+    async fn refuse(&self) {
+        let has_worker = || {
+            self.places.borrow().iter().any(|place| place.pid != 0)
+                || self.retired.borrow().iter().any(|task| !task.is_finished())
+        };
+        loop {
+            if has_worker() {
+                tokio::time::sleep(Duration::from_millis(COMPANY_MS)).await;
+            } else if self.socket.has_caller().await.is_err() {
+                return std::future::pending().await;
+            } else if !has_worker() {
+                let _ = self.socket.refuse_caller();
             }
         }
     }

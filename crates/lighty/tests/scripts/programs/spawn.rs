@@ -269,6 +269,20 @@ fn a_program_that_always_ends_is_started_less_and_less_often() {
 }
 
 #[test]
+fn requests_to_a_program_that_cannot_run_are_refused_soon() {
+    for program in ["exit 3", "sleep 1.2; exit 3"] {
+        let directory = tempfile::tempdir().expect("a directory");
+        let options = ["-n", "2", "--ping", "none"];
+        let supervisor = Supervisor::start(directory, &options, &["/bin/sh", "-c", program]);
+        let front = lighty_before(&Listen::Unix(supervisor.socket()), "");
+        let began = std::time::Instant::now();
+        let status = front.get("/").status;
+        assert!((502..=503).contains(&status), "{status}\n{}", supervisor.log());
+        assert!(began.elapsed() < PATIENCE, "{:?}\n{}", began.elapsed(), supervisor.log());
+    }
+}
+
+#[test]
 fn what_cannot_be_started_is_named() {
     let directory = tempfile::tempdir().expect("a directory");
     let supervisor = Supervisor::start(directory, &[], &["/nonexistent/program"]);

@@ -34,11 +34,13 @@ fn reloads() -> usize {
     std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
 }
 
-/// The configuration of a turn: conditions, weights, modules, logs and limits change.
+/// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads rest
+/// until the last reload, which takes minutes on a busy machine.
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
          server.max-keep-alive-requests = 10000000\n\
+         server.max-write-idle = 30000\n\
          server.max-request-size = {}\n\
          $HTTP[\"url\"] =~ \"^/p\" {{\n  proxy-core.protocol = \"http\"\n  \
          proxy-core.upgrade = \"enable\"\n  proxy-core.backends = ( \"{}\" )\n  \

@@ -392,6 +392,7 @@ impl Connection {
     fn forget(&mut self, slot: u32, by: ClosedBy) {
         self.schedule.place(self.streams.slots(), slot, List::None);
         self.streams.reset(slot, by);
+        self.settle_growth(slot);
     }
 
     #[cold]

@@ -17,10 +17,12 @@ pub struct Limits {
     pub stream_window_bytes: u32,
     /// `http2.stream-window`: to which that is raised as bytes are consumed.
     pub stream_window_bytes_max: u32,
-    /// Bytes of all streams that may be received before the first is consumed.
+    /// A server's end: bytes by which the window of a stream may grow at first. A client's end: the
+    /// connection's window.
     pub conn_window_bytes: u32,
-    /// `http2.connection-window`: to which that grows while it, and not the consumer, holds the
-    /// peer back.
+    /// `http2.connection-window`, of a server's end: its window, bytes by which the windows of all
+    /// streams together may grow, and to which [`Self::conn_window_bytes`] grows while windows, and
+    /// not consumers, hold the peer back.
     pub conn_window_bytes_max: u32,
     /// Bytes of the table for what we receive.
     pub decoder_table_bytes: u32,
@@ -64,7 +66,7 @@ pub const BURST_FACTOR: u32 = 2;
 /// [`Limits::streams_max`], all streams counted.
 pub const ALIVE_FACTOR: u32 = 2;
 
-/// The window with which a connection begins, unless its limit is lower.
+/// Bytes by which the window of a stream may grow at first, and a client's window of a connection.
 pub const CONN_WINDOW_BYTES: u32 = 1 << 20;
 
 /// Bytes of fields that each stream may hold besides [`Limits::held_field_bytes_max`].

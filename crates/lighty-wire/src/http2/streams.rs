@@ -74,6 +74,8 @@ pub(super) struct Stream {
     pub(super) recv_window: i64,
     /// To what the window is filled up.
     pub(super) recv_window_max: u32,
+    /// Bytes of its window that count in the sum of all streams: beyond those it begins with.
+    pub(super) growth: u32,
     /// Bytes that the driver has received and not credited.
     pub(super) uncredited: u32,
     /// Bytes credited and not yet announced to the peer.
@@ -105,6 +107,7 @@ impl Stream {
             priority: Priority { urgency: 3, incremental: false },
             recv_window: 0,
             recv_window_max: 0,
+            growth: 0,
             uncredited: 0,
             unannounced: 0,
             send_window: 0,

@@ -65,10 +65,12 @@ fn streams() -> Vec<Row> {
         .default("4194304")
         .doc(
             "Bytes of the request bodies of all streams of a connection that may be on \
-                 their way or wait for their handlers. A connection begins with 1048576 at \
-                 most, comes to this while the handlers read as fast as the client sends, \
-                 and goes back when they fall behind. A client sends this much in each \
-                 round trip: at 100 ms, 4194304 allow 40 MB a second.",
+                 their way or wait for their handlers, beyond the 65535 of each stream that it \
+                 begins with: uploads that nobody reads always leave the others those. A stream \
+                 may have 1048576 of them at first, more while the handlers read as fast as the \
+                 client sends, up to seven eighths of what the other streams have left, and \
+                 gives them back when it falls behind. A client sends this much in each round \
+                 trip: at 100 ms, 4194304 allow 40 MB a second.",
         )
         .example("http2.connection-window = 16777216"),
     ]

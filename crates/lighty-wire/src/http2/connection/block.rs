@@ -317,6 +317,7 @@ impl Connection {
         stream.recv = Recv::Ended;
         let id = stream.id;
         self.streams.note_end(slot);
+        self.settle_growth(slot);
         StreamKey { slot, id }
     }
 }

@@ -38,7 +38,7 @@ impl Connection {
             self.out.extend_from_slice(frame::PREFACE);
         }
         frame::push(kind::SETTINGS, 0, 0, &payload, &mut self.out);
-        let more = self.limits.conn_window_bytes.saturating_sub(WINDOW_BYTES_INITIAL);
+        let more = self.conn_window() - WINDOW_BYTES_INITIAL;
         if more > 0 {
             frame::push_number(kind::WINDOW_UPDATE, 0, more, &mut self.out);
             self.recv_window += i64::from(more);

@@ -10,7 +10,8 @@ use super::{Connection, Expect, Step, WAIT};
 const REPAYING_BYTES: usize = 16_384;
 
 impl Connection {
-    /// The head of a frame, and the length of its padding. Windows are charged here, for all of it.
+    /// The head of a frame, and the length of its padding. Windows are charged here, for all of it,
+    /// and the connection's is credited.
     pub(super) fn handle_data_head(
         &mut self,
         head: FrameHead,
@@ -42,14 +43,12 @@ impl Connection {
         };
         let ends = head.has(flag::END_STREAM);
         if let Err(fault) = self.charge_stream(slot, head.len, data_len, ends) {
-            self.credit_consumed(head.len);
             self.skip(left);
             return Ok((taken, self.fail_stream(slot, fault)?));
         }
         // Padding is consumed as it comes.
         let overhead = head.len - data_len;
         if overhead > 0 {
-            self.credit_consumed(overhead);
             self.credit_stream(slot, overhead as u32);
         }
         let stream = StreamKey { slot, id: head.stream };
@@ -94,13 +93,11 @@ impl Connection {
         Ok(())
     }
 
-    /// A frame of a stream that is not open any more. The connection's window counts it all the
-    /// same.
+    /// A frame of a stream that is not open any more.
     fn drop_data(&mut self, head: FrameHead, left: usize) -> Result<(), ConnFault> {
         if self.is_idle(head.stream) {
             return Err(ConnFault::IdleStream);
         }
-        self.credit_consumed(head.len);
         self.skip(left);
         match self.streams.closed_by(head.stream) {
             // One that is forgotten may have been reset by us while much was on its way.
@@ -130,7 +127,6 @@ impl Connection {
         }
         let Some(state) = self.streams.live(stream) else {
             // Reset or released since the frame began.
-            self.credit_consumed(len);
             return (len, None);
         };
         state.uncredited += len as u32;

@@ -19,10 +19,10 @@ const WINDOW_PING: [u8; 8] = *b"window??";
 /// may be many that receive little.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// To what the connection's window is filled up, the bytes that the driver has included.
-    pub(super) window_max: u32,
-    /// Bytes by which it is to shrink: so much credit is not announced.
-    pub(super) withheld: u32,
+    /// Bytes by which the window of one stream may grow.
+    pub(super) growth_max: u32,
+    /// Bytes by which the windows of all streams have grown, or were left to them when they ended.
+    pub(super) growth: usize,
     /// Bytes of all streams that the driver has received and not credited.
     pub(super) uncredited: usize,
     /// Bytes of fields that streams hold beyond
@@ -42,8 +42,8 @@ pub(super) struct Intake {
 impl Intake {
     pub(super) fn new(limits: &Limits) -> Self {
         Self {
-            window_max: limits.conn_window_bytes.max(WINDOW_BYTES_INITIAL),
-            withheld: 0,
+            growth_max: limits.conn_window_bytes,
+            growth: 0,
             uncredited: 0,
             held_field_bytes: 0,
             early_reset_ms: None,
@@ -149,22 +149,31 @@ impl Connection {
         let bytes = bytes.min(stream.uncredited as usize);
         stream.uncredited -= bytes as u32;
         self.intake.uncredited -= bytes;
-        self.credit_consumed(bytes);
         self.credit_stream(key.slot, bytes as u32);
+    }
+
+    /// Credits a stream, as far as it still receives.
+    pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
+        self.announce_credit(slot, bytes);
+        self.settle_growth(slot);
     }
 
     /// Announces credit for a stream once it is worth a frame. A window that is being used grows
     /// (towards the limit) with every update: it doubles, or becomes sixteen times the bytes
     /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB
-    /// where the consumer takes each flight at once.
-    pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
-        let max = self.limits.stream_window_bytes_max;
+    /// where the consumer takes each flight at once. Where other streams have grown meanwhile, it
+    /// shrinks: credit is not announced.
+    fn announce_credit(&mut self, slot: u32, bytes: u32) {
+        let max = self.stream_window_max(slot);
         let stream = &mut self.streams.slots()[slot as usize];
         let receives = matches!(stream.recv, Recv::Head | Recv::Body { .. });
         if !receives || stream.life != Life::Live {
             return;
         }
         stream.unannounced += bytes;
+        let withheld = stream.recv_window_max.saturating_sub(max).min(stream.unannounced);
+        stream.recv_window_max -= withheld;
+        stream.unannounced -= withheld;
         if stream.unannounced < (stream.recv_window_max / PARTS).max(1) {
             return;
         }
@@ -177,74 +186,100 @@ impl Connection {
         frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
     }
 
-    /// Counts DATA that arrives. Where the driver falls behind by all of the window but an eighth,
-    /// the window becomes what it was at first, so that memory stays bounded.
-    pub(super) fn receive_data(&mut self, bytes: usize) {
+    /// To what a stream's window may grow. A client's end bounds each stream alone. A server's end
+    /// bounds their sum too: a stream may take all but an eighth of what the others have left, so
+    /// that there is always something for the next one.
+    fn stream_window_max(&mut self, slot: u32) -> u32 {
+        let (first, max) = (self.limits.stream_window_bytes, self.limits.stream_window_bytes_max);
         if self.role == Role::Client {
-            // One client that reads nothing must not stop the responses of the others: the windows
-            // of the streams alone bound what waits here.
-            return self.credit_conn(bytes);
+            return max;
+        }
+        let own = self.streams.slots()[slot as usize].growth as usize;
+        let left =
+            (self.limits.conn_window_bytes_max as usize).saturating_sub(self.intake.growth - own);
+        let share = (left - left / PARTS as usize).min(self.intake.growth_max as usize);
+        // Both are limits of 32 bits.
+        first.saturating_add(share as u32).min(max.max(first))
+    }
+
+    /// Counts by how much a stream's window has grown. Of a stream that receives nothing more,
+    /// what its driver has still to consume counts.
+    pub(super) fn settle_growth(&mut self, slot: u32) {
+        let first = self.limits.stream_window_bytes;
+        let stream = &mut self.streams.slots()[slot as usize];
+        let held = match stream.recv {
+            Recv::Head | Recv::Body { .. } => stream.recv_window_max,
+            Recv::Ended => stream.uncredited,
+        };
+        let growth = held.saturating_sub(first);
+        self.intake.growth = self.intake.growth - stream.growth as usize + growth as usize;
+        stream.growth = growth;
+    }
+
+    /// Counts DATA that arrives. The connection's window is credited at once: a stream that nobody
+    /// reads must not stop the others, and the windows of the streams alone bound what waits here.
+    /// Where the drivers fall behind by most of what one window may have, windows become again what
+    /// they may be at first.
+    pub(super) fn receive_data(&mut self, bytes: usize) {
+        self.credit_conn(bytes);
+        if self.role == Role::Client {
+            return;
         }
         self.probe_window();
         self.intake.received += bytes as u64;
-        let (window, first) = (self.intake.window_max, self.limits.conn_window_bytes);
-        if self.intake.uncredited > (window - window / PARTS) as usize && window > first {
-            self.intake.withheld += window - first;
-            self.intake.window_max = first;
+        let growth_max = self.intake.growth_max;
+        if self.intake.uncredited > (growth_max / 4 * 3) as usize {
+            self.intake.growth_max = self.limits.conn_window_bytes;
         }
     }
 
-    /// Asks by PING how much arrives in a round trip, where the window could grow. The PING is sent
+    /// Asks by PING how much arrives in a round trip, where windows could grow further. The PING is sent
     /// when content arrives, because a whole window often comes in one burst. Only clients are
     /// asked: backends may end connections that send more PINGs than they allow.
     fn probe_window(&mut self) {
         let is_due = self.intake.sent_at.is_none() && self.intake.received >= self.intake.next_at;
         if is_due
             && self.role == Role::Server
-            && self.intake.window_max < self.limits.conn_window_bytes_max
+            && self.intake.growth_max < self.limits.conn_window_bytes_max
         {
             self.intake.sent_at = Some((self.intake.received, self.intake.uncredited));
             self.ping(WINDOW_PING);
         }
     }
 
-    /// Takes the reply. The window grows fourfold if it held the peer back, which has sent most of
-    /// it in the round trip, and the driver consumes what comes.
+    /// Takes the reply. Windows may grow fourfold if they held the peer back, which has sent most of
+    /// one in the round trip, and the drivers consume what comes.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
         let Some((before, unread)) = self.intake.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;
         };
-        let window = self.intake.window_max;
+        let window = self.intake.growth_max;
         let arrived = self.intake.received - before;
         let consumed = (arrived + unread as u64).saturating_sub(self.intake.uncredited as u64);
         let is_too_small = arrived >= u64::from(window / 3 * 2);
         self.intake.next_at = self.intake.received;
         if is_too_small && consumed >= u64::from(window / 2) {
             let grown = window.saturating_mul(4).min(self.limits.conn_window_bytes_max);
-            let more = grown.saturating_sub(window);
-            self.intake.window_max += more;
-            let kept = more.min(self.intake.withheld);
-            self.intake.withheld -= kept;
-            self.credit_conn((more - kept) as usize);
+            self.intake.growth_max = grown.max(window);
         } else {
             self.intake.next_at += u64::from(window / 2);
         }
         true
     }
 
-    /// Gives back what a stream's driver has consumed, or will not consume any more.
-    pub(super) fn credit_consumed(&mut self, bytes: usize) {
-        if self.role == Role::Server {
-            self.credit_conn(bytes);
-        }
+    /// Bytes to which the connection's window is filled up.
+    pub(super) fn conn_window(&self) -> u32 {
+        let bytes = match self.role {
+            Role::Server => self.limits.conn_window_bytes_max,
+            Role::Client => self.limits.conn_window_bytes,
+        };
+        bytes.max(WINDOW_BYTES_INITIAL)
     }
 
-    /// As [`Self::credit_stream`], for the connection.
-    pub(super) fn credit_conn(&mut self, bytes: usize) {
-        let withheld = self.intake.withheld.min(bytes as u32);
-        self.intake.withheld -= withheld;
-        self.unannounced += bytes as u32 - withheld;
-        if self.unannounced >= (self.intake.window_max / PARTS).max(1) {
+    /// Announces credit for the connection once it is worth a frame.
+    fn credit_conn(&mut self, bytes: usize) {
+        self.unannounced += bytes as u32;
+        if self.unannounced >= self.conn_window() / PARTS {
             frame::push_number(kind::WINDOW_UPDATE, 0, self.unannounced, &mut self.out);
             self.recv_window += i64::from(self.unannounced);
             self.unannounced = 0;

@@ -334,15 +334,17 @@ impl Connection {
         }
     }
 
-    /// Gives a stream back: its exchange is over, whatever it has left. Content that was not
-    /// consumed is credited to the connection. A stream that is not complete is reset: with
-    /// NO_ERROR if its response was (RFC 9113 section 8.1), else with CANCEL.
+    /// Gives a stream back: its exchange is over, whatever it has left. A stream that is not
+    /// complete is reset: with NO_ERROR if its response was (RFC 9113 section 8.1), else with CANCEL.
     #[inline]
     pub fn release(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get(key) else { return };
         let uncredited = core::mem::take(&mut stream.uncredited) as usize;
         let held = core::mem::take(&mut stream.field_bytes) as usize;
+        let growth = core::mem::take(&mut stream.growth) as usize;
         self.intake.held_field_bytes -= held.saturating_sub(FREE_FIELD_BYTES);
+        self.intake.growth -= growth;
+        self.intake.uncredited -= uncredited;
         let Some(stream) = self.streams.get(key) else { return };
         let (life, recv, send) = (stream.life, stream.recv, stream.send);
         if life == Life::Live {
@@ -356,10 +358,6 @@ impl Connection {
         }
         self.schedule.place(self.streams.slots(), key.slot, List::None);
         self.streams.release(key.slot);
-        if uncredited > 0 {
-            self.intake.uncredited -= uncredited;
-            self.credit_consumed(uncredited);
-        }
     }
 }
 

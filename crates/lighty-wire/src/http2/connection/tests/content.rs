@@ -95,7 +95,9 @@ fn windows_are_credited_when_content_is_consumed() {
     // An eighth of it, and twice the window from now on.
     assert_eq!(sent, frames(&window_update(1, 8_191 + 65_535)));
     bench.conn.credit(key, 1 << 30);
-    assert_eq!(bench.conn.unannounced, 48_000, "no more than was received");
+    let more = bench.sent().iter().map(|frame| i64::from(frame.number())).sum::<i64>();
+    let left = 48_000 - 8_191;
+    assert_eq!(more, left + 16 * left - 2 * 65_535, "no more than was received, and growth");
 }
 
 #[test]
@@ -121,14 +123,15 @@ fn a_window_grows_to_its_limit_and_the_connection_with_it() {
 }
 
 #[test]
-fn padding_and_dropped_content_are_credited_at_once() {
+fn connection_is_credited_on_receipt_whatever_becomes_of_the_content() {
     let mut bench = Bench::server();
     let key = bench.post(1);
     bench.feed(&raw(kind::DATA, flag::PADDED, 1, &[&[255][..], &[0; 255]].concat())).expect("ok");
     assert_eq!(bench.conn.unannounced, 256);
     bench.feed(&data(1, &[0; 1000], false)).expect("content");
+    assert_eq!(bench.conn.unannounced, 1256, "before it is consumed");
     bench.conn.release(key);
-    assert_eq!(bench.conn.unannounced, 1256, "what was not consumed");
+    assert_eq!((bench.conn.unannounced, bench.conn.intake.uncredited), (1256, 0), "and once");
     bench.feed(&data(1, &[0; 500], false)).expect("late");
     assert_eq!(bench.conn.unannounced, 1756);
     assert_eq!(bench.reset_code(1), Some(ErrorCode::CANCEL));
@@ -150,120 +153,201 @@ fn a_stream_reset_within_a_frame_takes_no_more_of_it() {
 
 #[test]
 fn the_connection_has_a_window_of_its_own() {
-    let limits = Limits { conn_window_bytes: 65_535, ..Limits::default() };
+    // What is in one read has been sent before any of it was credited.
+    let limits = Limits { stream_window_bytes: 1 << 20, ..Limits::default() };
     let mut bench = Bench::with(limits);
+    let window = bench.conn.recv_window;
+    assert_eq!(window, i64::from(limits.conn_window_bytes_max));
+    bench.conn.recv_window = 16_384;
     bench.post(1);
-    bench.post(3);
-    for _ in 0..3 {
-        bench.feed(&data(1, &[0; 16_384], false)).expect("content");
-    }
-    bench.feed(&data(3, &[0; 16_383], false)).expect("to the brim");
-    assert_eq!(bench.feed(&data(3, &[0], false)), Err(ConnFault::WindowExceeded));
+    bench.feed(&data(1, &[0; 16_384], false)).expect("to the brim");
+    assert_eq!(bench.feed(&data(1, &[0], false)), Err(ConnFault::WindowExceeded));
 }
 
-/// A client that is a round trip away: what it is sent arrives when it has used up its window.
+/// A client that is a round trip away: what it is sent arrives when it has used up its windows.
 struct FarClient {
     bench: Bench,
-    key: StreamKey,
+    keys: Vec<StreamKey>,
     window: i64,
+    stream_windows: Vec<i64>,
     sent: i64,
 }
 
 impl FarClient {
-    fn new(limits: Limits) -> Self {
-        let wide = 1 << 30;
-        let mut bench = Bench::with(Limits {
-            stream_window_bytes: wide,
-            stream_window_bytes_max: wide,
-            ..limits
-        });
-        let key = bench.post(1);
-        Self { bench, key, window: i64::from(limits.conn_window_bytes), sent: 0 }
+    fn new(limits: Limits, streams: u32) -> Self {
+        let mut bench = Bench::with(limits);
+        let keys: Vec<_> = (0..streams).map(|nth| bench.post(nth * 2 + 1)).collect();
+        let stream_windows = vec![i64::from(limits.stream_window_bytes); keys.len()];
+        let window = i64::from(limits.conn_window_bytes_max.max(65_535));
+        Self { bench, keys, window, stream_windows, sent: 0 }
     }
 
-    /// Sends the whole window.
-    fn send(&mut self, consumes: bool) {
-        while self.window > 0 {
-            let count = self.window.min(16_384);
-            let frame = data(self.key.id(), &vec![0; count as usize], false);
-            self.bench.feed(&frame).expect("within the window");
+    /// Sends on a stream as much as windows allow.
+    fn send(&mut self, nth: usize, consumes: bool) {
+        loop {
+            let count = self.window.min(self.stream_windows[nth]).min(16_384);
+            if count <= 0 {
+                return;
+            }
+            let key = self.keys[nth];
+            let frame = data(key.id(), &vec![0; count as usize], false);
+            self.bench.feed(&frame).expect("within the windows");
             (self.bench.content, self.bench.events) = Default::default();
-            (self.window, self.sent) = (self.window - count, self.sent + count);
+            self.window -= count;
+            self.stream_windows[nth] -= count;
+            self.sent += count;
             if consumes {
-                self.bench.conn.credit(self.key, count as usize);
+                self.bench.conn.credit(key, count as usize);
             }
         }
     }
 
-    /// Sends what there is room for, then reads. Returns how much it has sent.
-    fn round(&mut self, consumes: bool) -> i64 {
+    /// Sends what there is room for on a stream, then reads. Returns how much it has sent.
+    fn round(&mut self, nth: usize, consumes: bool) -> i64 {
         let before = self.sent;
-        self.send(consumes);
-        self.hear(consumes);
+        self.send(nth, consumes);
+        self.hear(nth, consumes);
         self.sent - before
     }
 
-    fn hear(&mut self, consumes: bool) {
+    /// So many rounds whose content is consumed. Returns how much was sent.
+    fn rounds(&mut self, nth: usize, count: u32) -> i64 {
+        (0..count).map(|_| self.round(nth, true)).sum()
+    }
+
+    fn hear(&mut self, nth: usize, consumes: bool) {
         for frame in self.bench.sent() {
-            match frame.kind {
-                kind::PING => {
+            match (frame.kind, frame.stream) {
+                (kind::PING, _) => {
                     // Behind what the updates before it have allowed.
-                    self.send(consumes);
+                    self.send(nth, consumes);
                     let reply = raw(kind::PING, flag::ACK, 0, &frame.payload);
                     self.bench.feed(&reply).expect("a reply");
                 }
-                kind::WINDOW_UPDATE if frame.stream == 0 => {
-                    self.window += i64::from(frame.number());
+                (kind::WINDOW_UPDATE, 0) => self.window += i64::from(frame.number()),
+                (kind::WINDOW_UPDATE, id) => {
+                    self.stream_windows[id as usize / 2] += i64::from(frame.number());
                 }
                 _ => {}
             }
         }
     }
+
+    /// Sends on a stream that nobody reads until a window is used up. Returns how much.
+    fn fill(&mut self, nth: usize) -> i64 {
+        let before = self.sent;
+        while self.round(nth, false) > 0 {}
+        self.sent - before
+    }
 }
 
 #[test]
-fn window_of_the_connection_grows_with_consumption_and_shrinks_without() {
+fn window_of_a_stream_grows_with_consumption_and_shrinks_without() {
     let limits = Limits::default();
     let (first, max) =
         (i64::from(limits.conn_window_bytes), i64::from(limits.conn_window_bytes_max));
-    let mut client = FarClient::new(limits);
+    let mut client = FarClient::new(limits, 1);
     for _ in 0..2 {
-        let sent: Vec<i64> = (0..24).map(|_| client.round(true)).collect();
+        let sent: Vec<i64> = (0..24).map(|_| client.round(0, true)).collect();
         assert!(sent[23] > max * 3 / 4, "{sent:?}");
-        assert_eq!(i64::from(client.bench.conn.intake.window_max), max);
         // Nothing is consumed: no more is announced, and afterwards it is what it was at first.
-        client.round(true);
-        let unread = client.round(false);
-        assert!(unread <= max && client.window == 0, "{unread} {}", client.window);
-        client.bench.conn.credit(client.key, unread as usize);
-        let window = client.bench.conn.recv_window;
-        assert!(window <= first && window > first * 3 / 4, "{window}");
-        client.hear(true);
+        let unread = client.fill(0);
+        assert!(unread <= max && client.stream_windows[0] == 0, "{unread}");
+        assert!(client.window > max * 3 / 4, "{}", client.window);
+        client.bench.conn.credit(client.keys[0], unread as usize);
+        client.hear(0, false);
+        let window = client.stream_windows[0];
+        assert!(window <= first + 65_535 && window > first * 3 / 4, "{window}");
     }
 }
 
 #[test]
-fn window_of_the_connection_stays_while_its_consumer_is_slow() {
+fn window_of_a_stream_stays_while_its_consumer_is_slow() {
     let limits = Limits::default();
-    let mut client = FarClient::new(limits);
+    let mut client = FarClient::new(limits, 1);
     for _ in 0..12 {
-        let sent = client.round(false);
-        assert!(sent <= i64::from(limits.conn_window_bytes), "{sent}");
-        client.bench.conn.credit(client.key, sent as usize);
-        client.hear(false);
+        let sent = client.round(0, false);
+        assert!(sent <= i64::from(limits.conn_window_bytes + 65_535), "{sent}");
+        client.bench.conn.credit(client.keys[0], sent as usize);
+        client.hear(0, false);
     }
-    assert_eq!(client.bench.conn.intake.window_max, limits.conn_window_bytes);
+    assert_eq!(client.bench.conn.intake.growth_max, limits.conn_window_bytes);
 }
 
 #[test]
-fn window_of_the_connection_stays_where_the_limit_is_low() {
+fn windows_stay_where_the_limit_is_low() {
     let limits =
         Limits { conn_window_bytes: 100_000, conn_window_bytes_max: 100_000, ..Limits::default() };
-    let mut client = FarClient::new(limits);
+    let mut client = FarClient::new(limits, 1);
     for _ in 0..12 {
-        assert!(client.round(true) <= 100_000);
+        client.round(0, true);
+        let mut streams = std::mem::take(&mut client.bench.conn.streams);
+        assert!(streams.slots()[0].recv_window_max <= 65_535 + 100_000);
+        client.bench.conn.streams = streams;
     }
-    assert_eq!(client.bench.conn.intake.window_max, 100_000);
+    assert_eq!(client.bench.conn.intake.growth_max, 100_000);
+}
+
+/// Streams whose handlers stop reading at the worst moment, one after another: each has grown as
+/// far as it can.
+#[test]
+fn stalled_uploads_leave_windows_to_the_others() {
+    let limits = Limits::default();
+    for stalled in [1, 2, 16, 99] {
+        let mut client = FarClient::new(limits, stalled + 1);
+        for nth in 0..stalled as usize {
+            client.rounds(nth, 24);
+            client.fill(nth);
+            assert_eq!(client.stream_windows[nth], 0, "the stream's own window ends it");
+        }
+        let unread = client.bench.conn.intake.uncredited;
+        let bound = limits.conn_window_bytes_max as usize + stalled as usize * 65_535;
+        assert!(unread <= bound, "{stalled}: {unread}");
+        let last = stalled as usize;
+        let sent = client.rounds(last, 24);
+        assert!(sent >= 24 * 65_535 / 2, "{stalled}: {sent}");
+        // Those that go on and those that end give back what they had.
+        for nth in 0..last {
+            let key = client.keys[nth];
+            client.bench.conn.credit(key, usize::MAX);
+            if nth % 2 == 0 {
+                client.bench.feed(&data(key.id(), b"", true)).expect("the end");
+            }
+            client.bench.conn.release(key);
+        }
+        client.bench.sent();
+        client.bench.conn.release(client.keys[last]);
+        assert_eq!((client.bench.conn.intake.growth, client.bench.conn.intake.uncredited), (0, 0));
+    }
+}
+
+/// An upload that begins beside one with the whole window has a fair part of it soon.
+#[test]
+fn uploads_side_by_side_share_the_window() {
+    let mut client = FarClient::new(Limits::default(), 2);
+    client.rounds(0, 24);
+    let alone = client.round(0, true);
+    let mut last = (0, 0);
+    for _ in 0..24 {
+        last = (client.round(0, true), client.round(1, true));
+    }
+    assert!(last.0 > alone / 3 && last.1 > alone / 3, "{alone}: {last:?}");
+    let both = last.0 + last.1;
+    assert!(both > alone * 3 / 4, "{alone}: {last:?}");
+}
+
+/// Content that its driver has still to consume when a stream ends counts until then.
+#[test]
+fn unread_content_of_ended_uploads_counts_in_the_window() {
+    let mut client = FarClient::new(Limits::default(), 1);
+    client.rounds(0, 24);
+    let unread = client.fill(0) as usize;
+    client.bench.feed(&data(1, b"", true)).expect("the end");
+    assert_eq!(client.bench.conn.intake.growth, unread - 65_535);
+    client.bench.conn.credit(client.keys[0], unread - 65_535);
+    assert_eq!(client.bench.conn.intake.growth, 0);
+    client.bench.conn.release(client.keys[0]);
+    assert_eq!(client.bench.conn.intake.uncredited, 0);
 }
 
 /// A link with a delay and a rate, in simulated time: a client at one end, and a server that

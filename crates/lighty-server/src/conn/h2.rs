@@ -22,6 +22,7 @@ mod turn;
 mod waiting;
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
@@ -96,6 +97,8 @@ struct H2Conn<'c> {
     /// Milliseconds that a frame may take to arrive.
     partial_ms: u64,
     timer: leave::Timer,
+    /// Resolves when a client that has shut down its sending half resets the connection.
+    broken: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 /// A stream's exchange has come to its end.
@@ -158,6 +161,7 @@ impl<'c> H2Conn<'c> {
             rest_at_ms: u64::MAX,
             partial_ms: limits.block_ms,
             timer: leave::Timer::default(),
+            broken: None,
         }
     }
 

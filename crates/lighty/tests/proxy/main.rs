@@ -15,6 +15,7 @@ mod full_duplex;
 mod gateway_faults;
 mod grpc;
 mod http2;
+mod http2_clients;
 mod kept;
 mod mapping;
 mod names;

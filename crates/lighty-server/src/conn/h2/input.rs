@@ -1,8 +1,11 @@
 //! A stream's request body, and its client besides the response.
 
+use std::future::Future;
 use std::net::IpAddr;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use bytes::Bytes;
 use lighty_core::{BodyFault, BodySource, Client, Fault};
@@ -10,6 +13,7 @@ use lighty_http::{Fields, Status};
 use lighty_io::clock::Clock;
 use lighty_io::transport::Peer;
 use lighty_wire::http2::ErrorCode;
+use tokio::time::Sleep;
 
 use super::shared::StreamRef;
 use crate::conn_table::StreamEntry;
@@ -23,6 +27,8 @@ pub(super) struct Input {
     limit_bytes: u64,
     taken_bytes: u64,
     is_broken: bool,
+    /// For how long a handler may go on working for a client that sends nothing any more.
+    half_closed: Option<Pin<Box<Sleep>>>,
 }
 
 impl Input {
@@ -35,12 +41,14 @@ impl Input {
             limit_bytes: 0,
             taken_bytes: 0,
             is_broken: false,
+            half_closed: None,
         }
     }
 
     pub(super) fn attach(&mut self, at: &StreamRef) {
         self.at = Some(at.clone());
         (self.continue_owed, self.is_broken) = (false, false);
+        self.half_closed = None;
     }
 
     pub(super) fn detach(&mut self) {
@@ -136,12 +144,24 @@ impl Client for Input {
     }
 
     fn poll_gone(&mut self, cx: &mut Context<'_>) -> Poll<Fault> {
-        match &self.at {
-            Some(StreamRef { shared, key }) => {
-                shared.borrow_mut().poll_gone(*key, cx).map(|()| Fault::ClientGone)
-            }
-            None => Poll::Ready(Fault::ClientGone),
+        let Some(StreamRef { shared, key }) = &self.at else {
+            return Poll::Ready(Fault::ClientGone);
+        };
+        let mut shared = shared.borrow_mut();
+        if shared.poll_gone(*key, cx).is_ready() {
+            return Poll::Ready(Fault::ClientGone);
         }
+        let limit_s = u64::from(self.entry.limits().half_closed_idle_s);
+        if !shared.has_input_ended() || limit_s == 0 {
+            return Poll::Pending;
+        }
+        let sleep = || Box::pin(tokio::time::sleep(Duration::from_secs(limit_s)));
+        let half_closed = self.half_closed.get_or_insert_with(sleep);
+        // Several may poll this one after the other, and the time stays over.
+        if !half_closed.is_elapsed() {
+            ready!(half_closed.as_mut().poll(cx));
+        }
+        Poll::Ready(Fault::HalfClosed)
     }
 
     fn local_ip(&self) -> Option<IpAddr> {

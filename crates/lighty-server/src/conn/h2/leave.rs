@@ -20,6 +20,9 @@ const REST_MS: u64 = 2_000;
 pub(super) enum Leave {
     #[default]
     No,
+    /// Nothing is read any more: the client has shut down its sending half. It gets the responses
+    /// that it still waits for.
+    HalfClosed,
     /// Nothing is read any more: the server ends the connection.
     Failed,
     /// The same, for a fault of the client.
@@ -39,14 +42,19 @@ impl Leave {
         self == Self::Lost
     }
 
+    /// True if neither side has ended the connection, but for what the client sends.
+    pub(super) fn is_open(self) -> bool {
+        matches!(self, Self::No | Self::HalfClosed)
+    }
+
     pub(super) fn fail(&mut self) {
-        if *self == Self::No {
+        if self.is_open() {
             *self = Self::Failed;
         }
     }
 
     pub(super) fn blame(&mut self) {
-        if *self == Self::No {
+        if self.is_open() {
             *self = Self::Blamed;
         }
     }
@@ -90,10 +98,38 @@ impl H2Conn<'_> {
         shared.lose_all();
     }
 
+    /// The client has shut down its sending half, or has gone: over TCP both look alike. It is sent
+    /// the responses that it waits for, and a PING, which a client that has gone refuses by a reset.
+    pub(super) fn half_close(&mut self) {
+        self.partial_since_ms = None;
+        let mut shared = self.shared.borrow_mut();
+        let has_whole_request = shared.end_input();
+        drop(shared);
+        if !has_whole_request {
+            return self.lose();
+        }
+        self.leave = Leave::HalfClosed;
+        let stream = std::rc::Rc::clone(&self.conn.stream);
+        self.broken = Some(Box::pin(async move {
+            // An error means that the runtime is shutting down.
+            let _ = stream.reset().await;
+        }));
+    }
+
+    /// Notices the reset of a client that is not read any more.
+    pub(super) fn lose_if_broken(&mut self, cx: &mut Context<'_>) {
+        let is_broken =
+            self.broken.as_mut().is_some_and(|broken| broken.as_mut().poll(cx).is_ready());
+        if is_broken {
+            self.broken = None;
+            self.lose();
+        }
+    }
+
     /// Takes leave where the server stops, or has waited for too long.
     pub(super) fn leave_if_told(&mut self) {
         let entry = &self.conn.entry;
-        if entry.shut_down_for().is_some() && self.leave == Leave::No {
+        if entry.shut_down_for().is_some() && self.leave.is_open() {
             self.shared.borrow_mut().machine.abort(ErrorCode::NO_ERROR);
             self.leave.fail();
         } else if entry.is_closing() {
@@ -110,9 +146,11 @@ impl H2Conn<'_> {
             return Some(End::Close);
         }
         let shared = self.shared.borrow();
-        let is_over = shared.machine.is_finished()
-            && shared.machine.output_bytes() == 0
-            && self.unsent_bytes() == 0;
+        let is_finished = match self.leave {
+            Leave::HalfClosed => shared.machine.streams_alive() == 0,
+            _ => shared.machine.is_finished(),
+        };
+        let is_over = is_finished && shared.machine.output_bytes() == 0 && self.unsent_bytes() == 0;
         let end = if self.leave == Leave::Blamed { End::LingerBriefly } else { End::Linger };
         is_over.then_some(end)
     }

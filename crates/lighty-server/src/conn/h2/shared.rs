@@ -58,6 +58,8 @@ struct ConnectionRest {
     /// The connection's task waits and has to be woken when output, a window or a timer changes:
     /// bodies are also read by tasks outside it, such as the one that reads a response ahead.
     is_resting: bool,
+    /// The client sends nothing any more.
+    has_input_ended: bool,
 }
 
 /// What a task that sends waits for.
@@ -242,9 +244,14 @@ impl Shared {
         self.machine.room(key).min(allowed)
     }
 
-    /// True if the client's windows have no room for content of a stream that is alive.
+    /// True if the client's windows have no room yet for content of a stream that is alive.
     pub(super) fn lacks_window(&mut self, key: StreamKey) -> bool {
-        self.live(key).is_ok() && self.machine.room(key) == 0
+        self.live(key).is_ok() && self.machine.room(key) == 0 && !self.rest.has_input_ended
+    }
+
+    /// True if the windows have no room for content of the stream, and never will.
+    fn has_last_window(&mut self, key: StreamKey) -> bool {
+        self.rest.has_input_ended && self.machine.room(key) == 0
     }
 
     /// Adds content, within [`room`](Self::room); `ends` if it is the last.
@@ -287,6 +294,7 @@ impl Shared {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         match self.room(key) {
+            0 if self.has_last_window(key) => Poll::Ready(Err(gone())),
             0 => self.wait_to_send(key, SendWait::Room, cx),
             room => Poll::Ready(Ok(room)),
         }
@@ -330,7 +338,7 @@ impl Shared {
             let may_go_on = match wait {
                 None => true,
                 Some((SendWait::Drained, slot)) => slot.content_bytes == 0,
-                Some((SendWait::Room, _)) => self.room(key) > 0,
+                Some((SendWait::Room, _)) => self.room(key) > 0 || self.has_last_window(key),
             };
             if !may_go_on {
                 nth += 1;
@@ -464,6 +472,31 @@ impl Shared {
         if is_answered {
             self.over.push(key);
         }
+    }
+
+    /// The client sends nothing any more: streams whose requests are not whole are lost. Returns
+    /// whether any others are left.
+    pub(super) fn end_input(&mut self) -> bool {
+        self.rest.has_input_ended = true;
+        self.machine.end_input();
+        let mut has_whole_request = false;
+        for nth in 0..self.slots.len() {
+            let slot = &mut self.slots[nth];
+            match slot.key.filter(|_| !slot.is_reset) {
+                Some(_) if slot.has_ended => {
+                    has_whole_request = true;
+                    slot.watcher.take().into_iter().for_each(Waker::wake);
+                }
+                Some(key) => self.lose(key),
+                None => {}
+            }
+        }
+        has_whole_request
+    }
+
+    /// True if the client sends nothing any more.
+    pub(super) fn has_input_ended(&self) -> bool {
+        self.rest.has_input_ended
     }
 
     /// As [`lose`](Self::lose), of all streams.

@@ -36,6 +36,7 @@ impl H2Conn<'_> {
 
     /// Reads once and handles what has arrived.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> bool {
+        self.lose_if_broken(cx);
         if self.leave.is_deaf() || self.has_too_much_unsent() {
             return false;
         }
@@ -61,7 +62,11 @@ impl H2Conn<'_> {
                 self.handle();
                 true
             }
-            Poll::Ready(_) => {
+            Poll::Ready(Ok(0)) => {
+                self.half_close();
+                true
+            }
+            Poll::Ready(Err(_)) => {
                 self.lose();
                 true
             }

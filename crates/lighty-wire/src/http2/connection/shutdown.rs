@@ -25,6 +25,9 @@ pub(super) enum Shutdown {
 /// Distinguishes the reply to our PING from others.
 const DRAIN_PING: [u8; 8] = *b"drained?";
 
+/// The PING of a connection that receives nothing any more.
+const END_PING: [u8; 8] = *b"no end??";
+
 impl Connection {
     /// Begins a graceful end: two GOAWAYs, so that no request on its way is lost. Calling it again
     /// does nothing.
@@ -49,6 +52,17 @@ impl Connection {
     pub fn abort_for(&mut self, fault: ConnFault) {
         if self.expect != Expect::Nothing {
             self.fail(fault);
+        }
+    }
+
+    /// Nothing is received any more, although responses still are sent: the peer owes nothing. It is
+    /// sent a PING, which one that has gone refuses.
+    pub fn end_input(&mut self) {
+        self.settings_sent_ms = None;
+        self.block = None;
+        self.intake.early_reset_ms = None;
+        if self.expect != Expect::Nothing {
+            frame::push(kind::PING, 0, 0, &END_PING, &mut self.out);
         }
     }
 

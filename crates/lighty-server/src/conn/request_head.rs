@@ -23,7 +23,7 @@ pub(super) fn take(head: &mut RequestHead, ex: &mut Exchange) {
 pub(super) fn take_part(head: &mut RequestHead, request: &mut Request) {
     request.method = head.method;
     request.version = head.version;
-    request.target_raw.extend_from_slice(head.path_and_query_raw());
+    head.push_path_and_query_raw(&mut request.target_raw);
     head.swap_line(&mut request.line);
     request.path_end = head.path().len();
     std::mem::swap(&mut request.fields, &mut head.fields);

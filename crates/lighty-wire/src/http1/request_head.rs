@@ -106,22 +106,29 @@ impl RequestHead {
         &self.line[start..start + self.raw_target_len]
     }
 
-    /// Path and query as they came, without the scheme and the host of an absolute target; what is
-    /// normalised where the client wrote no path.
-    #[must_use]
+    /// Appends path and query as they came, without the scheme and the host of an absolute target.
     #[inline(always)]
-    pub fn path_and_query_raw(&self) -> &[u8] {
+    pub fn push_path_and_query_raw(&self, into: &mut Vec<u8>) {
         let raw = self.target_raw();
-        if raw.first() == Some(&b'/') { raw } else { self.without_authority(raw) }
+        match raw.first() {
+            Some(b'/') => into.extend_from_slice(raw),
+            _ => self.push_without_authority(raw, into),
+        }
     }
 
     #[cold]
-    fn without_authority<'a>(&'a self, raw: &'a [u8]) -> &'a [u8] {
-        match split_target(raw, false) {
+    fn push_without_authority(&self, raw: &[u8], into: &mut Vec<u8>) {
+        let kept = match split_target(raw, false) {
             Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
+            // RFC 3986 section 6.2.3: an empty path is that of the root.
+            Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"?") => {
+                into.push(b'/');
+                rest
+            }
             Ok(Form::Absolute { .. }) if !self.target.is_empty() => &self.target,
             _ => raw,
-        }
+        };
+        into.extend_from_slice(kept);
     }
 
     /// The requested host, without its port; empty when an HTTP/1.0 client names none.

@@ -44,6 +44,19 @@ fn a_backend_may_get_path_and_query_as_the_client_sent_them() {
     ] {
         assert_eq!(target_of(&server, target), target);
     }
+    // The host is not passed on, and a path that is left out is that of the root.
+    for (target, wanted) in [
+        ("http://a?x=%7e", "/?x=%7e"),
+        ("http://a:80?x=%7e%2F", "/?x=%7e%2F"),
+        ("http://a/?x=%7e", "/?x=%7e"),
+        ("http://a/%7e?x=%7e", "/%7e?x=%7e"),
+        ("http://a", "/"),
+        ("http://a?", "/?"),
+    ] {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        assert_eq!(client.response().text(), wanted, "{target}");
+    }
     let port = backend.address().port();
     let old = lighty!()
         .config(&format!("proxy.server = ( \"\" => (( \"host\" => \"127.0.0.1\", \"port\" => {port} )) )"))

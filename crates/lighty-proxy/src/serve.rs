@@ -539,7 +539,7 @@ impl Serving<'_> {
             let clock = &self.local.clock;
             let event = std::future::poll_fn(|cx| {
                 let before = call.written();
-                let head = call.poll_head(&connection.stream, upload, client, timeouts, cx);
+                let head = call.poll_head(connection, upload, client, timeouts, cx);
                 if !stages.has(Stage::RequestSent) {
                     let now_us = clock.mono_us();
                     if call.written() > before {

@@ -16,7 +16,7 @@ use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use lighty_io::threads::panics;
@@ -164,6 +164,25 @@ struct Fate {
     is_refused: Cell<bool>,
     /// How its stream was reset, if it was.
     ending: Cell<Option<Ending>>,
+    /// Some of it waits for the backend's window, or its socket.
+    is_withheld: Cell<bool>,
+    /// Bytes of its content that were written.
+    written: Cell<u64>,
+    /// Told when either changes.
+    sender: RefCell<Option<Waker>>,
+}
+
+impl Fate {
+    /// Records whether some of the request waits to be written, and how much of it was.
+    fn tell_written(&self, is_withheld: bool, written: u64) {
+        let was_withheld = self.is_withheld.replace(is_withheld);
+        let has_moved = self.written.replace(written) != written && is_withheld;
+        if (was_withheld != is_withheld || has_moved)
+            && let Some(sender) = self.sender.borrow_mut().take()
+        {
+            sender.wake();
+        }
+    }
 }
 
 /// A request's hold on its stream: without it the stream is cancelled.
@@ -176,6 +195,16 @@ impl Ticket {
     /// True if the backend has certainly not looked at the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
+    }
+
+    /// Bytes of the request's content that were written, while more of it waits for the backend to
+    /// take it. The task is woken when that changes.
+    pub(crate) fn withheld(&self, cx: &mut Context<'_>) -> Option<u64> {
+        let mut sender = self.fate.sender.borrow_mut();
+        if !sender.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
+            *sender = Some(cx.waker().clone());
+        }
+        self.fate.is_withheld.get().then(|| self.fate.written.get())
     }
 
     /// True if the backend takes extended CONNECT (RFC 8441).

@@ -5,6 +5,7 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::task::Context;
 
 use lighty_http::{Fields, Known, hop_by_hop};
 use lighty_io::clock::Clock;
@@ -130,6 +131,12 @@ impl Connection {
     /// True if the backend has said that it has not looked at the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.ticket.as_ref().is_some_and(Ticket::is_refused)
+    }
+
+    /// Of a stream: bytes of the request's content that were written, while more of it waits for
+    /// the backend to take it. The task is woken when that changes.
+    pub(crate) fn withheld(&self, cx: &mut Context<'_>) -> Option<u64> {
+        self.ticket.as_ref()?.withheld(cx)
     }
 
     /// True if it is a stream of a backend that takes upgrades as extended CONNECT.

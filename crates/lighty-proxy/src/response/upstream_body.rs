@@ -272,17 +272,22 @@ impl UpstreamBody {
             if call.take_owed_ack() {
                 stream.acknowledge();
             }
-            let read_ms = match self.body_fault {
+            let mut limits = self.spec.timeouts;
+            if self.body_fault.is_some() {
                 // The backend waits for bytes that never come: nothing is lost with it.
-                Some(_) => LOST_BODY_MS,
-                None => self.spec.timeouts.read_ms,
-            };
-            return Poll::Ready(Err(
-                match ready!(call.poll_body_limit(&self.client, read_ms, moved, cx)) {
-                    Trouble::Gone(fault) => FaultReport::new(fault, ""),
-                    _ => cut(format!("silent for {read_ms} ms, proxy-core.read-timeout")),
-                },
-            ));
+                (limits.read_ms, limits.write_ms) = (LOST_BODY_MS, LOST_BODY_MS);
+            }
+            let limit = call.poll_body_limit(&self.client, connection, &limits, moved, cx);
+            return Poll::Ready(Err(match ready!(limit) {
+                Trouble::Gone(fault) => FaultReport::new(fault, ""),
+                Trouble::Backend { fault, .. } if fault.fault == Fault::BackendWriteTimeout => {
+                    let write_ms = limits.write_ms;
+                    cut(format!(
+                        "took none of the request for {write_ms} ms, proxy-core.write-timeout"
+                    ))
+                }
+                _ => cut(format!("silent for {} ms, proxy-core.read-timeout", limits.read_ms)),
+            }));
         };
         match read {
             // RFC 9112 section 9.8.

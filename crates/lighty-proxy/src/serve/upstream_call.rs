@@ -18,6 +18,7 @@ use lighty_core::{BodyFault, Client, ErrorOutput, Fault, FaultReport};
 use lighty_io::transport::Stream;
 
 use crate::connect::deadline::{Alarm, Deadlines};
+use crate::connect::pool::Connection;
 use crate::request::replayable_body::ReplayableBody;
 use crate::request::upstream_request::RewrittenHead;
 use crate::session::{self, BackendResponse, Event, Session, malformed};
@@ -68,6 +69,8 @@ pub(crate) struct UpstreamCall {
     /// Interim responses to this request so far.
     interim: u32,
     inbox: ReadBuf,
+    /// What [`Connection::withheld`] says.
+    withheld: Option<u64>,
     alarm: Alarm,
     waits: Waits,
     limit: Limit,
@@ -162,6 +165,7 @@ impl UpstreamCall {
             busy: Busy::No,
             interim: 0,
             inbox: ReadBuf::default(),
+            withheld: None,
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
             limit: Limit::Timeout,
@@ -187,6 +191,7 @@ impl UpstreamCall {
             self.out = Vec::new();
         }
         self.inbox.recycle(KEPT_BYTES_MAX);
+        self.withheld = None;
         self.waits = Waits::Client;
         self.backend = Backend::Reads;
         self.watch = Watch::GoneOrHalfClosed;
@@ -235,7 +240,18 @@ impl UpstreamCall {
 
     /// True if everything was sent; only then is the connection reusable.
     pub(crate) fn has_sent_all(&self) -> bool {
-        self.takes_body() && self.sent == self.out.len()
+        self.takes_body() && self.sent == self.out.len() && self.withheld.is_none()
+    }
+
+    /// True if the backend does not take what there is of the request.
+    fn is_blocked(&self) -> bool {
+        self.takes_body() && (self.is_sending() || self.withheld.is_some())
+    }
+
+    /// Asks whether the backend withholds a window. Returns whether that has changed.
+    fn see_withheld(&mut self, connection: &Connection, cx: &mut Context<'_>) -> bool {
+        let withheld = connection.withheld(cx);
+        std::mem::replace(&mut self.withheld, withheld) != withheld
     }
 
     /// True if the backend accepts the rest of the request.
@@ -360,13 +376,14 @@ impl UpstreamCall {
     /// Reads the next head, interim or final.
     pub(crate) fn poll_head(
         &mut self,
-        stream: &Stream,
+        connection: &Connection,
         upload: &mut ReplayableBody,
         client: &ClientHandle,
         timeouts: &TimeoutSpec,
         cx: &mut Context<'_>,
     ) -> Poll<Result<Event, Trouble>> {
-        let mut moved = false;
+        let stream = &*connection.stream;
+        let mut moved = self.see_withheld(connection, cx);
         loop {
             moved |= self.push(stream, upload, client, cx).map_err(Trouble::Body)?;
             match self.poll_step(stream, cx)? {
@@ -482,7 +499,7 @@ impl UpstreamCall {
 
     /// Starts the timeout for the current wait, if that changed.
     fn watch(&mut self, upload: &ReplayableBody, timeouts: &TimeoutSpec, moved: bool) {
-        let waits = if self.is_sending() && self.takes_body() {
+        let waits = if self.is_blocked() {
             Waits::Write
         } else if upload.is_over() || !self.takes_body() || self.session.takes() == 0 {
             Waits::Read
@@ -513,16 +530,23 @@ impl UpstreamCall {
         self.alarm.set(whole_ms.min(PATIENCE_MS));
     }
 
-    /// Checks the read timeout of the response body.
+    /// Checks the timeout of the response body: the write timeout while the backend does not take
+    /// the rest of the request, else the read timeout.
     pub(crate) fn poll_body_limit(
         &mut self,
         client: &ClientHandle,
-        read_ms: u64,
+        connection: &Connection,
+        timeouts: &TimeoutSpec,
         moved: bool,
         cx: &mut Context<'_>,
     ) -> Poll<Trouble> {
-        if moved || self.waits != Waits::Read {
-            self.limit_to(Waits::Read, read_ms);
+        let moved = self.see_withheld(connection, cx) || moved;
+        let (waits, limit_ms) = match self.is_blocked() {
+            true => (Waits::Write, timeouts.write_ms),
+            false => (Waits::Read, timeouts.read_ms),
+        };
+        if moved || self.waits != waits {
+            self.limit_to(waits, limit_ms);
         }
         self.poll_limit(client, None, cx)
     }

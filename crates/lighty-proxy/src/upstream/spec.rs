@@ -161,7 +161,7 @@ impl Default for BacklogSpec {
 }
 
 /// How long a backend may take, in milliseconds.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutSpec {
     /// To accept a connection, and to shake hands for TLS (`proxy-core.connect-timeout`).
     pub connect_ms: u64,

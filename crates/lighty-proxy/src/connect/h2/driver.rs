@@ -119,6 +119,7 @@ impl Driver {
             moved |= self.read(cx);
             moved |= self.pump(cx);
             moved |= self.write(cx);
+            self.exchanges.iter().for_each(Exchange::tell_written);
             if !moved && let Poll::Ready(is_over) = self.poll_rest(cx) {
                 if is_over {
                     return Poll::Ready(());

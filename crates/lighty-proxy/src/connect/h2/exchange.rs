@@ -62,6 +62,8 @@ pub(super) struct Exchange {
     /// Content that the machine counts on.
     content: VecDeque<Bytes>,
     content_bytes: usize,
+    /// Bytes of content that were written.
+    written: u64,
     /// Sent behind the content.
     trailers: Option<Fields>,
     /// Records of the response.
@@ -94,6 +96,7 @@ impl Exchange {
             piece_left: 0,
             content: VecDeque::new(),
             content_bytes: 0,
+            written: 0,
             trailers: None,
             outbox: Vec::new(),
             sent: 0,
@@ -276,6 +279,7 @@ impl Exchange {
     /// Appends content that the machine has taken.
     pub(super) fn take_content(&mut self, mut len: usize, ends: bool, out: &mut Vec<u8>) {
         self.has_sent_end |= ends;
+        self.written += len as u64;
         self.content_bytes = self.content_bytes.saturating_sub(len);
         while len > 0 {
             let Some(first) = self.content.front_mut() else { return };
@@ -287,6 +291,13 @@ impl Exchange {
                 self.content.pop_front();
             }
         }
+    }
+
+    /// Tells the session's side how far the request was written.
+    pub(super) fn tell_written(&self) {
+        let is_left = self.content_bytes > 0 || !self.inbox.is_empty();
+        let is_withheld = is_left && self.key.is_some() && !self.is_cut && !self.is_over;
+        self.fate.tell_written(is_withheld, self.written);
     }
 
     /// A head has come.
@@ -384,6 +395,7 @@ impl Exchange {
 
     /// The end: what the session has sent is dropped, so that it can read what it was sent.
     pub(super) fn end(mut self, cx: &mut Context<'_>) {
+        self.tell_written();
         let mut dropped = [0; 1024];
         while let Poll::Ready(Ok(1..)) = self.near.poll_read(cx, &mut dropped) {}
         self.inbox.clear();

@@ -486,7 +486,10 @@ impl Serving<'_> {
         let is_fastcgi = matches!(self.upstream.spec.protocol, Protocol::Fastcgi { .. });
         let may_suspect = || {
             let now_ms = self.local.clock.mono_ms();
-            connection.stream.tells_unread() || connection.permit.address.may_be_suspected(now_ms)
+            let address = &connection.permit.address;
+            // Of a backend that takes as long for most requests, silence says nothing.
+            let is_fast = u64::from(address.first_byte_us()) < PATIENCE_MS * 1_000 / 2;
+            connection.stream.tells_unread() || is_fast && address.may_be_suspected(now_ms)
         };
         let may_be_busy = is_fastcgi && connection.is_reused() && self.is_robust();
         call.may_meet_busy(may_be_busy && may_suspect());

@@ -68,6 +68,8 @@ pub struct CheckoutRequest<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     None,
+    /// None, but one that is idle is closed: its process may be the only one that is free.
+    Place,
     /// Those idle for less time than any backend's keep-alive timeout.
     Recent,
     Any,
@@ -151,6 +153,7 @@ impl Local {
     fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Checkout> {
         let most_ms = match reuse {
             Reuse::None => return None,
+            Reuse::Place => 0,
             Reuse::Recent => RECENT_MS,
             Reuse::Any => u64::MAX,
         };

@@ -9,6 +9,7 @@ use super::{Serving, TRIES_MAX};
 use crate::connect::checkout::Reuse;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::serve::upstream_call::{Trouble, UpstreamCall};
+use crate::upstream::spec::Protocol;
 
 /// How often a request is resent because a backend closed its connection without a response. A
 /// restarting backend is handled by reconnecting; a request that crashes the backend must not crash
@@ -24,7 +25,15 @@ impl Serving<'_> {
         if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 {
             return Reuse::None;
         }
-        if self.is_robust() { Reuse::Any } else { Reuse::Recent }
+        if self.is_robust() {
+            return Reuse::Any;
+        }
+        match self.upstream.spec.protocol {
+            // The process behind a kept connection may work on after its response, and nothing
+            // tells before the request is sent.
+            Protocol::Fastcgi { .. } => Reuse::Place,
+            _ => Reuse::Recent,
+        }
     }
 
     /// True if the request can be resent when its connection closes, whatever the backend has read.

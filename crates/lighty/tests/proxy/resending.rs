@@ -206,6 +206,29 @@ fn process_that_works_on_after_its_response_delays_no_other_request() {
     }
 }
 
+/// The same where no request may be sent again, and none before has shown what the processes do.
+#[test]
+fn process_that_works_on_after_its_response_delays_no_post() {
+    for fpm in [PhpFpm::unix(4), PhpFpm::tcp(4)] {
+        let Some(fpm) = fpm else { return };
+        let backend = fpm.listen().host_keys();
+        let server = lighty!()
+            .config(&format!("fastcgi.server = ( \".php\" => (( {backend} )) )"))
+            .file("bg.php", "<?php echo 1; fastcgi_finish_request(); sleep(4);")
+            .file("x.php", "<?php echo 2;")
+            .start();
+        let post = |path: &str| server.post(path, "Content-Length: 2", b"hi");
+        assert_eq!(post("/x.php"), b"2");
+        assert_eq!(post("/bg.php"), b"1");
+        let watch = Stopwatch::start(&server);
+        for _ in 0..10 {
+            assert_eq!(post("/x.php"), b"2");
+        }
+        let took = watch.took();
+        assert!(took < Duration::from_secs(2), "{backend}: {took:?}");
+    }
+}
+
 /// HTTP/2: some clients say the end of a GET in an empty DATA frame.
 #[test]
 fn get_that_ends_by_an_empty_frame_is_served() {

@@ -201,10 +201,6 @@ fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
     }
     let nothing = Validators { now, ..Validators::default() };
     let validators = lighty_core::pipeline::conditions::validators(&ex.response.fields, nothing);
-    let method = match ex.request.method {
-        // It does nothing that GET would not do.
-        Some(Method::Post) | None => Method::Get,
-        Some(method) => method,
-    };
+    let method = ex.request.method.unwrap_or(Method::Get);
     conditional::evaluate(method, &ex.request.fields, true, &validators)
 }

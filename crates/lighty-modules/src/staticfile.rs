@@ -103,38 +103,54 @@ impl Module for StaticFile {
         }
         match refuse(ex) {
             Some(step) => step,
-            None => send(ex, entry),
+            // A handler's file is not what the request asks for.
+            None if ex.state.error_handler.is_some() => send(ex, entry, NamedBy::Handler),
+            None => send(ex, entry, NamedBy::Target),
         }
     }
 
     fn send_file<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         match ex.physical.entry.clone() {
-            Some(entry) => send(ex, entry),
+            Some(entry) => send(ex, entry, NamedBy::Handler),
             None => Step::Next,
         }
     }
 }
 
+/// Origin of a file's name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum NamedBy {
+    /// The request's target.
+    Target,
+    /// An error handler, or a program that has processed the request.
+    Handler,
+}
+
 #[inline(always)]
-fn send(ex: &mut Exchange, entry: Rc<Entry>) -> Step<'_> {
+fn send(ex: &mut Exchange, entry: Rc<Entry>, named_by: NamedBy) -> Step<'_> {
     match ex.settings.core.mime_xattr.clone() {
         Some(name) if facts_of(&entry, ex).is_none() => {
-            Step::Wait(Box::pin(send_with_xattr(ex, entry, name)))
+            Step::Wait(Box::pin(send_with_xattr(ex, entry, name, named_by)))
         }
         _ => {
-            respond(ex, &entry);
+            respond(ex, &entry, named_by);
             Step::Answered
         }
     }
 }
 
-async fn send_with_xattr(ex: &mut Exchange, entry: Rc<Entry>, name: Arc<str>) -> Step<'static> {
+async fn send_with_xattr(
+    ex: &mut Exchange,
+    entry: Rc<Entry>,
+    name: Arc<str>,
+    named_by: NamedBy,
+) -> Step<'static> {
     let stored = ex.machine.engine.get_xattr(entry.file(), &name).await.ok().flatten();
     let media_type = stored.filter(|value| {
         !value.is_empty() && value.iter().all(|b| (0x20..0x7f).contains(b) || *b == b'\t')
     });
     remember_facts(&entry, ex, media_type);
-    respond(ex, &entry);
+    respond(ex, &entry, named_by);
     Step::Answered
 }
 
@@ -289,7 +305,7 @@ fn add_unset(fields: &mut Fields, own: &Fields) {
 
 /// Builds the response: 200, 206, 304, 412 or 416.
 #[inline(always)]
-fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
+fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
     ex.response.answered = true;
@@ -303,9 +319,10 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
         ex.response.body = whole(entry, size);
         return;
     }
-    // With another method a file is sent only if a handler named it: conditions and ranges refer to
-    // the requested resource, not to that file.
-    let outcome = match ex.request.method.is_some_and(Method::is_get_or_head) {
+    // To other methods the conditions say what may be done with the requested resource (RFC 9110,
+    // 13.2.2). A handler has done it already, and its file is another resource.
+    let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
+    let outcome = match is_read || named_by == NamedBy::Target {
         false => Outcome::Proceed { ranges: false },
         true => evaluate_conditions(ex, entry, &facts),
     };
@@ -313,6 +330,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             add_fields(&mut ex.response.fields, &facts.fields);
+            withdraw_ranges(ex);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
         Outcome::Proceed { ranges: true }
@@ -324,6 +342,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>) {
                 let unfiltered = facts.unfiltered.get_or_init(|| !pipeline::is_filtered(ex));
                 ex.response.unfiltered = *unfiltered;
             }
+            withdraw_ranges(ex);
             ex.response.length_said = Some(size);
             ex.response.is_whole_file = true;
             ex.response.body = whole(entry, size);
@@ -353,16 +372,26 @@ fn whole(entry: &Rc<Entry>, size: u64) -> Body {
 }
 
 fn range_applies(ex: &Exchange) -> bool {
-    let old = ex.request.version == Version::Http10;
-    // A part of a compressed file would be taken for a part of the plain one.
-    let said = &ex.response.fields;
-    let is_refused =
-        said.contains(Known::ContentEncoding) || said.get(Known::AcceptRanges) == Some(b"none");
     ex.settings.core.range_requests
-        && !is_refused
+        && !refuses_ranges(ex)
+        && ex.response.fields.get(Known::AcceptRanges) != Some(b"none")
         && ex.request.fields.contains(Known::Range)
         && ex.request.method == Some(Method::Get)
-        && (!old || ex.settings.server.http10_range)
+}
+
+#[inline(always)]
+fn refuses_ranges(ex: &Exchange) -> bool {
+    // A part of a compressed file would be taken for a part of the plain one.
+    ex.response.fields.contains(Known::ContentEncoding)
+        || ex.request.version == Version::Http10 && !ex.settings.server.http10_range
+}
+
+/// Removes an `Accept-Ranges: bytes` that does not hold for this response.
+#[inline(always)]
+fn withdraw_ranges(ex: &mut Exchange) {
+    if refuses_ranges(ex) && ex.response.fields.get(Known::AcceptRanges) == Some(b"bytes") {
+        ex.response.fields.remove(Known::AcceptRanges);
+    }
 }
 
 /// Builds a partial response; `false` if the whole file is the right response (RFC 9110 section

@@ -392,3 +392,98 @@ fn date_of_change_is_never_later_than_the_response() {
         assert_eq!(server.get_with(target, earlier).status, 200, "{target}");
     }
 }
+
+/// A site with a file, a page of SSI, and a program that names the file.
+fn site_of_bodies() -> Server {
+    lighty!()
+        .file("a.txt", "A file\n")
+        .file("p.shtml", "<!--#echo var=\"LAST_MODIFIED\" -->")
+        .file("send.sh", named_by_program(""))
+        .file("coded.sh", named_by_program("Content-Encoding: gzip\\n"))
+        .file("claims.sh", named_by_program("Content-Encoding: gzip\\nAccept-Ranges: bytes\\n"))
+        .file("none.sh", named_by_program("Accept-Ranges: none\\n"))
+        .config(
+            "ssi.extension = ( \".shtml\" )\nssi.conditional-requests = \"enable\"\n\
+             cgi.assign = ( \".sh\" => \"/bin/sh\" )\ncgi.x-sendfile = \"enable\"\n\
+             server.error-handler-404 = \"/a.txt\"",
+        )
+        .start()
+}
+
+/// A program that names the file, with these fields.
+fn named_by_program(fields: &str) -> String {
+    format!("printf 'X-Sendfile: %s/a.txt\\n{fields}\\n' \"$DOCUMENT_ROOT\"")
+}
+
+fn status_of(server: &Server, method: &str, target: &str, condition: &str) -> u16 {
+    let mut client = server.connect();
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\nConnection: close\r\nContent-Length: 0\r\n\
+         {condition}\r\n\r\n"
+    ));
+    client.response().status
+}
+
+/// RFC 9110, 13.1: other methods than GET and HEAD are refused with 412.
+#[test]
+fn conditions_of_post_are_412_where_get_is_304() {
+    let server = site_of_bodies();
+    for target in ["/a.txt", "/p.shtml"] {
+        let first = server.get(target);
+        let tag = first.field("ETag").expect("a tag");
+        let changed = first.field("Last-Modified").expect("a date");
+        let strong = if tag.starts_with("W/") { 412 } else { 200 };
+        for (condition, get, post) in [
+            (format!("If-None-Match: {tag}"), 304, 412),
+            (format!("If-None-Match: \"x\", {tag}"), 304, 412),
+            ("If-None-Match: *".to_owned(), 304, 412),
+            ("If-None-Match: \"x\"".to_owned(), 200, 200),
+            // A weak tag is equal to none there (RFC 9110, 13.1.1).
+            (format!("If-Match: {tag}"), strong, strong),
+            ("If-Match: *".to_owned(), 200, 200),
+            ("If-Match: \"x\"".to_owned(), 412, 412),
+            (format!("If-Unmodified-Since: {changed}"), 200, 200),
+            ("If-Unmodified-Since: Mon, 01 Jan 1990 00:00:00 GMT".to_owned(), 412, 412),
+            (format!("If-Modified-Since: {changed}"), 304, 200),
+        ] {
+            for (method, expected) in [("GET", get), ("POST", post), ("DELETE", 405)] {
+                let status = status_of(&server, method, target, &condition);
+                assert_eq!(status, expected, "{method} {target} {condition}");
+            }
+        }
+    }
+}
+
+/// What a program has done is done, and the page of an error is not what was asked for.
+#[test]
+fn file_that_a_handler_names_for_post_is_sent_whatever_the_conditions() {
+    let server = site_of_bodies();
+    let tag = server.get("/a.txt").field("ETag").expect("a tag").to_owned();
+    for condition in [format!("If-None-Match: {tag}"), "If-Match: \"x\"".to_owned()] {
+        for target in ["/send.sh", "/none"] {
+            let status = status_of(&server, "POST", target, &condition);
+            assert_eq!(status, 200, "{target} {condition}");
+        }
+    }
+    assert_eq!(status_of(&server, "GET", "/send.sh", &format!("If-None-Match: {tag}")), 304);
+}
+
+#[test]
+fn accept_ranges_is_said_only_where_ranges_are_served() {
+    let server = site_of_bodies();
+    for (target, said, ranged) in [
+        ("/a.txt", Some("bytes"), 206),
+        ("/send.sh", Some("bytes"), 206),
+        ("/coded.sh", None, 200),
+        ("/claims.sh", None, 200),
+        ("/none.sh", Some("none"), 200),
+    ] {
+        let whole = server.get(target);
+        assert_eq!((whole.status, whole.field("Accept-Ranges")), (200, said), "{target}");
+        assert_eq!(server.get_with(target, "Range: bytes=0-1\r\n").status, ranged, "{target}");
+    }
+    let mut client = server.connect();
+    client.send("GET /a.txt HTTP/1.0\r\nRange: bytes=0-1\r\n\r\n");
+    let old = client.response();
+    assert_eq!((old.status, old.field("Accept-Ranges")), (200, None));
+}

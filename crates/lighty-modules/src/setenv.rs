@@ -95,8 +95,10 @@ impl Module for Setenv {
                 .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
             row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
                 .doc(
-                    "Fields that are added to every response, whatever its status. A page that an \
-                     error handler makes has those of the URL that was asked for.",
+                    "Fields that are added to every response, whatever its status. A page of \
+                     `server.error-handler-404` has those of the URL that was asked for, one of \
+                     `server.error-handler` those of the handler's URL; so it is with the fields \
+                     and variables that a program gets.",
                 )
                 .example(
                     "setenv.add-response-header = ( \"X-Content-Type-Options\" => \"nosniff\" )",
@@ -125,7 +127,7 @@ impl Module for Setenv {
         if std::mem::replace(&mut ex.state.keeps_settings, true) {
             return Step::Next;
         }
-        let settings = Rc::clone(&ex.settings);
+        let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
         let own = settings.module::<SetenvSettings>();
         for (name, _) in own.add_request.iter().chain(own.set_request.iter()) {
             ex.request.fields.remove_aliases(name.as_bytes());
@@ -236,11 +238,14 @@ fn parse_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
         }
         is_name
     });
-    for (name, text) in &pairs {
-        if text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t') {
-            return Err(Reject::new(format!("has a control character in the value of {name:?}")));
+    pairs.retain(|(name, text)| {
+        let is_text = !text.bytes().any(|byte| byte.is_ascii_control() && byte != b'\t');
+        if !is_text {
+            let words = format!("has a control character in the value of {name:?}");
+            ctx.warn(Reject::new(format!("{words}, which is left out")));
         }
-    }
+        is_text
+    });
     Ok(pairs.into())
 }
 
@@ -257,15 +262,16 @@ fn parse_response_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Rejec
     Ok(pairs.into())
 }
 
-fn parse_variables(value: &Value, _: &CompileCtx) -> Result<Pairs, Reject> {
-    let pairs = parse_map(value)?;
-    let broken = |(name, text): &&(std::sync::Arc<str>, std::sync::Arc<str>)| {
-        name.is_empty() || name.contains(['=', '\0']) || text.contains('\0')
-    };
-    match pairs.iter().find(broken) {
-        Some((name, _)) => Err(Reject::new(format!("has {name:?}, which is no variable"))),
-        None => Ok(pairs),
-    }
+fn parse_variables(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
+    let mut pairs = parse_map(value)?.to_vec();
+    pairs.retain(|(name, text)| {
+        let is_broken = name.is_empty() || name.contains(['=', '\0']) || text.contains('\0');
+        if is_broken {
+            ctx.warn(Reject::new(format!("has {name:?}, which is no variable and is left out")));
+        }
+        !is_broken
+    });
+    Ok(pairs.into())
 }
 
 /// RFC 9110 section 5.6.2.

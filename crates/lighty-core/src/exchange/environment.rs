@@ -91,6 +91,11 @@ impl Environment {
         self.vars.is_empty() && self.base.is_none()
     }
 
+    /// Removes the request's variables; those of the connection stay.
+    pub fn clear_own(&mut self) {
+        self.vars.clear();
+    }
+
     /// Removes all variables.
     pub fn clear(&mut self) {
         self.vars.clear();

@@ -1,5 +1,6 @@
 //! Error responses: their handler, their page and the fields they always carry.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_http::{Fields, Known, Method, Status};
@@ -83,11 +84,17 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         }
         ex.body = RequestBody::default();
     }
+    let asked = Rc::clone(&ex.settings);
     begin_again(ex);
-    if !chooses_status {
-        // Nor do the fields that conditions give to the failed URL: its error page must not be
-        // cached for as long as a good one.
+    // As in lighttpd. An error page has fields and variables of its own URL: that of a failed one
+    // must not be cached for as long as a good one. What stands in for a missing page has those of
+    // the missing one.
+    if chooses_status {
+        ex.state.asked_settings.get_or_insert(asked);
+    } else {
         ex.state.asked_settings = None;
+        ex.state.keeps_settings = false;
+        ex.environment.clear_own();
     }
     trace::error_handler(ex);
     true

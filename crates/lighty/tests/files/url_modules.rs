@@ -385,3 +385,48 @@ fn downloads_are_for_those_who_came_by_the_page() {
     };
     assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(20), is_denied));
 }
+
+/// As in lighttpd, for which the answers were taken down.
+#[test]
+fn error_page_has_fields_and_variables_of_one_url() {
+    let all = |who: &str| {
+        format!(
+            "setenv.add-environment = ( \"ENV_ADD\" => \"{who}\" )\n\
+             setenv.set-environment = ( \"ENV_SET\" => \"{who}\" )\n\
+             setenv.add-request-header = ( \"X-Add\" => \"{who}\" )\n\
+             setenv.set-request-header = ( \"X-Set\" => \"{who}\" )\n\
+             setenv.add-response-header = ( \"X-Response-Add\" => \"{who}\" )\n\
+             setenv.set-response-header = ( \"X-Response-Set\" => \"{who}\" )\n"
+        )
+    };
+    let script = "printf 'Content-Type: text/plain\\n\\n'\n\
+                  printf '%s' \"$ENV_ADD|$ENV_SET|$HTTP_X_ADD|$HTTP_X_SET\"";
+    for (directive, fields, variables) in [
+        ("server.error-handler-404", "missing", "missing|missing|missing|missing"),
+        ("server.error-handler", "handler", "handler|handler|missing, handler|handler"),
+    ] {
+        let server = lighty!()
+            .file("handler.sh", script)
+            .config(&format!(
+                "cgi.assign = ( \".sh\" => \"/bin/sh\" )\n{directive} = \"/handler.sh\"\n\
+                 setenv.add-environment = ( \"GLOBAL\" => \"1\" )\n\
+                 $HTTP[\"url\"] =^ \"/missing\" {{ {} }}\n\
+                 $HTTP[\"url\"] =^ \"/denied\" {{ {} url.access-deny = ( \"\" ) }}\n\
+                 $HTTP[\"url\"] =^ \"/handler\" {{ {} }}",
+                all("missing"),
+                all("missing"),
+                all("handler")
+            ))
+            .start();
+        let got = server.get("/missing");
+        assert_eq!(got.text(), variables, "{directive}");
+        // Access is refused before request fields are set.
+        let denied = server.get("/denied");
+        assert_eq!(denied.text(), variables.replace("missing, ", ""), "{directive}");
+        for got in [got, denied] {
+            assert_eq!(got.field("X-Response-Add"), Some(fields), "{directive}");
+            assert_eq!(got.field("X-Response-Set"), Some(fields), "{directive}");
+        }
+        assert_eq!(server.get("/handler.sh").text(), "handler|handler|handler|handler");
+    }
+}

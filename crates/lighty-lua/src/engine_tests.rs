@@ -517,7 +517,8 @@ const TURN: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 } 
 
 fn open_request() -> crate::OpenRequest {
     let attributes = vec![("uri.path", b"/a".to_vec()), ("request.method", b"GET".to_vec())];
-    crate::OpenRequest { attributes, bytes: 7, age: Duration::from_secs(1) }
+    let age = Duration::from_secs(1);
+    crate::OpenRequest { attributes, bytes: 7, age, ..crate::OpenRequest::default() }
 }
 
 /// An engine with a dictionary that is full of small entries.

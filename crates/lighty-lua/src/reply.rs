@@ -180,7 +180,7 @@ fn headers(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<(Table, T
 }
 
 /// Instructions that take as long as telling of a request.
-const OPEN_REQUEST: u64 = budget::CALL + 24 * budget::VALUE;
+const OPEN_REQUEST: u64 = budget::CALL + 48 * budget::VALUE;
 
 /// What `lighty.server.irequests()` tells of a request.
 fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {
@@ -190,10 +190,18 @@ fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {
     }
     let item = lua.create_table()?;
     item.raw_set("bytes", request.bytes as mlua::Integer)?;
+    item.raw_set("bytes_in", request.bytes_in as mlua::Integer)?;
+    item.raw_set("bytes_out", request.bytes_out as mlua::Integer)?;
+    // As of a response that has not begun in lighttpd.
+    item.raw_set("http_status", 0)?;
     item.raw_set("age", request.age.as_secs() as mlua::Integer)?;
     let table = lua.create_table()?;
     table.raw_set("req_attr", attributes)?;
     table.raw_set("req_item", item)?;
+    // Scripts of lighttpd look for fields and bodies, which are not told across workers.
+    for name in ["req_header", "req_env", "req_body", "resp_header", "resp_body"] {
+        table.raw_set(name, lua.create_table()?)?;
+    }
     Ok(table)
 }
 

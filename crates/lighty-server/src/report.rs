@@ -111,6 +111,10 @@ fn connection(entry: &ConnEntry, doing: Doing, asked: Option<&Asked>, now_s: u32
         method: asked.map_or("", |asked| asked.method),
         host: asked.map_or_else(String::new, |asked| text(&asked.host)),
         target: asked.map_or_else(String::new, |asked| text(&asked.target)),
+        scheme: asked.map_or("", |asked| asked.scheme),
+        protocol: asked.map_or("", |asked| asked.protocol),
+        local_port: asked.map_or(0, |asked| asked.local_port),
+        remote_port: asked.map_or(0, |asked| asked.remote_port),
         bytes: doing.bytes,
         streams: Vec::new(),
     }

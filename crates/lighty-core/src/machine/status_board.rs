@@ -92,6 +92,14 @@ pub struct Connection {
     pub host: String,
     /// The target of the current or latest request, as received.
     pub target: String,
+    /// `http` or `https`; empty without a request.
+    pub scheme: &'static str,
+    /// `HTTP/1.1` and the like; empty without a request.
+    pub protocol: &'static str,
+    /// The listener's port.
+    pub local_port: u16,
+    /// The client's port; 0 without one.
+    pub remote_port: u16,
     /// Bytes moved in this state.
     pub bytes: u64,
     /// Its open streams, each with a request, if it speaks HTTP/2.

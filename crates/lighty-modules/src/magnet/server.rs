@@ -61,19 +61,33 @@ fn open_request(one: Connection) -> OpenRequest {
         ConnState::Handler => b"handle-req",
         ConnState::Write | ConnState::Duplex => b"write",
     };
+    let mut decoded = Vec::with_capacity(path.len());
+    lighty_http::uri::decode_into(path, &mut decoded);
+    let (bytes_in, bytes_out) = match one.doing {
+        ConnState::Write | ConnState::Duplex => (0, one.bytes),
+        ConnState::Idle | ConnState::Head | ConnState::Body | ConnState::Handler => (one.bytes, 0),
+    };
     let mut attributes: Vec<(&'static str, Vec<u8>)> = vec![
         ("request.method", one.method.as_bytes().to_vec()),
         ("request.stage", stage.to_vec()),
         ("request.remote-addr", one.client.as_bytes().to_vec()),
         ("request.remote-ip", one.client.as_bytes().to_vec()),
+        ("request.remote-port", one.remote_port.to_string().into_bytes()),
+        ("request.server-port", one.local_port.to_string().into_bytes()),
+        ("request.server-name", one.host.as_bytes().to_vec()),
+        ("request.protocol", one.protocol.as_bytes().to_vec()),
+        ("request.orig-uri", target.clone()),
+        ("uri.scheme", one.scheme.as_bytes().to_vec()),
         ("uri.authority", one.host.into_bytes()),
+        ("uri.path", decoded),
         ("uri.path-raw", path.to_vec()),
     ];
     if let Some(query) = query.get(1..) {
         attributes.push(("uri.query", query.to_vec()));
     }
     attributes.push(("request.uri", target));
-    OpenRequest { attributes, bytes: one.bytes, age: Duration::from_secs(one.for_s.into()) }
+    let age = Duration::from_secs(one.for_s.into());
+    OpenRequest { attributes, bytes: one.bytes, bytes_in, bytes_out, age }
 }
 
 #[cfg(test)]
@@ -89,7 +103,11 @@ mod tests {
             client: "192.0.2.1".into(),
             method: "GET",
             host: "a.example".to_owned(),
-            target: "/a?b=c".to_owned(),
+            target: "/a%20b?b=c".to_owned(),
+            scheme: "https",
+            protocol: "HTTP/1.1",
+            local_port: 443,
+            remote_port: 5000,
             bytes: 7,
             streams: Vec::new(),
         };
@@ -100,13 +118,21 @@ mod tests {
         };
         for (name, value) in [
             ("request.stage", "write"),
-            ("uri.path-raw", "/a"),
+            ("uri.path-raw", "/a%20b"),
+            ("uri.path", "/a b"),
+            ("uri.scheme", "https"),
+            ("uri.authority", "a.example"),
+            ("request.orig-uri", "/a%20b?b=c"),
+            ("request.server-port", "443"),
+            ("request.remote-port", "5000"),
+            ("request.protocol", "HTTP/1.1"),
             ("uri.query", "b=c"),
-            ("request.uri", "/a?b=c"),
+            ("request.uri", "/a%20b?b=c"),
             ("request.remote-addr", "192.0.2.1"),
         ] {
             assert_eq!(find(name).as_deref(), Some(value), "{name}");
         }
+        assert_eq!((told.bytes_in, told.bytes_out), (0, 7));
         assert_eq!((told.bytes, told.age.as_secs()), (7, 3));
     }
 }

@@ -178,9 +178,7 @@ fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> bool 
     conn.describe(&mut ex.request);
     sink.take_head(ex);
     if ex.generation.needs.targets {
-        let request = &ex.request;
-        let method = request.method.map_or("", |method| method.as_str());
-        conn.entry.note(method, &request.authority, &request.target_raw);
+        conn.entry.note(&ex.request);
     }
     conn.requests.set(conn.requests.get() + 1);
     ex.ordinal = conn.requests.get();

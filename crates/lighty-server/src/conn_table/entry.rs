@@ -12,7 +12,7 @@ use lighty_core::machine::status_board::ConnState;
 use lighty_http::Method;
 use lighty_io::clock::Clock;
 use lighty_io::simulated::{Bug, has_bug};
-use lighty_io::transport::{ShutdownHandle, ShutdownHow, Stream};
+use lighty_io::transport::{Peer, ShutdownHandle, ShutdownHow, Stream};
 
 use super::stream::StreamEntry;
 use super::wait_s;
@@ -113,17 +113,36 @@ pub struct Asked {
     pub host: Vec<u8>,
     /// As received.
     pub target: Vec<u8>,
+    pub scheme: &'static str,
+    pub protocol: &'static str,
+    pub local_port: u16,
+    /// 0 for a client of a unix socket.
+    pub remote_port: u16,
 }
 
 impl Asked {
+    fn take(&mut self, request: &Request, text_bytes_max: usize) {
+        let text = |bytes: &mut Vec<u8>, from: &[u8]| {
+            bytes.clear();
+            bytes.extend_from_slice(&from[..from.len().min(text_bytes_max)]);
+        };
+        self.method = request.method.map_or("", Method::as_str);
+        text(&mut self.host, &request.authority);
+        text(&mut self.target, &request.target_raw);
+        self.scheme = request.scheme;
+        self.protocol = request.version.as_str();
+        self.local_port = request.local_port;
+        self.remote_port = match request.peer {
+            Peer::Inet(address) => address.port(),
+            Peer::Unix => 0,
+        };
+    }
+
     /// A stream's request.
     pub fn on_stream(request: &Request) -> Self {
-        let text = |bytes: &[u8]| bytes[..bytes.len().min(STREAM_TEXT_BYTES_MAX)].to_vec();
-        Self {
-            method: request.method.map_or("", Method::as_str),
-            host: text(&request.authority),
-            target: text(&request.target_raw),
-        }
+        let mut asked = Self::default();
+        asked.take(request, STREAM_TEXT_BYTES_MAX);
+        asked
     }
 }
 
@@ -266,14 +285,10 @@ impl ConnEntry {
     }
 
     /// Records a request.
-    pub fn note(&self, method: &'static str, host: &[u8], target: &[u8]) {
+    pub fn note(&self, request: &Request) {
         let mut rare = self.rare.borrow_mut();
         let asked = rare.get_or_insert_default().asked.get_or_insert_default();
-        asked.method = method;
-        asked.host.clear();
-        asked.host.extend_from_slice(host);
-        asked.target.clear();
-        asked.target.extend_from_slice(target);
+        asked.take(request, usize::MAX);
     }
 
     /// The latest recorded request.

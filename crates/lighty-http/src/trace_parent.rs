@@ -2,6 +2,9 @@
 
 use core::fmt;
 
+/// The field's name.
+pub const TRACEPARENT: &[u8] = b"traceparent";
+
 /// Bytes of a `traceparent` of version 00.
 pub const LENGTH: usize = 55;
 

@@ -22,16 +22,13 @@ use lighty_core::exchange::trace_context::TraceContext;
 use lighty_core::machine::metrics::exemplars::Exemplar;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings};
-use lighty_http::trace_parent::TraceParent;
+use lighty_http::trace_parent::{TRACEPARENT, TraceParent};
 
 use exporter::Exporter;
 use settings::TracingSettings;
 use span_record::SpanRecord;
 
 pub use exporter::Exporters;
-
-/// W3C Trace Context section 3.2.
-const TRACEPARENT: &[u8] = b"traceparent";
 
 /// W3C Trace Context section 3.3.
 const TRACESTATE: &[u8] = b"tracestate";

@@ -2,6 +2,7 @@
 //! returns the response.
 
 mod again;
+mod client_span;
 mod grpc;
 pub mod local;
 mod respond;
@@ -106,6 +107,10 @@ pub(crate) fn serve(
             trace: UpstreamTrace::default(),
         };
         let outcome = serving.run().await;
+        if let Err(report) = &outcome {
+            serving.failed_client_span(report.fault.verdict().words);
+        }
+        serving.leave_client_span();
         *serving.ex.ext_mut() = std::mem::take(&mut serving.trace);
         outcome.unwrap_or_else(|report| serving.fail(report))
     }
@@ -154,6 +159,7 @@ impl Serving<'_> {
                     None => Box::pin(self.wait_for_checkout(&call, only.as_deref())).await?,
                 };
                 self.ex.enter(Stage::Connect);
+                self.begin_client_span(&checkout.permit().address);
                 began_ms = self.local.clock.mono_ms();
                 match checkout {
                     Checkout::Reused(connection) => self.if_open(connection),
@@ -161,6 +167,7 @@ impl Serving<'_> {
                     Checkout::Fresh(permit) => Box::pin(self.connect(permit, began_ms)).await?,
                 }
             }) else {
+                self.failed_client_span("no connection");
                 continue;
             };
             self.ex.enter(Stage::Connected);
@@ -170,6 +177,7 @@ impl Serving<'_> {
                     let after_us = self.local.clock.mono_us().saturating_sub(sent_us);
                     connection.permit.address.saw_first_byte(after_us);
                     self.trace.first_byte_us = Some(after_us);
+                    self.answered_client_span(call.response.status.code());
                     self.local.note_success(&connection.permit, began_ms);
                     connection.apply_keep_alive(&call.response.fields);
                     if connection.is_reused() {
@@ -180,6 +188,7 @@ impl Serving<'_> {
                     return self.respond(call, connection);
                 }
                 Err(trouble) => {
+                    self.failed_client_span(trouble.words());
                     if call.has_met_busy() {
                         self.suspect(&connection);
                     }

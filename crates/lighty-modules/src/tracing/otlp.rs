@@ -3,12 +3,15 @@
 
 use lighty_http::json;
 
+use lighty_core::exchange::trace_context::BackendCall;
+
 use super::settings::CollectorOptions;
 use super::span_record::{Part, SpanRecord};
 
 /// `SpanKind` in `trace.proto`.
 const INTERNAL: u8 = 1;
 const SERVER: u8 = 2;
+const CLIENT: u8 = 3;
 
 /// `StatusCode` in `trace.proto`.
 const ERROR: u8 = 2;
@@ -32,9 +35,25 @@ pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec
             out.raw(",");
             out.part(record, part);
         }
+        for (resend, call) in (0..).zip(&record.calls) {
+            out.raw(",");
+            out.client_span(record, call, resend);
+        }
     }
     out.raw("]}]}]}");
     out.0
+}
+
+/// Host and port of a backend's address; a unix socket has its path and no port.
+fn peer(address: &str) -> (&str, Option<u16>) {
+    if let Some(path) = address.strip_prefix("unix:") {
+        return (path, None);
+    }
+    let parts = address.rsplit_once(':');
+    match parts.and_then(|(host, port)| Some((host, port.parse().ok()?))) {
+        Some((host, port)) => (host.trim_matches(['[', ']']), Some(port)),
+        None => (address, None),
+    }
 }
 
 /// Appends JSON.
@@ -108,6 +127,56 @@ impl Writer {
         if record.status >= 500 || !record.fault.is_empty() && record.status < 400 {
             self.formatted(format_args!(",\"status\":{{\"code\":{ERROR},\"message\":"));
             json::push_string(record.fault.as_bytes(), &mut self.0);
+            self.raw("}");
+        }
+        self.raw("}");
+    }
+
+    /// A try at a backend, by which collectors draw the edge from this server to it.
+    fn client_span(&mut self, record: &SpanRecord, call: &BackendCall, resend: u64) {
+        let times_us = (call.begin_us, call.end_us.unwrap_or(call.begin_us));
+        self.head(record.span.trace_id, call.span_id, record.span.span_id, CLIENT, times_us);
+        let method = record.method.unwrap_or("HTTP");
+        json::push_string(format!("{method} {}", call.upstream).as_bytes(), &mut self.0);
+        self.raw(",\"attributes\":[");
+        self.text("http.request.method", record.method.unwrap_or("_OTHER"));
+        if let Some(status) = call.status {
+            self.number_after("http.response.status_code", status.into());
+        }
+        if resend > 0 {
+            self.number_after("http.request.resend_count", resend);
+        }
+        let (host, port) = peer(&call.address);
+        for name in ["server.address", "network.peer.address"] {
+            self.text_after(name, host);
+        }
+        if let Some(port) = port {
+            self.number_after("server.port", port.into());
+            self.number_after("network.peer.port", port.into());
+        }
+        let transport = if port.is_some() { "tcp" } else { "unix" };
+        // HTTP/2 is a version of the protocol.
+        let (protocol, version) = match call.protocol {
+            "h2" => ("http", "2"),
+            other => (other, ""),
+        };
+        for (name, value) in [
+            ("network.transport", transport),
+            ("network.protocol.name", protocol),
+            ("network.protocol.version", version),
+            ("peer.service", &call.upstream),
+            ("lighty.backend", &call.address),
+        ] {
+            self.text_after(name, value);
+        }
+        // To a client, a status of 400 and above is an error too.
+        let status = call.status.filter(|status| *status >= 400).map(|status| status.to_string());
+        let error = status.as_deref().unwrap_or(call.error);
+        self.text_after("error.type", error);
+        self.raw("]");
+        if !error.is_empty() {
+            self.formatted(format_args!(",\"status\":{{\"code\":{ERROR},\"message\":"));
+            json::push_string(call.error.as_bytes(), &mut self.0);
             self.raw("}");
         }
         self.raw("}");

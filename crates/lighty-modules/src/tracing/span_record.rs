@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lighty_core::Exchange;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
-use lighty_core::exchange::trace_context::TraceContext;
+use lighty_core::exchange::trace_context::{BackendCall, TraceContext};
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::settings::route_name::RouteName;
 use lighty_http::trace_parent::TraceParent;
@@ -45,6 +45,8 @@ pub(super) struct SpanRecord {
     /// What went wrong, in words.
     pub(super) fault: &'static str,
     pub(super) parts: Vec<Part>,
+    /// Tries at backends, in microseconds since 1970.
+    pub(super) calls: Vec<BackendCall>,
 }
 
 /// A stretch of time within a request.
@@ -58,9 +60,10 @@ pub(super) struct Part {
 }
 
 impl SpanRecord {
-    /// Spans that the collector gets: the request's own, and one for each part.
+    /// Spans that the collector gets: the request's own, one for each part, and one for each try
+    /// at a backend.
     pub(super) fn spans(&self) -> u64 {
-        1 + self.parts.len() as u64
+        1 + (self.parts.len() + self.calls.len()) as u64
     }
 
     pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
@@ -95,7 +98,20 @@ impl SpanRecord {
             backend: ex.ext::<UpstreamTrace>().cloned(),
             fault: ex.state.fault.map_or("", |fault| fault.verdict().words),
             parts: parts(ex, origin_us),
+            calls: context.calls.iter().map(|call| since_1970(ex, call, origin_us)).collect(),
         }
+    }
+}
+
+/// The call in wall-clock time. One that is not over ends with the response's body.
+fn since_1970(ex: &Exchange, call: &BackendCall, origin_us: u64) -> BackendCall {
+    let last = [Stage::BodyBack, Stage::LastByteOut].map(|stage| ex.stages.when_us(stage));
+    let last_us = last.into_iter().flatten().find(|when_us| *when_us >= call.begin_us);
+    let end_us = call.end_us.or(last_us).unwrap_or_else(|| ex.machine.clock.mono_us());
+    BackendCall {
+        begin_us: origin_us + call.begin_us,
+        end_us: Some(origin_us + end_us),
+        ..call.clone()
     }
 }
 

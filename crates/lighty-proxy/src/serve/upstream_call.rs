@@ -145,6 +145,17 @@ pub(crate) enum Trouble {
     Gone(Fault),
 }
 
+impl Trouble {
+    /// What went wrong, in words of few values.
+    pub(crate) fn words(&self) -> &'static str {
+        match self {
+            Self::Backend { fault, .. } => fault.fault.verdict().words,
+            Self::Gone(fault) => fault.verdict().words,
+            Self::Body(_) => "the request's body could not be read",
+        }
+    }
+}
+
 /// The request's client, if it has one.
 pub(crate) type ClientHandle = Option<Rc<RefCell<dyn Client>>>;
 

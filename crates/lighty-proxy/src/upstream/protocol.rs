@@ -115,6 +115,14 @@ macro_rules! define {
         }
 
         impl Protocol {
+            /// Its word of `proxy-core.protocol`.
+            pub(crate) fn word(&self) -> &'static str {
+                match self {
+                    $(Self::$variant { .. } => $word,)*
+                    Self::Raw => "raw",
+                }
+            }
+
             fn request(&self) -> Request {
                 match self {
                     $(Self::$variant { .. } => Request::$request,)*

@@ -66,9 +66,12 @@ fn a_trusted_peer_is_believed() {
     let span = span.strip_suffix("-01").expect("sampled");
     assert_ne!(span, "b7ad6b7169203331", "a span of its own");
     assert_eq!(seen(&backend, "tracestate"), ["a=b"]);
-    let logged = format!("from-afar.1 0af7651916cd43dd8448eb211c80319c {span}\n");
+    let begin = "from-afar.1 0af7651916cd43dd8448eb211c80319c ";
     let log = server.directory().join("access.log");
-    assert!(wait_until(PATIENCE, || std::fs::read_to_string(&log).is_ok_and(|log| log == logged)));
+    let logged = || std::fs::read_to_string(&log).unwrap_or_default();
+    assert!(wait_until(PATIENCE, || logged().ends_with('\n')));
+    let of_request = logged().trim_end().strip_prefix(begin).expect("the trace").to_owned();
+    assert!(of_request.len() == 16 && of_request != span, "the call has a span of its own");
 }
 
 #[test]
@@ -154,7 +157,24 @@ fn recorded_requests_go_to_the_collector_with_their_stages() {
     server.stop();
     let spans = spans(&taken);
     let request = spans.iter().find(|span| span["kind"] == 2).expect("a server's span");
-    assert_eq!(name, format!("00-{}-{}-01", text(request, "traceId"), text(request, "spanId")));
+    let call = spans.iter().find(|span| span["kind"] == 3).expect("a client's span");
+    assert_eq!(name, format!("00-{}-{}-01", text(call, "traceId"), text(call, "spanId")));
+    assert_eq!(call["parentSpanId"], request["spanId"]);
+    assert!(length(request) >= length(call) && length(call) >= Duration::from_millis(55));
+    let (host, port) =
+        slow.name().rsplit_once(':').map(|(h, p)| (h.to_owned(), p.to_owned())).expect("a port");
+    for (name, value) in [
+        ("http.request.method", "GET"),
+        ("http.response.status_code", "200"),
+        ("server.address", &*host),
+        ("server.port", &*port),
+        ("network.peer.address", &*host),
+        ("network.peer.port", &*port),
+        ("network.transport", "tcp"),
+        ("network.protocol.name", "http"),
+    ] {
+        assert_eq!(attribute(call, name), Some(&Value::from(value)), "{name}: {call}");
+    }
     for (name, value) in [
         ("http.request.method", "GET"),
         ("http.response.status_code", "200"),
@@ -331,4 +351,49 @@ fn what_a_collector_refuses_is_told_once_and_counted() {
     assert_eq!(server.log().matches(&words).count(), 1, "{}", server.log());
     assert!(counter(&server, "tracing.dropped") >= 2);
     assert!(asked.load(Ordering::Relaxed) >= 2);
+}
+
+#[test]
+fn each_try_at_a_backend_is_a_span_of_a_client() {
+    // Nobody listens there.
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|bound| bound.local_addr());
+    let first = free.expect("a port").to_string();
+    let second = Backend::replying(|_| answer("404 Not Found", "", "none"));
+    let (collector, taken) = collector("200 OK", Duration::ZERO);
+    let mut server = lighty!()
+        .config("tracing.activate = \"enable\"\ntracing.sample-ratio = \"1\"")
+        .config(&format!("tracing.collector = \"http://{}\"", collector.name()))
+        .config("tracing.collector-headers = ( \"X-Key\" => \"secret\" )")
+        .config("proxy-core.protocol = \"http\"\nproxy-core.balancer = \"static\"")
+        .config(&format!("proxy-core.backends = ( \"{first}\", \"{}\" )", second.name()))
+        .start();
+    assert_eq!(server.get("/a").status, 404);
+    let named = seen(&second, "traceparent").remove(0);
+    server.stop();
+    let spans = spans(&taken);
+    let request = spans.iter().find(|span| span["kind"] == 2).expect("a server's span");
+    let calls: Vec<_> = spans.iter().filter(|span| span["kind"] == 3).collect();
+    assert_eq!(calls.len(), 2, "{calls:?}");
+    for (call, address) in calls.iter().zip([first, second.name()]) {
+        assert_eq!(call["parentSpanId"], request["spanId"]);
+        assert_eq!(attribute(call, "lighty.backend"), Some(&Value::from(address)));
+        assert_eq!(call["status"]["code"], 2, "{call}");
+    }
+    assert!(named.contains(text(calls[1], "spanId")), "{named} {calls:?}");
+    assert_eq!(attribute(calls[0], "error.type"), Some(&Value::from("no connection")));
+    assert_eq!(attribute(calls[0], "http.response.status_code"), None);
+    assert_eq!(attribute(calls[0], "http.request.resend_count"), None);
+    assert_eq!(attribute(calls[1], "http.request.resend_count"), Some(&Value::from("1")));
+    assert_eq!(attribute(calls[1], "error.type"), Some(&Value::from("404")));
+}
+
+#[test]
+fn file_has_no_span_of_a_client() {
+    let backend = Backend::answering("app");
+    let (collector, taken) = collector("200 OK", Duration::ZERO);
+    let mut server = exporting(&backend, &collector).start();
+    assert_eq!(server.get("/a.txt").status, 200);
+    server.stop();
+    let kinds: Vec<_> = spans(&taken).iter().map(|span| span["kind"].clone()).collect();
+    assert!(kinds.contains(&Value::from(2)) && !kinds.contains(&Value::from(3)), "{kinds:?}");
 }

@@ -195,6 +195,10 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
         None => (text, None),
     };
     let help = "write an address (\"192.0.2.1\", \"2001:db8::1\") or a network (\"192.0.2.0/24\")";
+    // What clients of a unix socket have in place of an address.
+    if address.is_empty() && text.starts_with('/') {
+        return Ok(Matcher::Exact(text.to_owned()));
+    }
     let bare = address.strip_prefix('[').and_then(|a| a.strip_suffix(']')).unwrap_or(address);
     let Ok(address) = bare.parse::<IpAddr>() else {
         return Err(BadCondition::new(format!("{text:?} is not an IP address"), Some(help)));
@@ -332,8 +336,15 @@ mod tests {
     }
 
     #[test]
+    fn path_of_a_unix_socket_is_compared_as_text() {
+        let path = |value| matches(Field::RemoteIp, Op::Eq, "/run/l.sock", value);
+        assert!(path("/run/l.sock"));
+        assert!(!path("/run/l.sock2") && !path("127.0.0.1"));
+    }
+
+    #[test]
     fn bad_networks_are_refused() {
-        for text in ["example.com", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0/8", ""] {
+        for text in ["example.com", "a/b", "10.0.0.0/33", "::/129", "10.0.0.0/x", "10.0.0/8", ""] {
             bad(Field::RemoteIp, Op::Eq, text);
         }
     }

@@ -53,6 +53,12 @@ impl CompileCtx<'_> {
         self.findings.borrow_mut().push((Level::Warning, warning));
     }
 
+    /// Turns the rejection of a value that lighttpd starts with into a warning. `None`: the value
+    /// has no effect.
+    pub fn or_skip<T>(&self, parsed: Result<T, Reject>) -> Option<T> {
+        parsed.map_err(|reject| self.warn(reject.without_effect())).ok()
+    }
+
     /// Accepts the value; what is said about it is no reason to change anything.
     pub fn note(&self, note: Reject) {
         self.findings.borrow_mut().push((Level::Note, note));

@@ -117,6 +117,8 @@ pub struct Directive<S> {
     pub for_handshakes: bool,
     /// See [`Directive::exact`].
     pub exact: bool,
+    /// See [`Directive::skips_unknown`].
+    pub skips_unknown: bool,
     /// Parses the value.
     pub compile: Compile<S>,
 }
@@ -211,6 +213,7 @@ impl<S: 'static> Directive<S> {
             limits_patterns: false,
             for_handshakes: false,
             exact: false,
+            skips_unknown: false,
             compile: Arc::new(compile),
         }
     }
@@ -250,6 +253,13 @@ impl<S> Directive<S> {
         self
     }
 
+    /// Accepts any other word with a warning and leaves the setting unchanged, because lighttpd
+    /// starts with it.
+    pub fn skips_unknown(mut self) -> Self {
+        self.skips_unknown = true;
+        self
+    }
+
     /// The nearest number that is accepted, for a directive of lighttpd that has a wider range
     /// there, and a warning about it.
     pub(crate) fn clamp(&self, value: &Value) -> Option<(Value, Reject)> {
@@ -258,8 +268,14 @@ impl<S> Directive<S> {
         (self.is_ancestors() && !self.exact).then_some((Value::Int(number), warning))
     }
 
-    /// A warning about the empty text, which sets no word in lighttpd: the value before it stays.
+    /// A warning about a text that sets no word in lighttpd, such as the empty one: the value
+    /// before it stays.
     pub(crate) fn sets_nothing(&self, value: &Value) -> Option<Reject> {
+        if let (Kind::Choice(words), true, Some(_)) =
+            (&self.kind, self.skips_unknown, value.as_str().filter(|text| !text.is_empty()))
+        {
+            return parse_choice(value, words).err().map(Reject::without_effect);
+        }
         let is_word = match self.kind {
             Kind::Bool => true,
             Kind::Choice(words) => !words.contains(&""),

@@ -118,8 +118,11 @@ impl<'a> Parser<'a, '_> {
                     let text = "this `}` closes nothing";
                     self.report(Diagnostic::error("syntax", span, text));
                 }
+                Token::Key if is_else(self.word()) && !self.peek().is_assignment() => {
+                    self.stray_else(&mut list);
+                }
                 _ => match self.statement() {
-                    Ok(statement) => list.extend(statement),
+                    Ok(statement) => list.push(statement),
                     Err(Fail::Midway) => self.recover(&mut list),
                     Err(Fail::Border) => {}
                 },
@@ -127,22 +130,21 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    fn statement(&mut self) -> Parsed<Option<Stmt>> {
+    fn statement(&mut self) -> Parsed<Stmt> {
         if self.token() == Token::Dollar {
-            return self.chain().map(Some);
+            return self.chain();
         }
         if self.token() != Token::Key {
             return Err(self.unexpected("a directive, a condition or `include`"));
         }
         if self.peek().is_assignment() {
-            return self.assignment().map(Some);
+            return self.assignment();
         }
         match self.word() {
-            "include" => self.include(false).map(Some),
-            "include_shell" => self.include(true).map(Some),
-            "global" => self.global().map(Some),
-            "if" => self.chain().map(Some),
-            word if is_else(word) => self.stray_else(),
+            "include" => self.include(false),
+            "include_shell" => self.include(true),
+            "global" => self.global(),
+            "if" => self.chain(),
             word => {
                 let message = format!("after {word:?} an `=` is missing");
                 self.cursor.bump();
@@ -204,7 +206,12 @@ impl<'a> Parser<'a, '_> {
         if self.token() == Token::Key {
             self.cursor.bump();
         }
-        let mut arms = vec![self.arm()?];
+        let first = self.arm()?;
+        self.chain_from(first)
+    }
+
+    fn chain_from(&mut self, first: Arm) -> Parsed<Stmt> {
+        let mut arms = vec![first];
         loop {
             let before = self.cursor.clone();
             self.skip_newlines();
@@ -245,12 +252,24 @@ impl<'a> Parser<'a, '_> {
         Ok(Arm { guard: Guard::Else, span: start, body })
     }
 
-    fn stray_else(&mut self) -> Parsed<Option<Stmt>> {
-        let text = "`else` stands only after the closing brace of a condition";
-        self.report(Diagnostic::error("syntax", self.span(), text));
-        let mut arm = self.else_arm()?;
-        arm.guard = Guard::Broken;
-        Ok(Some(Stmt::Chain(vec![arm])))
+    /// An `else` with nothing before it, as at the beginning of an included file. lighttpd starts
+    /// with it: a condition behind it stands alone, and a block without one always holds.
+    fn stray_else(&mut self, list: &mut Vec<Stmt>) {
+        let text = "this `else` does not follow the closing brace of a condition, and belongs to \
+                    none";
+        let help = "a condition behind it stands alone, and a block without one always holds, as \
+                    in lighttpd; move it behind the condition that is meant";
+        self.report(Diagnostic::warning("syntax", self.span(), text).help(help));
+        match self.else_arm() {
+            Ok(arm) if matches!(arm.guard, Guard::Else) => list.extend(arm.body),
+            Ok(arm) => match self.chain_from(arm) {
+                Ok(chain) => list.push(chain),
+                Err(Fail::Midway) => self.recover(list),
+                Err(Fail::Border) => {}
+            },
+            Err(Fail::Midway) => self.recover(list),
+            Err(Fail::Border) => {}
+        }
     }
 
     /// A condition and its block; stands at `$`.

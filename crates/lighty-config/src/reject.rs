@@ -39,6 +39,12 @@ impl Reject {
         }
     }
 
+    /// Says that the rest of the configuration holds without the value.
+    pub(crate) fn without_effect(mut self) -> Self {
+        self.message.push_str("; this value has no effect");
+        self
+    }
+
     /// Points at an element.
     pub fn at(mut self, span: Span) -> Self {
         self.span = Some(span);

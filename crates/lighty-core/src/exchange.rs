@@ -476,7 +476,10 @@ impl Facts for Exchange {
             Field::UserAgent => header(b"user-agent"),
             Field::Cookie => header(b"cookie"),
             Field::Language => header(b"accept-language"),
-            Field::RemoteIp => request.remote_ip().map(|ip| Cow::Owned(ip.to_string())),
+            Field::RemoteIp => match request.remote_ip() {
+                Some(ip) => Some(Cow::Owned(ip.to_string())),
+                None => Some(Cow::Borrowed(&*request.peer_text)).filter(|path| !path.is_empty()),
+            },
             Field::QueryString => text(request.query()),
             Field::Method => request.method.map(|m| Cow::Borrowed(m.as_str())),
             Field::RequestHeader(name) => header(name.as_bytes()),

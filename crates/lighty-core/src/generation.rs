@@ -107,7 +107,7 @@ impl Rules {
         let server = &global.server;
         Self {
             limits: Limits {
-                head_bytes_max: limits::HEAD_BYTES_MAX,
+                head_bytes_max: limits::head_bytes_max(server.max_request_field_bytes),
                 field_bytes_max: server.max_request_field_bytes,
                 fields_max: server.max_request_fields,
                 target_bytes_max: server.max_url_bytes,

@@ -112,10 +112,12 @@ fn part(name: &[u8], n: usize) -> &[u8] {
     }
 }
 
-fn parse_pattern(value: &Value, _: &CompileCtx) -> Result<Arc<[Piece]>, Reject> {
+fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Piece]>, Reject> {
     let text = parse_string(value)?;
     if !text.is_empty() && !text.starts_with('/') {
-        return Err(Reject::new("must begin with a slash"));
+        // lighttpd finds no directory by such a pattern.
+        ctx.or_skip::<()>(Err(Reject::new("must begin with a slash")));
+        return Ok(Arc::default());
     }
     let mut pieces = Vec::new();
     let mut plain = String::new();

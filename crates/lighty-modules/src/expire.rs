@@ -60,7 +60,7 @@ impl Module for Expire {
 
     fn directives() -> Vec<Directive<Settings>> {
         vec![
-            Directive::parsed("expire.url", Kind::Map, |v, _: &CompileCtx| parse_terms(v), |s: &mut Settings, terms| {
+            Directive::parsed("expire.url", Kind::Map, parse_terms, |s: &mut Settings, terms| {
                 s.module_mut::<ExpireSettings>().urls = Arc::clone(terms);
             })
             .module("mod_expire")
@@ -77,7 +77,7 @@ impl Module for Expire {
                  unless they have a `Cache-Control` already.",
             )
             .example("expire.url = ( \"/images/\" => \"access plus 2 weeks\" )"),
-            Directive::parsed("expire.mimetypes", Kind::Map, |v, _: &CompileCtx| parse_terms(v), |s: &mut Settings, terms| {
+            Directive::parsed("expire.mimetypes", Kind::Map, parse_terms, |s: &mut Settings, terms| {
                 s.module_mut::<ExpireSettings>().types = Arc::clone(terms);
             })
             .module("mod_expire")
@@ -136,13 +136,19 @@ impl Term {
 /// Seconds of a term at most: what `max-age` must be understood up to (RFC 9111 section 1.2.2).
 const TERM_SECONDS_MAX: i64 = 1 << 31;
 
-fn parse_terms(value: &Value) -> Result<Terms, Reject> {
+fn parse_terms(value: &Value, ctx: &CompileCtx) -> Result<Terms, Reject> {
     let pairs = parse_map(value)?;
     let spans = value.as_list().unwrap_or_default();
     let term = |((prefix, text), (_, item)): (&(Arc<str>, Arc<str>), &lighty_config::Item)| {
         let prefix = prefix.strip_suffix('*').unwrap_or(prefix);
         let term = parse_term(text).map_err(|bad| bad.reject(text).at(item.span))?;
-        Ok((Box::from(prefix), term))
+        let seconds = term.seconds.clamp(0, TERM_SECONDS_MAX);
+        if seconds != term.seconds {
+            let words = if seconds == 0 { "less than no time" } else { "more than 68 years" };
+            let used = format!("has {text:?}: is {words}, in place of which {seconds} s are used");
+            ctx.warn(Reject::new(used).at(item.span));
+        }
+        Ok((Box::from(prefix), Term { seconds, ..term }))
     };
     pairs.iter().zip(spans).map(term).collect()
 }
@@ -188,7 +194,7 @@ fn parse_term(text: &str) -> Result<Term, BadTerm<'_>> {
     }
     let mut seconds = 0i64;
     while !rest.trim_ascii().is_empty() {
-        let (digits, behind) = split_word(rest, |c| c.is_ascii_digit());
+        let (digits, behind) = split_word(rest, |c| c.is_ascii_digit() || c == '-');
         let number: i64 = digits.parse().map_err(|_| BadTerm::Says("has no number here"))?;
         let (unit, behind) =
             split_word(behind, |c| !c.is_ascii_digit() && !c.is_ascii_whitespace());
@@ -196,9 +202,6 @@ fn parse_term(text: &str) -> Result<Term, BadTerm<'_>> {
         rest = behind;
         seconds =
             number.checked_mul(unit).and_then(|more| seconds.checked_add(more)).unwrap_or(i64::MAX);
-    }
-    if seconds > TERM_SECONDS_MAX {
-        return Err(BadTerm::Says("is more than 68 years"));
     }
     Ok(Term { since_change, seconds })
 }

@@ -237,7 +237,7 @@ fn preface() -> Vec<Directive<Settings>> {
     ]
 }
 
-fn parse_forwarders(value: &Value, _: &CompileCtx) -> Result<Arc<Forwarders>, Reject> {
+fn parse_forwarders(value: &Value, ctx: &CompileCtx) -> Result<Arc<Forwarders>, Reject> {
     let form = "write `( \"10.0.0.0/8\" => \"trust\" )`";
     let pairs = value.as_pairs().ok_or_else(|| Reject::new("must be a map").help(form))?;
     let mut forwarders = Forwarders::default();
@@ -248,9 +248,11 @@ fn parse_forwarders(value: &Value, _: &CompileCtx) -> Result<Arc<Forwarders>, Re
             continue;
         }
         let net = Cidr::parse(name).ok_or_else(|| {
-            Reject::new(format!("\"{name}\" is neither an address nor a network")).at(item.span)
-        })?;
-        forwarders.nets.push((net, trusted));
+            let text = format!("\"{name}\" is neither an address nor a network");
+            Reject::new(text).help("names are not looked up").at(item.span)
+        });
+        // As in lighttpd, which compares a name with addresses: nobody has it.
+        forwarders.nets.extend(ctx.or_skip(net).map(|net| (net, trusted)));
     }
     Ok(Arc::new(forwarders))
 }

@@ -118,7 +118,11 @@ impl Worker {
         self.machine.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
-            Peer::Unix => "".into(),
+            // As in lighttpd. A client's own path would be one that it has chosen.
+            Peer::Unix => {
+                let name = &listener_info.name;
+                name.strip_prefix("unix:").unwrap_or(name).into()
+            }
         };
         let since_s = wait_s(&self.machine.clock);
         let entry = self.conns.enter(stream.shutdown_handle(), Rc::clone(&peer_text), since_s);

@@ -44,8 +44,8 @@ pub(crate) struct Cli {
     #[arg(skip)]
     pub(crate) is_lighttpd: bool,
 
-    /// Stop gracefully after so many seconds without a request
-    #[arg(short = 'i', value_name = "SECONDS", value_parser = clap::value_parser!(u32).range(1..))]
+    /// Stop gracefully after so many seconds without a request; 0: never
+    #[arg(short = 'i', value_name = "SECONDS")]
     pub(crate) idle_timeout: Option<u32>,
 
     /// Check the configuration and exit; twice (-tt): also open what it names, binding nothing

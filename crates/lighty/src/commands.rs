@@ -180,7 +180,10 @@ fn begin(
         }
         _ => None,
     };
-    let idle_timeout = cli.idle_timeout.map(|limit_s| Duration::from_secs(limit_s.into()));
+    let idle_timeout = cli
+        .idle_timeout
+        .filter(|limit_s| *limit_s > 0)
+        .map(|limit_s| Duration::from_secs(limit_s.into()));
     let options = boot::Options { loader, idle_timeout };
     boot::start(Arc::clone(&config), options).map_err(|error| {
         let mut findings = Diagnostics::default();

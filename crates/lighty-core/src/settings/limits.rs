@@ -2,12 +2,22 @@
 //!
 //! Each limit an operator may want to change has a directive of the same name in `directives`.
 
-/// Bytes of a request head, request line included (ancestor 1.16). A browser sends under 2 KiB;
-/// cookies can raise that to 10 or 20.
+/// Bytes of a request head, request line included (ancestor 1.16), unless the header section alone
+/// may be longer. A browser sends under 2 KiB; cookies can raise that to 10 or 20.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
+
+/// Bytes of a request head whose header section may have `field_bytes`.
+pub const fn head_bytes_max(field_bytes: usize) -> usize {
+    let with_line = field_bytes + TARGET_BYTES_MAX;
+    if with_line > HEAD_BYTES_MAX { with_line } else { HEAD_BYTES_MAX }
+}
 
 /// Bytes of the header section of a request (`server.max-request-field-size`, 431).
 pub const FIELD_BYTES_MAX: usize = 8192;
+
+/// Bytes that HTTP/2 counts for as many fields as a request may have, 32 for each (RFC 9113,
+/// section 6.5.2).
+pub const HTTP2_FIELD_COST_BYTES: usize = 32 * 256;
 
 /// Header fields in a request (`server.max-request-fields`, 431).
 pub const FIELDS_MAX: u32 = 100;

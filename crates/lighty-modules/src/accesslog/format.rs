@@ -215,6 +215,8 @@ impl Parser<'_> {
         if let Some(part) = named(letter, text.unwrap_or_default()) {
             return match text {
                 Some(name) if !name.is_empty() => Ok(part),
+                // As in lighttpd: nothing has no name.
+                None if matches!(letter, 'C' | 'n') => Ok(Part::Literal(b"-".as_slice().into())),
                 _ => {
                     let message = format!("`%{letter}` needs a name: `%{{name}}{letter}`");
                     Err(self.error(start, end, &message))
@@ -228,12 +230,9 @@ impl Parser<'_> {
             None => plain(letter),
             Some(text) => with_argument(letter, text),
         };
-        part.ok_or_else(|| match text {
+        // As in lighttpd: an argument of a letter that takes none has no effect.
+        part.or_else(|| plain(letter)).ok_or_else(|| match text {
             _ if letter == 'x' => self.error(start, end, X_WORDS),
-            Some(text) if plain(letter).is_some() => {
-                let message = format!("`%{letter}` does not take the argument `{{{text}}}`");
-                self.error(start, end, &message)
-            }
             _ => self.error(start, end, &format!("unknown letter `{letter}`; known: {LETTERS}")),
         })
     }
@@ -417,7 +416,6 @@ mod tests {
             ("%{}i", 0, 4, "needs a name"),
             ("%x", 0, 2, "takes `upstream`"),
             ("%{upstream-}x", 0, 13, "takes `upstream`"),
-            ("%{x}s", 0, 5, "does not take the argument"),
             ("ab %{begin:%H %Q}t", 14, 2, "unknown time conversion `%Q`"),
             ("a\nb", 1, 1, "control character"),
             ("%{a\nb}t", 3, 1, "control character"),

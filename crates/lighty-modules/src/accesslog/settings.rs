@@ -96,6 +96,7 @@ fn what() -> Vec<Row> {
         })
         .default("default")
         .since("1.4")
+        .skips_unknown()
         .doc(
             "How values are made harmless in `accesslog.format`: `default` writes control \
              characters, quotes, backslashes and what is not ASCII as `\\xHH`; `json` writes them \

@@ -128,15 +128,20 @@ fn parse_rule(prefix: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<R
             }
         }
     }
-    complete(rule, methods)
+    let has_realm = list.iter().any(|(key, _)| key.as_deref() == Some("realm"));
+    complete(rule, methods, has_realm)
 }
 
-fn complete(mut rule: Rule, methods: Option<(bool, bool)>) -> Result<Rule, Reject> {
+fn complete(
+    mut rule: Rule,
+    methods: Option<(bool, bool)>,
+    has_realm: bool,
+) -> Result<Rule, Reject> {
     let (basic, digest) = methods.unwrap_or_default();
     rule.basic = basic;
     let missing = match () {
         () if methods.is_none() => Some("method"),
-        () if rule.realm.is_empty() => Some("realm"),
+        () if !has_realm => Some("realm"),
         () if rule.require.is_empty() => Some("require"),
         () => None,
     };

@@ -223,10 +223,10 @@ fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<u64, Reject> {
         match key.as_deref() {
             Some("max-age") => {
                 let warn = |warning: Reject| ctx.warn(warning.at(item.span));
-                seconds = parse_int_clamped(&item.value, &(0..=86_400), warn)
-                    .map_err(|r| r.at(item.span))?;
+                let parsed = parse_int_clamped(&item.value, &(0..=86_400), warn);
+                seconds = ctx.or_skip(parsed.map_err(|r| r.at(item.span))).unwrap_or(seconds);
             }
-            _ => return Err(form().at(item.span)),
+            _ => drop(ctx.or_skip::<()>(Err(form().at(item.span)))),
         }
     }
     Ok(u64::try_from(seconds).unwrap_or(0) * 1000)

@@ -164,7 +164,7 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
         row(Directive::parsed(
             "cgi.limits",
             Kind::Map,
-            |v, _: &CompileCtx| parse_limits(v),
+            parse_limits,
             |s: &mut Settings, limits| own(s).limits = *limits,
         ))
         .default_prose("60 s each, 3600 s for `upgrade-timeout`, `SIGTERM`")
@@ -223,7 +223,7 @@ const SIGNALS: [(&str, ChildSignal); 6] = [
 const KEYS: [&str; 5] =
     ["read-timeout", "write-timeout", "exit-timeout", "upgrade-timeout", "tcp-fin-propagate"];
 
-fn parse_limits(value: &Value) -> Result<Limits, Reject> {
+fn parse_limits(value: &Value, ctx: &CompileCtx) -> Result<Limits, Reject> {
     let mut limits = Limits::default();
     for (key, text) in parse_map(value)?.iter() {
         let place = match &**key {
@@ -232,15 +232,16 @@ fn parse_limits(value: &Value) -> Result<Limits, Reject> {
             "exit-timeout" => &mut limits.exit_ms,
             "upgrade-timeout" => &mut limits.upgrade_ms,
             "tcp-fin-propagate" => {
-                limits.signal = parse_signal(text)?;
+                limits.signal = ctx.or_skip(parse_signal(text)).unwrap_or(limits.signal);
                 continue;
             }
             other => {
                 let reject = Reject::new(format!("has no limit \"{other}\""));
-                return Err(reject.did_you_mean(other, KEYS));
+                ctx.or_skip::<()>(Err(reject.did_you_mean(other, KEYS)));
+                continue;
             }
         };
-        *place = parse_seconds(key, text)?;
+        *place = ctx.or_skip(parse_seconds(key, text)).unwrap_or(*place);
     }
     Ok(limits)
 }

@@ -1,6 +1,6 @@
 //! Compression effort: `deflate.compression-level`, `deflate.window-size`, `deflate.params`.
 
-use lighty_config::{CompileCtx, Reject, Value};
+use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_int_clamped};
 use zstd::zstd_safe::Strategy;
 
 use super::coding::Coding;
@@ -88,11 +88,11 @@ impl Params {
     }
 }
 
-/// A key of `deflate.params`, its range, and what it sets.
-type Key = (&'static str, i64, i64, fn(&mut Params, i64));
+/// A parameter of `deflate.params`, its range, and what it sets.
+type Parameter = (&'static str, i64, i64, fn(&mut Params, i64));
 
 /// `deflate.params` of lighttpd 1.4. A browser reads windows of zstd up to 8 MB (RFC 9659).
-const KEYS: [Key; 12] = [
+const PARAMETERS: [Parameter; 12] = [
     ("BROTLI_PARAM_MODE", 0, 2, |p, n| p.brotli_mode = n as u32),
     ("BROTLI_PARAM_QUALITY", 0, 11, |p, n| p.brotli_quality = n as u32),
     ("BROTLI_PARAM_LGWIN", 10, 24, |p, n| p.brotli_window = n as u32),
@@ -111,30 +111,35 @@ const KEYS: [Key; 12] = [
 pub(super) type Change = (fn(&mut Params, i64), i64);
 
 /// Reads `deflate.params`.
-pub(super) fn parse(value: &Value, _: &CompileCtx) -> Result<Vec<Change>, Reject> {
+pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Vec<Change>, Reject> {
     let form = "write `( \"BROTLI_PARAM_QUALITY\" => 5 )`";
     let Some(items) = value.as_list() else {
         return Err(Reject::new("must be an array of keys and values").help(form));
     };
-    let change =
-        |(key, item): &lighty_config::Item| {
-            let Some(key) = key else {
-                return Err(Reject::new("has an element without a key").help(form).at(item.span));
-            };
-            let Some((name, min, max, set)) = KEYS.iter().find(|(name, ..)| **name == **key) else {
-                let names = KEYS.iter().map(|(name, ..)| *name);
-                let unknown = Reject::new(format!("has no parameter {:?}", key.text));
-                return Err(unknown.did_you_mean(&key.text, names).at(key.span));
-            };
-            let text = item.value.as_str().and_then(|text| text.parse().ok());
-            let number = item.value.as_int().or(text).or(mode(name, item.value.as_str()));
-            match number.filter(|number| (*min..=*max).contains(number)) {
-                Some(number) => Ok((*set, number)),
-                None => Err(Reject::new(format!("{name} must be a number from {min} to {max}"))
-                    .at(item.span)),
-            }
+    let mut changes = Vec::with_capacity(items.len());
+    for (key, item) in items {
+        let Some(key) = key else {
+            return Err(Reject::new("has an element without a key").help(form).at(item.span));
         };
-    items.iter().map(change).collect()
+        changes.extend(ctx.or_skip(change(key, item, ctx)));
+    }
+    Ok(changes)
+}
+
+fn change(key: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<Change, Reject> {
+    let Some((name, min, max, set)) = PARAMETERS.iter().find(|(name, ..)| **name == **key) else {
+        let names = PARAMETERS.iter().map(|(name, ..)| *name);
+        let unknown = Reject::new(format!("has no parameter {:?}", key.text));
+        return Err(unknown.did_you_mean(&key.text, names).at(key.span));
+    };
+    let text = item.value.as_str().and_then(|text| text.parse().ok());
+    let number = item.value.as_int().or(text).or(mode(name, item.value.as_str()));
+    let named = |reject: Reject| Reject::new(format!("{name} {}", reject.message)).at(item.span);
+    let number = number.ok_or_else(|| {
+        Reject::new(format!("{name} must be a number from {min} to {max}")).at(item.span)
+    })?;
+    let warn = |warning| ctx.warn(named(warning));
+    Ok((*set, parse_int_clamped(&Value::Int(number), &(*min..=*max), warn).map_err(named)?))
 }
 
 /// The modes of brotli have names.

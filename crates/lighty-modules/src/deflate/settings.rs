@@ -236,14 +236,9 @@ fn hard() -> Vec<Row> {
         .example(
             "deflate.params = ( \"BROTLI_PARAM_QUALITY\" => 4, \"ZSTD_c_compressionLevel\" => 6 )",
         ),
-        Row::parsed(
-            "deflate.max-loadavg",
-            Kind::String,
-            |v, _| load(v),
-            |s: &mut Settings, load| {
-                own(s).load_max = *load;
-            },
-        )
+        Row::parsed("deflate.max-loadavg", Kind::String, load, |s: &mut Settings, load| {
+            own(s).load_max = *load;
+        })
         .default("")
         .since("1.4")
         .alias("compress.max-loadavg")
@@ -270,7 +265,7 @@ fn where_to() -> Vec<Row> {
         .since("1.4")
         .alias("compress.cache-dir")
         .doc(
-            "A directory, writable for the server, in which compressed files are kept, so that \
+            "A directory, writable for the server (a relative path is one of its working directory), in which compressed files are kept, so that \
              each is compressed once: `PATH-CODING-ETAG` beneath it, with the file's physical \
              path, written beside and renamed when whole. A file that changes gets a new name; \
              nothing is removed here: let `find DIR -type f -atime +10 -delete` do it. Where it \
@@ -314,7 +309,7 @@ fn allowed(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Coding]>, Reject> {
     Ok(names.iter().enumerate().filter_map(coding).collect())
 }
 
-fn load(value: &Value) -> Result<Option<f64>, Reject> {
+fn load(value: &Value, ctx: &CompileCtx) -> Result<Option<f64>, Reject> {
     let text = match value.as_int() {
         Some(number) => number.to_string().into(),
         None => parse_string(value)?,
@@ -323,13 +318,11 @@ fn load(value: &Value) -> Result<Option<f64>, Reject> {
         return Ok(None);
     }
     let number = text.parse().ok().filter(|load: &f64| load.is_finite() && *load >= 0.0);
-    number.map(Some).ok_or_else(|| Reject::new("must be a load average like \"3.50\""))
+    let number = number.ok_or_else(|| Reject::new("must be a load average like \"3.50\""));
+    Ok(ctx.or_skip(number))
 }
 
 fn directory(value: &Value) -> Result<Option<Arc<str>>, Reject> {
     let path = parse_string(value)?;
-    if !path.is_empty() && !path.starts_with('/') {
-        return Err(Reject::new("must be an absolute path"));
-    }
     Ok(Some(path).filter(|path| !path.is_empty()))
 }

@@ -277,9 +277,10 @@ fn parse_patterns(value: &Value, ctx: &CompileCtx) -> Result<Arc<[BytePattern]>,
         BytePattern::compile(&text, span, ctx)
     };
     let Some(items) = value.as_list() else {
-        return Ok([pattern(value, ctx.span)?].into());
+        return Ok(ctx.or_skip(pattern(value, ctx.span)).into_iter().collect());
     };
-    items.iter().map(|(_, item)| pattern(&item.value, item.span)).collect()
+    let usable = |(_, item): &lighty_config::Item| ctx.or_skip(pattern(&item.value, item.span));
+    Ok(items.iter().filter_map(usable).collect())
 }
 
 fn parse_encoding(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
@@ -330,7 +331,7 @@ fn parse_cache(value: &Value, ctx: &CompileCtx) -> Result<Option<u32>, Reject> {
             other => {
                 let message = format!("has an unknown key \"{other}\"");
                 let help = "known: \"max-age\", \"path\"";
-                return Err(Reject::new(message).help(help).at(item.span));
+                ctx.or_skip::<()>(Err(Reject::new(message).help(help).at(item.span)));
             }
         }
     }

@@ -67,13 +67,7 @@ fn scripts(
     name: &'static str,
     set: impl Fn(&mut MagnetSettings, Strings) + Copy + Send + Sync + 'static,
 ) -> Directive<Settings> {
-    let parse = |value: &Value, _: &CompileCtx| {
-        let paths = parse_strings(value)?;
-        match paths.iter().find(|path| !path.starts_with('/')) {
-            Some(path) => Err(Reject::new(format!("has {path:?}: write the script's full path"))),
-            None => Ok(paths),
-        }
-    };
+    let parse = |value: &Value, _: &CompileCtx| parse_strings(value);
     Directive::parsed(name, Kind::List, parse, move |s: &mut Settings, paths| {
         set(s.module_mut(), Arc::clone(paths));
     })

@@ -217,10 +217,10 @@ impl RewrittenHead {
     fn forward(&mut self, ex: &Exchange, rules: &ForwardedRules) {
         let request = &ex.request;
         if rules.x_forwarded {
-            // The client that a trusted proxy named is in the chain already.
-            let neighbor = request.proxy_ip.map(|ip| ip.to_string());
-            let client = neighbor.as_deref().unwrap_or(&request.peer_text).as_bytes();
-            if !client.is_empty() {
+            // The client that a trusted proxy named is in the chain already. That of a unix socket
+            // has no address.
+            if let Some(client) = request.neighbor_ip().map(|ip| ip.to_string()) {
+                let client = client.as_bytes();
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
                 self.extra.push_known(Known::XForwardedFor, chain.as_deref().unwrap_or(client));
             }

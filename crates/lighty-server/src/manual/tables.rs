@@ -124,10 +124,13 @@ fn movable_limits(page: &mut String, table: &Table<Settings>) {
     page.push('\n');
 }
 
+const OF_HEAD: &str = "bytes of request line and header fields together; \
+                       `server.max-request-field-size` above 24576 allows it and 8192 more";
+
 fn fixed_limits(page: &mut String) {
     page.push_str("## Limits that are fixed\n\n| limit | of what | beyond it |\n|---|---|---|\n");
     let rows = [
-        (limits::HEAD_BYTES_MAX as u64, "bytes of request line and header fields together", "431"),
+        (limits::HEAD_BYTES_MAX as u64, OF_HEAD, "431"),
         (u64::from(request::LEADING_LINES_MAX), "empty lines before a request line", "400"),
         (request::METHOD_BYTES_MAX as u64, "bytes of a method", "400"),
         (u64::from(chunked::SIZE_DIGITS_MAX), "digits of a chunk's size", "refused"),

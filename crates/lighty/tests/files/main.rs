@@ -8,6 +8,7 @@ mod deflate;
 mod encodings;
 mod error_output;
 mod extforward;
+mod lenient_values;
 mod limits;
 mod listing;
 mod memory;

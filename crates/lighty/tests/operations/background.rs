@@ -139,8 +139,16 @@ fn other_uses_of_lighttpd_stay_in_the_foreground() {
     }
     let output = run_as(&setup, "lighty", &["-D", "--background"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
-    let output = run_as(&setup, "lighty", &["-i", "0"]);
+    let output = run_as(&setup, "lighty", &["-i", "-1"]);
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
+}
+
+/// As in lighttpd.
+#[test]
+fn idle_time_of_zero_is_none() {
+    let server = lighty!().file("a", "x").argument("-i").argument("0").start();
+    assert_eq!(server.get("/a").text(), "x");
+    assert!(!server.log().contains("graceful stop"), "{}", server.log());
 }
 
 #[test]

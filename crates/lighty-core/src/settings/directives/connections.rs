@@ -8,7 +8,7 @@ use lighty_http::uri::ParseOpts;
 
 use super::feature_flags;
 use crate::exchange::throttle::Bucket;
-use crate::settings::Settings;
+use crate::settings::{Settings, limits};
 
 type Row = Directive<Settings>;
 
@@ -147,13 +147,22 @@ fn sizes() -> Vec<Row> {
         .since("1.4")
         .doc("KB of a request body at most (413). 0: no limit.")
         .example("server.max-request-size = 102400"),
-        Row::int("server.max-request-field-size", 256..=24_000, |s, v| {
+        Row::int("server.max-request-field-size", 256..=65_535, |s, v| {
             s.server.max_request_field_bytes = v as usize;
+            let in_http2 = v as usize + limits::HTTP2_FIELD_COST_BYTES;
+            if in_http2 > limits::HEAD_BYTES_MAX {
+                let http2 = &mut s.server.http2_limits;
+                http2.field_bytes_max = http2.field_bytes_max.max(in_http2);
+                http2.block_bytes_max = http2.block_bytes_max.max(in_http2);
+            }
         })
         .scope(Scope::Server)
         .default("8192")
         .since("1.4")
-        .doc("Bytes of all header fields of a request together (431).")
+        .doc(
+            "Bytes of all header fields of a request together (431). Above 24576 it raises \
+             `http2.max-field-size` and `http2.max-block-size` as well.",
+        )
         .example("server.max-request-field-size = 16384"),
         Row::int("server.max-request-fields", 1..=256, |s, v| {
             s.server.max_request_fields = v as u32;

@@ -89,23 +89,23 @@ pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings
     let mut odd_fields = None;
     for (key, item) in pairs {
         let flag = || {
-            item.value.as_bool().ok_or_else(|| {
+            ctx.or_skip(item.value.as_bool().ok_or_else(|| {
                 Reject::new(format!("must have \"enable\" or \"disable\" for \"{key}\""))
                     .at(item.span)
-            })
+            }))
         };
         match key {
             "server.graceful-shutdown-timeout" => {
                 let wanted = item.value.as_int().and_then(|v| u32::try_from(v).ok());
-                graceful_s = Some(wanted.ok_or_else(|| {
+                graceful_s = ctx.or_skip(wanted.ok_or_else(|| {
                     Reject::new(format!("must have seconds for \"{key}\"")).at(item.span)
-                })?);
+                }));
             }
-            "server.absolute-dir-redirect" => absolute = Some(flag()?),
-            "server.http-pathinfo" => pathinfo = Some(flag()?),
-            "http10.range" => old_ranges = Some(flag()?),
-            "server.h2proto" => http2 = Some(flag()?),
-            "server.odd-field-variables" => odd_fields = Some(flag()?),
+            "server.absolute-dir-redirect" => absolute = flag(),
+            "server.http-pathinfo" => pathinfo = flag(),
+            "http10.range" => old_ranges = flag(),
+            "server.h2proto" => http2 = flag(),
+            "server.odd-field-variables" => odd_fields = flag(),
             _ => report(key, item, ctx),
         }
     }

@@ -114,14 +114,17 @@ fn listener_details() -> Vec<Row> {
         Row::parsed(
             "server.socket-perms",
             Kind::String,
-            |value, _| {
+            |value, ctx| {
                 let text = parse_string(value)?;
                 if text.is_empty() {
                     return Ok(None);
                 }
                 let mode = u32::from_str_radix(&text, 8).ok().filter(|mode| *mode <= 0o777);
-                mode.map(Some)
-                    .ok_or_else(|| Reject::new("must be a mode in octal").help("write \"0660\""))
+                Ok(ctx.or_skip(
+                    mode.ok_or_else(|| {
+                        Reject::new("must be a mode in octal").help("write \"0660\"")
+                    }),
+                ))
             },
             |s: &mut Settings, mode| s.server.socket_perms = *mode,
         )
@@ -220,17 +223,18 @@ fn syslog_facility() -> Row {
     Row::parsed(
         "server.syslog-facility",
         Kind::String,
-        |value, _| {
+        |value, ctx| {
             let name = match parse_string(value)? {
                 // As in lighttpd: nothing is set.
                 unset if unset.is_empty() => "daemon".into(),
                 name => name,
             };
-            match LogTarget::facilities().find(|known| *known == &*name) {
-                Some(_) => Ok(name),
-                None => Err(Reject::new("must be a facility of syslog, such as daemon or local0")
-                    .did_you_mean(&name, LogTarget::facilities())),
-            }
+            let is_known = LogTarget::facilities().any(|known| *known == *name);
+            let known = is_known.then(|| Arc::clone(&name)).ok_or_else(|| {
+                Reject::new("must be a facility of syslog, such as daemon or local0")
+                    .did_you_mean(&name, LogTarget::facilities())
+            });
+            Ok(ctx.or_skip(known).unwrap_or_else(|| "daemon".into()))
         },
         |s: &mut Settings, name| s.server.syslog_facility = Arc::clone(name),
     )
@@ -445,6 +449,7 @@ fn stat_cache() -> Vec<Row> {
         .scope(Scope::Server)
         .default("simple")
         .since("1.4")
+        .skips_unknown()
         .doc(
             "How a file once looked up is kept. `simple` asks again at most once a second; \
              `inotify` does too, and learns of changes from the kernel before; `disable` looks up \

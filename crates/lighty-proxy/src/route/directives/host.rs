@@ -204,7 +204,7 @@ fn process(
         "idle-timeout" => {
             draft.idle_timeout_s = Some(clamped(key, item, 0..=86_400, ctx)?);
         }
-        "kill-signal" => draft.kill_signal = Some(within(key, item, signal)?),
+        "kill-signal" => draft.kill_signal = ctx.or_skip(within(key, item, signal)),
         "listen-backlog" => {
             draft.listen_backlog = Some(clamped(key, item, 0..=65_535, ctx)?);
         }
@@ -225,8 +225,13 @@ fn rules(
     let on = || within(key, item, parse_bool);
     match &**key {
         "check-local" => rules.check_local = Some(on()?),
-        "mode" => rules.role = within(key, item, role(family))?,
-        "docroot" => rules.docroot = Some(within(key, item, directory)?),
+        "mode" => {
+            let role = ctx.or_skip(within(key, item, role(family)));
+            rules.role = role.unwrap_or(FastcgiRole::Responder);
+        }
+        // Text for the backend, whose directories may have other forms than those here.
+        "docroot" if item.value.as_str() == Some("") => {}
+        "docroot" => rules.docroot = Some(within(key, item, plain)?),
         "strip-request-uri" => rules.strip_request_uri = Some(within(key, item, prefix)?),
         "fix-root-scriptname" => rules.fix_root_scriptname = on()?,
         "broken-scriptfilename" => rules.broken_scriptfilename = on()?,
@@ -271,14 +276,6 @@ fn role(family: Family) -> impl Fn(&Value) -> Result<FastcgiRole, Reject> {
         0 => Ok(FastcgiRole::Responder),
         _ if family == Family::Fastcgi => Ok(FastcgiRole::Authorizer),
         _ => Err(Reject::new("can be \"authorizer\" in fastcgi.server only")),
-    }
-}
-
-fn directory(value: &Value) -> Result<Arc<str>, Reject> {
-    let path = plain(value)?;
-    match path.starts_with('/') {
-        true => Ok(path),
-        false => Err(Reject::new("must be an absolute path")),
     }
 }
 

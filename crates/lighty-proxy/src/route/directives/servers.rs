@@ -41,7 +41,8 @@ fn websocket() -> [Row; 3] {
              subprotocol `binary` gets binary frames, and one that offers `base64` text frames, whose \
              content the program and the client encode.",
         )
-        .example("wstunnel.frame-type = \"binary\"")),
+        .example("wstunnel.frame-type = \"binary\"")
+        .skips_unknown()),
         row(Row::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)
             .default("()")
             .doc(
@@ -263,10 +264,17 @@ fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[Serve
     let help = "write `( \".php\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) ) )`";
     keyed(value, help)?
         .into_iter()
-        .map(|(key, item)| {
-            let hosts = hosts(family, key, item, ctx)?;
-            warn_of_differences(family, key, item, &hosts, ctx);
-            Ok(Server { key: Arc::from(&**key), hosts })
+        .filter_map(|(key, item)| {
+            if item.value.as_list().is_some_and(<[_]>::is_empty) {
+                let text =
+                    format!("has no hosts for \"{}\", which is served as if it were not", &**key);
+                ctx.warn(Reject::new(text).at(item.span));
+                return None;
+            }
+            Some(hosts(family, key, item, ctx).map(|hosts| {
+                warn_of_differences(family, key, item, &hosts, ctx);
+                Server { key: Arc::from(&**key), hosts }
+            }))
         })
         .collect()
 }
@@ -283,10 +291,6 @@ fn hosts(
         let help = "write `( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) )`";
         return Err(Reject::new(text).help(help).at(item.span));
     };
-    if list.is_empty() {
-        let text = format!("has no hosts for \"{}\"", &**key);
-        return Err(Reject::new(text).at(item.span));
-    }
     // Keys of a host whose values are arrays have other values beside them.
     if list.iter().any(|(_, value)| !matches!(value.value, Value::Array(_))) {
         return Ok(vec![host::parse(family, None, item, ctx)?]);

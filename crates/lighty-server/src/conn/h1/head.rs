@@ -4,7 +4,6 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use lighty_core::exchange::stage::{Stage, Stages};
-use lighty_core::settings::limits;
 use lighty_core::{Exchange, Fault, RequestBody};
 use lighty_http::Method;
 use lighty_wire::http1::{BodyFraming, Head, RequestFault, parse_request};
@@ -49,7 +48,8 @@ impl H1Conn<'_> {
                 }
                 wait_for_head(on, &mut self.h1.exchange.stages);
             }
-            match input.poll_fill(cx, limits::HEAD_BYTES_MAX + 1) {
+            let most = self.h1.exchange.generation.rules.limits.head_bytes_max + 1;
+            match input.poll_fill(cx, most) {
                 // Nothing is pending, and an idle wait needs no buffer.
                 Poll::Pending if input.pending().is_empty() => return Poll::Ready(Read::Nothing),
                 Poll::Pending => return Poll::Pending,

@@ -353,6 +353,10 @@ mod tests {
             method: "GET",
             host: "<b>".into(),
             target: "/<script>".into(),
+            scheme: "http",
+            protocol: "HTTP/1.1",
+            local_port: 80,
+            remote_port: 5000,
             bytes: 0,
             streams: Vec::new(),
         };

@@ -255,6 +255,10 @@ mod tests {
             method: "GET",
             host: "a".into(),
             target: "/<\"\u{1}".into(),
+            scheme: "http",
+            protocol: "HTTP/1.1",
+            local_port: 80,
+            remote_port: 5000,
             bytes: 9,
             streams: Vec::new(),
         };

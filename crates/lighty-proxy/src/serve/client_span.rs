@@ -53,7 +53,7 @@ impl Serving<'_> {
     }
 
     fn with_last_call(&mut self, change: impl FnOnce(&mut BackendCall, u64)) {
-        if !self.ex.ext::<TraceContext>().is_some_and(|context| !context.calls.is_empty()) {
+        if self.ex.ext::<TraceContext>().is_none_or(|context| context.calls.is_empty()) {
             return;
         }
         let now_us = self.local.clock.mono_us();

@@ -4,6 +4,8 @@
 //! It recurses only for nested arrays and blocks, to [`NESTING_MAX`] levels; what is deeper is
 //! skipped without recursion.
 
+mod stray;
+
 use crate::ast::{Arm, AssignOp, CondExpr, Expr, Guard, Stmt, Term};
 use crate::condition::Op;
 use crate::diag::{Diagnostic, Diagnostics};
@@ -250,26 +252,6 @@ impl<'a> Parser<'a, '_> {
         }
         let body = self.block()?;
         Ok(Arm { guard: Guard::Else, span: start, body })
-    }
-
-    /// An `else` with nothing before it, as at the beginning of an included file. lighttpd starts
-    /// with it: a condition behind it stands alone, and a block without one always holds.
-    fn stray_else(&mut self, list: &mut Vec<Stmt>) {
-        let text = "this `else` does not follow the closing brace of a condition, and belongs to \
-                    none";
-        let help = "a condition behind it stands alone, and a block without one always holds, as \
-                    in lighttpd; move it behind the condition that is meant";
-        self.report(Diagnostic::warning("syntax", self.span(), text).help(help));
-        match self.else_arm() {
-            Ok(arm) if matches!(arm.guard, Guard::Else) => list.extend(arm.body),
-            Ok(arm) => match self.chain_from(arm) {
-                Ok(chain) => list.push(chain),
-                Err(Fail::Midway) => self.recover(list),
-                Err(Fail::Border) => {}
-            },
-            Err(Fail::Midway) => self.recover(list),
-            Err(Fail::Border) => {}
-        }
     }
 
     /// A condition and its block; stands at `$`.

@@ -204,7 +204,7 @@ mod tests {
 
     #[test]
     fn broken_patterns_are_refused() {
-        for bad in ["/s/%x", "/s/%", "/s/%{2.1", "/s/%{2.10}", "/s/%{x}", "relative/%0"] {
+        for bad in ["/s/%x", "/s/%", "/s/%{2.1", "/s/%{2.10}", "/s/%{x}"] {
             assert!(parse(&Value::Str(bad.into())).is_err(), "{bad}");
         }
     }

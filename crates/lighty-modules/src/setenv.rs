@@ -127,7 +127,7 @@ impl Module for Setenv {
         if std::mem::replace(&mut ex.state.keeps_settings, true) {
             return Step::Next;
         }
-        let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
+        let settings = Rc::clone(&ex.settings);
         let own = settings.module::<SetenvSettings>();
         for (name, _) in own.add_request.iter().chain(own.set_request.iter()) {
             ex.request.fields.remove_aliases(name.as_bytes());

@@ -1,6 +1,5 @@
 //! Error responses: their handler, their page and the fields they always carry.
 
-use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_http::{Fields, Known, Method, Status};
@@ -84,14 +83,11 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         }
         ex.body = RequestBody::default();
     }
-    let asked = Rc::clone(&ex.settings);
     begin_again(ex);
     // As in lighttpd. An error page has fields and variables of its own URL: that of a failed one
     // must not be cached for as long as a good one. What stands in for a missing page has those of
     // the missing one.
-    if chooses_status {
-        ex.state.asked_settings.get_or_insert(asked);
-    } else {
+    if !chooses_status {
         ex.state.asked_settings = None;
         ex.state.keeps_settings = false;
         ex.environment.clear_own();
@@ -114,9 +110,7 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     if has_failed && (!chooses || is_missing(status)) {
         ex.fail_status(original);
     } else if !ex.state.stands_for_error && !intercepts() {
-        if status == original {
-            append_owed(ex);
-        }
+        append_owed(ex, status == original);
         return;
     }
     ex.response.status = original;
@@ -126,11 +120,11 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
 }
 
 /// Appends what the error owes and its program left out: without its challenge a 401 asks nobody
-/// for a password.
-fn append_owed(ex: &mut Exchange) {
+/// for a password. As in lighttpd, a program that chooses another status keeps the challenge.
+fn append_owed(ex: &mut Exchange, keeps_status: bool) {
     let (owed, fields) = (&ex.owed, &mut ex.response.fields);
     for name in OWED {
-        if !fields.contains(name) {
+        if (keeps_status || name == Known::WwwAuthenticate) && !fields.contains(name) {
             owed.get_all(name).for_each(|value| fields.push_known(name, value));
         }
     }

@@ -161,7 +161,7 @@ fn half_closed_client_gets_all_responses() {
 
 #[test]
 fn half_closed_client_gets_a_file_that_is_being_sent() {
-    let server = lighty!().file("big.bin", &"0123456789abcdef".repeat(LARGE / 16)).start();
+    let server = lighty!().file("big.bin", "0123456789abcdef".repeat(LARGE / 16)).start();
     let mut client = wide_client(&server);
     let stream = client.request("GET", "/big.bin", &[], true);
     client.head(stream);
@@ -172,7 +172,7 @@ fn half_closed_client_gets_a_file_that_is_being_sent() {
 
 #[test]
 fn half_closed_client_without_window_is_not_waited_for() {
-    let server = lighty!().file("big.bin", &"0123456789abcdef".repeat(LARGE / 16)).start();
+    let server = lighty!().file("big.bin", "0123456789abcdef".repeat(LARGE / 16)).start();
     let mut client = Http2::connect(server.address());
     client.credits = false;
     let stream = client.request("GET", "/big.bin", &[], true);

@@ -263,7 +263,7 @@ fn shared_spec(shared: &Shared, protocol: Protocol) -> UpstreamSpec {
         backends: Vec::new(),
         pool,
         backlog: shared.backlog.clone(),
-        timeouts: shared.timeouts.clone(),
+        timeouts: shared.timeouts,
         health: health(shared, None),
         split_hostnames: shared.split_hostnames,
         proxy_protocol: shared.proxy_protocol,

@@ -54,16 +54,16 @@ fn an_alias_changes_the_base_directory_alone() {
          lighty.content = { e['physical.path'], ' ', e['physical.rel-path'], ' ', \
          e['physical.doc-root'], ' ', e['physical.basedir'] } return 200";
     let server = with("physical-path", script)
-        .file("../home/joe/www/x", "x")
+        .file("../homes/joe/www/x", "x")
         .config("alias.url = ( \"/o/\" => \"@DIR@/other/\" )")
-        .config("userdir.path = \"www\"\nuserdir.basepath = \"@DIR@/home\"")
+        .config("userdir.path = \"www\"\nuserdir.basepath = \"@DIR@/homes\"")
         .start();
     let at = server.directory().display().to_string();
     let parts =
         |path: &str, rel: &str, base: &str| format!("{at}{path} {rel} {at}/root {at}{base}");
     gives(&server, "/a.txt", 200, &parts("/root/a.txt", "/a.txt", "/root"));
     gives(&server, "/o/x.txt", 200, &parts("/other/x.txt", "/o/x.txt", "/other"));
-    gives(&server, "/~joe/x", 200, &parts("/home/joe/www/x", "/~joe/x", "/home/joe/www"));
+    gives(&server, "/~joe/x", 200, &parts("/homes/joe/www/x", "/~joe/x", "/homes/joe/www"));
 }
 
 #[test]

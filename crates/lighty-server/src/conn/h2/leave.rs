@@ -99,7 +99,8 @@ impl H2Conn<'_> {
     }
 
     /// The client has shut down its sending half, or has gone: over TCP both look alike. It is sent
-    /// the responses that it waits for, and a PING, which a client that has gone refuses by a reset.
+    /// the responses that it waits for, and a PING, which a client that has gone refuses by a
+    /// reset.
     pub(super) fn half_close(&mut self) {
         self.partial_since_ms = None;
         let mut shared = self.shared.borrow_mut();

@@ -233,8 +233,8 @@ impl Connection {
         }
     }
 
-    /// Asks by PING how much arrives in a round trip, where windows could grow further. The PING is sent
-    /// when content arrives, because a whole window often comes in one burst. Only clients are
+    /// Asks by PING how much arrives in a round trip, where windows could grow further. The PING is
+    /// sent when content arrives, because a whole window often comes in one burst. Only clients are
     /// asked: backends may end connections that send more PINGs than they allow.
     fn probe_window(&mut self) {
         let is_due = self.intake.sent_at.is_none() && self.intake.received >= self.intake.next_at;
@@ -247,8 +247,8 @@ impl Connection {
         }
     }
 
-    /// Takes the reply. Windows may grow fourfold if they held the peer back, which has sent most of
-    /// one in the round trip, and the drivers consume what comes.
+    /// Takes the reply. Windows may grow fourfold if they held the peer back, which has sent most
+    /// of one in the round trip, and the drivers consume what comes.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
         let Some((before, unread)) = self.intake.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;

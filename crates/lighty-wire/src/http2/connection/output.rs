@@ -335,7 +335,8 @@ impl Connection {
     }
 
     /// Gives a stream back: its exchange is over, whatever it has left. A stream that is not
-    /// complete is reset: with NO_ERROR if its response was (RFC 9113 section 8.1), else with CANCEL.
+    /// complete is reset: with NO_ERROR if its response was (RFC 9113 section 8.1), else with
+    /// CANCEL.
     #[inline]
     pub fn release(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get(key) else { return };

@@ -55,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// Nothing is received any more, although responses still are sent: the peer owes nothing. It is
-    /// sent a PING, which one that has gone refuses.
+    /// Nothing is received any more, although responses still are sent: the peer owes nothing. It
+    /// is sent a PING, which one that has gone refuses.
     pub fn end_input(&mut self) {
         self.settings_sent_ms = None;
         self.block = None;

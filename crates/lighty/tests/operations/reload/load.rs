@@ -34,8 +34,8 @@ fn reloads() -> usize {
     std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(1000)
 }
 
-/// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads rest
-/// until the last reload, which takes minutes on a busy machine.
+/// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads
+/// rest until the last reload, which takes minutes on a busy machine.
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\

@@ -264,6 +264,8 @@ fn killed_shell_of_a_log_command_does_not_stay_a_zombie() {
 /// Limits the user of a running server to the threads that there are, and waits until those of the
 /// pool have left. False if this process may not.
 fn without_threads(server: &Server, uid: &str) -> bool {
+    // It listens before its workers run.
+    server.await_log("is serving");
     let pid = server.pid().to_string();
     let limited = std::process::Command::new("setpriv")
         .args([uid, "--clear-groups", "prlimit", "--pid", &pid, "--nproc=1:1"])

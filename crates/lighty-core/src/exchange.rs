@@ -339,8 +339,12 @@ impl Exchange {
 
     /// Like [`Exchange::fail`], with details for the log.
     pub fn fail_saying(&mut self, fault: Fault, particulars: &str) {
-        let verdict = fault.verdict();
         self.log_fault(fault, particulars);
+        self.respond_to_fault(fault);
+    }
+
+    fn respond_to_fault(&mut self, fault: Fault) {
+        let verdict = fault.verdict();
         self.state.fault = Some(fault);
         // A client that is half gone still reads what it did wrong.
         let is_theirs = verdict.blame == Blame::Client;
@@ -359,6 +363,12 @@ impl Exchange {
         self.fail_saying(report.fault, &report.detail);
     }
 
+    /// The same of a fault that other requests have had just before: only the debug log has it.
+    pub fn fail_hushed(&mut self, report: &FaultReport) {
+        self.log_fault_at(Level::Debug, report.fault, &report.detail);
+        self.respond_to_fault(report.fault);
+    }
+
     /// In a rehearsal, records what would be started or changed, and that it answers the request.
     #[inline]
     pub fn rehearse(&mut self, act: impl FnOnce(&Exchange) -> String) -> bool {
@@ -370,11 +380,6 @@ impl Exchange {
 
     /// Logs a fault without responding.
     pub fn log_fault(&self, fault: Fault, particulars: &str) {
-        let verdict = fault.verdict();
-        if let Some(rehearsal) = &self.state.rehearsal {
-            let colon = if particulars.is_empty() { "" } else { ": " };
-            rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
-        }
         let level = match fault {
             Fault::NotFound if self.settings.core.log_file_not_found => Level::Notice,
             Fault::ReadTimeout
@@ -386,8 +391,17 @@ impl Exchange {
             {
                 Level::Notice
             }
-            _ => verdict.level,
+            _ => fault.verdict().level,
         };
+        self.log_fault_at(level, fault, particulars);
+    }
+
+    fn log_fault_at(&self, level: Level, fault: Fault, particulars: &str) {
+        let verdict = fault.verdict();
+        if let Some(rehearsal) = &self.state.rehearsal {
+            let colon = if particulars.is_empty() { "" } else { ": " };
+            rehearsal.step(format!("{}{colon}{particulars}", verdict.words));
+        }
         if !self.machine.log.wants(level) {
             return;
         }

@@ -84,6 +84,13 @@ impl FaultReport {
         Self { fault, detail: detail.into(), source: None }
     }
 
+    /// Adds how often the fault occurred before without a line in the log.
+    pub fn add_repeats(&mut self, count: u64) {
+        if count > 0 {
+            self.detail = format!("{} ({count} more like this before)", self.detail).into();
+        }
+    }
+
     /// Says first what the detail is about.
     #[must_use]
     pub fn about(mut self, subject: impl fmt::Display) -> Self {

@@ -22,6 +22,7 @@ use crate::serve::local::Local;
 use crate::upstream::Upstream;
 use crate::upstream::address::AddressId;
 use crate::upstream::balance::Key;
+use crate::upstream::complaints::Logged;
 use crate::upstream::spec::{Protocol, ProxyProtocol};
 
 /// Maximum addresses tried per connection.
@@ -58,9 +59,17 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
             tunnel.run(caller.stream, greeting.unwrap_or_default()).await.unwrap_or(0)
         }
         Err(report) => {
+            let logged = upstream.complaints.log(report.fault, local.clock.mono_ms());
             let what = report.fault.verdict().words;
-            let report = report.about(what);
-            local.say(Level::Error, &format!("{}: {report}", upstream.spec.name));
+            let mut report = report.about(what);
+            let level = match logged {
+                Logged::No => Level::Debug,
+                Logged::Yes { hushed } => {
+                    report.add_repeats(hushed);
+                    Level::Error
+                }
+            };
+            local.say(level, &format!("{}: {report}", upstream.spec.name));
             0
         }
     }

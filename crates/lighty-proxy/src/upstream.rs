@@ -4,6 +4,7 @@ pub(crate) mod address;
 pub(crate) mod backend;
 pub(crate) mod backend_tls;
 pub(crate) mod balance;
+pub(crate) mod complaints;
 pub mod configured;
 pub(crate) mod health;
 pub(crate) mod names;
@@ -24,6 +25,7 @@ use crate::connect::backlog::Backlog;
 use crate::upstream::address::{Address, AddressId, AddressSpec};
 use crate::upstream::backend::{BackendKey, Backends};
 use crate::upstream::balance::{Balancer, Choice, Key};
+use crate::upstream::complaints::Complaints;
 use crate::upstream::health::passive::{Change, State};
 use crate::upstream::names::NamedAddress;
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
@@ -56,6 +58,7 @@ pub struct Upstream {
     stage: AtomicU8,
     /// Signals that its configuration is not the current one any more.
     retirement: Notify,
+    pub(crate) complaints: Complaints,
 }
 
 /// Whether an upstream's configuration is the current one.
@@ -128,6 +131,7 @@ impl Upstream {
             backends: Arc::clone(backends),
             stage: AtomicU8::new(Stage::Prepared as u8),
             retirement: Notify::new(),
+            complaints: Complaints::default(),
             spec,
         };
         let literal = upstream.spec.backends.iter().filter_map(|b| literal(b, &upstream.spec));

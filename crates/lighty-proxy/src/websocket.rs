@@ -47,7 +47,8 @@ pub(crate) async fn serve(
     let connection = match reached {
         Ok(connection) => connection,
         Err(report) => {
-            ex.fail_reporting(&report.about(&upstream.spec.name));
+            let mut report = report.about(&upstream.spec.name);
+            upstream.complaints.fail(ex, &mut report, local.clock.mono_ms());
             return Step::Answered;
         }
     };

@@ -151,6 +151,8 @@ fn with_all_dead_the_response_is_503_at_once() {
         }
         server.await_log("no backend is up");
         server.await_log(&addresses[0].to_string());
+        let lines = server.log().matches("no backend is up").count();
+        assert!(lines <= 2, "one line for all requests of some seconds\n{}", server.log());
     }
 }
 

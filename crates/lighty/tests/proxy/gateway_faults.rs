@@ -15,19 +15,19 @@ const SOON: Duration = Duration::from_secs(30);
 const READ_LIMIT: &str = "proxy-core.read-timeout = \"600ms\"";
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Protocol {
+pub(super) enum Protocol {
     Fastcgi,
     Scgi,
     Uwsgi,
     Ajp13,
 }
 
-use Protocol::{Ajp13, Fastcgi, Scgi, Uwsgi};
+pub(super) use Protocol::{Ajp13, Fastcgi, Scgi, Uwsgi};
 
-const ALL: [Protocol; 4] = [Fastcgi, Scgi, Uwsgi, Ajp13];
+pub(super) const ALL: [Protocol; 4] = [Fastcgi, Scgi, Uwsgi, Ajp13];
 
 impl Protocol {
-    fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Fastcgi => "fastcgi",
             Scgi => "scgi",
@@ -37,7 +37,7 @@ impl Protocol {
     }
 
     /// Reads what comes before the body: FastCGI as far as the end of the variables.
-    fn read_request(self, peer: &mut Peer) -> Option<()> {
+    pub(super) fn read_request(self, peer: &mut Peer) -> Option<()> {
         match self {
             Fastcgi => loop {
                 let head = peer.read_exact(8)?;
@@ -71,7 +71,7 @@ impl Protocol {
     }
 
     /// A head, and perhaps a beginning of its body, that is not the end of the response.
-    fn begun(self, status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
+    pub(super) fn begun(self, status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
         if self == Ajp13 {
             return ajp_answer(status, fields, body);
         }
@@ -93,7 +93,7 @@ impl Protocol {
     }
 
     /// What ends a response properly, besides a close.
-    fn end(self) -> &'static [u8] {
+    pub(super) fn end(self) -> &'static [u8] {
         match self {
             Fastcgi => &[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
             Ajp13 => &[b'A', b'B', 0, 2, 5, 0],
@@ -138,7 +138,7 @@ fn ajp_answer(status: u16, fields: &[(&str, &str)], body: &str) -> Vec<u8> {
     out
 }
 
-fn front(protocol: Protocol, backend: &Backend, lines: &str) -> Server {
+pub(super) fn front(protocol: Protocol, backend: &Backend, lines: &str) -> Server {
     let (name, address) = (protocol.name(), backend.address());
     lighty!()
         .config(&format!(
@@ -148,7 +148,10 @@ fn front(protocol: Protocol, backend: &Backend, lines: &str) -> Server {
 }
 
 /// A backend that reads each request and then does this; closed where that ends.
-fn after_request(protocol: Protocol, act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Backend {
+pub(super) fn after_request(
+    protocol: Protocol,
+    act: impl Fn(&mut Peer) + Send + Sync + 'static,
+) -> Backend {
     Backend::start(move |peer| {
         if protocol.read_request(peer).is_some() {
             act(peer);

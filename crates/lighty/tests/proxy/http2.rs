@@ -443,6 +443,48 @@ fn body_that_is_sent_again_ends_its_stream() {
         let length = format!("Content-Length: {}", body.len());
         let text = server.post("/", &length, body.as_bytes());
         assert_eq!(text, b"whole", "{length}: {}", server.log());
+        let chunked = lighty_testkit::content::chunked(body.as_bytes(), 1);
+        let text = server.post("/", "Transfer-Encoding: chunked", &chunked);
+        assert_eq!(text, b"whole", "chunked {body:?}: {}", server.log());
+    }
+}
+
+/// GOAWAY names a stream below that of the request, whose body was sent.
+#[test]
+fn body_that_goaway_refuses_is_sent_again() {
+    let backend = Backend::start(|peer| {
+        let leaves = peer.number().is_multiple_of(2);
+        let Some(mut far) = Far::new(peer) else { return };
+        let mut counted = 0;
+        while let Some(got) = far.frame() {
+            match got.kind {
+                kind::SETTINGS if got.flags == 0 => far.send(kind::SETTINGS, 1, 0, &[]),
+                kind::DATA => counted += got.payload.len(),
+                _ => {}
+            }
+            let is_request = [kind::HEADERS, kind::DATA].contains(&got.kind);
+            if !is_request || got.flags & END_STREAM == 0 {
+                continue;
+            }
+            if leaves {
+                far.send(kind::GOAWAY, 0, 0, &[0; 8]);
+                return;
+            }
+            far.respond(got.stream, &format!("whole {counted}"));
+            // The next request comes on a connection of its own.
+            far.send(kind::GOAWAY, 0, 0, &[0, 0, 0, 1, 0, 0, 0, 0]);
+            return;
+        }
+    });
+    let server = front(&backend.name()).config("proxy-core.read-timeout = 5").start();
+    for body in ["hi", ""] {
+        let wanted = format!("whole {}", body.len()).into_bytes();
+        let length = format!("Content-Length: {}", body.len());
+        let text = server.post("/", &length, body.as_bytes());
+        assert_eq!(text, wanted, "{length}: {}", server.log());
+        let chunked = lighty_testkit::content::chunked(body.as_bytes(), 1);
+        let text = server.post("/", "Transfer-Encoding: chunked", &chunked);
+        assert_eq!(text, wanted, "chunked {body:?}: {}", server.log());
     }
 }
 

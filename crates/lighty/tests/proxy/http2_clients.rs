@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::content::pattern;
-use lighty_testkit::http2::{Http2, INITIAL_WINDOW_SIZE, kind};
+use lighty_testkit::http2::{Answer, Http2, INITIAL_WINDOW_SIZE, kind};
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
@@ -109,6 +109,52 @@ fn uploads_that_nobody_reads_leave_windows_to_others() {
         }
         let response = client.answer(stream);
         assert_eq!((response.status, response.text()), (200, "300000".to_owned()));
+    }
+}
+
+/// Sends a body as windows open, and returns the response.
+fn upload(server: &Server, target: &str, body: &[u8]) -> Answer {
+    let mut client = Http2::connect(server.address());
+    let mut windows = Windows::of(&mut client);
+    let length = body.len().to_string();
+    let stream = client.request("POST", target, &[("content-length", &length)], false);
+    let (begun, mut sent) = (Instant::now(), 0);
+    while sent < body.len() {
+        assert!(begun.elapsed() < 4 * SOON, "{sent} sent\n{}", server.log());
+        let count = windows.room(stream).min(body.len() - sent).min(16_384);
+        if count == 0 {
+            windows.read(&mut client, Duration::from_millis(20));
+            continue;
+        }
+        windows.send(&mut client, stream, &body[sent..sent + count], sent + count == body.len());
+        sent += count;
+    }
+    client.answer(stream)
+}
+
+/// Programs of CGI that read first, and programs that respond first.
+#[test]
+fn programs_get_whole_uploads_however_those_are_streamed() {
+    let head = "echo 'Content-Type: text/plain'; echo";
+    for stream in [0, 1, 2] {
+        let server = lighty!()
+            .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+            .config(&format!("server.stream-request-body = {stream}"))
+            .file("first.cgi", &format!("n=$(cat | wc -c); {head}; echo $n\n"))
+            .file("last.cgi", &format!("{head}; cat | wc -c\n"))
+            .file("none.cgi", &format!("{head}; echo none\n"))
+            .start();
+        for bytes in [1, 65_536, 1 << 20] {
+            for (target, wanted) in
+                [("/first.cgi", bytes.to_string()), ("/last.cgi", bytes.to_string())]
+            {
+                let got = upload(&server, target, &pattern(2, bytes));
+                let what = format!("{target}, {bytes} bytes, {stream}");
+                assert_eq!((got.status, got.text().trim()), (200, &*wanted), "{what}");
+            }
+        }
+        let got = upload(&server, "/none.cgi", b"small");
+        assert_eq!((got.status, got.text().trim()), (200, "none"), "{stream}");
     }
 }
 

@@ -13,6 +13,7 @@ mod features;
 mod foreign_clients;
 mod full_duplex;
 mod gateway_faults;
+mod gateway_uploads;
 mod grpc;
 mod http2;
 mod http2_clients;

@@ -1,0 +1,92 @@
+//! Limits error-log lines that every request to an upstream would repeat.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use lighty_core::{Exchange, Fault, FaultReport};
+
+/// Milliseconds between two lines about one fault.
+const AGAIN_MS: u64 = 10_000;
+
+/// The lines about requests that got no backend, by fault.
+#[derive(Debug, Default)]
+pub(crate) struct Complaints {
+    down: Complaint,
+    backlog_full: Complaint,
+    backlog_timeout: Complaint,
+}
+
+#[derive(Debug, Default)]
+struct Complaint {
+    /// When the next line may be written; monotonic milliseconds.
+    next_ms: AtomicU64,
+    /// Requests without a line since the last one.
+    hushed: AtomicU64,
+}
+
+/// Whether a fault is logged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Logged {
+    No,
+    /// With the number of requests that had the same fault and no line.
+    Yes {
+        hushed: u64,
+    },
+}
+
+impl Complaints {
+    /// Says whether a fault is logged now: other faults than these always are.
+    pub(crate) fn log(&self, fault: Fault, now_ms: u64) -> Logged {
+        match fault {
+            Fault::BackendsDown => self.down.log(now_ms),
+            Fault::BacklogFull => self.backlog_full.log(now_ms),
+            Fault::BacklogTimeout => self.backlog_timeout.log(now_ms),
+            _ => Logged::Yes { hushed: 0 },
+        }
+    }
+}
+
+impl Complaints {
+    /// Ends a request by a fault. The error log has it if it is time for another line.
+    pub(crate) fn fail(&self, ex: &mut Exchange, report: &mut FaultReport, now_ms: u64) {
+        match self.log(report.fault, now_ms) {
+            Logged::No => ex.fail_hushed(report),
+            Logged::Yes { hushed } => {
+                report.add_repeats(hushed);
+                ex.fail_reporting(report);
+            }
+        }
+    }
+}
+
+impl Complaint {
+    fn log(&self, now_ms: u64) -> Logged {
+        let due = |next_ms: u64| (now_ms >= next_ms).then_some(now_ms + AGAIN_MS);
+        match self.next_ms.fetch_update(Ordering::Relaxed, Ordering::Relaxed, due) {
+            Ok(_) => Logged::Yes { hushed: self.hushed.swap(0, Ordering::Relaxed) },
+            Err(_) => {
+                self.hushed.fetch_add(1, Ordering::Relaxed);
+                Logged::No
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_fault_is_logged_once_in_a_while_with_a_count() {
+        let complaints = Complaints::default();
+        let log = |fault, now_ms| complaints.log(fault, now_ms);
+        assert_eq!(log(Fault::BackendsDown, 1), Logged::Yes { hushed: 0 });
+        assert_eq!(log(Fault::BackendsDown, 2), Logged::No);
+        assert_eq!(log(Fault::BackendsDown, AGAIN_MS), Logged::No);
+        assert_eq!(log(Fault::BacklogFull, 3), Logged::Yes { hushed: 0 });
+        assert_eq!(log(Fault::BackendsDown, 1 + AGAIN_MS), Logged::Yes { hushed: 2 });
+        assert_eq!(log(Fault::BackendsDown, 2 + 2 * AGAIN_MS), Logged::Yes { hushed: 0 });
+        for _ in 0..3 {
+            assert_eq!(log(Fault::BackendRefused, 1), Logged::Yes { hushed: 0 });
+        }
+    }
+}

@@ -36,6 +36,8 @@ pub struct StreamEntry {
     seen_progress: Cell<u64>,
     seen_s: Cell<u32>,
     cut: Cell<Option<Fault>>,
+    /// Of a wait for the request body that is paused: how long it was, and the bytes that came.
+    paused: Cell<(u32, u64)>,
 }
 
 impl StreamEntry {
@@ -50,6 +52,7 @@ impl StreamEntry {
             seen_progress: Cell::new(0),
             seen_s: Cell::new(0),
             cut: Cell::new(None),
+            paused: Cell::new((0, 0)),
         }
     }
 
@@ -66,6 +69,7 @@ impl StreamEntry {
         self.progress.set(0);
         self.seen_progress.set(0);
         self.seen_s.set(now_s);
+        self.paused.set((0, 0));
     }
 
     /// Records that no request is being served.
@@ -74,14 +78,19 @@ impl StreamEntry {
         self.state.set(ConnState::Idle);
     }
 
-    /// Records a wait for more of the request body.
+    /// Records a wait for more of the request body. One that was paused goes on: a handler that
+    /// takes a body in small parts must not excuse a client that is too slow.
     pub fn wait_for_body(&self, clock: &Clock) {
         match self.state.get() {
             ConnState::Body | ConnState::Duplex => {}
             // Progress in either direction counts for both.
             ConnState::Write => self.state.set(ConnState::Duplex),
             ConnState::Idle | ConnState::Head | ConnState::Handler => {
+                let (waited_s, progress) = self.paused.get();
                 self.wait_for(ConnState::Body, clock);
+                self.since_s.set(self.since_s.get().saturating_sub(waited_s));
+                self.progress.set(progress);
+                self.seen_progress.set(progress);
             }
         }
     }
@@ -89,7 +98,12 @@ impl StreamEntry {
     /// Ends the wait for the request body.
     pub fn stop_waiting_for_body(&self, clock: &Clock) {
         match self.state.get() {
-            ConnState::Body => self.wait_for(ConnState::Handler, clock),
+            ConnState::Body => {
+                let waited_s = wait_s(clock).saturating_sub(self.since_s.get());
+                let progress = self.progress.get();
+                self.wait_for(ConnState::Handler, clock);
+                self.paused.set((waited_s, progress));
+            }
             ConnState::Duplex => self.state.set(ConnState::Write),
             ConnState::Idle | ConnState::Head | ConnState::Handler | ConnState::Write => {}
         }
@@ -199,5 +213,6 @@ impl StreamEntry {
     pub fn begin_anew(&self) {
         self.state.set(ConnState::Idle);
         self.cut.set(None);
+        self.paused.set((0, 0));
     }
 }

@@ -89,6 +89,55 @@ fn only_an_idle_connection_with_tls_rests_and_not_at_once() {
     });
 }
 
+/// A handler that takes a body in small parts pauses the wait again and again.
+#[test]
+fn pauses_of_a_body_excuse_no_slow_client() {
+    for pauses in [false, true] {
+        let clock = Clock::manual(0);
+        let stream = StreamEntry::new();
+        let limits = StreamLimits { min_read_rate: 100, read_idle_s: 5, ..StreamLimits::default() };
+        stream.limit(limits);
+        stream.wait_for_body(&clock);
+        let mut cut_s = None;
+        for second in 1..30 {
+            clock.advance(Duration::from_millis(500));
+            if pauses {
+                stream.stop_waiting_for_body(&clock);
+                assert_eq!(stream.overdue(sweep_s(&clock)), None);
+                stream.wait_for_body(&clock);
+            }
+            clock.advance(Duration::from_millis(500));
+            stream.progress.set(stream.progress.get() + 10);
+            if stream.overdue(sweep_s(&clock)) == Some(Fault::ReadRate) {
+                cut_s.get_or_insert(second);
+            }
+        }
+        assert!(cut_s.is_some_and(|cut_s| (10..=12).contains(&cut_s)), "{pauses}: {cut_s:?}");
+    }
+}
+
+/// The time of a pause does not count, nor does what the next request begins with.
+#[test]
+fn pause_of_a_body_does_not_count_against_its_client() {
+    let clock = Clock::manual(0);
+    let stream = StreamEntry::new();
+    stream.limit(StreamLimits { min_read_rate: 100, read_idle_s: 5, ..StreamLimits::default() });
+    stream.wait_for_body(&clock);
+    clock.advance(Duration::from_secs(4));
+    stream.stop_waiting_for_body(&clock);
+    clock.advance(Duration::from_secs(100));
+    stream.wait_for_body(&clock);
+    clock.advance(Duration::from_secs(4));
+    assert_eq!(stream.overdue(sweep_s(&clock)), None);
+    clock.advance(Duration::from_secs(2));
+    assert_eq!(stream.overdue(sweep_s(&clock)), Some(Fault::ReadTimeout));
+    stream.stop_waiting_for_body(&clock);
+    // The next request.
+    stream.wait_for(ConnState::Handler, &clock);
+    stream.wait_for_body(&clock);
+    assert_eq!((stream.since_s(), stream.progress.get()), (wait_s(&clock), 0));
+}
+
 /// Seconds are whole ones: a wait that begins late in one does not count it.
 #[tokio::test]
 async fn no_wait_ends_before_its_time() {

@@ -96,7 +96,7 @@ fn body_that_is_sent_again_is_whole() {
     }
 }
 
-/// The length is announced, or comes to light with the chunks; the body is stored first, or streamed.
+/// The length is announced, or comes to light with the chunks; the body is stored or streamed.
 #[test]
 fn body_that_is_too_large_is_answered_413() {
     for protocol in ALL {

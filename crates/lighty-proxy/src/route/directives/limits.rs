@@ -114,7 +114,10 @@ fn timeouts() -> Vec<Row> {
         period("proxy-core.write-timeout", 1, |parts, ms| parts.shared.timeouts.write_ms = ms)
             .default("60")
             .since("lighty 0.1")
-            .doc("Seconds in which the backend takes nothing of a request (504).")
+            .doc(
+                "Seconds in which the backend takes nothing of a request: 504 before its response has \
+                 begun; after that the response is cut.",
+            )
             .example("proxy-core.write-timeout = 30"),
         period("proxy-core.tunnel-timeout", 1, |parts, ms| parts.shared.timeouts.tunnel_ms = ms)
             .default("3600")

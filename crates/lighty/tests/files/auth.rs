@@ -226,7 +226,6 @@ fn what_cannot_work_is_said() {
         ("auth.backend = \"ldap\"", "not available yet"),
         ("auth.require = ( \"/\" => ( \"method\" => \"basic\" ) )", "needs \"realm\""),
         ("auth.require = ( \"/\" => ( \"method\" => \"ntlm\" ) )", "basic|digest"),
-        ("auth.cache = ( \"age\" => 3 )", "max-age"),
     ] {
         let (code, _, said) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
         assert!(code != 0 && said.contains(words), "{line}: {said}");

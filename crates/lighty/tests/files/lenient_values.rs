@@ -41,7 +41,7 @@ const LINES: [(&str, &str); 28] = [
     ("auth.cache = ( \"nonsense\" => 1 )", "this value has no effect"),
     (
         "fastcgi.server = ( \"/f/\" => (( \"host\" => \"127.0.0.1\", \"port\" => 9, \
-         \"mode\" => \"x\", \"kill-signal\" => 99, \"docroot\" => \"\" )) )",
+         \"kill-signal\" => 99, \"docroot\" => \"\" )) )",
         "this value has no effect",
     ),
 ];

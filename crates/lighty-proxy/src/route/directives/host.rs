@@ -225,10 +225,7 @@ fn rules(
     let on = || within(key, item, parse_bool);
     match &**key {
         "check-local" => rules.check_local = Some(on()?),
-        "mode" => {
-            let role = ctx.or_skip(within(key, item, role(family)));
-            rules.role = role.unwrap_or(FastcgiRole::Responder);
-        }
+        "mode" => rules.role = within(key, item, role(family))?,
         // Text for the backend, whose directories may have other forms than those here.
         "docroot" if item.value.as_str() == Some("") => {}
         "docroot" => rules.docroot = Some(within(key, item, plain)?),

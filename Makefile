@@ -1,5 +1,5 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test check soak lint bench fuzz dist
+.PHONY: run test check soak lint bench fuzz dist docs
 
 run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
@@ -18,6 +18,9 @@ lint:           ## formatting and lints only
 
 bench:          ## the experiments, peers side by side; E=F5 makes one, E=--list tells which there are
 	scripts/bench.sh $(E)
+
+docs:           ## the documentation site in target/docs/site; view it with: lighty serve target/docs/site
+	scripts/docs.sh
 
 fuzz:           ## every fuzz target for a while (needs a nightly toolchain and cargo-fuzz)
 	scripts/fuzz.sh

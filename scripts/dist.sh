@@ -33,9 +33,9 @@ for shell in bash fish zsh; do
     "$DIST_BINARY" generate completions "$shell" >"$dist/completions/lighty.$shell"
 done
 cp -r docs/manual packaging "$dist/"
-if command -v python3 >/dev/null; then
-    python3 scripts/manual-html.py docs/manual "$dist/html/manual"
-    cp examples/site/root/style.css examples/site/root/favicon.svg "$dist/html/"
+if ! scripts/docs.sh "$dist/html"; then
+    echo "dist.sh: without the manual as HTML: scripts/docs.sh cannot build it here" >&2
+    rm -rf "$dist/html"
 fi
 cp README.md LICENSE CHANGELOG.md SECURITY.md "$dist/"
 tar -C "$dist" -czf "target/$name.tar.gz" --transform "s|^\.|$name|" .

@@ -130,6 +130,9 @@ tool() {
 tool cargo-nextest 0.9.148
 tool cargo-deny 0.20.2
 
+# The generator of the documentation site, for the tests of its links and its search.
+scripts/docs.sh --install || echo "needs.sh: MkDocs Material cannot be installed" >&2
+
 # Autobahn's test suite of WebSockets runs on Python 2 only, which Debian no longer has: where some
 # is at hand, the suite goes to the target directory; elsewhere its test is left out.
 python2() {

@@ -4,6 +4,7 @@
 mod background;
 mod config;
 mod debug_log;
+mod documentation;
 mod environment;
 mod explain;
 mod lifecycle;

@@ -11,12 +11,12 @@ use lighty_testkit::server::binary;
 /// What refreshes the generated pages.
 const REFRESH: &str = "cargo run -p lighty -- generate manual docs/manual";
 
-fn source_tree() -> PathBuf {
+pub(crate) fn source_tree() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the source tree")
 }
 
 /// Every file beneath `dir` with this ending: its path beneath `dir`, and its text.
-fn files(dir: &Path, ending: &str) -> BTreeMap<String, String> {
+pub(crate) fn files(dir: &Path, ending: &str) -> BTreeMap<String, String> {
     fn walk(top: &Path, dir: &Path, ending: &str, found: &mut BTreeMap<String, String>) {
         for entry in std::fs::read_dir(dir).expect("a directory").map(|e| e.expect("an entry")) {
             let path = entry.path();
@@ -60,7 +60,7 @@ fn lighty(arguments: &[&str], input: &str) -> Output {
     child.wait_with_output().expect("lighty ends")
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
@@ -241,47 +241,4 @@ fn the_man_page_and_completions_are_generated() {
         let script = lighty(&["generate", "completions", shell], "");
         assert!(String::from_utf8_lossy(&script.stdout).contains("explain"), "{shell}");
     }
-}
-
-/// Where Python is missing the manual is served as it is, so there is nothing to look at.
-#[test]
-fn every_link_of_the_rendered_manual_leads_somewhere() {
-    let tree = source_tree();
-    let site = Path::new(env!("CARGO_TARGET_TMPDIR")).join("site");
-    let _ = std::fs::remove_dir_all(&site);
-    let mut renderer = Command::new("python3");
-    renderer.arg(tree.join("scripts/manual-html.py")).arg(tree.join("docs/manual"));
-    let Ok(output) = renderer.arg(site.join("manual")).output() else { return };
-    assert!(output.status.success(), "{}", said(&output));
-    let rendered = files(&site, ".html");
-    assert_eq!(rendered.len(), files(&tree.join("docs/manual"), ".md").len());
-    for (name, text) in &rendered {
-        for link in text.split("href=\"").skip(1).filter_map(|rest| rest.split_once('"')) {
-            let (file, place) = link.0.split_once('#').unwrap_or((link.0, ""));
-            let dir = Path::new(name).parent().expect("beneath");
-            let target = if file.is_empty() { Path::new(name).to_owned() } else { dir.join(file) };
-            let target = lexical(&target);
-            // What is outside the manual belongs to the example site.
-            let Some(page) = rendered.get(&target) else {
-                let of_site = tree.join("examples/site/root").join(&target);
-                assert!(of_site.exists(), "{name}: {} leads nowhere", link.0);
-                continue;
-            };
-            let id = format!("id=\"{place}\"");
-            assert!(place.is_empty() || page.contains(&id), "{name}: {}: no such place", link.0);
-        }
-    }
-}
-
-/// A path without `..`.
-fn lexical(path: &Path) -> String {
-    let mut parts: Vec<&str> = Vec::new();
-    for part in path.to_str().expect("UTF-8").split('/') {
-        match part {
-            "." | "" => {}
-            ".." => drop(parts.pop()),
-            part => parts.push(part),
-        }
-    }
-    parts.join("/")
 }

@@ -1,7 +1,6 @@
 //! Pages of ours in a real browser.
 
 use std::path::Path;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lighty_testkit::real::chromium::Chromium;
@@ -119,40 +118,6 @@ fn the_status_page_renews_itself() {
     assert_eq!(paused, "Paused: go on");
     let said = "return document.querySelector('svg').getAttribute('aria-label')";
     assert!(browser.run(said).starts_with("Requests a second: now "), "{}", browser.run(said));
-}
-
-#[test]
-fn the_manual_is_searched() {
-    let Some(browser) = Chromium::start() else { return };
-    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let server = showing(
-        "",
-        "mimetype.assign = ( \".html\" => \"text/html\", \".js\" => \"text/javascript\" )",
-    );
-    let rendered = Command::new("python3")
-        .arg(tree.join("scripts/manual-html.py"))
-        .args([tree.join("docs/manual"), server.root("manual")])
-        .status();
-    assert!(rendered.expect("python3").success());
-    let found = |page: &str, words: &str| {
-        browser.open(&format!("http://{}/manual/{page}", server.address()));
-        // The index is loaded when the field is used for the first time.
-        let _ = browser.run(&format!(
-            "const field = document.getElementById('search'); field.value = '{words}'; \
-             field.dispatchEvent(new Event('focus')); return ''"
-        ));
-        let links =
-            "return [...document.querySelectorAll('#found a')].map((a) => a.href).join(' ')";
-        assert!(wait_until(PATIENCE, || browser
-            .run("return String(document.getElementById('found').hidden)")
-            == "false"));
-        browser.run(links)
-    };
-    let first = found("index.html", "server.max-worker");
-    let target = "/manual/directives/core.html#servermax-worker";
-    assert!(first.split(' ').next().is_some_and(|link| link.ends_with(target)), "{first}");
-    assert_eq!(found("directives/core.html", "server.max-worker"), first);
-    assert_eq!(found("index.html", "no-such-word-anywhere"), "");
 }
 
 /// A page that opens a WebSocket where it comes from, and says what came back.

@@ -89,6 +89,9 @@ fn rows_do_what_nginx_does() {
     are_same("expires 30d;", "Cache-Control", &["/page.txt", "/", "/none"]);
     are_same("autoindex on;", "", &["/list/", "/list", "/", "/none/"]);
     are_same("index index.php index.html;", "", &["/", "/list/"]);
+    let front = ["/page.txt", "/none?a=1", "/none/deeper", "/list/", "/b/page.txt", "/"];
+    are_same("try_files $uri $uri/ /index.php?$args;", "", &front);
+    are_same("try_files $uri =404;", "", &["/page.txt", "/none", "/list/one.txt"]);
 }
 
 /// nginx with this server block redirects for ever on port 443, and so must not lighty.
@@ -117,22 +120,27 @@ fn redirections_of_caddy_and_apache() {
     }
 }
 
-/// Directories are rewritten, which the row says.
+/// Apache sends directories to the program, too, unless `!-d` excludes them. Caddy serves them.
 #[test]
-fn front_controllers_of_nginx_and_apache() {
-    for theirs in [
-        "try_files $uri $uri/ /index.php?$args;",
-        "RewriteCond %{REQUEST_FILENAME} !-f`, `RewriteRule ^ index.php",
+fn front_controllers_of_apache_and_caddy() {
+    for (theirs, list, home) in [
+        ("RewriteCond %{REQUEST_FILENAME} !-f`, `RewriteRule ^ index.php", "front\n", "front\n"),
+        (
+            "RewriteCond %{REQUEST_FILENAME} !-f`, `RewriteCond %{REQUEST_FILENAME} !-d`, \
+             `RewriteRule ^ index.php",
+            "listed\n",
+            "home\n",
+        ),
+        ("php_fastcgi unix//run/php/php-fpm.sock", "listed\n", "home\n"),
     ] {
         let setup = lighty!().config(&row(theirs));
+        let setup = setup.config("index-file.names = ( \"index.html\" )");
         site(&setup);
+        write_file(&setup.root("list/index.html"), "listed\n");
         let server = setup.start();
-        for (target, text) in [
-            ("/page.txt", "text\n"),
-            ("/none?a=1", "front\n"),
-            ("/list/", "front\n"),
-            ("/", "front\n"),
-        ] {
+        for (target, text) in
+            [("/page.txt", "text\n"), ("/none?a=1", "front\n"), ("/list/", list), ("/", home)]
+        {
             assert_eq!(server.get(target).text(), text, "{theirs} {target}");
         }
     }

@@ -34,8 +34,10 @@ def pages_of(index):
     return groups
 
 
-def group(title, entries):
-    return {title: entries} if title else None
+def table_code(match):
+    """A code span with an escaped bar, which forges show as a bar, in entities."""
+    text = match.group(1).replace("\\|", "|")
+    return "<code>" + "".join(c if c.isalnum() else f"&#{ord(c)};" for c in text) + "</code>"
 
 
 def on_config(config):
@@ -80,7 +82,7 @@ def on_files(files, config):
 
 def on_page_markdown(markdown, page, config, files):
     """Adds the page's keywords, which the search weighs most and no reader sees; indents nested
-    lists by four columns; drops the second word of a fence's language."""
+    lists by four columns; shows bars in a table's code; drops the second word of a fence's language."""
     tags = keywords().get(page.file.src_uri)
     if tags:
         page.meta["tags"] = tags
@@ -90,6 +92,8 @@ def on_page_markdown(markdown, page, config, files):
         if FENCE.match(line):
             is_code = not is_code
             line = re.sub(r"^```(\w+) .*", r"```\1", line)
+        if line.startswith("|") and not is_code:
+            line = re.sub(r"`([^`]*\\\|[^`]*)`", table_code, line)
         item = None if is_code else ITEM.match(line)
         if item and before.strip() and not item.group(1) and not before.startswith(("-", "*", " ")):
             if not re.match(r"\d+\. ", before):

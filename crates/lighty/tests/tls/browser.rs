@@ -1,9 +1,11 @@
 //! Pages of ours in a real browser.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use lighty_testkit::real::chromium::Chromium;
+use lighty_testkit::real::find_optional;
 use lighty_testkit::real::websocket::WebSocketServer;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::tls::Authority;
@@ -118,6 +120,24 @@ fn the_status_page_renews_itself() {
     assert_eq!(paused, "Paused: go on");
     let said = "return document.querySelector('svg').getAttribute('aria-label')";
     assert!(browser.run(said).starts_with("Requests a second: now "), "{}", browser.run(said));
+}
+
+/// The search of `make docs` in the browser; which page is found first for which phrase is a test of
+/// operations.
+#[test]
+fn documentation_site_is_searched() {
+    let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let generator = tree.join("target/docs/venv/bin/mkdocs");
+    let Some(_) = find_optional(&[generator.to_str().expect("UTF-8")]) else { return };
+    let Some(browser) = Chromium::start() else { return };
+    let server = showing("", "");
+    let status = Command::new(tree.join("scripts/docs.sh")).arg(server.root("manual")).status();
+    assert!(status.expect("scripts/docs.sh starts").success());
+    browser.open(&format!("http://{}/manual/index.html?q=ip+whitelist", server.address()));
+    let first = "const link = document.querySelector('.md-search-result__link'); \
+                 return link ? link.pathname : ''";
+    assert!(wait_until(PATIENCE, || !browser.run(first).is_empty()), "no result");
+    assert_eq!(browser.run(first), "/manual/recipes/ip-allow-list.html");
 }
 
 /// A page that opens a WebSocket where it comes from, and says what came back.

@@ -60,11 +60,11 @@ pub fn differences() -> Vec<Difference> {
 /// Renders the page.
 pub(super) fn page() -> String {
     let mut page = format!(
-        "{GENERATED}# What differs from lighttpd\n\n\
-         Everything that lighttpd 1.4 does otherwise with the same configuration, and goes on doing \
-         otherwise. Tests ask both servers with some hundred configurations and hold every response \
-         against this table: what is not in it is the same, or a mistake that should be reported. \
-         [Coming from lighttpd](lighttpd.md) has the rest.\n\n\
+        "{GENERATED}# Differences from lighttpd\n\n\
+         All permanent differences from lighttpd 1.4 with the same configuration. Tests send the \
+         same requests to both servers, with some hundred configurations, and compare every \
+         response: a difference that is not in this table is a mistake; please report it. [Coming \
+         from lighttpd](lighttpd.md) has the rest.\n\n\
          | | lighttpd | lighty | because |\n|---|---|---|---|\n"
     );
     for row in differences() {

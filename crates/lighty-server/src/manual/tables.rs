@@ -18,8 +18,8 @@ use super::{GENERATED, link};
 pub(super) fn page(table: &Table<Settings>) -> String {
     let mut page = format!(
         "{GENERATED}# Refusals and limits\n\n\
-         What the prose of [Requests](requests.md) means in detail. The names in the first column \
-         are those that the error log writes.\n\n"
+         The details of [Requests](requests.md): refused requests, errors and limits. The error log \
+         has the names of the first column.\n\n"
     );
     heads(&mut page);
     chunks(&mut page);
@@ -35,9 +35,9 @@ pub(super) fn page(table: &Table<Settings>) -> String {
 fn heads(page: &mut String) {
     page.push_str(
         "## Request heads that are refused\n\n\
-         Nobody looks at what such a request asks for. The response is sent and the connection is \
-         closed in every case, because where the next request would begin is not certain.\n\n\
-         | name | status | what was wrong |\n|---|---|---|\n",
+         lighty sends the response and closes the connection, whatever such a request asks for, \
+         because the beginning of the next request is uncertain.\n\n\
+         | name | status | fault |\n|---|---|---|\n",
     );
     for fault in RequestFault::ALL {
         let status = fault.status();
@@ -54,8 +54,8 @@ fn chunks(page: &mut String) {
     page.push_str(
         "## Chunked bodies that are refused\n\n\
          Found while a handler reads the body; the connection is closed. A body that no handler \
-         reads is not looked at: the response goes out and the connection is closed after it.\n\n\
-         | name | what was wrong |\n|---|---|\n",
+         reads is not checked: the response goes out and the connection is closed after it.\n\n\
+         | name | fault |\n|---|---|\n",
     );
     for fault in ChunkFault::ALL {
         let _ = writeln!(page, "| `{}` | {} |", fault.slug(), fault.words());
@@ -73,11 +73,11 @@ fn row(page: &mut String, name: &str, status: &str, words: &str) -> std::fmt::Re
 
 fn faults(page: &mut String) {
     page.push_str(
-        "## Everything else that can go wrong\n\n\
-         *To blame* is whom the error log's level is chosen for: a client can fill no log above \
-         `notice`. *Cut* means that a response had begun and cannot be completed, so the \
-         connection ends without another byte.\n\n\
-         | what happened | status | to blame | log level | connection |\n|---|---|---|---|---|\n",
+        "## All other errors\n\n\
+         *To blame* is the party at fault, which decides the level in the error log: a client can \
+         fill no log above `notice`. *Cut* means that a response had begun and cannot be \
+         completed, so the connection ends without another byte.\n\n\
+         | event | status | to blame | log level | connection |\n|---|---|---|---|---|\n",
     );
     for fault in Fault::ALL {
         let verdict = fault.verdict();
@@ -128,7 +128,7 @@ const OF_HEAD: &str = "bytes of request line and header fields together; \
                        `server.max-request-field-size` above 24576 allows it and 8192 more";
 
 fn fixed_limits(page: &mut String) {
-    page.push_str("## Limits that are fixed\n\n| limit | of what | beyond it |\n|---|---|---|\n");
+    page.push_str("## Fixed limits\n\n| limit | unit | beyond it |\n|---|---|---|\n");
     let rows = [
         (limits::HEAD_BYTES_MAX as u64, OF_HEAD, "431"),
         (u64::from(request::LEADING_LINES_MAX), "empty lines before a request line", "400"),
@@ -177,7 +177,7 @@ fn language_limits(page: &mut String) {
     page.push_str(
         "## Limits of a configuration\n\n\
          Beyond each of them the configuration is refused with a message that names the limit.\n\n\
-         | limit | of what |\n|---|---|\n",
+         | limit | unit |\n|---|---|\n",
     );
     let rows = [
         (language::FILE_BYTES_MAX, "bytes of one file"),

@@ -122,8 +122,7 @@ fn the_status_page_renews_itself() {
     assert!(browser.run(said).starts_with("Requests a second: now "), "{}", browser.run(said));
 }
 
-/// The search of `make docs` in the browser; which page is found first for which phrase is a test of
-/// operations.
+/// The search of `make docs` in the browser. `operations::documentation` asks for all phrases.
 #[test]
 fn documentation_site_is_searched() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

@@ -140,9 +140,9 @@ fn programs_get_whole_uploads_however_those_are_streamed() {
         let server = lighty!()
             .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
             .config(&format!("server.stream-request-body = {stream}"))
-            .file("first.cgi", &format!("n=$(cat | wc -c); {head}; echo $n\n"))
-            .file("last.cgi", &format!("{head}; cat | wc -c\n"))
-            .file("none.cgi", &format!("{head}; echo none\n"))
+            .file("first.cgi", format!("n=$(cat | wc -c); {head}; echo $n\n"))
+            .file("last.cgi", format!("{head}; cat | wc -c\n"))
+            .file("none.cgi", format!("{head}; echo none\n"))
             .start();
         for bytes in [1, 65_536, 1 << 20] {
             for (target, wanted) in

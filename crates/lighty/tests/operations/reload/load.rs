@@ -35,7 +35,7 @@ fn reloads() -> usize {
 }
 
 /// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads
-/// rest until the last reload, which takes minutes on a busy machine.
+/// rest until the last reload, which takes minutes on a busy machine, and so may a backend.
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
@@ -52,7 +52,8 @@ fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     );
     text += &format!(
         "proxy.server = ( \"/q\" => ( ( \"host\" => \"{}\", \"port\" => {} ) ) )\n\
-         proxy-core.max-keep-alive-requests = 100000\nproxy-core.connect-timeout = {}\n",
+         proxy-core.max-keep-alive-requests = 100000\n\
+         proxy-core.max-idle-time = 600\nproxy-core.connect-timeout = {}\n",
         quiet.address.ip(),
         quiet.address.port(),
         3 + turn % 4,

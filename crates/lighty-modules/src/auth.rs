@@ -27,6 +27,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use lighty_config::Directive;
+use lighty_core::exchange::span::Span;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, FaultReport, Level, Request, Settings};
 use lighty_http::{Known, Status, Version};
@@ -623,11 +624,13 @@ fn shown(name: &[u8]) -> String {
 }
 
 /// Waits [`DELAY`], unless the client disconnects first.
-async fn rest(ex: &Exchange) {
+async fn rest(ex: &mut Exchange) {
+    let span = ex.begin_span(Span::Delay);
     tokio::select! {
         () = tokio::time::sleep(DELAY) => {}
         _ = ex.client_gone() => {}
     }
+    ex.begin_span(span);
 }
 
 /// Methods that a client may have signed. An extended CONNECT is handled as the GET of an upgrade

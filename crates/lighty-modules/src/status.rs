@@ -265,7 +265,7 @@ impl Module for Status {
             tls: ex.request.scheme == "https",
         };
         let mut total_us = 0;
-        for (span, _, took_us) in ex.stages.spans() {
+        for (span, _, took_us) in ex.stages.spans().filter(|(span, ..)| *span != Span::Delay) {
             total_us += if span.is_within_request() { u64::from(took_us) } else { 0 };
             metrics.stage(names, route, span, took_us.into());
         }

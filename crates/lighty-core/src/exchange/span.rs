@@ -49,11 +49,14 @@ pub enum Span {
     /// The connection, or the stream, carries another protocol. Behind the request, so no part of
     /// its time.
     Tunnel,
+    /// The server makes the client wait on purpose, as after a wrong password. It says nothing
+    /// about the server's speed, so it is no part of the request's time.
+    Delay,
 }
 
 impl Span {
     /// How many there are.
-    pub const COUNT: usize = 20;
+    pub const COUNT: usize = 21;
 
     /// All of them, in the order in which a request meets them.
     pub const ALL: [Self; Self::COUNT] = [
@@ -77,6 +80,7 @@ impl Span {
         Self::SendQueued,
         Self::Write,
         Self::Tunnel,
+        Self::Delay,
     ];
 
     /// Its name in logs, fields and metrics.
@@ -102,6 +106,7 @@ impl Span {
             Self::SendQueued => "send-queued",
             Self::Write => "write",
             Self::Tunnel => "tunnel",
+            Self::Delay => "delay",
         }
     }
 
@@ -133,13 +138,14 @@ impl Span {
             Self::SendQueued => "waiting for the client to receive",
             Self::Write => "writing to the client",
             Self::Tunnel => "in a tunnel",
+            Self::Delay => "in a deliberate delay",
         }
     }
 
-    /// Whether it belongs to the request, and not to its connection before it or to what the
-    /// connection became.
+    /// Whether it belongs to the request's time: not its connection before it, what the connection
+    /// became, or a delay that is meant.
     pub fn is_within_request(self) -> bool {
-        !matches!(self, Self::Accept | Self::Tls | Self::Tunnel)
+        !matches!(self, Self::Accept | Self::Tls | Self::Tunnel | Self::Delay)
     }
 }
 

@@ -10,8 +10,8 @@ const BUCKETS_MAX: usize = 240;
 /// Kinds of stages; further ones are one, the last.
 const STAGES_MAX: usize = 32;
 
-/// Stages before and behind the request, which are not part of its time.
-const OUTSIDE: [&str; 3] = ["accept", "tls", "tunnel"];
+/// Stages that are not part of a request's time.
+const OUTSIDE: [&str; 4] = ["accept", "tls", "tunnel", "delay"];
 
 /// What did not find a place among the stages.
 const REST: &str = "others";

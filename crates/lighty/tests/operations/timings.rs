@@ -179,6 +179,29 @@ fn a_slow_request_is_told_in_words() {
 }
 
 #[test]
+fn deliberate_delay_is_no_slow_request() {
+    let server = logging()
+        .file("../users", "kim:secret\n")
+        .config(
+            "status.statistics-url = \"/statistics\"\nstatus.metrics-url = \"/metrics\"\n\
+             timing.slow-request = 500\nauth.backend = \"plain\"\n\
+             auth.backend.plain.userfile = \"@DIR@/users\"\n\
+             auth.require = ( \"/a.txt\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )",
+        )
+        .start();
+    // "kim:wrong"
+    let refused = server.get_with("/a.txt", "Authorization: Basic a2ltOndyb25n\r\n");
+    assert_eq!(refused.status, 401);
+    let stages = stages(&server, "/a.txt");
+    assert!(stages["delay"].as_u64().is_some_and(|us| us > 500_000), "{stages}");
+    assert!(stages["rules"].as_u64().unwrap_or(0) < 500_000, "{stages}");
+    let metrics = server.get("/metrics");
+    assert!(!metrics.text().contains("stage=\"delay\""), "{}", metrics.text());
+    assert!(!server.log().contains("slow request"), "{}", server.log());
+}
+
+#[test]
 fn the_time_of_a_failed_try_is_not_the_next_backends() {
     let breaks_off = Backend::start(|peer| {
         let _ = peer.request();

@@ -91,6 +91,10 @@ impl Fetcher {
         let deadline = Deadline::after(patience);
         let port = uri.port().map_or_else(String::new, |port| format!(":{port}"));
         let at = |error: io::Error| {
+            // Nobody listens: the port is what there is to look at.
+            let default = if uri.scheme_str() == Some("https") { ":443" } else { ":80" };
+            let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
+            let port = if port.is_empty() && is_refused { default } else { &port };
             io::Error::new(error.kind(), format!("{host}{port}: {}", lighty_io::os_text(&error)))
         };
         match (uri.scheme_str(), &self.dialer) {

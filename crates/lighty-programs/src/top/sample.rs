@@ -32,6 +32,8 @@ pub(super) struct Backend {
     pub(super) pool: String,
     pub(super) address: String,
     pub(super) state: String,
+    /// Why it is not up.
+    pub(super) why: String,
     pub(super) in_use: u64,
     pub(super) idle: u64,
     pub(super) requests: u64,
@@ -160,6 +162,7 @@ fn backends(pool: &Value) -> impl Iterator<Item = Backend> {
         pool: name.clone(),
         address: text(backend, "address"),
         state: text(backend, "state"),
+        why: text(backend, "why"),
         in_use: number(backend, "in_use"),
         idle: number(backend, "idle"),
         requests: number(backend, "requests"),

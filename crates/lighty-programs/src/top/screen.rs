@@ -6,7 +6,7 @@ use std::io;
 use super::Options;
 use super::keys::Key;
 use super::sample::Sample;
-use super::table::{Order, Row, View, arrange, bytes, micros, rows};
+use super::table::{Order, Row, Tone, View, arrange, bytes, micros, rows, tone};
 
 /// Widths of a terminal that a table without one is made for.
 const PLAIN_COLUMNS: usize = 160;
@@ -19,7 +19,36 @@ const REVERSE: &str = "\x1b[7m";
 const BOLD: &str = "\x1b[1m";
 const NORMAL: &str = "\x1b[0m";
 
-const HELP: &str = "q quit  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
+/// Colors of rows that need a look; none where `NO_COLOR` is set.
+const RED: &str = "\x1b[31m";
+const YELLOW: &str = "\x1b[33m";
+
+const HELP: &str =
+    "q quit  ? help  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
+
+/// What `?` shows.
+const HELP_LINES: [&str; 20] = [
+    "Keys",
+    "  q, Ctrl-C       quit",
+    "  1 to 5          routes, stages, backends, workers, connections",
+    "  Tab, Right      next view",
+    "  Left            previous view",
+    "  s               sort by the next column (marked with *)",
+    "  r               reverse the order",
+    "  /               filter rows by text in any column; Enter keeps, Escape clears",
+    "  Up, Down        scroll one row; PageUp, PageDown: ten rows",
+    "  p               pause",
+    "  ?, h            show or leave this help",
+    "",
+    "Views",
+    "  routes          modules or status.route names that answered, with percentiles of durations",
+    "  stages          where the time of requests went",
+    "  backends        backends by upstream; red is down, yellow is probing or drained",
+    "  workers         event loops: CPU, connections, longest stall",
+    "  connections     clients and their current requests",
+    "",
+    "req/s, sent/s, cpu and share are rates between two samples; the rest counts from the start",
+];
 
 /// What is shown now.
 pub(super) struct State {
@@ -31,6 +60,9 @@ pub(super) struct State {
     /// The filter is being typed.
     is_typing: bool,
     is_paused: bool,
+    /// The help is shown in place of the table.
+    is_helping: bool,
+    has_color: bool,
     /// Rows above the first that is shown.
     above: usize,
     now: Option<Sample>,
@@ -48,6 +80,8 @@ impl State {
             filter: options.filter.clone(),
             is_typing: false,
             is_paused: false,
+            is_helping: false,
+            has_color: std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty()),
             above: 0,
             now: None,
             before: None,
@@ -84,6 +118,10 @@ impl State {
         if self.is_typing {
             return self.type_filter(key);
         }
+        if self.is_helping && !matches!(key, Key::Quit | Key::Char('q')) {
+            self.is_helping = false;
+            return key;
+        }
         let (columns, _) = self.view.columns();
         let at = View::ALL.iter().position(|view| *view == self.view).unwrap_or(0);
         let views = View::ALL.len();
@@ -96,6 +134,7 @@ impl State {
             Key::Char('r') => self.reversed = !self.reversed,
             Key::Char('p') => self.is_paused = !self.is_paused,
             Key::Char('/') => self.is_typing = true,
+            Key::Char('?' | 'h') => self.is_helping = true,
             Key::Escape => self.filter.clear(),
             Key::Up => self.above = self.above.saturating_sub(1),
             Key::Down => self.above += 1,
@@ -148,6 +187,10 @@ impl State {
         if !is_plain {
             lines.push(("", self.bar()));
         }
+        if self.is_helping && !is_plain {
+            lines.extend(HELP_LINES.iter().map(|line| ("", (*line).to_owned())));
+            return lines;
+        }
         let mut table = rows(self.view, now, self.before.as_ref());
         arrange(&mut table, &self.filter, self.column, self.reversed);
         let room = height.saturating_sub(lines.len() + 2);
@@ -156,7 +199,12 @@ impl State {
         let widths = widths(columns, &table, width);
         lines.push((REVERSE, fill(&table_heading(columns, self.column, &widths), width, is_plain)));
         let shown = table.iter().skip(self.above).take(room);
-        lines.extend(shown.map(|row| ("", table_row(row, &widths))));
+        let style = |row: &Row| match tone(self.view, row) {
+            Tone::Bad if self.has_color => RED,
+            Tone::Warning if self.has_color => YELLOW,
+            _ => "",
+        };
+        lines.extend(shown.map(|row| (style(row), table_row(row, &widths))));
         if !is_plain {
             lines.resize(height.saturating_sub(1).max(lines.len()), ("", String::new()));
             let trouble = self.trouble.as_deref();
@@ -231,7 +279,9 @@ fn table_heading(columns: &[&str], sorted: usize, widths: &[usize]) -> String {
     let cell = |(at, (name, width)): (usize, (&&str, &usize))| {
         let mark = if at == sorted { "*" } else { "" };
         let text = cut(&format!("{name}{mark}"), *width);
-        if at == 0 { format!("{text:<width$}") } else { format!("{text:>width$}") }
+        // The last column of text has no other behind it to be told from.
+        let is_left = at == 0 || matches!(*name, "reason" | "request" | "engine");
+        if is_left { format!("{text:<width$}") } else { format!("{text:>width$}") }
     };
     columns.iter().zip(widths).enumerate().map(cell).collect::<Vec<_>>().join(" ")
 }
@@ -317,6 +367,41 @@ mod tests {
         assert!(state.frame((80, 24)).contains("route-010"));
         state.press(Key::Right);
         assert!(state.frame((80, 24)).contains("[2 stages]"));
+        assert_eq!(state.press(Key::Char('q')), Key::Quit);
+    }
+
+    #[test]
+    fn backends_show_upstream_reason_and_color() {
+        let mut state = state();
+        state.has_color = true;
+        let json = br#"{"routes":[],"pools":[{"name":"api","backends":[{"address":"10.0.0.1:80",
+            "state":"down","why":"status 503"}]},{"name":"web","backends":[{"address":"10.0.0.1:80",
+            "state":"up"}]}]}"#;
+        state.take(Sample::read(json).expect("a sample"));
+        state.press(Key::Char('3'));
+        let frame = state.frame((120, 24));
+        let down = frame.lines().find(|line| line.contains("status 503")).unwrap_or_default();
+        assert!(down.starts_with(RED) && down.contains("api"), "{frame:?}");
+        let up = frame.lines().find(|line| line.contains("web")).unwrap_or_default();
+        assert!(!up.contains(RED) && !up.contains("api"), "{frame:?}");
+        "/api".chars().for_each(|one| {
+            state.press(Key::Char(one));
+        });
+        assert!(!state.frame((120, 24)).contains("web"));
+        state.has_color = false;
+        assert!(!state.frame((120, 24)).contains(RED));
+        assert!(!state.plain().contains(RED));
+    }
+
+    #[test]
+    fn help_is_shown_and_left() {
+        let mut state = state();
+        state.press(Key::Char('?'));
+        let help = state.frame((120, 24));
+        assert!(help.contains("reverse the order") && !help.contains("route-099"), "{help}");
+        assert_eq!(state.press(Key::Char('x')), Key::Char('x'));
+        assert!(state.frame((120, 24)).contains("route-099"));
+        state.press(Key::Char('?'));
         assert_eq!(state.press(Key::Char('q')), Key::Quit);
     }
 

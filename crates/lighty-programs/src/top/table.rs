@@ -42,8 +42,11 @@ impl View {
             }
             Self::Stages => (&["stage", "share", "waited", "p50", "p90", "p99", "p99.9"], 1),
             Self::Backends => (
-                &["backend", "state", "req/s", "in use", "idle", "requests", "failed", "1st byte"],
-                2,
+                &[
+                    "backend", "upstream", "state", "req/s", "in use", "idle", "requests",
+                    "failed", "1st byte", "reason",
+                ],
+                3,
             ),
             Self::Workers => {
                 (&["worker", "cpu", "req/s", "sent/s", "open", "idle", "stall", "engine"], 1)
@@ -166,8 +169,8 @@ fn routes(
     now.routes.iter().map(row).collect()
 }
 
-/// Stages before and behind the request, which are not part of its time.
-const OUTSIDE: [&str; 3] = ["accept", "tls", "tunnel"];
+/// Stages that are not part of a request's time.
+const OUTSIDE: [&str; 4] = ["accept", "tls", "tunnel", "delay"];
 
 /// Shares are those of the time between the samples, or of all time where nothing happened.
 fn stages(now: &Sample, before: Option<&Sample>) -> Vec<Row> {
@@ -203,6 +206,7 @@ fn backends(
         let earlier = earlier.map(|found| found.map_or(0, |found| found.requests));
         vec![
             word(&backend.address),
+            word(&backend.pool),
             word(&backend.state),
             rate(per_s(backend.requests, earlier)),
             count(backend.in_use),
@@ -210,6 +214,7 @@ fn backends(
             count(backend.requests),
             count(backend.failed),
             time(backend.first_byte_us),
+            word(&backend.why),
         ]
     };
     now.backends.iter().map(row).collect()
@@ -253,6 +258,27 @@ fn connections(now: &Sample) -> Vec<Row> {
         ]
     };
     now.connections.iter().map(row).collect()
+}
+
+/// How much a row needs a look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tone {
+    Plain,
+    Warning,
+    Bad,
+}
+
+/// The tone of a row of a view.
+pub(super) fn tone(view: View, row: &Row) -> Tone {
+    if view != View::Backends {
+        return Tone::Plain;
+    }
+    let state = view.column("state").and_then(|at| row.get(at));
+    match state.map(|cell| cell.text.as_str()) {
+        Some("down") => Tone::Bad,
+        Some("probing" | "drained") => Tone::Warning,
+        _ => Tone::Plain,
+    }
 }
 
 /// Keeps rows that contain the text, and sorts by a column: numbers from the highest, texts from A.

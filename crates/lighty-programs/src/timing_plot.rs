@@ -111,6 +111,7 @@ ms write: 1.000 ms, request: \"GET /a.txt\", path: \"/srv/a.txt\", id: 1-2-3\n\
             assert!(svg.contains(&format!(">{stage}<")), "{stage}: {svg}");
             assert!(script.contains(stage), "{stage}: {script}");
         }
+        assert!(svg.contains("from 2026-11-24T08:15:00Z") && svg.contains(" s<"), "{svg}");
         assert!(svg.starts_with("<svg ") && svg.trim_end().ends_with("</svg>"));
     }
 

@@ -115,7 +115,7 @@ pub(crate) fn load(what: &Load) -> Result<(), Failure> {
         _ => print!("{}", load::text(&options, &tally)),
     }
     if let Some(plot) = &mut plot {
-        plot.write(&tally)?;
+        plot.write(&options, &tally)?;
     }
     match tally.failed() + tally.unsent {
         0 => Ok(()),
@@ -135,8 +135,8 @@ impl<'a> PlotFile<'a> {
         Ok(Self { path, file: BufWriter::new(created) })
     }
 
-    fn write(&mut self, tally: &Tally) -> Result<(), Failure> {
-        let written = load::svg(tally, &mut self.file).and_then(|()| self.file.flush());
+    fn write(&mut self, options: &Options, tally: &Tally) -> Result<(), Failure> {
+        let written = load::svg(options, tally, &mut self.file).and_then(|()| self.file.flush());
         written.map_err(|error| Self::failure(self.path, &error))
     }
 

@@ -2,7 +2,13 @@
 
 use std::io::{self, Write};
 
+use lighty_http::date;
+use lighty_io::clock::Clock;
+
 use super::felt::{Figure, quantile};
+use super::intervals::Interval;
+use super::options::Options;
+use super::report::whole_name;
 use super::tally::{Tally, Times};
 use crate::svg::{self, Chart};
 
@@ -19,24 +25,85 @@ const POINTS: u32 = 25;
 ///
 /// # Errors
 /// `out` fails.
-pub fn svg(tally: &Tally, out: &mut impl Write) -> io::Result<()> {
-    svg::begin(CHARTS, "Responses over time, and how long they took", out)?;
-    let (parts, seconds) = (tally.intervals.parts(), tally.intervals.length().as_secs_f64());
-    let time = |part: f64| format!("{:.1}", seconds * parts.len() as f64 * part);
-    let rates = parts.iter().map(|part| part.responses as f64 / seconds);
-    let chart = Chart::new(0, parts.len(), rates.clone().fold(0.0, f64::max));
-    chart.frame("Responses a second", time, out)?;
-    chart.line(0, rates, out)?;
-    let quantile = |share: f64| parts.iter().map(move |one| millis(one.quantile(share)));
-    let chart = Chart::new(1, parts.len(), quantile(0.99).fold(0.0, f64::max));
-    chart.frame("Times over time (ms)", time, out)?;
+pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
+    svg::begin(CHARTS, &title(options), out)?;
+    let parts = Parts::of(tally);
+    let ticks = svg::time_ticks(parts.length_s * parts.all.len() as f64);
+    let count = parts.all.len();
+    let rates = || parts.all.iter().map(|(part, length_s)| part.responses as f64 / length_s);
+    let chart = Chart::new(0, count, rates().fold(0.0, f64::max));
+    chart.frame("Responses per second", &ticks, out)?;
+    chart.line(0, rates(), out)?;
+    let quantile = |share: f64| parts.all.iter().map(move |(one, _)| millis(one.quantile(share)));
+    let chart = Chart::logarithmic(1, count, quantile(0.5).chain(quantile(0.99)));
+    chart.frame("Latency over time (ms, logarithmic)", &ticks, out)?;
     for (nth, (name, share)) in [("50 %", 0.5), ("99 %", 0.99)].into_iter().enumerate() {
         chart.line(nth, quantile(share), out)?;
         chart.legend(nth, name, out)?;
     }
-    shares(tally, out)?;
-    let line = format!("{} responses, parts of {seconds:.1} s", tally.responses);
+    shares(options, tally, out)?;
+    let line = format!(
+        "{} responses in {:.2} s, {:.0} per second; {} failed; points of {} s",
+        tally.responses,
+        tally.took.as_secs_f64(),
+        tally.per_s(),
+        tally.failed() + tally.unsent,
+        parts.length_s,
+    );
     svg::end(CHARTS, &line, out)
+}
+
+/// Longest title in characters: a URL may be of any length.
+const TITLE_MAX: usize = 110;
+
+/// What was asked for, how, and when.
+fn title(options: &Options) -> String {
+    let url = options.urls.first().map_or_else(String::new, |url| {
+        let scheme = if url.tls { "https" } else { "http" };
+        // An authority has no place for a password here.
+        let authority = url.authority.rsplit_once('@').map_or(&*url.authority, |(_, host)| host);
+        format!("{scheme}://{authority}{}", url.target)
+    });
+    let more = match options.urls.len() {
+        0 | 1 => String::new(),
+        count => format!(" and {} more", count - 1),
+    };
+    let rate = options.rate.map_or_else(String::new, |rate| format!(", {rate} requests/s"));
+    let http2 = match options.http2 {
+        true => format!(", HTTP/2 with {} streams", options.streams),
+        false => String::new(),
+    };
+    let when = String::from_utf8_lossy(&date::iso8601(Clock::start().unix_s())).into_owned();
+    let settings = format!("{more}, {} connections{rate}{http2}, {when}", options.connections);
+    let room = TITLE_MAX.saturating_sub(settings.chars().count() + options.method.len() + 2);
+    let shown: String = match url.chars().count() > room {
+        true => url.chars().take(room).chain(['…']).collect(),
+        false => url,
+    };
+    format!("{} {shown}{settings}", options.method)
+}
+
+/// The parts of a run, each with its length in seconds. The last one is shorter than the others:
+/// taken for a whole one, it would look as if the server had slowed down.
+struct Parts<'a> {
+    length_s: f64,
+    all: Vec<(&'a Interval, f64)>,
+}
+
+impl<'a> Parts<'a> {
+    fn of(tally: &'a Tally) -> Self {
+        let (length_s, took_s) = (tally.intervals.length().as_secs_f64(), tally.took.as_secs_f64());
+        let with_length = |(nth, part): (usize, &'a Interval)| {
+            (part, (took_s - nth as f64 * length_s).clamp(0.0, length_s))
+        };
+        let mut all: Vec<_> = tally.intervals.parts().iter().enumerate().map(with_length).collect();
+        // Too short for a rate.
+        while all.len() > 1 && all.last().is_some_and(|(_, own_s)| *own_s < length_s / 2.0) {
+            all.pop();
+        }
+        all.iter_mut().for_each(|(_, own_s)| *own_s = own_s.max(1e-6));
+        Self { length_s, all }
+    }
 }
 
 /// Milliseconds, for what is known at least and for nothing too.
@@ -45,23 +112,96 @@ fn millis(figure: Option<Figure>) -> f64 {
 }
 
 /// Which share of requests took no longer than what, the last ones drawn apart.
-fn shares(tally: &Tally, out: &mut impl Write) -> io::Result<()> {
+fn shares(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     let share = |point: f64| 1.0 - 10f64.powf(-point);
     let points = DECADES * POINTS;
     let none = Times::default();
     let curves = [("connect", &tally.connect, &none), ("first byte", &tally.first_byte, &none)];
-    let curves = curves.into_iter().chain([("whole", &tally.total, &tally.lost)]);
-    let most_us = tally.total.max_us().max(tally.lost.max_us());
-    let chart = Chart::new(2, points as usize, most_us as f64 / 1e3);
-    let label = |part: f64| format!("{:.4} %", share(part * f64::from(DECADES)) * 100.0);
-    chart.frame("Times by share of requests (ms)", label, out)?;
+    let curves = curves.into_iter().chain([(whole_name(options), &tally.total, &tally.lost)]);
+    let values = |right, failed| {
+        (0..=points).map(move |point| {
+            millis(quantile(right, failed, share(f64::from(point) / f64::from(POINTS))))
+        })
+    };
+    let all = curves.clone().flat_map(|(_, right, failed)| values(right, failed));
+    let chart = Chart::logarithmic(2, points as usize, all);
+    let ticks: Vec<svg::Tick> = (0..=DECADES)
+        .map(|decade| (f64::from(decade) / f64::from(DECADES), percent(decade)))
+        .collect();
+    chart.frame("Latency by share of requests (ms, logarithmic)", &ticks, out)?;
     for (nth, (name, right, failed)) in curves.enumerate() {
-        let values = (0..=points).map(|point| {
-            let point = f64::from(point) / f64::from(POINTS);
-            millis(quantile(right, failed, share(point)))
-        });
-        chart.line(nth, values, out)?;
+        chart.line(nth, values(right, failed), out)?;
         chart.legend(nth, name, out)?;
     }
     Ok(())
+}
+
+/// `0 %`, `90 %`, `99 %`, `99.9 %` and on.
+fn percent(nines: u32) -> String {
+    match nines {
+        0 => "0 %".to_owned(),
+        1 => "90 %".to_owned(),
+        2 => "99 %".to_owned(),
+        more => format!("99.{} %", "9".repeat(more as usize - 2)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::super::options::Options;
+    use super::super::target::LoadUrl;
+    use super::*;
+
+    fn run(took_ms: u64) -> Tally {
+        let mut tally = Tally { took: Duration::from_millis(took_ms), ..Tally::default() };
+        // A thousand a second.
+        for at_ms in 0..took_ms {
+            tally.intervals.at(at_ms * 1000).end(2_000);
+            tally.total.record(2_000);
+            tally.responses += 1;
+        }
+        tally
+    }
+
+    fn options(url: &str) -> Options {
+        Options::new(vec![LoadUrl::parse(url).expect("a URL")])
+    }
+
+    #[test]
+    fn last_part_has_the_rate_of_the_others() {
+        for took_ms in [1_000, 1_001, 1_050, 1_110, 1_190, 130] {
+            let tally = run(took_ms);
+            let parts = Parts::of(&tally);
+            for (part, length_s) in &parts.all {
+                let rate = part.responses as f64 / length_s;
+                assert!((990.0..1010.0).contains(&rate), "{took_ms}: {rate}");
+            }
+        }
+    }
+
+    #[test]
+    fn picture_names_its_url_settings_and_units() {
+        let mut options = options("http://u:secret@a.example/x?y=1&z");
+        let mut out = Vec::new();
+        svg(&options, &run(1_050), &mut out).expect("written");
+        let text = String::from_utf8(out).expect("UTF-8");
+        for piece in [
+            "GET http://a.example/x?y=1&amp;z, ",
+            ">0.2 s<",
+            ">90 %<",
+            ">99.99 %<",
+            ">whole<",
+            "Responses per second",
+        ] {
+            assert!(text.contains(piece), "{piece}: {text}");
+        }
+        assert!(!text.contains("secret") && !text.contains("90.0000"), "{text}");
+        options.rate = Some(500.0);
+        let mut out = Vec::new();
+        svg(&options, &run(100), &mut out).expect("written");
+        let text = String::from_utf8(out).expect("UTF-8");
+        assert!(text.contains(">from due<") && text.contains("500 requests/s"), "{text}");
+    }
 }

@@ -22,6 +22,11 @@ const SHARES: [(&str, f64); 6] = [
 /// What requests are called that no connection came free for.
 pub(super) const UNSENT: &str = "requests were due, and no connection was free for them";
 
+/// What the whole time of a request is called: at a fixed rate it begins when the request is due.
+pub(super) fn whole_name(options: &Options) -> &'static str {
+    if options.rate.is_some() { "from due" } else { "whole" }
+}
+
 /// For people.
 pub fn text(options: &Options, tally: &Tally) -> String {
     let mut out = String::new();
@@ -83,7 +88,7 @@ fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
 fn write_times(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::Result {
     let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
     writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
-    let label = if options.rate.is_some() { "from due" } else { "whole" };
+    let label = whole_name(options);
     let none = Times::default();
     for (name, right, failed) in [
         ("connect", &tally.connect, &none),

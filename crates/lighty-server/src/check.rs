@@ -87,6 +87,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
         check.parent("webdav.sqlite-db-name", &format!("{chroot}{path}"), Some(span));
     }
     needed::look(&mut check, chroot, needed::Depth::Content);
+    needed::look_closely(&mut check, chroot);
     machine::look(&mut check, chroot);
     names::look(&mut check);
     check.problems

@@ -3,10 +3,11 @@
 
 use std::path::Path;
 
-use lighty_config::Value;
+use lighty_config::{Spanned, Value};
 use lighty_io::file::small_file::SmallFile;
 
-use super::Check;
+use super::machine::{SERVERS, items};
+use super::{Check, assigned};
 
 /// Directives that name files.
 const FILES: [&str; 8] = [
@@ -50,6 +51,67 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
             let text = format!("server.upload-dirs = \"{path}\": {error}");
             // Bodies stay in memory then.
             check.warn(check.place("server.upload-dirs"), text);
+        }
+    }
+}
+
+/// Reports what a running server only tells of when a request or handshake needs it.
+pub(super) fn look_closely(check: &mut Check<'_>, beneath: &str) {
+    let config = check.config;
+    // Read before a chroot, and again while the server runs.
+    for (path, span) in assigned(config, "ssl.stapling-file").filter(|(path, _)| !path.is_empty()) {
+        let read = SmallFile::open(Path::new(path)).and_then(|file| file.read(BYTES_MAX));
+        if let Err(error) = read {
+            let text = format!("ssl.stapling-file = \"{path}\": {error}: nothing is stapled");
+            check.warn(span, text);
+        }
+    }
+    for name in SERVERS {
+        config.assigned(name).for_each(|value| sendfile_roots(check, name, value, beneath));
+    }
+    for value in config.assigned(SENDFILE_ROOTS) {
+        directories(check, SENDFILE_ROOTS, value, beneath);
+    }
+    users_without_backend(check);
+}
+
+/// Directories that backends may send files from.
+const SENDFILE_ROOTS: &str = "proxy-core.x-sendfile-docroot";
+
+/// Checks the `x-sendfile-docroot` of a host, or of any value that contains hosts.
+fn sendfile_roots(check: &mut Check<'_>, name: &str, value: &Spanned<Value>, beneath: &str) {
+    for (key, item) in items(value) {
+        match key {
+            Some("x-sendfile-docroot") => {
+                directories(check, &format!("{name}: x-sendfile-docroot"), item, beneath);
+            }
+            _ => sendfile_roots(check, name, item, beneath),
+        }
+    }
+}
+
+fn directories(check: &mut Check<'_>, name: &str, value: &Spanned<Value>, beneath: &str) {
+    for path in texts(&value.value).filter(|path| !path.is_empty()) {
+        check.served(name, path, beneath, value.span);
+    }
+}
+
+/// Warns of `auth.require` where no backend knows a user, so that every request for it is refused.
+fn users_without_backend(check: &mut Check<'_>) {
+    let config = check.config;
+    let is_set = |name: &str| assigned(config, name).any(|(text, _)| !text.is_empty());
+    if is_set("auth.backend") {
+        return;
+    }
+    for value in config.assigned("auth.require") {
+        let needs = |(_, rule): (Option<&str>, &Spanned<Value>)| {
+            let method = items(rule).find(|(key, _)| *key == Some("method"));
+            method.and_then(|(_, method)| method.value.as_str()).is_some_and(|it| it != "extern")
+        };
+        if items(value).any(needs) {
+            let text = "auth.require without auth.backend: no user can be verified, so every \
+                        request for these paths is refused";
+            check.warn(value.span, text.to_owned());
         }
     }
 }

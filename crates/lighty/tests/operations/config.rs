@@ -191,6 +191,20 @@ fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
             "no.sock",
             "warning",
         ),
+        ("ssl.stapling-file = \"@DIR@/no.der\"", "no.der", "warning"),
+        (
+            "fastcgi.server = ( \".x\" => (( \"host\" => \"127.0.0.1\", \"port\" => 9, \
+             \"x-sendfile\" => \"enable\", \"x-sendfile-docroot\" => ( \"@DIR@/no-files\" ) )) )",
+            "no-files",
+            "warning",
+        ),
+        ("proxy-core.x-sendfile-docroot = ( \"@DIR@/no-files\" )", "no-files", "warning"),
+        (
+            "auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"r\", \
+             \"require\" => \"valid-user\" ) )",
+            "without auth.backend",
+            "warning",
+        ),
     ] {
         let setup = lighty!().config(line);
         let (code, _, said) = setup.run(&["-t", "-f", "@CONF@"]);

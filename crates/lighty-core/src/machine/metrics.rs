@@ -87,6 +87,7 @@ pub struct Metrics {
     /// Requests of the present second.
     recent: RefCell<Histogram>,
     recent_errors: Cell<u64>,
+    recent_client_errors: Cell<u64>,
     history: RefCell<History>,
     /// Something was recorded.
     is_on: Cell<bool>,
@@ -128,6 +129,8 @@ impl Metrics {
         self.recent.borrow_mut().record_native(took_us);
         if key.status >= 500 {
             self.recent_errors.set(self.recent_errors.get() + 1);
+        } else if key.status >= 400 {
+            self.recent_client_errors.set(self.recent_client_errors.get() + 1);
         }
     }
 
@@ -206,6 +209,7 @@ impl Metrics {
             at_s,
             requests: recent.count(),
             errors: self.recent_errors.take(),
+            client_errors: self.recent_client_errors.take(),
             bytes_out,
             open,
             p50_us: recent.quantile_us(0.5),

@@ -67,6 +67,6 @@ live.addEventListener("click", () => {
   show(running ? "Live: pause" : "Paused: go on");
 });
 show("Live: pause");
-document.body.prepend(live);
+document.querySelector("main").prepend(live);
 addButtons();
 setTimeout(turn, PERIOD_MS);

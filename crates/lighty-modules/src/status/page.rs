@@ -38,7 +38,7 @@ pub(super) fn status(facts: &Facts) -> String {
     if facts.asked.sort {
         page += &format!("<script>{SCRIPT}</script>\n");
     }
-    page + "</body>\n</html>\n"
+    page + "</main>\n</body>\n</html>\n"
 }
 
 /// The page of `status.config-url`.
@@ -51,7 +51,8 @@ pub(super) fn config(facts: &Facts) -> String {
     let (engine, backend) = engines.unwrap_or_default();
     let modules = facts.asked.modules.iter().map(|name| format!("<li><code>{name}</code></li>"));
     page += &format!(
-        "<div class=\"table\"><table>\n<tr><th>Version</th><td>lighty {}</td></tr>\n\
+        "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Server\">\
+         <table>\n<tr><th>Version</th><td>lighty {}</td></tr>\n\
          <tr><th>Workers</th><td>{}</td></tr>\n<tr><th>File engine</th><td>{engine}</td></tr>\n\
          <tr><th>Network backend</th><td>{backend}</td></tr>\n</table></div>\n\
          <h2>Modules, in the order in which they are asked</h2>\n<ol>{}</ol>\n",
@@ -59,7 +60,7 @@ pub(super) fn config(facts: &Facts) -> String {
         facts.asked.workers,
         modules.collect::<String>(),
     );
-    page + "</body>\n</html>\n"
+    page + "</main>\n</body>\n</html>\n"
 }
 
 fn begin(title: &str, facts: &Facts) -> String {
@@ -70,7 +71,7 @@ fn begin(title: &str, facts: &Facts) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n{refresh}\
-         <title>{title} · {host}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <title>{title} · {host}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>{title}</h1>\n<p class=\"lead\">lighty {} on {host}, since {}</p>\n",
         facts.version,
         String::from_utf8_lossy(&date::format(facts.asked.started_s)),
@@ -99,16 +100,16 @@ fn cards(facts: &Facts) -> String {
             "Requests",
             facts.sum(requests).to_string(),
             format!(
-                "{}/s, {}/s of late",
-                facts.mean(requests),
-                facts.recent(|report| report.pace.requests)
+                "{}/s, recently {}/s",
+                rate(facts.mean(|report| report.requests * 10)),
+                rate(facts.recent(|report| report.pace.requests * 10))
             ),
         ),
         card(
             "Sent",
             bytes(facts.sum(out)),
             format!(
-                "{}/s, {}/s of late",
+                "{}/s, recently {}/s",
                 bytes(facts.mean(out)),
                 bytes(facts.recent(|report| report.pace.bytes_out))
             ),
@@ -122,6 +123,14 @@ fn cards(facts: &Facts) -> String {
         "</div>\n".to_owned(),
     ]
     .concat()
+}
+
+/// Tenths, which are told only where there are few.
+fn rate(tenths: u64) -> String {
+    match tenths {
+        1..100 => format!("{}.{}", tenths / 10, tenths % 10),
+        _ => (tenths / 10).to_string(),
+    }
 }
 
 fn workers(facts: &Facts) -> String {
@@ -142,7 +151,8 @@ fn workers(facts: &Facts) -> String {
     });
     let rows: String = rows.collect();
     format!(
-        "<h2>Workers</h2>\n<div class=\"table\"><table>\n<tr><th>Worker</th><th>Requests</th>\
+        "<h2>Workers</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Workers\"><table class=\"workers\">\n<tr><th>Worker</th><th>Requests</th>\
          <th>Sent</th><th>Connections</th><th>Idle</th><th>File engine</th>\
          <th>Network backend</th><th>Processor</th><th>Longest stall</th></tr>\n{rows}</table></div>\n"
     )
@@ -188,8 +198,9 @@ fn durations_table(heading: &str, what: &str, more: &str, count: &str, rows: &st
         return String::new();
     }
     format!(
-        "<h2>{heading}</h2>\n<div class=\"table\"><table>\n<thead><tr><th>{what}</th>\
-         <th>{count}</th><th>Half below</th><th>90 %</th><th>99 %</th><th>99.9 %</th>{more}</tr>\
+        "<h2>{heading}</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"{heading}\"><table class=\"durations\">\n<thead><tr><th>{what}</th>\
+         <th>{count}</th><th>50 %</th><th>90 %</th><th>99 %</th><th>99.9 %</th>{more}</tr>\
          </thead>\n<tbody>{rows}</tbody></table></div>\n"
     )
 }
@@ -222,7 +233,8 @@ fn certificates(facts: &Facts) -> String {
         return rows;
     }
     format!(
-        "<h2>Certificates</h2>\n<div class=\"table\"><table>\n<tr><th>File</th>\
+        "<h2>Certificates</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Certificates\"><table>\n<tr><th>File</th>\
          <th>Valid for</th></tr>\n{rows}</table></div>\n"
     )
 }
@@ -235,14 +247,13 @@ fn backends(pools: &[BackendPool]) -> String {
 
 fn pool(pool: &BackendPool) -> String {
     let rows: String = pool.backends.iter().map(backend).collect();
+    let name = escaped(&pool.name);
     format!(
-        "<h3>{}</h3>\n<p class=\"lead\">{} requests, {} waiting for a place</p>\n\
-         <div class=\"table\"><table class=\"backends\">\n<tr><th>Backend</th><th>State</th>\
+        "<h3>{name}</h3>\n<p class=\"lead\">{} requests, {} waiting for a place</p>\n\
+         <div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Backends of {name}\"><table class=\"backends\">\n<tr><th>Backend</th><th>State</th>\
          <th>In use</th><th>Idle</th><th>Requests</th><th>Failed</th><th>First byte</th></tr>\n\
          {rows}</table></div>\n",
-        escaped(&pool.name),
-        pool.requests,
-        pool.waiting,
+        pool.requests, pool.waiting,
     )
 }
 
@@ -283,7 +294,8 @@ fn connections(facts: &Facts) -> String {
         more => format!("<p class=\"lead\">and {more} more</p>\n"),
     };
     format!(
-        "<div class=\"table\"><table id=\"connections\">\n<thead><tr><th>Client</th><th>State</th>\
+        "<div class=\"table\" tabindex=\"0\" role=\"region\" aria-label=\"Connections\">\
+         <table id=\"connections\">\n<thead><tr><th>Client</th><th>State</th>\
          <th>For</th><th>Bytes</th><th>Host</th><th>Request</th><th>Worker</th></tr></thead>\n\
          <tbody>\n{rows}</tbody></table></div>\n{rest}"
     )
@@ -341,6 +353,14 @@ mod tests {
         ] {
             assert!(page.contains(words), "{words}: {page}");
         }
+    }
+
+    #[test]
+    fn few_requests_a_second_are_told_in_tenths() {
+        assert_eq!(
+            [0, 1, 7, 10, 99, 100, 12_345].map(rate),
+            ["0", "0.1", "0.7", "1.0", "9.9", "10", "1234"]
+        );
     }
 
     #[test]

@@ -153,11 +153,13 @@ fn push_durations(durations: &Histogram, out: &mut Vec<u8>) {
 
 fn push_second(second: &Second, out: &mut Vec<u8>) {
     let members = format!(
-        "{{\"at_s\":{},\"requests\":{},\"errors\":{},\"bytes_out\":{},\"open\":{},\
+        "{{\"at_s\":{},\"requests\":{},\"errors\":{},\"client_errors\":{},\
+         \"bytes_out\":{},\"open\":{},\
          \"p50_us\":{},\"p99_us\":{}}}",
         second.at_s,
         second.requests,
         second.errors,
+        second.client_errors,
         second.bytes_out,
         second.open,
         second.p50_us,

@@ -14,6 +14,8 @@ pub struct Second {
     pub requests: u64,
     /// Those of them with a status of 500 or above.
     pub errors: u64,
+    /// Those of them with a status from 400 to 499.
+    pub client_errors: u64,
     /// Bytes sent.
     pub bytes_out: u64,
     /// Open connections at its end.
@@ -52,6 +54,7 @@ pub fn merged<'a>(workers: impl IntoIterator<Item = &'a [Second]>) -> Vec<Second
             all.entry(second.at_s).or_insert(Second { at_s: second.at_s, ..Second::default() });
         sum.requests += second.requests;
         sum.errors += second.errors;
+        sum.client_errors += second.client_errors;
         sum.bytes_out += second.bytes_out;
         sum.open += second.open;
         sum.p50_us = sum.p50_us.max(second.p50_us);

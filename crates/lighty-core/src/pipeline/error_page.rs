@@ -17,9 +17,9 @@ pub fn fill(response: &mut Response, id: RequestId) {
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n\
          <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n\
          <meta name=\"color-scheme\" content=\"light dark\">\n\
-         <title>{code} {reason}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n\
+         <title>{code} {reason}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n\
          <h1>{code} {reason}</h1>\n<p>{words}</p>\n\
-         <p class=\"id\">Request {id}</p>\n</body>\n</html>\n",
+         <p class=\"id\">Request {id}</p>\n</main>\n</body>\n</html>\n",
         code = status.code(),
         reason = status.reason(),
         words = words(status),
@@ -34,7 +34,8 @@ fn words(status: Status) -> &'static str {
         401 => "This page asks for a name and a password.",
         403 => "You may not see this page.",
         404 => {
-            "There is no page at this address. Check it for typing errors, or begin at the start page."
+            "There is no page at this address. Check it for typing errors, or go to the \
+             <a href=\"/\">start page</a>."
         }
         405 => "This page does not take requests of this kind.",
         406 => "This page does not exist in a form that your browser takes.",

@@ -40,7 +40,7 @@ struct Plan {
 pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(), DavError> {
     let Call { resource: from, store } = call;
     let reach = reach(ex, verb)?;
-    let overwrite = overwrite(ex)?;
+    let asked = overwrite(ex)?;
     let target = sole(ex, Known::Destination)?.ok_or(Status::BAD_REQUEST)?.to_vec();
     let mut to = other_spot(ex, &target).await?;
     let tokens = check_if(ex, &from, store.as_ref()).await?;
@@ -58,6 +58,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     check_paths(&from, &to, &meta, verb)?;
     check_collection(ex, &from, Some(&meta), verb.deed()).await?;
     check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
+    // The destination's own settings decide.
+    let overwrite = if to.own().overwrite { asked } else { Replace::No };
     if there.is_some() && overwrite == Replace::No {
         return Err(Status::PRECONDITION_FAILED.into());
     }

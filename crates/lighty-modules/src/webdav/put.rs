@@ -27,6 +27,9 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let range = content_range(ex, resource.own().opts)?;
     let tokens = check_if(ex, &resource, store.as_ref()).await?;
     let before = target(&resource).await?;
+    if before.is_some() && !resource.own().overwrite {
+        return Err(Status::PRECONDITION_FAILED.into());
+    }
     check_preconditions(ex, &resource, before.as_ref())?;
     let mut paths = if before.is_none() { way_to_new(&resource) } else { Vec::new() };
     paths.push(covered(&resource, false));
@@ -38,7 +41,11 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let upload = begin(&resource, range).await?;
     let upload = receive(ex, upload, range).await?;
     let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
-    let expected = expected(ex, before);
+    let expected = match resource.own().overwrite {
+        true => expected(ex, before),
+        // Another client may have made the file meanwhile.
+        false => Expected::Nothing,
+    };
     let committed = in_pool(Lane::Write, move || upload.commit(expected)).await?;
     let meta = committed.map_err(not_committed)?;
     announce_change();

@@ -10,6 +10,8 @@ use lighty_core::{Settings, module_settings};
 pub(super) struct DavSettings {
     pub(super) active: bool,
     pub(super) readonly: bool,
+    /// `PUT`, `COPY` and `MOVE` may replace what is there.
+    pub(super) overwrite: bool,
     /// Empty: neither locks nor properties of clients are kept.
     pub(super) database: Arc<str>,
     pub(super) log_xml: bool,
@@ -36,6 +38,7 @@ impl Default for DavSettings {
         Self {
             active: false,
             readonly: false,
+            overwrite: true,
             database: "".into(),
             log_xml: false,
             opts: Opts::default(),
@@ -78,6 +81,15 @@ fn what() -> Vec<Row> {
             .since("1.4")
             .doc("Answers 403 to every method that would change something.")
             .example("webdav.is-readonly = \"enable\""),
+        Row::bool("webdav.overwrite", |s, on| own(s).overwrite = on)
+            .default("enable")
+            .since("lighty 0.1")
+            .doc(
+                "Whether `PUT`, `COPY` and `MOVE` may replace a file or collection that is there. \
+                 Disabled, they are answered 412, as if the client had sent `If-None-Match: *` or \
+                 `Overwrite: F`. `DELETE` and `PROPPATCH` are not affected.",
+            )
+            .example("webdav.overwrite = \"disable\""),
         Row::string("webdav.sqlite-db-name", |s, path| own(s).database = path)
             .default("")
             .since("1.4")

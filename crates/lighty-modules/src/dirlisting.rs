@@ -6,6 +6,8 @@
 //! memory is bounded by `entries::ENTRIES_MAX`, that of all listings by `room`: if no room is left,
 //! a listing is sent unsorted as it is read.
 //!
+//! `?zip` is an archive of the directory instead, where that is enabled (`zip`).
+//!
 //! Read `settings`, this file, then `entries`, `room`, `page`, `json`, `stream`, `csp`.
 
 mod csp;
@@ -17,19 +19,21 @@ mod settings;
 mod stream;
 #[cfg(test)]
 mod tests;
+mod zip;
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::pipeline::protected_files;
+use lighty_core::pipeline::{locate, protected_files};
 use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength};
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
-use lighty_io::file::{DirEntry, FileKind, Follow, OwnedBuf, ReadDir};
+use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
 use lighty_io::process::memory;
 use lighty_io::stat_cache::Entry;
 
@@ -102,6 +106,9 @@ impl Module for DirListing {
                 return Step::Answered;
             }
         }
+        if ex.request.query() == b"zip" && ex.settings.module::<ListingSettings>().zip {
+            return Step::Wait(Box::pin(respond_zip(ex)));
+        }
         let form = wanted_form(ex);
         Step::Wait(Box::pin(respond(ex, &self.listings, entry, form)))
     }
@@ -132,6 +139,115 @@ fn wanted_form(ex: &Exchange) -> Form {
         true => Form::Json,
         false => Form::Html,
     }
+}
+
+/// Makes an archive of the directory.
+async fn respond_zip(ex: &mut Exchange) -> Step<'static> {
+    let members = match zip_members(ex).await {
+        Ok(Some(members)) => members,
+        Ok(None) => {
+            ex.fail_saying(Fault::Forbidden, "dir-listing.zip-max-files");
+            return Step::Answered;
+        }
+        Err(error) => {
+            ex.fail_saying(Fault::of_file_error(&error), &error.to_string());
+            return Step::Answered;
+        }
+    };
+    let Some(root) = ex.physical.root.clone() else { return Step::Next };
+    let name = last_segment(&ex.request.path).unwrap_or(b"files").to_vec();
+    ex.response.answered = true;
+    ex.response.status = Status::OK;
+    let fields = &mut ex.response.fields;
+    fields.push_known(Known::ContentType, "application/zip");
+    fields.push_known(Known::XContentTypeOptions, "nosniff");
+    let mut disposition = b"attachment; filename*=UTF-8''".to_vec();
+    lighty_http::uri::encode_component(&name, &mut disposition);
+    disposition.extend_from_slice(b".zip");
+    fields.push_known(Known::ContentDisposition, disposition);
+    if ex.request.is_head() {
+        ex.response.ends_with_connection = true;
+        ex.response.body = Body::Stream(Box::new(UnknownLength));
+        return Step::Answered;
+    }
+    let (machine, settings) = (Rc::clone(&ex.machine), Rc::clone(&ex.settings));
+    let archive = zip::Archive::new(machine, settings, root, members);
+    ex.response.body = Body::Stream(Box::new(archive));
+    Step::Answered
+}
+
+/// The name of the directory that a path with a slash at its end leads to; `None` for the root.
+fn last_segment(path: &[u8]) -> Option<&[u8]> {
+    let inner = path.strip_suffix(b"/")?;
+    inner.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty())
+}
+
+/// Everything beneath the directory that this client would get by requests of its own; `None` if
+/// there is too much.
+async fn zip_members(ex: &mut Exchange) -> std::io::Result<Option<VecDeque<zip::Member>>> {
+    let root = ex.physical.root.clone().ok_or(std::io::ErrorKind::NotFound)?;
+    let top = last_segment(&ex.request.path).map_or_else(Vec::new, |name| [name, b"/"].concat());
+    let base = match directory(ex) {
+        b"" => Vec::new(),
+        rel => [rel, b"/"].concat(),
+    };
+    let members_max = ex.settings.module::<ListingSettings>().zip_members_max;
+    let (mut members, mut left) = (Vec::new(), vec![Vec::new()]);
+    while let Some(beneath) = left.pop() {
+        let rel = [&base[..], &beneath].concat();
+        let Some(settings) = reached(ex, &beneath, &rel).await else { continue };
+        let listing = settings.module::<ListingSettings>();
+        let follow = settings.core.follow_symlink;
+        if !listing.activate {
+            continue;
+        }
+        let opened = ex.machine.engine.read_dir(&root, without_slash(&rel), follow).await;
+        // It was removed meanwhile, or cannot be read.
+        let Ok(mut dir) = opened else { continue };
+        while let Some(batch) = dir.next_batch().await? {
+            for entry in batch.iter().filter(|entry| is_shown(listing, entry)) {
+                let slash: &[u8] = match entry.meta.kind {
+                    FileKind::Directory => b"/",
+                    FileKind::File => b"",
+                    _ => continue,
+                };
+                let inner = [&beneath[..], &entry.name, slash].concat();
+                let rel = [&base[..], &inner].concat();
+                let is_named = Reach::of(&entry.name, &settings.server.parse) == Reach::Url;
+                if !is_named || reached(ex, &inner, &rel).await.is_none() {
+                    continue;
+                }
+                if members.len() >= members_max {
+                    return Ok(None);
+                }
+                let name = [&top[..], &inner].concat();
+                let (size, mtime_s) = (entry.meta.size, entry.meta.mtime_s);
+                members.push(zip::Member { name, rel, size, mtime_s });
+                if !slash.is_empty() {
+                    left.push(inner);
+                }
+            }
+        }
+    }
+    members.sort_by(|one, other| one.name.cmp(&other.name));
+    Ok(Some(members.into()))
+}
+
+fn without_slash(rel: &[u8]) -> &[u8] {
+    rel.strip_suffix(b"/").unwrap_or(rel)
+}
+
+/// The settings of a request for what is beneath the directory; `None` if the client would not get
+/// what is at `rel`, but an error, a redirect, or something from elsewhere.
+async fn reached(ex: &mut Exchange, beneath: &[u8], rel: &[u8]) -> Option<Rc<Settings>> {
+    if beneath.is_empty() || !locate::distinguishes_urls(ex) {
+        return Some(Rc::clone(&ex.settings));
+    }
+    let path = [&ex.request.path[..], beneath].concat();
+    let docroot = ex.physical.docroot.clone();
+    let located = locate::locate_rewritten(ex, &path, false).await.ok()?;
+    let is_there = located.physical.docroot == docroot && located.physical.rel == rel;
+    is_there.then_some(located.settings)
 }
 
 /// Makes the listing, unless the client disconnects first.
@@ -386,7 +502,12 @@ impl Rendering {
 }
 
 fn is_shown(listing: &ListingSettings, entry: &DirEntry) -> bool {
-    listing.shows(&entry.name) && !protected_files::is_protected(&entry.meta)
+    listing.shows(&entry.name) && is_shown_meta(&entry.meta)
+}
+
+/// True unless the server keeps the file from clients.
+fn is_shown_meta(meta: &Meta) -> bool {
+    !protected_files::is_protected(meta)
 }
 
 fn render(rendering: Rendering, entries: Rc<Entries>) -> Body {
@@ -424,6 +545,8 @@ async fn page_of(ex: &Exchange) -> Page {
         readme: insert(ex, &listing.readme).await,
         footer,
         auto_layout: listing.auto_layout,
+        upload: listing.upload,
+        zip: listing.zip,
         mime: Arc::clone(&settings.core.mime),
         totals: None,
     }
@@ -496,7 +619,7 @@ fn set_fields(ex: &mut Exchange, form: Form) {
     if form == Form::Html && listing.auto_layout {
         let style = csp::Origin::of(listing.external_css.as_deref());
         let script = csp::Origin::of(listing.external_js.as_deref());
-        let policy = csp::policy(style, script, listing.has_raw_html());
+        let policy = csp::policy(style, script, listing.has_raw_html(), listing.upload);
         fields.push_known(Known::ContentSecurityPolicy, policy);
     }
 }

@@ -25,7 +25,13 @@ impl<'a> Origin<'a> {
 }
 
 /// The policy. `raw_html`: the operator's own HTML stands in the page and may style itself.
-pub(super) fn policy(style: Origin<'_>, script: Origin<'_>, raw_html: bool) -> String {
+/// `uploads`: its script sends files to this server.
+pub(super) fn policy(
+    style: Origin<'_>,
+    script: Origin<'_>,
+    raw_html: bool,
+    uploads: bool,
+) -> String {
     let mut style_src = source(style, &STYLE_HASH);
     if raw_html {
         // A hash would switch 'unsafe-inline' off.
@@ -36,8 +42,9 @@ pub(super) fn policy(style: Origin<'_>, script: Origin<'_>, raw_html: bool) -> S
     }
     format!(
         "default-src 'none'; style-src {style_src}; script-src {}; img-src 'self' data:; \
-         font-src 'self'; base-uri 'none'; form-action 'none'",
-        source(script, &SCRIPT_HASH)
+         font-src 'self'; base-uri 'none'; form-action 'none'{}",
+        source(script, &SCRIPT_HASH),
+        if uploads { "; connect-src 'self'" } else { "" },
     )
 }
 
@@ -229,7 +236,7 @@ mod tests {
 
     #[test]
     fn raw_html_may_style_itself_but_run_nothing() {
-        let policy = policy(Origin::Own, Origin::Own, true);
+        let policy = policy(Origin::Own, Origin::Own, true, false);
         assert!(policy.contains("style-src 'unsafe-inline';"), "{policy}");
         assert!(policy.contains("script-src 'sha256-"), "{policy}");
         assert!(!policy.contains("script-src 'unsafe-inline'"), "{policy}");

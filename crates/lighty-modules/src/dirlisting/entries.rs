@@ -1,5 +1,7 @@
 //! A compact list of directory entries: arenas for the names, 28 bytes for the rest.
 
+use std::cmp::Ordering;
+
 use lighty_http::uri::ParseOpts;
 use lighty_io::file::{DirEntry, FileKind};
 
@@ -126,7 +128,7 @@ impl Gathered {
         self.full.push(segment);
     }
 
-    /// Directories first, then by the bytes of the name. What they hold is `held` as long as there
+    /// Directories first, then by name, numbers within names by their value. What they hold is `held` as long as there
     /// are entries.
     pub(super) fn sorted(mut self, held: Option<Held>) -> Entries {
         self.close_segment();
@@ -136,7 +138,7 @@ impl Gathered {
         let mut order: Vec<u32> = (0..count as u32).collect();
         order.sort_unstable_by(|a, b| {
             let ((a_is, a_name), (b_is, b_name)) = (sort_key(place(*a)), sort_key(place(*b)));
-            b_is.cmp(&a_is).then_with(|| a_name.cmp(b_name))
+            b_is.cmp(&a_is).then_with(|| natural_order(a_name, b_name))
         });
         Entries { segments, order, totals, _held: held }
     }
@@ -161,6 +163,36 @@ fn sort_key(place: Place<'_>) -> (bool, &[u8]) {
     place.map_or((false, &[]), |(segment, packed)| {
         (packed.is_directory, name_of(&segment.names, packed))
     })
+}
+
+/// Orders names as people count: `9.txt` before `10.txt`. Digits are compared as one number,
+/// everything else byte by byte; of equal numbers the one with fewer leading zeros comes first.
+fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
+    let (mut left, mut right) = (a, b);
+    loop {
+        let same =
+            left.iter().zip(right).take_while(|(a, b)| a == b && !a.is_ascii_digit()).count();
+        (left, right) = (&left[same..], &right[same..]);
+        let is_number = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
+        if !is_number(left) || !is_number(right) {
+            return left.cmp(right).then_with(|| a.len().cmp(&b.len())).then_with(|| a.cmp(b));
+        }
+        let (number, after) = split_number(left);
+        let (other, other_after) = split_number(right);
+        let order = number.len().cmp(&other.len()).then_with(|| number.cmp(other));
+        if order.is_ne() {
+            return order;
+        }
+        (left, right) = (after, other_after);
+    }
+}
+
+/// The digits that a text begins with, without leading zeros, and the rest.
+fn split_number(text: &[u8]) -> (&[u8], &[u8]) {
+    let end = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
+    let (digits, rest) = text.split_at(end);
+    let zeros = digits.iter().take_while(|digit| **digit == b'0').count();
+    (&digits[zeros..], rest)
 }
 
 /// The entries of a directory, sorted, and their totals.
@@ -241,6 +273,40 @@ pub(super) mod tests {
         assert_eq!(names(&entries), [&b"y"[..], b"z", b"a.txt", b"b.txt"]);
         let Totals { directories, files, bytes, .. } = entries.totals;
         assert_eq!((directories, files, bytes), (2, 2, 14));
+    }
+
+    #[test]
+    fn numbers_in_names_are_ordered_by_value() {
+        let sorted = [
+            "",
+            "0",
+            "00",
+            "1",
+            "01",
+            "1a",
+            "2",
+            "9.txt",
+            "10.txt",
+            "a",
+            "a1",
+            "a1b2",
+            "a1b10",
+            "a2",
+            "a10",
+            "b",
+            "v1.9.0",
+            "v1.10.0",
+            "x99999999999999999999998",
+            "x99999999999999999999999",
+            "\u{e4}1",
+            "\u{e4}10",
+        ];
+        for (at, one) in sorted.iter().enumerate() {
+            for (other_at, other) in sorted.iter().enumerate() {
+                let order = natural_order(one.as_bytes(), other.as_bytes());
+                assert_eq!(order, at.cmp(&other_at), "{one} {other}");
+            }
+        }
     }
 
     #[test]

@@ -40,5 +40,36 @@ box.oninput = () => {
     rows.forEach((row, i) => { row.hidden = !names[i].includes(wanted); });
   });
 };
-document.querySelector(".bar")?.append(box);
+const bar = document.querySelector(".bar");
+bar?.append(box);
+if (bar && "upload" in bar.dataset) {
+  const label = document.createElement("label"), pick = document.createElement("input");
+  const said = document.createElement("p");
+  pick.type = "file";
+  pick.multiple = true;
+  label.className = "pick";
+  label.append("Upload files", pick);
+  said.role = "status";
+  const upload = async files => {
+    for (const file of files) {
+      said.textContent = `Uploading ${file.name} …`;
+      const url = "./" + encodeURIComponent(file.name);
+      const put = fetch(url, { method: "PUT", body: file, headers: { "If-None-Match": "*" } });
+      const status = await put.then(answer => answer.status, () => 0);
+      if (status < 200 || status > 299) {
+        const why = status === 412 ? "a file of this name exists" : status ? `status ${status}` : "no answer";
+        said.textContent = `${file.name} was not uploaded: ${why}`;
+        return;
+      }
+    }
+    location.reload();
+  };
+  pick.onchange = () => upload([...pick.files]);
+  document.ondragover = event => event.preventDefault();
+  document.ondrop = event => {
+    event.preventDefault();
+    upload([...event.dataTransfer.files]);
+  };
+  bar.append(label, said);
+}
 })();

@@ -22,6 +22,11 @@ pub(super) struct ListingSettings {
     pub(super) footer: Option<Arc<str>>,
     pub(super) auto_layout: bool,
     pub(super) sort: bool,
+    /// The page has a control that uploads files.
+    pub(super) upload: bool,
+    /// A directory can be had as a ZIP archive, with so many members at most.
+    pub(super) zip: bool,
+    pub(super) zip_members_max: usize,
     /// Seconds; `None`: no `Cache-Control`.
     pub(super) max_age_s: Option<u32>,
     /// Long listings that are made at once.
@@ -61,6 +66,9 @@ impl Default for ListingSettings {
             footer: None,
             auto_layout: true,
             sort: true,
+            upload: false,
+            zip: false,
+            zip_members_max: 10_000,
             max_age_s: None,
             made_max: 4,
             memory_bytes_max: 64 << 20,
@@ -143,7 +151,8 @@ fn what_is_listed() -> Vec<Row> {
         row(Row::bool("dir-listing.sort", |s, on| of(s).sort = on))
             .default("enable")
             .doc(
-                "Sorts directories first, then by name. Unsorted listings are sent while the \
+                "Sorts directories first, then by name, numbers within names by their value \
+                 (`9.txt` before `10.txt`). Unsorted listings are sent while the \
                  directory is being read and need no memory for its names.",
             )
             .example("dir-listing.sort = \"disable\""),
@@ -197,6 +206,37 @@ fn how_it_looks() -> Vec<Row> {
             .default("")
             .doc("URL of a script that is used instead of the one that sorts and filters.")
             .example("dir-listing.external-js = \"/js/listing.js\""),
+        row(Row::bool("dir-listing.upload", |s, on| of(s).upload = on))
+            .since("lighty 0.1")
+            .default("disable")
+            .doc(
+                "Shows a control in the page that uploads files into the directory, with `PUT` \
+                 and `If-None-Match: *`, so that it replaces no file; files can be dropped on the \
+                 page, too. It needs `webdav.activate` for these URLs. Who may upload is for \
+                 `auth.require` to say.",
+            )
+            .example("dir-listing.upload = \"enable\""),
+        row(Row::bool("dir-listing.zip", |s, on| of(s).zip = on))
+            .since("lighty 0.1")
+            .default("disable")
+            .doc(
+                "Sends a listed directory, with everything beneath it, as a ZIP archive for the \
+                 URL of the directory with `?zip`, and links to it. It has what listings show and \
+                 a request of the same client would get: conditions, `auth.require` and \
+                 `url.access-deny` hold for each member. It is made while it is sent; files are \
+                 stored, not compressed.",
+            )
+            .example("dir-listing.zip = \"enable\""),
+        row(Row::int("dir-listing.zip-max-files", 1..=1_000_000, |s, n| {
+            of(s).zip_members_max = usize::try_from(n).unwrap_or(1);
+        }))
+        .since("lighty 0.1")
+        .default("10000")
+        .doc(
+            "Files and directories that an archive of `dir-listing.zip` may have. A larger \
+             directory is answered 403, and the error log names this directive.",
+        )
+        .example("dir-listing.zip-max-files = 1000"),
         row(Row::parsed("dir-listing.encoding", Kind::String, parse_encoding, |s, name| {
             of(s).encoding = Arc::clone(name);
         }))

@@ -7,6 +7,7 @@
 
 mod closing;
 mod inherit;
+mod interfaces;
 mod mend;
 mod private_dir;
 mod program_socket;
@@ -15,6 +16,7 @@ mod spec;
 
 pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
+pub use interfaces::network_addresses;
 pub use mend::Site;
 pub use private_dir::PrivateDir;
 pub use program_socket::{ProgramSocket, ProgramSocketError, socket_on_stdin};

@@ -6,6 +6,7 @@ pub mod control;
 pub(crate) mod limits;
 pub mod load;
 pub mod memory;
+pub mod memory_file;
 pub mod privileges;
 pub mod signals;
 pub mod spawn;

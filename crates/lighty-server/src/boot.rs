@@ -69,6 +69,8 @@ pub struct Options {
     pub loader: Option<reload::Loader>,
     /// Ends the server after this time without a request or a new connection.
     pub idle_timeout: Option<Duration>,
+    /// Logs the URLs by which other machines reach listeners of every address.
+    pub announces_network: bool,
 }
 
 /// Starts the server and serves until it ends.
@@ -95,6 +97,10 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let main_loop = start_main_loop()?;
     let tls = load_tls(&config, &server)?;
     let bound = bind(&config, &server, workers)?;
+    let network = match options.announces_network {
+        true => listeners::network_urls(&config, &bound),
+        false => Vec::new(),
+    };
     let logs = open_logs(&config, &server)?;
     let pid_file = create_pid_file(&server)?;
     let control = open_control(&main_loop, &server);
@@ -127,6 +133,9 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     };
     let launched = launch(&server, bound, worker_setup, &say);
     let launched = launched.inspect_err(|_| upstreams.stop(BACKENDS_PATIENCE))?;
+    if !network.is_empty() {
+        say(Level::Notice, &format!("on the network: {}", network.join(", ")));
+    }
     warn_without_control(&control, &server, &say);
     let reloader = Reloader {
         loader: reload::usable(options.loader, server.chroot.is_some() && was_root),

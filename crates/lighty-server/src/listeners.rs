@@ -8,9 +8,10 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use lighty_config::{Active, Config, Diagnostic, Facts, Field, Level, Span};
 use lighty_core::Settings;
 use lighty_core::settings::ServerSettings;
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited, network_addresses};
 
 use crate::boot_error::BootError;
+use crate::tls;
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -268,6 +269,20 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
     }
     sockets.push(socket);
     Ok(Bound { name, address, sockets, file: None })
+}
+
+/// URLs by which other machines reach listeners of every address.
+pub(crate) fn network_urls(config: &Config<Settings>, bound: &[Bound]) -> Vec<String> {
+    let of_listener = |bound: &Bound| match &bound.address {
+        BindSpec::Inet(address) if address.ip().is_unspecified() => {
+            let (port, is_v6) = (address.port(), address.is_ipv6());
+            let is_tls = tls::is_spoken_at(config, &bound.name);
+            let same = network_addresses().into_iter().filter(|ip| ip.is_ipv6() == is_v6);
+            same.map(|ip| url(&BindSpec::Inet(SocketAddr::new(ip, port)), is_tls)).collect()
+        }
+        _ => Vec::new(),
+    };
+    bound.iter().flat_map(of_listener).collect()
 }
 
 /// The address as a URL to open in a browser.

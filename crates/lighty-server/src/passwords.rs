@@ -2,6 +2,7 @@
 
 use std::io::{self, BufRead, IsTerminal, Write};
 
+pub use lighty_io::process::memory_file::MemoryFile;
 use lighty_io::process::terminal::Silenced;
 pub use lighty_modules::auth::hash_password as hash;
 

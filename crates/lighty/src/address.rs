@@ -14,11 +14,32 @@ pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
     let port = authority.rsplit_once(':').filter(|(host, _)| !host.contains(':')).map(|(_, p)| p);
     let is_port_wrong = |port: &str| !text.starts_with("srv:") && port.parse::<u16>().is_err();
     if authority.is_empty() || !is_path && (has_space || port.is_some_and(is_port_wrong)) {
-        return Err("expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, https://HOST:PORT, \
-                    unix:/path or srv:NAME");
+        return Err(BACKEND_FORMS);
+    }
+    // A number alone is a port that lacks its colon.
+    if text.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Err("for a port of this machine, write :PORT");
+    }
+    let is_url_of_http = text.starts_with("http://") || text.starts_with("https://");
+    if is_url_of_http && authority.contains('/') {
+        return Err("a backend has no path: requests keep theirs");
     }
     Ok(text.to_owned())
 }
+
+/// Checks a user's name, with or without a password behind a colon, for the command line.
+pub(crate) fn user(text: &str) -> Result<String, &'static str> {
+    let name = text.split_once(':').map_or(text, |(name, _)| name);
+    let has_control = text.contains(|c: char| c.is_control());
+    if name.is_empty() || name.starts_with('#') || has_control {
+        return Err("expected NAME:PASSWORD or NAME, without control characters or a leading #");
+    }
+    Ok(text.to_owned())
+}
+
+/// What a backend's address looks like.
+const BACKEND_FORMS: &str = "expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, \
+                             https://HOST:PORT, h2://HOST:PORT, unix:/path or srv:NAME";
 
 /// What an address to listen on looks like.
 pub(crate) const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
@@ -61,8 +82,20 @@ mod tests {
         {
             assert!(backend(good).is_ok(), "{good}");
         }
-        for bad in ["", "a b", "a:99999", ":x", "http://", "http://a:0x/"] {
+        for bad in
+            ["", "a b", "a:99999", ":x", "http://", "http://a:0x/", "99999", "80", "http://a/b"]
+        {
             assert!(backend(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn users_have_a_name() {
+        for good in ["a", "a:b", "a:", "a:b:c", "ä:ö"] {
+            assert!(user(good).is_ok(), "{good}");
+        }
+        for bad in ["", ":b", "#a:b", "a:b\n", "a\u{0}"] {
+            assert!(user(bad).is_err(), "{bad}");
         }
     }
 }

@@ -152,16 +152,17 @@ pub(crate) enum Format {
 /// Subcommands.
 #[derive(Subcommand, Clone, Debug)]
 pub(crate) enum Command {
-    /// Serve a directory or one page, without a configuration
+    /// Serve a directory or a single file, without a configuration
     Serve(Serve),
-    /// Pass requests on to backends, without a configuration
+    /// Forward requests to backends, without a configuration
     Proxy {
         /// Address to listen on: PORT, ADDR:PORT, :PORT, [V6]:PORT or /unix/path
         #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080",
               value_parser = address::listen)]
         from: String,
         /// Backends: HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, https://HOST:PORT,
-        /// unix:/path or srv:NAME; several share the requests
+        /// h2://HOST:PORT (HTTP/2 in clear text), unix:/path or srv:NAME; requests are balanced
+        /// over several
         #[arg(long, value_name = "BACKEND", num_args = 1.., required = true,
               value_parser = address::backend)]
         to: Vec<String>,
@@ -169,11 +170,12 @@ pub(crate) enum Command {
         #[arg(long, value_name = "NAME", default_value = "http",
               value_parser = ["http", "h2", "fastcgi", "scgi", "uwsgi", "ajp13"])]
         protocol: String,
-        /// Print no line for each request, as is done where standard error is a terminal
+        /// Print no line for each request; without it, requests are printed if standard error is
+        /// a terminal
         #[arg(long, short)]
         quiet: bool,
-        /// Speak TLS with clients, with a certificate of an authority of this user's own; with
-        /// names, with one that a public authority signs, who asks on port 80
+        /// Speak TLS with clients: with a certificate of a local authority, or, for NAMEs, with one
+        /// of a public authority (ACME; it connects to port 80)
         #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true,
               value_delimiter = ',')]
         tls: Option<Vec<String>>,
@@ -234,7 +236,7 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=17))]
         cost: u32,
     },
-    /// Start FastCGI programs on a socket, with the command line of spawn-fcgi (-h says more)
+    /// Start FastCGI programs on a socket, with the command line of spawn-fcgi (see --help)
     #[command(disable_help_flag = true)]
     SpawnFcgi {
         /// Options of spawn-fcgi and the program, as in `-s /run/app.sock -- /usr/bin/php-cgi`
@@ -271,7 +273,7 @@ pub(crate) enum Command {
         #[command(subcommand)]
         what: Timing,
     },
-    /// Make load and say what users felt of it
+    /// Generate load and report latency
     Load(Load),
     /// Show what a server is doing, from its status page, until q is pressed
     Top(Top),
@@ -549,9 +551,25 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:8080",
           value_parser = address::listen)]
     pub(crate) listen: String,
+    /// Port to listen on at 127.0.0.1; to listen on every address, use --listen :PORT
+    #[arg(short, long, value_name = "PORT", conflicts_with = "listen")]
+    pub(crate) port: Option<u16>,
+    /// Require this user name and password (basic authentication); without a password, ask for it
+    #[arg(short, long, value_name = "NAME[:PASSWORD]", value_parser = address::user)]
+    pub(crate) user: Option<String>,
     /// Show listings of directories that have no index file
     #[arg(long)]
     pub(crate) browse: bool,
+    /// Accept uploads (PUT) into directories; listings, which are shown, have a control for them.
+    /// Existing files are never replaced
+    #[arg(long)]
+    pub(crate) upload: bool,
+    /// Offer each listed directory as a ZIP archive (?zip)
+    #[arg(long)]
+    pub(crate) zip: bool,
+    /// Let uploads replace existing files
+    #[arg(long, requires = "upload")]
+    pub(crate) overwrite: bool,
     /// Serve names that begin with a dot, such as .env and .git, too; .well-known always is
     #[arg(long)]
     pub(crate) hidden: bool,
@@ -561,8 +579,8 @@ pub(crate) struct Serve {
     /// Answer what is not a file with the index file: the page itself looks at the URL
     #[arg(long)]
     pub(crate) spa: bool,
-    /// Speak TLS, with a certificate of an authority of this user's own, and say where it is; with
-    /// names, with one that a public authority signs, who asks on port 80
+    /// Speak TLS: with a certificate of a local authority, whose file is printed, or, for NAMEs,
+    /// with one of a public authority (ACME; it connects to port 80)
     #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub(crate) tls: Option<Vec<String>>,
     /// Let the scripts of every other site read the responses (Access-Control-Allow-Origin: *)
@@ -574,9 +592,17 @@ pub(crate) struct Serve {
     /// Send text as it is, without br, zstd or gzip
     #[arg(long)]
     pub(crate) no_compress: bool,
-    /// Print no line for each request, as is done where standard error is a terminal
+    /// Print no line for each request; without it, requests are printed if standard error is a
+    /// terminal
     #[arg(long, short)]
     pub(crate) quiet: bool,
+}
+
+impl Serve {
+    /// The address to listen on.
+    pub(crate) fn address(&self) -> String {
+        self.port.map_or_else(|| self.listen.clone(), |port| format!("127.0.0.1:{port}"))
+    }
 }
 
 /// Documents made from the command line's and the directives' own descriptions.

@@ -8,20 +8,40 @@ use std::time::Duration;
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
-use lighty_config::{Config, Diagnostics, FsLoader, LoadOptions, Main, Sources, Style, Table};
+use lighty_config::{
+    Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style, Table,
+};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::background::{self, Side};
 use lighty_server::certificates::Reason;
+use lighty_server::passwords::MemoryFile;
 use lighty_server::scripts;
 use lighty_server::{boot, certificates, check, modules, passwords, reload};
 
-use crate::cli::{Cert, Cli, Command, Document, Format, Script};
+use crate::cli::{Cert, Cli, Command, Document, Format, Script, Serve};
 use crate::failure::Failure;
 use crate::{explain, man, programs, report, script_run, site};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
+
+/// Exit status of a wrong command line.
+const MISUSED: u8 = 2;
+
+/// Directives of a configuration that a command has written, and the options that they come from.
+type OptionNames = [(&'static str, &'static str)];
+
+const SERVE_OPTIONS: [(&str, &str); 3] =
+    [("server.bind = ", "--listen "), ("server.port", "--port"), ("ssl.pemfile", "--tls")];
+
+const PROXY_OPTIONS: [(&str, &str); 5] = [
+    ("server.bind = ", "--from "),
+    ("server.port", "--from"),
+    ("proxy-core.backends", "--to"),
+    ("proxy-core.protocol", "--protocol"),
+    ("ssl.pemfile", "--tls"),
+];
 
 /// Checks or runs scripts.
 fn script(what: &Script) -> Result<(), Failure> {
@@ -51,17 +71,12 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
         lighty_server::keep_capabilities_from_programs();
     }
     let done = match &cli.command {
-        Some(Command::Serve(serve)) => {
-            let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
-            site::configuration(serve, shows_requests)
-                .and_then(|text| Ok(text + &tls(serve.tls.as_deref(), &serve.listen)?))
-                .and_then(|text| start_text(&cli, "lighty serve", &text))
-        }
+        Some(Command::Serve(serve)) => self::serve(&cli, serve),
         Some(Command::Proxy { from, to, protocol, tls, quiet }) => {
             let shows_requests = !quiet && std::io::stderr().is_terminal();
             site::proxy(from, to, protocol, shows_requests)
                 .and_then(|text| Ok(text + &self::tls(tls.as_deref(), from)?))
-                .and_then(|text| start_text(&cli, "lighty proxy", &text))
+                .and_then(|text| start_text(&cli, &PROXY_OPTIONS, &text))
         }
         Some(Command::Check { .. }) => check_config(&cli),
         Some(Command::Print { .. }) => print_config(&cli),
@@ -99,18 +114,43 @@ fn exit_code(done: Result<(), Failure>) -> u8 {
             say(&format!("lighty: {text}\n"));
             FAILED
         }
+        Err(Failure::Usage(text)) => {
+            say(&format!("lighty: {text}\n"));
+            MISUSED
+        }
     }
+}
+
+/// Serves a directory or a file.
+fn serve(cli: &Cli, serve: &Serve) -> Result<(), Failure> {
+    let shows_requests = !serve.quiet && std::io::stderr().is_terminal();
+    let users = serve.user.as_deref().map(users).transpose()?;
+    let path = users.as_ref().map(MemoryFile::path);
+    let text = site::configuration(serve, path.as_deref(), shows_requests)?;
+    let text = text + &tls(serve.tls.as_deref(), &serve.address())?;
+    start_text(cli, &SERVE_OPTIONS, &text)
+}
+
+/// The users' file of `--user`, which is only in memory.
+fn users(given: &str) -> Result<MemoryFile, Failure> {
+    let mut line = given.as_bytes().to_vec();
+    if !given.contains(':') {
+        line.push(b':');
+        line.extend(passwords::ask()?);
+    }
+    line.push(b'\n');
+    MemoryFile::new(&line).map_err(|error| Failure::Says(format!("--user: {error}")))
 }
 
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
     use Command::{
-        Fmt, Generate, HashPassword, Load, MagnetFcgi, Proxy, Serve, Spawn, StatAccel, Timing, Top,
+        Fmt, Generate, HashPassword, Load, MagnetFcgi, Proxy, Spawn, StatAccel, Timing, Top,
     };
     let command = cli.command.as_ref()?;
     let takes_none = matches!(
         command,
-        Serve(_)
+        Command::Serve(_)
             | Proxy { .. }
             | Fmt { .. }
             | Generate { .. }
@@ -184,7 +224,8 @@ fn begin(
         .idle_timeout
         .filter(|limit_s| *limit_s > 0)
         .map(|limit_s| Duration::from_secs(limit_s.into()));
-    let options = boot::Options { loader, idle_timeout };
+    let announces_network = matches!(cli.command, Some(Command::Serve(_) | Command::Proxy { .. }));
+    let options = boot::Options { loader, idle_timeout, announces_network };
     boot::start(Arc::clone(&config), options).map_err(|error| {
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
@@ -285,8 +326,40 @@ fn cert(cli: &Cli, what: &Cert) -> Result<(), Failure> {
     Ok(())
 }
 
-fn start_text(cli: &Cli, name: &str, text: &str) -> Result<(), Failure> {
-    start(cli, load_text(cli, name, text)?)
+/// Starts a server with a configuration that the command has made of its options. Nobody has seen
+/// that text, so messages are about the options.
+fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure> {
+    let main = Main::Text { name: "command line", text: text.as_bytes() };
+    let (config, diagnostics, sources) = read(cli, &main);
+    let is_value = |one: &Diagnostic| one.level == Level::Error && one.code == "value";
+    let is_misuse = diagnostics.iter().any(is_value);
+    for found in diagnostics.iter() {
+        say(&about_options(found, names));
+    }
+    match config {
+        Some(config) if !diagnostics.has_errors() => start(cli, (config, sources)),
+        _ if is_misuse => Err(Failure::Usage("for more information, try '--help'".to_owned())),
+        _ => Err(Failure::Reported),
+    }
+}
+
+/// A message about a directive as one about the option that it comes from.
+fn about_options(found: &Diagnostic, names: &OptionNames) -> String {
+    let level = match found.level {
+        Level::Error => "error: ",
+        Level::Warning => "warning: ",
+        Level::Note => "note: ",
+    };
+    let renamed = |text: &str| {
+        names
+            .iter()
+            .fold(text.to_owned(), |text, (directive, option)| text.replace(directive, option))
+    };
+    let help = found
+        .help
+        .as_deref()
+        .map_or_else(String::new, |help| format!("  help: {}\n", renamed(help)));
+    format!("lighty: {level}{}\n{help}", renamed(&found.message))
 }
 
 /// The table of this build.
@@ -313,10 +386,6 @@ fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> 
         return load_main(cli, &Main::Text { name: "standard input", text: &text });
     }
     load_main(cli, &Main::File(path))
-}
-
-fn load_text(cli: &Cli, name: &str, text: &str) -> Result<(Config<Settings>, Sources), Failure> {
-    load_main(cli, &Main::Text { name, text: text.as_bytes() })
 }
 
 /// Warnings that strictness makes errors of: a directive that does nothing here, and what the

@@ -6,6 +6,8 @@ pub(crate) enum Failure {
     Reported,
     /// To be printed.
     Says(String),
+    /// The command line asks for what cannot be; to be printed.
+    Usage(String),
 }
 
 impl Failure {

@@ -17,10 +17,20 @@ const COMPRESSED: &str = r#"( "text/", "application/javascript", "application/js
     "application/manifest+json", "application/wasm", "application/xml", "image/svg+xml" )"#;
 
 /// Configuration text for a directory; `shows_requests` has them printed on standard error.
-pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<String, Failure> {
+/// `users` is the file of those who may make requests.
+pub(crate) fn configuration(
+    serve: &Serve,
+    users: Option<&str>,
+    shows_requests: bool,
+) -> Result<String, Failure> {
     let (root, page) = root_and_page(&serve.path)?;
-    let (bind, port) = split(&serve.listen)?;
+    let listen = serve.address();
+    let (bind, port) = split(&listen)?;
     let is_single = page.is_some();
+    if is_single && serve.upload {
+        let shown = serve.path.display();
+        return Err(Failure::Usage(format!("--upload needs a directory, and {shown} is a file")));
+    }
     let index: Vec<String> = match (page, serve.index.is_empty()) {
         (Some(page), _) => vec![page],
         (None, false) => serve.index.clone(),
@@ -34,7 +44,7 @@ pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<Strin
         quote(&root),
         quote(bind),
         names.join(", "),
-        if serve.browse { "enable" } else { "disable" },
+        if serve.browse || serve.upload || serve.zip { "enable" } else { "disable" },
     );
     if let (true, Some(name)) = (is_single, index.first()) {
         text += &one_file(name, serve.spa);
@@ -44,6 +54,15 @@ pub(crate) fn configuration(serve: &Serve, shows_requests: bool) -> Result<Strin
     if serve.spa && !is_single {
         let page = percent_encoded(&index[0]);
         text += &format!("url.rewrite-if-not-file = ( \"\" => \"/{page}${{qsa}}\" )\n");
+    }
+    if serve.upload {
+        text += &uploads(serve.overwrite);
+    }
+    if serve.zip {
+        text += "dir-listing.zip = \"enable\"\n";
+    }
+    if let Some(users) = users {
+        text += &authentication(users);
     }
     if serve.cors {
         text += CORS;
@@ -74,6 +93,27 @@ const CORS: &str = r#"setenv.add-response-header = (
     "Access-Control-Allow-Headers" => "*"
 )
 "#;
+
+/// Accepts `PUT`, and no other method that changes something.
+fn uploads(overwrite: bool) -> String {
+    let overwrite = if overwrite { "enable" } else { "disable" };
+    format!(
+        "webdav.activate = \"enable\"\nwebdav.overwrite = \"{overwrite}\"\n\
+         dir-listing.upload = \"enable\"\n\
+         $HTTP[\"request-method\"] !~ \"^(GET|HEAD|OPTIONS|PUT)$\" {{ \
+         url.access-deny = ( \"\" ) }}\n"
+    )
+}
+
+/// Lets nobody in but the users of a file.
+fn authentication(users: &str) -> String {
+    format!(
+        "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"{}\"\n\
+         auth.require = ( \"/\" => ( \"method\" => \"basic\", \"realm\" => \"lighty\", \
+         \"require\" => \"valid-user\" ) )\n",
+        quote(users)
+    )
+}
 
 /// Refuses files and directories such as `.env` and `.git`. RFC 8615 gives `/.well-known/` to
 /// everybody.

@@ -89,6 +89,178 @@ fn names_that_begin_with_a_dot_need_a_switch() {
     assert_eq!(ask(address, "GET", "/.env").text(), "secret");
 }
 
+/// A request with these fields and this body.
+fn send(address: SocketAddr, method: &str, target: &str, fields: &str, body: &str) -> Response {
+    let mut client = Client::tcp(address);
+    let length = body.len();
+    client.send(format!(
+        "{method} {target} HTTP/1.1\r\nHost: a\r\n{fields}Content-Length: {length}\r\n\r\n{body}"
+    ));
+    client.response()
+}
+
+#[test]
+fn user_and_password_are_required_where_given() {
+    let setup = lighty!().file("a", "A");
+    let (_server, address) = serve(setup, "", &["--user", "ali:open:sesame"]);
+    assert_eq!(ask(address, "GET", "/a").status, 401);
+    // "ali:open:sesame", "ali:open" and "bob:open:sesame".
+    for (credentials, status) in
+        [("YWxpOm9wZW46c2VzYW1l", 200), ("YWxpOm9wZW4=", 401), ("Ym9iOm9wZW46c2VzYW1l", 401)]
+    {
+        let fields = format!("Authorization: Basic {credentials}\r\n");
+        assert_eq!(send(address, "GET", "/a", &fields, "").status, status, "{credentials}");
+    }
+}
+
+#[test]
+fn uploads_are_taken_where_asked_for_and_replace_nothing() {
+    let setup = || lighty!().file("old", "old").file("dir/x", "x");
+    let (_server, address) = serve(setup(), "", &[]);
+    assert!(send(address, "PUT", "/new", "", "new").status >= 400);
+    assert_eq!(ask(address, "GET", "/new").status, 404);
+    let (_server, address) = serve(setup(), "", &["--upload"]);
+    assert_eq!(send(address, "PUT", "/dir/new", "", "new").status, 201);
+    assert_eq!(ask(address, "GET", "/dir/new").text(), "new");
+    for target in ["/old", "/dir/new"] {
+        assert_eq!(send(address, "PUT", target, "", "other").status, 412, "{target}");
+    }
+    assert_eq!(ask(address, "GET", "/old").text(), "old");
+    for (method, fields) in [
+        ("DELETE", ""),
+        ("MOVE", "Destination: /moved\r\n"),
+        ("COPY", "Destination: /copied\r\n"),
+        ("PROPFIND", ""),
+        ("MKCOL", ""),
+    ] {
+        assert_eq!(send(address, method, "/old", fields, "").status, 403, "{method}");
+    }
+    assert_eq!(send(address, "PUT", "/.env", "", "x").status, 403);
+    let listing = send(address, "GET", "/dir/", "Accept: text/html\r\n", "");
+    assert!(listing.text().contains("data-upload"), "{}", listing.text());
+    assert!(listing.text().contains("<main>") && listing.text().contains("</main>"));
+    let policy = listing.field("Content-Security-Policy").unwrap_or_default();
+    assert!(policy.contains("connect-src 'self'"), "{policy}");
+    let (_server, address) = serve(setup(), "", &["--upload", "--overwrite"]);
+    assert_eq!(send(address, "PUT", "/old", "", "other").status, 204);
+    assert_eq!(ask(address, "GET", "/old").text(), "other");
+}
+
+#[test]
+fn directory_is_sent_as_zip_archive() {
+    let setup = || {
+        let long = "0123456789".repeat(30_000);
+        let setup = lighty!().file("d/a.txt", "A").file("d/sub/b c.txt", &long);
+        setup.file("d/.env", "secret").file("d/sub/.git/config", "secret").file("d/empty", "")
+    };
+    let (_server, address) = serve(setup(), "", &["--browse"]);
+    assert_ne!(ask(address, "GET", "/d/?zip").field("Content-Type"), Some("application/zip"));
+    let (server, address) = serve(setup(), "", &["--zip"]);
+    let listing = send(address, "GET", "/d/", "Accept: text/html\r\n", "");
+    assert!(listing.text().contains("href=\"?zip\""), "{}", listing.text());
+    let archive = send(address, "GET", "/d/?zip", "", "");
+    assert_eq!((archive.status, archive.field("Content-Type")), (200, Some("application/zip")));
+    let file = server.directory().join("d.zip");
+    std::fs::write(&file, &archive.body).expect("written");
+    let script = "import sys, zipfile\nz = zipfile.ZipFile(sys.argv[1])\nassert z.testzip() is None\n\
+                  for n in z.namelist(): print(n, len(z.read(n)))";
+    let read = Command::new("python3").args(["-c", script]).arg(&file).output().expect("python3");
+    let names = String::from_utf8_lossy(&read.stdout).into_owned();
+    let errors = String::from_utf8_lossy(&read.stderr).into_owned();
+    let wanted = "d/a.txt 1\nd/empty 0\nd/sub/ 0\nd/sub/b c.txt 300000\n";
+    assert_eq!(names, wanted, "{errors}");
+    assert_eq!(ask(address, "HEAD", "/d/?zip").status, 200);
+}
+
+#[test]
+fn zip_archive_has_only_what_the_client_would_get() {
+    let lines = "dir-listing.activate = \"enable\"\ndir-listing.zip = \"enable\"\n\
+                 dir-listing.zip-max-files = 5\n\
+                 $HTTP[\"url\"] =^ \"/d/denied\" { url.access-deny = ( \"\" ) }\n\
+                 $HTTP[\"url\"] =^ \"/d/unlisted/\" { dir-listing.activate = \"disable\" }\n\
+                 url.redirect = ( \"^/d/moved$\" => \"/else\" )";
+    let server = lighty!()
+        .file("d/a", "A")
+        .file("d/denied/x", "secret")
+        .file("d/denied.txt", "secret")
+        .file("d/unlisted/y", "secret")
+        .file("d/moved", "secret")
+        .file("big/1", "1")
+        .file("big/2", "2")
+        .file("big/3", "3")
+        .file("big/4", "4")
+        .file("big/sub/5", "5")
+        .file("just/1", "1")
+        .file("just/2", "2")
+        .file("just/3", "3")
+        .file("just/sub/4", "4")
+        .config(lines)
+        .start();
+    let archive = server.get("/d/?zip");
+    let has = |text: &str| archive.body.windows(text.len()).any(|part| part == text.as_bytes());
+    assert_eq!(archive.status, 200);
+    assert!(has("d/a"), "{archive:?}");
+    for text in ["secret", "denied", "moved", "unlisted/y"] {
+        assert!(!has(text), "{text}: {archive:?}");
+    }
+    assert_eq!(server.get("/just/?zip").status, 200);
+    assert_eq!(server.get("/big/?zip").status, 403);
+    server.await_log("dir-listing.zip-max-files");
+}
+
+#[test]
+fn port_is_an_option_of_its_own() {
+    let setup = lighty!().file("a", "A");
+    let root = setup.root("");
+    let server = setup.spawn(&["serve", root.to_str().expect("UTF-8"), "--port", "0"]);
+    server.await_log("http://127.0.0.1:");
+    assert_eq!(ask(server.listening()[0], "GET", "/a").text(), "A");
+}
+
+#[test]
+fn listening_everywhere_names_addresses_of_the_network() {
+    let setup = lighty!().file("a", "A");
+    let root = setup.root("");
+    let server = setup.spawn(&["serve", root.to_str().expect("UTF-8"), "--listen", "0.0.0.0:0"]);
+    server.await_log("(every address)");
+    // A machine without a network has none to name.
+    let probe = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
+        socket.connect("192.0.2.1:9")?;
+        socket.local_addr()
+    });
+    if let Ok(own) = probe.map(|own| own.ip()).map_err(drop)
+        && !own.is_loopback()
+    {
+        server.await_log(&format!("http://{own}:"));
+    }
+}
+
+#[test]
+fn wrong_options_are_named_and_end_with_2() {
+    let setup = lighty!().file("a", "A");
+    let (root, file) = (setup.root(""), setup.root("a"));
+    let (root, file) = (root.to_str().expect("UTF-8"), file.to_str().expect("UTF-8"));
+    for (arguments, words) in [
+        (&["serve", root, "--listen", "99999"][..], "--listen"),
+        (&["serve", root, "--port", "80000"], "--port"),
+        (&["serve", root, "--port", "80", "--listen", ":81"], "--listen"),
+        (&["serve", root, "--user", ":x"], "--user"),
+        (&["serve", root, "--overwrite"], "--upload"),
+        (&["serve", file, "--upload"], "--upload needs a directory"),
+        (&["proxy", "--to", "99999"], "--to"),
+        (&["proxy", "--to", "a..b"], "--to"),
+        (&["proxy", "--to", "http://a/path"], "--to"),
+        (&["proxy", "--to", "h2://a:1", "--protocol", "ajp13"], "--to"),
+    ] {
+        let (code, _, err) = setup.run(arguments);
+        assert_eq!(code, 2, "{arguments:?}: {err}");
+        assert!(err.contains(words) && !err.contains("proxy-core"), "{arguments:?}: {err}");
+    }
+    let (code, _, err) = setup.run(&["serve", root, "--listen", "nix.invalid:80"]);
+    assert_eq!(code, 1);
+    assert!(err.contains("--listen \"nix.invalid\"") && !err.contains("server.bind"), "{err}");
+}
+
 #[test]
 fn index_files_can_be_named() {
     let setup = lighty!().file("start.txt", "started").file("index.html", "other");

@@ -221,7 +221,9 @@ async fn zip_members(ex: &mut Exchange) -> std::io::Result<Option<VecDeque<zip::
                     return Ok(None);
                 }
                 let name = [&top[..], &inner].concat();
-                let (size, mtime_s) = (entry.meta.size, entry.meta.mtime_s);
+                // That of a directory is the length of its list of names.
+                let size = if slash.is_empty() { entry.meta.size } else { 0 };
+                let mtime_s = entry.meta.mtime_s;
                 members.push(zip::Member { name, rel, size, mtime_s });
                 if !slash.is_empty() {
                     left.push(inner);

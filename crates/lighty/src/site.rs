@@ -175,6 +175,7 @@ pub(crate) fn proxy(
 ) -> Result<String, Failure> {
     let (bind, port) = split(from)
         .map_err(|_| Failure::Says(format!("--from {from}: {}", address::LISTEN_FORMS)))?;
+    let protocol = protocol_of(to, protocol)?;
     let backends: Vec<String> = to.iter().map(|to| format!("\"{}\"", backend(to))).collect();
     let shown = if shows_requests { request_lines() } else { String::new() };
     Ok(format!(
@@ -225,9 +226,36 @@ pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failu
     ))
 }
 
+/// Protocols that the URL of a backend may name.
+const URL_PROTOCOLS: [&str; 5] = ["h2", "fastcgi", "scgi", "uwsgi", "ajp13"];
+
+/// The protocol of all backends: that of their URLs, else that of `--protocol`.
+fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, Failure> {
+    let named = |to: &'a String| {
+        let scheme = to.split_once("://")?.0;
+        URL_PROTOCOLS.contains(&scheme).then_some(scheme)
+    };
+    let Some(first) = to.iter().find_map(named) else { return Ok(given) };
+    // http is the default, so it need not have been typed.
+    if !["http", first].contains(&given) {
+        let text = format!("--to {first}:// and --protocol {given}: backends speak one protocol");
+        return Err(Failure::Usage(text));
+    }
+    match to.iter().find(|to| to.contains("://") && named(to) != Some(first)) {
+        Some(other) => {
+            let text = format!("--to {first}:// and {other}: all backends speak one protocol");
+            Err(Failure::Usage(text))
+        }
+        None => Ok(first),
+    }
+}
+
 /// A backend as the language has it: a port alone is one of this machine.
 fn backend(to: &str) -> String {
-    let bare = to.strip_prefix("http://").map_or(to, |rest| rest.trim_end_matches('/'));
+    let scheme = to.split_once("://").map(|(scheme, _)| scheme);
+    let is_told = scheme.is_some_and(|it| it == "http" || URL_PROTOCOLS.contains(&it));
+    let rest = to.split_once("://").filter(|_| is_told).map(|(_, rest)| rest);
+    let bare = rest.map_or(to, |rest| rest.trim_end_matches('/'));
     match bare.strip_prefix(':') {
         Some(port) if !port.contains(':') => format!("127.0.0.1:{}", quote(port)),
         _ => quote(bare),
@@ -262,6 +290,26 @@ mod tests {
         assert_eq!(percent_encoded("a b.html"), "a%%20b.html");
         assert_eq!(root_and_page(dir.path()).ok().map(|(_, page)| page), Some(None));
         assert!(root_and_page(&dir.path().join("none")).is_err());
+    }
+
+    #[test]
+    fn urls_of_backends_name_the_protocol() {
+        let all = |list: &[&str]| list.iter().map(|one| (*one).to_owned()).collect::<Vec<_>>();
+        for (to, given, protocol) in [
+            (&["h2://a:1"][..], "http", Some("h2")),
+            (&["h2://a:1", "h2://:2"], "h2", Some("h2")),
+            (&["fastcgi://a:1"], "http", Some("fastcgi")),
+            (&["https://a:1"], "h2", Some("h2")),
+            (&["h2://a:1"], "ajp13", None),
+            (&["h2://a:1", "http://a:2"], "http", None),
+            (&["h2://a:1", "a:2"], "http", Some("h2")),
+        ] {
+            let to = all(to);
+            assert_eq!(protocol_of(&to, given).ok(), protocol, "{to:?} {given}");
+        }
+        assert_eq!(backend("h2://a:1/"), "a:1");
+        assert_eq!(backend("h2://:3000"), "127.0.0.1:3000");
+        assert_eq!(backend("https://a:1"), "https://a:1");
     }
 
     #[test]

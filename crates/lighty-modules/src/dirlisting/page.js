@@ -31,11 +31,12 @@ const box = document.createElement("input");
 box.type = "search";
 box.placeholder = "Filter names";
 box.ariaLabel = "Filter names";
-const names = rows.map(r => r.cells[0].textContent.toLowerCase());
-let due = 0;
+let names, due = 0;
 box.oninput = () => {
   cancelAnimationFrame(due);
   due = requestAnimationFrame(() => {
+    // Only now: most readers of a long listing do not filter it.
+    names ??= rows.map(r => r.cells[0].textContent.toLowerCase());
     const wanted = box.value.toLowerCase();
     rows.forEach((row, i) => { row.hidden = !names[i].includes(wanted); });
   });

@@ -189,7 +189,7 @@ fn dos_time(unix_s: i64) -> (u16, u16) {
         return (1 << 5 | 1, 0);
     }
     let date = (year - 1980).min(127) << 9 | digits(5, 7) << 5 | digits(8, 10);
-    (date, digits(11, 13) << 11 | digits(14, 16) << 5 | digits(17, 19) / 2)
+    (date, digits(11, 13) << 11 | digits(14, 16) << 5 | (digits(17, 19) / 2))
 }
 
 /// A file that is being sent.

@@ -98,7 +98,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let tls = load_tls(&config, &server)?;
     let bound = bind(&config, &server, workers)?;
     let network = match options.announces_network {
-        true => listeners::network_urls(&config, &bound),
+        true => listeners::network_urls(&bound, |name| tls::is_spoken_at(&config, name)),
         false => Vec::new(),
     };
     let logs = open_logs(&config, &server)?;

@@ -11,7 +11,6 @@ use lighty_core::settings::ServerSettings;
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited, network_addresses};
 
 use crate::boot_error::BootError;
-use crate::tls;
 
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -271,12 +270,13 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
     Ok(Bound { name, address, sockets, file: None })
 }
 
-/// URLs by which other machines reach listeners of every address.
-pub(crate) fn network_urls(config: &Config<Settings>, bound: &[Bound]) -> Vec<String> {
+/// URLs by which other machines reach listeners of every address. `speaks_tls` is asked with a
+/// listener's name.
+pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -> Vec<String> {
     let of_listener = |bound: &Bound| match &bound.address {
         BindSpec::Inet(address) if address.ip().is_unspecified() => {
             let (port, is_v6) = (address.port(), address.is_ipv6());
-            let is_tls = tls::is_spoken_at(config, &bound.name);
+            let is_tls = speaks_tls(&bound.name);
             let same = network_addresses().into_iter().filter(|ip| ip.is_ipv6() == is_v6);
             same.map(|ip| url(&BindSpec::Inet(SocketAddr::new(ip, port)), is_tls)).collect()
         }

@@ -128,8 +128,8 @@ impl Gathered {
         self.full.push(segment);
     }
 
-    /// Directories first, then by name, numbers within names by their value. What they hold is `held` as long as there
-    /// are entries.
+    /// Directories first, then by name, numbers within names by their value. What they hold is
+    /// `held` as long as there are entries.
     pub(super) fn sorted(mut self, held: Option<Held>) -> Entries {
         self.close_segment();
         let Self { full: segments, totals, .. } = self;

@@ -1,8 +1,8 @@
 //! A ZIP archive of a directory, made while it is sent (APPNOTE.TXT 6.3.10).
 //!
-//! Files are stored, not compressed: most of what is worth downloading is compressed already. Sizes
-//! and checksums follow each file in a data descriptor, so that nothing is read twice. Entries above
-//! 4 GiB, and archives above that, use ZIP64.
+//! Files are stored, not compressed: most of what is worth downloading is compressed already.
+//! Sizes and checksums follow each file in a data descriptor, so that nothing is read twice.
+//! Entries above 4 GiB, and archives above that, use ZIP64.
 
 use std::collections::VecDeque;
 use std::future::Future;

@@ -33,7 +33,7 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::{Extension, Extensions};
 use crate::exchange::request::Request;
 use crate::exchange::request_id::RequestId;
-use crate::exchange::request_state::RequestState;
+use crate::exchange::request_state::{KeptSettings, RequestState};
 use crate::exchange::response::Response;
 use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
@@ -208,9 +208,8 @@ impl Exchange {
     /// Keeps the settings that decide about the response's head, before the request becomes another
     /// one.
     pub fn keep_asked_settings(&mut self) {
-        let state = &self.state;
-        let is_kept = state.keeps_settings || state.keeps_head_settings;
-        if is_kept && state.asked_settings.is_none() {
+        let is_kept = self.state.keeps_settings != KeptSettings::No;
+        if is_kept && self.state.asked_settings.is_none() {
             self.state.asked_settings = Some(Rc::clone(&self.settings));
         }
     }

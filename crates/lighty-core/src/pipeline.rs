@@ -31,7 +31,7 @@ use lighty_io::stat_cache::Entry;
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
 use crate::exchange::file_part::FilePart;
-use crate::exchange::request_state::TakenBy;
+use crate::exchange::request_state::{KeptSettings, TakenBy};
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::log::trace;
@@ -239,7 +239,9 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     if !is_known || path.meets_conditions && is_conditional(ex) {
         return false;
     }
-    ex.state.keeps_settings |= path.keeps_settings;
+    if path.keeps_settings {
+        ex.state.keeps_settings = KeptSettings::Fields;
+    }
     // Nothing has waited since the head.
     let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
     ex.stages.enter_with(Stage::Head, met);

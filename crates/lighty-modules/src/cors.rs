@@ -10,6 +10,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Reject, Strings, Value, parse_strings};
+use lighty_core::exchange::request_state::KeptSettings;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::fields::{is_token, list_items};
@@ -216,7 +217,7 @@ impl Module for Cors {
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // The response's fields follow the settings of this URL, wherever rewriting leads.
-        ex.state.keeps_head_settings = true;
+        ex.state.keeps_settings = ex.state.keeps_settings.max(KeptSettings::Head);
         let is_preflight = ex.request.method == Some(Method::Options)
             && ex.request.fields.contains(Known::Origin)
             && ex.request.fields.get_named(REQUEST_METHOD).is_some();

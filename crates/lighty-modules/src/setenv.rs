@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use lighty_config::{CompileCtx, Directive, Kind, Pairs, Reject, Value, parse_map};
+use lighty_core::exchange::request_state::KeptSettings;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::{Fields, Known};
@@ -124,7 +125,8 @@ impl Module for Setenv {
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A restarted request would get everything twice.
-        if std::mem::replace(&mut ex.state.keeps_settings, true) {
+        let before = std::mem::replace(&mut ex.state.keeps_settings, KeptSettings::Fields);
+        if before == KeptSettings::Fields {
             return Step::Next;
         }
         let settings = Rc::clone(&ex.settings);

@@ -61,6 +61,8 @@ struct AwayRequest {
     peer_text: Rc<str>,
     upgrade: bool,
     sets_host: bool,
+    /// Of the physical path: here is room for it.
+    presumed: bool,
     head_bytes: u32,
 }
 
@@ -80,7 +82,6 @@ struct AwayResponse {
 struct AwayPhysical {
     root: Option<Rc<Root>>,
     entry: Option<Rc<Entry>>,
-    presumed: bool,
 }
 
 /// What few exchanges have.
@@ -182,7 +183,7 @@ impl Exchange {
         let away = PutAway {
             text: text.into_boxed_slice(),
             ends,
-            request: AwayRequest::of(request),
+            request: AwayRequest::of(request, physical.presumed),
             response: AwayResponse::of(response),
             physical: AwayPhysical::take(physical),
             settings: Rc::clone(settings),
@@ -218,6 +219,7 @@ impl Exchange {
             replace(buffer, next());
         }
         request.fields.unpack(&away.request.fields, next());
+        physical.presumed = away.request.presumed;
         away.request.take_back(request);
         for buffer in [
             &mut physical.docroot,
@@ -249,7 +251,7 @@ fn replace(buffer: &mut Vec<u8>, text: &[u8]) {
 }
 
 impl AwayRequest {
-    fn of(request: &Request) -> Self {
+    fn of(request: &Request, presumed: bool) -> Self {
         let Request {
             method,
             asked_method,
@@ -288,6 +290,7 @@ impl AwayRequest {
             peer_text: Rc::clone(peer_text),
             upgrade: *upgrade,
             sets_host: *sets_host,
+            presumed,
             head_bytes: *head_bytes as u32,
         }
     }
@@ -353,14 +356,13 @@ impl AwayResponse {
 
 impl AwayPhysical {
     fn take(physical: &mut Physical) -> Self {
-        let Physical { docroot: _, site: _, rel: _, path_info: _, root, entry, presumed } =
+        let Physical { docroot: _, site: _, rel: _, path_info: _, root, entry, presumed: _ } =
             physical;
-        Self { root: root.take(), entry: entry.take(), presumed: *presumed }
+        Self { root: root.take(), entry: entry.take() }
     }
 
     fn take_back(self, physical: &mut Physical) {
         physical.root = self.root;
         physical.entry = self.entry;
-        physical.presumed = self.presumed;
     }
 }

@@ -24,6 +24,19 @@ pub struct Rewriting {
     pub tried: bool,
 }
 
+/// Why settings decide about a response's head although the request is restarted under others. In
+/// order: a later reason includes the earlier ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum KeptSettings {
+    /// They do not.
+    #[default]
+    No,
+    /// A module's fields of the response depend on them.
+    Head,
+    /// Fields of the request were changed under them.
+    Fields,
+}
+
 /// An error handler that responds in place of an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorHandler {
@@ -83,11 +96,8 @@ pub struct RequestState {
     pub completed: bool,
     /// How the target was rewritten.
     pub rewriting: Rewriting,
-    /// The settings under which the request is restarted decide about the response's head: its own
-    /// fields were changed under them.
-    pub keeps_settings: bool,
-    /// The same for a module that changes no field of the request.
-    pub keeps_head_settings: bool,
+    /// Whether the settings under which the request is restarted decide about the response's head.
+    pub keeps_settings: KeptSettings,
     /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
     /// The client's own bandwidth limit, if it has one.

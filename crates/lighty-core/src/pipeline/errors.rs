@@ -7,7 +7,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
-use crate::exchange::request_state::{ErrorHandler, TakenBy};
+use crate::exchange::request_state::{ErrorHandler, KeptSettings, TakenBy};
 use crate::log::Level;
 use crate::log::trace;
 use crate::pipeline::error_page;
@@ -89,7 +89,7 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     // the missing one.
     if !chooses_status {
         ex.state.asked_settings = None;
-        ex.state.keeps_settings = false;
+        ex.state.keeps_settings = KeptSettings::No;
         ex.environment.clear_own();
     }
     trace::error_handler(ex);

@@ -170,9 +170,10 @@ fn sort_key(place: Place<'_>) -> (bool, &[u8]) {
 fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
-        let same =
-            left.iter().zip(right).take_while(|(a, b)| a == b && !a.is_ascii_digit()).count();
-        (left, right) = (&left[same..], &right[same..]);
+        let same = common_prefix(left, right);
+        // A number that both begin alike is compared whole.
+        let digits = left[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        (left, right) = (&left[same - digits..], &right[same - digits..]);
         let is_number = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
         if !is_number(left) || !is_number(right) {
             return left.cmp(right).then_with(|| a.len().cmp(&b.len())).then_with(|| a.cmp(b));
@@ -185,6 +186,20 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
         }
         (left, right) = (after, other_after);
     }
+}
+
+/// Bytes that both begin with. Names in a long directory often differ only at their ends.
+fn common_prefix(a: &[u8], b: &[u8]) -> usize {
+    const STEP: usize = 16;
+    let is_same = |at: usize| {
+        let part = a.get(at..at + STEP);
+        part.is_some() && part == b.get(at..at + STEP)
+    };
+    let mut same = 0;
+    while is_same(same) {
+        same += STEP;
+    }
+    same + a[same..].iter().zip(&b[same..]).take_while(|(a, b)| a == b).count()
 }
 
 /// The digits that a text begins with, without leading zeros, and the rest.

@@ -108,7 +108,7 @@ fn the_status_page_renews_itself() {
     let is_shown = || browser.run(rows).split(' ').any(|row| row == "mod_staticfile=25");
     assert!(wait_until(PATIENCE, is_shown), "{}", browser.run(rows));
     let drawn = "return String(document.querySelectorAll('#charts polyline').length)";
-    assert!(wait_until(PATIENCE, || browser.run(drawn) == "6"), "{}", browser.run(drawn));
+    assert!(wait_until(PATIENCE, || browser.run(drawn) == "7"), "{}", browser.run(drawn));
     // The heading that was chosen is so still, and has the keyboard.
     let chosen = browser.run(
         "return [document.activeElement.textContent, \

@@ -895,11 +895,14 @@ fn a_long_search_gives_others_a_turn() {
     let mut run = engine.start(&script).expect("a run");
     let limits = Limits { instructions: u64::MAX, ..LIMITS };
     let mut fake = Fake::default();
-    let first = engine.resume(&mut run, &mut fake, Input::Go, &limits);
-    assert!(matches!(first, Progress::Preempted), "{first:?}");
-    let second = engine.resume(&mut run, &mut fake, Input::Go, &limits);
-    assert!(matches!(second, Progress::Preempted), "{second:?}");
-    assert!(run.instructions > 2 * 50_000);
+    // On a busy machine a slice of time may be over after less work.
+    let mut turns = 0;
+    while turns < 2 || run.instructions <= 2 * 50_000 {
+        let progress = engine.resume(&mut run, &mut fake, Input::Go, &limits);
+        assert!(matches!(progress, Progress::Preempted), "{progress:?}");
+        turns += 1;
+        assert!(turns < 10_000, "{} instructions", run.instructions);
+    }
 }
 
 /// Public scripts for Lua 5.1 use these names: cosmo, xmlrpc, markdown, compat53, MessagePack.

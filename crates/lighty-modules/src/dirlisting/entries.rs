@@ -171,6 +171,11 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
     let (mut left, mut right) = (a, b);
     loop {
         let same = common_prefix(left, right);
+        let (ends, other_ends) = (digits_of(&left[same..]), digits_of(&right[same..]));
+        if ends == other_ends && ends > 0 {
+            // Two numbers of the same length.
+            return left[same].cmp(&right[same]);
+        }
         // A number that both begin alike is compared whole.
         let digits = left[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         (left, right) = (&left[same - digits..], &right[same - digits..]);
@@ -186,6 +191,11 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
         }
         (left, right) = (after, other_after);
     }
+}
+
+/// How many digits a text begins with.
+fn digits_of(text: &[u8]) -> usize {
+    text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
 /// Bytes that both begin with. Names in a long directory often differ only at their ends.

@@ -119,7 +119,7 @@ fn the_status_page_renews_itself() {
     let paused = browser.run("return document.querySelector('.live').textContent");
     assert_eq!(paused, "Paused: go on");
     let said = "return document.querySelector('svg').getAttribute('aria-label')";
-    assert!(browser.run(said).starts_with("Requests a second: now "), "{}", browser.run(said));
+    assert!(browser.run(said).starts_with("Responses per second: "), "{}", browser.run(said));
 }
 
 /// The search of `make docs` in the browser. `operations::documentation` asks for all phrases.

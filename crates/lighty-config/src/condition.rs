@@ -195,7 +195,7 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
         None => (text, None),
     };
     let help = "write an address (\"192.0.2.1\", \"2001:db8::1\") or a network (\"192.0.2.0/24\")";
-    // What clients of a unix socket have in place of an address.
+    // The listener's path, which stands for the address of unix socket clients.
     if address.is_empty() && text.starts_with('/') {
         return Ok(Matcher::Exact(text.to_owned()));
     }

@@ -148,9 +148,9 @@ pub struct OpenRequest {
     pub attributes: Vec<(&'static str, Vec<u8>)>,
     /// Bytes moved in its present state.
     pub bytes: u64,
-    /// Those received, if it is being received, or waits for a handler.
+    /// Bytes received, while it is received or waits for a handler.
     pub bytes_in: u64,
-    /// Those sent, if its response is being sent.
+    /// Bytes sent, while its response is sent.
     pub bytes_out: u64,
     /// How long it has been in that state.
     pub age: std::time::Duration,

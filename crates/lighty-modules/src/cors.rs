@@ -67,7 +67,7 @@ impl CorsSettings {
         self.origins.is_any() && self.credentials
     }
 
-    /// Why a preflight is refused; `None` if it is not.
+    /// The reason for refusing a preflight; `None` if it is allowed.
     fn objection(&self, request: &Fields) -> Option<String> {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let origin = origin(request).filter(|origin| self.origins.allow(origin));

@@ -77,7 +77,7 @@ pub(crate) fn time_ticks(seconds: f64) -> Vec<Tick> {
 /// Marks on a time axis at most, the first one aside.
 const TICKS_MAX: f64 = 8.0;
 
-/// How values become heights.
+/// Mapping of values to heights.
 #[derive(Clone, Copy)]
 enum Scale {
     Linear,

@@ -96,7 +96,7 @@ pub struct RequestState {
     pub completed: bool,
     /// How the target was rewritten.
     pub rewriting: Rewriting,
-    /// Whether the settings under which the request is restarted decide about the response's head.
+    /// Use of the settings before a restart for the response's head.
     pub keeps_settings: KeptSettings,
     /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,

@@ -27,7 +27,7 @@ pub struct TraceContext {
 /// clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendCall {
-    /// What the backend is told as the parent of its span.
+    /// The parent span that is sent to the backend.
     pub span_id: u64,
     /// The request had a place at the backend.
     pub begin_us: u64,
@@ -41,7 +41,7 @@ pub struct BackendCall {
     pub protocol: &'static str,
     /// The status of its response; `None` if there was none.
     pub status: Option<u16>,
-    /// What went wrong, in words.
+    /// Description of the failure.
     pub error: &'static str,
 }
 

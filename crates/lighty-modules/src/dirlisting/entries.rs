@@ -193,7 +193,7 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// How many digits a text begins with.
+/// Number of digits at the start of a text.
 fn digits_of(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }

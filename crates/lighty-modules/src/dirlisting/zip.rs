@@ -60,7 +60,7 @@ struct Writer {
     entries: u64,
     /// Bytes written so far.
     position: u64,
-    /// Where the present entry begins.
+    /// Offset of the current entry.
     began: u64,
 }
 
@@ -169,7 +169,7 @@ fn push_u32(value: u64, out: &mut Vec<u8>) {
     out.extend_from_slice(&(value.min(U32_FULL) as u32).to_le_bytes());
 }
 
-/// What both headers have: version, flags, method, time.
+/// Fields of both headers: version, flags, method, time.
 fn push_common(member: &Member, out: &mut Vec<u8>) {
     let utf8 = if std::str::from_utf8(&member.name).is_ok() { IS_UTF8 } else { 0 };
     let (date, time) = dos_time(member.mtime_s);

@@ -22,7 +22,7 @@ struct Tries {
     otherwise: Otherwise,
 }
 
-/// What becomes of a request that no candidate takes.
+/// Response to a request that no candidate takes.
 #[derive(Debug)]
 enum Otherwise {
     Url { path: Template, query: Option<Template> },

@@ -19,7 +19,7 @@ const FEW_PER_S: f64 = 3.0;
 /// Seconds of such a mean.
 const MEAN_S: i64 = 10;
 
-/// How a line's values are made.
+/// Source of a line's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// So many in each second.

@@ -42,7 +42,7 @@ pub(super) struct SpanRecord {
     pub(super) handler: &'static str,
     pub(super) body_bytes_out: u64,
     pub(super) backend: Option<UpstreamTrace>,
-    /// What went wrong, in words.
+    /// Description of the failure.
     pub(super) fault: &'static str,
     pub(super) parts: Vec<Part>,
     /// Tries at backends, in microseconds since 1970.

@@ -56,7 +56,7 @@ pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result
 /// Longest title in characters: a URL may be of any length.
 const TITLE_MAX: usize = 110;
 
-/// What was asked for, how, and when.
+/// URL, settings and time of the run.
 fn title(options: &Options) -> String {
     let url = options.urls.first().map_or_else(String::new, |url| {
         let scheme = if url.tls { "https" } else { "http" };

@@ -32,7 +32,7 @@ pub(super) struct Backend {
     pub(super) pool: String,
     pub(super) address: String,
     pub(super) state: String,
-    /// Why it is not up.
+    /// Reason that it is down.
     pub(super) why: String,
     pub(super) in_use: u64,
     pub(super) idle: u64,

@@ -26,7 +26,7 @@ const YELLOW: &str = "\x1b[33m";
 const HELP: &str =
     "q quit  ? help  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
 
-/// What `?` shows.
+/// Help text of the key `?`.
 const HELP_LINES: [&str; 20] = [
     "Keys",
     "  q, Ctrl-C       quit",

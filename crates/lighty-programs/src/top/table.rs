@@ -260,7 +260,7 @@ fn connections(now: &Sample) -> Vec<Row> {
     now.connections.iter().map(row).collect()
 }
 
-/// How much a row needs a look.
+/// Urgency of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Tone {
     Plain,

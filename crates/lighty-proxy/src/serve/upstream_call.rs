@@ -146,7 +146,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// What went wrong, in words of few values.
+    /// Kind of the failure, with few distinct values.
     pub(crate) fn words(&self) -> &'static str {
         match self {
             Self::Backend { fault, .. } => fault.fault.verdict().words,

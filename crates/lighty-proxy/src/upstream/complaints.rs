@@ -23,7 +23,7 @@ struct Complaint {
     hushed: AtomicU64,
 }
 
-/// Whether a fault is logged.
+/// True if a fault is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
     No,

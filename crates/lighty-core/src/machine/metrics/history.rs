@@ -14,7 +14,7 @@ pub struct Second {
     pub requests: u64,
     /// Those of them with a status of 500 or above.
     pub errors: u64,
-    /// Those of them with a status from 400 to 499.
+    /// Responses with a status from 400 to 499.
     pub client_errors: u64,
     /// Bytes sent.
     pub bytes_out: u64,

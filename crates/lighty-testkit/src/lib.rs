@@ -23,6 +23,7 @@ pub mod http2;
 pub mod name_server;
 pub mod origin;
 pub mod peer;
+pub mod process;
 pub mod real;
 pub mod response;
 pub mod scratch;

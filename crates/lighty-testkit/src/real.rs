@@ -30,6 +30,7 @@ use rustix::process::{Pid, Signal};
 use tempfile::TempDir;
 
 use crate::backend::Port;
+use crate::process::is_running;
 use crate::server::write_file;
 
 /// How long a backend may take to answer at first; a Java machine on a busy computer is slow.
@@ -261,9 +262,7 @@ impl Program {
     pub fn has_ended(&self) -> bool {
         // Before the note is written the program is about to be started.
         let Some(pid) = self.pid() else { return false };
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero()));
-        let Ok(stat) = stat else { return true };
-        stat.rsplit(')').next().is_none_or(|rest| rest.trim_start().starts_with('Z'))
+        !is_running(pid.as_raw_nonzero().get().unsigned_abs())
     }
 
     /// The program's own directory.

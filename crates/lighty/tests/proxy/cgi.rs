@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use lighty_testkit::client::Client;
 use lighty_testkit::http2::Http2;
+use lighty_testkit::process::is_running;
 use lighty_testkit::send_file;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::transfer::{self, Framing};
@@ -30,17 +31,11 @@ fn post(server: &Server, target: &str, body: &str) -> Client {
     client
 }
 
-/// Whether a process of this number is there and no zombie.
-fn is_alive(pid: &str) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim())).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.starts_with(" Z"))
-}
-
 /// Waits for a program to note its number.
-fn noted_pid(path: &Path) -> String {
+fn noted_pid(path: &Path) -> u32 {
     let read = || std::fs::read_to_string(path).unwrap_or_default();
     assert!(wait_until(SOON, || read().ends_with('\n')), "no program came to {}", path.display());
-    read().trim().to_owned()
+    read().trim().parse().expect("a number")
 }
 
 /// Children of the server that have ended and that nobody waited for.
@@ -359,9 +354,9 @@ fn a_program_whose_client_left_is_ended() {
         let mut client = server.connect();
         client.send(format!("GET /{name}.sh HTTP/1.1\r\nHost: a\r\n\r\n"));
         let pid = noted_pid(&server.root(&format!("{name}.pid")));
-        assert!(is_alive(&pid), "{name}");
+        assert!(is_running(pid), "{name}");
         client.reset();
-        assert!(wait_until(SOON, || !is_alive(&pid)), "{name} lives on");
+        assert!(wait_until(SOON, || !is_running(pid)), "{name} lives on");
     }
     assert!(wait_until(SOON, || zombies(&server) == 0));
 }
@@ -410,7 +405,7 @@ fn a_response_ends_soon_after_its_program() {
     let begun = Instant::now();
     assert_eq!(server.get("/silent.sh").text(), "answered");
     let pid = noted_pid(&server.root("silent.pid"));
-    assert!(wait_until(SOON, || !is_alive(&pid)), "what was left behind goes on");
+    assert!(wait_until(SOON, || !is_running(pid)), "what was left behind goes on");
     assert_eq!(server.get("/late.sh").text(), "answered late");
     assert_eq!(server.get("/headless.sh").status, 502);
     let mut client = server.connect();
@@ -436,7 +431,7 @@ fn who_closes_one_half_gets_the_response() {
     client.half_close();
     assert_eq!(client.response().status, 408);
     let pid = noted_pid(&server.root("silent.pid"));
-    assert!(wait_until(SOON, || !is_alive(&pid)), "it runs on");
+    assert!(wait_until(SOON, || !is_running(pid)), "it runs on");
 }
 
 #[test]
@@ -446,7 +441,7 @@ fn programs_end_with_the_server() {
     client.send("GET /long.sh HTTP/1.1\r\nHost: a\r\n\r\n");
     let pid = noted_pid(&server.root("long.pid"));
     server.stop();
-    assert!(wait_until(SOON, || !is_alive(&pid)));
+    assert!(wait_until(SOON, || !is_running(pid)));
 }
 
 #[test]
@@ -474,7 +469,7 @@ fn time_limits_hold() {
     server.await_log("cgi.limits' write-timeout ran out");
     assert_eq!(server.get("/lingers.sh").text(), "answered");
     let pid = noted_pid(&server.root("lingers.pid"));
-    assert!(wait_until(SOON, || !is_alive(&pid)), "it runs on");
+    assert!(wait_until(SOON, || !is_running(pid)), "it runs on");
     assert!(wait_until(SOON, || zombies(&server) == 0));
 }
 

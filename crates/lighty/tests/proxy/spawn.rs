@@ -9,6 +9,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
 
 use lighty_testkit::lighty;
+use lighty_testkit::process::is_running;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::wait_until;
 use rustix::process::{Pid, Signal};
@@ -98,11 +99,6 @@ fn await_children(server: &Server, count: usize) -> BTreeSet<u32> {
     all()
 }
 
-fn is_there(pid: u32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z ")
-}
-
 fn kill(pid: u32, signal: Signal) {
     let pid = Pid::from_raw(pid.cast_signed()).expect("a process");
     rustix::process::kill_process(pid, signal).expect("a signal");
@@ -123,7 +119,7 @@ fn processes_run_before_the_first_request_and_end_with_the_server() {
     }
     server.await_log(": hello from");
     server.stop();
-    assert!(running.iter().all(|pid| !is_there(*pid)), "{running:?}");
+    assert!(running.iter().all(|pid| !is_running(*pid)), "{running:?}");
     assert!(!server.root("../app.socket").exists());
 }
 
@@ -251,7 +247,7 @@ fn no_process_outlives_a_server_that_was_killed() {
     let mut server = program("\"max-procs\" => 2").start();
     let running = await_children(&server, 2);
     server.kill();
-    assert!(wait_until(PATIENCE, || running.iter().all(|pid| !is_there(*pid))), "{running:?}");
+    assert!(wait_until(PATIENCE, || running.iter().all(|pid| !is_running(*pid))), "{running:?}");
 }
 
 #[test]
@@ -260,7 +256,7 @@ fn a_process_that_does_not_heed_its_signal_is_killed() {
     let running = await_children(&server, 1);
     server.signal(Signal::TERM);
     server.await_exit(PATIENCE);
-    assert!(running.iter().all(|pid| !is_there(*pid)), "{running:?}");
+    assert!(running.iter().all(|pid| !is_running(*pid)), "{running:?}");
 }
 
 #[test]

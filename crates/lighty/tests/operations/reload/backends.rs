@@ -10,6 +10,7 @@ use std::time::Duration;
 use lighty_testkit::client::Client;
 use lighty_testkit::name_server::NameServer;
 use lighty_testkit::origin::Origin;
+use lighty_testkit::process::is_running;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
@@ -69,10 +70,6 @@ fn said(site: &Site) -> (String, u32) {
     assert_eq!(response.status, 200, "{response:?}\n{}", site.server.log());
     let (name, pid) = response.text().split_once(' ').expect("two words");
     (name.to_owned(), pid.parse().expect("a number"))
-}
-
-fn is_running(pid: u32) -> bool {
-    std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 
 fn a_changed_program_takes_over(socket: Option<&str>) {

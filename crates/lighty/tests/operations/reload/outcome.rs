@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lighty_testkit::client::Client;
+use lighty_testkit::process::is_running;
 use lighty_testkit::wait_until;
 use rustix::process::Signal;
 
@@ -113,12 +114,9 @@ fn command_of_a_reload_ends_with_the_server() {
     let path = site.server.directory().join("shell");
     let shell = || std::fs::read_to_string(&path).unwrap_or_default().trim().parse::<u32>().ok();
     assert!(wait_until(Duration::from_secs(20), || shell().is_some()), "no command");
-    let process = format!("/proc/{}/stat", shell().expect("its number"));
+    let pid = shell().expect("its number");
     site.server.stop();
-    let has_ended = || {
-        let stat = std::fs::read_to_string(&process).unwrap_or_default();
-        stat.is_empty() || stat.contains(") Z ")
-    };
+    let has_ended = || !is_running(pid);
     assert!(wait_until(Duration::from_secs(20), has_ended), "it outlives the server");
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use lighty_testkit::lighty;
+use lighty_testkit::process::is_running;
 use lighty_testkit::real::{Listen, find};
 use lighty_testkit::server::{Server, Setup, binary};
 use lighty_testkit::wait_until;
@@ -30,6 +31,11 @@ impl Left {
     pub(crate) fn from_output(output: &str) -> Self {
         let numbers = output.lines().filter_map(|line| line.rsplit_once("PID: ")?.1.parse().ok());
         Self(numbers.collect())
+    }
+
+    /// True once none of them runs any more, whether somebody has waited for it or not.
+    pub(crate) fn have_ended(&self) -> bool {
+        self.0.iter().all(|pid| !is_running(pid.unsigned_abs()))
     }
 }
 

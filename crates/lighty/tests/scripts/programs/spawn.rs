@@ -6,6 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use lighty_testkit::client::Client;
+use lighty_testkit::process::is_running;
 use lighty_testkit::real::{Listen, find};
 use lighty_testkit::server::binary;
 use lighty_testkit::wait_until;
@@ -114,8 +115,7 @@ impl Drop for Supervisor {
 }
 
 fn is_there(pid: i32) -> bool {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    !stat.is_empty() && !stat.contains(") Z ")
+    is_running(pid.unsigned_abs())
 }
 
 fn kill(pid: i32, signal: Signal) {

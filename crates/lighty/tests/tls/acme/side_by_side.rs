@@ -6,6 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
+use lighty_testkit::process::is_running;
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::wait_until;
@@ -25,15 +26,10 @@ fn slow_hook(directory: &Path) {
 }
 
 /// The numbers that it has noted.
-fn await_hook(server: &Server) -> Vec<String> {
+fn await_hook(server: &Server) -> Vec<u32> {
     let noted = || fs::read_to_string(server.directory().join("slow.pids")).unwrap_or_default();
     assert!(wait_until(PATIENCE, || noted().ends_with('\n')), "{}", server.log());
-    noted().split_whitespace().map(str::to_owned).collect()
-}
-
-fn runs(pid: &str) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    stat.rsplit(')').next().is_some_and(|rest| !rest.is_empty() && !rest.starts_with(" Z"))
+    noted().split_whitespace().map(|pid| pid.parse().expect("a number")).collect()
 }
 
 fn files(server: &Server, directory: &str) -> Vec<String> {
@@ -67,7 +63,7 @@ fn an_order_that_hangs_holds_no_other_up_and_ends_with_its_name() {
     let kept = text[at..].find("$HTTP[\"host\"] == \"www.a.test\"").expect("there");
     write_file(&conf, format!("{}{}", &text[..at], &text[at + kept..]));
     server.signal(Signal::USR1);
-    let is_over = || pids.iter().all(|pid| !runs(pid)) && files(&server, "locks").is_empty();
+    let is_over = || pids.iter().all(|pid| !is_running(*pid)) && files(&server, "locks").is_empty();
     assert!(wait_until(PATIENCE, is_over), "{}", server.log());
     assert_eq!(files(&server, "certificates"), ["www.a.test.pem"]);
 }
@@ -81,7 +77,7 @@ fn a_stop_ends_an_order_and_leaves_nothing_behind() {
     let pids = await_hook(&server);
     assert_eq!(files(&server, "locks"), ["slow.test.lock"]);
     server.stop();
-    assert!(wait_until(Duration::from_secs(10), || pids.iter().all(|pid| !runs(pid))));
+    assert!(wait_until(Duration::from_secs(10), || pids.iter().all(|pid| !is_running(*pid))));
     assert_eq!(files(&server, "locks"), [""; 0]);
     assert_eq!(files(&server, "certificates"), [""; 0]);
 }

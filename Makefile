@@ -1,5 +1,5 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test check soak lint bench fuzz dist docs
+.PHONY: run test check soak lint bench fuzz dist dist-static docs
 
 run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
@@ -27,3 +27,6 @@ fuzz:           ## every fuzz target for a while (needs a nightly toolchain and 
 
 dist:           ## an archive of the release binary, man page, completions and manual
 	scripts/dist.sh
+
+dist-static:    ## target/dist-static/lighty: a binary that needs no library and no other file
+	scripts/dist-static.sh

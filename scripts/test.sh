@@ -95,6 +95,7 @@ step tests nextest default --workspace
 step other-lua-build build other-lua test "${other_lua[@]}" --no-run
 step other-lua nextest other-lua "${other_lua[@]}"
 finish release "$release"
+step container packaging/build-stage.sh "$CARGO_TARGET_DIR/container"
 LIGHTY_BIN=$CARGO_TARGET_DIR/release/lighty step shipped nextest shipped --workspace
 step bench python3 bench/test_bench.py
 step train bench/train.py --lighty "$CARGO_TARGET_DIR/release/lighty" --out "$CARGO_TARGET_DIR/train" --requests 4000

@@ -3,6 +3,7 @@
 
 mod background;
 mod config;
+mod container;
 mod debug_log;
 mod documentation;
 mod environment;

@@ -75,8 +75,9 @@ const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 /// How long a caller waits for the outcome of a reload.
 pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
 
-/// How long the lines of a start may take to be written.
-const ERRORS_PATIENCE: Duration = Duration::from_millis(500);
+/// Limit for writing the lines of a start, before standard error is given up. A terminal or pipe
+/// that takes nothing must not hold the start for ever; a busy machine may need a second.
+const ERRORS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// As the main thread usually has.
 const LOADER_STACK_BYTES: usize = 8 << 20;

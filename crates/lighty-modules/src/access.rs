@@ -49,8 +49,8 @@ impl Module for Access {
             .default("()")
             .since("1.4")
             .doc(
-                "Endings of paths that are served; every other path is answered 403. Where this \
-                 is set, `url.access-deny` is not asked.",
+                "Path endings that are served; every other path is answered 403. Overrides \
+                 `url.access-deny`.",
             )
             .example("url.access-allow = ( \".html\", \".css\", \"/\" )"),
             Directive::bool("access.deny-all", |s: &mut Settings, on| {

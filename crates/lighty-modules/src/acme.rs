@@ -182,11 +182,11 @@ fn names() -> Vec<Row> {
         })
         .default("disable")
         .doc(
-            "Whether the server gets the certificate by itself and renews it. In \
-             `$HTTP[\"host\"] == \"…\"` it is for that name; at the top level it is for the name \
-             of each such condition, and for `acme.names`. Until it is there, a certificate that \
-             nobody trusts stands in for it. An `ssl.pemfile` in a condition within takes its \
-             place. See the [manual](../certificates.md).",
+            "Obtains and renews the certificate automatically (ACME). In `$HTTP[\"host\"] == \
+             \"…\"` it is for that name; at the top level it is for the name of each such \
+             condition and for `acme.names`. Until the certificate is issued, a self-signed one is \
+             used. An `ssl.pemfile` in a nested condition takes precedence. See the \
+             [manual](../certificates.md).",
         )
         .example("$HTTP[\"host\"] == \"www.example.org\" { acme.activate = \"enable\" }"),
         Row::parsed("acme.names", Kind::List, parse_hosts, |s, names: &Arc<[String]>| {
@@ -204,9 +204,9 @@ fn names() -> Vec<Row> {
             .scope(Scope::Server)
             .default(STORE)
             .doc(
-                "Directory in which certificates, keys and accounts are kept, readable by the \
-                 server's user alone. Processes and machines may share it: one of them orders a \
-                 certificate, each of them answers the authority, all of them use it.",
+                "Directory for certificates, keys and accounts, readable only by the server's \
+                 user. Processes and machines may share it: one of them orders a certificate, each \
+                 can answer the authority, and all use it.",
             )
             .example("acme.store = \"/srv/shared/acme\""),
         Row::choice("acme.key-type", KeyType::WORDS, |s, at| own(s).key_type = KeyType::ALL[at])
@@ -234,9 +234,9 @@ fn authorities() -> Vec<Row> {
         })
         .default("( \"letsencrypt\" )")
         .doc(
-            "Authorities, in the order in which they are asked: `letsencrypt`, \
-             `letsencrypt-staging`, `zerossl`, `google`, or the URL of a directory (RFC 8555). \
-             Whoever sets up an order agrees to the authority's terms of service.",
+            "Authorities in order of preference: `letsencrypt`, `letsencrypt-staging`, `zerossl`, \
+             `google`, or the URL of a directory (RFC 8555). Ordering a certificate accepts the \
+             authority's terms of service.",
         )
         .example("acme.issuers = ( \"letsencrypt\", \"https://ca.example.net/directory\" )"),
         Row::parsed("acme.rehearsals", Kind::Map, parse_rehearsals, |s, pairs: &Pairs| {
@@ -283,9 +283,8 @@ fn proofs() -> Vec<Row> {
         })
         .default("http-01")
         .doc(
-            "How control over the names is proven: `http-01` by a response on port 80, \
-             `tls-alpn-01` by a handshake on port 443, `dns-01` by a record that `acme.dns-hook` \
-             sets.",
+            "Proof of control over the names: `http-01` by a response on port 80, `tls-alpn-01` by \
+             a handshake on port 443, `dns-01` by a record that `acme.dns-hook` sets.",
         )
         .example("acme.challenge = \"dns-01\""),
         Row::parsed("acme.dns-hook", Kind::String, parse_hook, |s, hook: &Arc<str>| {
@@ -293,10 +292,10 @@ fn proofs() -> Vec<Row> {
         })
         .default_prose("none")
         .doc(
-            "What sets and removes TXT records of DNS. A program is called with `present` or \
-             `cleanup`, the record's name and its value, and ends with 0 once the record can be \
-             seen. A server, by its URL, gets `{\"fqdn\": NAME, \"value\": VALUE}` at \
-             `URL/present` and `URL/cleanup`, and answers with a status of success.",
+            "Program or service that sets and removes TXT records in DNS. A program is called with \
+             `present` or `cleanup`, the record's name and its value, and exits with 0 once the \
+             record is visible. A service, given by its URL, gets `{\"fqdn\": NAME, \"value\": \
+             VALUE}` at `URL/present` and `URL/cleanup`, and answers with a 2xx status.",
         )
         .example("acme.dns-hook = \"/usr/local/bin/dns-record\""),
         Row::parsed("acme.dns-hook-headers", Kind::Map, parse_fields, |s, fields: &Pairs| {
@@ -315,10 +314,10 @@ fn on_demand() -> Vec<Row> {
         })
         .default("")
         .doc(
-            "URL of a server that decides which names get a certificate when a client wants \
-             it, beside those of conditions: it is asked with `?domain=NAME&address=CLIENT`, and \
-             a status of success admits the name. What `acme.on-demand-names` has is not asked \
-             about. Empty: none is asked.",
+            "URL of a service that decides whether a name gets a certificate on demand, when the \
+             first client connects to it. The request has the query `?domain=NAME&address=CLIENT`; \
+             a 2xx response admits the name. Names in `acme.on-demand-names` and in conditions \
+             need no request. Empty: no service.",
         )
         .example("acme.activate = \"enable\"\nacme.on-demand-ask = \"http://127.0.0.1:9000/may-have-certificate\""),
         Row::parsed("acme.on-demand-names", Kind::List, parse_names, |s, names| {

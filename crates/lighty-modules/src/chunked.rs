@@ -45,9 +45,9 @@ impl Module for Chunked {
             .default("enable")
             .since("1.5")
             .doc(
-                "Sends a body whose length is not known beforehand with `Transfer-Encoding: \
-                 chunked` to clients that speak HTTP/1.1. Disabled, and with HTTP/1.0 always, \
-                 such a body ends with the connection. `mod_chunked` need not be loaded.",
+                "Sends bodies of unknown length with `Transfer-Encoding: chunked` to HTTP/1.1 \
+                 clients. When disabled, and always with HTTP/1.0, the end of the connection ends \
+                 such a body. `mod_chunked` need not be loaded.",
             )
             .example("chunked.encoding = \"disable\""),
             Directive::bool("chunked.debug", |s: &mut Settings, on| {

@@ -148,18 +148,18 @@ fn switches() -> Vec<Directive<Settings>> {
         Directive::bool("cors.allow-credentials", |s, on| own(s).credentials = on)
             .default("disable")
             .doc(
-                "Whether scripts may send cookies and passwords. Not with `cors.allow-origin = \
+                "Lets scripts send cookies and passwords. Not possible with `cors.allow-origin = \
                  \"*\"`: every site could act in the name of its visitors.",
             )
             .example("cors.allow-credentials = \"enable\""),
         Directive::int("cors.max-age", 0..=86_400, |s, seconds| own(s).max_age_s = seconds)
             .default("600")
-            .doc("Seconds for which a browser remembers a preflight; 0: it asks each time.")
+            .doc("Seconds for which a browser caches the result of a preflight; 0: no caching.")
             .example("cors.max-age = 7200"),
         Directive::bool("cors.allow-private-network", |s, on| own(s).private_network = on)
             .default("disable")
             .doc(
-                "Whether pages from the internet may ask this server in a private network \
+                "Lets pages from the internet send requests to this server in a private network \
                  (`Access-Control-Allow-Private-Network`).",
             )
             .example("cors.allow-private-network = \"enable\""),

@@ -178,10 +178,10 @@ fn fields() -> Vec<Directive<Settings>> {
         }))
         .default("()")
         .doc(
-            "Proxies that are believed: addresses, networks, or `all` for everybody else, each \
-             `trust` or not; the first entry that fits decides. A unix socket is `all`, and \
-             so are neighbours alone: of a list of proxies, those that are in no entry of \
-             their own are clients.",
+            "Trusted proxies: addresses, networks, or `all` for every other peer, each with \
+             `trust` or another value; the first matching entry decides. Unix sockets match `all`. \
+             `all` applies to the direct peer only: in a list of proxies, an address without an \
+             entry of its own is the client.",
         )
         .example("extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\", \"::1\" => \"trust\" )"),
         row(Directive::strings("extforward.headers", |s, v| {
@@ -190,11 +190,11 @@ fn fields() -> Vec<Directive<Settings>> {
         }))
         .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
         .doc(
-            "Fields in which trusted proxies name their client; the first that a request has \
-                 is read: `Forwarded` (RFC 7239), or a list of addresses to which each proxy \
-                 adds, or one address. With one of those, `X-Forwarded-Proto` says whether the \
-                 client came by https. A client that a proxy hides is `0.0.0.0`, and `unknown` in \
-                 logs; what is illegible is answered 400.",
+            "Fields in which trusted proxies name their client; the first that a request has is \
+             read: `Forwarded` (RFC 7239), or a list of addresses to which each proxy adds, or one \
+             address. With one of those, `X-Forwarded-Proto` says whether the client came by \
+             https. A client hidden by its proxy is `0.0.0.0`, and `unknown` in logs; an invalid \
+             field is answered 400.",
         )
         .example("extforward.headers = ( \"Forwarded\" )"),
         row(Directive::parsed("extforward.params", Kind::Map, parse_params, |s, v| {
@@ -202,7 +202,7 @@ fn fields() -> Vec<Directive<Settings>> {
         }))
         .default("( \"proto\" => \"enable\" )")
         .doc(
-            "Parts of `Forwarded` that count: `proto`, `host` (what the client asked for), \
+            "Parts of `Forwarded` that count: `proto`, `host` (as the client requested it), \
              `remote_user` (see `auth.extern-authn`). `for` always does; `by` is accepted and \
              changes nothing.",
         )
@@ -217,9 +217,9 @@ fn preface() -> Vec<Directive<Settings>> {
             .default("disable")
             .doc(
                 "Connections begin with a header of the PROXY protocol, version 1 or 2, that tells \
-                 the client's address. One that comes from somebody whom `extforward.forwarder` \
-                 does not trust, that begins without such a header, with one of more than 4096 \
-                 bytes, or not within `server.max-head-time`, is closed.",
+                 the client's address. A connection is closed if `extforward.forwarder` does not \
+                 trust its peer, if the header is missing or longer than 4096 bytes, or if it does \
+                 not arrive within `server.max-head-time`.",
             )
             .example(
                 "$SERVER[\"socket\"] == \":8080\" {\n    extforward.hap-PROXY = \"enable\"\n}",

@@ -71,11 +71,10 @@ impl Module for Https {
             })
             .default_prose("where `acme.activate` is enabled")
             .doc(
-                "Whether a client that asks in clear text is sent to the same URL over TLS, on the \
-                 port of `server.https-redirect-port`: by 301, or by 308 where the method is \
-                 neither GET nor HEAD. Authorities that look for a proof are answered before. \
-                 Behind a proxy that speaks TLS, `extforward.headers` has to say so, or clients \
-                 are sent in circles.",
+                "Redirects plain-HTTP requests to the same URL over TLS, on the port of \
+                 `server.https-redirect-port`: with 301, or with 308 for methods other than GET \
+                 and HEAD. ACME challenges are answered first. Behind a proxy that terminates TLS, \
+                 set `extforward.headers`, or clients are redirected in a loop.",
             )
             .example("server.https-redirect = \"enable\""),
             Directive::int("server.https-redirect-port", 1..=65_535, |s: &mut Settings, port| {
@@ -84,8 +83,8 @@ impl Module for Https {
             })
             .default("443")
             .doc(
-                "The port that `server.https-redirect` sends clients to: the one that they reach, \
-                 which need not be that of a listener here.",
+                "Port in the redirects of `server.https-redirect`, as clients reach it; it may \
+                 differ from the port of the listener.",
             )
             .example("server.https-redirect-port = 8443"),
             Directive::bool("server.hsts", |s: &mut Settings, on| {
@@ -93,9 +92,9 @@ impl Module for Https {
             })
             .default("disable")
             .doc(
-                "Whether responses over TLS have clients remember for a year to ask this host over \
-                 TLS alone (`Strict-Transport-Security`). They will not take a certificate that \
-                 is not valid then, nor go back to clear text.",
+                "Sends `Strict-Transport-Security` with responses over TLS: for a year, browsers \
+                 use only TLS for this host. They then refuse invalid certificates and never fall \
+                 back to plain HTTP.",
             )
             .example("server.hsts = \"enable\""),
         ];

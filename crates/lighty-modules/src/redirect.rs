@@ -52,10 +52,9 @@ impl Module for Redirect {
             .default("()")
             .since("1.4")
             .doc(
-                "Regular expressions and the URL that the client is sent to where they match. The \
-                 first match wins; an empty replacement ends the search without a redirection. \
-                 The expressions see path and query as they are encoded. Replacements are \
-                 written as those of `url.rewrite-once`.",
+                "Regular expressions, each with the URL of the redirect. The first match wins; an \
+                 empty replacement ends the search without a redirect. The expressions see the \
+                 encoded path and query. Replacements have the syntax of `url.rewrite-once`.",
             )
             .example("url.redirect = ( \"^/(.*)\" => \"https://${url.authority}/$1\" )"),
             Directive::parsed(
@@ -70,8 +69,8 @@ impl Module for Redirect {
             .default("301")
             .since("1.4")
             .doc(
-                "Status of redirections: 301 and 308 are permanent, 302 and 307 are not, 308 and \
-                 307 keep the method, 303 makes it GET. What is no final status means 301.",
+                "Status of redirects: 301 and 308 are permanent, 302 and 307 are not; 308 and 307 \
+                 keep the method, 303 changes it to GET. Any other value means 301.",
             )
             .example("url.redirect-code = 302"),
         ]

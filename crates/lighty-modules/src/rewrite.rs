@@ -87,45 +87,46 @@ impl Module for Rewrite {
         vec![
             row("url.rewrite-once", |s, rules| s.always.once = rules)
                 .doc(
-                    "Regular expressions and what the URL becomes where they match. The first \
-                     match wins, and no further rule is asked; those of `url.rewrite-repeat` come \
-                     after these. The expressions see path and query as they are encoded \
-                     (`/a%20b?x=1`). `$1` is a group of the expression, `%1` one of the condition \
-                     around it (write `%%20` for a percent sign before a digit); `${1}` and \
-                     `%{1}` encode what they insert, and `${esc:1}`, `${escnde:1}`, \
-                     `${escpsnde:1}`, `${noesc:1}`, `${tolower:1}`, `${toupper:1}`, \
-                     `${encb64u:1}`, `${decb64u:1}` say how. `${url.scheme}`, `${url.authority}`, \
-                     `${url.port}`, `${url.path}`, `${url.query}` are parts of the URL, `${qsa}` \
-                     appends its query. An empty replacement leaves the URL alone and ends the \
-                     search. What does not begin with a slash is answered 500.",
+                    "Regular expressions, each with the replacement of the URL. The first match \
+                     wins and ends the search; `url.rewrite-repeat` comes after this directive. \
+                     The expressions see the encoded path and query (`/a%20b?x=1`). `$1` is a \
+                     group of the expression, `%1` one of the condition around it (write `%%20` \
+                     for a percent sign before a digit); `${1}` and `%{1}` encode what they \
+                     insert, and `${esc:1}`, `${escnde:1}`, `${escpsnde:1}`, `${noesc:1}`, \
+                     `${tolower:1}`, `${toupper:1}`, `${encb64u:1}`, `${decb64u:1}` say how. \
+                     `${url.scheme}`, `${url.authority}`, `${url.port}`, `${url.path}`, \
+                     `${url.query}` are parts of the URL, `${qsa}` appends its query. An empty \
+                     replacement leaves the URL alone and ends the search. A result that does not \
+                     begin with a slash is answered 500.",
                 )
                 .example("url.rewrite-once = ( \"^/wiki/([^?]*)\" => \"/wiki.php?page=$1&${url.query}\" )")
                 .alias("url.rewrite")
                 .alias("url.rewrite-final"),
             row("url.rewrite-repeat", |s, rules| s.always.repeat = rules)
                 .doc(
-                    "As `url.rewrite-once`, but the rules are asked again about what they made. \
-                     After 100 rounds the request is answered 500.",
+                    "Like `url.rewrite-once`, but the rules are applied again to the result. After \
+                     100 rounds the request is answered 500.",
                 )
                 .example("url.rewrite-repeat = ( \"^(.*)//+(.*)\" => \"$1/$2\" )"),
             row("url.rewrite-if-not-file", |s, rules| s.if_not_file.once = rules)
                 .doc(
-                    "As `url.rewrite-once`, for URLs that lead to no regular file: what many \
-                     applications call pretty URLs. A URL that goes to a backend whether or not \
-                     there is a file (`proxy.server`, `proxy-core.backends`) is left alone. Virtual hosts, aliases and user directories \
-                     have their say before the file is looked for.",
+                    "Like `url.rewrite-once`, for URLs without a regular file, as many \
+                     applications need for pretty URLs. URLs that a backend takes whether or not \
+                     there is a file (`proxy.server`, `proxy-core.backends`) are left alone. \
+                     Virtual hosts, aliases and user directories apply before the file is looked \
+                     up.",
                 )
                 .example("url.rewrite-if-not-file = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),
             row("url.rewrite-repeat-if-not-file", |s, rules| s.if_not_file.repeat = rules)
                 .doc(
-                    "As `url.rewrite-if-not-file`, but the rules are asked again about what they \
-                     made, as long as that leads to no file either.",
+                    "Like `url.rewrite-if-not-file`, but the rules are applied again to the result \
+                     while it is no regular file either.",
                 )
                 .example("url.rewrite-repeat-if-not-file = ( \"^/v[0-9]+/(.*)\" => \"/$1\" )"),
             row("url.rewrite-if-missing", |s, rules| s.if_missing.once = rules)
                 .since("lighty 0.1")
                 .doc(
-                    "As `url.rewrite-if-not-file`, for URLs that lead to neither a file nor a \
+                    "Like `url.rewrite-if-not-file`, for URLs without a file and without a \
                      directory, so that directories keep their index files and listings.",
                 )
                 .example("url.rewrite-if-missing = ( \"^/[^?]*(\\?.*)?$\" => \"/index.php$1\" )"),

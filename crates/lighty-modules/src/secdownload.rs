@@ -132,11 +132,11 @@ fn places() -> Vec<Directive<Settings>> {
             .default("")
             .doc(
                 "Secret that links are made with. Empty: off. A link is \
-                 `<prefix><mac>/<time>/<path>`, with the time of its making in hexadecimal \
-                 digits. With `md5`, the mac is the MD5 sum of secret, `/<path>` and `<time>` in \
+                 `<prefix><mac>/<time>/<path>`, with the time of its making in hexadecimal digits. \
+                 With `md5`, the mac is the MD5 sum of secret, `/<path>` and `<time>` in \
                  hexadecimal digits; with `hmac-sha1` and `hmac-sha256` it is the HMAC of \
-                 `/<time>/<path>` in URL-safe Base64 without padding. What is no link is served \
-                 as ever; a link with a wrong mac is answered 403, an old one 410.",
+                 `/<time>/<path>` in URL-safe Base64 without padding. URLs without the prefix are \
+                 served as usual; a link with a wrong mac is answered 403, an expired one 410.",
             )
             .example("secdownload.secret = \"a long and random text\""),
         row(Directive::string("secdownload.document-root", |s, v| own(s).document_root = v))
@@ -145,7 +145,7 @@ fn places() -> Vec<Directive<Settings>> {
             .example("secdownload.document-root = \"/srv/downloads/\""),
         row(Directive::string("secdownload.uri-prefix", |s, v| own(s).uri_prefix = v))
             .default("/")
-            .doc("What the paths of links begin with.")
+            .doc("Path prefix of links.")
             .example("secdownload.uri-prefix = \"/dl/\""),
     ]
 }
@@ -156,13 +156,13 @@ fn checks() -> Vec<Directive<Settings>> {
             own(s).timeout_s = u64::try_from(v).unwrap_or(0);
         }))
         .default("60")
-        .doc("Seconds for which a link is good, before its time and after it.")
+        .doc("Seconds for which a link is valid, before and after its time.")
         .example("secdownload.timeout = 3600"),
         row(Directive::choice("secdownload.algorithm", Algorithm::NAMES, |s, at| {
             own(s).algorithm = Algorithm::ALL.get(at).copied();
         }))
         .default_prose("`md5`, as 1.5 has no other; choose `hmac-sha256`")
-        .doc("How the mac of a link is made.")
+        .doc("Algorithm of a link's mac.")
         .example("secdownload.algorithm = \"hmac-sha256\""),
         row(Directive::int("secdownload.path-segments", 0..=256, |s, v| {
             own(s).path_segments = usize::try_from(v).unwrap_or(0);
@@ -175,7 +175,7 @@ fn checks() -> Vec<Directive<Settings>> {
         .example("secdownload.path-segments = 1"),
         row(Directive::bool("secdownload.hash-querystr", |s, on| own(s).hash_querystr = on))
             .default("disable")
-            .doc("Whether the mac covers the query too, as `?` and what follows.")
+            .doc("Includes the query, from the `?` on, in the mac.")
             .example("secdownload.hash-querystr = \"enable\""),
     ]
 }

@@ -83,31 +83,31 @@ impl Module for Setenv {
             row("setenv.add-request-header", parse_fields, |s, v| s.add_request = v)
                 .doc(
                     "Fields that are added to the request, for conditions on `$REQUEST_HEADER`, \
-                     scripts and backends. What the client sent in a field of that name stays \
-                     before it.",
+                     scripts and backends. The client's own fields of that name stay, before the \
+                     added one.",
                 )
                 .example("setenv.add-request-header = ( \"X-Proxied\" => \"yes\" )"),
             row("setenv.set-request-header", parse_fields, |s, v| s.set_request = v)
                 .doc(
-                    "As `setenv.add-request-header`, in place of what the client sent; an empty \
-                     value takes the field away. So it does with names that programs cannot \
-                     tell from this one: `X_Forwarded_User`, `X.Forwarded.User`.",
+                    "Sets request fields, replacing the client's; an empty value removes the \
+                     field. Spellings that programs cannot distinguish from this one \
+                     (`X_Forwarded_User`, `X.Forwarded.User`) are removed as well.",
                 )
                 .example("setenv.set-request-header = ( \"X-Forwarded-User\" => \"\" )"),
             row("setenv.add-response-header", parse_response_fields, |s, v| s.add_response = v)
                 .doc(
                     "Fields that are added to every response, whatever its status. A page of \
-                     `server.error-handler-404` has those of the URL that was asked for, one of \
-                     `server.error-handler` those of the handler's URL; so it is with the fields \
-                     and variables that a program gets.",
+                     `server.error-handler-404` has the fields of the requested URL, a page of \
+                     `server.error-handler` the fields of the handler's URL. The same holds for \
+                     the fields and variables of programs.",
                 )
                 .example(
                     "setenv.add-response-header = ( \"X-Content-Type-Options\" => \"nosniff\" )",
                 ),
             row("setenv.set-response-header", parse_response_fields, |s, v| s.set_response = v)
                 .doc(
-                    "As `setenv.add-response-header`, in place of fields of that name; an empty \
-                     value takes the field away.",
+                    "Sets response fields, replacing existing fields of that name; an empty value \
+                     removes the field.",
                 )
                 .example("setenv.set-response-header = ( \"Cache-Control\" => \"no-store\" )"),
             row("setenv.add-environment", parse_variables, |s, v| s.add_environment = v)
@@ -118,7 +118,7 @@ impl Module for Setenv {
                 )
                 .example("setenv.add-environment = ( \"TRAC_ENV\" => \"/srv/trac\" )"),
             row("setenv.set-environment", parse_variables, |s, v| s.set_environment = v)
-                .doc("As `setenv.add-environment`, in place of what was set.")
+                .doc("Like `setenv.add-environment`, replacing earlier values.")
                 .example("setenv.set-environment = ( \"RAILS_ENV\" => \"production\" )"),
         ]
     }

@@ -52,17 +52,17 @@ impl Module for SimpleVhost {
         vec![
             text("simple-vhost.server-root", |s, v| s.server_root = v)
                 .doc(
-                    "Directory in which every host has its own, named as the host without its \
-                     port. Empty: off. Where there is none for a host, that of \
-                     `simple-vhost.default-host` is taken, and where that is missing, \
-                     `server.document-root` holds.",
+                    "Directory with one subdirectory for each host, named like the host without \
+                     its port. Empty: off. Hosts without a subdirectory use the one of \
+                     `simple-vhost.default-host`; if that is missing too, `server.document-root` \
+                     applies.",
                 )
                 .example("simple-vhost.server-root = \"/srv/www/vhosts/\""),
             text("simple-vhost.default-host", |s, v| s.default_host = v)
-                .doc("Host whose directory stands in for hosts that have none.")
+                .doc("Host whose directory is used for hosts without a directory.")
                 .example("simple-vhost.default-host = \"www.example.org\""),
             text("simple-vhost.document-root", |s, v| s.document_root = v)
-                .doc("Directory inside that of the host which holds its files.")
+                .doc("Directory of the site's files inside the host's directory.")
                 .example("simple-vhost.document-root = \"/htdocs/\""),
             Directive::int("simple-vhost.debug", 0..=1, |s: &mut Settings, v| {
                 s.module_mut::<SimpleVhostSettings>().debug = v;
@@ -70,7 +70,7 @@ impl Module for SimpleVhost {
             .module("mod_simple_vhost")
             .default("0")
             .since("1.4")
-            .doc("Writes to the error log which directory a request was given.")
+            .doc("Logs the directory of each request.")
             .example("simple-vhost.debug = 1"),
         ]
     }

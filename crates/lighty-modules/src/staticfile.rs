@@ -53,8 +53,8 @@ impl Module for StaticFile {
             .default("()")
             .since("1.4")
             .doc(
-                "Endings of files that are never sent as they are (403): scripts whose source \
-                 must stay private when their interpreter is not configured.",
+                "File name endings that are never served as static files (403): scripts whose \
+                 source must stay private if their interpreter is not configured.",
             )
             .example("static-file.exclude-extensions = ( \".php\", \".fcgi\", \"~\" )"),
             Directive::bool("static-file.etags", |s: &mut Settings, on| {
@@ -63,7 +63,7 @@ impl Module for StaticFile {
             .module("mod_staticfile")
             .default("enable")
             .since("1.4")
-            .doc("Whether files are sent with an entity tag (`ETag`); see also `etag.use-mtime`.")
+            .doc("Sends files with an entity tag (`ETag`); see also `etag.use-mtime`.")
             .example("static-file.etags = \"disable\""),
             Directive::bool("static-file.disable-pathinfo", |s: &mut Settings, on| {
                 s.module_mut::<StaticSettings>().disable_pathinfo = on;

@@ -177,16 +177,14 @@ impl Module for Status {
             row(Directive::string("status.status-url", |s, v| own(s).status_url = v))
                 .default("")
                 .doc(
-                    "Path of a page with what the server is doing: workers, requests, traffic, \
-                     each backend (its state and why it is down, requests under way, waiting and \
-                     failed), and each connection, or stream of HTTP/2, with its client, its \
-                     request and what it waits for. With \
-                     `?auto` it answers lines for programs, with `?json` (or for whoever prefers \
-                     `Accept: application/json`) JSON, and with `?jsonp=NAME` a script that calls \
-                     this function with the totals, and nothing of clients or backends; \
-                     `?refresh=5` makes the page load itself \
-                     again every five seconds. Empty: nowhere. Everybody who may ask sees the \
-                     addresses of others: put it into a condition on `$HTTP[\"remoteip\"]`.",
+                    "Path of the status page: workers, requests, traffic, each backend (state, \
+                     reason if it is down, active, waiting and failed requests), and each \
+                     connection or HTTP/2 stream with its client, request and state. `?auto` \
+                     returns lines for programs, `?json` (or `Accept: application/json`) JSON, and \
+                     `?jsonp=NAME` a script that calls this function with the totals, without \
+                     clients and backends; `?refresh=5` reloads the page every five seconds. \
+                     Empty: no page. The page shows the addresses of clients: put it into a \
+                     condition on `$HTTP[\"remoteip\"]`.",
                 )
                 .example(
                     "$HTTP[\"remoteip\"] == \"127.0.0.1\" { status.status-url = \"/server-status\" }",
@@ -217,14 +215,14 @@ impl Module for Status {
                 .default("")
                 .since("lighty 0.1")
                 .doc(
-                    "What requests are counted as in metrics and on the status page, and are \
-                     called in traces (their `http_route`). Empty: by the module that takes \
-                     them on, and without a route in traces.",
+                    "Name of the requests' route in metrics, on the status page and in traces \
+                     (`http_route`). Empty: the name of the module that handles the request, and \
+                     no route in traces.",
                 )
                 .example("$HTTP[\"url\"] =^ \"/shop/\" { status.route = \"shop\" }"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))
                 .default("enable")
-                .doc("Whether the connections on the page can be sorted by a click on a heading.")
+                .doc("Makes the table of connections sortable by a click on a heading.")
                 .example("status.enable-sort = \"disable\""),
         ]
     }

@@ -217,31 +217,31 @@ fn rows() -> Vec<Directive<Settings>> {
             .example("trigger-before-download.trigger-url = \"^/downloads/$\""),
         pattern("trigger-before-download.download-url", |s, pattern| s.download = pattern)
             .doc(
-                "Regular expression for the URLs' paths that only clients get which have been at a \
-                 trigger within `trigger-before-download.trigger-timeout` seconds, or at another \
-                 download since. Clients are told apart by their addresses, behind proxies by what \
-                 `extforward.forwarder` lets them say. This keeps out links, not people: who knows \
-                 the trigger can ask for it.",
+                "Regular expression for the paths of downloads, which require a request for a \
+                 trigger URL within the last `trigger-before-download.trigger-timeout` seconds, or \
+                 another download since. Clients are identified by address, behind proxies by the \
+                 address that `extforward.forwarder` accepts. This blocks deep links, not people: \
+                 anybody can request the trigger.",
             )
             .example("trigger-before-download.download-url = \"^/downloads/.+\""),
         Directive::string("trigger-before-download.deny-url", |s: &mut Settings, url| {
             s.module_mut::<TriggerSettings>().deny_url = url;
         })
         .default("")
-        .doc("Where other clients are sent (307). Empty: they are answered 403.")
+        .doc("URL to which other clients are redirected (307). Empty: they are answered 403.")
         .example("trigger-before-download.deny-url = \"/downloads/\""),
         Directive::int("trigger-before-download.trigger-timeout", 0..=86_400 * 365, |s, seconds| {
             let s: &mut Settings = s;
             s.module_mut::<TriggerSettings>().timeout_s = seconds as u32;
         })
         .default("10")
-        .doc("Seconds for which a visit counts. Each download begins them anew.")
+        .doc("Seconds for which a visit is valid. Each download restarts the period.")
         .example("trigger-before-download.trigger-timeout = 600"),
         Directive::bool("trigger-before-download.debug", |s: &mut Settings, on| {
             s.module_mut::<TriggerSettings>().debug = on;
         })
         .default("disable")
-        .doc("Logs what becomes of each download.")
+        .doc("Logs the outcome of each download.")
         .example("trigger-before-download.debug = \"enable\""),
         place(
             "trigger-before-download.gdbm-filename",
@@ -265,8 +265,8 @@ fn rows() -> Vec<Directive<Settings>> {
     })
     .default("65536")
     .doc(
-        "Addresses that are remembered at most, some 40 bytes each. Beyond that those are \
-         forgotten whose time is over, then those that were seen longest ago.",
+        "Maximum number of remembered addresses, about 40 bytes each. At the limit, expired \
+         addresses are forgotten first, then the ones seen longest ago.",
     )
     .example("trigger-before-download.max-clients = 1000000")
     .since("lighty 0.1");

@@ -250,7 +250,7 @@ fn how() -> Vec<Directive<Settings>> {
         }))
         .default("60")
         .since("1.5")
-        .doc("Seconds for which the end of an upload is remembered.")
+        .doc("Seconds for which a completed upload is remembered.")
         .example("upload-progress.remove-timeout = 30"),
         row(Directive::int("upload-progress.max-uploads", 1..=1_000_000, |s, v| {
             own(s).uploads_max = usize::try_from(v).unwrap_or(1);
@@ -259,9 +259,8 @@ fn how() -> Vec<Directive<Settings>> {
         .default("4096")
         .since("lighty 0.1")
         .doc(
-            "Uploads that are watched or remembered at most, in all workers together. What has \
-             ended makes room for what begins; an upload for which there is no room is served \
-             unwatched.",
+            "Maximum number of uploads in progress or remembered, in all workers together. New \
+             uploads replace completed ones; at the limit an upload is served without a record.",
         )
         .example("upload-progress.max-uploads = 256"),
         row(Directive::bool("upload-progress.debug", |s, on| own(s).debug = on))

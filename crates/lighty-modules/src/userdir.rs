@@ -84,7 +84,7 @@ impl Module for Userdir {
                 .example("userdir.path = \"public_html\""),
             row(Directive::bool("userdir.active", |s, v| own(s).active = v))
                 .default("enable")
-                .doc("Whether user directories are served where `userdir.path` is set.")
+                .doc("Serves user directories if `userdir.path` is set.")
                 .example("userdir.active = \"disable\""),
             row(Directive::string("userdir.basepath", |s, v| own(s).basepath = v))
                 .default("")
@@ -96,15 +96,18 @@ impl Module for Userdir {
                 .example("userdir.basepath = \"/home\""),
             row(Directive::bool("userdir.letterhomes", |s, v| own(s).letterhomes = v))
                 .default("disable")
-                .doc("Whether homes in `userdir.basepath` are sorted by letter: `u/user`.")
+                .doc(
+                    "Expects homes in `userdir.basepath` in directories by first letter: \
+                      `u/user`.",
+                )
                 .example("userdir.letterhomes = \"enable\""),
             row(Directive::strings("userdir.exclude-user", |s, v| own(s).exclude = v))
                 .default("()")
-                .doc("Users who have no directory here.")
+                .doc("Users without a directory.")
                 .example("userdir.exclude-user = ( \"root\", \"postmaster\" )"),
             row(Directive::strings("userdir.include-user", |s, v| own(s).include = Some(v)))
                 .default_prose("not set")
-                .doc("Users who have a directory here; not set: all but the excluded.")
+                .doc("Users with a directory; not set: all except the excluded.")
                 .example("userdir.include-user = ( \"anna\", \"ben\" )"),
         ]
     }

@@ -85,11 +85,11 @@ impl Module for Usertrack {
             .module("mod_usertrack")
             .default("0")
             .since("1.4")
-            .doc("Seconds for which the cookie is kept; 0: until the browser is closed.")
+            .doc("Lifetime of the cookie in seconds; 0: until the browser is closed.")
             .example("usertrack.cookie-max-age = 86400"),
             text("usertrack.cookie-domain", &[';', ',', ' '], |s, v| s.domain = v)
                 .default("")
-                .doc("Domain to whose hosts the cookie is sent; empty: only to the host itself.")
+                .doc("Domain of the cookie; empty: the host itself only.")
                 .example("usertrack.cookie-domain = \"example.org\""),
             text("usertrack.cookie-attrs", &[], |s, v| s.attributes = v)
                 .default("")

@@ -107,15 +107,15 @@ fn what() -> Vec<Row> {
             .default("disable")
             .since("lighty 0.1")
             .doc(
-                "Writes a JSON object for each request instead of `accesslog.format`. Its keys \
-                 are `time` (RFC 3339, when the response was complete), `id` (as `%L`), `client`, `user`, `host`, \
-                 `method`, `target`, `protocol`, `status`, `bytes_body`, `bytes_out` (with the \
-                 head), `bytes_in`, `duration_us`, `referer`, `user_agent`, `connection` \
-                 (`keep-alive`, `close` or `aborted`) and `stages_us`, an object of what each \
-                 [stage](../timings.md) took. What is not known is `null`. A request that \
-                 was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
-                 `upstream_first_byte_us` and `upstream_tries` besides, and `upstream_tls_us` where a \
-                 handshake of TLS was needed.",
+                "Writes a JSON object for each request instead of `accesslog.format`. Its keys are \
+                 `time` (RFC 3339, when the response was complete), `id` (as `%L`), `client`, \
+                 `user`, `host`, `method`, `target`, `protocol`, `status`, `bytes_body`, \
+                 `bytes_out` (with the head), `bytes_in`, `duration_us`, `referer`, `user_agent`, \
+                 `connection` (`keep-alive`, `close` or `aborted`) and `stages_us`, an object with \
+                 the duration of each [stage](../timings.md). Unknown values are `null`. A request \
+                 that was proxied has `upstream`, `upstream_wait_us`, `upstream_connect_us`, \
+                 `upstream_first_byte_us` and `upstream_tries` besides, and `upstream_tls_us` \
+                 where a handshake of TLS was needed.",
             )
             .example("accesslog.json = \"enable\""),
     ]

@@ -114,17 +114,16 @@ fn rules() -> Vec<Directive<Settings>> {
         ))
         .default("")
         .doc(
-            "Kind of the file that users are in. Digest authentication needs `plain` or \
-             `htdigest`. Files are read again when they change; what is wrong with a line is \
-             logged with its number, and the line is left out. A file that cannot be read lets \
-             nobody in (500).",
+            "Format of the user file. Digest authentication needs `plain` or `htdigest`. Changed \
+             files are read again. Invalid lines are logged with their number and skipped. If the \
+             file cannot be read, every request is answered 500.",
         )
         .example("auth.backend = \"htpasswd\""),
         row(Directive::bool("auth.extern-authn", |s, on| own(s).extern_authn = on))
             .default("disable")
             .doc(
-                "Whether a user whom somebody else has authenticated (a trusted proxy, see \
-                 `extforward.params`) needs no password.",
+                "Accepts users authenticated by a trusted proxy (see `extforward.params`) without \
+                 a password.",
             )
             .example("auth.extern-authn = \"enable\""),
     ]
@@ -170,16 +169,16 @@ fn costs() -> Vec<Directive<Settings>> {
         }))
         .default("( \"max-age\" => 600 )")
         .doc(
-            "How long a password that was right is not hashed again, in seconds; 0: it always is. \
-             Only a keyed hash of it is kept. A change of the file ends it at once.",
+            "Seconds for which a correct password is not hashed again; 0: every request hashes it. \
+             Only a keyed hash is kept. A change of the file clears the cache immediately.",
         )
         .example("auth.cache = ( \"max-age\" => 60 )"),
         row(Directive::bool("auth.delay-invalid-creds", |s, on| own(s).delay = on))
             .since("lighty 0.1")
             .default("enable")
             .doc(
-                "Whether wrong credentials are answered a second late, so that guessing takes \
-                 long (1.4: `server.feature-flags`).",
+                "Delays the response to wrong credentials by a second, to slow down guessing \
+                 (lighttpd 1.4: `server.feature-flags`).",
             )
             .example("auth.delay-invalid-creds = \"disable\""),
         row(Directive::int("auth.max-pending", 1..=65_536, |s, v| {
@@ -188,15 +187,15 @@ fn costs() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .default("256")
         .doc(
-            "Passwords that may wait to be hashed, which happens beside the event loops. Clients \
-             take turns (of IPv6, networks of 64 bits); what was right lately, see `auth.cache`, \
-             waits for nobody. One more is answered 503, or the last one of the client that has \
-             the most waiting.",
+            "Maximum number of passwords waiting to be hashed, which happens outside the event \
+             loops. Clients (for IPv6: /64 networks) take turns. Passwords in `auth.cache` do not \
+             wait. At the limit, the new request or the last one of the client with the most \
+             waiting requests is answered 503.",
         )
         .example("auth.max-pending = 1000"),
         row(Directive::int("auth.debug", 0..=2, |s, v| own(s).debug = v > 0))
             .default("0")
-            .doc("Logs who was let in, and why somebody was not.")
+            .doc("Logs each authenticated user, and the reason of each refusal.")
             .example("auth.debug = 1"),
     ]
 }

@@ -106,24 +106,23 @@ fn what_runs() -> Vec<Directive<Settings>> {
             .since("1.4")
             .doc(
                 "Endings of file names, and the programs that such files are handed to; the first \
-                 that matches counts. With an empty program the file is executed itself and needs \
-                 the permission for that. The program gets the variables of RFC 3875 and those \
-                 that were set for the request, is started in the file's directory, reads the \
-                 request's body as it comes and is read as it writes. What it writes to its \
-                 standard error goes to the error log.",
+                 that matches counts. With an empty program the file itself is executed; it needs \
+                 the execute permission. The program starts in the file's directory with the \
+                 variables of RFC 3875 and the request's own. Request and response bodies are \
+                 streamed. Its standard error goes to the error log.",
             )
             .example("cgi.assign = ( \".pl\" => \"/usr/bin/perl\", \".cgi\" => \"\" )"),
         row(Directive::bool("cgi.execute-all", |s, on| own(s).execute_all = on))
             .default("disable")
             .since("1.5")
-            .doc("Whether files that `cgi.assign` does not name are executed, too.")
+            .doc("Also executes files that `cgi.assign` does not name.")
             .example("$HTTP[\"url\"] =^ \"/cgi-bin/\" { cgi.execute-all = \"enable\" }"),
         row(Directive::bool("cgi.execute-x-only", |s, on| own(s).execute_x_only = on))
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether only files that may be executed are programs. Others are sent as they \
-                 are, unless `static-file.exclude-extensions` forbids it.",
+                "Runs only files with the execute permission. Other files are sent as static \
+                 files, unless `static-file.exclude-extensions` forbids it.",
             )
             .example("cgi.execute-x-only = \"enable\""),
         row(Directive::int("cgi.max-processes", 1..=65_536, |s, v| {
@@ -146,19 +145,19 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether a `Location` that is a path (`//name/path` too: it names no host here), \
-                 without any other field or a body, is followed by the server: the client is \
-                 answered with what is there (RFC 3875 section 6.2.2). Otherwise it is a \
-                 redirection like any other.",
+                "Follows a `Location` that is a path inside the server (`//name/path` too: it \
+                 names no host here) if the response has no other field and no body: the client \
+                 gets the response of that path (RFC 3875 section 6.2.2). When disabled, it is a \
+                 redirect like any other.",
             )
             .example("cgi.local-redir = \"enable\""),
         row(Directive::bool("cgi.upgrade", |s, on| own(s).upgrade = on))
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether a program may agree to another protocol by `Status: 101`, if the client \
-                 asked for one: from then on its input and output, which are a socket then, are \
-                 joined with the client's connection.",
+                "Lets a program switch protocols with `Status: 101` if the client requested an \
+                 upgrade: its input and output, which are a socket then, are connected with the \
+                 client.",
             )
             .example("cgi.upgrade = \"enable\""),
         row(Directive::parsed(
@@ -170,11 +169,11 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
         .default_prose("60 s each, 3600 s for `upgrade-timeout`, `SIGTERM`")
         .since("1.4")
         .doc(
-            "Limits of programs, in seconds, 0 for none: `read-timeout`, for which a program may \
-             be silent; `write-timeout`, for which it may leave its input unread; `exit-timeout`, \
-             for which it may run on after its response; `upgrade-timeout`, for which nothing may \
-             move after an upgrade. `tcp-fin-propagate` is the signal that ends a program whose \
-             client has left; one that is still there two seconds later is killed.",
+            "Limits of programs, in seconds, 0 for none: `read-timeout` without output; \
+             `write-timeout` without reading input; `exit-timeout` between the end of the response \
+             and the program's exit; `upgrade-timeout` without data after an upgrade. \
+             `tcp-fin-propagate` is the signal for a program whose client has left; it is killed \
+             two seconds later if it still runs.",
         )
         .example("cgi.limits = ( \"read-timeout\" => 10, \"tcp-fin-propagate\" => \"SIGINT\" )"),
     ]

@@ -87,11 +87,11 @@ fn what() -> Vec<Row> {
             .default_prose("`enable` where `deflate.mimetypes` names types")
             .since("1.5")
             .doc(
-                "Whether responses are compressed for clients that accept it. Any response may be: \
-                 files, listings, error pages, what backends send. Not those with a \
-                 `Content-Encoding` or `Cache-Control: no-transform`, and not parts (206). Where \
-                 this says `enable` and `deflate.mimetypes` nothing, every type is compressed, \
-                 as 1.5 does, pictures and archives too, which is seldom wanted.",
+                "Compresses responses for clients that accept it: files, listings, error pages and \
+                 responses of backends. Responses with `Content-Encoding`, `Cache-Control: \
+                 no-transform` or status 206 stay as they are. If `deflate.mimetypes` is not set, \
+                 every type is compressed, as in lighttpd 1.5, even pictures and archives, which \
+                 is seldom useful.",
             )
             .example("$HTTP[\"url\"] =~ \"^/raw/\" { deflate.enabled = \"disable\" }"),
         Row::strings("deflate.mimetypes", |s, types| own(s).types = types)
@@ -114,18 +114,18 @@ fn what() -> Vec<Row> {
         .alias("deflate.allowed_encodings")
         .alias("compress.allowed-encodings")
         .doc(
-            "Codings that may be used: `br`, `zstd`, `gzip`, `deflate`, `bzip2`. What the client \
-             weighs highest (`q`) is taken, of equals the first in this list. `deflate` is the \
-             zlib format (RFC 9110), not raw deflate as in lighttpd. `bzip2` is not used for \
-             event streams: it cannot be read before a block is full.",
+            "Codings that may be used: `br`, `zstd`, `gzip`, `deflate`, `bzip2`. The coding with \
+             the client's highest weight (`q`) is used; among equals the first in this list. \
+             `deflate` is the zlib format (RFC 9110), not raw deflate as in lighttpd. `bzip2` is \
+             not used for event streams: it cannot be read before a block is full.",
         )
         .example("deflate.allowed-encodings = ( \"br\", \"gzip\" )"),
         Row::int("deflate.min-compress-size", 0..=i64::MAX, |s, n| own(s).min_bytes = n as u64)
             .default("256")
             .since("1.5")
             .doc(
-                "Bytes below which a body of known length is left as it is, unless the client \
-                 refuses that (`identity;q=0`).",
+                "Minimum size in bytes for compression, for bodies of known length; smaller bodies \
+                 are compressed only if the client refuses uncompressed ones (`identity;q=0`).",
             )
             .example("deflate.min-compress-size = 1024"),
         Row::int("deflate.max-compress-size", 0..=1 << 40, |s, n| {
@@ -134,10 +134,7 @@ fn what() -> Vec<Row> {
         .default("131072")
         .since("1.4")
         .alias("compress.max-filesize")
-        .doc(
-            "KB above which a body of known length is left as it is. 0: no limit. A body of \
-             unknown length has none.",
-        )
+        .doc("Maximum size in KB for compression, for bodies of known length. 0: no limit.")
         .example("deflate.max-compress-size = 65536"),
     ]
 }
@@ -180,17 +177,17 @@ fn how() -> Vec<Row> {
         .doc(
             "KB that the encoders of one worker may hold together, windows and tables included: \
              half a MB for gzip and deflate, 7 for br, 4 for zstd, 8 for bzip2, and a block's \
-             input and output for each, at the default parameters. A body of which it is known \
-             that it is short takes less (100 KB with br: 4 MB), a high level more (br at 9: 39 \
-             MB, zstd at 12: 59). It is never more than a quarter of the worker's part of what \
-             the control group lets the server have. A response for which there is no room is sent \
-             as it is. 0: nothing is compressed but what is short.",
+             input and output for each, at the default parameters. A body with a known short \
+             length takes less (100 KB with br: 4 MB), a high level more (br at 9: 39 MB, zstd at \
+             12: 59). The limit is never more than a quarter of the worker's share of the control \
+             group's memory limit. At the limit, responses are sent uncompressed. 0: only short \
+             responses are compressed.",
         )
         .example("deflate.max-memory = 65536"),
         Row::bool("deflate.debug", |s, on| own(s).debug = on)
             .default("disable")
             .since("1.5")
-            .doc("Logs what was done with each response.")
+            .doc("Logs the decision for each response.")
             .example("deflate.debug = \"enable\""),
     ]
 }
@@ -218,7 +215,10 @@ fn hard() -> Vec<Row> {
         Row::int("deflate.mem-level", 1..=9, |_, _| ())
             .default("9")
             .since("1.5")
-            .doc("Accepted for lighttpd's sake. The encoder's memory is what 8 means there.")
+            .doc(
+                "Accepted for compatibility with lighttpd and ignored: the encoder uses the \
+                  memory of level 8.",
+            )
             .example("deflate.mem-level = 9"),
         Row::parsed("deflate.params", Kind::Map, params::parse, |s: &mut Settings, changes| {
             changes.iter().for_each(|(set, number)| set(&mut own(s).params, *number));
@@ -243,8 +243,8 @@ fn hard() -> Vec<Row> {
         .since("1.4")
         .alias("compress.max-loadavg")
         .doc(
-            "Load average (one minute) from which on nothing is compressed any more but what is \
-             in the cache or was compressed beforehand. Empty: no limit.",
+            "Load average (one minute) above which only cached and precompressed content is sent \
+             compressed. Empty: no limit.",
         )
         .example("deflate.max-loadavg = \"3.50\""),
     ]
@@ -279,9 +279,9 @@ fn where_to() -> Vec<Row> {
             .doc(
                 "Looks for `FILE.br`, `FILE.zst`, `FILE.gz` and `FILE.bz2` beside a file, and \
                  sends the first that the client accepts and that is not older than the file. \
-                 Disabled by default because it looks for up to four names that mostly are not \
-                 there, and because whoever may write beside a file would decide what it says. \
-                 Limits of size do not apply.",
+                 Disabled by default, because it looks up to four names that seldom exist, and \
+                 because anybody who can write beside a file could replace its content. Size \
+                 limits do not apply.",
             )
             .example("deflate.precompressed = \"enable\""),
     ]

@@ -140,8 +140,8 @@ fn what_is_listed() -> Vec<Row> {
         }))
         .default("()")
         .doc(
-            "Regular expressions; a name that one of them matches is not listed. Who knows the \
-             name can still fetch the file.",
+            "Regular expressions; matching names are not listed. The files can still be requested \
+             by name.",
         )
         .example("dir-listing.exclude = ( \"~$\", \"^\\.ht\" )"),
         row(Row::bool("dir-listing.hide-dotfiles", |s, on| of(s).hide_dotfiles = on))
@@ -161,9 +161,9 @@ fn what_is_listed() -> Vec<Row> {
         }))
         .default("()")
         .doc(
-            "How long a listing may be reused, in seconds: `max-age`. It is sent as \
-             `Cache-Control`, and a worker does not read the directory again meanwhile. The key \
-             `path` of lighttpd 1.4 is accepted and not needed: the cache is in memory.",
+            "Caching of listings: `max-age` in seconds. It is sent as `Cache-Control`, and a \
+             worker does not read the directory again within that time. The key `path` of lighttpd \
+             1.4 is accepted and not needed: the cache is in memory.",
         )
         .example("dir-listing.cache = ( \"max-age\" => 15 )"),
     ]
@@ -177,8 +177,8 @@ fn what_they_take() -> Vec<Row> {
         .since("lighty 0.1")
         .default("4")
         .doc(
-            "Long listings (of more than 512 names) that are read and sorted at a time, by all \
-             workers together; others wait for their turn. One whose client has left is given up.",
+            "Maximum number of long listings (more than 512 names) that all workers together read \
+             and sort at the same time; others wait. A listing is cancelled if its client leaves.",
         )
         .example("dir-listing.max-concurrent = 2"),
         row(Row::int("dir-listing.max-memory", 0..=1 << 30, |s, n| {
@@ -188,9 +188,9 @@ fn what_they_take() -> Vec<Row> {
         .default("65536")
         .doc(
             "KB that the long listings of all workers hold until they are sent: 28 bytes and its \
-             name for each entry. It is never more than a quarter of what the control group lets \
-             the server have. A listing for which there is no room is sent unsorted, as the \
-             directory is read, and a warning is logged.",
+             name for each entry. The limit is never more than a quarter of the control group's \
+             memory limit. At the limit, a listing is sent unsorted, as the directory is read, and \
+             a warning is logged.",
         )
         .example("dir-listing.max-memory = 16384"),
     ]
@@ -210,10 +210,10 @@ fn how_it_looks() -> Vec<Row> {
             .since("lighty 0.1")
             .default("disable")
             .doc(
-                "Shows a control in the page that uploads files into the directory, with `PUT` \
-                 and `If-None-Match: *`, so that it replaces no file; files can be dropped on the \
-                 page, too. It needs `webdav.activate` for these URLs. Who may upload is for \
-                 `auth.require` to say.",
+                "Shows a control in the page that uploads files into the directory, with `PUT` and \
+                 `If-None-Match: *`, so that it replaces no file; files can be dropped on the \
+                 page, too. It needs `webdav.activate` for these URLs. Restrict uploads with \
+                 `auth.require`.",
             )
             .example("dir-listing.upload = \"enable\""),
         row(Row::bool("dir-listing.zip", |s, on| of(s).zip = on))
@@ -221,10 +221,10 @@ fn how_it_looks() -> Vec<Row> {
             .default("disable")
             .doc(
                 "Sends a listed directory, with everything beneath it, as a ZIP archive for the \
-                 URL of the directory with `?zip`, and links to it. It has what listings show and \
-                 a request of the same client would get: conditions, `auth.require` and \
-                 `url.access-deny` hold for each member. It is made while it is sent; files are \
-                 stored, not compressed.",
+                 URL of the directory with `?zip`, and links to it. The archive contains the files \
+                 that listings show and that the same client could request: conditions, \
+                 `auth.require` and `url.access-deny` apply to each member. It is created while it \
+                 is sent; files are stored uncompressed.",
             )
             .example("dir-listing.zip = \"enable\""),
         row(Row::int("dir-listing.zip-max-files", 1..=1_000_000, |s, n| {
@@ -242,9 +242,8 @@ fn how_it_looks() -> Vec<Row> {
         }))
         .default("utf-8")
         .doc(
-            "Character encoding that the names of files are in. It is named in `Content-Type` and \
-             in the page; an empty one is not named at all and leaves the client to guess. Only \
-             in UTF-8 are broken names shown as such.",
+            "Character encoding of file names, declared in `Content-Type` and in the page; empty: \
+             not declared. Invalid names are marked only in UTF-8.",
         )
         .example("dir-listing.encoding = \"iso-8859-1\""),
         row(Row::string("dir-listing.set-footer", |s, text| of(s).footer = some(text)))

@@ -126,7 +126,7 @@ fn evasive() -> Vec<Directive<Settings>> {
         row(Directive::bool("evasive.silent", |s, on| own(s).silent = on))
             .since("1.4")
             .default("disable")
-            .doc("Whether nothing is logged when `evasive.max-conns-per-ip` is exceeded.")
+            .doc("Suppresses the log message about clients beyond `evasive.max-conns-per-ip`.")
             .example("evasive.silent = \"enable\""),
         row(Directive::string("evasive.location", |s, v| {
             own(s).location = Some(v).filter(|v| !v.is_empty());
@@ -148,10 +148,9 @@ fn limits() -> Vec<Directive<Settings>> {
         .doc(
             "How often a client may ask: `rate` requests in `per` seconds (1), of which `burst` \
              (as many as `rate`) may come at once; one more is answered 429 with Retry-After. \
-             `key` tells clients apart: `address` (of IPv6 the network, /64), `user`, or \
-             `header:NAME` (without that field: the address). `keys` clients (65536) are \
-             remembered, by all workers together. It is what the URL was before it was rewritten \
-             that chooses the limit.",
+             `key` identifies clients: `address` (for IPv6 the /64 network), `user`, or \
+             `header:NAME` (without that field: the address). All workers together remember `keys` \
+             clients (65536). The URL before rewriting chooses the limit.",
         )
         .example("limit.requests = ( \"rate\" => 10, \"burst\" => 50, \"key\" => \"address\" )"),
         row(Directive::parsed("limit.connections", Kind::Array, parse_connections, |s, v| {

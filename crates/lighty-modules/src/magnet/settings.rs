@@ -120,8 +120,8 @@ fn attractions() -> Vec<Directive<Settings>> {
             .since("1.4")
             .alias("magnet.attract-response-header-to")
             .doc(
-                "Lua scripts that run when the response's status and fields are there, before they \
-                 are sent. They may change the fields, and the status by what they return.",
+                "Lua scripts that run before the response's head is sent. They may change the \
+                 fields, and the status by returning a number.",
             )
             .example("magnet.attract-response-start-to = ( \"/etc/lighty/headers.lua\" )"),
         scripts("magnet.attract-response-content-to", |s, v| s.response_content = v)
@@ -129,9 +129,9 @@ fn attractions() -> Vec<Directive<Settings>> {
             .doc(
                 "Lua scripts that filter the response's body while it is sent. Each returns a \
                  function (or defines one named `filter`) that is called with each piece of the \
-                 body, and at the end with nil, and returns what is sent in its place. Requests for \
-                 parts or encoded bodies are made requests for whole ones; responses that are \
-                 encoded or partial all the same are sent as they are.",
+                 body, and at the end with nil, and returns the replacement. `Range` and \
+                 `Accept-Encoding` are removed from the request, so that backends send whole, \
+                 uncompressed bodies; compressed and partial responses are sent unchanged.",
             )
             .example("magnet.attract-response-content-to = ( \"/etc/lighty/links.lua\" )"),
     ]
@@ -143,8 +143,8 @@ fn limits() -> Vec<Directive<Settings>> {
         number("magnet.max-time", 3_600_000, |s, v| s.max_time_ms = v.unsigned_abs())
             .default("60000")
             .doc(
-                "Milliseconds after which a script is stopped, with what it waits for included; the \
-                 response is a 503.",
+                "Milliseconds after which a script is stopped, waiting included; the response is \
+                 503.",
             )
             .example("magnet.max-time = 2000"),
         number("magnet.max-memory", 4 << 20, |s, v| s.max_memory_kbytes = v.unsigned_abs())
@@ -166,8 +166,8 @@ fn limits() -> Vec<Directive<Settings>> {
         number("magnet.max-restarts", 10, |s, v| s.max_restarts = v as u8)
             .default("10")
             .doc(
-                "How often scripts may start one request over (`lighty.RESTART_REQUEST`) before it \
-                 ends with a 500.",
+                "Maximum number of restarts of one request by scripts (`lighty.RESTART_REQUEST`); \
+                 beyond it the response is 500.",
             )
             .example("magnet.max-restarts = 3"),
     ]
@@ -207,7 +207,8 @@ fn reach() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .doc(
             "Dictionaries that all workers share (`lighty.shared.NAME`), and the KB that each may \
-             take. A full one forgets what was not used for longest. A reload keeps them.",
+             take. A full dictionary removes the entries that were not used for longest. A reload \
+             keeps dictionaries.",
         )
         .example("magnet.shared = ( \"cache\" => \"16384\" )"),
         Directive::bool("magnet.unsafe", |s: &mut Settings, on| {
@@ -219,7 +220,7 @@ fn reach() -> Vec<Directive<Settings>> {
         .since("lighty 0.1")
         .doc(
             "Allows scripts `os.execute`, `os.remove`, `os.rename`, `io.popen` and files open for \
-             writing. Those calls block the worker, and all its connections, until they return.",
+             writing. These calls block the worker, and all its connections, until they return.",
         )
         .example("magnet.unsafe = \"enable\""),
     ]

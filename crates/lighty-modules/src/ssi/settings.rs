@@ -110,8 +110,8 @@ fn what_pages_are() -> Vec<Row> {
         .default("8")
         .since("1.4")
         .doc(
-            "How deep pages may include pages. With 0 an included page is sent as it is, its \
-             commands with it (lighttpd's default).",
+            "Maximum nesting depth of included pages. With 0, included pages are sent verbatim, \
+             commands included (lighttpd's default).",
         )
         .example("ssi.recursion-max = 2"),
     ]
@@ -125,8 +125,8 @@ fn what_pages_may_take() -> Vec<Row> {
         .default("4096")
         .since("lighty 0.1")
         .doc(
-            "Commands in one response, those of included pages with them; a response with more is \
-             500.",
+            "Maximum number of commands in one response, included pages counted; beyond it the \
+             response is 500.",
         )
         .example("ssi.max-commands = 500"),
         Row::int("ssi.max-memory", 1..=1 << 30, |s, n| {
@@ -135,9 +135,9 @@ fn what_pages_may_take() -> Vec<Row> {
         .default("8192")
         .since("lighty 0.1")
         .doc(
-            "KB of one response that are held in memory until it is sent: values, what programs and \
-             backends write, short texts and files. Long ones are sent from their files, and do \
-             not count. A response with more is 500.",
+            "Maximum memory of one response, in KB: values, output of programs and backends, short \
+             texts and files. Long files are sent from the disk and do not count. Beyond the limit \
+             the response is 500.",
         )
         .example("ssi.max-memory = 1024"),
     ]
@@ -149,8 +149,8 @@ fn what_commands_may_take() -> Vec<Row> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether `exec cmd` runs shell commands, with the rights of the server: only for \
-                 pages whose authors may do that. It is off unless it is asked for (lighttpd: on).",
+                "Lets `exec cmd` run shell commands as the server's user: only for pages of \
+                 trusted authors. Disabled by default (lighttpd: enabled).",
             )
             .example("$HTTP[\"url\"] =^ \"/reports/\" { ssi.exec = \"enable\" }"),
         Row::int("ssi.exec-timeout", 1..=86_400, |s, n| {

@@ -38,17 +38,17 @@ pub(super) fn rows() -> Vec<Row> {
         .default("0")
         .since("lighty 0.1")
         .doc(
-            "Milliseconds beyond which a request is told in the error log, with what its time \
-             went to; at most ten a second from each worker. 0: none.",
+            "Milliseconds beyond which a request is reported in the error log, with the time of \
+             each stage; at most ten a second from each worker. 0: none.",
         )
         .example("timing.slow-request = 1000"),
         Row::bool("timing.server-timing", |s, on| own(s).is_shown = on)
             .default("disable")
             .since("lighty 0.1")
             .doc(
-                "Whether responses say in the field `Server-Timing` where their time went until \
-                 their head left, for the developer tools of browsers. It tells clients how the \
-                 site is built, so put it into a condition.",
+                "Adds the field `Server-Timing` with the duration of each stage up to the \
+                 response's head, for the developer tools of browsers. It reveals how the site is \
+                 built, so put it into a condition.",
             )
             .example("$HTTP[\"remoteip\"] == \"10.0.0.0/8\" { timing.server-timing = \"enable\" }"),
     ];

@@ -109,10 +109,10 @@ fn contexts() -> Vec<Row> {
         Row::bool("tracing.activate", |s, on| own(s).is_active = on)
             .default("disable")
             .doc(
-                "Whether requests get a place in a trace (W3C Trace Context): backends, programs \
-                 and scripts see it as `traceparent`, logs as `%{trace-id}x` and `%{span-id}x`. A \
-                 trace of a peer that `tracing.trusted-peers` does not name is begun anew, \
-                 without its `tracestate`. See the [manual](../tracing.md).",
+                "Enables tracing (W3C Trace Context): backends, programs and scripts get \
+                 `traceparent`, logs `%{trace-id}x` and `%{span-id}x`. For peers outside \
+                 `tracing.trusted-peers` a new trace begins, without their `tracestate`. See the \
+                 [manual](../tracing.md).",
             )
             .example("tracing.activate = \"enable\""),
         Row::parsed("tracing.request-id", Kind::String, parse_field_name, |s, name| {
@@ -157,10 +157,10 @@ fn export() -> Vec<Row> {
         .scope(Scope::Server)
         .default("")
         .doc(
-            "URL to which recorded requests are sent, as OTLP over HTTP in JSON; without a path \
-             it is `/v1/traces`. A thread of its own sends them, so a collector that is slow or \
-             gone delays no request; what it does not take is dropped and counted. Empty: \
-             nowhere.",
+            "URL to which recorded requests are sent, as OTLP over HTTP in JSON; without a path it \
+             is `/v1/traces`. A thread of its own sends them, so a slow or missing collector \
+             delays no request; records that the collector does not accept are dropped and \
+             counted. Empty: nowhere.",
         )
         .example("tracing.collector = \"http://127.0.0.1:4318/v1/traces\""),
         Row::parsed("tracing.collector-headers", Kind::Map, parse_fields, |s, fields| {
@@ -173,7 +173,7 @@ fn export() -> Vec<Row> {
         Row::string("tracing.service-name", |s, name| collector(s).service = name)
             .scope(Scope::Server)
             .default("lighty")
-            .doc("What this server is called in traces.")
+            .doc("Name of this server in traces.")
             .example("tracing.service-name = \"front\""),
         Row::int("tracing.queue-length", 1..=1_000_000, |s, length| {
             collector(s).queue_length = usize::try_from(length).unwrap_or(QUEUE_LENGTH);

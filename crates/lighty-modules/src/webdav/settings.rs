@@ -70,10 +70,9 @@ fn what() -> Vec<Row> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Whether files and directories may be listed and changed with WebDAV (RFC 4918): \
-                 `PROPFIND`, `PUT`, `MKCOL`, `DELETE`, `COPY`, `MOVE`, `PROPPATCH`, `LOCK`. Ask \
-                 for a user (`auth.require`) wherever it is on. Symbolic links are neither shown \
-                 nor followed out of the document root.",
+                "Enables WebDAV (RFC 4918): `PROPFIND`, `PUT`, `MKCOL`, `DELETE`, `COPY`, `MOVE`, \
+                 `PROPPATCH`, `LOCK`. Require authentication (`auth.require`) wherever it is \
+                 enabled. Symbolic links are neither shown nor followed out of the document root.",
             )
             .example("$HTTP[\"url\"] =^ \"/dav/\" { webdav.activate = \"enable\" }"),
         Row::bool("webdav.is-readonly", |s, on| own(s).readonly = on)
@@ -85,8 +84,8 @@ fn what() -> Vec<Row> {
             .default("enable")
             .since("lighty 0.1")
             .doc(
-                "Whether `PUT`, `COPY` and `MOVE` may replace a file or collection that is there. \
-                 Disabled, they are answered 412, as if the client had sent `If-None-Match: *` or \
+                "Lets `PUT`, `COPY` and `MOVE` replace existing files and collections. When \
+                 disabled, they are answered 412, as if the client had sent `If-None-Match: *` or \
                  `Overwrite: F`. `DELETE` and `PROPPATCH` are not affected.",
             )
             .example("webdav.overwrite = \"disable\""),
@@ -94,11 +93,11 @@ fn what() -> Vec<Row> {
             .default("")
             .since("1.4")
             .doc(
-                "File of the SQLite database in which locks and the properties that clients set \
-                 are kept; made where it is missing, in a directory that the server may write. \
-                 Empty: there are no locks, and `PROPPATCH` is refused. What belongs to a file is \
-                 kept by its place on the disk, whichever URL or link leads there. Tables of lighttpd in the same file are left alone \
-                 and not read.",
+                "File of the SQLite database for locks and properties; created if it is missing, \
+                 in a directory that the server can write. Empty: there are no locks, and \
+                 `PROPPATCH` is refused. Locks and properties belong to the file on the disk, \
+                 whichever URL or link leads to it. Tables of lighttpd in the same file are left \
+                 alone and not read.",
             )
             .example("webdav.sqlite-db-name = \"/var/lib/lighty/webdav.db\""),
         Row::bool("webdav.log-xml", |s, on| own(s).log_xml = on)
@@ -111,8 +110,8 @@ fn what() -> Vec<Row> {
             .since("1.4")
             .doc(
                 "`propfind-depth-infinity`: `PROPFIND` of whole trees (else 403). \
-                 `unsafe-propfind-follow-symlink`: `PROPFIND` shows what symbolic links lead to, if \
-                 that is beneath the document root and `server.follow-symlink` allows it; the walk of a \
+                 `unsafe-propfind-follow-symlink`: `PROPFIND` shows the targets of symbolic links \
+                 beneath the document root if `server.follow-symlink` allows it; the walk of a \
                  whole tree does not enter them. `partial-put-copy-modify`: `PUT` with \
                  `Content-Range` changes a copy of the file, which then takes its place. \
                  `deprecated-unsafe-partial-put`: the same here, for old clients and \
@@ -136,8 +135,8 @@ fn limits() -> Vec<Row> {
         .default("86400")
         .since("lighty 0.1")
         .doc(
-            "Seconds that a lock lasts at most unless it is refreshed, whatever the client asks \
-             for (`Infinite` too). Who asks for nothing gets 600.",
+            "Maximum lifetime of a lock in seconds unless it is refreshed, whatever the client \
+             requests (`Infinite` too). Without a requested lifetime it is 600.",
         )
         .example("webdav.max-lock-timeout = 3600"),
         Row::int("webdav.max-locks", 0..=i64::from(u32::MAX), |s, n| own(s).locks_max = n as u32)

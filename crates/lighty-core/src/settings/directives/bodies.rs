@@ -10,27 +10,25 @@ pub(super) fn rows() -> Vec<Row> {
     vec![
         stream("server.stream-request-body", |s, how| s.core.stream_request_body = how)
             .doc(
-                "How a request's body goes to a backend. 0: it is received whole first, in memory \
-                 up to 64 KB and then in `server.upload-dirs`; 1 and 2: it is passed on as it \
-                 comes, with some 100 KB in between at most, and a backend that reads slowly \
-                 slows the client. lighttpd does the latter with 2; with 1 it writes to disk what \
-                 the backend has not taken yet, which is had here with 0. A backend or program that \
-                 must be told the length of a body before its first byte (FastCGI, SCGI, uwsgi, \
-                 CGI) and a client that does not say it (`Transfer-Encoding: chunked`) make it 0. \
-                 lighttpd's own default is 0.",
+                "Buffering of request bodies for backends. 0: the body is received completely \
+                 first, in memory up to 64 KB and then in `server.upload-dirs`. 1 and 2: the body \
+                 is passed on as it arrives, with at most about 100 KB in between; a slow backend \
+                 slows the client. In lighttpd, 2 streams as 1 and 2 do here, and 1 writes the \
+                 unread part to disk; use 0 for that. A chunked body (`Transfer-Encoding: \
+                 chunked`) is always received completely first if the backend needs its length \
+                 before the first byte (FastCGI, SCGI, uwsgi, CGI). The default of lighttpd is 0.",
             )
             .example("server.stream-request-body = 0"),
         stream("server.stream-response-body", |s, how| s.core.stream_response_body = how)
             .doc(
-                "How the response of a backend or a CGI program goes to the client. 0: as fast as \
-                 it can be had, what the client has not taken being kept in memory and then in \
-                 `server.upload-dirs`, so that the backend is soon free again and the program \
-                 ends; 1 and 2: as it comes, with some 100 KB in between at most, and a client \
-                 that reads slowly slows the backend. Who still takes the request is read ahead in \
-                 any case: a client that sends its whole body before it reads waits for nobody. \
-                 lighttpd does the latter with 2; what 0 does here it does with 1, \
-                 and with 0 it sends nothing before it has the whole response, which helps nobody. \
-                 lighttpd's own default is 0.",
+                "Buffering of responses of backends and CGI programs. 0: the response is read as \
+                 fast as the backend sends it; the unsent remainder is kept in memory and then in \
+                 `server.upload-dirs`, so that the backend is soon free again. 1 and 2: the \
+                 response is passed on as it arrives, with at most about 100 KB in between; a slow \
+                 client slows the backend. A backend that is still reading the request is always \
+                 read ahead, so that a client that sends its whole body before it reads cannot \
+                 deadlock. In lighttpd, 2 streams as 1 and 2 do here, 1 buffers as 0 does here, \
+                 and 0, its default, sends nothing before the response is complete.",
             )
             .example("server.stream-response-body = 2"),
         Row::int("server.max-spool-size", 64 << 10..=1 << 50, |s, v| {
@@ -39,19 +37,17 @@ pub(super) fn rows() -> Vec<Row> {
         .default("1073741824")
         .since("lighty 0.1")
         .doc(
-            "Bytes of one answer that `server.stream-response-body = 0` holds on disk at once. \
-             What is beyond stays with the backend until the client has read some; the same goes \
-             for a disk that is full. What the client has is removed from the disk while the rest \
-             follows.",
+            "Bytes of one response that `server.stream-response-body = 0` keeps on disk. At the \
+             limit, or when the disk is full, the backend waits until the client has read more. \
+             Sent parts are removed from the disk while the response continues.",
         )
         .example("server.max-spool-size = 67108864"),
         Row::bool("server.error-intercept", |s, on| s.core.error_intercept = on)
             .default("disable")
             .since("1.4")
             .doc(
-                "Puts the server's own error pages (`server.error-handler`, \
-                 `server.errorfile-prefix`) in the place of those that a backend sends with a \
-                 status of 400 and above. The status stays.",
+                "Replaces the error pages of backends (status 400 and above) with the server's own \
+                 (`server.error-handler`, `server.errorfile-prefix`). The status stays.",
             )
             .example("server.error-intercept = \"enable\""),
         Row::parsed(

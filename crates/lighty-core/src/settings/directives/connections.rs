@@ -36,8 +36,8 @@ fn keep_alive() -> Vec<Row> {
         .default("0")
         .since("1.4")
         .doc(
-            "Connections at a time. 0: a third of `server.max-fds`. At the limit, connections \
-             that wait for a request are closed to make room, those idle longest first.",
+            "Maximum number of connections. 0: a third of `server.max-fds`. At the limit, idle \
+             connections are closed to make room, the longest idle first.",
         )
         .example("server.max-connections = 4096"),
         Row::int("server.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
@@ -85,8 +85,8 @@ fn times() -> Vec<Row> {
         .default("10")
         .since("lighty 0.1")
         .doc(
-            "Seconds from the first byte of a request head to its last (408). This is what sheds \
-             clients that drip a header to hold a connection. 0: no limit.",
+            "Seconds from the first byte of a request head to its last (408). Closes connections \
+             of clients that send a header drop by drop. 0: no limit.",
         )
         .example("server.max-head-time = 20"),
         Row::int("server.max-read-idle", 0..=SECONDS_MAX, |s, v| {
@@ -101,7 +101,10 @@ fn times() -> Vec<Row> {
         })
         .default("360")
         .since("1.4")
-        .doc("Seconds in which a client takes nothing of a response, before it is cut. 0: no limit.")
+        .doc(
+            "Seconds for which a client may read nothing of a response before the connection is \
+             closed. 0: no limit.",
+        )
         .example("server.max-write-idle = 60"),
         Row::int("server.max-half-closed-idle", 0..=SECONDS_MAX, |s, v| {
             s.core.max_half_closed_idle_s = seconds(v);
@@ -109,10 +112,10 @@ fn times() -> Vec<Row> {
         .default("5")
         .since("lighty 0.1")
         .doc(
-            "Seconds that a backend or a program may go on working for a client that has closed its \
-             sending half. Over TCP such a client, which waits for its response, looks like one that \
-             has left: until a response is sent, both look alike. What the backend was doing is given \
-             up after that time. 0: no limit.",
+            "Seconds that a backend or a program may go on working for a client that has closed \
+             its sending half. Over TCP, a client that waits for its response after closing its \
+             sending half cannot be distinguished from one that has left until a response is sent. \
+             After this time the request to the backend is cancelled. 0: no limit.",
         )
         .example("server.max-half-closed-idle = 60"),
         Row::int("server.min-read-rate", 0..=1_000_000_000, |s, v| {
@@ -239,18 +242,17 @@ fn protocol() -> Vec<Row> {
             .default("()")
             .since("1.4")
             .doc(
-                "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` \
-                 (seconds; 0 waits for the last response), `server.absolute-dir-redirect`, \
-                 `server.http-pathinfo`, `http10.range`, `server.h2proto` (HTTP/2, which is on); and \
-                 one of lighty's own, `server.odd-field-variables`: request fields whose names have \
-                 other characters than letters, digits and `-`, such as `X_Api_Key`, become \
-                 variables of programs. They do not by default, because `X_Remote_User` would reach \
-                 a program under the name of a removed `X-Remote-User`. The \
-                 others of lighttpd have no effect, and \
-                 a note says why where they ask for something else than what happens; names that \
-                 it does not have either are warned of. `request.trailer-whitelist`, which has \
-                 trailer fields of requests merged into the header, is warned of too: trailer \
-                 fields go to HTTP backends behind the body, as they came.",
+                "Switches of lighttpd 1.4. Read here: `server.graceful-shutdown-timeout` (seconds; \
+                 0 waits for the last response), `server.absolute-dir-redirect`, \
+                 `server.http-pathinfo`, `http10.range`, `server.h2proto` (HTTP/2, which is on); \
+                 and one of lighty's own, `server.odd-field-variables`: request fields whose names \
+                 have other characters than letters, digits and `-`, such as `X_Api_Key`, become \
+                 variables of programs. They do not by default, because `X_Remote_User` would \
+                 reach a program under the name of a removed `X-Remote-User`. The other flags of \
+                 lighttpd have no effect; a note explains flags that request other behaviour, and \
+                 unknown names get a warning. So does `request.trailer-whitelist`, which merges \
+                 trailer fields of requests into the header: here trailer fields go to HTTP \
+                 backends unchanged, after the body.",
             )
             .example("server.feature-flags = ( \"server.graceful-shutdown-timeout\" => 30 )"),
     ]

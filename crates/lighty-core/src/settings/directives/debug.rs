@@ -39,17 +39,17 @@ pub(super) fn rows() -> Vec<Row> {
             .default("disable")
             .since("1.4")
             .doc(
-                "Logs for each request which conditions hold, and why; `lighty explain URL` says \
-                 the same without a running server.",
+                "Logs for each request which conditions are true, and why; `lighty explain URL` \
+                 prints the same without a running server.",
             )
             .example("debug.log-condition-handling = \"enable\""),
         Row::bool("debug.log-timeouts", |s, v| s.core.log_timeouts = v)
             .default("disable")
             .since("1.4")
             .doc(
-                "Logs each time-out and each rate that was too low, with the directive that set \
-                 the limit, and the ends of idle connections too. Without it, those of requests \
-                 under way are logged at level `info`, idle connections not at all.",
+                "Logs every timeout and every rate below the limit, with the directive that set \
+                 it, and closed idle connections. When disabled, timeouts of requests in progress \
+                 are logged at level `info` and idle connections are not logged.",
             )
             .example("debug.log-timeouts = \"enable\""),
     ]

@@ -80,20 +80,19 @@ fn errors() -> Vec<Row> {
         Row::string("server.errorfile-prefix", |s, v| s.core.errorfile_prefix = optional(v))
             .default("")
             .since("1.4")
-            .doc("Path to which status and `.html` are appended to find the page of an error.")
+            .doc("Path prefix of error pages: the status and `.html` are appended to it.")
             .example("server.errorfile-prefix = \"/srv/errors/\""),
         url_path("server.error-handler", |s, v| s.core.error_handler = v)
             .default("")
             .since("1.4")
             .doc(
                 "URL that answers every request that failed (4xx, 5xx), with GET. A file there has \
-                 the status of the error. A script chooses the status, 200 if it names none (with \
-                 `server.error-intercept` the error's stays for that); it finds the error's in \
-                 `REDIRECT_STATUS`. A handler that fails itself is not asked for that: the error gets its \
-                 page as if there were no handler. Where this is set, \
-                 `server.error-handler-404` is not asked. What \
-                 could not be read as a request at all gets the page of \
-                 `server.errorfile-prefix`, or a built-in one.",
+                 the status of the error. A script chooses the status, 200 if it sets none (with \
+                 `server.error-intercept` the error's status stays); `REDIRECT_STATUS` contains \
+                 the error's. If the handler itself fails, the error gets its page as if there \
+                 were no handler. `server.error-handler-404` has no effect beside this directive. \
+                 Requests that cannot be parsed get the page of `server.errorfile-prefix`, or a \
+                 built-in one.",
             )
             .example("server.error-handler = \"/error.html\""),
         url_path("server.error-handler-404", |s, v| s.core.error_handler_404 = v)
@@ -150,9 +149,9 @@ fn lookup() -> Vec<Row> {
         .default("enable")
         .since("1.4")
         .doc(
-            "Symbolic links below the document root: `enable` follows them, `disable` answers \
-             403, `beneath` follows those that stay beneath the document root; the kernel itself \
-             sees to the last two (openat2).",
+            "Symbolic links below the document root: `enable` follows them, `disable` answers 403, \
+             `beneath` follows links that stay beneath the document root. The kernel enforces the \
+             last two (openat2).",
         )
         .example("server.follow-symlink = \"beneath\""),
         Row::bool("server.force-lowercase-filenames", |s, v| {
@@ -176,9 +175,9 @@ fn types() -> Vec<Row> {
             .default_prose("a built-in table")
             .since("1.4")
             .doc(
-                "Media types by the ending of a file's name; the longest ending that matches \
-                 wins, whatever its case, and `\"\"` stands for all the rest. Without this \
-                 directive a built-in table serves; with it, only what it says.",
+                "Media types by the ending of a file's name; the longest ending that matches wins, \
+                 whatever its case, and `\"\"` stands for all the rest. Without this directive a \
+                 built-in table applies; with it, only its own entries.",
             )
             .example("mimetype.assign = ( \".html\" => \"text/html\", \"\" => \"application/octet-stream\" )"),
         Row::bool("mimetype.use-xattr", |s, v| {
@@ -239,19 +238,19 @@ fn validators() -> Vec<Row> {
             .default("enable")
             .since("1.4")
             .doc(
-                "Whether a file's inode number is part of its entity tag. Disable it where \
-                 several machines serve copies of the same files.",
+                "Includes a file's inode number in its entity tag. Disable it if several machines \
+                 serve copies of the same files.",
             )
             .example("etag.use-inode = \"disable\""),
         Row::bool("etag.use-mtime", |s, v| s.core.etag_mtime = v)
             .default("enable")
             .since("1.4")
-            .doc("Whether a file's time of change is part of its entity tag.")
+            .doc("Includes a file's modification time in its entity tag.")
             .example("etag.use-mtime = \"disable\""),
         Row::bool("etag.use-size", |s, v| s.core.etag_size = v)
             .default("enable")
             .since("1.4")
-            .doc("Whether a file's size is part of its entity tag.")
+            .doc("Includes a file's size in its entity tag.")
             .example("etag.use-size = \"disable\""),
     ]
 }

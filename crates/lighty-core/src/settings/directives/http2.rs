@@ -26,9 +26,9 @@ fn streams() -> Vec<Row> {
         }))
         .default("100")
         .doc(
-            "Requests that one connection may have at the same time, as the server \
-                 announces. Others are refused. Streams that the client has reset do not \
-                 count, unless the server is still busy with as many again.",
+            "Maximum number of concurrent requests on one connection, announced to clients; \
+             further requests are refused. Streams reset by the client do not count, unless the \
+             server is still busy with as many of them again.",
         )
         .example("http2.max-streams = 64"),
         limit(Row::int("http2.max-refused-streams", 0..=1_000_000, |s, v| {
@@ -64,13 +64,12 @@ fn streams() -> Vec<Row> {
         }))
         .default("4194304")
         .doc(
-            "Bytes of the request bodies of all streams of a connection that may be on \
-                 their way or wait for their handlers, beyond the 65535 of each stream that it \
-                 begins with: uploads that nobody reads always leave the others those. A stream \
-                 may have 1048576 of them at first, more while the handlers read as fast as the \
-                 client sends, up to seven eighths of what the other streams have left, and \
-                 gives them back when it falls behind. A client sends this much in each round \
-                 trip: at 100 ms, 4194304 allow 40 MB a second.",
+            "Flow-control window of a connection for request bodies, in bytes, beyond the 65535 \
+             that every stream always keeps: an upload that its handler does not read cannot stall \
+             the other streams. A stream starts with at most 1048576 bytes. Its share grows while \
+             the handler reads as fast as the client sends, up to seven eighths of the unused \
+             window, and shrinks when the handler falls behind. The window limits the throughput \
+             to one window per round trip: at 100 ms, 4194304 allow 40 MB a second.",
         )
         .example("http2.connection-window = 16777216"),
     ]
@@ -93,10 +92,10 @@ fn fields() -> Vec<Row> {
         }))
         .default("262144")
         .doc(
-            "Bytes of request fields, beyond 4096 for each stream, that the streams of a \
-                 connection may hold together until they are answered. A compressed field \
-                 costs its sender a byte, however long it is. Streams beyond are refused, \
-                 and count as those of `http2.max-refused-streams`.",
+            "Bytes of request fields that all streams of a connection may hold until they have \
+             their responses, beyond 4096 for each stream. A compressed field costs its sender one \
+             byte, however long it is. Further streams are refused and count toward \
+             `http2.max-refused-streams`.",
         )
         .example("http2.max-held-fields = 1048576"),
         limit(Row::int("http2.max-fields", 16..=10_000, |s, v| {
@@ -130,18 +129,15 @@ fn fields() -> Vec<Row> {
             s.server.http2_limits.settings_ms = v as u64 * 1000
         }))
         .default("10")
-        .doc(
-            "Seconds in which a client must send its SETTINGS and acknowledge the \
-                 server's.",
-        )
+        .doc("Seconds for a client to send its SETTINGS and to acknowledge the server's.")
         .example("http2.settings-timeout = 5"),
         limit(Row::int("http2.block-timeout", 1..=3_600, |s, v| {
             s.server.http2_limits.block_ms = v as u64 * 1000
         }))
         .default("30")
         .doc(
-            "Seconds from the first byte of a frame, or of a request's fields, to the \
-                 last; DATA is no such frame. Then the connection ends.",
+            "Seconds from the first byte of a frame (DATA excepted), or of a request's fields, to \
+             the last. Then the connection is closed.",
         )
         .example("http2.block-timeout = 10"),
     ]

@@ -42,7 +42,7 @@ fn modules() -> Vec<Row> {
             .scope(Scope::Server)
             .default("enable")
             .since("1.4")
-            .doc("Whether modules that lighttpd loads by itself are loaded; here they always are.")
+            .doc("Accepted for compatibility: the default modules of lighttpd are always loaded.")
             .example("server.compat-module-load = \"disable\""),
     ]
 }
@@ -63,7 +63,7 @@ fn listeners() -> Vec<Row> {
             .default_prose("80, and 443 where `ssl.engine` is on at the top level")
             .since("1.4")
             .exact()
-            .doc("Port to listen on. 0 lets the kernel choose; the log says which.")
+            .doc("Port to listen on. 0 lets the kernel choose one; the log shows it.")
             .example("server.port = 8080"),
         Row::bool("server.use-ipv6", |s, v| s.server.use_ipv6 = v)
             .scope(Scope::Socket)
@@ -131,7 +131,7 @@ fn listener_details() -> Vec<Row> {
         .scope(Scope::Socket)
         .default("")
         .since("1.4")
-        .doc("Mode of a unix socket that is listened on, in octal. Empty: what umask gives.")
+        .doc("Mode of the listening unix socket, in octal. Empty: by the umask.")
         .example("server.socket-perms = \"0660\""),
         Row::bool("server.systemd-socket-activation", |s, v| {
             s.server.systemd_socket_activation = v;
@@ -150,10 +150,7 @@ fn listener_details() -> Vec<Row> {
         .scope(Scope::Server)
         .default("linux-sysepoll")
         .since("1.4")
-        .doc(
-            "How socket events are waited for. lighty always uses epoll; the names that lighttpd \
-             knows are read for compatibility.",
-        )
+        .doc("Accepted for compatibility: lighty always waits for socket events with epoll.")
         .example("server.event-handler = \"linux-sysepoll\""),
     ]
 }
@@ -211,8 +208,8 @@ fn logs() -> Vec<Row> {
         .doc(
             "KB per second of the error log that the error output of all programs together may \
              fill, that of backends which the server starts (`bin-path`) with them; 0: no limit. \
-             What does not fit into a second is left out, and the log says how much it was. A \
-             program that writes more than is logged is made to wait.",
+             Output beyond the rate is dropped, and the log reports its amount. A program that \
+             writes faster than the log accepts has to wait.",
         )
         .example("server.errorlog-program-rate = 32"),
         syslog_facility(),
@@ -326,12 +323,12 @@ fn engines() -> Vec<Row> {
         .default("auto")
         .since("1.4")
         .doc(
-            "How files reach the network. `auto` sends what is in memory at once with sendfile \
-             and brings in what is not through the file engine, so that no connection waits for \
-             another's disk. The others are the ancestor's, and yardsticks: `linux-sendfile`, \
-             `writev` and `write` read in the event loop; `io-uring`, `gthread-aio`, \
-             `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` beside it. Those that \
-             lighttpd has on other systems (`freebsd-sendfile`, `solaris-sendfilev`, \
+            "Method for sending files. `auto` sends files in the page cache immediately with \
+             sendfile and reads others through the file engine, so that a slow disk never delays \
+             other connections. The other values are those of lighttpd, for comparison: \
+             `linux-sendfile`, `writev` and `write` read in the event loop; `io-uring`, \
+             `gthread-aio`, `gthread-sendfile`, `posix-aio` and `linux-aio-sendfile` read outside \
+             of it. Values of lighttpd on other systems (`freebsd-sendfile`, `solaris-sendfilev`, \
              `win32-send`, `win32-transmitfile`) mean `auto`, with a notice.",
         )
         .example("server.network-backend = \"auto\""),
@@ -342,9 +339,9 @@ fn engines() -> Vec<Row> {
         .default("auto")
         .since("lighty 0.1")
         .doc(
-            "What opens, stats and reads files away from the event loop: an io_uring per worker, \
-             or a pool of threads. `auto` takes io_uring where the kernel and the container allow \
-             it; `lighty -V` and the start-up log say which one runs, and why.",
+            "Engine that opens, stats and reads files outside the event loop: an io_uring per \
+             worker, or a thread pool. `auto` uses io_uring where the kernel and the container \
+             allow it; `lighty -V` and the log at start name the engine and the reason.",
         )
         .example("server.io-engine = \"threads\""),
     ];
@@ -383,8 +380,8 @@ fn engine_limits() -> Vec<Row> {
         .default("64")
         .since("1.5")
         .doc(
-            "Opens and stats that may wait for the disk at the same time. 0: in the event loop, \
-             which then stops for each, as lighttpd 1.4 does.",
+            "Maximum number of concurrent opens and stats outside the event loop. 0: they run in \
+             the event loop, which waits for each, as in lighttpd 1.4.",
         )
         .example("server.max-stat-threads = 16"),
         Row::int("server.max-read-threads", 1..=1024, |s, v| {
@@ -415,10 +412,10 @@ fn engine_limits() -> Vec<Row> {
         .default("100000")
         .since("lighty 0.1")
         .doc(
-            "Steps that the match of a pattern may take which is not matched in linear time \
-             (look-around, back-references and the like). A request that needs more is answered \
-             500, and the log names the pattern. A step is a part of the pattern that is tried, or \
-             8 bytes that are looked at; 100000 of them take 10 ms or so, in which the worker does \
+            "Maximum number of steps for one match of a backtracking pattern (look-around, \
+             back-references and the like; other patterns match in linear time). A request beyond \
+             it is answered 500, and the log names the pattern. A step tries one part of the \
+             pattern or examines 8 bytes; 100000 steps take about 10 ms, in which the worker does \
              nothing else.",
         )
         .example("server.pcre-match-limit = 200000"),
@@ -451,8 +448,8 @@ fn stat_cache() -> Vec<Row> {
         .since("1.4")
         .skips_unknown()
         .doc(
-            "How a file once looked up is kept. `simple` asks again at most once a second; \
-             `inotify` does too, and learns of changes from the kernel before; `disable` looks up \
+            "Caching of file lookups. `simple` checks a file again at most once a second; \
+             `inotify` does the same, and the kernel reports changes earlier; `disable` looks up \
              every time. `fam` means `inotify`.",
         )
         .example("server.stat-cache-engine = \"inotify\""),
@@ -470,7 +467,7 @@ fn stat_cache() -> Vec<Row> {
         .scope(Scope::Server)
         .default("16")
         .since("lighty 0.1")
-        .doc("KB up to which a file's content is kept in the stat cache itself.")
+        .doc("Maximum size in KB of files whose content is kept in the stat cache.")
         .example("server.stat-cache-file-size = 64"),
         Row::int("server.stat-cache-memory", 0..=1_048_576, |s, v| {
             s.server.stat_cache_small_total_bytes = v as u64 * 1024;
@@ -479,8 +476,8 @@ fn stat_cache() -> Vec<Row> {
         .default("32768")
         .since("lighty 0.1")
         .doc(
-            "KB of file contents that each worker's stat cache may hold. It is never more than an \
-             eighth of the worker's part of what the control group lets the server have.",
+            "Memory for file contents in each worker's stat cache, in KB; never more than an \
+             eighth of the worker's share of the control group's memory limit.",
         )
         .example("server.stat-cache-memory = 131072"),
     ]

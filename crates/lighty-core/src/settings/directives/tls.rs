@@ -43,9 +43,9 @@ fn listener() -> Vec<Row> {
         .scope(Scope::Socket)
         .default("disable")
         .doc(
-            "Whether a listener speaks TLS. At the top level it holds for all listeners, in \
-                 `$SERVER[\"socket\"]` for that one; each needs an `ssl.pemfile`. Protocols are \
-                 TLS 1.2 and 1.3, HTTP/2 and HTTP/1.1 on top. See the [manual](../tls.md).",
+            "Enables TLS: at the top level for all listeners, in `$SERVER[\"socket\"]` for that \
+             one; each needs an `ssl.pemfile`. Protocols are TLS 1.2 and 1.3 with HTTP/2 and \
+             HTTP/1.1. See the [manual](../tls.md).",
         )
         .example(
             "$SERVER[\"socket\"] == \":443\" {\n    ssl.engine = \"enable\"\n    ssl.pemfile = \
@@ -98,9 +98,9 @@ fn handshakes() -> Vec<Row> {
         .default("1024")
         .since("lighty 0.1")
         .doc(
-            "TLS handshakes that may wait for a worker at a time, which computes one after the \
-             other between requests. Further clients are turned away at once, so that a flood of \
-             handshakes delays others by a fraction of a second. 0: no limit.",
+            "Maximum number of TLS handshakes waiting for a worker, which computes them one by one \
+             between requests. At the limit, further clients are rejected immediately, so that a \
+             flood of handshakes delays other clients by a fraction of a second. 0: no limit.",
         )
         .example("server.max-handshake-backlog = 200"),
         Row::string("ssl.acme-tls-1", |s, path| {
@@ -110,7 +110,7 @@ fn handshakes() -> Vec<Row> {
         .doc(
             "Directory in which another program puts proofs for authorities (TLS-ALPN-01, RFC \
              8737): `NAME.crt.pem` and `NAME.key.pem` answer a handshake with `acme-tls/1` for \
-             NAME. What `acme.activate` orders needs no such directory.",
+             NAME. Certificates of `acme.activate` need no such directory.",
         )
         .example("ssl.acme-tls-1 = \"/var/lib/dehydrated/alpn-certs\""),
     ]
@@ -131,12 +131,11 @@ fn certificates() -> Vec<Row> {
         })
         .default_prose("none")
         .doc(
-            "File of the server's certificate, in PEM: the site's own, then those between it \
-                 and its authority, and the private key unless `ssl.privkey` has it. In \
-                 `$HTTP[\"host\"]` it is for the name that a client says before its first request \
-                 (SNI). The file is loaded again within seconds when it has changed. A list has \
-                 certificates with keys of several kinds; a client gets the first that it can \
-                 verify.",
+            "PEM file of the server's certificate, followed by the intermediate certificates, and \
+             by the private key unless `ssl.privkey` names its file. In `$HTTP[\"host\"]` the \
+             certificate applies to that server name (SNI). A changed file is loaded within \
+             seconds. A list names certificates with keys of several kinds; each client gets the \
+             first one that it supports.",
         )
         .example("ssl.pemfile = ( \"/etc/lighty/ecdsa.pem\", \"/etc/lighty/rsa.pem\" )"),
         files("ssl.privkey", |tls| &mut tls.privkeys)
@@ -149,10 +148,10 @@ fn certificates() -> Vec<Row> {
         files("ssl.stapling-file", |tls| &mut tls.staples)
             .default_prose("none")
             .doc(
-                "File of the OCSP response about the certificate, in DER, which is sent to clients \
-                 that ask for it; a list where there are several certificates. It is read again \
-                 within seconds when it has changed, and not sent once it has expired. A file \
-                 that is missing or holds something else is warned of.",
+                "File of the certificate's OCSP response, in DER, which is sent to clients that \
+                 request it; a list for several certificates. A changed file is read again within \
+                 seconds; an expired response is not sent. A missing or invalid file causes a \
+                 warning.",
             )
             .example("ssl.stapling-file = \"/var/lib/ocsp/example.org.der\""),
         Row::string("ssl.key-log-file", |s, path| {
@@ -162,9 +161,9 @@ fn certificates() -> Vec<Row> {
         .default_prose("none")
         .since("lighty 0.1")
         .doc(
-            "File that the secrets of all TLS connections are appended to, in the format of \
-             `SSLKEYLOGFILE`, so that Wireshark can read what passes. Whoever has the file can \
-             read it as well: it is for tests alone, and the log warns of it.",
+            "File to which the secrets of all TLS connections are appended, in the format of \
+             `SSLKEYLOGFILE`, for Wireshark. Anybody with the file can decrypt the traffic: use it \
+             for tests only. The log warns about it.",
         )
         .example("ssl.key-log-file = \"/root/tls-keys.log\""),
         Row::string("ssl.stek-file", |s, path| of(s).stek_file = Some(path))
@@ -191,22 +190,25 @@ fn client_certificates() -> Vec<Row> {
     vec![
         Row::bool("ssl.verifyclient.activate", |s, on| auth(s).is_active = on)
             .default("disable")
-            .doc("Whether clients are asked for a certificate; `ssl.verifyclient.ca-file` says whose.")
+            .doc(
+                "Requests a certificate from clients; `ssl.verifyclient.ca-file` names the \
+                  accepted authorities.",
+            )
             .example("ssl.verifyclient.activate = \"enable\""),
         Row::bool("ssl.verifyclient.enforce", |s, on| auth(s).is_enforced = on)
             .default("enable")
             .doc(
-                "Whether a client without a valid certificate is refused. If not, it is let in, \
-                 and `SSL_CLIENT_VERIFY` says what became of its certificate: `SUCCESS`, `NONE` or \
+                "Refuses clients without a valid certificate. When disabled, they are admitted, \
+                 and `SSL_CLIENT_VERIFY` has the result of the verification: `SUCCESS`, `NONE` or \
                  `FAILED:` with the reason.",
             )
             .example("ssl.verifyclient.enforce = \"disable\""),
         Row::int("ssl.verifyclient.depth", 0..=255, |s, depth| auth(s).depth = depth as u8)
             .default("9")
             .doc(
-                "How many certificates may stand above a client's own in its chain, that of the \
-                 authority included. With 1, an authority in `ssl.verifyclient.ca-file` must have \
-                 signed the client's certificate itself; with 0, nobody is let in.",
+                "Maximum number of certificates above the client's own in its chain, including the \
+                 authority's. With 1, an authority in `ssl.verifyclient.ca-file` must have signed \
+                 the client's certificate itself; 0 refuses every client.",
             )
             .example("ssl.verifyclient.depth = 1"),
         Row::string("ssl.verifyclient.username", |s, name| {
@@ -220,7 +222,7 @@ fn client_certificates() -> Vec<Row> {
         .example("ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\""),
         Row::bool("ssl.verifyclient.exportcert", |s, on| auth(s).exports_certificate = on)
             .default("disable")
-            .doc("Whether `SSL_CLIENT_CERT` holds the client's certificate, in PEM.")
+            .doc("Sets `SSL_CLIENT_CERT` to the client's certificate, in PEM.")
             .example("ssl.verifyclient.exportcert = \"enable\""),
     ]
 }
@@ -241,15 +243,15 @@ fn client_authorities() -> Vec<Row> {
         row("ssl.verifyclient.ca-file", |auth| &mut auth.ca_file)
             .alias("ssl.ca-file")
             .doc(
-                "File of the authorities whose certificates clients may have, in PEM. It also \
-                 completes the chain of an `ssl.pemfile` that holds the site's certificate alone.",
+                "PEM file of the authorities accepted for client certificates. It also completes \
+                 the chain of an `ssl.pemfile` that holds only the site's certificate.",
             )
             .example("ssl.verifyclient.ca-file = \"/etc/lighty/clients-ca.pem\""),
         row("ssl.verifyclient.ca-dn-file", |auth| &mut auth.ca_dn_file)
             .alias("ssl.ca-dn-file")
             .doc(
-                "File of certificates whose subjects clients are shown instead of those in \
-                 `ssl.verifyclient.ca-file`, so that they can choose.",
+                "File of the certificates whose subjects are sent to clients as acceptable \
+                 authorities, in place of the ones in `ssl.verifyclient.ca-file`.",
             )
             .example("ssl.verifyclient.ca-dn-file = \"/etc/lighty/shown-ca.pem\""),
         row("ssl.verifyclient.ca-crl-file", |auth| &mut auth.crl_file)
@@ -333,7 +335,7 @@ fn refused_hellos(name: &'static str, example: &'static str) -> Row {
     };
     Row::parsed(name, Kind::Map, parse, |_, ()| {})
         .default_prose("none")
-        .doc("Encrypted client hellos (RFC 9849) cannot be had; a value is refused.")
+        .doc("Encrypted client hello (RFC 9849) is not supported; a value is refused.")
         .example(example)
 }
 
@@ -344,7 +346,7 @@ fn refused_switch(name: &'static str, example: &'static str) -> Row {
     };
     Row::parsed(name, Kind::Bool, parse, |_, ()| {})
         .default("disable")
-        .doc("The protocol is broken and cannot be had.")
+        .doc("The protocol is insecure and not supported.")
         .example(example)
 }
 

@@ -29,8 +29,8 @@ pub(super) fn words() -> &'static [&'static str] {
 /// The manual's text on `proxy-core.balancer`.
 pub(super) fn doc() -> &'static str {
     static DOC: LazyLock<String> = LazyLock::new(|| {
-        let mut doc = "How a backend is chosen among those that are up and have room. Weights \
-                       count with all of them.\n\n| word | the backend |\n|---|---|\n"
+        let mut doc = "Method of choosing among the backends that are up and have capacity. All \
+                       methods respect weights.\n\n| word | the backend |\n|---|---|\n"
             .to_owned();
         for entry in REGISTRY {
             let others: Vec<_> = entry.words[1..].iter().map(|word| format!("`{word}`")).collect();

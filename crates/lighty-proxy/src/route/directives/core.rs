@@ -31,10 +31,10 @@ fn which() -> Vec<Row> {
             "Backends that answer the requests to which this applies; an empty list switches the \
              proxy off again. A backend is `host`, `host:port`, `ip`, `ip:port`, `[v6]:port`, \
              `unix:/path`, `unix:@abstract`, or `srv:_service._proto.name` for a name whose SRV \
-             records bring ports, weights and priorities. With `https://` in front of it TLS is \
-             spoken, and the port is 443 if none is written. Names are looked up again when their \
-             records expire, and one that cannot be looked up does not stop the start. Without a \
-             port: 80 for http, 80 for h2, 9000 for fastcgi, 4000 for scgi, 3031 for uwsgi, 8009 for ajp13.",
+             records bring ports, weights and priorities. The prefix `https://` enables TLS, with \
+             port 443 by default. Names are resolved again when their records expire; a name that \
+             cannot be resolved does not prevent the start. Without a port: 80 for http, 80 for \
+             h2, 9000 for fastcgi, 4000 for scgi, 3031 for uwsgi, 8009 for ajp13.",
         )
         .example(
             "proxy-core.protocol = \"http\"\n\
@@ -46,10 +46,10 @@ fn which() -> Vec<Row> {
         .default_prose("not set: `proxy-core.backends` needs it")
         .since("1.5")
         .doc(
-            "What is spoken with the backends. `http` is HTTP/1.1 with connections that are used \
-             again; `h2` is HTTP/2 with many requests on a connection, chosen by ALPN with \
-             `https://` and by prior knowledge without, for gRPC too; `fastcgi` for PHP-FPM and its like; `scgi` and `uwsgi` for uWSGI; `ajp13` for \
-             Tomcat.",
+            "Protocol of the backends. `http` is HTTP/1.1 with kept connections; `h2` is HTTP/2 \
+             with many requests on a connection, chosen by ALPN with `https://` and by prior \
+             knowledge without, for gRPC too; `fastcgi` for PHP-FPM and its like; `scgi` and \
+             `uwsgi` for uWSGI; `ajp13` for Tomcat.",
         )
         .example("proxy-core.protocol = \"fastcgi\""),
         Row::bool("proxy-core.split-hostnames", |s, on| of(s).shared.split_hostnames = on)
@@ -95,9 +95,8 @@ fn choice() -> Vec<Row> {
         .default("()")
         .since("lighty 0.1")
         .doc(
-            "Shares of the backends beside each other, 1 if not written; 0 drains a backend: it \
-             gets no new request and ends those under way. Backends are named as in \
-             `proxy-core.backends`.",
+            "Relative weights of the backends, 1 by default; 0 drains a backend: it completes its \
+             requests and gets no new ones. Backends are named as in `proxy-core.backends`.",
         )
         .example(
             "proxy-core.protocol = \"http\"\nproxy-core.backends = ( \"big:80\", \"small:80\" )\n\
@@ -128,7 +127,7 @@ fn choice() -> Vec<Row> {
         })
         .default("url")
         .since("lighty 0.1")
-        .doc("What `bounded-hash` goes by: the URL with its host, or the client's address.")
+        .doc("Key of `bounded-hash`: the URL with its host, or the client's address.")
         .example("proxy-core.hash-key = \"client\""),
         Row::int("proxy-core.hash-load", 101..=10_000, |s, v| {
             of(s).shared.balancing.load_percent = v as u32;
@@ -148,8 +147,8 @@ fn protocols() -> Vec<Row> {
         .default("")
         .since("lighty 0.1")
         .doc(
-            "The `secret` of Tomcat's AJP connector. Empty: none is sent. To a wrong one Tomcat \
-             answers every request with a 403 of its own, which cannot be told from a 403 of the \
+            "The `secret` of Tomcat's AJP connector. Empty: none is sent. With a wrong secret \
+             Tomcat answers every request 403, which cannot be distinguished from a 403 of the \
              application.",
         )
         .example("proxy-core.ajp-secret = \"hush\""),

@@ -24,14 +24,14 @@ pub(super) fn rows() -> Vec<Row> {
             of(s).header.forwarded = rules.clone();
         })
         .default("()")
-        .doc("What `proxy-core.forwarded` is, for the hosts of `proxy.server`.")
+        .doc("Like `proxy-core.forwarded`, for the hosts of `proxy.server`.")
         .example("proxy.forwarded = ( \"for\" => 1, \"proto\" => 1 )"),
         Row::bool("proxy.replace-http-host", |s, on| of(s).header.replace_http_host = on)
             .default("disable")
             .doc(
-                "Tells a host of `proxy.server` its own name as `Host`, in place of the client's: \
-                 the name before it (`\"www.internal\" => ( \"host\" => … )`). Without one, a host \
-                 behind `https://` is told its `host`, and others what the client has sent.",
+                "Sends a host of `proxy.server` its own name as `Host`, in place of the client's: \
+                 the name before the list (`\"www.internal\" => ( \"host\" => … )`). Without a \
+                 name, hosts with `https://` get their `host`, and others the client's `Host`.",
             )
             .example("proxy.replace-http-host = \"enable\""),
     ];

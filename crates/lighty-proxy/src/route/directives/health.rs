@@ -39,8 +39,8 @@ fn passive() -> Vec<Row> {
         .default("1")
         .since("lighty 0.1")
         .doc(
-            "Failures in a row after which an address is skipped. Failures are refused and lost \
-             connections and time-outs, not answers of the application.",
+            "Consecutive failures after which an address is skipped: refused and lost connections \
+             and timeouts, not responses of the application.",
         )
         .example("proxy-core.max-fails = 3"),
         period("proxy-core.hold-time", 0, |parts, ms| parts.shared.health.hold_ms = ms)
@@ -55,7 +55,7 @@ fn passive() -> Vec<Row> {
         period("proxy-core.slow-start", 0, |parts, ms| parts.shared.health.slow_start_ms = ms)
             .default("0")
             .since("lighty 0.1")
-            .doc("Seconds over which an address that came back grows to its full share.")
+            .doc("Seconds in which the share of a recovered address grows to its full weight.")
             .example("proxy-core.slow-start = 30"),
     ]
 }

@@ -31,9 +31,9 @@ fn pools() -> Vec<Row> {
         .default_prose("`proxy-core.max-pool-size`")
         .since("lighty 0.1")
         .doc(
-            "Connections to each address that are kept while they have no request, at most; never \
-             more than `proxy-core.max-pool-size`. Where a request may be waiting for a process of \
-             the backend, they are closed for it, those of all workers. 0: none is kept.",
+            "Maximum number of idle connections kept open to each address, at most \
+             `proxy-core.max-pool-size`. They are closed, in all workers, when a request may be \
+             waiting for a process of the backend. 0: connections are not kept.",
         )
         .example("proxy-core.max-idle-connections = 8"),
         period("proxy-core.max-idle-time", 1, |parts, ms| parts.shared.idle_ms = Some(ms))
@@ -41,15 +41,19 @@ fn pools() -> Vec<Row> {
             .since("lighty 0.1")
             .doc(
                 "Seconds that a connection to a backend is kept without a request; or text with a \
-                 unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less than \
-                 the backend's own limit. It is short for FastCGI and AJP13, because php-cgi ends no process that has a connection, \
-                 and keeps its port that long after it was told to end.",
+                 unit (`\"500ms\"`, `\"2min30s\"`), as with every time here. It should be less \
+                 than the backend's own limit. It is short for FastCGI and AJP13, because php-cgi \
+                 does not end a process with an open connection, and keeps its port for that long \
+                 after a signal to end.",
             )
             .example("proxy-core.max-idle-time = 4"),
         period("proxy-core.max-lifetime", 0, |parts, ms| parts.shared.pool.lifetime_ms = ms)
             .default("0")
             .since("lighty 0.1")
-            .doc("Seconds after which a connection to a backend is not used again. 0: no limit.")
+            .doc(
+                "Maximum lifetime of a connection to a backend in seconds; an older one is not \
+                  used again. 0: no limit.",
+            )
             .example("proxy-core.max-lifetime = \"1h\""),
         Row::int("proxy-core.max-keep-alive-requests", 0..=i64::from(u32::MAX), |s, v| {
             of(s).shared.pool.requests_max = v as u32;
@@ -86,8 +90,8 @@ fn backlog() -> Vec<Row> {
             .default("0")
             .since("lighty 0.1")
             .doc(
-                "Rank of these requests in the backlog: those of class 0 are served first, those \
-                 of class 3 last, each class in the order in which they came.",
+                "Priority of these requests in the backlog: class 0 is served first, class 3 last, \
+                 each class in order of arrival.",
             )
             .example("$HTTP[\"url\"] =^ \"/export/\" { proxy-core.backlog-class = 2 }"),
     ]
@@ -115,8 +119,8 @@ fn timeouts() -> Vec<Row> {
             .default("60")
             .since("lighty 0.1")
             .doc(
-                "Seconds in which the backend takes nothing of a request: 504 before its response has \
-                 begun; after that the response is cut.",
+                "Seconds for which a backend may read nothing of a request: then 504 before its \
+                 response has begun; later the response is cut.",
             )
             .example("proxy-core.write-timeout = 30"),
         period("proxy-core.tunnel-timeout", 1, |parts, ms| parts.shared.timeouts.tunnel_ms = ms)
@@ -136,20 +140,20 @@ fn pings() -> Vec<Row> {
             .default("10")
             .since("lighty 0.1")
             .doc(
-                "Seconds without a byte after which a backend that speaks HTTP/2 is asked with PING \
-                 whether it is still there: before another request is sent on the connection, and \
-                 while requests wait on it. While it only replies, the next PINGs take four times as \
-                 long each, up to five minutes, since libraries of gRPC bear few of them. 0: it is \
-                 never asked.",
+                "Seconds of silence after which an HTTP/2 backend gets a PING: before another \
+                 request is sent on the connection, and while requests wait on it. While only \
+                 replies come, the interval of the next PINGs grows fourfold, up to five minutes, \
+                 since gRPC libraries tolerate few of them. 0: no PINGs.",
             )
             .example("proxy-core.ping-interval = 30"),
         period("proxy-core.ping-timeout", 1, |parts, ms| parts.shared.pool.ping_timeout_ms = ms)
             .default("10")
             .since("lighty 0.1")
             .doc(
-                "Seconds that a backend may take to say something after a PING. Then the connection \
-                 is closed, and its requests fail as if the backend had closed it: those that it \
-                 has not seen, and those that may be sent twice, are sent again.",
+                "Seconds that a backend may take to send anything after a PING. Then the \
+                 connection is closed, and its requests fail as if the backend had closed it: \
+                 requests that the backend has not seen, and requests that are safe to repeat, are \
+                 sent again.",
             )
             .example("proxy-core.ping-timeout = 3"),
     ]

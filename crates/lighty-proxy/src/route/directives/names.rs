@@ -30,19 +30,18 @@ pub(super) fn rows() -> Vec<Row> {
             .default("()")
             .since("lighty 0.1")
             .doc(
-                "Name servers, by address, that backends are looked up with; 16 at most. None: \
-                 those of `/etc/resolv.conf`. `/etc/hosts` is asked first in any case. Names are \
-                 looked up again when their responses have lived their time, and when a backend \
-                 refuses; the last addresses stay in use while no server answers. Requests for a \
-                 name whose first response is still to come wait for it, \
-                 `proxy-core.connect-timeout` at most.",
+                "Addresses of the name servers for backends, at most 16. Empty: the ones in \
+                 `/etc/resolv.conf`. `/etc/hosts` always comes first. Names are resolved again \
+                 when their TTL expires and when a backend refuses connections; the last addresses \
+                 stay in use while no name server answers. Requests wait for the first resolution \
+                 for at most `proxy-core.connect-timeout`.",
             )
             .example("proxy-core.resolver = ( \"127.0.0.1\", \"192.0.2.53:5353\" )"),
         period("proxy-core.resolver-timeout", 1, |parts, ms| parts.resolver.timeout_ms = ms)
             .scope(Scope::Server)
             .default("2")
             .since("lighty 0.1")
-            .doc("Seconds that a name server may take to answer; it is asked twice.")
+            .doc("Timeout of a name server in seconds; each query is sent twice.")
             .example("proxy-core.resolver-timeout = \"500ms\""),
         period("proxy-core.resolver-max-ttl", 1, |parts, ms| parts.resolver.ttl_ms_max = ms)
             .scope(Scope::Server)

@@ -73,12 +73,12 @@ fn changes() -> Vec<Row> {
         .since("1.5")
         .doc(
             "Changes what a backend receives. Each key is a header field, or `_uri`, `_docroot`, \
-             `_pathinfo` or `_scriptname`; its value says what matches and what the value becomes, \
-             with `$0` to `$9` for what was matched. `_pathinfo` and `_scriptname` are made of the \
-             URL's decoded path, `_uri` of path and query, `_docroot` of the document root. Rules are \
-             tried in the order written; the first of a key that matches counts. Where `_uri` makes a \
-             path with `..`, the request is answered 400: what guards one URL says nothing of \
-             another.",
+             `_pathinfo` or `_scriptname`; its value is a pattern and a replacement, in which `$0` \
+             to `$9` stand for the match and its groups. `_pathinfo` and `_scriptname` are made of \
+             the URL's decoded path, `_uri` of path and query, `_docroot` of the document root. \
+             Rules are tried in the order written; the first match of a key counts. If `_uri` \
+             makes a path with `..`, the request is answered 400, because access rules have judged \
+             another URL.",
         )
         .example(
             "proxy-core.rewrite-request = ( \"_uri\" => ( \"^/app/?(.*)\" => \"/$1\" ), \
@@ -104,10 +104,9 @@ fn changes() -> Vec<Row> {
             .default("disable")
             .since("lighty 0.1")
             .doc(
-                "Passes a client's wish for another protocol (`Upgrade`, which WebSocket begins \
-                 with) on to an HTTP backend. When it answers 101, bytes go both ways. A backend \
-                 that speaks HTTP/2 is asked with an extended CONNECT (RFC 8441), if it has \
-                 announced that it takes one; if not, the wish is not passed on.",
+                "Passes on `Upgrade` requests, such as WebSocket, to an HTTP backend. After its \
+                 101 the connection is a tunnel. An HTTP/2 backend gets an extended CONNECT (RFC \
+                 8441) if it has announced support; otherwise the upgrade is not passed on.",
             )
             .example("proxy-core.upgrade = \"enable\""),
         forward_path(),
@@ -115,9 +114,9 @@ fn changes() -> Vec<Row> {
             .default("disable")
             .since("lighty 0.1")
             .doc(
-                "Passes on the fields after a request's chunked body, but for those that would \
-                 change what was decided already (RFC 9110 section 6.5.1). Those after a response \
-                 reach every client that says `TE: trailers`.",
+                "Passes on the trailer fields of chunked requests, except fields that would change \
+                 decisions already made (RFC 9110 section 6.5.1). Trailer fields of responses \
+                 reach every client that sends `TE: trailers`.",
             )
             .example("proxy-core.trailers = \"enable\""),
     ]
@@ -130,12 +129,12 @@ fn forward_path() -> Row {
     .default("normalized")
     .since("lighty 0.1")
     .doc(
-        "The path and the query that HTTP backends are sent. `normalized`: those that conditions \
-         and access rules have judged (`server.http-parseopts`), as lighttpd does; `/a//b`, \
-         `/a%2Fb` and `/%41` become `/a/b`, `/a/b` and `/A`. `as-received`: those of the client, \
-         byte by byte, for applications that tell such paths apart or sign them (S3, package \
-         registries). Rules judge the normalized path all the same. What has been rewritten, and \
-         a path with `.` or `..` in it, are sent normalized. Applies to `proxy.server` as well.",
+        "Form of the path and query sent to HTTP backends. `normalized`: the form that conditions \
+         and access rules see (`server.http-parseopts`), as in lighttpd; `/a//b`, `/a%2Fb` and \
+         `/%41` become `/a/b`, `/a/b` and `/A`. `as-received`: the client's bytes, for \
+         applications that distinguish or sign such paths (S3, package registries). Rules always \
+         judge the normalized path. Rewritten URLs and paths with `.` or `..` segments are sent \
+         normalized. Applies to `proxy.server` as well.",
     )
     .example("$HTTP[\"host\"] == \"s3.example.org\" { proxy-core.forward-path = \"as-received\" }")
 }

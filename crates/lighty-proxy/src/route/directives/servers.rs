@@ -46,11 +46,11 @@ fn websocket() -> [Row; 3] {
         row(Row::strings("wstunnel.origins", |s, list| of(s).websocket.origins = list)
             .default("()")
             .doc(
-                "Origins whose pages may open a WebSocket to `wstunnel.server`: whole \
-                 (`https://www.example.org`), or what follows a dot (`example.org` for \
-                 `https://www.example.org`). Others are 403, and a client that names none is 400. \
-                 Empty: all may, so a page of any site can connect with its visitor's address and \
-                 cookies.",
+                "Origins whose pages may open a WebSocket to `wstunnel.server`: complete \
+                 (`https://www.example.org`), or the part behind a dot (`example.org` for \
+                 `https://www.example.org`). Other origins are answered 403, requests without one \
+                 400. Empty: all origins, so pages of any site can connect with the visitor's \
+                 address and cookies.",
             )
             .example("wstunnel.origins = ( \"https://www.example.org\" )")),
         row(Row::int("wstunnel.ping-interval", 0..=86_400, |s, seconds| {
@@ -59,8 +59,8 @@ fn websocket() -> [Row; 3] {
         .default("0")
         .doc(
             "Seconds after which a client of `wstunnel.server` is pinged, again and again, so that \
-             routers do not forget a connection on which nothing else moves. 0: never. \
-             `proxy-core.tunnel-timeout` ends a tunnel whose client does not reply.",
+             routers do not drop an idle connection. 0: never. `proxy-core.tunnel-timeout` ends a \
+             tunnel whose client does not reply.",
         )
         .example("wstunnel.ping-interval = 30")),
     ]
@@ -149,12 +149,12 @@ const FAMILIES: &[Words] = &[
         module: "mod_wstunnel",
         names: ["wstunnel.server", "wstunnel.balance", "wstunnel.map-extensions", "wstunnel.debug"],
         doc: "Programs that speak no WebSocket, such as a VNC server or a shell on a socket, for \
-              clients that do: by the beginning of a URL's path or the ending of a file's name. The \
-              server shakes hands, answers pings and closes; the program gets the payload of the \
-              client's frames, and what it sends goes to the client in frames \
-              (`wstunnel.frame-type`). Requests that ask for no WebSocket are answered as if this \
-              were not there. A backend that speaks WebSocket itself needs `proxy.header = ( \
-              \"upgrade\" => \"enable\" )`.",
+              clients that do: by the beginning of a URL's path or the ending of a file's name. \
+              The server does the handshake, answers pings and closes; the program receives the \
+              payload of the client's frames, and its output goes to the client in frames \
+              (`wstunnel.frame-type`). Requests without an upgrade to WebSocket are handled as if \
+              this directive were not set. A backend that speaks WebSocket itself needs \
+              `proxy.header = ( \"upgrade\" => \"enable\" )`.",
         examples: [
             "wstunnel.server = ( \"/vnc\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 5900 ) ) )",
             "wstunnel.balance = \"round-robin\"",
@@ -220,15 +220,15 @@ fn of_family(words: &'static Words) -> Vec<Row> {
         )
         .default_prose("`least-connection`")
         .doc(
-            "How one of several hosts is chosen: `least-connection` (also `fair`), `round-robin`, \
-             `hash` of the URL, `sticky` by the client's address, or a word of \
+            "Method of choosing one of several hosts: `least-connection` (also `fair`), \
+             `round-robin`, `hash` of the URL, `sticky` by the client's address, or a word of \
              `proxy-core.balancer`.",
         ),
         Row::map(map_extensions, move |s, pairs| {
             of(s).family(family).map_extensions = Some(pairs);
         })
         .default_prose("none")
-        .doc("Endings that are treated as another one, which has hosts."),
+        .doc("Endings that are treated like another ending with hosts."),
         Row::int(debug, 0..=65_535, move |s, level| of(s).family(family).debug = level > 0)
             .default("0")
             .doc("Logs each step of a request's way to its backend, where it is not 0."),
@@ -256,7 +256,7 @@ fn scgi_protocol() -> Row {
         .default("scgi")
         .since("1.4")
         .module("mod_scgi")
-        .doc("What is spoken with the hosts of `scgi.server`.")
+        .doc("Protocol of the hosts of `scgi.server`.")
         .example("scgi.protocol = \"uwsgi\"")
 }
 

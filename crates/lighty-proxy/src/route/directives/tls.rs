@@ -55,9 +55,9 @@ fn trust() -> Vec<Row> {
             .default("enable")
             .since("lighty 0.1")
             .doc(
-                "Verifies the certificates of backends: who signed them, from when to when they \
-                 are valid, and for which name or address. Disabled, whoever stands between may \
-                 read and change everything; the log says so at start.",
+                "Verifies the certificates of backends: authority, validity period, and name or \
+                 address. When disabled, an attacker on the path can read and change everything; \
+                 the log warns at start.",
             )
             .example("proxy-core.tls-verify = \"disable\""),
         Row::parsed("proxy-core.tls-server-name", Kind::String, server_name, |s, name| {
@@ -66,9 +66,9 @@ fn trust() -> Vec<Row> {
         .default("")
         .since("lighty 0.1")
         .doc(
-            "The name that is told to backends with `https://` (SNI) and that their certificates \
-             must be for. Empty: the name or the address in the URL. A backend at a unix socket \
-             or behind `srv:` needs it.",
+            "Server name sent to backends with `https://` (SNI), which their certificates must \
+             contain. Empty: the name or the address in the URL. A backend at a unix socket or \
+             behind `srv:` needs it.",
         )
         .example("proxy-core.tls-server-name = \"app.internal\""),
     ]

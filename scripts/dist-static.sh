@@ -20,17 +20,36 @@ if readelf -d "$static/lighty" | grep NEEDED; then
     exit 1
 fi
 
-# An empty root: the binary, a page, and a directory for the socket.
+# An empty root: the binary, a page, a configuration, users, and a directory for the socket. The
+# modules that nsswitch.conf names are not there, nor could a static program load them.
 root=$static/root
-mkdir -p "$root/www" "$root/run"
+mkdir -p "$root/www" "$root/run" "$root/etc" "$root/var/tmp"
 ln "$static/lighty" "$root/lighty"
 echo "hello from an empty root" >"$root/www/index.html"
-if ! unshare --map-root-user --root="$root" /lighty -v >/dev/null 2>&1; then
+echo "passwd: files systemd" >"$root/etc/nsswitch.conf"
+echo "group: files systemd" >>"$root/etc/nsswitch.conf"
+echo "web:x:2000:2000::/:/none" >"$root/etc/passwd"
+echo "web:x:2000:" >"$root/etc/group"
+cat >"$root/lighty.conf" <<'EOF'
+server.document-root = "/www"
+server.bind          = "/run/lighty.sock"
+index-file.names     = ( "index.html" )
+EOF
+# Only root may become another user.
+if [ "$(id -u)" = 0 ]; then
+    enter=(chroot "$root")
+    echo 'server.username = "web"' >>"$root/lighty.conf"
+    chown 2000 "$root/var/tmp"
+else
+    enter=(unshare --map-root-user --root="$root")
+fi
+if ! "${enter[@]}" /lighty -v >/dev/null 2>&1; then
     echo "dist-static.sh: not tried in an empty root: this user may not have one" >&2
     ls -l "$static/lighty"
     exit 0
 fi
-unshare --map-root-user --root="$root" /lighty serve /www --listen /run/lighty.sock --quiet &
+"${enter[@]}" /lighty -tt -f /lighty.conf
+"${enter[@]}" /lighty -D -f /lighty.conf &
 server=$!
 trap 'kill $server 2>/dev/null || true' EXIT
 for _ in $(seq 100); do

@@ -47,6 +47,7 @@ pub mod worker;
 
 pub use lighty_io::process::background;
 pub use lighty_io::process::capabilities::keep_from_programs as keep_capabilities_from_programs;
+pub use lighty_io::process::privileges::look_users_up_in_files;
 pub use lighty_io::threads::with_usual_stack;
 
 #[cfg(feature = "mimalloc")]

@@ -23,6 +23,9 @@ use std::process::ExitCode;
 static ALLOCATOR: lighty_server::Allocator = lighty_server::Allocator;
 
 fn main() -> ExitCode {
+    if cfg!(target_feature = "crt-static") {
+        lighty_server::look_users_up_in_files();
+    }
     lighty_server::with_usual_stack(run)
 }
 

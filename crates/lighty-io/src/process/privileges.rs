@@ -61,6 +61,27 @@ impl Identity {
     }
 }
 
+/// Limits the look-up of users and groups to `/etc/passwd` and `/etc/group`. Call before the first
+/// look-up. A statically linked glibc would load the modules that `/etc/nsswitch.conf` names, such
+/// as systemd's, and crash in them: they belong to a dynamic one.
+pub fn look_users_up_in_files() {
+    #[cfg(target_env = "gnu")]
+    {
+        // nss.h of glibc; the crate `libc` lacks it.
+        unsafe extern "C" {
+            fn __nss_configure_lookup(
+                database: *const libc::c_char,
+                services: *const libc::c_char,
+            ) -> libc::c_int;
+        }
+        for database in [c"passwd", c"group", c"initgroups"] {
+            // SAFETY: two strings that live as long as the program; no other thread runs yet that
+            // looks something up.
+            unsafe { __nss_configure_lookup(database.as_ptr(), c"files".as_ptr()) };
+        }
+    }
+}
+
 /// Maximum size of a user database entry; a group may have thousands of members.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 

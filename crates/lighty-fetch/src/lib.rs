@@ -249,7 +249,7 @@ fn receive(stream: &mut impl Read, is_head: bool, bytes_max: usize) -> io::Resul
 }
 
 fn unchunked(stream: &mut impl Read, mut input: Vec<u8>, bytes_max: usize) -> io::Result<Vec<u8>> {
-    let (mut decoder, mut body) = (ChunkedDecoder::new(), Vec::new());
+    let (mut decoder, mut body) = (ChunkedDecoder::of_response(), Vec::new());
     loop {
         let mut at = 0;
         while at < input.len() && !decoder.is_done() {

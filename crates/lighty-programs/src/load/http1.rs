@@ -80,7 +80,7 @@ impl Connection {
             buffer: vec![0; BUFFER_BYTES].into(),
             filled: 0,
             head: ResponseHead::new(),
-            decoder: ChunkedDecoder::new(),
+            decoder: ChunkedDecoder::of_response(),
             is_used: false,
         }
     }

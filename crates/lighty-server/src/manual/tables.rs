@@ -133,7 +133,11 @@ fn fixed_limits(page: &mut String) {
         (limits::HEAD_BYTES_MAX as u64, OF_HEAD, "431"),
         (u64::from(request::LEADING_LINES_MAX), "empty lines before a request line", "400"),
         (request::METHOD_BYTES_MAX as u64, "bytes of a method", "400"),
-        (u64::from(chunked::SIZE_DIGITS_MAX), "digits of a chunk's size", "refused"),
+        (
+            u64::from(chunked::SIZE_DIGITS_MAX),
+            "digits of a chunk's size, leading zeros included",
+            "refused",
+        ),
         (u64::from(chunked::EXTENSION_BYTES_MAX), "bytes of a chunk's extensions", "refused"),
         (
             chunked::OVERHEAD_BYTES_MAX,

@@ -9,7 +9,8 @@
 //! ```
 //!
 //! Line ends must be CR LF and sizes hexadecimal digits: leniency in either has enabled request
-//! smuggling.
+//! smuggling. Extensions carry nothing for anybody; those of a request must still follow the
+//! grammar, those of a response are skipped.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -21,8 +22,9 @@ use memchr::memchr;
 use super::response::{EncodeFault, push_fields};
 use super::trailer;
 
-/// Digits in a chunk size, leading zeros included: enough for 2^64 - 1.
-pub const SIZE_DIGITS_MAX: u8 = 16;
+/// Digits in a chunk size, leading zeros included. Zeros carry no value, and RFC 9112 section 7.1
+/// allows any number of them.
+pub const SIZE_DIGITS_MAX: u16 = 1024;
 
 /// Bytes of one chunk's extensions.
 pub const EXTENSION_BYTES_MAX: u32 = 1024;
@@ -60,7 +62,7 @@ fault_table! {
     status: Status {
         Size = BAD_REQUEST, "chunk-size", "a chunk size that is not a hexadecimal number";
         SizeTooLarge = CONTENT_TOO_LARGE, "chunk-size-too-large",
-            "a chunk size that exceeds what can be counted";
+            "a chunk size that exceeds what can be counted, or has too many leading zeros";
         Extension = BAD_REQUEST, "chunk-extension", "a chunk extension that is not `;name=value`";
         ExtensionTooLong = BAD_REQUEST, "chunk-extension-too-long",
             "a chunk extension exceeds its limit";
@@ -78,7 +80,7 @@ fault_table! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// Digits of a size; the next digit is the first if `digits` is 0.
-    Size { size: u64, digits: u8 },
+    Size { size: u64, digits: u16 },
     /// White space behind the size, which only an extension makes legal.
     BeforeExtension { size: u64 },
     /// An extension, up to its CR.
@@ -117,12 +119,14 @@ enum ExtensionPart {
     AfterQuoted,
     /// White space behind a value, which only another extension makes legal.
     AfterValue,
+    /// Anywhere in the extensions of a response.
+    Skipped,
 }
 
 impl ExtensionPart {
     /// Whether the line may end here.
     const fn may_end(self) -> bool {
-        matches!(self, Self::Name | Self::Value | Self::AfterQuoted)
+        matches!(self, Self::Name | Self::Value | Self::AfterQuoted | Self::Skipped)
     }
 
     fn next(self, byte: u8) -> Option<Self> {
@@ -130,6 +134,7 @@ impl ExtensionPart {
         let is_blank = matches!(byte, b' ' | b'\t');
         let is_text = is_blank || !byte.is_ascii_control();
         Some(match (self, byte) {
+            (P::Skipped, _) if is_text => P::Skipped,
             (P::Quoted, b'"') => P::AfterQuoted,
             (P::Quoted, b'\\') => P::Escaped,
             (P::Quoted | P::Escaped, _) if is_text => P::Quoted,
@@ -160,7 +165,7 @@ pub struct ChunkedDecoder {
     /// Bytes of the current chunk's extension.
     extension_len: u32,
     /// Digits of the current chunk's size.
-    size_digits: u8,
+    size_digits: u16,
     overhead: u64,
     overhead_max: u64,
     /// The beginning of a trailer line whose end has not arrived.
@@ -279,7 +284,12 @@ impl ChunkedDecoder {
             }
             (State::Size { size, .. } | State::BeforeExtension { size }, b';') => {
                 self.extension_byte()?;
-                Ok(State::Extension { size, at: ExtensionPart::BeforeName })
+                // Some backends end the line right behind the semicolon, or behind a blank.
+                let at = match self.is_response() {
+                    true => ExtensionPart::Skipped,
+                    false => ExtensionPart::BeforeName,
+                };
+                Ok(State::Extension { size, at })
             }
             (State::Size { size, .. } | State::BeforeExtension { size }, b' ' | b'\t') => {
                 self.extension_byte()?;
@@ -314,9 +324,9 @@ impl ChunkedDecoder {
         self.overhead_max == u64::MAX
     }
 
-    fn add_digit(&mut self, size: u64, digits: u8, byte: u8) -> Result<State, ChunkFault> {
+    fn add_digit(&mut self, size: u64, digits: u16, byte: u8) -> Result<State, ChunkFault> {
         let digit = char::from(byte).to_digit(16).ok_or(ChunkFault::Size)?;
-        if digits == SIZE_DIGITS_MAX {
+        if digits == SIZE_DIGITS_MAX || size.leading_zeros() < 4 {
             return Err(ChunkFault::SizeTooLarge);
         }
         self.size_digits = digits + 1;

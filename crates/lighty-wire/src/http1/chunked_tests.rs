@@ -107,8 +107,20 @@ fn sizes_that_are_none() {
             "٥\r\n",
         ],
     );
-    refuse(ChunkFault::SizeTooLarge, &["00000000000000005\r\n", "10000000000000000\r\n"]);
+    let beyond = ["10000000000000000\r\n", "000010000000000000000\r\n", "ffffffffffffffff0\r\n"];
+    refuse(ChunkFault::SizeTooLarge, &beyond);
     assert_eq!(decode(b"ffffffffffffffff\r\nabc").fault, None);
+    assert_eq!(decode(b"0000ffffffffffffffff\r\nabc").fault, None);
+}
+
+#[test]
+fn leading_zeros_carry_no_value() {
+    for zeros in [1, 12, 15, 16, 17, 300] {
+        let zeros = "0".repeat(zeros);
+        accept(&format!("{zeros}5\r\nhello\r\n{zeros}\r\n\r\nGET"), "hello", "GET");
+        accept(&format!("{zeros}5;a=b\r\nhello\r\n{zeros};c\r\n\r\n"), "hello", "");
+        refuse(ChunkFault::Size, &[&format!("{zeros}x5\r\n"), &format!("{zeros} 5\r\n")]);
+    }
 }
 
 #[test]
@@ -212,6 +224,16 @@ fn limits_at_n_and_one_more() {
     assert_eq!(decode(extension(max).as_bytes()).fault, None);
     assert_eq!(decode(extension(max + 1).as_bytes()).fault, Some(ChunkFault::ExtensionTooLong));
 
+    let digits = |n: usize| format!("{:0>n$}\r\nhello\r\n0\r\n\r\n", 5);
+    let max = usize::from(SIZE_DIGITS_MAX);
+    for mut decoder in [ChunkedDecoder::new(), ChunkedDecoder::of_response()] {
+        for (n, fault) in [(max, None), (max + 1, Some(ChunkFault::SizeTooLarge))] {
+            decoder.clear();
+            let outcome = decode_pieces(&mut decoder, &[digits(n).as_bytes()]);
+            assert_eq!(outcome.fault, fault, "{n}");
+        }
+    }
+
     let field = |n: usize| format!("0\r\nA: {}\r\n\r\n", "x".repeat(n - 5));
     let run = |input: &str| decode_pieces(&mut ChunkedDecoder::new(), &[input.as_bytes()]);
     assert_eq!(run(&field(TRAILER_BYTES_MAX)).fault, None);
@@ -311,5 +333,36 @@ fn blanks_behind_a_size_are_read_from_backends_alone() {
     assert_eq!(fault(&mut ChunkedDecoder::new(), body), Some(ChunkFault::Size));
     for body in [&b" 2\r\nhi\r\n"[..], b"2 0\r\nhi\r\n"] {
         assert_eq!(fault(&mut ChunkedDecoder::of_response(), body), Some(ChunkFault::Size));
+    }
+}
+
+#[test]
+fn extensions_of_backends_are_skipped() {
+    let extensions = [
+        ";", " ;", "; ", "\t;\t", ";;", ";a;", ";a ", ";a=", ";a = b ", ";a=\"b", ";=b", ";a b",
+        ";@", ";\u{e4}",
+    ];
+    for extension in extensions {
+        let body = format!("5{extension}\r\nhello\r\n0{extension}\r\n\r\nHTTP");
+        let mut decoder = ChunkedDecoder::of_response();
+        let whole = decode_pieces(&mut decoder, &[body.as_bytes()]);
+        assert_eq!((&*whole.data, whole.fault), (&b"hello"[..], None), "{extension:?}");
+        assert_eq!(whole.end, Some(body.len() - 4), "{extension:?}");
+        shred(body.as_bytes(), |pieces| {
+            decoder.clear();
+            assert_eq!(decode_pieces(&mut decoder, pieces), whole, "{extension:?} {pieces:?}");
+        });
+    }
+    for (extension, fault) in [
+        (";\0", ChunkFault::Extension),
+        (";a\x01", ChunkFault::Extension),
+        (";\n", ChunkFault::LineEnd),
+        (";\r;", ChunkFault::LineEnd),
+        (";\r\r", ChunkFault::LineEnd),
+        (" a;", ChunkFault::Size),
+    ] {
+        let body = format!("5{extension}\r\nhello\r\n0\r\n\r\n");
+        let outcome = decode_pieces(&mut ChunkedDecoder::of_response(), &[body.as_bytes()]);
+        assert_eq!(outcome.fault, Some(fault), "{extension:?}");
     }
 }

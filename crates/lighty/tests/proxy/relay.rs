@@ -461,3 +461,23 @@ fn ten_thousand_chunks_of_one_byte_pass() {
     assert_eq!(client.response().text(), "done");
     assert_eq!(backend.asked()[0].body.len(), CHUNKS);
 }
+
+/// Extensions say nothing to anybody, and leading zeros carry no value.
+#[test]
+fn chunks_of_backends_may_have_empty_extensions_and_leading_zeros() {
+    let sizes = ["5;", "5 ;", "5; ", "5\t; x = y ", "5;;", "5 ", "000000000000000000005", "05;a=b"];
+    let backend = Backend::replying(move |asked| {
+        let at: usize = asked.target()[1..].parse().expect("a number");
+        let (size, zeros) = (sizes[at], "0".repeat(30));
+        let head = "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n";
+        format!("{head}{size}\r\nhello\r\n{zeros};\r\n\r\n").into_bytes()
+    });
+    let server = front(&backend, "");
+    let mut client = server.connect();
+    for (at, size) in sizes.iter().enumerate() {
+        client.send(format!("GET /{at} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (200, "hello"), "{size:?}");
+    }
+    assert_eq!(backend.opened(), 1, "their ends are found");
+}

@@ -526,3 +526,32 @@ fn pipelined_requests_are_answered_in_order_each_by_its_own_response() {
     }
     backend.asked().iter().for_each(assert_sane);
 }
+
+#[test]
+fn leading_zeros_of_a_chunk_size_hide_no_request() {
+    let backend = Backend::answering("ok");
+    let server = front(&backend, "");
+    let post = |size: &str, last: &str| {
+        format!(
+            "POST /post HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n\
+             {size}\r\nhello\r\n{last}\r\n\r\nGET /next HTTP/1.1\r\nHost: a\r\n\r\n"
+        )
+    };
+    for zeros in [1, 11, 15, 16, 20, 500] {
+        let zeros = "0".repeat(zeros);
+        let bytes = post(&format!("{zeros}5"), &zeros);
+        assert_eq!(statuses(&server, bytes.as_bytes(), 2), [200, 200], "{zeros}");
+    }
+    assert_eq!(targets(&backend).len(), 12);
+    for asked in backend.asked_for("/post") {
+        assert_eq!(asked.body, b"hello");
+    }
+    let seen = backend.asked().len();
+    let too_many = format!("{}5", "0".repeat(1024));
+    // A reader that keeps 64 bits takes the last for 5.
+    for size in [&*too_many, "10000000000000005", "5;", "5 "] {
+        assert_eq!(statuses(&server, post(size, "0").as_bytes(), 2), [400], "{size}");
+    }
+    let after = &backend.asked()[seen..];
+    assert!(after.iter().all(|asked| asked.target() != "/next"), "{after:?}");
+}

@@ -6,6 +6,7 @@ mod client_span;
 mod grpc;
 pub mod local;
 mod respond;
+mod suspicion;
 pub(crate) mod upstream_call;
 
 use std::cell::Cell;
@@ -31,6 +32,7 @@ use crate::response::internal_redirect::WantedBackend;
 use crate::response::reply;
 use crate::route::rules::Route;
 use crate::serve::local::Local;
+use crate::serve::suspicion::Suspicion;
 use crate::serve::upstream_call::{PATIENCE_MS, Trouble, UpstreamCall};
 use crate::session::{Event, asked_protocol};
 use crate::upstream::Upstream;
@@ -55,8 +57,8 @@ struct Serving<'a> {
     tried: Vec<AddressId>,
     /// Attempts on a pooled connection that the backend had already closed.
     stale: usize,
-    /// A kept connection was left for its silence.
-    suspects: bool,
+    /// The kept connection that was left for its silence.
+    suspicion: Option<Suspicion>,
     /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
@@ -102,7 +104,7 @@ pub(crate) fn serve(
             upload,
             tried: Vec::new(),
             stale: 0,
-            suspects: false,
+            suspicion: None,
             repeats: 0,
             trace: UpstreamTrace::default(),
         };
@@ -183,8 +185,8 @@ impl Serving<'_> {
                     connection.apply_keep_alive(&call.response.fields);
                     if connection.is_reused() {
                         connection.permit.address.served_kept();
-                    } else if self.suspects && after_us < PATIENCE_MS * 1_000 {
-                        self.leave_busy(&connection);
+                    } else if let Some(suspicion) = self.suspicion.take() {
+                        suspicion.judge_later(after_us, &self.local.clock);
                     }
                     return self.respond(call, connection);
                 }
@@ -203,25 +205,11 @@ impl Serving<'_> {
         }
     }
 
-    /// A kept connection's process works on after its response (`fastcgi_finish_request()` of PHP):
-    /// further requests must not wait behind it.
-    #[cold]
-    fn leave_busy(&self, connection: &Connection) {
-        let address = &connection.permit.address;
-        address.keep_none_for_a_while(self.local.clock.mono_ms());
-        address.queue.end_idle();
-    }
-
-    /// A kept connection is silent. On a unix socket it is known that its process has not read the
-    /// request; else that shows when a new connection gets the response faster.
+    /// A kept connection is silent: its process may work on after its response. The next try opens a
+    /// connection.
     #[cold]
     fn suspect(&mut self, connection: &Connection) {
-        if connection.stream.tells_unread() {
-            return self.leave_busy(connection);
-        }
-        connection.permit.address.suspect(self.local.clock.mono_ms());
-        self.suspects = true;
-        // The next try opens a connection.
+        self.suspicion = Some(Suspicion::of(connection));
         self.stale = self.stale.max(1);
     }
 
@@ -495,11 +483,9 @@ impl Serving<'_> {
     ) -> Result<u64, Trouble> {
         let is_fastcgi = matches!(self.upstream.spec.protocol, Protocol::Fastcgi { .. });
         let may_suspect = || {
-            let now_ms = self.local.clock.mono_ms();
-            let address = &connection.permit.address;
             // Of a backend that takes as long for most requests, silence says nothing.
-            let is_fast = u64::from(address.first_byte_us()) < PATIENCE_MS * 1_000 / 2;
-            connection.stream.tells_unread() || is_fast && address.may_be_suspected(now_ms)
+            let mean_us = u64::from(connection.permit.address.first_byte_us());
+            connection.stream.tells_unread() || mean_us < PATIENCE_MS * 1_000 / 2
         };
         let may_be_busy = is_fastcgi && connection.is_reused() && self.is_robust();
         call.may_meet_busy(may_be_busy && may_suspect());

@@ -90,6 +90,11 @@ impl Alarm {
         }
     }
 
+    /// The time by the clock of the timeout; monotonic milliseconds.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.deadlines.clock.mono_ms()
+    }
+
     /// Cancels the timeout.
     pub(crate) fn rest(&mut self) {
         self.at_ms = u64::MAX;

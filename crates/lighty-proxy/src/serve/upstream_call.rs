@@ -22,6 +22,7 @@ use crate::connect::pool::Connection;
 use crate::request::replayable_body::ReplayableBody;
 use crate::request::upstream_request::RewrittenHead;
 use crate::session::{self, BackendResponse, Event, Session, malformed};
+use crate::upstream::backend::Silence;
 use crate::upstream::spec::{Protocol, TimeoutSpec};
 
 /// Initial inbox size in bytes: fits a usual response head, and a small response whole.
@@ -417,7 +418,7 @@ impl UpstreamCall {
             stream.acknowledge();
         }
         self.watch(upload, timeouts, moved);
-        let trouble = ready!(self.poll_limit(client, Some(stream), cx));
+        let trouble = ready!(self.poll_limit(client, Some(connection), cx));
         Poll::Ready(Err(trouble))
     }
 
@@ -479,12 +480,21 @@ impl UpstreamCall {
         }
     }
 
+    /// Decides about the request while its kept connection is silent.
+    fn hear_silence(&self, connection: &Connection) -> Silence {
+        // A process that has read the request works on it.
+        if self.busy != Busy::Maybe || connection.stream.has_unread() == Some(false) {
+            return Silence::Waits;
+        }
+        connection.permit.address.hear_silence(self.alarm.now_ms())
+    }
+
     /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
-    /// client.
+    /// client. `silent` is the connection before the response.
     fn poll_limit(
         &mut self,
         client: &ClientHandle,
-        unread: Option<&Stream>,
+        silent: Option<&Connection>,
         cx: &mut Context<'_>,
     ) -> Poll<Trouble> {
         loop {
@@ -497,14 +507,23 @@ impl UpstreamCall {
             let Limit::Patience { rest_ms } = self.limit else {
                 return Poll::Ready(self.too_late());
             };
-            if self.busy == Busy::Maybe && unread.is_some_and(|s| s.has_unread() != Some(false)) {
-                self.busy = Busy::Yes;
-                let words = "its process works on after a response";
-                let fault = FaultReport::new(Fault::BackendClosed, words);
-                return Poll::Ready(Trouble::Backend { fault, silent: true });
+            let silence = silent.map_or(Silence::Waits, |connection| self.hear_silence(connection));
+            match silence {
+                Silence::Leaves => {
+                    self.busy = Busy::Yes;
+                    let words = "its process works on after a response";
+                    let fault = FaultReport::new(Fault::BackendClosed, words);
+                    return Poll::Ready(Trouble::Backend { fault, silent: true });
+                }
+                Silence::IsJudged if rest_ms > PATIENCE_MS => {
+                    self.limit = Limit::Patience { rest_ms: rest_ms - PATIENCE_MS };
+                    self.alarm.set(PATIENCE_MS);
+                }
+                Silence::IsJudged | Silence::Waits => {
+                    self.limit = Limit::Timeout;
+                    self.alarm.set(rest_ms);
+                }
             }
-            self.limit = Limit::Timeout;
-            self.alarm.set(rest_ms);
         }
     }
 

@@ -55,6 +55,11 @@ impl Address {
         Self { spec, name_hash, backend }
     }
 
+    /// The backend itself, whatever upstreams it has.
+    pub(crate) fn backend(&self) -> Arc<Backend> {
+        Arc::clone(&self.backend)
+    }
+
     /// True if another connection may be opened.
     pub fn has_room(&self) -> bool {
         self.open() < self.connections_max()

@@ -100,6 +100,8 @@ pub struct Backend {
     suspected_until_ms: AtomicU64,
     /// Length of that time in milliseconds: it doubles each time.
     suspected_ms: AtomicU64,
+    /// Until when the latest suspicion may be judged; monotonic milliseconds.
+    judged_until_ms: AtomicU64,
     /// Its program ends at every start.
     is_broken: AtomicBool,
     /// Signals that it became broken.
@@ -118,6 +120,21 @@ const LOST_KEPT_MAX: u32 = 16;
 /// For how long no connection is kept at first, and at most; milliseconds.
 const KEEPS_NONE_MS_MIN: u64 = 60_000;
 const KEEPS_NONE_MS_MAX: u64 = 3_600_000;
+
+/// How long it takes at most to judge a suspicion: the time of a response that is not slow, and the
+/// same again; milliseconds, with the inaccuracy of timeouts.
+const JUDGED_MS: u64 = 800;
+
+/// What a request does whose kept connection is silent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Silence {
+    /// It goes to a new connection.
+    Leaves,
+    /// It waits until the suspicion of another request is judged, and asks again.
+    IsJudged,
+    /// It waits for the response.
+    Waits,
+}
 
 /// Twice as long as before, in milliseconds.
 fn doubled(length_ms: &AtomicU64) -> u64 {
@@ -151,6 +168,7 @@ impl Backend {
             keeps_none_ms: AtomicU64::new(0),
             suspected_until_ms: AtomicU64::new(0),
             suspected_ms: AtomicU64::new(0),
+            judged_until_ms: AtomicU64::new(0),
             is_broken: AtomicBool::new(false),
             broke: Notify::new(),
         }
@@ -261,16 +279,37 @@ impl Backend {
         self.suspected_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// A request has left a silent kept connection for a new one. Its script runs twice if it is
-    /// only slow, so that happens once a minute at first, and once an hour in the end.
-    pub(crate) fn suspect(&self, now_ms: u64) {
-        let length = doubled(&self.suspected_ms);
-        self.suspected_until_ms.store(now_ms + length, Ordering::Relaxed);
+    /// Records that the processes behind kept connections work on after their responses.
+    #[cold]
+    pub(crate) fn leave_busy(&self, now_ms: u64) {
+        self.keep_none_for_a_while(now_ms);
+        self.queue.end_idle();
     }
 
-    /// True if a request may leave a silent kept connection.
-    pub(crate) fn may_be_suspected(&self, now_ms: u64) -> bool {
-        now_ms >= self.suspected_until_ms.load(Ordering::Relaxed)
+    /// Decides about a request on a silent kept connection. If it leaves for a new connection, its
+    /// script runs twice where it is only slow, so one request does that at a time: once a minute at
+    /// first, and once an hour in the end. The others wait for what it finds out.
+    pub(crate) fn hear_silence(&self, now_ms: u64) -> Silence {
+        if self.keeps_none(now_ms) {
+            return Silence::Leaves;
+        }
+        let until_ms = self.suspected_until_ms.load(Ordering::Relaxed);
+        if now_ms < until_ms {
+            let is_judged = now_ms < self.judged_until_ms.load(Ordering::Relaxed);
+            return if is_judged { Silence::IsJudged } else { Silence::Waits };
+        }
+        let claimed = self.suspected_until_ms.compare_exchange(
+            until_ms,
+            now_ms + JUDGED_MS,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
+        if claimed.is_err() {
+            return Silence::IsJudged;
+        }
+        self.judged_until_ms.store(now_ms + JUDGED_MS, Ordering::Relaxed);
+        self.suspected_until_ms.store(now_ms + doubled(&self.suspected_ms), Ordering::Relaxed);
+        Silence::Leaves
     }
 
     /// True if no connection to it is kept now.
@@ -367,5 +406,19 @@ mod tests {
         backend.served_kept();
         backend.lost_kept(2_000);
         assert!(!backend.keeps_none(2_000));
+    }
+    #[test]
+    fn one_request_at_a_time_leaves_a_silent_connection() {
+        let backend = backend();
+        assert_eq!(backend.hear_silence(1_000), Silence::Leaves);
+        assert_eq!(backend.hear_silence(1_000), Silence::IsJudged);
+        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS - 1), Silence::IsJudged);
+        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS), Silence::Waits, "it was not right");
+        assert_eq!(backend.hear_silence(60_999), Silence::Waits);
+        assert_eq!(backend.hear_silence(61_000), Silence::Leaves);
+        assert_eq!(backend.hear_silence(180_999), Silence::Waits, "twice as long");
+        backend.leave_busy(62_000);
+        assert_eq!(backend.hear_silence(62_000), Silence::Leaves, "it was right");
+        assert_eq!(backend.hear_silence(62_001), Silence::Leaves, "for all of them");
     }
 }

@@ -2,9 +2,11 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
+use std::sync::{Arc, RwLock};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
+use lighty_testkit::client::Client;
 use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::real::php::PhpFpm;
@@ -206,6 +208,36 @@ fn process_that_works_on_after_its_response_delays_no_other_request() {
     }
 }
 
+/// The same for requests that come together, each on the connection of a busy process.
+#[test]
+fn processes_that_work_on_after_their_responses_delay_no_crowd() {
+    for fpm in [PhpFpm::unix(6), PhpFpm::tcp(6)] {
+        let Some(fpm) = fpm else { return };
+        let backend = fpm.listen().host_keys();
+        let server = lighty!()
+            .config(&format!("fastcgi.server = ( \".php\" => (( {backend} )) )"))
+            .file("bg.php", "<?php echo 1; usleep(150000); fastcgi_finish_request(); sleep(9);")
+            .file("x.php", "<?php echo 2;")
+            .start();
+        let crowd = |path: &str, text: &str| {
+            let mut clients: Vec<_> = (0..3).map(|_| server.connect()).collect();
+            for client in &mut clients {
+                client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
+            }
+            for client in &mut clients {
+                assert_eq!(client.response().text(), text, "{backend}");
+            }
+        };
+        // The first response takes no time: none of the others is far from the mean.
+        (0..20).for_each(|_| assert_eq!(server.get("/x.php").text(), "2"));
+        crowd("/bg.php", "1");
+        let watch = Stopwatch::start(&server);
+        crowd("/x.php", "2");
+        let took = watch.took();
+        assert!(took < Duration::from_secs(3), "{backend}: {took:?}");
+    }
+}
+
 /// The same where no request may be sent again, and none before has shown what the processes do.
 #[test]
 fn process_that_works_on_after_its_response_delays_no_post() {
@@ -241,4 +273,45 @@ fn get_that_ends_by_an_empty_frame_is_served() {
         assert_eq!(client.answer(stream).status, status);
     }
     assert_eq!(backend.asked().len(), 1);
+}
+
+/// A backend that gets no time of the processor is silent on all of its connections, and then
+/// answers on all of them.
+#[test]
+fn kept_connections_of_a_backend_that_was_paused_stay() {
+    let pause = Arc::new(RwLock::new(()));
+    let paused = Arc::clone(&pause);
+    let backend = Backend::start(move |peer| {
+        while read_fastcgi(peer).is_some() {
+            let _runs = paused.read().expect("no panic");
+            if !peer.send(fastcgi_response()) {
+                return;
+            }
+        }
+    });
+    let lines = "proxy-core.max-pool-size = 16";
+    let server = front(&backend, &format!("proxy-core.protocol := \"fastcgi\"\n{lines}"));
+    let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
+    let send = |client: &mut Client| client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    for _ in 0..10 {
+        clients.iter_mut().for_each(&send);
+        clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "done"));
+    }
+    let opened = backend.opened();
+    {
+        let _held = pause.write().expect("no panic");
+        clients.iter_mut().for_each(&send);
+        // A request leaves its connection, since the process may be busy.
+        assert!(wait_until(Duration::from_secs(30), || backend.opened() > opened));
+    }
+    clients.iter_mut().for_each(|client| assert_eq!(client.response().text(), "done"));
+    let (opened, watch) = (backend.opened(), Stopwatch::start(&server));
+    let mut requests = 0;
+    while requests < 50 || watch.elapsed() < Duration::from_secs(1) {
+        send(&mut clients[0]);
+        assert_eq!(clients[0].response().text(), "done");
+        requests += 1;
+    }
+    let more = backend.opened() - opened;
+    assert!(more <= 2, "{more} connections for {requests} requests: {}", server.log());
 }

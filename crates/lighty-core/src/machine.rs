@@ -45,6 +45,8 @@ pub struct Machine {
     pub random: Random,
     /// Rate-limits the log: clients request a WebSocket that is not allowed.
     pub(crate) refused_upgrades: Complaint,
+    /// Rate-limits the log: requests for files come to a site without a document root.
+    pub(crate) no_document_root: Complaint,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     /// The most recently used root, usually the next one needed.
     latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
@@ -68,6 +70,7 @@ impl Machine {
             metrics: Metrics::default(),
             random: Random::new(seed()),
             refused_upgrades: Complaint::default(),
+            no_document_root: Complaint::default(),
             roots: RefCell::default(),
             latest_root: RefCell::default(),
             opening: RefCell::default(),

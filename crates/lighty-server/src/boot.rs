@@ -89,7 +89,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let activity = options.idle_timeout.map(Activity::new);
     let global = config.settings(&Active::default());
     let server = global.server.clone();
-    let missing_root = check_document_root(&global)?;
+    let missing_root = check_document_root(&config)?;
     check_database_directories(&config)?;
     let workers = worker_count(&server);
     let (fds, limits_kept) = set_limits(&server, workers)?;

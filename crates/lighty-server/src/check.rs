@@ -20,8 +20,8 @@ use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::process::privileges::{self, Identity};
 use lighty_io::send::NetworkBackend;
 use lighty_io::tls::{KeyLog, Materials};
-use lighty_proxy::route::settings::ProxySettings;
 
+use crate::document_root::needs_document_root;
 use crate::{acme, listeners, tls};
 
 pub use foreign::name_foreign;
@@ -45,9 +45,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
     let mut check = Check { config, problems: Vec::new() };
-    // If every request goes to a backend, no file is looked up.
-    let only_proxies = ProxySettings::routes(&global).core.is_some();
-    if global.core.document_root.is_empty() && !only_proxies {
+    if global.core.document_root.is_empty() && needs_document_root(config) {
         check.report(None, "server.document-root is not set".to_owned());
     }
     // Under a chroot, sites are looked up beneath it.

@@ -1,18 +1,43 @@
 //! The directory that is served.
 
+use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::process::privileges;
-use lighty_proxy::route::settings::ProxySettings;
 
 use crate::boot_error::BootError;
+
+/// Directives that answer requests without the server's document root: by a backend, a redirect or
+/// another directory.
+const SERVE_WITHOUT_ROOT: &[&str] = &[
+    "ajp13.server",
+    "alias.url",
+    "evhost.path-pattern",
+    "fastcgi.server",
+    "proxy-core.backends",
+    "proxy.server",
+    "scgi.server",
+    "simple-vhost.server-root",
+    "sockproxy.server",
+    "url.redirect",
+    "wstunnel.server",
+];
+
+/// True if the document root must be set: nothing in the configuration can answer a request without
+/// it. Where something can, a request that gets to the files all the same is answered 404.
+pub(crate) fn needs_document_root(config: &Config<Settings>) -> bool {
+    let is_set = |name: &str| config.assigned(name).next().is_some();
+    // One that is set anywhere belongs to a virtual host.
+    !is_set("server.document-root") && !SERVE_WITHOUT_ROOT.iter().any(|name| is_set(name))
+}
 
 /// Why the document root cannot be served at present: it may be mounted later.
 ///
 /// # Errors
 /// It is needed and not set.
-pub(crate) fn check_document_root(global: &Settings) -> Result<Option<String>, BootError> {
+pub(crate) fn check_document_root(config: &Config<Settings>) -> Result<Option<String>, BootError> {
+    let global = config.global();
     let root = &*global.core.document_root;
-    if root.is_empty() && ProxySettings::routes(global).core.is_some() {
+    if root.is_empty() && !needs_document_root(config) {
         return Ok(None);
     }
     if root.is_empty() {

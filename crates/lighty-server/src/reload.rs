@@ -336,7 +336,7 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
         }
         Err(why) => refusals.push(why.to_string()),
     }
-    match check_document_root(next.global()) {
+    match check_document_root(next) {
         Ok(missing) => refusals.extend(missing),
         Err(why) => refusals.push(why.to_string()),
     }

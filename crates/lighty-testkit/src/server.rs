@@ -36,6 +36,7 @@ pub struct Setup {
     arguments: Vec<String>,
     stdin: Option<Stdio>,
     own_listener: bool,
+    own_root: bool,
 }
 
 /// Begins a [`Setup`] for the binary that cargo built, or the one that `LIGHTY_BIN` names.
@@ -68,6 +69,7 @@ impl Setup {
             arguments: Vec::new(),
             stdin: None,
             own_listener: true,
+            own_root: true,
         }
     }
 
@@ -155,10 +157,20 @@ impl Setup {
         self
     }
 
+    /// Leaves `server.document-root` out of the configuration.
+    #[must_use]
+    pub fn without_document_root(mut self) -> Self {
+        self.own_root = false;
+        self
+    }
+
     /// Writes the configuration file and returns its path.
     #[must_use]
     pub fn write_config(&self) -> PathBuf {
-        let mut text = String::from("server.document-root = \"@DIR@/root\"\n");
+        let mut text = match self.own_root {
+            true => String::from("server.document-root = \"@DIR@/root\"\n"),
+            false => String::new(),
+        };
         if self.own_listener {
             text += &format!("server.bind = \"{}\"\nserver.port = 0\n", self.bind);
         }

@@ -9,6 +9,7 @@ use lighty_io::stat_cache::{Entry, Lookup};
 use super::is_directory;
 use crate::exchange::Exchange;
 use crate::fault::Fault;
+use crate::log::Level;
 use crate::machine::is_out_of_descriptors;
 
 /// True if a module takes the request before its file is looked up.
@@ -120,6 +121,10 @@ async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
 }
 
 async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault> {
+    if ex.physical.docroot.is_empty() {
+        complain_of_no_root(ex);
+        return Err(Fault::NotFound);
+    }
     let opened = Box::pin(ex.machine.open_root(&ex.physical.docroot)).await;
     match opened {
         Ok(root) => Ok(root),
@@ -135,6 +140,17 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
             ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
             Err(Fault::NoDocumentRoot)
         }
+    }
+}
+
+/// Logs, rate-limited, that a request for a file came where no directory is configured.
+#[cold]
+fn complain_of_no_root(ex: &Exchange) {
+    let now_s = (ex.machine.clock.mono_ms() / 1000) as u32;
+    if ex.machine.no_document_root.is_due(now_s) {
+        let text = "server.document-root is not set here, and no backend takes the request: \
+                    answered 404";
+        ex.log(Level::Warning, text);
     }
 }
 

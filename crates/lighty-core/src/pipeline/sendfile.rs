@@ -133,6 +133,7 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
 /// The place of a file beneath one of the roots or, if there are none, the document root.
 fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, FaultReport> {
     let place = match roots {
+        [] if ex.physical.docroot.is_empty() => None,
         [] => place(path, [&*ex.physical.docroot]),
         several => place(path, several.iter().map(|root| root.as_bytes())),
     };

@@ -54,6 +54,10 @@ impl Script {
         } else if route.request.broken_scriptfilename && own_root.is_none() {
             self.filename.extend_from_slice(&self.path_info);
         }
+        // Without a document root no script is beneath it, and none beneath `/`.
+        if self.docroot.is_empty() {
+            self.filename.clear();
+        }
         Ok(())
     }
 

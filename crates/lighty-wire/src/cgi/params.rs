@@ -69,9 +69,9 @@ pub struct Params<'a> {
     pub script_name: &'a [u8],
     /// `PATH_INFO`: the part behind it; left out where there is none.
     pub path_info: &'a [u8],
-    /// `SCRIPT_FILENAME`.
+    /// `SCRIPT_FILENAME`; left out where it is empty.
     pub script_filename: &'a [u8],
-    /// `DOCUMENT_ROOT`.
+    /// `DOCUMENT_ROOT`; left out where it is empty.
     pub document_root: &'a [u8],
     /// Whether the client's connection is encrypted: `HTTPS` and `REQUEST_SCHEME`.
     pub https: bool,
@@ -176,6 +176,7 @@ impl<'a> Params<'a> {
         visitor: &mut Visitor<'_, F>,
         scratch: &mut Vec<u8>,
     ) {
+        let has_root = !self.document_root.is_empty();
         if self.purpose == Purpose::Respond {
             visitor.own(b"SCRIPT_NAME", self.script_name);
         }
@@ -186,10 +187,11 @@ impl<'a> Params<'a> {
             let root = self.document_root.strip_suffix(b"/").unwrap_or(self.document_root);
             scratch.extend_from_slice(root);
             scratch.extend_from_slice(self.path_info);
-            visitor.own(b"PATH_TRANSLATED", scratch);
+            visitor.own_if(b"PATH_TRANSLATED", has_root.then_some(&**scratch));
         }
-        visitor.own(b"SCRIPT_FILENAME", self.script_filename);
-        visitor.own(b"DOCUMENT_ROOT", self.document_root);
+        let has_file = !self.script_filename.is_empty();
+        visitor.own_if(b"SCRIPT_FILENAME", has_file.then_some(self.script_filename));
+        visitor.own_if(b"DOCUMENT_ROOT", has_root.then_some(self.document_root));
         scratch.clear();
         decimal::push(self.redirect_status.into(), scratch);
         visitor.own(b"REDIRECT_STATUS", scratch);

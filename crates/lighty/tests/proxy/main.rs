@@ -36,4 +36,5 @@ mod tls;
 mod tomcat;
 mod uwsgi;
 mod websocket;
+mod without_root;
 mod wstunnel;

@@ -42,7 +42,9 @@ fn places() -> Vec<Row> {
         .default("")
         .since("1.4")
         .doc(
-            "Directory that holds the site's files. Required. Requests are opened beneath a held \
+            "Directory that holds the site's files. Required, unless the configuration has \
+             backends, redirects, aliases or virtual hosts: without it, a request that none of \
+             them takes is answered 404. Requests are opened beneath a held \
              descriptor of it; if the path comes to mean another directory (a symbolic link that \
              a deployment flips), that one is used within a second. If there is no such directory \
              at the start, a warning says so, and requests for files are 404 until it is there.",

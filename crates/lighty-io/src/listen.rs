@@ -12,6 +12,7 @@ mod mend;
 mod private_dir;
 mod program_socket;
 mod refused;
+mod reuse_port;
 mod spec;
 
 pub use closing::CLOSING_TIME;

@@ -7,6 +7,7 @@
 mod checks;
 mod group;
 mod names;
+mod port;
 mod process;
 mod processes;
 

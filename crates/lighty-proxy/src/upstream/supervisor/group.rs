@@ -1,6 +1,7 @@
 //! A program that the server starts, and its processes.
 
 use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::log::Level;
@@ -9,6 +10,7 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::SupervisorLog;
+use super::port::Seat;
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::spec::{BackendAddress, SpawnSpec};
@@ -32,6 +34,8 @@ pub(super) struct Group {
     /// Processes that have lived longer than a bad start takes.
     pub(super) alive: Cell<u32>,
     pub(super) is_broken: Cell<bool>,
+    /// The place of its socket at a port. Dropped with the group, after its processes.
+    pub(super) seat: Option<Rc<Seat>>,
 }
 
 impl Group {

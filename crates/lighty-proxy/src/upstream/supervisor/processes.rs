@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
+use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, SocketFile};
 use lighty_io::threads::{keep, panics};
 use tokio::sync::watch;
 
 use super::group::Group;
+use super::port::{Port, Seat};
 use super::{SupervisorLog, process};
 use crate::upstream::Upstream;
 use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
@@ -72,6 +73,10 @@ impl Processes {
     pub(super) fn commit(&mut self, naming: u64) -> Result<(), StartError> {
         let mut failed = None;
         for group in self.groups.iter().filter(|group| group.naming.get() == naming) {
+            if let Some(Err(error)) = group.seat.as_ref().map(|seat| seat.take_over()) {
+                let text = format!("{}: cannot take over its port: {error}", group.text);
+                failed = Some(StartError(text));
+            }
             let BackendAddress::Unix(path) = &group.address else { continue };
             let mut file = group.file.borrow_mut();
             let moved = file.as_mut().map(|file| file.move_to(Path::new(path.as_ref())));
@@ -120,19 +125,7 @@ impl Processes {
     ) -> Result<Rc<Group>, StartError> {
         let name = &upstream.spec.name;
         let failed = |error: std::io::Error| StartError(format!("{name}: {error}"));
-        let beside = before.and_then(|_| bind_beside(&backend.address, spawn.listen_backlog));
-        let (socket, file) = match (before, beside) {
-            (_, Some(socket)) => {
-                let file = socket.socket_file();
-                (socket, file)
-            }
-            (Some(before), None) => (before.socket.try_clone().map_err(failed)?, None),
-            (None, None) => {
-                let socket = bind(&backend.address, spawn.listen_backlog).map_err(failed)?;
-                let file = socket.socket_file();
-                (socket, file)
-            }
-        };
+        let (socket, file, seat) = listen(backend, spawn.listen_backlog, before).map_err(failed)?;
         let group = Rc::new(Group {
             log: self.log.clone(),
             text: format!("{name}: {}", first_word(spawn)),
@@ -147,6 +140,7 @@ impl Processes {
             tasks: RefCell::default(),
             alive: Cell::new(0),
             is_broken: Cell::new(false),
+            seat,
         });
         group.start().await.map_err(failed)?;
         self.groups.push(Rc::clone(&group));
@@ -172,9 +166,38 @@ fn first_word(spawn: &SpawnSpec) -> &str {
     spawn.command.first().map_or("", |path| path)
 }
 
-/// A socket beside that of a running program, which takes its place once the configuration does.
-/// Each program has a queue of its own then: none ends with connections that wait for the other.
-/// `None` where that cannot be, as with a port: they share one.
+/// What a program accepts from: its socket, the file of that, and its place at a port.
+type Listening = (BoundSocket, Option<SocketFile>, Option<Rc<Seat>>);
+
+/// Listens for a program. Where another one runs at the address, its socket is beside that one's
+/// and takes its place once the configuration does. Each program has a queue of its own then: none
+/// ends with connections that wait for the other. Where that cannot be they share one.
+fn listen(
+    backend: &BackendSpec,
+    backlog: i32,
+    before: Option<&Group>,
+) -> std::io::Result<Listening> {
+    let address = &backend.address;
+    let Some(before) = before else {
+        if let BackendAddress::Inet(address) = address {
+            let (socket, seat) = Port::bind(*address, backlog)?;
+            return Ok((socket, None, Some(seat)));
+        }
+        let socket = bind(address, backlog)?;
+        let file = socket.socket_file();
+        return Ok((socket, file, None));
+    };
+    if let Some((socket, seat)) = before.seat.as_ref().and_then(|seat| seat.add_beside(backlog)) {
+        return Ok((socket, None, Some(seat)));
+    }
+    if let Some(socket) = bind_beside(address, backlog) {
+        let file = socket.socket_file();
+        return Ok((socket, file, None));
+    }
+    Ok((before.socket.try_clone()?, None, before.seat.clone()))
+}
+
+/// A unix socket beside that of a running program. `None` where it has no file.
 fn bind_beside(address: &BackendAddress, backlog: i32) -> Option<BoundSocket> {
     let BackendAddress::Unix(path) = address else { return None };
     if path.starts_with('@') {

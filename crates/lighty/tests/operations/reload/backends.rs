@@ -7,6 +7,7 @@ use std::os::unix::net::UnixListener;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::client::Client;
 use lighty_testkit::name_server::NameServer;
 use lighty_testkit::origin::Origin;
@@ -21,6 +22,10 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The body of each POST. The program reads the head byte by byte, so that it ends before it.
 const POSTED: &str = "posted";
 
+/// Where programs have ports. The server listens there as well, and clients connect to the first
+/// address that it listens at.
+const HOST: &str = "127.0.0.2";
+
 /// The program: answers each connection with its variable and its process number. `/slow` takes
 /// half a second; a POST (its body is [`POSTED`]) takes 10 ms.
 #[test]
@@ -28,40 +33,54 @@ const POSTED: &str = "posted";
 fn program() {
     let Ok(fd) = std::io::stdin().as_fd().try_clone_to_owned() else { return };
     let Some(name) = std::env::var_os("LIGHTY_TEST_PROGRAM") else { return };
-    for mut stream in UnixListener::from(fd).incoming().flatten() {
-        let (mut head, mut piece) = (Vec::new(), [0; 1]);
-        while !head.ends_with(b"\r\n\r\n") {
-            match stream.read(&mut piece) {
-                Ok(1) => head.push(piece[0]),
-                _ => break,
-            }
-        }
-        if head.starts_with(b"GET /slow") {
-            std::thread::sleep(Duration::from_millis(500));
-        }
-        if head.starts_with(b"POST ") {
-            let mut body = [0; POSTED.len()];
-            if stream.read_exact(&mut body).is_err() || body != POSTED.as_bytes() {
-                continue;
-            }
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let body = format!("{} {}", name.to_string_lossy(), std::process::id());
-        let length = body.len();
-        let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
-        let _ = write!(stream, "{head}\r\n\r\n{body}");
+    match std::env::var_os("LIGHTY_TEST_PORT") {
+        Some(_) => TcpListener::from(fd).incoming().flatten().for_each(|s| answer(s, &name)),
+        None => UnixListener::from(fd).incoming().flatten().for_each(|s| answer(s, &name)),
     }
 }
 
-/// A program called `name`, behind a socket of that name if there is one.
+fn answer(mut stream: impl Read + Write, name: &std::ffi::OsStr) {
+    let (mut head, mut piece) = (Vec::new(), [0; 1]);
+    while !head.ends_with(b"\r\n\r\n") {
+        match stream.read(&mut piece) {
+            Ok(1) => head.push(piece[0]),
+            _ => break,
+        }
+    }
+    if head.starts_with(b"GET /slow") {
+        std::thread::sleep(Duration::from_millis(500));
+    }
+    if head.starts_with(b"POST ") {
+        let mut body = [0; POSTED.len()];
+        if stream.read_exact(&mut body).is_err() || body != POSTED.as_bytes() {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let body = format!("{} {}", name.to_string_lossy(), std::process::id());
+    let length = body.len();
+    let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {length}\r\nConnection: close");
+    let _ = write!(stream, "{head}\r\n\r\n{body}");
+}
+
+/// A program called `name`, behind a socket of that name, or port, if there is one.
 fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
     let this = std::env::current_exe().expect("this program");
     let command =
         format!("{} --exact reload::backends::program --ignored --nocapture", this.display());
-    let socket = socket.map(|name| format!("\"socket\" => \"@DIR@/{name}\",")).unwrap_or_default();
+    let port = socket.and_then(|name| Some((HOST, name.strip_prefix(HOST)?.strip_prefix(':')?)));
+    let environment = format!("\"LIGHTY_TEST_PROGRAM\" => \"{name}\"");
+    let (socket, environment) = match (port, socket) {
+        (Some((host, port)), _) => (
+            format!("\"host\" => \"{host}\", \"port\" => {port},"),
+            format!("{environment}, \"LIGHTY_TEST_PORT\" => \"{port}\""),
+        ),
+        (None, Some(name)) => (format!("\"socket\" => \"@DIR@/{name}\","), environment),
+        (None, None) => (String::new(), environment),
+    };
     format!(
         "{more}\nproxy.server = ( \"/\" => (( \"bin-path\" => \"{command}\", {socket} \
-         \"max-procs\" => 1, \"bin-environment\" => ( \"LIGHTY_TEST_PROGRAM\" => \"{name}\" ) )) )"
+         \"max-procs\" => 1, \"bin-environment\" => ( {environment} ) )) )"
     )
 }
 
@@ -139,6 +158,28 @@ fn posts_that_wait_are_answered(socket: Option<&str>) {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_changed_program_takes_over_at_the_same_port() {
+    let port = Port::reserve();
+    a_changed_program_takes_over(Some(&format!("{HOST}:{}", port.address().port())));
+}
+
+#[test]
+fn posts_that_wait_are_answered_at_the_same_port() {
+    let port = Port::reserve();
+    posts_that_wait_are_answered(Some(&format!("{HOST}:{}", port.address().port())));
+}
+
+/// Another server's port is not shared.
+#[test]
+fn a_program_whose_port_is_taken_refuses_the_reload() {
+    let taken = TcpListener::bind((HOST, 0)).expect("a port");
+    let port = format!("{HOST}:{}", taken.local_addr().expect("its address").port());
+    let site = Site::start(1, "", &[]);
+    let refused = site.refuse(&spawned("one", Some(&port), ""));
+    assert!(refused.contains("in use"), "{refused}");
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! Sockets that share a port (`SO_REUSEPORT`): which of them gets the new connections.
+
+use std::io;
+use std::net::Shutdown;
+use std::os::fd::AsRawFd;
+
+use super::{BindSpec, BoundSocket};
+
+impl BoundSocket {
+    /// Directs all new connections of this port to the socket that was the `nth` of those that
+    /// listen there, from 0. While there is none of this number, the kernel distributes them.
+    /// Connections in the queues of the others stay there.
+    ///
+    /// # Errors
+    /// `Unsupported` for a unix socket; the kernel's, where the socket does not share its port.
+    pub fn direct_connections(&self, nth: u32) -> io::Result<()> {
+        if let BindSpec::Unix(_) = self.address() {
+            return Err(io::ErrorKind::Unsupported.into());
+        }
+        // The program of one instruction returns the number.
+        let code = (libc::BPF_RET | libc::BPF_K) as u16;
+        let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: nth }];
+        let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
+        // SAFETY: the descriptor is open for the whole call. The option takes a `sock_fprog`,
+        // which the pointer and the size describe; it points to one instruction, and the kernel
+        // copies both before it returns.
+        let result = unsafe {
+            libc::setsockopt(
+                self.socket.as_raw_fd(),
+                libc::SOL_SOCKET,
+                libc::SO_ATTACH_REUSEPORT_CBPF,
+                (&raw const program).cast(),
+                size_of::<libc::sock_fprog>() as libc::socklen_t,
+            )
+        };
+        if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Stops listening, although other processes may hold the socket: it leaves the sockets that
+    /// share its port, and connections in its queue are reset.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn stop_listening(&self) -> io::Result<()> {
+        self.socket.shutdown(Shutdown::Both)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{SocketAddr, TcpListener, TcpStream};
+
+    use super::super::BindOptions;
+    use super::*;
+
+    fn bind(spec: &BindSpec) -> BoundSocket {
+        let options = BindOptions { reuse_port: true, ..BindOptions::default() };
+        BoundSocket::bind(spec, &options).expect("bind")
+    }
+
+    fn listener(bound: &BoundSocket) -> TcpListener {
+        let listener = TcpListener::from(bound.duplicate().expect("a descriptor"));
+        listener.set_nonblocking(true).expect("nonblocking");
+        listener
+    }
+
+    /// How many of some connections each of these gets.
+    fn shares(address: SocketAddr, listeners: &[&TcpListener]) -> Vec<usize> {
+        let clients: Vec<_> =
+            (0..20).map(|_| TcpStream::connect(address).expect("connect")).collect();
+        let accepted =
+            |listener: &&TcpListener| std::iter::from_fn(|| listener.accept().ok()).count();
+        let shares = listeners.iter().map(accepted).collect();
+        drop(clients);
+        shares
+    }
+
+    #[test]
+    fn new_connections_go_to_one_of_the_sockets() {
+        for spec in ["127.0.0.1:0", "[::1]:0"] {
+            let first = bind(&spec.parse().expect("an address"));
+            let BindSpec::Inet(address) = *first.address() else { panic!("{spec}") };
+            first.direct_connections(0).expect("before there is another");
+            let second = bind(first.address());
+            let (one, two) = (listener(&first), listener(&second));
+            assert_eq!(shares(address, &[&one, &two]), [20, 0], "{spec}");
+            second.direct_connections(1).expect("a switch");
+            assert_eq!(shares(address, &[&one, &two]), [0, 20], "{spec}");
+            // Another descriptor of it stays open.
+            first.stop_listening().expect("a socket that listens");
+            assert_eq!(shares(address, &[&two]), [20], "{spec}: the only one that is left");
+            second.direct_connections(0).expect("for the next one");
+            assert_eq!(shares(address, &[&two]), [20], "{spec}");
+        }
+    }
+
+    #[test]
+    fn socket_with_a_port_of_its_own_is_refused() {
+        let spec: BindSpec = "127.0.0.1:0".parse().expect("an address");
+        let bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
+        assert!(bound.direct_connections(0).is_err());
+    }
+}

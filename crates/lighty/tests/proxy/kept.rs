@@ -1,6 +1,7 @@
 //! Connections that are kept: as many as there are clients, to backends that accept all of them and
 //! to those that do not.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
@@ -9,6 +10,8 @@ use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
 use lighty_testkit::real::php::{PhpCgi, PhpFpm};
 use lighty_testkit::server::Server;
+use lighty_testkit::wait_until;
+use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -153,4 +156,51 @@ fn a_restart_of_php_cgi_costs_no_request() {
         over.store(true, Ordering::Relaxed);
         assert!(is_served, "{}", server.log());
     });
+}
+
+/// Without a free descriptor no client is accepted and no backend is reached, but what has begun is
+/// served. Idle connections make room for others.
+#[test]
+fn requests_under_way_are_served_without_free_descriptors() {
+    let go_on = Arc::new(AtomicBool::new(false));
+    let goes_on = Arc::clone(&go_on);
+    let backend = Backend::start(move |peer| {
+        while let Some(asked) = peer.request() {
+            while asked.target() == "/slow" && !goes_on.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            peer.answer("ok");
+        }
+    });
+    let server = front(&backend, 8, 1);
+    let mut slow = server.connect();
+    slow.set_deadline(PATIENCE);
+    slow.send("GET /slow HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert!(wait_until(PATIENCE, || !backend.asked_for("/slow").is_empty()));
+    let pid = rustix::process::Pid::from_raw(server.pid().cast_signed());
+    let limit = |limit| prlimit(pid, Resource::Nofile, limit).expect("a limit");
+    let cut =
+        Rlimit { current: Some(server.descriptors() as u64 + 4), ..getrlimit(Resource::Nofile) };
+    let (before, begun) = (limit(cut), Instant::now());
+    let mut crowd: Vec<Client> = (0..40).map(|_| server.connect()).collect();
+    for client in &mut crowd {
+        client.set_deadline(PATIENCE);
+        client.send("GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
+    }
+    server.await_log("accepting pauses");
+    go_on.store(true, Ordering::Relaxed);
+    assert_eq!(slow.response().text(), "ok", "{}", server.log());
+    let cpu = server.cpu_time();
+    std::thread::sleep(Duration::from_secs(1));
+    let spent = server.cpu_time() - cpu;
+    assert!(spent < Duration::from_millis(500), "{spent:?} of processor time in one second");
+    let said = server.log().matches("accepting pauses").count() as u64;
+    assert!(said <= 2 + begun.elapsed().as_secs() / 10, "{said} times: {}", server.log());
+    limit(before);
+    for client in &mut crowd {
+        let status = client.response().status;
+        // Those that found no descriptor for a backend.
+        assert!([200, 502, 503].contains(&status), "{status}: {}", server.log());
+    }
+    assert_eq!(server.get("/").text(), "ok");
 }

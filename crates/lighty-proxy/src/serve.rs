@@ -205,8 +205,8 @@ impl Serving<'_> {
         }
     }
 
-    /// A kept connection is silent: its process may work on after its response. The next try opens a
-    /// connection.
+    /// A kept connection is silent: its process may work on after its response. The next try opens
+    /// another.
     #[cold]
     fn suspect(&mut self, connection: &Connection) {
         self.suspicion = Some(Suspicion::of(connection));

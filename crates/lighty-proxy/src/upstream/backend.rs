@@ -287,8 +287,8 @@ impl Backend {
     }
 
     /// Decides about a request on a silent kept connection. If it leaves for a new connection, its
-    /// script runs twice where it is only slow, so one request does that at a time: once a minute at
-    /// first, and once an hour in the end. The others wait for what it finds out.
+    /// script runs twice where it is only slow. So one request does that at a time: once a minute
+    /// at first, and once an hour in the end. The others wait for what it finds out.
     pub(crate) fn hear_silence(&self, now_ms: u64) -> Silence {
         if self.keeps_none(now_ms) {
             return Silence::Leaves;

@@ -525,3 +525,38 @@ fn a_redirect_to_a_path_of_ours_is_the_clients_to_follow() {
     }
     program.join().expect("the program");
 }
+
+/// As in lighttpd 1.4.69: a script writes what a client could have written. The address goes in
+/// front of the client's, the other fields give way to the proxy's own.
+#[test]
+fn fields_about_the_client_are_the_proxys_whatever_a_script_sets() {
+    let backend = Backend::answering("ok");
+    let lines = "magnet.attract-raw-url-to = ( \"@DIR@/root/s.lua\" )\n\
+                 $HTTP[\"url\"] == \"/forwarded\" { proxy.forwarded = ( \"for\" => 1 ) }";
+    let script = "local fields = lighty.r.req_header\n\
+                  fields[\"X-Forwarded-For\"] = \"192.0.2.9\"\n\
+                  fields[\"X-Forwarded-Proto\"] = \"gopher\"\n\
+                  fields[\"X-Forwarded-Host\"] = \"script.example\"\n\
+                  fields[\"X-Host\"] = \"script.example\"\n\
+                  fields[\"Forwarded\"] = \"for=192.0.2.8\"\n\
+                  return 0\n";
+    let (host, port) = (backend.address().ip(), backend.address().port());
+    let server = lighty!()
+        .file("s.lua", script)
+        .config(&format!(
+            "proxy.server = ( \"\" => (( \"host\" => \"{host}\", \"port\" => {port} )) )\n{lines}"
+        ))
+        .start();
+    for path in ["/", "/forwarded"] {
+        assert_eq!(server.get(path).text(), "ok", "{path}: {}", server.log());
+    }
+    let asked = backend.asked();
+    for asked in &asked {
+        let host = asked.field("Host");
+        assert_eq!(asked.field("X-Forwarded-For"), Some("192.0.2.9, 127.0.0.1"));
+        assert_eq!(asked.field("X-Forwarded-Proto"), Some("http"));
+        assert_eq!((asked.field("X-Forwarded-Host"), asked.field("X-Host")), (host, host));
+    }
+    assert_eq!(asked[0].field("Forwarded"), Some("for=192.0.2.8"));
+    assert_eq!(asked[1].field("Forwarded"), Some("for=192.0.2.8, for=127.0.0.1"));
+}

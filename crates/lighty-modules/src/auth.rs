@@ -268,7 +268,7 @@ impl Auth {
                 groups => groups,
             },
         };
-        rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|groups| &groups.table))
+        rule.admits(name, groups.as_ref().map(|groups| &groups.table))
     }
 
     fn key(&self, path: &str, rule: &Rule, name: &[u8], password: &[u8]) -> verified::Key {
@@ -509,7 +509,7 @@ impl Auth {
                 Err(report) => return Err(report),
             };
         }
-        Ok(rule.admits(name, ex.request.remote_ip(), groups.as_ref().map(|g| &g.table)))
+        Ok(rule.admits(name, groups.as_ref().map(|g| &g.table)))
     }
 
     /// Loads a file where blocking is allowed. Does not wait for password hashes, so cached

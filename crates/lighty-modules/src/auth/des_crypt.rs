@@ -1,12 +1,25 @@
-//! The traditional crypt(3): two characters of salt, eleven of a sum. `htpasswd -d` makes it.
+//! DES in crypt(3). Tables are those of FIPS 46-3, which counts bits from 1.
 //!
-//! The password, cut after eight characters, is the key of 25 rounds of DES over zeros, in which
-//! the salt swaps bits of the expansion. Tables are those of FIPS 46-3, which counts bits from 1.
+//! The traditional form is two characters of salt and eleven of a sum; `htpasswd -d` makes it. The
+//! password, cut after eight characters, is the key of 25 rounds of DES over zeros, in which the
+//! salt swaps bits of the expansion.
+//!
+//! The extended form of BSDi begins with `_`: four characters of a number of rounds, four of salt,
+//! eleven of a sum. All characters of the password count.
 
 use super::constant_time::is_same;
 use super::md5_crypt::ALPHABET;
 
 const TEXT_CHARS: usize = 13;
+
+const EXTENDED_CHARS: usize = 20;
+
+/// Rounds of the traditional form.
+const ROUNDS: u32 = 25;
+
+/// Maximum rounds of the extended form, which can name 16,777,215: a sum of more takes seconds of a
+/// thread for each attempt to log in. crypt(3) makes 725 unless told otherwise.
+const ROUNDS_MAX: u32 = 100_000;
 
 const INITIAL: [u8; 64] = [
     58, 50, 42, 34, 26, 18, 10, 2, 60, 52, 44, 36, 28, 20, 12, 4, 62, 54, 46, 38, 30, 22, 14, 6,
@@ -89,17 +102,49 @@ const BOXES: [[u8; 64]; 8] = [
 /// Bits, each in a byte of its own.
 type Bits<const N: usize> = [u8; N];
 
-/// True if the text is a salt and a sum.
+/// True if the text is a salt and a sum of the traditional form.
 pub(super) fn is_well_formed(text: &str) -> bool {
     text.len() == TEXT_CHARS && text.bytes().all(|byte| ALPHABET.contains(&byte))
 }
 
-/// True if the hash was made from this password. Of the password, eight characters count.
+/// True if the text is of the extended form.
+pub(super) fn is_extended(text: &str) -> bool {
+    let rest = text.strip_prefix('_').unwrap_or_default();
+    text.len() == EXTENDED_CHARS && rest.bytes().all(|byte| ALPHABET.contains(&byte))
+}
+
+/// True if a sum of the extended form takes an acceptable time.
+pub(super) fn is_affordable(text: &str) -> bool {
+    extended_rounds(text) <= ROUNDS_MAX
+}
+
+/// True if the hash, of either form, was made from this password.
 pub(super) fn verify(text: &str, password: &[u8]) -> bool {
-    if !is_well_formed(text) {
-        return false;
+    // As in C, a NUL ends the password.
+    let password = password.split(|byte| *byte == 0).next().unwrap_or_default();
+    let bytes = text.as_bytes();
+    if is_well_formed(text) {
+        let key = key_bits(password);
+        is_same(&sum(&bytes[..2], &key, ROUNDS), &bytes[2..])
+    } else if is_extended(text) && is_affordable(text) {
+        let key = extended_key(password);
+        is_same(&sum(&bytes[5..9], &key, extended_rounds(text)), &bytes[9..])
+    } else {
+        false
     }
-    is_same(&sum(&text.as_bytes()[..2], password), &text.as_bytes()[2..])
+}
+
+/// The number of rounds, its lowest six bits first.
+fn extended_rounds(text: &str) -> u32 {
+    let digits = text.bytes().skip(1).take(4).rev();
+    // FreeSec, from which crypt(3) has this form, makes a round for 0.
+    digits.fold(0, |sum, character| sum << 6 | digit(character)).max(1)
+}
+
+/// The value of a character of [`ALPHABET`].
+fn digit(character: u8) -> u32 {
+    let at = ALPHABET.iter().position(|known| *known == character);
+    at.unwrap_or_default() as u32
 }
 
 fn chosen<const N: usize>(table: &[u8; N], from: &[u8]) -> Bits<N> {
@@ -107,11 +152,11 @@ fn chosen<const N: usize>(table: &[u8; N], from: &[u8]) -> Bits<N> {
 }
 
 /// The eleven characters of a sum.
-fn sum(salt: &[u8], password: &[u8]) -> Vec<u8> {
-    let keys = round_keys(password);
+fn sum(salt: &[u8], key: &Bits<64>, rounds: u32) -> Vec<u8> {
+    let keys = round_keys(key);
     let expansion = salted_expansion(salt);
     let mut block = [0; 64];
-    for _ in 0..25 {
+    for _ in 0..rounds {
         block = encrypted(&block, &keys, &expansion);
     }
     // 64 bits and two of padding, six for each character.
@@ -124,15 +169,31 @@ fn number(bits: &[u8]) -> u8 {
     bits.iter().fold(0, |sum, bit| sum << 1 | bit)
 }
 
-/// Each character gives seven bits of the key; the eighth would be parity.
-fn round_keys(password: &[u8]) -> [Bits<48>; 16] {
+/// The key of up to eight characters: each gives seven bits, and the eighth would be parity.
+fn key_bits(password: &[u8]) -> Bits<64> {
     let mut key = [0; 64];
-    for (at, byte) in password.iter().take(8).take_while(|byte| **byte != 0).enumerate() {
+    for (at, byte) in password.iter().take(8).enumerate() {
         for bit in 0..7 {
             key[8 * at + bit] = byte >> (6 - bit) & 1;
         }
     }
-    let mut halves = chosen(&KEY_CHOICE, &key);
+    key
+}
+
+/// The key of the extended form: for each eight characters more, it is encrypted with itself and
+/// mixed with them.
+fn extended_key(password: &[u8]) -> Bits<64> {
+    let mut pieces = password.chunks(8);
+    let mut key = key_bits(pieces.next().unwrap_or_default());
+    for piece in pieces {
+        key = encrypted(&key, &round_keys(&key), &EXPANSION);
+        key.iter_mut().zip(key_bits(piece)).for_each(|(bit, other)| *bit ^= other);
+    }
+    key
+}
+
+fn round_keys(key: &Bits<64>) -> [Bits<48>; 16] {
+    let mut halves = chosen(&KEY_CHOICE, key);
     ROTATIONS.map(|by| {
         let (left, right) = halves.split_at_mut(28);
         left.rotate_left(by);
@@ -141,11 +202,11 @@ fn round_keys(password: &[u8]) -> [Bits<48>; 16] {
     })
 }
 
-/// Each of the twelve bits of the salt swaps two places of the expansion.
+/// Each bit of the salt, 12 or 24, swaps two places of the expansion.
 fn salted_expansion(salt: &[u8]) -> [u8; 48] {
     let mut expansion = EXPANSION;
     for (at, character) in salt.iter().enumerate() {
-        let digit = ALPHABET.iter().position(|known| known == character).unwrap_or_default();
+        let digit = digit(*character);
         for bit in (0..6).filter(|bit| digit >> bit & 1 == 1) {
             expansion.swap(6 * at + bit, 6 * at + bit + 24);
         }
@@ -218,6 +279,43 @@ mod tests {
         ] {
             assert!(verify(text, password), "{text}");
             assert!(!verify(text, b"other"), "{text}");
+        }
+    }
+
+    /// Made with crypt(3) of libxcrypt 4.4.
+    #[test]
+    fn extended_sums_of_crypt_are_made() {
+        for (text, password) in [
+            ("_J9..abcdIPPmXD22F8s", &b"password"[..]),
+            ("_J9..rasmEedsvB6g8/6", b"password"),
+            ("_J9..abcdoj0PMidvoVc", b""),
+            ("_/...ZZZZNhi8KzQgma6", b"a"),
+            ("_J9..SDsdhRgzT.3A.xo", b"12345678"),
+            ("_J9..SDsduccD.VXkk4I", b"123456789"),
+            ("_.1..xxxxKPI/WxqOcso", b"this is a long password beyond eight"),
+            ("_J9..CCCCXBrJUJV154M", b"U*U*U*U*"),
+            ("_z1..SaltzY0lFt96KIE", "\u{e4}\u{f6}".as_bytes()),
+            ("_J9..abcd2gxHU5Dmfiw", b"Hm47Ai"),
+            ("_....abcdqjafSXzc3AA", b"pass"),
+            ("_zz..abcdZAWEE9ngHzY", b"pass"),
+            ("_J9..abcd8S5PmZPSS3.", b"sixteen chars!!!"),
+            ("_J9..abcdUtOirc1/WR6", b"seventeen chars!!"),
+        ] {
+            assert!(is_extended(text) && is_affordable(text), "{text}");
+            assert!(verify(text, password), "{text}");
+            assert!(!verify(text, b"other") && !verify(text, &[password, b"x"].concat()), "{text}");
+        }
+    }
+
+    #[test]
+    fn extended_sums_have_a_limit_of_rounds() {
+        // 100,000 and 100,001, lowest six bits first.
+        assert_eq!(extended_rounds("_UOM.abcdNhi8KzQgma6"), ROUNDS_MAX);
+        assert!(is_affordable("_UOM.abcdNhi8KzQgma6") && !is_affordable("_VOM.abcdNhi8KzQgma6"));
+        assert!(!verify("_zzz.abcdQytt1wVdr2w", b"pass"));
+        for torn in ["_J9..abcdIPPmXD22F8", "_J9..abcdIPPmXD22F8!", "J9..abcdIPPmXD22F8s_", "_", ""]
+        {
+            assert!(!is_extended(torn), "{torn}");
         }
     }
 

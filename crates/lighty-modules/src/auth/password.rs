@@ -25,7 +25,7 @@ pub(super) enum Password {
     Bcrypt(Box<str>),
     /// `$y$` and `$7$`.
     Yescrypt(Box<str>),
-    /// Without a prefix: the traditional crypt(3).
+    /// The traditional crypt(3), without a prefix, and its extended form, `_`.
     DesCrypt(Box<str>),
     /// `{SHA}`.
     Sha1([u8; 20]),
@@ -55,6 +55,11 @@ impl Password {
         }
         if des_crypt::is_well_formed(text) {
             return Ok(Self::DesCrypt(text.into()));
+        }
+        if des_crypt::is_extended(text) {
+            let is_affordable = des_crypt::is_affordable(text);
+            let words = "an extended DES hash of more than 100000 rounds";
+            return is_affordable.then(|| Self::DesCrypt(text.into())).ok_or(words);
         }
         if let Some(sum) = text.strip_prefix("{SHA}") {
             let sum = decode_base64(sum.as_bytes()).and_then(|sum| sum.try_into().ok());
@@ -153,6 +158,7 @@ mod tests {
             ("$apr1$o.1UC/GR$XTX5HBpkeupRogvBveYtl/", "myPassword"),
             ("$2y$05$uXxvzSnLkWN6jRgDuLXQguUSz6yVdnLwKGyIjh3M7mFBdtdQbz.lG", "U*U"),
             ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9M=", "test"),
+            ("_J9..abcdIPPmXD22F8s", "password"),
         ] {
             let parsed = Password::parse(text).unwrap_or_else(|why| panic!("{text}: {why}"));
             assert!(parsed.verify(password.as_bytes()), "{text}");
@@ -186,6 +192,8 @@ mod tests {
             ("$y$jCT$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "64 MiB"),
             ("$gy$j9T$abcdefgh$5sAznj4WEIGgyua2AXu2NRSCMeWB3V6LpE45tV7hHM8", "not supported"),
             ("{SSHA}abc", "not supported"),
+            ("_zzz.abcdQytt1wVdr2w", "100000 rounds"),
+            ("_J9..abcdIPPmXD22F8", "plain text"),
             ("{SHA}qUqP5cyxm6YcTAhz05Hph5gvu9", "well-formed"),
             ("$2y$99$bvIG6Nmid91Mu9RcmmWZfO5HJIMCT8riNW0hEp8f6/FuA2/mHZFpe", "well-formed"),
             ("$2y$05$short", "well-formed"),

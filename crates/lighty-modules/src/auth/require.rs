@@ -1,11 +1,8 @@
 //! `auth.require`: access rules and their schemes.
 
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_bool, parse_string};
-
-use lighty_core::settings::cidr::Cidr;
 
 use super::digest::Algorithm;
 use super::users::Groups;
@@ -30,9 +27,9 @@ enum Require {
     ValidUser,
     User(Arc<str>),
     Group(Arc<str>),
-    Host(Cidr),
-    /// What nobody satisfies.
-    Nothing,
+    /// `host=`: no user satisfies it, as in lighttpd, where the word has no effect. Taken for
+    /// permission it would admit users whom the rule does not name.
+    Host,
 }
 
 /// Without the secret.
@@ -52,18 +49,12 @@ impl std::fmt::Debug for Rule {
 
 impl Rule {
     /// True if the authenticated user may pass.
-    pub(super) fn admits(
-        &self,
-        name: &[u8],
-        host: Option<IpAddr>,
-        groups: Option<&Groups>,
-    ) -> bool {
+    pub(super) fn admits(&self, name: &[u8], groups: Option<&Groups>) -> bool {
         self.require.iter().any(|require| match require {
             Require::ValidUser => true,
             Require::User(user) => user.as_bytes() == name,
             Require::Group(group) => groups.is_some_and(|groups| groups.contains(group, name)),
-            Require::Host(net) => host.is_some_and(|host| net.contains(host)),
-            Require::Nothing => false,
+            Require::Host => false,
         })
     }
 
@@ -210,21 +201,17 @@ fn parse_requirement(word: &str, ctx: &CompileCtx) -> Result<Require, Reject> {
         None if word == "valid-user" => Ok(Require::ValidUser),
         Some(("user", name)) if !name.is_empty() => Ok(Require::User(name.into())),
         Some(("group", name)) if !name.is_empty() => Ok(Require::Group(name.into())),
-        Some(("host", net)) => Cidr::parse(net).map(Require::Host).map_or_else(
-            || {
-                let reject = Reject::new(format!("\"{net}\" is no address"))
-                    .help("hosts are addresses or networks: \"host=192.0.2.0/24\"");
-                let is_name = net.contains(|c: char| c.is_ascii_alphabetic());
-                if !is_name || net.contains(['/', ':']) {
-                    return Err(reject);
-                }
-                ctx.warn(reject);
-                Ok(Require::Nothing)
-            },
-            Ok,
-        ),
+        Some(("host", address)) if !address.is_empty() => {
+            let text = format!("has \"{word}\", which admits no user");
+            let help = format!(
+                "to admit certain addresses alone, add `$HTTP[\"remote-ip\"] != \"{address}\" {{ \
+                 url.access-deny = ( \"\" ) }}`"
+            );
+            ctx.warn(Reject::new(text).help(help));
+            Ok(Require::Host)
+        }
         _ => Err(Reject::new(format!("cannot require \"{word}\""))
-            .help("write \"valid-user\", \"user=kim|user=lee\", \"group=staff\" or \"host=::1\"")),
+            .help("write \"valid-user\", \"user=kim|user=lee\" or \"group=staff\"")),
     }
 }
 
@@ -250,17 +237,23 @@ mod tests {
 
     #[test]
     fn one_requirement_is_enough() {
-        let host = Some("192.0.2.7".parse().expect("an address"));
         let (groups, _) = Groups::parse(b"staff: lee");
-        let admits = |text, name: &[u8]| rule(text).admits(name, host, Some(&groups));
+        let admits = |text, name: &[u8]| rule(text).admits(name, Some(&groups));
         assert!(admits("valid-user", b"anybody"));
         assert!(admits("user=kim|user=lee", b"lee") && !admits("user=kim", b"lee"));
         assert!(admits("group=staff", b"lee") && !admits("group=staff", b"kim"));
-        assert!(admits("host=192.0.2.0/24", b"kim") && !admits("host=10.0.0.0/8", b"kim"));
         assert!(admits("group=staff|user=kim", b"kim"));
-        assert!(!rule("host=::/0").admits(b"kim", None, None));
-        assert!(admits("host=name.example|user=kim", b"kim") && !admits("host=b.example", b"kim"));
         assert!(rule("user=a|group=b").needs_groups() && !rule("user=a").needs_groups());
+    }
+
+    #[test]
+    fn host_alone_admits_no_user() {
+        for host in ["::/0", "0.0.0.0/0", "192.0.2.7", "name.example", "1.2.3.4/33", "*"] {
+            let admits = |text: &str, name| rule(text).admits(name, None);
+            assert!(!admits(&format!("host={host}"), b"kim"), "{host}");
+            assert!(admits(&format!("host={host}|user=kim"), b"kim"), "{host}");
+            assert!(!admits(&format!("user=lee|host={host}"), b"kim"), "{host}");
+        }
     }
 
     #[test]
@@ -270,7 +263,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_required_is_refused() {
-        for bad in ["", "valid-users", "user=", "group", "host=1.2.3", "host=1.2.3.4/33"] {
+        for bad in ["", "valid-users", "user=", "group", "host", "host="] {
             assert!(required(bad).is_err(), "{bad}");
         }
     }

@@ -97,7 +97,7 @@ fn rules() -> Vec<Directive<Settings>> {
              asked for a password, and the user is the one that a client certificate names \
              (`ssl.verifyclient.username`). `realm` is the name that \
              browsers show. `require` is `valid-user`, or names of whom it takes one: `user=kim`, \
-             `group=staff`, `host=192.0.2.0/24` (where the client is), with `|` between them. For \
+             `group=staff`, with `|` between them; `host=` admits no user, as in lighttpd. For \
              digest: `algorithm` is `MD5` (as 1.5), `SHA-256` or `SHA-256|MD5`; with `userhash` \
              names do not travel in the clear; servers that share a `nonce-secret` understand each \
              other's challenges. A nonce is good for ten minutes, and each of its counts once.",

@@ -172,10 +172,11 @@ fn a_response_counts_once() {
 }
 
 #[test]
-fn groups_and_hosts_are_required() {
-    let server = lighty!()
+fn groups_are_required_and_hosts_admit_no_user() {
+    let setup = lighty!()
         .file("g/a", "G")
         .file("h/a", "H")
+        .file("i/a", "I")
         .file("../users", "kim:secret\nlee:secret\n")
         .file("../groups", "staff: kim\n")
         .config(
@@ -185,14 +186,18 @@ fn groups_and_hosts_are_required() {
             auth.backend.plain.groupfile = "@DIR@/groups"
             auth.require = (
                 "/g" => ( "method" => "basic", "realm" => "r", "require" => "group=staff" ),
-                "/h" => ( "method" => "basic", "realm" => "r", "require" => "host=192.0.2.0/24|user=lee" )
+                "/h" => ( "method" => "basic", "realm" => "r", "require" => "host=127.0.0.1|user=lee" ),
+                "/i" => ( "method" => "basic", "realm" => "r", "require" => "host=127.0.0.1" )
             )
             "#,
-        )
-        .start();
+        );
+    let (_, _, told) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(told.contains("\"host=127.0.0.1\", which admits no user"), "{told}");
+    let server = setup.start();
     let ask = |path: &str, user: &str| curl(&server, &["-u", user], path).0;
     assert_eq!((&*ask("/g/a", "kim:secret"), &*ask("/g/a", "lee:secret")), ("200", "401"));
     assert_eq!((&*ask("/h/a", "kim:secret"), &*ask("/h/a", "lee:secret")), ("401", "200"));
+    assert_eq!((&*ask("/i/a", "kim:secret"), &*ask("/i/a", "lee:secret")), ("401", "401"));
 }
 
 #[test]

@@ -50,7 +50,10 @@ impl Module for Evhost {
     fn directives() -> Vec<Directive<Settings>> {
         vec![
             Directive::parsed("evhost.path-pattern", Kind::String, parse_pattern, |s: &mut Settings, pattern| {
-                s.module_mut::<EvhostSettings>().pattern = Arc::clone(pattern);
+                // As in lighttpd: an empty pattern leaves the one around it.
+                if let Some(pattern) = pattern {
+                    s.module_mut::<EvhostSettings>().pattern = Arc::clone(pattern);
+                }
             })
             .module("mod_evhost")
             .default("")
@@ -59,7 +62,8 @@ impl Module for Evhost {
                 "Document root, made from the host that was asked for. In `a.b.example.org`, `%1` \
                  is `org`, `%2` is `example`, `%3` is `b`, `%4` is `a`; `%0` is `example.org`, `%_` \
                  the whole name without its port, `%{2.1}` the first character of `%2`, `%%` a \
-                 percent sign. Where there is no such directory, `server.document-root` holds.",
+                 percent sign. Where there is no such directory, `server.document-root` holds. An empty \
+                 pattern has no effect: in a condition, the one around it holds.",
             )
             .example("evhost.path-pattern = \"/srv/www/vhosts/%0/%3/\""),
         ]
@@ -112,12 +116,16 @@ fn part(name: &[u8], n: usize) -> &[u8] {
     }
 }
 
-fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Piece]>, Reject> {
+/// `None` for an empty pattern.
+fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>, Reject> {
     let text = parse_string(value)?;
-    if !text.is_empty() && !text.starts_with('/') {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    if !text.starts_with('/') {
         // lighttpd finds no directory by such a pattern.
         ctx.or_skip::<()>(Err(Reject::new("must begin with a slash")));
-        return Ok(Arc::default());
+        return Ok(Some(Arc::default()));
     }
     let mut pieces = Vec::new();
     let mut plain = String::new();
@@ -146,7 +154,7 @@ fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Piece]>, Reject
     if !plain.is_empty() {
         pieces.push(Piece::Text(plain.into()));
     }
-    Ok(pieces.into())
+    Ok(Some(pieces.into()))
 }
 
 /// What follows a percent sign.

@@ -26,9 +26,9 @@ enum State {
 }
 
 impl CacheFile {
-    /// A file to be: `name` beneath `directory`, which must exist; directories between them are
-    /// made. Only the server's user may read either: the original may be a private file. Touches
-    /// nothing before the first byte.
+    /// A file to be: `name` beneath `directory`, which is made with its parents if it is missing,
+    /// as directories between them are. Only the server's user may read either: the original may
+    /// be a private file. Touches nothing before the first byte.
     pub fn new(directory: &Path, name: &Path) -> Self {
         let name = directory.join(name);
         Self { directory: directory.to_owned(), name, state: State::New }
@@ -62,8 +62,16 @@ impl CacheFile {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!(".{}-{number}.tmp", std::process::id());
             let temporary = self.directory.join(name);
-            let mut options = OpenOptions::new();
-            let file = options.write(true).create_new(true).mode(0o600).open(&temporary)?;
+            let open = || {
+                let mut options = OpenOptions::new();
+                options.write(true).create_new(true).mode(0o600).open(&temporary)
+            };
+            let file = match open() {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                    make_directories(&self.directory).and_then(|()| open())?
+                }
+                opened => opened?,
+            };
             self.state = State::Open(file, temporary);
         }
         match &mut self.state {
@@ -121,6 +129,19 @@ mod tests {
     }
 
     #[test]
+    fn missing_directory_is_made_for_the_first_file() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let directory = dir.path().join("cache/deflate");
+        let mut file = CacheFile::new(&directory, Path::new("page-gzip-1"));
+        assert!(names(dir.path()).is_empty());
+        file.append(b"text");
+        file.commit();
+        assert_eq!(fs::read(directory.join("page-gzip-1")).expect("it is there"), b"text");
+        let mode = |path: &Path| fs::metadata(path).expect("made").permissions().mode() & 0o777;
+        assert_eq!([mode(&dir.path().join("cache")), mode(&directory)], [0o700, 0o700]);
+    }
+
+    #[test]
     fn a_file_appears_whole_or_not_at_all() {
         let dir = tempfile::tempdir().expect("a directory");
         let name = Path::new("a/b/page-gzip-1");
@@ -145,7 +166,9 @@ mod tests {
     #[test]
     fn failures_are_reported_and_leave_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut nowhere = CacheFile::new(&dir.path().join("missing"), Path::new("x"));
+        // Nor can it be made, beneath a file.
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let mut nowhere = CacheFile::new(&file.path().join("missing"), Path::new("x"));
         nowhere.append(b"bytes");
         nowhere.append(b"more");
         nowhere.commit();

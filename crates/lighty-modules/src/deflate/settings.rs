@@ -265,7 +265,8 @@ fn where_to() -> Vec<Row> {
         .since("1.4")
         .alias("compress.cache-dir")
         .doc(
-            "A directory, writable for the server (a relative path is one of its working directory), in which compressed files are kept, so that \
+            "A directory, writable for the server (a relative path is one of its working \
+             directory; it is made if it is missing), in which compressed files are kept, so that \
              each is compressed once: `PATH-CODING-ETAG` beneath it, with the file's physical \
              path, written beside and renamed when whole. A file that changes gets a new name; \
              nothing is removed here: let `find DIR -type f -atime +10 -delete` do it. Where it \

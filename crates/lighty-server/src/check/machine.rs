@@ -42,9 +42,25 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
         error_pages(check, prefix, span, beneath);
     }
     for (path, span) in assigned(config, "deflate.cache-dir").filter(|(path, _)| !path.is_empty()) {
-        if let Err(error) = std::fs::read_dir(format!("{beneath}{path}")) {
+        if let Err(error) = makes_directory(&format!("{beneath}{path}")) {
             check.warn(span, format!("deflate.cache-dir = \"{path}\": {error}"));
         }
+    }
+}
+
+/// Why a directory cannot be read, and cannot be made either.
+fn makes_directory(path: &str) -> io::Result<()> {
+    match std::fs::read_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let mut above = Path::new(path).ancestors().skip(1);
+            let is_there = |above: &&Path| above.exists() || above.as_os_str().is_empty();
+            let first = above.find(is_there);
+            match first.is_some_and(|above| above.is_dir() || above.as_os_str().is_empty()) {
+                true => Ok(()),
+                false => Err(io::ErrorKind::NotADirectory.into()),
+            }
+        }
+        other => other.map(|_| ()),
     }
 }
 

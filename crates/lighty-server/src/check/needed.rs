@@ -69,14 +69,16 @@ pub(super) fn look_closely(check: &mut Check<'_>, beneath: &str) {
     for name in SERVERS {
         config.assigned(name).for_each(|value| sendfile_roots(check, name, value, beneath));
     }
-    for value in config.assigned(SENDFILE_ROOTS) {
-        directories(check, SENDFILE_ROOTS, value, beneath);
+    for name in SENDFILE_ROOTS {
+        for value in config.assigned(name) {
+            directories(check, name, value, beneath);
+        }
     }
     users_without_backend(check);
 }
 
-/// Directories that backends may send files from.
-const SENDFILE_ROOTS: &str = "proxy-core.x-sendfile-docroot";
+/// Directories that backends and programs may send files from.
+const SENDFILE_ROOTS: [&str; 2] = ["proxy-core.x-sendfile-docroot", "cgi.x-sendfile-docroot"];
 
 /// Checks the `x-sendfile-docroot` of a host, or of any value that contains hosts.
 fn sendfile_roots(check: &mut Check<'_>, name: &str, value: &Spanned<Value>, beneath: &str) {

@@ -261,7 +261,7 @@ fn missing_places_keep_no_other_host_from_being_served() {
         "$HTTP[\"host\"] == \"gone\" { auth.backend.htpasswd.userfile = \"@DIR@/none\" }",
         "alias.url = ( \"/none/\" => \"@DIR@/none/\" )",
         "server.upload-dirs = ( \"@DIR@/none\" )",
-        "deflate.cache-dir = \"@DIR@/none\"",
+        "deflate.cache-dir = \"@DIR@/root/a.txt/none\"",
     ] {
         let setup = lighty!().config(lines).file("a.txt", "A");
         let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
@@ -285,4 +285,20 @@ fn document_root_may_be_mounted_later() {
     assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(10), || {
         server.get("/a.txt").status == 200
     }));
+}
+
+#[test]
+fn empty_pattern_of_hosts_leaves_the_one_around_it() {
+    let server = lighty!()
+        .config(
+            "evhost.path-pattern = \"@DIR@/v/%0/\"\n\
+             $HTTP[\"url\"] =~ \"txt\" { evhost.path-pattern = \"\" }\n\
+             $HTTP[\"url\"] =~ \"html\" { evhost.path-pattern = \"@DIR@/w/%0/\" }",
+        )
+        .file("a.txt", "root")
+        .file("../v/localhost/a.txt", "v")
+        .file("../w/localhost/a.html", "w")
+        .start();
+    assert_eq!(server.get("/a.txt").text(), "v");
+    assert_eq!(server.get("/a.html").text(), "w");
 }

@@ -180,7 +180,8 @@ fn deep_checking_looks_at_what_start_and_requests_would_fail_on() {
         ("alias.url = ( \"/a/\" => \"@DIR@/no-alias/\" )", "no-alias", "warning"),
         ("server.errorfile-prefix = \"@DIR@/no-pages/\"", "No such file", "warning"),
         ("server.errorfile-prefix = \"@DIR@/root/status-\"", "status-404.html", "warning"),
-        ("deflate.cache-dir = \"@DIR@/no-cache\"", "no-cache", "warning"),
+        ("deflate.cache-dir = \"/etc/passwd/no-cache\"", "no-cache", "warning"),
+        ("cgi.x-sendfile-docroot = ( \"@DIR@/no-files\" )", "no-files", "warning"),
         (
             "fastcgi.server = ( \".x\" => (( \"socket\" => \"@DIR@/no.sock\" )) )",
             "no.sock",

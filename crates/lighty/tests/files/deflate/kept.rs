@@ -85,6 +85,17 @@ fn a_cache_that_cannot_be_written_is_done_without() {
 }
 
 #[test]
+fn missing_cache_directory_is_made() {
+    let setup = setup().config("deflate.cache-dir = \"@DIR@/cache/deflate\"");
+    let (code, _, said) = setup.run(&["-tt", "-f", "@CONF@"]);
+    assert!(code == 0 && !said.contains("cache"), "{said}");
+    let cache = setup.directory().join("cache/deflate");
+    let server = setup.start();
+    assert_eq!(accepting(&server, "/large.html", "gzip").field("Content-Encoding"), Some("gzip"));
+    assert!(wait_until(Duration::from_secs(30), || cache.is_dir() && files(&cache).len() == 1));
+}
+
+#[test]
 fn the_cache_follows_no_links() {
     let setup = setup();
     let (cache, secret) = (setup.directory().join("cache"), setup.directory().join("secret"));

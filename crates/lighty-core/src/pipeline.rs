@@ -32,6 +32,7 @@ use crate::exchange::Exchange;
 use crate::exchange::body::Body;
 use crate::exchange::file_part::FilePart;
 use crate::exchange::request_state::{KeptSettings, TakenBy};
+use crate::exchange::response::Maker;
 use crate::exchange::stage::Stage;
 use crate::fault::Fault;
 use crate::log::trace;
@@ -130,6 +131,9 @@ fn drop_disallowed(ex: &mut Exchange) {
     match response.status {
         Status::NOT_MODIFIED => {
             response.fields.remove(Known::ContentType);
+            if response.maker == Maker::Server {
+                response.fields.remove(Known::ContentEncoding);
+            }
         }
         Status::RESET_CONTENT => {
             response.body = Body::Empty;

@@ -74,7 +74,13 @@ pub fn evaluate(
     {
         return Outcome::NotModified;
     }
-    Outcome::Proceed { ranges: method == Method::Get && if_range_holds(fields, validators) }
+    Outcome::Proceed { ranges: may_be_partial(method, fields, validators) }
+}
+
+/// True if `Range` may be evaluated, as far as the method and `If-Range` say.
+#[must_use]
+pub fn may_be_partial(method: Method, fields: &Fields, validators: &Validators<'_>) -> bool {
+    method == Method::Get && if_range_holds(fields, validators)
 }
 
 /// RFC 9110 section 13.1.5: a strong tag or the exact date; anything else means "send it all".

@@ -20,6 +20,7 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use lighty_config::Directive;
+use lighty_core::exchange::response::Maker;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipeline};
@@ -112,6 +113,20 @@ impl Module for Deflate {
     fn filter<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<DeflateSettings>();
+        if ex.response.status == Status::NOT_MODIFIED {
+            let Some(wanted) = self.negotiate_unmodified(ex, own) else { return Step::Next };
+            if own.precompressed && ex.physical.entry.is_some() {
+                return Step::Wait(Box::pin(async move {
+                    let beside = kept::find_beside(ex, &wanted.codings).await;
+                    let beside = beside.map(|(coding, _)| coding);
+                    set_tag(ex, beside.or_else(|| first_coding(ex, &wanted)));
+                    Step::Next
+                }));
+            }
+            let coding = first_coding(ex, &wanted);
+            set_tag(ex, coding);
+            return Step::Next;
+        }
         let Some(wanted) = self.negotiate(ex, own) else { return Step::Next };
         if is_held(ex, &wanted) {
             return Step::Next;
@@ -212,21 +227,34 @@ impl Deflate {
     /// Sets the fields of every response that could have been encoded, and returns the codings for
     /// this one.
     fn negotiate(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
-        let status = ex.response.status;
-        if status == Status::NOT_MODIFIED {
-            if let Some(tag) = held_tag(ex) {
-                ex.response.fields.set(Known::ETag, tag);
-            }
-            ex.response.fields.add_to_vary(ACCEPT_ENCODING);
-            return None;
-        }
         let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
         if !has_fit_body(&ex.response, own, wanted.refuses_identity) {
             return None;
         }
         ex.response.fields.add_to_vary(ACCEPT_ENCODING);
-        let asks_not = ex.request.fields.list_contains(Known::CacheControl, "no-transform");
-        (!is_part(&ex.response) && !asks_not && !wanted.codings.is_empty()).then_some(wanted)
+        (!is_part(&ex.response) && !asks_not(ex) && !wanted.codings.is_empty()).then_some(wanted)
+    }
+
+    /// Sets the fields of a 304. Returns the codings that the content would have been sent in,
+    /// unless the tag is known: RFC 9110 section 15.4.5 wants the one that a 200 would have.
+    fn negotiate_unmodified(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
+        let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
+        let length = ex.response.length_unsent;
+        if let Some(tag) = held_tag(ex) {
+            ex.response.fields.set(Known::ETag, tag);
+            ex.response.fields.add_to_vary(ACCEPT_ENCODING);
+            return None;
+        }
+        if !has_fit_length(length, own, wanted.refuses_identity) {
+            return None;
+        }
+        ex.response.fields.add_to_vary(ACCEPT_ENCODING);
+        let tag = ex.response.fields.get(Known::ETag)?;
+        // A backend compares with tags of its own, and may have another reason for its 304.
+        let is_own = ex.response.maker == Maker::Server;
+        let is_named = tags::is_named(&ex.request.fields, tag);
+        let is_loaded = || own.load_max.is_some_and(|most| self.load_average(ex) >= most);
+        (is_own && !is_named && !asks_not(ex) && !is_loaded()).then_some(wanted)
     }
 
     /// Sends a file that is already compressed in place of the original, or else encodes it.
@@ -271,9 +299,8 @@ impl Deflate {
         wanted: &Wanted,
         cached: Option<(&str, Vec<u8>)>,
     ) {
-        let is_event_stream = media_type_is(&ex.response.fields, b"text/event-stream");
-        let fits = |coding: &&Coding| !(is_event_stream && **coding == Coding::Bzip2);
-        let Some(coding) = wanted.codings.iter().find(fits).copied() else { return };
+        let is_event_stream = is_event_stream(ex);
+        let Some(coding) = first_coding(ex, wanted) else { return };
         if own.load_max.is_some_and(|most| self.load_average(ex) >= most) {
             return note(ex, own, coding, "not: deflate.max-loadavg");
         }
@@ -361,11 +388,38 @@ fn has_fit_body(response: &Response, own: &DeflateSettings, whatever_it_is: bool
     match body_length(response) {
         Some(0) => false,
         _ if is_part(response) => true,
-        Some(length) => {
-            let is_large = own.max_bytes > 0 && length > own.max_bytes;
-            (length >= own.min_bytes || whatever_it_is) && !is_large
-        }
-        None => true,
+        length => has_fit_length(length, own, whatever_it_is),
+    }
+}
+
+fn has_fit_length(length: Option<u64>, own: &DeflateSettings, whatever_it_is: bool) -> bool {
+    let Some(length) = length else { return true };
+    let is_large = own.max_bytes > 0 && length > own.max_bytes;
+    length > 0 && (length >= own.min_bytes || whatever_it_is) && !is_large
+}
+
+/// True if the client wants the content as it is.
+fn asks_not(ex: &Exchange) -> bool {
+    ex.request.fields.list_contains(Known::CacheControl, "no-transform")
+}
+
+fn is_event_stream(ex: &Exchange) -> bool {
+    media_type_is(&ex.response.fields, b"text/event-stream")
+}
+
+/// The coding that a response is encoded in. bzip2 cannot be flushed between events.
+fn first_coding(ex: &Exchange, wanted: &Wanted) -> Option<Coding> {
+    let is_event_stream = is_event_stream(ex);
+    let fits = |coding: &&Coding| !(is_event_stream && **coding == Coding::Bzip2);
+    wanted.codings.iter().find(fits).copied()
+}
+
+/// Gives a 304 the tag of the encoded form.
+fn set_tag(ex: &mut Exchange, coding: Option<Coding>) {
+    let fields = &mut ex.response.fields;
+    let tag = fields.get(Known::ETag).zip(coding);
+    if let Some(tag) = tag.and_then(|(tag, coding)| tags::with_coding(tag, coding)) {
+        fields.set(Known::ETag, tag);
     }
 }
 

@@ -29,9 +29,9 @@ use std::sync::Arc;
 use lighty_config::Directive;
 use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
-use lighty_core::pipeline::{locate, protected_files};
+use lighty_core::pipeline::{conditions, locate, protected_files};
 use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength};
-use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::conditional::{Outcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
 use lighty_io::process::memory;
@@ -295,6 +295,7 @@ fn respond_with(ex: &mut Exchange, body: Body, form: Form) {
         }
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
+            ex.response.length_unsent = body.known_length();
             set_media_type(ex, form);
         }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
@@ -310,9 +311,7 @@ fn validate(ex: &Exchange, tag: Option<&str>) -> Outcome {
         last_modified: None,
         now: ex.machine.clock.unix_s(),
     };
-    let validators = lighty_core::pipeline::conditions::validators(&ex.response.fields, own);
-    let method = ex.request.method.unwrap_or(Method::Get);
-    conditional::evaluate(method, &ex.request.fields, true, &validators)
+    conditions::evaluate(ex, own)
 }
 
 /// A tag of the page itself: the directory's mtime does not show changes of a file or the readme. A
@@ -340,17 +339,26 @@ async fn list(
     let settings = Rc::clone(&ex.settings);
     let listing = settings.module::<ListingSettings>();
     let is_head = ex.request.is_head();
-    if let Some(entries) = recall(ex, entry).filter(|_| listing.sort && !is_head) {
-        return Ok(render(rendering(ex, form, Some(&entries)).await, entries));
+    let is_whole = |entries: &Entries| entries.len() <= WHOLE_ENTRIES_MAX;
+    // HEAD needs the page for its tag and its length; a streamed one has neither.
+    let unknown = || Body::Stream(Box::new(UnknownLength));
+    if let Some(entries) = recall(ex, entry).filter(|_| listing.sort) {
+        return match is_head && !is_whole(&entries) {
+            true => Ok(unknown()),
+            false => Ok(render(rendering(ex, form, Some(&entries)).await, entries)),
+        };
     }
     let dir = open(ex).await?;
-    if is_head {
-        return Ok(Body::Stream(Box::new(UnknownLength)));
-    }
     if !listing.sort {
-        return Ok(as_it_is_read(ex, form, dir).await);
+        return match is_head {
+            true => Ok(unknown()),
+            false => Ok(as_it_is_read(ex, form, dir).await),
+        };
     }
     let Some(entries) = collect(ex, listings, listing, dir).await? else {
+        if is_head {
+            return Ok(unknown());
+        }
         let text = "dir-listing.max-memory: a long listing is sent without being sorted";
         ex.log(Level::Warning, text);
         let dir = open(ex).await?;
@@ -382,8 +390,8 @@ fn directory(ex: &Exchange) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
 
-/// All entries, sorted; `None` if they exceed the memory for listings. A listing of more than one
-/// batch waits for its turn.
+/// All entries, sorted; `None` if they exceed the memory for listings, or for HEAD a page that is
+/// made at once. A listing of more than one batch waits for its turn.
 async fn collect(
     ex: &Exchange,
     listings: &Listings,
@@ -399,6 +407,9 @@ async fn collect(
             if !gathered.push(entry) {
                 break 'reading;
             }
+        }
+        if ex.request.is_head() && gathered.len() > WHOLE_ENTRIES_MAX {
+            return Ok(None);
         }
         batches += 1;
         if batches > 1 && turn.is_none() {

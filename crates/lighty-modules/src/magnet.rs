@@ -98,6 +98,7 @@ impl Module for MagnetModule {
         Hooks {
             clean_url: true,
             physical: true,
+            conditions: true,
             response_head: true,
             filter: true,
             ..Hooks::default()
@@ -115,6 +116,7 @@ impl Module for MagnetModule {
         Hooks {
             clean_url: is_filtered || !own.raw_url.is_empty(),
             physical: is_filtered || !own.physical_path.is_empty(),
+            conditions: !own.response_start.is_empty(),
             response_head: !own.response_start.is_empty(),
             filter: !own.response_content.is_empty(),
             ..Hooks::default()
@@ -148,6 +150,12 @@ impl Module for MagnetModule {
             ex.ext_mut::<ScriptChanges>().path_parts = None;
         }
         self.0.attract(ex, Stage::PhysicalPath)
+    }
+
+    fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
+        // A script may set other validators than those of the file.
+        ex.state.judges_head = true;
+        Step::Next
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {

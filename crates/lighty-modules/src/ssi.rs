@@ -26,7 +26,7 @@ use lighty_config::Directive;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Client, Exchange, Fault, Settings};
-use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::conditional::{Outcome, Validators};
 use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::Entry;
@@ -178,6 +178,7 @@ fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is
             Outcome::Proceed { .. } => {}
             Outcome::NotModified => {
                 ex.response.status = Status::NOT_MODIFIED;
+                ex.response.length_unsent = body.known_length();
                 return;
             }
             Outcome::PreconditionFailed => return ex.fail_status(Status::PRECONDITION_FAILED),
@@ -200,7 +201,5 @@ fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
         fields.push_known(Known::LastModified, date::format(modified_s.min(now)));
     }
     let nothing = Validators { now, ..Validators::default() };
-    let validators = lighty_core::pipeline::conditions::validators(&ex.response.fields, nothing);
-    let method = ex.request.method.unwrap_or(Method::Get);
-    conditional::evaluate(method, &ex.request.fields, true, &validators)
+    lighty_core::pipeline::conditions::evaluate(ex, nothing)
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_config::{Directive, Strings};
+use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
-use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::conditional::{Outcome, Validators};
 use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
 use lighty_http::{Fields, Known, Method, Status, Version, mime};
@@ -329,6 +330,8 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
     match outcome {
         Outcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
+            ex.response.maker = Maker::Server;
+            ex.response.length_unsent = Some(size);
             add_fields(&mut ex.response.fields, &facts.fields);
             withdraw_ranges(ex);
         }
@@ -358,9 +361,7 @@ fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outco
         last_modified: Some(entry.meta().mtime_s.min(now)),
         now,
     };
-    let validators = pipeline::conditions::validators(&ex.response.fields, own);
-    let method = ex.request.method.unwrap_or(Method::Get);
-    conditional::evaluate(method, &ex.request.fields, true, &validators)
+    pipeline::conditions::evaluate(ex, own)
 }
 
 fn whole(entry: &Rc<Entry>, size: u64) -> Body {

@@ -322,6 +322,7 @@ impl AwayResponse {
             answered,
             head_content_length,
             length_said,
+            length_unsent: _,
             is_whole_file,
             ends_with_connection,
             unfiltered,

@@ -100,6 +100,12 @@ pub struct RequestState {
     pub keeps_settings: KeptSettings,
     /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
+    /// The settings of the URL that failed, while `server.error-handler` makes its page. They
+    /// decide about fields that say who may read the response, whatever page it has.
+    pub failed_settings: Option<Rc<Settings>>,
+    /// Conditions are evaluated when the response's head is complete, because a script may change
+    /// its validators.
+    pub judges_head: bool,
     /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,
     /// Dry run: records what would be done, without starting or changing anything.
@@ -120,6 +126,12 @@ pub struct RequestState {
 }
 
 impl RequestState {
+    /// The settings of the URL that the client asked for, if they are others than those of the
+    /// response.
+    pub fn client_settings(&self) -> Option<&Rc<Settings>> {
+        self.failed_settings.as_ref().or(self.asked_settings.as_ref())
+    }
+
     /// The settings of the file that was found, before it is handled; `None` if they are those of
     /// the requested URL.
     pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {

@@ -27,6 +27,8 @@ pub struct Response {
     /// The Content-Length in `fields`. It is kept if it matches the body sent; an unconfirmed
     /// length is replaced.
     pub length_said: Option<u64>,
+    /// Length of the content that a 304 stands for, if it is known.
+    pub length_unsent: Option<u64>,
     /// The body is the whole file at the physical path, unmodified, as the handler says.
     pub is_whole_file: bool,
     /// A body of unknown length ends with the connection, even where the protocol could mark its
@@ -73,6 +75,7 @@ impl Response {
         self.answered = false;
         self.head_content_length = None;
         self.length_said = None;
+        self.length_unsent = None;
         self.is_whole_file = false;
         self.ends_with_connection = false;
         self.unfiltered = false;
@@ -96,12 +99,23 @@ impl Response {
             self.yield_to(fields);
             self.fields.append(fields);
         }
+        self.drop_empty();
     }
 
     /// Drops those fields of which a response has one and `fields` have another.
     pub fn yield_to(&mut self, fields: &Fields) {
         for name in SINGULAR.into_iter().filter(|name| fields.contains(*name)) {
             self.fields.remove(name);
+        }
+    }
+
+    /// Drops fields of a program or a backend of which a response has one, where the value is
+    /// empty: no such field has an empty value, and lighttpd leaves it out.
+    pub fn drop_empty(&mut self) {
+        for name in SINGULAR {
+            if self.fields.get(name) == Some(b"") {
+                self.fields.remove(name);
+            }
         }
     }
 

@@ -1,13 +1,16 @@
 //! Conditional requests for responses whose handler did not know what is sent in the end: a script
 //! or an operator may have set the validators.
 
+use std::rc::Rc;
+
 use lighty_http::conditional::{self, Outcome, Validators};
 use lighty_http::{Fields, Known, Method, Status, date};
 
+use super::phase::Phase;
 use super::{error_page, is_conditional};
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
-use crate::exchange::response::Response;
+use crate::exchange::response::{Maker, Response};
 
 /// The validators that the response is sent with: its own, where it has any, before `others`.
 pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<'a> {
@@ -19,14 +22,44 @@ pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<
     }
 }
 
-/// Evaluates the request's conditions against the validators of a 200 to GET or HEAD. A handler
-/// that has evaluated them against the same validators gets the same result.
+/// Evaluates the request's conditions for a handler whose representation has the validators
+/// `others`, unless the response has some of its own. They are left to [`judge`] where a script
+/// sees the response before the client and may change its validators.
+pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> Outcome {
+    let (fields, method) = (&ex.request.fields, ex.request.method.unwrap_or(Method::Get));
+    let validators = validators(&ex.response.fields, others);
+    let is_judged = ex.state.judges_head
+        && ex.response.maker == Maker::Server
+        && ex.state.error_status.is_none();
+    if is_judged && is_conditional(ex) {
+        let ranges = conditional::may_be_partial(method, fields, &validators);
+        return Outcome::Proceed { ranges };
+    }
+    conditional::evaluate(method, fields, true, &validators)
+}
+
+/// Calls the hooks of [`Phase::Conditions`] for a handler that responds before that phase, so that
+/// it compares with the validators that are sent.
+pub fn meet(ex: &mut Exchange) {
+    if !is_conditional(ex) {
+        return;
+    }
+    let generation = Rc::clone(&ex.generation);
+    let mut part = generation.modules.part(Phase::Conditions, &ex.settings);
+    while let Some(module) = generation.modules.take_first(&mut part) {
+        // No module waits or responds there.
+        let _ = module.conditions(ex);
+    }
+}
+
+/// Evaluates the request's conditions against the validators of a 200 or 206 to GET or HEAD. A
+/// handler that has evaluated them against the same validators gets the same result.
 pub fn judge(ex: &mut Exchange) {
     let Some(method) = ex.request.method.filter(|method| Method::is_get_or_head(*method)) else {
         return;
     };
     let fields = &ex.response.fields;
-    if ex.response.status != Status::OK
+    if !matches!(ex.response.status, Status::OK | Status::PARTIAL_CONTENT)
         || !fields.contains_any(&[Known::ETag, Known::LastModified])
         || !is_conditional(ex)
         || ex.state.error_status.is_some()
@@ -46,14 +79,16 @@ pub fn judge(ex: &mut Exchange) {
     }
 }
 
-/// Makes a complete response a 304.
+/// Makes a complete response a 304. `Content-Encoding` goes later: filters look at it.
 pub fn not_modified(response: &mut Response) {
+    response.maker = Maker::Server;
+    response.length_unsent = response.head_content_length.or(response.body.known_length());
     response.status = Status::NOT_MODIFIED;
     response.body = Body::Empty;
     response.is_whole_file = false;
     response.ends_with_connection = false;
     (response.length_said, response.head_content_length) = (None, None);
-    for name in [Known::ContentLength, Known::ContentEncoding, Known::ContentRange] {
+    for name in [Known::ContentLength, Known::ContentRange] {
         response.fields.remove(name);
     }
 }

@@ -119,7 +119,8 @@ impl Walk {
             Some(settings) => modules.part(Phase::ResponseHead, settings),
             None => ModuleSet::NONE,
         };
-        let also = part(asked).with(part(ex.state.file_settings()));
+        let failed = ex.state.failed_settings.as_ref();
+        let also = part(asked).with(part(failed)).with(part(ex.state.file_settings()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }
 
@@ -278,11 +279,15 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    judge_own(ex);
     let has_other_settings =
-        ex.state.asked_settings.is_some() || ex.state.file_settings().is_some();
-    let is_plain = ex.response.status.code() < 400 && !has_other_settings;
-    if is_plain && !ex.generation.modules.change_heads(&ex.settings) && !is_filtered(ex) {
+        ex.state.client_settings().is_some() || ex.state.file_settings().is_some();
+    // Otherwise conditions wait for the hooks that may change the validators.
+    let is_final = !has_other_settings && !ex.generation.modules.change_heads(&ex.settings);
+    if is_final {
+        judge_own(ex);
+    }
+    let is_plain = is_final && ex.response.status.code() < 400;
+    if is_plain && !is_filtered(ex) {
         drop_disallowed(ex);
         return Walk { only: ModuleSet::NONE, ..Walk::at(Phase::Done) };
     }

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use lighty_core::exchange::span::Span;
 use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
-use lighty_http::conditional::{self, Outcome, Validators};
-use lighty_http::{Fields, Known, Status, date};
+use lighty_http::conditional::{Outcome, Validators};
+use lighty_http::{Fields, Known, Method, Status};
 use lighty_lua::budget::SLICE_US;
 use lighty_lua::{Engine, Failure, Input, Limits, LuaError, Options, Progress, Run, Script};
 
@@ -397,19 +397,21 @@ fn replace_status(ex: &mut Exchange, status: Status) {
 /// Evaluates a request's conditions against the validators that a script has set (RFC 9110 section
 /// 13). Without any there is nothing to compare.
 fn meet_conditions(ex: &mut Exchange) {
-    let fields = &ex.response.fields;
-    let Some(method) = ex.request.method.filter(|method| method.is_get_or_head()) else { return };
-    let validators = Validators {
-        etag: fields.get(Known::ETag),
-        last_modified: fields.get(Known::LastModified).and_then(date::parse),
-        now: ex.machine.clock.unix_s(),
-    };
-    if validators.etag.is_none() && validators.last_modified.is_none() {
+    if !ex.request.method.is_some_and(Method::is_get_or_head) {
         return;
     }
-    match conditional::evaluate(method, &ex.request.fields, true, &validators) {
+    // The operator's validators count.
+    pipeline::conditions::meet(ex);
+    if !ex.response.fields.contains_any(&[Known::ETag, Known::LastModified]) {
+        return;
+    }
+    let nothing = Validators { now: ex.machine.clock.unix_s(), ..Validators::default() };
+    match pipeline::conditions::evaluate(ex, nothing) {
         Outcome::Proceed { .. } => {}
-        Outcome::NotModified => ex.response.status = Status::NOT_MODIFIED,
+        Outcome::NotModified => {
+            ex.response.status = Status::NOT_MODIFIED;
+            ex.response.length_unsent = ex.response.body.known_length();
+        }
         Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
     }
 }

@@ -62,6 +62,7 @@ fn take_fields(fields: &Fields, response: &mut Response) {
         response.yield_to(fields);
     }
     append_end_to_end(fields, &mut response.fields);
+    response.drop_empty();
     if response.status == Status::UPGRADE_REQUIRED {
         // RFC 9110 section 15.5.22: the field is what the status says.
         for protocol in fields.get_all(Known::Upgrade) {

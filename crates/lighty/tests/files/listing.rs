@@ -96,6 +96,27 @@ fn listings_are_validated() {
 }
 
 #[test]
+fn archive_follows_the_rewritten_url() {
+    let server = listed()
+        .config(
+            "dir-listing.zip = \"enable\"\n\
+             url.rewrite-once = ( \"^/old/(.*)$\" => \"/dir/$1\", \"^/hidden/\" => \"/none\" )",
+        )
+        .file("dir/a", "first text")
+        .file("dir/sub/b", "second text")
+        .start();
+    for target in ["/dir/?zip", "/old/?zip"] {
+        let archive = server.get(target);
+        assert_eq!(archive.field("Content-Type"), Some("application/zip"), "{target}");
+        for name in ["dir/a", "dir/sub/b"] {
+            let has_it = archive.body.windows(name.len()).any(|window| window == name.as_bytes());
+            assert!(has_it, "{target}: {name}");
+        }
+    }
+    assert_eq!(server.get("/hidden/?zip").status, 404);
+}
+
+#[test]
 fn what_is_excluded_is_not_shown() {
     let server = listed()
         .file("dir/a.txt", "x")
@@ -115,10 +136,36 @@ fn head_and_other_methods() {
     let server = listed().file("dir/a", "x").start();
     let mut client = server.connect();
     client.send("HEAD /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
-    assert_eq!(client.response_to_head().status, 200);
+    let (of_head, of_get) = (client.response_to_head(), server.get("/dir/"));
+    assert_eq!(of_head.status, 200);
+    for field in ["ETag", "Content-Length", "Content-Type", "Vary", "Content-Security-Policy"] {
+        assert!(of_get.field(field).is_some(), "{field}");
+        assert_eq!(of_head.field(field), of_get.field(field), "{field}");
+    }
+    let tag = of_get.field("ETag").expect("a tag");
+    client.send(format!("HEAD /dir/ HTTP/1.1\r\nHost: a\r\nIf-None-Match: {tag}\r\n\r\n"));
+    assert_eq!(client.response_to_head().status, 304);
     client.send("DELETE /dir/ HTTP/1.1\r\nHost: a\r\n\r\n");
     let status = client.response().status;
     assert!(matches!(status, 403 | 405), "{status}");
+}
+
+#[test]
+fn head_of_a_long_or_unsorted_listing_has_no_tag_as_get_has_none() {
+    let long =
+        with_names(listed().config("dir-listing.cache = ( \"max-age\" => 60 )"), 600).start();
+    let unsorted = listed().config("dir-listing.sort = \"disable\"").file("dir/a", "x").start();
+    // Twice: the second time from the cache.
+    for (server, target) in [(&long, "/long/"), (&long, "/long/"), (&unsorted, "/dir/")] {
+        let mut client = server.connect();
+        client.send(format!("HEAD {target} HTTP/1.1\r\nHost: a\r\n\r\n"));
+        let of_head = client.response_to_head();
+        let of_get = server.get(target);
+        for response in [of_head, of_get] {
+            assert_eq!(response.status, 200);
+            assert_eq!((response.field("ETag"), response.field("Content-Length")), (None, None));
+        }
+    }
 }
 
 #[test]

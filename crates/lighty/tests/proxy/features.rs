@@ -5,6 +5,7 @@ use std::os::unix::fs::symlink;
 
 use lighty_testkit::backend::{Asked, Backend, answer};
 use lighty_testkit::content::pattern;
+use lighty_testkit::gateway::Gateway;
 use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
 use lighty_testkit::send_file;
@@ -559,4 +560,42 @@ fn fields_about_the_client_are_the_proxys_whatever_a_script_sets() {
     }
     assert_eq!(asked[0].field("Forwarded"), Some("for=192.0.2.8"));
     assert_eq!(asked[1].field("Forwarded"), Some("for=192.0.2.8, for=127.0.0.1"));
+}
+
+#[test]
+fn empty_fields_that_have_a_grammar_are_left_out() {
+    const OUTPUT: &str = "Content-Type: \r\nETag: \r\nLast-Modified: \r\nX-Empty: \r\n\r\ntext";
+    let http = Backend::replying(|_| {
+        let fields = "Content-Type: \r\nETag: \r\nLast-Modified: \r\nX-Empty: \r\n";
+        answer("200 OK", fields, "text")
+    });
+    let gateways = [
+        ("http", http),
+        ("fastcgi", Gateway::Fastcgi.printing(OUTPUT)),
+        ("scgi", Gateway::Scgi.printing(OUTPUT)),
+        ("uwsgi", Gateway::Uwsgi.printing(OUTPUT)),
+        ("ajp13", Gateway::Ajp13.printing(OUTPUT)),
+    ];
+    let rules = gateways.each_ref().map(|(protocol, backend)| {
+        format!(
+            "$HTTP[\"url\"] == \"/{protocol}\" {{ proxy-core.protocol = \"{protocol}\"\n\
+             proxy-core.backends = ( \"{}\" ) }}\n",
+            backend.address()
+        )
+    });
+    let program =
+        "printf 'Content-Type: \\r\\nETag: \\r\\nLast-Modified: \\r\\nX-Empty: \\r\\n\\r\\ntext'\n";
+    let server = lighty!()
+        .config(&rules.concat())
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )")
+        .file("cgi.sh", program)
+        .start();
+    for target in ["/http", "/fastcgi", "/scgi", "/uwsgi", "/ajp13", "/cgi.sh"] {
+        let response = server.get(target);
+        assert_eq!((response.status, response.text()), (200, "text"), "{target}");
+        for name in ["Content-Type", "ETag", "Last-Modified"] {
+            assert_eq!(response.field(name), None, "{target}: {response:?}");
+        }
+        assert_eq!(response.field("X-Empty"), Some(""), "{target}: {response:?}");
+    }
 }

@@ -234,8 +234,12 @@ impl Module for Cors {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let settings = Rc::clone(ex.state.asked_settings.as_ref().unwrap_or(&ex.settings));
+        // Also on an error page: its URL is not the one whose response the script may read.
+        let settings = Rc::clone(ex.state.client_settings().unwrap_or(&ex.settings));
         let own = settings.module::<CorsSettings>();
+        if own.origins.is_none() {
+            return Step::Next;
+        }
         let fields = &mut ex.response.fields;
         for name in [ALLOW_CREDENTIALS, EXPOSE_FIELDS] {
             fields.remove_named(name);

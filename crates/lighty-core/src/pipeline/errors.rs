@@ -1,5 +1,6 @@
 //! Error responses: their handler, their page and the fields they always carry.
 
+use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_http::{Fields, Known, Method, Status};
@@ -8,6 +9,8 @@ use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
 use crate::exchange::request_state::{ErrorHandler, KeptSettings, TakenBy};
+use crate::exchange::response::Maker;
+use crate::fault::Fault;
 use crate::log::Level;
 use crate::log::trace;
 use crate::pipeline::error_page;
@@ -83,7 +86,10 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         }
         ex.body = RequestBody::default();
     }
+    let failed = ex.state.client_settings().unwrap_or(&ex.settings);
+    let failed = (!chooses_status).then(|| Rc::clone(failed));
     begin_again(ex);
+    ex.state.failed_settings = failed;
     // As in lighttpd. An error page has fields and variables of its own URL: that of a failed one
     // must not be cached for as long as a good one. What stands in for a missing page has those of
     // the missing one.
@@ -99,15 +105,20 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
 /// As in lighttpd: with `server.error-handler`, a file is sent with the error's status, while a
 /// script chooses its own unless `server.error-intercept` is set; with `server.error-handler-404`,
 /// a file is sent with 200. If the handler fails, the original error stands, except for a handler
-/// that may choose its status.
+/// that may choose its status. It stands, too, if the handler of all errors leads elsewhere: to a
+/// directory's slash, or by a script without content.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.state.error_status else { return };
     let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
     let status = ex.response.status;
-    let has_failed =
-        ex.state.error_handler.is_some() && status.code() >= 400 && ex.response.body_is_default();
+    let is_bare = ex.state.error_handler.is_some() && ex.response.body_is_default();
+    let has_failed = is_bare && status.code() >= 400;
+    let is_own = ex.response.maker == Maker::Server && !ex.state.stands_for_error;
+    let leads_elsewhere = is_bare && !chooses && is_own && (200..400).contains(&status.code());
+    // A listing for GET alone, for example: what was asked for is missing all the same.
+    let takes_no_method = ex.state.fault == Some(Fault::MethodNotAllowed);
     let intercepts = || !chooses && status.code() < 300 && ex.settings.core.error_intercept;
-    if has_failed && (!chooses || is_missing(status)) {
+    if leads_elsewhere || has_failed && (!chooses || is_missing(status) || takes_no_method) {
         ex.fail_status(original);
     } else if !ex.state.stands_for_error && !intercepts() {
         append_owed(ex, status == original);

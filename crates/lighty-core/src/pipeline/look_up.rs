@@ -138,7 +138,11 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
         }
         Err(error) => {
             ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
-            Err(Fault::NoDocumentRoot)
+            // As in lighttpd: whoever may not enter a directory gets nothing from it.
+            match error.kind() {
+                std::io::ErrorKind::PermissionDenied => Err(Fault::Forbidden),
+                _ => Err(Fault::NoDocumentRoot),
+            }
         }
     }
 }

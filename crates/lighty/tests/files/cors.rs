@@ -198,6 +198,36 @@ fn rules_are_those_of_the_url_that_was_asked_for() {
 }
 
 #[test]
+fn pages_of_errors_follow_the_rules_of_the_url_that_failed() {
+    let app = r#"$HTTP["url"] =~ "^/app/" { cors.allow-origin = ( "https://app.test" ) }"#;
+    let page = r#"$HTTP["url"] == "/page.txt" { cors.allow-origin = ( "https://other.test" ) }"#;
+    let open = r#"$HTTP["url"] =~ "^/app/" { cors.allow-origin = ( "*" ) }"#;
+    let script = "cgi.assign = ( \".sh\" => \"/bin/sh\" )\n";
+    for (rules, expected) in [
+        (app.to_owned(), Some(APP)),
+        (format!("{app}\n{page}"), Some(APP)),
+        (page.to_owned(), None),
+        (open.to_owned(), Some("*")),
+    ] {
+        for handler in ["/page.txt", "/page.sh", "/missing.txt"] {
+            let rules = format!("{script}{rules}\nserver.error-handler = \"{handler}\"");
+            let server = site(&rules)
+                .file("page.txt", "page")
+                .file("page.sh", "printf 'Status: 404\\r\\n\\r\\npage'\n")
+                .start();
+            let origin = format!("Origin: {APP}\r\n");
+            let response = server.get_with("/app/missing", &origin);
+            assert_eq!(response.status, 404, "{rules}");
+            assert_eq!(response.field(ALLOW_ORIGIN), expected, "{rules}");
+            let varies = expected.is_some_and(|origin| origin != "*");
+            assert_eq!(response.field("Vary") == Some("Origin"), varies, "{rules}: {response:?}");
+            let elsewhere = server.get_with("/elsewhere", &origin);
+            assert_eq!(elsewhere.field(ALLOW_ORIGIN), None, "{rules}");
+        }
+    }
+}
+
+#[test]
 fn rules_that_give_visitors_away_are_refused() {
     let all = "cors.allow-origin = ( \"*\" )\ncors.allow-credentials = \"enable\"\n";
     let inner = "cors.allow-credentials = \"enable\"\n\

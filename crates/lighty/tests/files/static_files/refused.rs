@@ -3,7 +3,7 @@
 use std::fs;
 
 use lighty_testkit::lighty;
-use lighty_testkit::server::write_file;
+use lighty_testkit::server::{Server, write_file};
 
 use super::find;
 
@@ -104,6 +104,101 @@ fn error_handlers_answer_and_the_status_of_every_error_stays() {
     assert_eq!((response.status, response.text()), (200, "sorry\n"));
     let missing = lighty!().config("server.error-handler = \"/gone.html\"").start();
     assert_eq!(missing.get("/none").status, 404);
+}
+
+/// A site with handlers of every kind; `directive` names the handler's URL.
+fn with_handler(directive: &str, handler: &str) -> Server {
+    let script = |name: &str| {
+        format!(
+            "$HTTP[\"url\"] == \"/{name}\" {{\n\
+             magnet.attract-physical-path-to = ( \"@DIR@/root/{name}.lua\" ) }}\n"
+        )
+    };
+    lighty!()
+        .file("d/x", "x")
+        .file("empty.txt", "")
+        .file("away.lua", "lighty.header['Location'] = '/d/x'\nreturn 302\n")
+        .file("none.lua", "return 204\n")
+        .file("bare.lua", "return 200\n")
+        .file("text.lua", "lighty.content = { 'text' }\nreturn 200\n")
+        .file("away.sh", "printf 'Status: 302\\r\\nLocation: /d/x\\r\\n\\r\\n'\n")
+        .config(&["away", "none", "bare", "text"].map(script).concat())
+        .config("cgi.assign = ( \".sh\" => \"/bin/sh\" )\ndir-listing.activate = \"enable\"")
+        .config(&format!("{directive} = \"{handler}\""))
+        .start()
+}
+
+#[test]
+fn error_handler_that_leads_elsewhere_leaves_the_error() {
+    for (handler, for_all, for_404) in [
+        ("/d", 404, 301),
+        ("/away", 404, 302),
+        ("/none", 404, 204),
+        ("/bare", 404, 200),
+        ("/text", 200, 200),
+        ("/d/", 200, 200),
+        ("/empty.txt", 404, 200),
+        // A program's response is its own.
+        ("/away.sh", 302, 302),
+    ] {
+        for (directive, status) in
+            [("server.error-handler", for_all), ("server.error-handler-404", for_404)]
+        {
+            let server = with_handler(directive, handler);
+            let response = server.get("/missing");
+            assert_eq!(response.status, status, "{directive} {handler}: {response:?}");
+            assert_eq!(response.field("Location").is_some(), status / 100 == 3, "{handler}");
+            let is_page = response.text().contains("404");
+            assert_eq!(is_page, status == 404, "{handler}: {response:?}");
+            let mut client = server.connect();
+            client.send("HEAD /missing HTTP/1.1\r\nHost: a\r\n\r\n");
+            assert_eq!(client.response_to_head().status, status, "{directive} {handler}");
+        }
+    }
+}
+
+#[test]
+fn listing_as_error_handler_takes_posts_for_missing_urls() {
+    for (directive, status) in [("server.error-handler", 200), ("server.error-handler-404", 404)] {
+        let server = with_handler(directive, "/d/");
+        let mut client = server.connect();
+        client.send("POST /missing HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        assert_eq!(client.response().status, status, "{directive}");
+        client.send("POST /d/ HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
+        // That is an error for the handler of all errors.
+        let refused = if status == 200 { 200 } else { 405 };
+        assert_eq!(client.response().status, refused, "{directive}");
+    }
+}
+
+#[test]
+fn document_root_that_may_not_be_entered_is_forbidden() {
+    // Not even root can enter a file.
+    let setup = lighty!().file("a.txt", "A").config(
+        "$HTTP[\"host\"] == \"gone\" { server.document-root = \"@DIR@/none\" }\n\
+         $HTTP[\"host\"] == \"closed\" { server.document-root = \"@DIR@/closed/root\" }\n\
+         server.username = \"nobody\"",
+    );
+    let closed = setup.directory().join("closed");
+    std::fs::create_dir_all(closed.join("root")).expect("directories");
+    write_file(&closed.join("root/a.txt"), "A");
+    let only_owner = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+    std::fs::set_permissions(&closed, only_owner).expect("closed");
+    let server = setup.start();
+    let ask = |host: &str, target: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.response().status
+    };
+    for target in ["/a.txt", "/", "/missing"] {
+        assert_eq!(ask("gone", target), 404, "{target}");
+        if rustix::process::geteuid().is_root() {
+            assert_eq!(ask("closed", target), 403, "{target}");
+        }
+    }
+    if rustix::process::geteuid().is_root() {
+        server.await_log("server.document-root cannot be opened");
+    }
 }
 
 #[test]

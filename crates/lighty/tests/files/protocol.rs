@@ -416,3 +416,16 @@ fn bytes_that_utf8_never_has_are_taken_where_that_is_off() {
         }
     }
 }
+
+#[test]
+fn upgrade_to_http2_in_the_clear_is_ignored() {
+    let server = lighty!().file("a.txt", "A").config("server.h2c = \"enable\"").start();
+    let mut client = server.connect();
+    let lines =
+        "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABk\r\n";
+    for _ in 0..2 {
+        client.send(format!("GET /a.txt HTTP/1.1\r\nHost: a\r\n{lines}\r\n"));
+        let response = client.response();
+        assert_eq!((response.status, response.text()), (200, "A"));
+    }
+}

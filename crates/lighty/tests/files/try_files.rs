@@ -1,6 +1,8 @@
 //! `url.try-files` and `url.rewrite-if-missing`: the layouts of applications with a front
 //! controller.
 
+use lighty_testkit::dav;
+use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 
@@ -167,4 +169,56 @@ fn request_methods_and_bodies_stay() {
     let server =
         site(r#"url.try-files = ( "$uri", "/index.php" )"#).file("index.php", program).start();
     assert_eq!(server.post("/form?x", "Content-Length: 3", b"a=b"), b"POST a=b");
+}
+
+#[test]
+fn streams_of_http2_try_files_each_for_itself() {
+    let server = site(r#"url.try-files = ( "$uri", "$uri/", "/index.php?$args" )"#)
+        .file("index.php", PROGRAM)
+        .file("a.txt", "text")
+        .file("d/index.html", "index")
+        .start();
+    let mut client = Http2::connect(server.address());
+    let wanted = [
+        ("/a.txt", "text"),
+        ("/missing?x=1", "/index.php /missing?x=1 [x=1]"),
+        ("/d/", "index"),
+        ("/d/none", "/index.php /d/none []"),
+        ("/a.txt?q", "text"),
+    ];
+    let opened = wanted.map(|(target, _)| {
+        let fields = client.request_fields("GET", target);
+        client.open(&fields, true)
+    });
+    for (stream, (target, text)) in opened.into_iter().zip(wanted) {
+        let answer = client.answer(stream);
+        assert_eq!(answer.status, 200, "{target}");
+        assert_eq!(answer.text(), text, "{target}");
+    }
+    let posted = client.post("/missing", b"content");
+    assert_eq!(posted.text(), "/index.php /missing []");
+}
+
+#[test]
+fn webdav_changes_the_url_that_it_names() {
+    let server = site(r#"url.try-files = ( "$uri", "/index.php" )"#)
+        .webdav("")
+        .file("index.php", PROGRAM)
+        .file("a.txt", "text")
+        .start();
+    let status = |method: &str, target: &str, lines: &str, body: &str| {
+        dav::request(&server, method, target, lines, body).status
+    };
+    assert_eq!(status("PUT", "/new.txt", "", "new"), 201);
+    assert_eq!(server.get("/new.txt").text(), "new");
+    assert_eq!(status("PUT", "/a.txt", "", "more"), 204);
+    assert_eq!(status("MKCOL", "/c", "", ""), 201);
+    assert_eq!(status("MOVE", "/new.txt", "Destination: /c/moved.txt\r\n", ""), 201);
+    assert_eq!(server.get("/c/moved.txt").text(), "new");
+    assert_eq!(status("PROPFIND", "/c/", "Depth: 0\r\n", ""), 207);
+    assert_eq!(status("DELETE", "/c/moved.txt", "", ""), 204);
+    assert_eq!(status("DELETE", "/missing.txt", "", ""), 404);
+    // The front controller is no target of these methods, whatever is missing.
+    assert_eq!(server.get("/index.php").text(), "/index.php /index.php []");
+    assert_eq!(server.get("/new.txt").text(), "/index.php /new.txt []");
 }

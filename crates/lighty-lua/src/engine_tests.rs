@@ -533,6 +533,31 @@ fn engine_with_dictionary() -> Engine<Fake> {
     Engine::new(&Clock::start(), &options).expect("a state")
 }
 
+#[test]
+fn garbage_of_earlier_scripts_does_not_put_off_the_collector() {
+    let engine = engine();
+    let limits = Limits { time_ms: 600_000, instructions: u64::MAX, memory: 64 << 20 };
+    // The most memory that Lua has between two turns, beyond what it has at first.
+    let growth = |source: &str| {
+        let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
+        let (mut run, mut fake) = (engine.start(&script).expect("a run"), Fake::default());
+        let (before, mut most) = (engine.used_memory(), 0);
+        loop {
+            let progress = engine.resume(&mut run, &mut fake, Input::Go, &limits);
+            most = most.max(engine.used_memory().saturating_sub(before));
+            match progress {
+                Progress::Preempted => {}
+                Progress::Done(200) => return most,
+                other => panic!("{other:?}"),
+            }
+        }
+    };
+    let kept = growth("local t = {} for i = 1, 200000 do t[i] = tostring(i / 3) end return 200");
+    assert!(kept > 8 << 20, "{kept}");
+    let wasted = growth("for i = 1, 300000 do tostring(i / 3) end return 200");
+    assert!(wasted < 4 << 20, "{wasted}");
+}
+
 /// Runs a script until a limit ends it: the longest time without a turn for others. The error is
 /// another end than by a limit.
 fn longest_turn(source: &str) -> Result<Duration, String> {

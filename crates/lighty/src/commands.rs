@@ -43,6 +43,15 @@ const PROXY_OPTIONS: [(&str, &str); 5] = [
     ("ssl.pemfile", "--tls"),
 ];
 
+/// The options that a command writes its configuration of, if it writes one.
+fn options_of(cli: &Cli) -> Option<&'static OptionNames> {
+    match cli.command {
+        Some(Command::Serve(_)) => Some(&SERVE_OPTIONS),
+        Some(Command::Proxy { .. }) => Some(&PROXY_OPTIONS),
+        _ => None,
+    }
+}
+
 /// Checks or runs scripts.
 fn script(what: &Script) -> Result<(), Failure> {
     match what {
@@ -230,7 +239,11 @@ fn begin(
         let mut findings = Diagnostics::default();
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
         findings.sort();
-        report_diagnostics(cli, &findings, &sources);
+        match options_of(cli) {
+            // Nobody has seen the text that these are places in.
+            Some(names) => findings.iter().for_each(|found| say(&about_options(found, names))),
+            None => report_diagnostics(cli, &findings, &sources),
+        }
         Failure::Says(error.to_string())
     })
 }

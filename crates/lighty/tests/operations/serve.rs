@@ -359,6 +359,12 @@ fn a_port_that_is_taken_says_by_whom() {
     assert!(err.contains(&format!("(process {})", std::process::id())), "{err}");
     let foreign = setup.run(&["serve", root.to_str().expect("UTF-8"), "--listen", "192.0.2.1:80"]);
     assert!(foreign.2.contains("no interface of this machine"), "{}", foreign.2);
+    let nowhere = setup.run(&["serve", root.to_str().expect("UTF-8"), "--listen", "/nix/x.sock"]);
+    for (code, _, err) in [foreign, nowhere] {
+        assert_eq!(code, 1, "{err}");
+        // Nobody has seen the configuration that the options become.
+        assert!(!err.contains("command line:") && !err.contains("server.bind"), "{err}");
+    }
 }
 
 #[test]

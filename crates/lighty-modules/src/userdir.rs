@@ -160,7 +160,17 @@ impl Userdir {
             Step::Wait(opening) => opening.await,
             _ => Step::Next,
         };
-        if ex.physical.docroot != before {
+        let is_chosen = ex.physical.docroot != before;
+        // As in lighttpd: a home that may not be entered is there all the same.
+        if !is_chosen
+            && matches!(step, Step::Next)
+            && let Err(error) = ex.machine.open_root(directory).await
+            && error.kind() == std::io::ErrorKind::PermissionDenied
+        {
+            ex.fail_saying(Fault::Forbidden, &error.to_string());
+            return Step::Answered;
+        }
+        if is_chosen {
             let chosen = std::mem::replace(&mut ex.physical.docroot, before);
             ex.physical.lead_to(chosen);
             ex.physical.rel = rest;

@@ -177,6 +177,7 @@ fn document_root_that_may_not_be_entered_is_forbidden() {
     let setup = lighty!().file("a.txt", "A").config(
         "$HTTP[\"host\"] == \"gone\" { server.document-root = \"@DIR@/none\" }\n\
          $HTTP[\"host\"] == \"closed\" { server.document-root = \"@DIR@/closed/root\" }\n\
+         userdir.basepath = \"@DIR@\"\nuserdir.path = \"root\"\n\
          server.username = \"nobody\"",
     );
     let closed = setup.directory().join("closed");
@@ -190,10 +191,13 @@ fn document_root_that_may_not_be_entered_is_forbidden() {
         client.send(format!("GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
         client.response().status
     };
+    assert_eq!(ask("any", "/~nobody/a.txt"), 404);
     for target in ["/a.txt", "/", "/missing"] {
         assert_eq!(ask("gone", target), 404, "{target}");
         if rustix::process::geteuid().is_root() {
             assert_eq!(ask("closed", target), 403, "{target}");
+            // The home of a user of this name.
+            assert_eq!(ask("any", &format!("/~closed{target}")), 403, "{target}");
         }
     }
     if rustix::process::geteuid().is_root() {

@@ -19,7 +19,7 @@ use crate::limits::PATTERN_STEPS;
 use crate::pattern::TextPattern;
 use crate::reject::Reject;
 use crate::source::Spanned;
-use crate::table::{Lookup, Table};
+use crate::table::{AbsentDirectives, Lookup, Table};
 use crate::value::Value;
 
 /// How strict to be.
@@ -175,6 +175,11 @@ impl<'a, S> Compiler<'a, S> {
                 let text = format!("{key} does not exist any more");
                 let help = (!instead.is_empty()).then(|| format!("write {instead}"));
                 Diagnostic::new(lenient, "removed", span, text).maybe_help(help)
+            }
+            Lookup::Absent(AbsentDirectives { part, feature, .. }) => {
+                let text =
+                    format!("{key}: this build has no {part}; build with the feature {feature:?}");
+                Diagnostic::error("absent", span, text)
             }
             Lookup::Unknown => {
                 let near = self.diagnostics.has_room(lenient).then(|| table.suggest(key)).flatten();

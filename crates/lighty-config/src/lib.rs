@@ -76,5 +76,5 @@ pub use reject::Reject;
 pub use screen::{Screen, required_text};
 pub use snapshot::SnapshotCache;
 pub use source::{FileId, Location, Source, Sources, Span, Spanned};
-pub use table::{Lookup, Table};
+pub use table::{AbsentDirectives, Lookup, Table};
 pub use value::{Item, Key, Value};

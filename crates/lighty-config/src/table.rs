@@ -20,8 +20,27 @@ pub enum Lookup<'a, S> {
     Gone(&'static str),
     /// Gone for good; with what to write instead.
     Removed(&'static str),
+    /// A directive that was left out of this build.
+    Absent(AbsentDirectives),
     /// Unknown.
     Unknown,
+}
+
+/// Directives that a build lacks, because a feature of cargo is off.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AbsentDirectives {
+    /// Their name, or what their names begin with, if it ends with a dot.
+    pub names: &'static str,
+    /// What they belong to, such as `mod_webdav`.
+    pub part: &'static str,
+    /// The feature that builds it.
+    pub feature: &'static str,
+}
+
+impl AbsentDirectives {
+    fn include(&self, name: &str) -> bool {
+        name == self.names || self.names.ends_with('.') && name.starts_with(self.names)
+    }
 }
 
 /// Rows, aliases, and names that are known in other ways.
@@ -34,6 +53,7 @@ pub struct Table<S> {
     /// By what planned and gone names belong to: what does its work.
     instead: HashMap<&'static str, &'static str>,
     removed: HashMap<&'static str, &'static str>,
+    absent: Vec<AbsentDirectives>,
     /// Compiles patterns that cannot be matched in linear time; without it they are refused.
     pub(crate) backtracking: Option<Backtracking>,
     /// Names that were added twice, for [`Table::lint`].
@@ -49,6 +69,7 @@ impl<S> Default for Table<S> {
             gone: HashMap::new(),
             instead: HashMap::new(),
             removed: HashMap::new(),
+            absent: Vec::new(),
             backtracking: None,
             twice: Vec::new(),
         }
@@ -131,8 +152,18 @@ impl<S> Table<S> {
         self
     }
 
+    /// Adds directives that this build lacks. Configurations that use them are refused: access may
+    /// depend on them.
+    pub fn absent(mut self, directives: impl IntoIterator<Item = AbsentDirectives>) -> Self {
+        self.absent.extend(directives);
+        self
+    }
+
     /// What a name stands for.
     pub fn lookup(&self, name: &str) -> Lookup<'_, S> {
+        if let Some(absent) = self.absent.iter().find(|absent| absent.include(name)) {
+            return Lookup::Absent(*absent);
+        }
         if let Some(row) = self.rows.get(name) {
             return Lookup::Row(row);
         }
@@ -304,5 +335,18 @@ mod tests {
         assert!(matches!(table.lookup("server.port"), Lookup::Row(_)));
         assert_eq!(table.iter_planned().collect::<Vec<_>>(), [("b.c", "mod_b")]);
         assert_eq!(table.suggest("port").as_deref(), Some("server.port"));
+    }
+
+    #[test]
+    fn absent_directives_are_found_by_name_and_by_prefix() {
+        let absent = |names| AbsentDirectives { names, part: "mod_b", feature: "b" };
+        let table = Table::new().row(port("0")).absent([absent("b."), absent("server.x")]);
+        for name in ["b.c", "b.", "server.x"] {
+            assert!(matches!(table.lookup(name), Lookup::Absent(_)), "{name}");
+        }
+        for name in ["b", "bc", "server.xy", "server."] {
+            assert!(matches!(table.lookup(name), Lookup::Unknown), "{name}");
+        }
+        assert!(matches!(table.lookup("server.port"), Lookup::Row(_)));
     }
 }

@@ -26,6 +26,7 @@ mod driver;
 mod handshake;
 mod key_fault;
 mod key_log;
+#[cfg(feature = "acme")]
 mod local_authority;
 mod materials;
 mod names;
@@ -36,6 +37,10 @@ mod policy;
 mod ramp;
 mod record;
 mod said_hello;
+#[cfg(feature = "acme")]
+mod signing;
+#[cfg(not(feature = "acme"))]
+#[path = "tls/signing/absent.rs"]
 mod signing;
 mod stapling;
 mod tickets;
@@ -52,11 +57,13 @@ pub use client_policy::{ClientOptions, ClientPolicy, system_authorities};
 pub use dial::{Dialed, Dialer};
 pub use handshake::{Denial, HandshakeFault, Hello, TlsInfo};
 pub use key_log::KeyLog;
+#[cfg(feature = "acme")]
 pub use local_authority::LocalAuthority;
 pub use materials::Materials;
 pub use on_demand::OnDemandPairs;
 pub use pem_file::{PairError, PairFiles, check_key, examine, read_leaf};
 pub use policy::{Ciphers, Policy, PolicyOptions};
+#[cfg(feature = "acme")]
 pub use signing::{KeyType, SigningRequest, challenge_certificate};
 pub use tickets::TicketKeys;
 pub use tls_error::TlsError;

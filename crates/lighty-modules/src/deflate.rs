@@ -35,15 +35,16 @@ use encoder::{Encoder, Op};
 use settings::DeflateSettings;
 
 /// The libraries in C that compress.
-pub fn libraries() -> [Library; 2] {
-    // BrotliEncoderVersion: 8 bits, 12 bits and 12 bits.
-    let brotli = brotlic::BrotliEncoder::version();
-    let brotli = format!("{}.{}.{}", brotli >> 24, brotli >> 12 & 0xfff, brotli & 0xfff);
-    let zstd = zstd::zstd_safe::version_string().to_owned();
-    [
-        Library { name: "brotli", version: brotli, shared_object: "libbrotlienc.so" },
-        Library { name: "zstd", version: zstd, shared_object: "libzstd.so" },
-    ]
+pub fn libraries() -> Vec<Library> {
+    [encoder::brotli::library(), encoder::zstd::library()].into_iter().flatten().collect()
+}
+
+/// Content codings that a build may lack, and whether this one has them. Each is built by the
+/// feature of its name.
+pub fn optional_codings() -> impl Iterator<Item = (&'static str, bool)> {
+    [("brotli", Coding::Brotli), ("bzip2", Coding::Bzip2), ("zstd", Coding::Zstd)]
+        .into_iter()
+        .map(|(feature, coding)| (feature, coding.is_built()))
 }
 
 /// The module.
@@ -264,7 +265,7 @@ impl Deflate {
         {
             return self.replace(ex, own, coding, &entry, "compressed beforehand");
         }
-        let first = wanted.codings.first();
+        let first = wanted.codings.iter().find(|coding| coding.is_built());
         let name = first.and_then(|coding| kept::cached_name(ex, *coding));
         let (Some(coding), Some(directory), Some(name)) = (first, &own.cache_dir, name) else {
             return self.encode(ex, own, wanted, None);
@@ -410,7 +411,8 @@ fn is_event_stream(ex: &Exchange) -> bool {
 /// The coding that a response is encoded in. bzip2 cannot be flushed between events.
 fn first_coding(ex: &Exchange, wanted: &Wanted) -> Option<Coding> {
     let is_event_stream = is_event_stream(ex);
-    let fits = |coding: &&Coding| !(is_event_stream && **coding == Coding::Bzip2);
+    let fits =
+        |coding: &&Coding| coding.is_built() && !(is_event_stream && **coding == Coding::Bzip2);
     wanted.codings.iter().find(fits).copied()
 }
 

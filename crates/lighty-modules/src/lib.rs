@@ -8,6 +8,7 @@
 
 pub mod access;
 pub mod accesslog;
+#[cfg(feature = "acme")]
 pub mod acme;
 pub mod alias;
 pub mod auth;
@@ -23,6 +24,10 @@ pub mod extforward;
 pub mod flv_streaming;
 pub mod https;
 pub mod indexfile;
+#[cfg(feature = "scripts")]
+pub mod magnet;
+#[cfg(not(feature = "scripts"))]
+#[path = "magnet/absent.rs"]
 pub mod magnet;
 pub mod redirect;
 pub mod rewrite;
@@ -33,9 +38,17 @@ pub mod ssi;
 pub mod staticfile;
 pub mod status;
 pub mod timing;
+#[cfg(feature = "tracing")]
+pub mod tracing;
+#[cfg(not(feature = "tracing"))]
+#[path = "tracing/absent.rs"]
 pub mod tracing;
 pub mod trigger_b4_dl;
 pub mod uploadprogress;
 pub mod userdir;
 pub mod usertrack;
+#[cfg(feature = "webdav")]
+pub mod webdav;
+#[cfg(not(feature = "webdav"))]
+#[path = "webdav/absent.rs"]
 pub mod webdav;

@@ -50,9 +50,9 @@ pub use placed::{check, databases};
 pub use store::Stores;
 
 /// SQLite, which keeps properties and locks.
-pub fn library() -> Library {
+pub fn library() -> Option<Library> {
     let version = rusqlite::version().to_owned();
-    Library { name: "SQLite", version, shared_object: "libsqlite3.so" }
+    Some(Library { name: "SQLite", version, shared_object: "libsqlite3.so" })
 }
 
 /// The module.

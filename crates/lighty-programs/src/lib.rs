@@ -11,6 +11,7 @@
 
 pub mod app;
 pub mod load;
+#[cfg(feature = "scripts")]
 pub mod magnet;
 mod plain;
 pub mod spawn_fcgi;

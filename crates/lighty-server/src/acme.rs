@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
-    ChallengeKind, Demand, DnsHook, ExternalAccount, Issuer, OnDemand, Options, Store, Wanted,
-    WantedError, address, file_name, public_host,
+    ChallengeKind, DnsHook, ExternalAccount, Issuer, OnDemand, Options, Store, Wanted, WantedError,
+    address, file_name, public_host,
 };
-pub(crate) use lighty_acme::{Plan, Service};
+pub(crate) use lighty_acme::{Demand, Plan, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::log::{About, Level as LogLevel, Log};
@@ -18,7 +18,7 @@ use lighty_core::machine::status_board::Statistics;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_http::base64;
 use lighty_io::clock::Clock;
-use lighty_io::tls::OnDemandPairs;
+use lighty_io::tls::{Materials, OnDemandPairs};
 use lighty_modules::acme::AcmeSettings;
 
 use crate::block_settings;
@@ -39,8 +39,38 @@ pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<P
     has_work.then(|| Plan { store: store(config), wanted, on_demand })
 }
 
+/// Whether the server is to get certificates; true also if what is wanted is in error.
+pub(crate) fn has_managed(config: &Config<Settings>, materials: &Materials) -> bool {
+    wanted(config).map_or(true, |wanted| !wanted.is_empty())
+        || on_demand(config, materials.on_demand()).is_some()
+}
+
+/// The certificates that the server gets, if the machine has what they need: their names, and
+/// their files in the store.
+///
+/// # Errors
+/// Everything that is wrong, with its place.
+pub(crate) fn managed(
+    config: &Config<Settings>,
+    materials: &Materials,
+) -> Result<Vec<(Arc<[String]>, Arc<str>)>, Vec<Diagnostic>> {
+    let mut names: Vec<_> = checked(config)?.into_iter().map(|one| one.names).collect();
+    if names.is_empty() && on_demand(config, materials.on_demand()).is_some() {
+        // What clients get that say no name, or one that is not admitted.
+        names.push(Arc::default());
+    }
+    let store = store(config);
+    let file = |names: &[String]| store.certificate(&file_name(names)).to_string_lossy().into();
+    Ok(names.into_iter().map(|names| (Arc::clone(&names), file(&names))).collect())
+}
+
+/// The file in which the proof for a name lies that an authority looks for in a handshake.
+pub(crate) fn proof(settings: &Settings, name: &str) -> Option<PathBuf> {
+    Some(settings.module::<AcmeSettings>().store().handshake_challenge(name))
+}
+
 /// Which names that no condition says may have certificates; `None`: none.
-pub(crate) fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDemand> {
+fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDemand> {
     let own = config.global().module::<AcmeSettings>();
     if !own.is_on_demand() {
         return None;
@@ -108,7 +138,7 @@ fn problem(span: Option<Span>, why: &Unwanted) -> Diagnostic {
 ///
 /// # Errors
 /// Everything that is wrong, with its place.
-pub(crate) fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
+fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
     let wanted = wanted(config)?;
     // What a chroot is to hide cannot be told.
     if wanted.is_empty() || config.global().server.chroot.is_some() {

@@ -6,7 +6,7 @@ use lighty_modules::{deflate, webdav};
 /// Each library with its version and origin, such as `PCRE2 10.46 2025-08-27 (bundled)`.
 pub fn lines() -> Vec<String> {
     let mut all = lighty_io::libraries::libraries();
-    all.push(webdav::library());
+    all.extend(webdav::library());
     all.extend(deflate::libraries());
     all.iter().map(line).collect()
 }

@@ -14,10 +14,17 @@ use lighty_core::machine::status_board::StatusBoard;
 use lighty_core::settings::directives;
 use lighty_core::{Module, ModuleList, Settings};
 use lighty_modules::accesslog::{AccessLog, Sinks};
-use lighty_modules::webdav::{Stores, Webdav};
+#[cfg(feature = "acme")]
+use lighty_modules::acme::Acme;
+#[cfg(feature = "scripts")]
+use lighty_modules::magnet::MagnetModule;
+#[cfg(feature = "tracing")]
+use lighty_modules::tracing::Tracing;
+use lighty_modules::webdav::Stores;
+#[cfg(feature = "webdav")]
+use lighty_modules::webdav::Webdav;
 use lighty_modules::{
     access::Access,
-    acme::Acme,
     alias::Alias,
     auth::{Auth, CredentialCache},
     cgi::Cgi,
@@ -32,7 +39,6 @@ use lighty_modules::{
     flv_streaming::FlvStreaming,
     https::Https,
     indexfile::IndexFile,
-    magnet::MagnetModule,
     redirect::Redirect,
     rewrite::Rewrite,
     secdownload::Secdownload,
@@ -42,7 +48,6 @@ use lighty_modules::{
     staticfile::StaticFile,
     status::Status,
     timing::Timing,
-    tracing::Tracing,
     trigger_b4_dl::TriggerB4Dl,
     uploadprogress::UploadProgress,
     userdir::Userdir,
@@ -89,11 +94,14 @@ impl Making<'_> {
     }
 }
 
-/// Each line: name, type, when it is included, how it is made.
+/// Each line: the feature that builds it, if a build may lack it, name, type, when it is included, how it is made.
 macro_rules! modules {
-    ($($name:literal, $module:ty, $included:ident, |$with:pat_param| $create:expr;)*) => {
+    ($(
+        $(#[$gate:meta])?
+        $name:literal, $module:ty, $included:ident, |$with:pat_param| $create:expr;
+    )*) => {
         /// Every module in this build, in call order.
-        pub const REGISTRY: &[Entry] = &[$(Entry {
+        pub const REGISTRY: &[Entry] = &[$($(#[$gate])? Entry {
             name: $name,
             included: Included::$included,
             directives: <$module>::directives,
@@ -104,8 +112,10 @@ macro_rules! modules {
 
 modules! {
     // Before everything that could send an authority elsewhere.
+    #[cfg(feature = "acme")]
     "mod_acme", Acme, Set, |_| Acme;
     // While the peer is the neighbour, whom it trusts or not.
+    #[cfg(feature = "tracing")]
     "mod_tracing", Tracing, Set, |with| Tracing::new(with.state());
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
@@ -129,6 +139,7 @@ modules! {
     "mod_setenv", Setenv, Set, |_| Setenv;
     // After access was decided, so that scripts see requests that may pass, and after modules that
     // change the physical path.
+    #[cfg(feature = "scripts")]
     "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(
         with.state(), with.state(), &with.shared.board, with.shared.started_s,
     );
@@ -138,6 +149,7 @@ modules! {
     "mod_uploadprogress", UploadProgress, Named, |with| UploadProgress::new(with.state());
     // After modules that change the physical path, but before URLs without a file are rewritten:
     // the file may not exist yet.
+    #[cfg(feature = "webdav")]
     "mod_webdav", Webdav, Set, |with| Webdav::new(&with.shared.stores);
     // After modules that change the physical path.
     "mod_rewrite", Rewrite, Named, |_| Rewrite;

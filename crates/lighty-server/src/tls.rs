@@ -16,13 +16,13 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-use lighty_acme::Demand;
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
 use lighty_io::os_text;
 use lighty_io::tls::{KeyLog, Materials, TicketKeys};
 
+use crate::acme::Demand;
 use crate::listeners;
 
 pub(crate) use keeper::{Keeper, check_keys, read_keys};

@@ -1,18 +1,30 @@
 //! What can be typed: lighttpd's short flags, and subcommands.
 
+#[cfg(feature = "tools")]
 mod fastcgi;
+#[cfg(feature = "scripts")]
+mod scripts;
+#[cfg(feature = "tools")]
+mod tools;
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use clap::error::{ContextKind, ContextValue};
 use clap::{ArgAction, Parser, Subcommand, ValueEnum};
+#[cfg(feature = "acme")]
 use lighty_server::certificates::Reason;
 
-use crate::{address, trial};
+use crate::{address, programs};
 
-pub(crate) use fastcgi::{ProgramSite, ScriptLimits, Spawn, StopWith};
+#[cfg(all(feature = "tools", feature = "scripts"))]
+pub(crate) use fastcgi::ScriptLimits;
+#[cfg(feature = "tools")]
+pub(crate) use fastcgi::{ProgramSite, Spawn, StopWith};
+#[cfg(feature = "scripts")]
+pub(crate) use scripts::{Script, ScriptRun};
+#[cfg(feature = "tools")]
+pub(crate) use tools::{Document, Load, LoadCommand, Timing, Tool, Top, TopView};
 
 /// The lighty web server.
 #[derive(Parser, Clone, Debug)]
@@ -102,14 +114,26 @@ impl Cli {
     }
 }
 
-/// Adds that a file in the place of a command may be meant as a configuration.
+/// Adds that this build lacks a command, or that a file in the place of one may be meant as a
+/// configuration.
 fn with_hint(mut wrong: clap::Error) -> clap::Error {
     let word = wrong.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
-    if let Some(word) = word.filter(|word| Path::new(word).is_file()) {
+    let Some(word) = word else { return wrong };
+    if let Some(feature) = absent_command(&word) {
+        wrong.remove(ContextKind::SuggestedSubcommand);
+        let hint = format!("this build has no '{word}'; build with the feature {feature:?}");
+        wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    } else if Path::new(&word).is_file() {
         let hint = format!("to run a server with this configuration, use '-f {word}'");
         wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     wrong
+}
+
+/// The feature that builds a command, if this build lacks it.
+fn absent_command(name: &str) -> Option<&'static str> {
+    let of_server = || lighty_server::absent::command(name).map(|part| part.feature);
+    programs::absent_command(name).or_else(of_server)
 }
 
 /// Options of commands that read a configuration. They may also stand before the command.
@@ -133,8 +157,9 @@ impl Command {
             Command::Check { reading, .. }
             | Command::Print { reading }
             | Command::Explain { reading, .. }
-            | Command::Reload { reading, .. }
-            | Command::Cert { reading, .. } => Some(reading),
+            | Command::Reload { reading, .. } => Some(reading),
+            #[cfg(feature = "acme")]
+            Command::Cert { reading, .. } => Some(reading),
             _ => None,
         }
     }
@@ -221,6 +246,7 @@ pub(crate) enum Command {
         reading: Reading,
     },
     /// Certificates that the server gets by itself (acme.activate)
+    #[cfg(feature = "acme")]
     Cert {
         /// What to do with them
         #[command(subcommand)]
@@ -236,47 +262,13 @@ pub(crate) enum Command {
         #[arg(long, default_value_t = 12, value_parser = clap::value_parser!(u32).range(4..=17))]
         cost: u32,
     },
-    /// Start FastCGI programs on a socket, with the command line of spawn-fcgi (see --help)
-    #[command(disable_help_flag = true)]
-    SpawnFcgi {
-        /// Options of spawn-fcgi and the program, as in `-s /run/app.sock -- /usr/bin/php-cgi`
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        arguments: Vec<std::ffi::OsString>,
-    },
-    /// Keep FastCGI workers running on a socket: restart, ping, replace them without losing a
-    /// request
-    Spawn(Spawn),
-    /// FastCGI program that opens files and has the server send them (X-LIGHTTPD-send-file)
-    StatAccel {
-        #[command(flatten)]
-        site: ProgramSite,
-        /// Threads that open files [default: $PHP_FCGI_CHILDREN, else 20]
-        #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=4096))]
-        threads: Option<u16>,
-    },
-    /// FastCGI program that runs Lua scripts (SCRIPT_FILENAME) as mod_magnet does
-    MagnetFcgi {
-        #[command(flatten)]
-        site: ProgramSite,
-        #[command(flatten)]
-        limits: ScriptLimits,
-    },
     /// Check Lua scripts, or run one for a request without a server
+    #[cfg(feature = "scripts")]
     Script {
         /// What to do with them
         #[command(subcommand)]
         what: Script,
     },
-    /// Show where the time of requests went
-    Timing {
-        /// How
-        #[command(subcommand)]
-        what: Timing,
-    },
-    /// Generate load and report latency
-    Load(Load),
-    /// Show what a server is doing, from its status page, until q is pressed
-    Top(Top),
     /// Format configuration files
     Fmt {
         /// Files; none: standard input to standard output
@@ -285,15 +277,14 @@ pub(crate) enum Command {
         #[arg(long)]
         check: bool,
     },
-    /// Write generated documents: man page, shell completions, manual
-    Generate {
-        /// What to write
-        #[command(subcommand)]
-        what: Document,
-    },
+    /// A program beside the server
+    #[cfg(feature = "tools")]
+    #[command(flatten)]
+    Tool(Tool),
 }
 
 /// What is done with certificates. Which ones there are says the configuration, -f FILE.
+#[cfg(feature = "acme")]
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Cert {
     /// A line for each: until when it is valid, who has signed it, what is wrong
@@ -320,225 +311,6 @@ pub(crate) enum Cert {
     },
     /// Give the accounts with authorities new keys
     Rollover,
-}
-
-/// How times are shown.
-#[derive(clap::Subcommand, Clone, Debug)]
-pub(crate) enum Timing {
-    /// Draw a log: the picture of lighttpd 1.5, and one of all stages
-    Plot {
-        /// Error log with debug.log-timing, or access log in JSON; -: standard input
-        log: PathBuf,
-        /// Where the picture goes, as SVG [default: standard output]
-        #[arg(short, long, value_name = "FILE")]
-        output: Option<PathBuf>,
-        /// Where a script for gnuplot goes, with its data
-        #[arg(long, value_name = "FILE")]
-        gnuplot: Option<PathBuf>,
-    },
-}
-
-/// What load is made.
-#[derive(clap::Args, Clone, Debug)]
-#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
-pub(crate) struct Load {
-    #[command(subcommand)]
-    pub(crate) command: Option<LoadCommand>,
-    /// URL to ask for; several of one server are chosen from at random
-    #[arg(required_unless_present = "urls_from")]
-    pub(crate) urls: Vec<String>,
-    /// File with URLs, one on each line
-    #[arg(long, value_name = "FILE")]
-    pub(crate) urls_from: Option<PathBuf>,
-    /// Connections at a time
-    #[arg(short = 'c', long, value_name = "COUNT", default_value_t = 10,
-          value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
-    pub(crate) connections: u32,
-    /// Threads that share them
-    #[arg(long, value_name = "COUNT", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=1024))]
-    pub(crate) threads: u16,
-    /// Requests a second, each at its time; otherwise a connection asks again after its response
-    #[arg(long, value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
-    pub(crate) rate: Option<u64>,
-    /// End after so many requests, those of the warm-up aside
-    #[arg(short = 'n', long, value_name = "COUNT",
-          value_parser = clap::value_parser!(u64).range(1..))]
-    pub(crate) requests: Option<u64>,
-    /// End after so many seconds, the warm-up aside [default: 10, unless there is a number of
-    /// requests]
-    #[arg(short = 'd', long, value_name = "SECONDS",
-          value_parser = |text: &str| seconds(text, SHORTEST_S, 864_000.0))]
-    pub(crate) duration: Option<Duration>,
-    /// Seconds before anything is counted
-    #[arg(long, value_name = "SECONDS", default_value = "0",
-          value_parser = |text: &str| seconds(text, 0.0, 86_400.0))]
-    pub(crate) warm_up: Duration,
-    /// Seconds that a response may take
-    #[arg(long, value_name = "SECONDS", default_value = "60",
-          value_parser = |text: &str| seconds(text, SHORTEST_S, 3600.0))]
-    pub(crate) timeout: Duration,
-    /// Speak HTTP/2: by ALPN over TLS, else with prior knowledge
-    #[arg(long)]
-    pub(crate) http2: bool,
-    /// Requests at a time on each connection of HTTP/2
-    #[arg(short = 'm', long, value_name = "COUNT", default_value_t = 1, requires = "http2",
-          value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    pub(crate) streams: u32,
-    /// Unix socket that the server is reached by (@name: an abstract one)
-    #[arg(long, value_name = "PATH")]
-    pub(crate) unix_socket: Option<PathBuf>,
-    /// Make a connection for each request
-    #[arg(long)]
-    pub(crate) no_keep_alive: bool,
-    /// The method
-    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
-    pub(crate) method: String,
-    /// A field, as "Name: value"
-    #[arg(short = 'H', long = "header", value_name = "FIELD")]
-    pub(crate) fields: Vec<String>,
-    /// File with the body
-    #[arg(long, value_name = "FILE")]
-    pub(crate) body: Option<PathBuf>,
-    /// The status that is expected [default: 200 to 399]
-    #[arg(long, value_name = "CODE", value_parser = clap::value_parser!(u16).range(100..=999))]
-    pub(crate) expect_status: Option<u16>,
-    /// The length of bodies that is expected
-    #[arg(long, value_name = "BYTES")]
-    pub(crate) expect_length: Option<u64>,
-    /// Expect bodies of one length of each URL
-    #[arg(long)]
-    pub(crate) same_length: bool,
-    /// Expect the same content of each URL
-    #[arg(long)]
-    pub(crate) checksum: bool,
-    /// Whom it trusts
-    #[command(flatten)]
-    pub(crate) trust: Trust,
-    /// Print JSON
-    #[arg(long)]
-    pub(crate) json: bool,
-    /// Print what http_load prints
-    #[arg(long, conflicts_with = "json")]
-    pub(crate) http_load: bool,
-    /// Write a picture of the run
-    #[arg(long, value_name = "FILE.SVG")]
-    pub(crate) plot: Option<PathBuf>,
-    /// Tell how it goes on, although standard error is no terminal
-    #[arg(long)]
-    pub(crate) progress: bool,
-}
-
-/// Which servers a client over TLS trusts.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Trust {
-    /// File of authorities that are trusted instead of the system's
-    #[arg(long, value_name = "FILE")]
-    pub(crate) cacert: Option<String>,
-    /// Do not verify the server's certificate
-    #[arg(short = 'k', long)]
-    pub(crate) insecure: bool,
-}
-
-/// What is done with runs that were made before.
-#[derive(clap::Subcommand, Clone, Debug)]
-pub(crate) enum LoadCommand {
-    /// Say whether two runs differ by more than noise
-    Compare {
-        /// What `--json` printed of the one run
-        one: PathBuf,
-        /// And of the other
-        other: PathBuf,
-    },
-}
-
-/// What is shown of a server.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct Top {
-    /// URL of its status page (status.status-url)
-    #[arg(default_value = "http://127.0.0.1/server-status")]
-    pub(crate) url: String,
-    /// The table to begin with
-    #[arg(long, value_enum, default_value_t = TopView::Routes)]
-    pub(crate) view: TopView,
-    /// Sort by this column
-    #[arg(long, value_name = "COLUMN")]
-    pub(crate) sort: Option<String>,
-    /// Show only rows that contain this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    pub(crate) filter: String,
-    /// Seconds between two looks
-    #[arg(long, value_name = "SECONDS", default_value_t = 1,
-          value_parser = clap::value_parser!(u16).range(1..=3600))]
-    pub(crate) interval: u16,
-    /// Whom it trusts
-    #[command(flatten)]
-    pub(crate) trust: Trust,
-    /// Print the table once and exit
-    #[arg(long)]
-    pub(crate) once: bool,
-    /// Print the status as JSON and exit
-    #[arg(long)]
-    pub(crate) json: bool,
-}
-
-/// A table of `lighty top`.
-#[derive(ValueEnum, Clone, Copy, Debug)]
-pub(crate) enum TopView {
-    Routes,
-    Stages,
-    Backends,
-    Workers,
-    Connections,
-}
-
-/// What is done with scripts.
-#[derive(clap::Subcommand, Clone, Debug)]
-pub(crate) enum Script {
-    /// Say whether scripts are Lua; exit with 1 if one is not
-    Check {
-        /// The scripts
-        #[arg(required = true)]
-        files: Vec<PathBuf>,
-    },
-    /// Run a script for a request and print what it does
-    Run(ScriptRun),
-}
-
-/// A request, and for later stages a response, to try a script with.
-#[derive(clap::Args, Clone, Debug)]
-pub(crate) struct ScriptRun {
-    /// The script
-    pub(crate) file: PathBuf,
-    /// URL with http:// or https://, or its path
-    #[arg(value_parser = trial::url)]
-    pub(crate) url: String,
-    /// Stage that the script runs in
-    #[arg(long, value_enum, default_value = "raw-url")]
-    pub(crate) stage: trial::Stage,
-    /// Method of the request
-    #[arg(short = 'X', long, default_value = "GET")]
-    pub(crate) method: String,
-    /// Header field of the request; may be repeated
-    #[arg(short = 'H', long, value_name = "NAME: VALUE", value_parser = trial::field)]
-    pub(crate) header: Vec<(String, String)>,
-    /// Body of the request; @FILE reads it from a file
-    #[arg(short = 'd', long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) data: String,
-    /// Directory in which the path of the URL is a file, for the stages after raw-url
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    pub(crate) document_root: PathBuf,
-    /// Status of the response, for response-start
-    #[arg(long, value_name = "CODE", default_value_t = 200,
-          value_parser = clap::value_parser!(u16).range(200..=999))]
-    pub(crate) status: u16,
-    /// Header field of the response, for response-start; may be repeated
-    #[arg(long, value_name = "NAME: VALUE", value_parser = trial::field)]
-    pub(crate) response_header: Vec<(String, String)>,
-    /// Body of the response, for response-start and response-content; @FILE reads it from a file
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
-    pub(crate) response_data: String,
 }
 
 /// What is served, and how.
@@ -604,46 +376,3 @@ impl Serve {
         self.port.map_or_else(|| self.listen.clone(), |port| format!("127.0.0.1:{port}"))
     }
 }
-
-/// Documents made from the command line's and the directives' own descriptions.
-#[derive(Subcommand, Clone, Debug)]
-pub(crate) enum Document {
-    /// The manual page lighty(8), to standard output
-    Man,
-    /// A completion script, to standard output
-    Completions {
-        /// The shell
-        shell: clap_complete::Shell,
-    },
-    /// The generated pages of the manual, beneath a directory
-    Manual {
-        /// The directory: docs/manual in the source tree
-        dir: PathBuf,
-    },
-}
-
-/// The shortest time that a run, or a response in it, may take.
-const SHORTEST_S: f64 = 0.001;
-
-/// Seconds, which may have a fraction.
-fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, SecondsError> {
-    let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
-    let given = text.parse::<f64>().ok().filter(|given| is_plain && (least..=most).contains(given));
-    let given = given.and_then(|given| Duration::try_from_secs_f64(given).ok());
-    given.ok_or(SecondsError { least, most })
-}
-
-/// A text is no number of seconds between these two.
-#[derive(Debug)]
-struct SecondsError {
-    least: f64,
-    most: f64,
-}
-
-impl std::fmt::Display for SecondsError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "expected {} to {} seconds, such as 0.5", self.least, self.most)
-    }
-}
-
-impl std::error::Error for SecondsError {}

@@ -14,14 +14,16 @@ use lighty_config::{
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::background::{self, Side};
-use lighty_server::certificates::Reason;
 use lighty_server::passwords::MemoryFile;
-use lighty_server::scripts;
-use lighty_server::{boot, certificates, check, modules, passwords, reload};
+use lighty_server::{absent, boot, check, modules, passwords, reload};
 
-use crate::cli::{Cert, Cli, Command, Document, Format, Script, Serve};
+#[cfg(feature = "acme")]
+use crate::cert;
+use crate::cli::{Cli, Command, Format, Serve};
 use crate::failure::Failure;
-use crate::{explain, man, programs, report, script_run, site};
+#[cfg(feature = "scripts")]
+use crate::script_run;
+use crate::{explain, programs, report, site};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -52,23 +54,6 @@ fn options_of(cli: &Cli) -> Option<&'static OptionNames> {
     }
 }
 
-/// Checks or runs scripts.
-fn script(what: &Script) -> Result<(), Failure> {
-    match what {
-        Script::Check { files } => {
-            let mut all_are = true;
-            for file in files {
-                if let Err(error) = scripts::check(file) {
-                    say(&format!("lighty: {error}\n"));
-                    all_are = false;
-                }
-            }
-            if all_are { Ok(()) } else { Err(Failure::Reported) }
-        }
-        Script::Run(options) => script_run::run(options),
-    }
-}
-
 /// Runs the command; every error has been printed when it returns.
 pub(crate) fn run(cli: Cli) -> ExitCode {
     if let Some(text) = misplaced(&cli) {
@@ -76,7 +61,7 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     }
     // Before the configuration is read, because `include_shell` starts a program. What a supervisor
     // is given is for its workers.
-    if !matches!(cli.command, Some(Command::Spawn(_))) {
+    if !programs::is_supervisor(&cli) {
         lighty_server::keep_capabilities_from_programs();
     }
     let done = match &cli.command {
@@ -96,19 +81,14 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
             })
         }
         Some(Command::Reload { pid_file, .. }) => reload(&cli, pid_file.as_deref()),
-        Some(Command::Cert { what, .. }) => cert(&cli, what),
+        #[cfg(feature = "acme")]
+        Some(Command::Cert { what, .. }) => load(&cli).and_then(|config| cert::run(&config, what)),
         Some(Command::HashPassword { user, cost }) => hash_password(user.as_deref(), *cost),
-        // Taken care of by its name, before the command line is read.
-        Some(Command::SpawnFcgi { .. }) => Ok(()),
-        Some(Command::Spawn(spawn)) => programs::spawn(spawn),
-        Some(Command::MagnetFcgi { site, limits }) => programs::magnet_fcgi(site, limits),
-        Some(Command::StatAccel { site, threads }) => programs::stat_accel(site, *threads),
-        Some(Command::Script { what }) => script(what),
-        Some(Command::Timing { what }) => programs::timing(what),
-        Some(Command::Load(what)) => programs::load(what),
-        Some(Command::Top(what)) => programs::top(what),
+        #[cfg(feature = "scripts")]
+        Some(Command::Script { what }) => script_run::script(what),
         Some(Command::Fmt { files, check }) => format_files(files, *check),
-        Some(Command::Generate { what }) => generate(what),
+        #[cfg(feature = "tools")]
+        Some(Command::Tool(tool)) => programs::run(tool),
         None => run_flags(&cli),
     };
     ExitCode::from(exit_code(done))
@@ -153,24 +133,16 @@ fn users(given: &str) -> Result<MemoryFile, Failure> {
 
 /// What was typed beside a command that does not look at it.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
-    use Command::{
-        Fmt, Generate, HashPassword, Load, MagnetFcgi, Proxy, Spawn, StatAccel, Timing, Top,
-    };
     let command = cli.command.as_ref()?;
-    let takes_none = matches!(
-        command,
+    let takes_none = match command {
         Command::Serve(_)
-            | Proxy { .. }
-            | Fmt { .. }
-            | Generate { .. }
-            | HashPassword { .. }
-            | Spawn(_)
-            | StatAccel { .. }
-            | MagnetFcgi { .. }
-            | Timing { .. }
-            | Load(_)
-            | Top(_)
-    );
+        | Command::Proxy { .. }
+        | Command::Fmt { .. }
+        | Command::HashPassword { .. } => true,
+        #[cfg(feature = "tools")]
+        Command::Tool(_) => true,
+        _ => false,
+    };
     if takes_none && cli.config.is_some() {
         return Some("this command reads no configuration: -f has no place beside it");
     }
@@ -319,26 +291,6 @@ fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Tells of certificates, or has them renewed.
-fn cert(cli: &Cli, what: &Cert) -> Result<(), Failure> {
-    let config = load(cli)?;
-    let said = match what {
-        Cert::List => certificates::list(&config).map_err(Failure::of)?,
-        Cert::Show { name } => certificates::show(&config, name).map_err(Failure::of)?,
-        Cert::Renew { names } => {
-            let renewed = names.iter().map(|name| Ok(certificates::renew(&config, name)? + "\n"));
-            renewed.collect::<Result<_, certificates::CertificateError>>().map_err(Failure::of)?
-        }
-        Cert::Revoke { name, reason } => {
-            let reason = Reason::parse(reason).unwrap_or_default();
-            certificates::revoke(&config, name, reason).map_err(Failure::of)? + "\n"
-        }
-        Cert::Rollover => certificates::roll_over(&config).map_err(Failure::of)?,
-    };
-    std::io::stdout().write_all(said.as_bytes())?;
-    Ok(())
-}
-
 /// Starts a server with a configuration that the command has made of its options. Nobody has seen
 /// that text, so messages are about the options.
 fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure> {
@@ -379,6 +331,7 @@ fn about_options(found: &Diagnostic, names: &OptionNames) -> String {
 pub(crate) fn table() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())
+        .absent(absent::directives())
         .backtracking(lighty_core::settings::backtracking::compile)
         .planned(directives::PLANNED.iter().copied())
         .instead(directives::INSTEAD.iter().copied())
@@ -460,7 +413,7 @@ fn checks_deeply(cli: &Cli) -> bool {
 }
 
 /// Writes to the error output. Its reader may have read enough: `lighty -t 2>&1 | head`.
-fn say(text: &str) {
+pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
@@ -559,16 +512,5 @@ fn hash_password(user: Option<&str>, cost: u32) -> Result<(), Failure> {
     let hash = passwords::hash(&password, cost)?;
     let user = user.map_or_else(String::new, |user| format!("{user}:"));
     writeln!(std::io::stdout(), "{user}{hash}")?;
-    Ok(())
-}
-
-fn generate(what: &Document) -> Result<(), Failure> {
-    match what {
-        Document::Man => man::render(&mut std::io::stdout())?,
-        Document::Completions { shell } => {
-            clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
-        }
-        Document::Manual { dir } => lighty_server::manual::write(&table(), dir)?,
-    }
     Ok(())
 }

@@ -5,16 +5,26 @@
 #![forbid(unsafe_code)]
 
 mod address;
+#[cfg(feature = "acme")]
+mod cert;
 mod cli;
 mod commands;
 mod explain;
 mod failure;
+#[cfg(feature = "tools")]
 mod http_load;
+#[cfg(feature = "tools")]
 mod man;
+#[cfg(feature = "tools")]
+mod programs;
+#[cfg(not(feature = "tools"))]
+#[path = "programs/absent.rs"]
 mod programs;
 mod report;
+#[cfg(feature = "scripts")]
 mod script_run;
 mod site;
+#[cfg(feature = "scripts")]
 mod trial;
 
 use std::process::ExitCode;
@@ -30,9 +40,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> ExitCode {
-    match programs::called(std::env::args_os()) {
-        programs::Called::SpawnFcgi(arguments) => programs::spawn_fcgi(arguments),
-        programs::Called::HttpLoad(wrong) => programs::refuse_http_load(wrong),
-        programs::Called::Lighty(line) => commands::run(cli::Cli::of_line(line)),
+    match programs::run_called(programs::called(std::env::args_os())) {
+        Ok(line) => commands::run(cli::Cli::of_line(line)),
+        Err(code) => code,
     }
 }

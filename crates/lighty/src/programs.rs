@@ -7,18 +7,24 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use clap::CommandFactory as _;
 use lighty_programs::app::{self, Limits, Site};
 use lighty_programs::load::{self, Expected, LoadUrl, Options, Run, Tally, Until};
+#[cfg(feature = "scripts")]
+use lighty_programs::magnet;
 use lighty_programs::supervisor::{self, StopSignal};
 use lighty_programs::timing_plot::{Plot, Summary};
 use lighty_programs::top::{self, View};
-use lighty_programs::{magnet, spawn_fcgi as spawner, stat_accel as accel};
+use lighty_programs::{spawn_fcgi as spawner, stat_accel as accel};
 
+#[cfg(feature = "scripts")]
+use crate::cli::ScriptLimits;
 use crate::cli::{
-    Load, LoadCommand, ProgramSite, ScriptLimits, Spawn, StopWith, Timing, Top, TopView,
+    Cli, Command, Document, Load, LoadCommand, ProgramSite, Spawn, StopWith, Timing, Tool, Top,
+    TopView,
 };
 use crate::failure::Failure;
-use crate::http_load;
+use crate::{commands, http_load, man};
 
 /// What the binary was called for.
 pub(crate) enum Called {
@@ -62,18 +68,57 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     Called::Lighty(line)
 }
 
-pub(crate) fn spawn_fcgi(arguments: Vec<OsString>) -> ExitCode {
-    ExitCode::from(spawner::run(arguments))
+/// Runs what the binary was called for, if that is not lighty itself; else its command line.
+pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
+    match called {
+        Called::SpawnFcgi(arguments) => Err(ExitCode::from(spawner::run(arguments))),
+        Called::HttpLoad(wrong) => {
+            eprintln!("lighty: {wrong}");
+            Err(ExitCode::from(2))
+        }
+        Called::Lighty(line) => Ok(line),
+    }
 }
 
-/// Tells what is wrong with the arguments of http_load.
-pub(crate) fn refuse_http_load(wrong: http_load::Wrong) -> ExitCode {
-    eprintln!("lighty: {wrong}");
-    ExitCode::from(2)
+/// The feature that builds a program, if this build lacks it: none is lacking.
+pub(crate) fn absent_command(_: &str) -> Option<&'static str> {
+    None
+}
+
+/// True if it starts other programs and passes on what it was given.
+pub(crate) fn is_supervisor(cli: &Cli) -> bool {
+    matches!(cli.command, Some(Command::Tool(Tool::Spawn(_))))
+}
+
+/// Runs a program.
+pub(crate) fn run(tool: &Tool) -> Result<(), Failure> {
+    match tool {
+        // Taken care of by its name, before the command line is read.
+        Tool::SpawnFcgi { .. } => Ok(()),
+        Tool::Spawn(options) => spawn(options),
+        #[cfg(feature = "scripts")]
+        Tool::MagnetFcgi { site, limits } => magnet_fcgi(site, limits),
+        Tool::StatAccel { site, threads } => stat_accel(site, *threads),
+        Tool::Timing { what } => timing(what),
+        Tool::Load(what) => load(what),
+        Tool::Top(what) => top(what),
+        Tool::Generate { what } => generate(what),
+    }
+}
+
+fn generate(what: &Document) -> Result<(), Failure> {
+    match what {
+        Document::Man => man::render(&mut std::io::stdout())?,
+        Document::Completions { shell } => {
+            clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
+        }
+        Document::Manual { dir } => lighty_server::manual::write(&commands::table(), dir)?,
+    }
+    Ok(())
 }
 
 /// Runs fcgi-stat-accel until it is told to stop.
-pub(crate) fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
+fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
     let variable = std::env::var(accel::THREADS_VARIABLE).ok();
     let threads =
         threads.map_or_else(|| accel::StatAccel::threads_of(variable.as_deref()), usize::from);
@@ -83,7 +128,8 @@ pub(crate) fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(),
 }
 
 /// Runs lua-fastcgi-magnet until it is told to stop.
-pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
+#[cfg(feature = "scripts")]
+fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
     let of_script = magnet::Limits {
         time_ms: script.max_time,
         instructions: script.max_instructions,
@@ -98,7 +144,7 @@ pub(crate) fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(
 }
 
 /// Makes load. Fails if a response was not as expected.
-pub(crate) fn load(what: &Load) -> Result<(), Failure> {
+fn load(what: &Load) -> Result<(), Failure> {
     if let Some(LoadCommand::Compare { one, other }) = &what.command {
         print!("{}", load::compare(&Run::read(one)?, &Run::read(other)?));
         return Ok(());
@@ -195,7 +241,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
 }
 
 /// Shows what a server is doing.
-pub(crate) fn top(what: &Top) -> Result<(), Failure> {
+fn top(what: &Top) -> Result<(), Failure> {
     let options = top::Options {
         url: what.url.clone(),
         view: match what.view {
@@ -219,7 +265,7 @@ pub(crate) fn top(what: &Top) -> Result<(), Failure> {
 }
 
 /// Draws where the time of requests went.
-pub(crate) fn timing(what: &Timing) -> Result<(), Failure> {
+fn timing(what: &Timing) -> Result<(), Failure> {
     let Timing::Plot { log, output, gnuplot } = what;
     let at = |path: &Path, error: io::Error| Failure::of(format!("{}: {error}", path.display()));
     let input: Box<dyn io::Read> = match log.as_os_str() == "-" {
@@ -281,7 +327,7 @@ fn listening(site: &ProgramSite) -> Result<Site, Failure> {
 }
 
 /// Runs the supervisor of FastCGI workers, or asks one that runs.
-pub(crate) fn spawn(spawn: &Spawn) -> Result<(), Failure> {
+fn spawn(spawn: &Spawn) -> Result<(), Failure> {
     use std::io::Write;
     let asked = spawn.restart.as_deref().map(|file| (file, "restart"));
     let asked = asked.or_else(|| spawn.status.as_deref().map(|file| (file, "status")));

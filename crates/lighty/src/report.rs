@@ -26,7 +26,6 @@ pub(crate) fn build_info() -> String {
         "HTTP/1.0 and HTTP/1.1",
         "HTTP/2 (TLS and clear text)",
         "TLS 1.2 and 1.3",
-        "certificates by ACME",
         "IPv6 support",
         "unix sockets",
         "inherited sockets (LISTEN_FDS, LISTEN_FDNAMES)",
@@ -36,44 +35,70 @@ pub(crate) fn build_info() -> String {
     ] {
         let _ = writeln!(text, "\t+ {feature}");
     }
-    let _ = writeln!(text, "\t+ scripts: {}", lighty_server::scripts::LUA);
+    let mark = |is_here: bool| if is_here { '+' } else { '-' };
+    let has_acme = cfg!(feature = "acme");
+    let _ = writeln!(text, "\t{} certificates by ACME", mark(has_acme));
+    let _ =
+        writeln!(text, "\t{} scripts: {}", mark(LUA.is_some()), LUA.map_or("none", |lua| lua.0));
+    text.push_str("\nFeatures of the build:\n");
+    for (feature, is_here) in features() {
+        let _ = writeln!(text, "\t{} {feature}", mark(is_here));
+    }
     text.push_str("\nModules:\n");
     for module in lighty_server::modules::names() {
         let _ = writeln!(text, "\t+ {module}");
+    }
+    for module in lighty_server::absent::modules() {
+        let _ = writeln!(text, "\t- {module}");
     }
     text.push_str("\nLibraries:\n");
     for library in lighty_server::libraries::lines() {
         let _ = writeln!(text, "\t+ {library}");
     }
-    let (lua, source) = match cfg!(feature = "luajit") {
-        true => ("LuaJIT", "luajit-src"),
-        false => ("Lua", "lua-src"),
-    };
-    for (name, source) in [("AWS-LC", "aws-lc-sys"), (lua, source)] {
+    let lua = LUA.map(|(_, name, source)| (name, source));
+    for (name, source) in [("AWS-LC", "aws-lc-sys")].into_iter().chain(lua) {
         let version = locked_version(source).unwrap_or("unknown");
         let _ = writeln!(text, "\t+ {name} of {source} {version} (bundled)");
     }
-    for library in LIBRARIES {
+    for library in LIBRARIES.iter().chain(OPTIONAL_LIBRARIES) {
         let _ = writeln!(text, "\t+ {library} {}", locked_version(library).unwrap_or("unknown"));
     }
     text
 }
 
+/// The Lua that scripts run on: version, name, and the package that it is built from.
+const LUA: Option<(&str, &str, &str)> = if cfg!(feature = "luajit") {
+    Some(("LuaJIT 2.1", "LuaJIT", "luajit-src"))
+} else if cfg!(feature = "lua54") {
+    Some(("Lua 5.4", "Lua", "lua-src"))
+} else {
+    None
+};
+
+/// Features of cargo that a build may lack, and whether this one has them.
+fn features() -> Vec<(&'static str, bool)> {
+    let parts = lighty_server::absent::PARTS.iter().filter(|part| part.feature != "luajit");
+    let mut all: Vec<(&str, bool)> = parts.map(|part| (part.feature, part.is_here)).collect();
+    all.extend(lighty_server::optional_codings());
+    all.push(("tools", cfg!(feature = "tools")));
+    all.push(("luajit", cfg!(feature = "luajit")));
+    all.push(("lua54", cfg!(feature = "lua54")));
+    all.sort_unstable();
+    all
+}
+
 /// Libraries in Rust that decide what the server can do, or how fast.
-const LIBRARIES: [&str; 13] = [
-    "tokio",
-    "rustls",
-    "io-uring",
-    "rustix",
-    "socket2",
-    "httparse",
-    "regex",
+const LIBRARIES: [&str; 9] =
+    ["tokio", "rustls", "io-uring", "rustix", "socket2", "httparse", "regex", "flate2", "clap"];
+
+/// Such libraries that a build may lack.
+const OPTIONAL_LIBRARIES: &[&str] = &[
+    #[cfg(feature = "dns")]
     "hickory-resolver",
-    "flate2",
-    "brotli",
+    #[cfg(feature = "bzip2")]
     "bzip2",
+    #[cfg(feature = "acme")]
     "instant-acme",
-    "clap",
 ];
 
 /// Every library of the build with its version.
@@ -93,7 +118,7 @@ mod tests {
 
     #[test]
     fn every_library_has_a_version() {
-        for library in LIBRARIES {
+        for library in LIBRARIES.iter().chain(OPTIONAL_LIBRARIES) {
             let version = locked_version(library).expect(library);
             assert!(version.starts_with(|first: char| first.is_ascii_digit()), "{version}");
         }
@@ -101,5 +126,18 @@ mod tests {
             assert!(locked_version(source).is_some(), "{source}");
         }
         assert_eq!(locked_version("no-such-library"), None);
+    }
+
+    #[test]
+    fn features_of_the_build_are_listed() {
+        let all = features();
+        let names: Vec<_> = all.iter().map(|(name, _)| *name).collect();
+        let wanted = [
+            "acme", "brotli", "bzip2", "dns", "lua54", "luajit", "tools", "tracing", "webdav",
+            "zstd",
+        ];
+        assert_eq!(names, wanted);
+        assert!(all.contains(&("acme", cfg!(feature = "acme"))));
+        assert!(all.contains(&("zstd", cfg!(feature = "zstd"))));
     }
 }

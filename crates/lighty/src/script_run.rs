@@ -1,10 +1,28 @@
-//! `lighty script run`: tries a script with a request from the command line.
+//! `lighty script`: checks scripts, or tries one with a request from the command line.
 
 use lighty_server::scripts::{self, ScriptError, ScriptStage, TrialRequest};
 
-use crate::cli::ScriptRun;
+use crate::cli::{Script, ScriptRun};
+use crate::commands::say;
 use crate::failure::Failure;
 use crate::trial::Stage;
+
+/// Checks or runs scripts.
+pub(crate) fn script(what: &Script) -> Result<(), Failure> {
+    match what {
+        Script::Check { files } => {
+            let mut all_are = true;
+            for file in files {
+                if let Err(error) = scripts::check(file) {
+                    say(&format!("lighty: {error}\n"));
+                    all_are = false;
+                }
+            }
+            if all_are { Ok(()) } else { Err(Failure::Reported) }
+        }
+        Script::Run(options) => run(options),
+    }
+}
 
 /// The text itself, or the content of the file that `@FILE` names.
 fn body(text: &str) -> Result<Vec<u8>, Failure> {
@@ -17,7 +35,7 @@ fn body(text: &str) -> Result<Vec<u8>, Failure> {
 }
 
 /// Runs the script and prints what it does.
-pub(crate) fn run(options: &ScriptRun) -> Result<(), Failure> {
+fn run(options: &ScriptRun) -> Result<(), Failure> {
     let request = TrialRequest {
         url: options.url.clone(),
         stage: match options.stage {

@@ -6,11 +6,17 @@
 //! atomic load as long as nothing has changed.
 //!
 //! Reading order: this file (what is asked and answered), `watch` (how an answer is kept fresh),
-//! `system` (which servers and which hosts file), `lookup` (one question).
+//! `system` (which servers and which hosts file), `lookup` (one question). Without the feature `dns`
+//! the C library looks names up (`c_library`).
 
+#[cfg(feature = "dns")]
 mod lookup;
+#[cfg(not(feature = "dns"))]
+#[path = "resolve/c_library.rs"]
+mod lookup;
+#[cfg(feature = "dns")]
 mod system;
-#[cfg(test)]
+#[cfg(all(test, feature = "dns"))]
 mod tests;
 mod watch;
 
@@ -29,6 +35,8 @@ use crate::threads::{keep, panics};
 
 pub use watch::{Resolved, Standing, Watch};
 
+/// Whether hosts of services (SRV) can be found; the C library cannot.
+pub const FINDS_SERVICES: bool = cfg!(feature = "dns");
 /// Addresses that an answer may have; what comes beyond is left out.
 pub const ENDPOINTS_MAX: usize = 256;
 /// Hosts of a service that are looked up; what comes beyond is left out.
@@ -189,7 +197,7 @@ pub struct Resolver(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     options: Arc<ResolveOptions>,
-    files: Mutex<Option<system::Files>>,
+    files: Mutex<Option<lookup::Files>>,
     thread: OnceLock<mpsc::UnboundedSender<Job>>,
     room: Arc<Semaphore>,
     watches: Mutex<HashMap<Question, Weak<watch::Shared>>>,
@@ -206,7 +214,7 @@ impl Resolver {
     /// started nothing. A file that is missing counts as empty; without any name server, the one
     /// of this machine is asked, as the C library does.
     pub fn new(options: ResolveOptions) -> Resolver {
-        let files = system::Files::read(&options);
+        let files = lookup::Files::read(&options);
         Resolver(Arc::new(Inner {
             options: Arc::new(options),
             files: Mutex::new(Some(files)),
@@ -263,7 +271,7 @@ impl Resolver {
         if let Some(sender) = self.0.thread.get() {
             return Ok(sender);
         }
-        let read = files.take().unwrap_or_else(|| system::Files::read(&self.0.options));
+        let read = files.take().unwrap_or_else(|| lookup::Files::read(&self.0.options));
         let started = start_thread(Arc::clone(&self.0.options), read)?;
         Ok(self.0.thread.get_or_init(|| started))
     }
@@ -280,7 +288,7 @@ fn thread_ended() -> ResolveError {
 
 fn start_thread(
     options: Arc<ResolveOptions>,
-    files: system::Files,
+    files: lookup::Files,
 ) -> io::Result<mpsc::UnboundedSender<Job>> {
     let (sender, jobs) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
@@ -295,7 +303,7 @@ fn start_thread(
 /// Until the last handle to the resolver is gone.
 async fn serve(
     options: Arc<ResolveOptions>,
-    files: system::Files,
+    files: lookup::Files,
     mut jobs: mpsc::UnboundedReceiver<Job>,
 ) {
     let asker = Arc::new(lookup::Asker::new(options, files));

@@ -18,6 +18,16 @@ impl Coding {
     pub(super) const ALL: [Coding; 5] =
         [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
 
+    /// Whether this build can encode. Files that were compressed beforehand need no encoder.
+    pub(super) fn is_built(self) -> bool {
+        match self {
+            Coding::Brotli => cfg!(feature = "brotli"),
+            Coding::Zstd => cfg!(feature = "zstd"),
+            Coding::Bzip2 => cfg!(feature = "bzip2"),
+            Coding::Gzip | Coding::Deflate => true,
+        }
+    }
+
     /// As in `Content-Encoding`, in entity tags and in names of cached files.
     pub(super) fn name(self) -> &'static str {
         match self {

@@ -1,12 +1,24 @@
 //! One interface for all encoders, with bounded input and output.
 
+#[cfg(any(not(feature = "brotli"), not(feature = "bzip2"), not(feature = "zstd")))]
+pub(super) mod absent;
+#[cfg(feature = "brotli")]
+pub(super) mod brotli;
+#[cfg(feature = "bzip2")]
+mod bzip2;
+#[cfg(feature = "zstd")]
+pub(super) mod zstd;
+
+#[cfg(not(feature = "brotli"))]
+pub(super) use absent as brotli;
+#[cfg(not(feature = "bzip2"))]
+use absent as bzip2;
+#[cfg(not(feature = "zstd"))]
+pub(super) use absent as zstd;
+
 use std::io;
 
-use brotlic::encode::BrotliOperation;
-use brotlic::{BrotliEncoder, BrotliEncoderOptions, CompressionMode, Quality, WindowSize};
-use bzip2::{Action, Compress as Bzip2};
 use flate2::{Compress as Zlib, Compression, FlushCompress, Status};
-use zstd::stream::raw::{CParameter, Encoder as Zstd, InBuffer, Operation, OutBuffer};
 
 use super::coding::Coding;
 use super::params::Params;
@@ -25,9 +37,9 @@ pub(super) enum Op {
 /// An encoder for one body.
 pub(super) enum Encoder {
     Zlib(Zlib),
-    Brotli(BrotliEncoder),
-    Zstd(Zstd<'static>),
-    Bzip2(Bzip2),
+    Brotli(brotli::Brotli),
+    Zstd(zstd::Zstd),
+    Bzip2(bzip2::Bzip2),
 }
 
 impl Encoder {
@@ -43,12 +55,9 @@ impl Encoder {
             Coding::Deflate => {
                 Encoder::Zlib(Zlib::new_with_window_bits(zlib_level(), true, params.zlib_window))
             }
-            Coding::Brotli => Encoder::Brotli(new_brotli(params, length)?),
-            Coding::Zstd => Encoder::Zstd(new_zstd(params, length)?),
-            Coding::Bzip2 => {
-                let level = bzip2::Compression::new(params.bzip2_block);
-                Encoder::Bzip2(Bzip2::new(level, params.bzip2_work))
-            }
+            Coding::Brotli => Encoder::Brotli(brotli::Brotli::new(params, length)?),
+            Coding::Zstd => Encoder::Zstd(zstd::Zstd::new(params, length)?),
+            Coding::Bzip2 => Encoder::Bzip2(bzip2::Bzip2::new(params, length)?),
         })
     }
 
@@ -87,20 +96,9 @@ impl Encoder {
                 zlib.compress_vec(input, out, FlushCompress::None).map_err(io::Error::other)?;
                 Ok((zlib.total_in() - before) as usize)
             }
-            Encoder::Bzip2(bzip2) => {
-                let before = bzip2.total_in();
-                bzip2.compress_vec(input, out, Action::Run).map_err(io::Error::other)?;
-                Ok((bzip2.total_in() - before) as usize)
-            }
-            Encoder::Zstd(zstd) => {
-                let mut from = InBuffer::around(input);
-                let at = out.len();
-                zstd.run(&mut from, &mut OutBuffer::around_pos(out, at))?;
-                Ok(from.pos())
-            }
-            Encoder::Brotli(brotli) => {
-                run_brotli(brotli, input, BrotliOperation::Process, out, most)
-            }
+            Encoder::Bzip2(bzip2) => bzip2.take(input, out, most),
+            Encoder::Zstd(zstd) => zstd.take(input, out, most),
+            Encoder::Brotli(brotli) => brotli.take(input, out, most),
         }
     }
 
@@ -115,23 +113,9 @@ impl Encoder {
                 // A flush is complete when room was left over.
                 Ok(status == Status::StreamEnd || (!finishes && out.len() < out.capacity()))
             }
-            Encoder::Bzip2(bzip2) => {
-                let how = if finishes { Action::Finish } else { Action::Flush };
-                let status = bzip2.compress_vec(&[], out, how).map_err(io::Error::other)?;
-                Ok(matches!(status, bzip2::Status::StreamEnd | bzip2::Status::RunOk))
-            }
-            Encoder::Zstd(zstd) => {
-                let at = out.len();
-                let mut into = OutBuffer::around_pos(out, at);
-                let left =
-                    if finishes { zstd.finish(&mut into, true)? } else { zstd.flush(&mut into)? };
-                Ok(left == 0)
-            }
-            Encoder::Brotli(brotli) => {
-                let how = if finishes { BrotliOperation::Finish } else { BrotliOperation::Flush };
-                run_brotli(brotli, &[], how, out, most)?;
-                Ok(!brotli.has_output())
-            }
+            Encoder::Bzip2(bzip2) => bzip2.drain(finishes, out, most),
+            Encoder::Zstd(zstd) => zstd.drain(finishes, out, most),
+            Encoder::Brotli(brotli) => brotli.drain(finishes, out, most),
         }
     }
 }
@@ -146,50 +130,6 @@ fn make_room(out: &mut Vec<u8>, most: usize) {
     }
 }
 
-fn new_brotli(params: &Params, length: Option<u64>) -> io::Result<BrotliEncoder> {
-    let small = |number: u32| u8::try_from(number).unwrap_or(u8::MAX);
-    let mut options = BrotliEncoderOptions::new();
-    options
-        .quality(Quality::new(small(params.brotli_quality)).map_err(io::Error::other)?)
-        .window_size(
-            WindowSize::new(small(params.brotli_window_for(length))).map_err(io::Error::other)?,
-        )
-        .mode(match params.brotli_mode {
-            1 => CompressionMode::Text,
-            2 => CompressionMode::Font,
-            _ => CompressionMode::Generic,
-        })
-        .size_hint(length.map_or(0, |length| u32::try_from(length).unwrap_or(u32::MAX)));
-    options.build().map_err(io::Error::other)
-}
-
-/// Runs brotli within the room; returns the number of bytes consumed.
-fn run_brotli(
-    brotli: &mut BrotliEncoder,
-    input: &[u8],
-    op: BrotliOperation,
-    out: &mut Vec<u8>,
-    most: usize,
-) -> io::Result<usize> {
-    let at = out.len();
-    out.resize(out.capacity().min(most).max(at), 0);
-    let ran = brotli.compress(input, &mut out[at..], op).map_err(io::Error::other);
-    out.truncate(at + ran.as_ref().map_or(0, |ran| ran.bytes_written));
-    Ok(ran?.bytes_read)
-}
-
-fn new_zstd(params: &Params, length: Option<u64>) -> io::Result<Zstd<'static>> {
-    let mut zstd = Zstd::new(params.zstd_level)?;
-    zstd.set_parameter(CParameter::WindowLog(params.zstd_window))?;
-    if let Some(strategy) = params.zstd_strategy() {
-        zstd.set_parameter(CParameter::Strategy(strategy))?;
-    }
-    if length.is_some() {
-        zstd.set_pledged_src_size(length)?;
-    }
-    Ok(zstd)
-}
-
-#[cfg(test)]
+#[cfg(all(test, feature = "brotli", feature = "bzip2", feature = "zstd"))]
 #[path = "encoder_tests.rs"]
 mod tests;

@@ -27,10 +27,10 @@ fn decode(coding: Coding, mut bytes: &[u8]) -> io::Result<Vec<u8>> {
     match coding {
         Coding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut out)?,
         Coding::Deflate => flate2::read::ZlibDecoder::new(bytes).read_to_end(&mut out)?,
-        Coding::Bzip2 => bzip2::read::BzDecoder::new(bytes).read_to_end(&mut out)?,
-        Coding::Zstd => zstd::stream::read::Decoder::new(bytes)?.read_to_end(&mut out)?,
+        Coding::Bzip2 => ::bzip2::read::BzDecoder::new(bytes).read_to_end(&mut out)?,
+        Coding::Zstd => ::zstd::stream::read::Decoder::new(bytes)?.read_to_end(&mut out)?,
         Coding::Brotli => {
-            brotli::BrotliDecompress(&mut bytes, &mut out)?;
+            ::brotli::BrotliDecompress(&mut bytes, &mut out)?;
             out.len()
         }
     };
@@ -44,9 +44,9 @@ fn decode_begun(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     let mut reader: Box<dyn Read + '_> = match coding {
         Coding::Gzip => Box::new(flate2::read::GzDecoder::new(bytes)),
         Coding::Deflate => Box::new(flate2::read::ZlibDecoder::new(bytes)),
-        Coding::Bzip2 => Box::new(bzip2::read::BzDecoder::new(bytes)),
-        Coding::Zstd => Box::new(zstd::stream::read::Decoder::new(bytes).expect("a decoder")),
-        Coding::Brotli => Box::new(brotli::Decompressor::new(bytes, 4096)),
+        Coding::Bzip2 => Box::new(::bzip2::read::BzDecoder::new(bytes)),
+        Coding::Zstd => Box::new(::zstd::stream::read::Decoder::new(bytes).expect("a decoder")),
+        Coding::Brotli => Box::new(::brotli::Decompressor::new(bytes, 4096)),
     };
     while let Ok(1) = reader.read(&mut piece) {
         out.push(piece[0]);

@@ -1,7 +1,6 @@
 //! Compression effort: `deflate.compression-level`, `deflate.window-size`, `deflate.params`.
 
 use lighty_config::{CompileCtx, Key, Reject, Spanned, Value, parse_int_clamped};
-use zstd::zstd_safe::Strategy;
 
 use super::coding::Coding;
 
@@ -70,21 +69,6 @@ impl Params {
         const LEAST: u32 = 17;
         let enough = length.map_or(u32::MAX, |length| u64::BITS - length.leading_zeros());
         self.brotli_window.min(enough.max(LEAST))
-    }
-
-    pub(super) fn zstd_strategy(&self) -> Option<Strategy> {
-        Some(match self.zstd_strategy {
-            1 => Strategy::ZSTD_fast,
-            2 => Strategy::ZSTD_dfast,
-            3 => Strategy::ZSTD_greedy,
-            4 => Strategy::ZSTD_lazy,
-            5 => Strategy::ZSTD_lazy2,
-            6 => Strategy::ZSTD_btlazy2,
-            7 => Strategy::ZSTD_btopt,
-            8 => Strategy::ZSTD_btultra,
-            9 => Strategy::ZSTD_btultra2,
-            _ => return None,
-        })
     }
 }
 

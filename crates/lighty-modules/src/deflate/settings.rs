@@ -297,14 +297,21 @@ fn allowed(value: &Value, ctx: &CompileCtx) -> Result<Arc<[Coding]>, Reject> {
     let spans = value.as_list().unwrap_or_default();
     let coding = |(index, name): (usize, &Arc<str>)| {
         let found = Coding::from_name(name);
-        if found.is_none() {
-            let known = Coding::ALL.map(Coding::name);
-            let reject = Reject::new(format!("has no coding {name:?}")).did_you_mean(name, known);
-            ctx.warn(match spans.get(index) {
-                Some((_, item)) => reject.at(item.span),
-                None => reject,
-            });
-        }
+        let reject = match found {
+            Some(coding) if coding.is_built() => return found,
+            Some(_) => Reject::new(format!(
+                "has {name:?}, for which this build has no encoder: only files that were \
+                 compressed beforehand are sent in it"
+            )),
+            None => {
+                let known = Coding::ALL.map(Coding::name);
+                Reject::new(format!("has no coding {name:?}")).did_you_mean(name, known)
+            }
+        };
+        ctx.warn(match spans.get(index) {
+            Some((_, item)) => reject.at(item.span),
+            None => reject,
+        });
         found
     };
     Ok(names.iter().enumerate().filter_map(coding).collect())

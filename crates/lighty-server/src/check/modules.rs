@@ -4,6 +4,7 @@ use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
 use lighty_core::Settings;
 use lighty_core::settings::directives;
 
+use crate::absent;
 use crate::modules::{self, directives as rows};
 
 /// lighttpd modules replaced by one of ours or by the core.
@@ -72,6 +73,10 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
         let name = value.as_str()?;
         if ours.contains(&name) || COVERED.contains(&name) {
             return None;
+        }
+        if let Some(part) = absent::module(name) {
+            let text = part.is_missing(&format!("server.modules has \"{name}\""));
+            return Some(Diagnostic::error("absent", span, text));
         }
         let is_gone = directives::GONE_MODULES.contains(&name);
         if is_gone || LACKING.contains(&name) {

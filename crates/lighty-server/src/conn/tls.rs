@@ -9,10 +9,10 @@ use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Fault, Settings};
 use lighty_io::tls::{Denial, HandshakeFault, Hello, PairFiles, Policy, TlsInfo};
 use lighty_io::transport::Peer;
-use lighty_modules::acme::AcmeSettings;
 
 use super::client_tls::ClientTls;
 use super::{Conn, End, h1};
+use crate::acme;
 use crate::conn_table::ConnLimits;
 use crate::worker::Worker;
 
@@ -129,8 +129,9 @@ impl Choice {
             return Err(Denial::UnknownName);
         }
         let settings = &self.exchange.settings;
-        let own = settings.module::<AcmeSettings>().store().handshake_challenge(name);
-        let mut places = vec![PairFiles { chain: own.to_string_lossy().into(), key: None }];
+        let own = acme::proof(settings, name);
+        let own = own.map(|path| PairFiles { chain: path.to_string_lossy().into(), key: None });
+        let mut places: Vec<PairFiles> = own.into_iter().collect();
         if let Some(directory) = &settings.module::<TlsSettings>().acme_tls_1 {
             let file = |kind: &str| format!("{directory}/{name}.{kind}.pem").into();
             places.push(PairFiles { chain: file("crt"), key: Some(file("key")) });

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use lighty_acme::Wanted;
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::settings::tls::TlsSettings;
@@ -55,8 +54,7 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
         }
     }
     // What is wrong with those that the server is to get is reported, and nothing that follows.
-    let has_managed = acme::wanted(config).map_or(true, |wanted| !wanted.is_empty())
-        || acme::on_demand(config, before.on_demand()).is_some();
+    let has_managed = acme::has_managed(config, &before);
     for (name, settings) in &listening {
         let tls = settings.module::<TlsSettings>();
         if load.has_pair(name, settings, has_managed)
@@ -112,21 +110,12 @@ const FILES: [&str; 3] =
 impl Load<'_> {
     /// The certificates that the server gets by itself.
     fn managed(&mut self) {
-        let mut wanted = match acme::checked(self.config) {
-            Ok(wanted) => wanted,
+        let managed = match acme::managed(self.config, self.materials) {
+            Ok(managed) => managed,
             Err(problems) => return self.problems.extend(problems),
         };
-        let store = acme::store(self.config);
-        if wanted.is_empty()
-            && let Some(rules) = acme::on_demand(self.config, self.materials.on_demand())
-        {
-            // What clients get that say no name, or one that is not admitted.
-            wanted.push(Wanted { names: Arc::default(), options: rules.options });
-        }
-        for one in wanted {
-            let file = store.certificate(&lighty_acme::file_name(&one.names));
-            let file: Arc<str> = file.to_string_lossy().into();
-            if let Err(why) = self.materials.load_managed(&one.names, &file, self.before) {
+        for (names, file) in managed {
+            if let Err(why) = self.materials.load_managed(&names, &file, self.before) {
                 self.say(None, format!("acme.activate: {why}"));
             }
         }

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_acme::Demand;
 use lighty_core::Settings;
 use lighty_core::exchange::environment::Variables;
 use lighty_core::settings::limits;
@@ -17,6 +16,7 @@ use tokio::sync::Semaphore;
 
 use super::Tls;
 use super::causes::Causes;
+use crate::acme::Demand;
 
 /// TLS, as one worker sees it.
 pub(crate) struct WorkerTls {

@@ -29,6 +29,7 @@ pub(crate) struct ProgramSite {
 }
 
 /// What a script may use.
+#[cfg(feature = "scripts")]
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct ScriptLimits {
     /// Milliseconds that a script may take

@@ -347,6 +347,19 @@ fn versions_and_features_are_listed() {
 }
 
 #[test]
+fn features_of_the_build_are_listed() {
+    let (_, out, _) = lighty!().run(&["-V"]);
+    let (_, listed) = out.split_once("\nFeatures of the build:\n").expect("a list");
+    let listed: Vec<_> = listed.lines().take_while(|line| !line.is_empty()).collect();
+    for feature in ["acme", "brotli", "bzip2", "dns", "tools", "tracing", "webdav", "zstd"] {
+        assert!(listed.contains(&&*format!("\t+ {feature}")), "{feature}: {listed:?}");
+    }
+    let lua = ["luajit", "lua54"].map(|lua| listed.contains(&&*format!("\t+ {lua}")));
+    assert_ne!(lua[0], lua[1], "one Lua: {listed:?}");
+    assert!(!out.contains("\t- mod_"), "no module is missing: {out}");
+}
+
+#[test]
 fn a_wrong_command_line_exits_with_2_and_a_missing_file_with_1() {
     let setup = lighty!();
     assert_eq!(setup.run(&["--no-such-flag"]).0, 2);

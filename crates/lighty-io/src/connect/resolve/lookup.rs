@@ -12,7 +12,7 @@ use hickory_resolver::proto::rr::rdata::SRV;
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use hickory_resolver::{Hosts, TokioResolver};
 
-use super::system::Files;
+pub(super) use super::system::Files;
 use super::{
     Answer, ENDPOINTS_MAX, Endpoint, Family, HOSTS_TTL_MS, Question, ResolveError, ResolveOptions,
     SERVICE_HOSTS_MAX, unpoisoned,

@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use lighty_config::Reject;
+use lighty_io::connect::resolve::FINDS_SERVICES;
 
 use crate::upstream::spec::BackendAddress;
 
@@ -33,6 +34,11 @@ impl Place {
             return unix(path);
         }
         if let Some(name) = text.strip_prefix("srv:") {
+            if !FINDS_SERVICES {
+                let text = "names a service: this build has no resolver for services; build with \
+                            the feature \"dns\"";
+                return Err(Reject::new(text));
+            }
             return srv(name);
         }
         if text.starts_with('/') {

@@ -1,0 +1,11 @@
+//! `magnet` of a build without scripts.
+
+use lighty_core::machine::status_board::Statistics;
+
+/// The accounts of scripts: none.
+#[derive(Clone, Debug, Default)]
+pub struct Accounts;
+
+impl Statistics for Accounts {
+    fn collect(&self, _: &mut Vec<(String, String)>) {}
+}

@@ -1,0 +1,89 @@
+//! `acme` of a build without the feature: no configuration asks for a certificate.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use lighty_config::{Config, Diagnostic};
+use lighty_core::Settings;
+use lighty_core::log::Log;
+use lighty_core::machine::status_board::Statistics;
+use lighty_io::tls::{Materials, OnDemandPairs};
+
+/// Names that clients want and no configuration says; none may have a certificate.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Demand;
+
+impl Demand {
+    pub(crate) fn is_on(&self) -> bool {
+        false
+    }
+
+    pub(crate) async fn certificate(&self, _: &str, _: Option<IpAddr>) {}
+}
+
+/// The thread, which does not exist.
+pub(crate) struct Service;
+
+impl Service {
+    pub(crate) fn follow(&mut self, _: Option<Plan>) -> io::Result<()> {
+        Ok(())
+    }
+
+    pub(crate) fn stop(&mut self) {}
+
+    pub(crate) fn figures(&self) {}
+}
+
+/// What the status page says of it: nothing.
+pub(crate) struct AcmeFigures(pub ());
+
+impl Statistics for AcmeFigures {
+    fn collect(&self, _: &mut Vec<(String, String)>) {}
+}
+
+/// What the thread would look after.
+pub(crate) struct Plan {
+    pub store: Store,
+}
+
+/// A directory of certificates that cannot be.
+pub(crate) enum Store {}
+
+impl Store {
+    pub(crate) fn prepare(&self, _: Option<(u32, u32)>) -> io::Result<()> {
+        match *self {}
+    }
+
+    pub(crate) fn try_place(&self) -> io::Result<()> {
+        match *self {}
+    }
+}
+
+pub(crate) fn plan(_: &Config<Settings>, _: &OnDemandPairs) -> Option<Plan> {
+    None
+}
+
+pub(crate) fn service(_: &Log, _: &Demand) -> Service {
+    Service
+}
+
+pub(crate) fn has_managed(_: &Config<Settings>, _: &Materials) -> bool {
+    false
+}
+
+type Managed = Vec<(Arc<[String]>, Arc<str>)>;
+
+#[expect(clippy::unnecessary_wraps, reason = "as in a build with it")]
+pub(crate) fn managed(_: &Config<Settings>, _: &Materials) -> Result<Managed, Vec<Diagnostic>> {
+    Ok(Vec::new())
+}
+
+pub(crate) fn proof(_: &Settings, _: &str) -> Option<PathBuf> {
+    None
+}
+
+pub(crate) fn check(_: &Config<Settings>) -> Vec<Diagnostic> {
+    Vec::new()
+}

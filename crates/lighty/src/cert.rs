@@ -1,0 +1,29 @@
+//! `lighty cert`: certificates that the server gets by itself.
+
+use std::io::Write as _;
+
+use lighty_config::Config;
+use lighty_core::Settings;
+use lighty_server::certificates::{self, Reason};
+
+use crate::cli::Cert;
+use crate::failure::Failure;
+
+/// Tells of certificates, or has them renewed.
+pub(crate) fn run(config: &Config<Settings>, what: &Cert) -> Result<(), Failure> {
+    let said = match what {
+        Cert::List => certificates::list(config).map_err(Failure::of)?,
+        Cert::Show { name } => certificates::show(config, name).map_err(Failure::of)?,
+        Cert::Renew { names } => {
+            let renewed = names.iter().map(|name| Ok(certificates::renew(config, name)? + "\n"));
+            renewed.collect::<Result<_, certificates::CertificateError>>().map_err(Failure::of)?
+        }
+        Cert::Revoke { name, reason } => {
+            let reason = Reason::parse(reason).unwrap_or_default();
+            certificates::revoke(config, name, reason).map_err(Failure::of)? + "\n"
+        }
+        Cert::Rollover => certificates::roll_over(config).map_err(Failure::of)?,
+    };
+    std::io::stdout().write_all(said.as_bytes())?;
+    Ok(())
+}

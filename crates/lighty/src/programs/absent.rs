@@ -1,0 +1,62 @@
+//! `programs` of a build without the feature `tools`: what was called under another name, or as a
+//! subcommand, is told to be missing.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+use crate::cli::Cli;
+
+/// Names of links to the binary that call a program beside the server.
+const LINKS: [&str; 4] = ["fcgi-stat-accel", "http_load", "lua-fastcgi-magnet", "spawn-fcgi"];
+
+/// Subcommands that are programs beside the server.
+const COMMANDS: [&str; 8] =
+    ["generate", "load", "magnet-fcgi", "spawn", "spawn-fcgi", "stat-accel", "timing", "top"];
+
+/// The feature that builds them.
+const FEATURE: &str = "tools";
+
+/// What the binary was called for: the command line of lighty, its own name first, or a program
+/// that this build lacks.
+pub(crate) type Called = Result<Vec<OsString>, &'static str>;
+
+/// Looks at the name that the binary was called by.
+pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
+    let line: Vec<OsString> = line.collect();
+    let name = line.first().and_then(|path| Path::new(path).file_name());
+    let found = LINKS.into_iter().find(|link| name.is_some_and(|name| name == *link));
+    found.map_or(Ok(line), Err)
+}
+
+/// Returns the command line of lighty, or tells that a program is missing.
+pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
+    called.map_err(|program| {
+        eprintln!("lighty: this build has no {program}; build with the feature {FEATURE:?}");
+        ExitCode::from(2)
+    })
+}
+
+/// The feature that builds a command, if it is one of these programs.
+pub(crate) fn absent_command(name: &str) -> Option<&'static str> {
+    COMMANDS.contains(&name).then_some(FEATURE)
+}
+
+/// Returns false: there is no supervisor.
+pub(crate) fn is_supervisor(_: &Cli) -> bool {
+    false
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_under_other_names_are_missing() {
+        let called = |line: &str| super::called(line.split(' ').map(OsString::from));
+        assert_eq!(called("/usr/bin/spawn-fcgi -h"), Err("spawn-fcgi"));
+        assert_eq!(called("lighty -h").map(|line| line.len()), Ok(2));
+        assert_eq!(absent_command("top"), Some("tools"));
+        assert_eq!(absent_command("serve"), None);
+    }
+}

@@ -45,15 +45,17 @@ pub(crate) fn has_managed(config: &Config<Settings>, materials: &Materials) -> b
         || on_demand(config, materials.on_demand()).is_some()
 }
 
-/// The certificates that the server gets, if the machine has what they need: their names, and
-/// their files in the store.
+/// Names of a certificate that the server gets, and its file in the store.
+pub(crate) type ManagedPair = (Arc<[String]>, Arc<str>);
+
+/// The certificates that the server gets, if the machine has what they need.
 ///
 /// # Errors
 /// Everything that is wrong, with its place.
 pub(crate) fn managed(
     config: &Config<Settings>,
     materials: &Materials,
-) -> Result<Vec<(Arc<[String]>, Arc<str>)>, Vec<Diagnostic>> {
+) -> Result<Vec<ManagedPair>, Vec<Diagnostic>> {
     let mut names: Vec<_> = checked(config)?.into_iter().map(|one| one.names).collect();
     if names.is_empty() && on_demand(config, materials.on_demand()).is_some() {
         // What clients get that say no name, or one that is not admitted.

@@ -73,10 +73,14 @@ pub(crate) fn has_managed(_: &Config<Settings>, _: &Materials) -> bool {
     false
 }
 
-type Managed = Vec<(Arc<[String]>, Arc<str>)>;
+/// Names and file of a certificate that a build with the feature gets.
+pub(crate) type ManagedPair = (Arc<[String]>, Arc<str>);
 
 #[expect(clippy::unnecessary_wraps, reason = "as in a build with it")]
-pub(crate) fn managed(_: &Config<Settings>, _: &Materials) -> Result<Managed, Vec<Diagnostic>> {
+pub(crate) fn managed(
+    _: &Config<Settings>,
+    _: &Materials,
+) -> Result<Vec<ManagedPair>, Vec<Diagnostic>> {
     Ok(Vec::new())
 }
 

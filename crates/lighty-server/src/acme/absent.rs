@@ -33,11 +33,16 @@ impl Service {
 
     pub(crate) fn stop(&mut self) {}
 
-    pub(crate) fn figures(&self) {}
+    pub(crate) fn figures(&self) -> NoFigures {
+        NoFigures
+    }
 }
 
+/// Figures of the thread: none.
+pub(crate) struct NoFigures;
+
 /// What the status page says of it: nothing.
-pub(crate) struct AcmeFigures(pub ());
+pub(crate) struct AcmeFigures(pub NoFigures);
 
 impl Statistics for AcmeFigures {
     fn collect(&self, _: &mut Vec<(String, String)>) {}

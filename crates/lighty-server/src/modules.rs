@@ -94,7 +94,7 @@ impl Making<'_> {
     }
 }
 
-/// Each line: the feature that builds it, if a build may lack it, name, type, when it is included, how it is made.
+/// Each line: name, type, when it is included, how it is made. A feature of cargo may build it.
 macro_rules! modules {
     ($(
         $(#[$gate:meta])?

@@ -15,7 +15,7 @@ use clap::{ArgAction, Parser, Subcommand, ValueEnum};
 #[cfg(feature = "acme")]
 use lighty_server::certificates::Reason;
 
-use crate::{address, programs};
+use crate::{absent, address};
 
 #[cfg(all(feature = "tools", feature = "scripts"))]
 pub(crate) use fastcgi::ScriptLimits;
@@ -119,7 +119,7 @@ impl Cli {
 fn with_hint(mut wrong: clap::Error) -> clap::Error {
     let word = wrong.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let Some(word) = word else { return wrong };
-    if let Some(feature) = absent_command(&word) {
+    if let Some(feature) = absent::command(&word) {
         wrong.remove(ContextKind::SuggestedSubcommand);
         let hint = format!("this build has no '{word}'; build with the feature {feature:?}");
         wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
@@ -128,12 +128,6 @@ fn with_hint(mut wrong: clap::Error) -> clap::Error {
         wrong.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     wrong
-}
-
-/// The feature that builds a command, if this build lacks it.
-fn absent_command(name: &str) -> Option<&'static str> {
-    let of_server = || lighty_server::absent::command(name).map(|part| part.feature);
-    programs::absent_command(name).or_else(of_server)
 }
 
 /// Options of commands that read a configuration. They may also stand before the command.

@@ -9,21 +9,20 @@ use std::time::Duration;
 use clap::CommandFactory;
 use clap::error::ErrorKind;
 use lighty_config::{
-    Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style, Table,
+    Config, Diagnostic, Diagnostics, FsLoader, Level, LoadOptions, Main, Sources, Style,
 };
 use lighty_core::Settings;
-use lighty_core::settings::directives;
 use lighty_server::background::{self, Side};
 use lighty_server::passwords::MemoryFile;
-use lighty_server::{absent, boot, check, modules, passwords, reload};
+use lighty_server::{boot, check, passwords, reload};
 
 #[cfg(feature = "acme")]
 use crate::cert;
 use crate::cli::{Cli, Command, Format, Serve};
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 #[cfg(feature = "scripts")]
 use crate::script_run;
-use crate::{explain, programs, report, site};
+use crate::{explain, programs, report, site, table};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -327,18 +326,6 @@ fn about_options(found: &Diagnostic, names: &OptionNames) -> String {
     format!("lighty: {level}{}\n{help}", renamed(&found.message))
 }
 
-/// The table of this build.
-pub(crate) fn table() -> Table<Settings> {
-    Table::new()
-        .rows(modules::directives())
-        .absent(absent::directives())
-        .backtracking(lighty_core::settings::backtracking::compile)
-        .planned(directives::PLANNED.iter().copied())
-        .instead(directives::INSTEAD.iter().copied())
-        .gone(directives::GONE.iter().copied())
-        .removed(directives::REMOVED.iter().copied())
-}
-
 fn load(cli: &Cli) -> Result<Config<Settings>, Failure> {
     load_with_sources(cli).map(|(config, _)| config)
 }
@@ -371,7 +358,7 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     // What strictness makes an error of keeps nothing else from being looked at.
     let options = LoadOptions { strict: false };
     let (mut config, mut diagnostics, sources) =
-        lighty_config::load(&FsLoader, main, &table(), options);
+        lighty_config::load(&FsLoader, main, &table::of_build(), options);
     if let Some(config) = &mut config {
         check::together(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
@@ -410,11 +397,6 @@ fn checks_deeply(cli: &Cli) -> bool {
         Some(_) => false,
         None => cli.test > 1,
     }
-}
-
-/// Writes to the error output. Its reader may have read enough: `lighty -t 2>&1 | head`.
-pub(crate) fn say(text: &str) {
-    let _ = std::io::stderr().write_all(text.as_bytes());
 }
 
 /// Prints the diagnostics; all of them, at once.

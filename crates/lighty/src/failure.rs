@@ -1,4 +1,6 @@
-//! How commands fail.
+//! How commands fail, and what they tell of it.
+
+use std::io::Write as _;
 
 /// Why a command failed.
 pub(crate) enum Failure {
@@ -21,4 +23,9 @@ impl From<std::io::Error> for Failure {
     fn from(error: std::io::Error) -> Self {
         Failure::Says(error.to_string())
     }
+}
+
+/// Writes to the error output. Its reader may have read enough: `lighty -t 2>&1 | head`.
+pub(crate) fn say(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -4,6 +4,7 @@
 //! binary is too, under names of their own. Everything else is in the crates below.
 #![forbid(unsafe_code)]
 
+mod absent;
 mod address;
 #[cfg(feature = "acme")]
 mod cert;
@@ -24,6 +25,7 @@ mod report;
 #[cfg(feature = "scripts")]
 mod script_run;
 mod site;
+mod table;
 #[cfg(feature = "scripts")]
 mod trial;
 

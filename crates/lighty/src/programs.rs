@@ -24,7 +24,7 @@ use crate::cli::{
     TopView,
 };
 use crate::failure::Failure;
-use crate::{commands, http_load, man};
+use crate::{http_load, man, table};
 
 /// What the binary was called for.
 pub(crate) enum Called {
@@ -80,11 +80,6 @@ pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     }
 }
 
-/// The feature that builds a program, if this build lacks it: none is lacking.
-pub(crate) fn absent_command(_: &str) -> Option<&'static str> {
-    None
-}
-
 /// True if it starts other programs and passes on what it was given.
 pub(crate) fn is_supervisor(cli: &Cli) -> bool {
     matches!(cli.command, Some(Command::Tool(Tool::Spawn(_))))
@@ -112,7 +107,7 @@ fn generate(what: &Document) -> Result<(), Failure> {
         Document::Completions { shell } => {
             clap_complete::generate(*shell, &mut Cli::command(), "lighty", &mut std::io::stdout());
         }
-        Document::Manual { dir } => lighty_server::manual::write(&commands::table(), dir)?,
+        Document::Manual { dir } => lighty_server::manual::write(&table::of_build(), dir)?,
     }
     Ok(())
 }

@@ -3,8 +3,7 @@
 use lighty_server::scripts::{self, ScriptError, ScriptStage, TrialRequest};
 
 use crate::cli::{Script, ScriptRun};
-use crate::commands::say;
-use crate::failure::Failure;
+use crate::failure::{Failure, say};
 use crate::trial::Stage;
 
 /// Checks or runs scripts.

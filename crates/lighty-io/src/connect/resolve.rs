@@ -6,8 +6,8 @@
 //! atomic load as long as nothing has changed.
 //!
 //! Reading order: this file (what is asked and answered), `watch` (how an answer is kept fresh),
-//! `system` (which servers and which hosts file), `lookup` (one question). Without the feature `dns`
-//! the C library looks names up (`c_library`).
+//! `system` (which servers and which hosts file), `lookup` (one question). Without the feature
+//! `dns` the C library looks names up (`c_library`).
 
 #[cfg(feature = "dns")]
 mod lookup;

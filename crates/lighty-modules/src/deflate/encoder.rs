@@ -131,5 +131,4 @@ fn make_room(out: &mut Vec<u8>, most: usize) {
 }
 
 #[cfg(all(test, feature = "brotli", feature = "bzip2", feature = "zstd"))]
-#[path = "encoder_tests.rs"]
 mod tests;

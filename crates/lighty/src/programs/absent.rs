@@ -1,21 +1,15 @@
-//! `programs` of a build without the feature `tools`: what was called under another name, or as a
-//! subcommand, is told to be missing.
+//! `programs` of a build without the feature `tools`: what was called under another name is told to
+//! be missing.
 
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
+use crate::absent::TOOLS;
 use crate::cli::Cli;
 
 /// Names of links to the binary that call a program beside the server.
 const LINKS: [&str; 4] = ["fcgi-stat-accel", "http_load", "lua-fastcgi-magnet", "spawn-fcgi"];
-
-/// Subcommands that are programs beside the server.
-const COMMANDS: [&str; 8] =
-    ["generate", "load", "magnet-fcgi", "spawn", "spawn-fcgi", "stat-accel", "timing", "top"];
-
-/// The feature that builds them.
-const FEATURE: &str = "tools";
 
 /// What the binary was called for: the command line of lighty, its own name first, or a program
 /// that this build lacks.
@@ -32,14 +26,9 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
 /// Returns the command line of lighty, or tells that a program is missing.
 pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     called.map_err(|program| {
-        eprintln!("lighty: this build has no {program}; build with the feature {FEATURE:?}");
+        eprintln!("lighty: this build has no {program}; build with the feature {TOOLS:?}");
         ExitCode::from(2)
     })
-}
-
-/// The feature that builds a command, if it is one of these programs.
-pub(crate) fn absent_command(name: &str) -> Option<&'static str> {
-    COMMANDS.contains(&name).then_some(FEATURE)
 }
 
 /// Returns false: there is no supervisor.
@@ -56,7 +45,5 @@ mod tests {
         let called = |line: &str| super::called(line.split(' ').map(OsString::from));
         assert_eq!(called("/usr/bin/spawn-fcgi -h"), Err("spawn-fcgi"));
         assert_eq!(called("lighty -h").map(|line| line.len()), Ok(2));
-        assert_eq!(absent_command("top"), Some("tools"));
-        assert_eq!(absent_command("serve"), None);
     }
 }

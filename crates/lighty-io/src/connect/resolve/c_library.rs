@@ -1,6 +1,6 @@
-//! `lookup` of a build without the feature `dns`: the C library looks hosts up (`getaddrinfo`), by the
-//! system's own files and rules. It says neither how long an answer is good for nor where a service
-//! is.
+//! `lookup` of a build without the feature `dns`: the C library looks hosts up (`getaddrinfo`), by
+//! the system's own files and rules. It says neither how long an answer is good for nor where a
+//! service is.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};

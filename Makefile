@@ -1,5 +1,5 @@
 # Each target is one script: read it to see what happens.
-.PHONY: run test check soak lint bench fuzz dist dist-static docs
+.PHONY: run test check soak lint bench fuzz dist dist-static small docs
 
 run:            ## build quickly and serve the example site on http://127.0.0.1:8080/
 	scripts/run.sh
@@ -30,3 +30,6 @@ dist:           ## an archive of the release binary, man page, completions and m
 
 dist-static:    ## target/dist-static/lighty: a binary that needs no library and no other file
 	scripts/dist-static.sh
+
+small:          ## a binary with few features and little size; F=brotli,dns adds some (see docs/decisions/0034)
+	scripts/small.sh $(F)

@@ -5,6 +5,9 @@ cd "$(dirname "$0")/.."
 . scripts/environment.sh
 cargo fmt --all --check
 cargo clippy --workspace --all-targets --locked -- -D warnings
+# The build with the fewest features (scripts/small.sh). The layer tests bring the libraries' features
+# of the whole workspace, so that few libraries are checked twice.
+cargo clippy -p lighty --no-default-features --bins --test layers --locked -- -D warnings
 
 # Rules for libraries need no network. The list of advisories does: it is checked where it can be had.
 if command -v cargo-deny >/dev/null || scripts/needs.sh; then

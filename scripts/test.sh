@@ -75,7 +75,7 @@ declare -x "CARGO_TARGET_$(tr 'a-z-' 'A-Z_' <<<"$host")_RUNNER=$PWD/scripts/test
 # The same packages as in the whole workspace: features of libraries stay the same, so that nothing
 # but what depends on Lua is built again.
 other_lua=(-p lighty-lua -p lighty --no-default-features
-    --features "lighty-lua/lua54,lighty/lua54" --lib --test integration --test scripts)
+    --features "lighty-lua/lua54,lighty/lua54,lighty/full" --lib --test integration --test scripts)
 
 # Without a compiler or the lints, what tests need comes before everything else.
 if command -v cc && cargo fmt --version && cargo clippy --version && python3 -m pip --version; then

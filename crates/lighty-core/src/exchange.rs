@@ -33,7 +33,7 @@ use crate::exchange::environment::Environment;
 use crate::exchange::extensions::{Extension, Extensions};
 use crate::exchange::request::Request;
 use crate::exchange::request_id::RequestId;
-use crate::exchange::request_state::{KeptSettings, RequestState};
+use crate::exchange::request_state::{FailedSettings, KeptSettings, RequestState};
 use crate::exchange::response::Response;
 use crate::exchange::span::Span;
 use crate::exchange::stage::{Stage, Stages};
@@ -171,6 +171,13 @@ impl Exchange {
     /// Like [`Exchange::ext`], for the feature to change.
     pub fn ext_mut<T: Extension>(&mut self) -> &mut T {
         self.extensions.get_mut()
+    }
+
+    /// The settings of the URL that the client asked for, if they may be others than those of the
+    /// response.
+    pub fn client_settings(&self) -> Option<&Rc<Settings>> {
+        let failed = self.ext::<FailedSettings>().and_then(|failed| failed.0.as_ref());
+        failed.or(self.state.asked_settings.as_ref())
     }
 
     /// Takes over what a request within `whole` begins with.

@@ -235,7 +235,7 @@ impl Module for Cors {
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // Also on an error page: its URL is not the one whose response the script may read.
-        let settings = Rc::clone(ex.state.client_settings().unwrap_or(&ex.settings));
+        let settings = Rc::clone(ex.client_settings().unwrap_or(&ex.settings));
         let own = settings.module::<CorsSettings>();
         if own.origins.is_none() {
             return Step::Next;

@@ -7,8 +7,10 @@ use std::sync::Arc;
 use lighty_config::Undecided;
 use lighty_http::{Method, Status};
 
+use crate::exchange::extensions::Extension;
 use crate::exchange::request_id::RequestId;
 use crate::exchange::throttle::Bucket;
+use crate::extension_slot;
 use crate::fault::Fault;
 use crate::pipeline::rehearsal::Rehearsal;
 use crate::settings::Settings;
@@ -46,6 +48,16 @@ pub struct ErrorHandler {
     pub asked: Option<Method>,
     /// The module that had taken the request on when the error came.
     pub taken_by: TakenBy,
+}
+
+/// The settings of the URL that failed, while `server.error-handler` makes its page. They decide
+/// about fields that say who may read the response, whatever page it has. An extension, because
+/// few requests have it and many wait.
+#[derive(Default)]
+pub(crate) struct FailedSettings(pub(crate) Option<Rc<Settings>>);
+
+impl Extension for FailedSettings {
+    extension_slot!();
 }
 
 /// A module by its place among those of the request's generation, or none. There are many requests
@@ -100,9 +112,6 @@ pub struct RequestState {
     pub keeps_settings: KeptSettings,
     /// Those settings, if it was restarted. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
-    /// The settings of the URL that failed, while `server.error-handler` makes its page. They
-    /// decide about fields that say who may read the response, whatever page it has.
-    pub failed_settings: Option<Rc<Settings>>,
     /// Conditions are evaluated when the response's head is complete, because a script may change
     /// its validators.
     pub judges_head: bool,
@@ -126,12 +135,6 @@ pub struct RequestState {
 }
 
 impl RequestState {
-    /// The settings of the URL that the client asked for, if they are others than those of the
-    /// response.
-    pub fn client_settings(&self) -> Option<&Rc<Settings>> {
-        self.failed_settings.as_ref().or(self.asked_settings.as_ref())
-    }
-
     /// The settings of the file that was found, before it is handled; `None` if they are those of
     /// the requested URL.
     pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {

@@ -8,7 +8,7 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
-use crate::exchange::request_state::{ErrorHandler, KeptSettings, TakenBy};
+use crate::exchange::request_state::{ErrorHandler, FailedSettings, KeptSettings, TakenBy};
 use crate::exchange::response::Maker;
 use crate::fault::Fault;
 use crate::log::Level;
@@ -86,10 +86,12 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
         }
         ex.body = RequestBody::default();
     }
-    let failed = ex.state.client_settings().unwrap_or(&ex.settings);
+    let failed = ex.client_settings().unwrap_or(&ex.settings);
     let failed = (!chooses_status).then(|| Rc::clone(failed));
     begin_again(ex);
-    ex.state.failed_settings = failed;
+    if failed.is_some() {
+        ex.ext_mut::<FailedSettings>().0 = failed;
+    }
     // As in lighttpd. An error page has fields and variables of its own URL: that of a failed one
     // must not be cached for as long as a good one. What stands in for a missing page has those of
     // the missing one.

@@ -119,8 +119,8 @@ impl Walk {
             Some(settings) => modules.part(Phase::ResponseHead, settings),
             None => ModuleSet::NONE,
         };
-        let failed = ex.state.failed_settings.as_ref();
-        let also = part(asked).with(part(failed)).with(part(ex.state.file_settings()));
+        let also = part(asked).with(part(ex.client_settings()));
+        let also = also.with(part(ex.state.file_settings()));
         Self { may_lack_page: true, is_whole: false, also, ..Self::at(Phase::ResponseHead) }
     }
 
@@ -279,8 +279,7 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     }
     named_file::join_carried(ex);
     keep_error_status(ex);
-    let has_other_settings =
-        ex.state.client_settings().is_some() || ex.state.file_settings().is_some();
+    let has_other_settings = ex.client_settings().is_some() || ex.state.file_settings().is_some();
     // Otherwise conditions wait for the hooks that may change the validators.
     let is_final = !has_other_settings && !ex.generation.modules.change_heads(&ex.settings);
     if is_final {

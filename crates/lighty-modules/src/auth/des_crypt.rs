@@ -109,8 +109,8 @@ pub(super) fn is_well_formed(text: &str) -> bool {
 
 /// True if the text is of the extended form.
 pub(super) fn is_extended(text: &str) -> bool {
-    let rest = text.strip_prefix('_').unwrap_or_default();
-    text.len() == EXTENDED_CHARS && rest.bytes().all(|byte| ALPHABET.contains(&byte))
+    let is_known = |rest: &str| rest.bytes().all(|byte| ALPHABET.contains(&byte));
+    text.len() == EXTENDED_CHARS && text.strip_prefix('_').is_some_and(is_known)
 }
 
 /// True if a sum of the extended form takes an acceptable time.

@@ -31,7 +31,7 @@ pub enum Lookup<'a, S> {
 pub struct AbsentDirectives {
     /// Their name, or what their names begin with, if it ends with a dot.
     pub names: &'static str,
-    /// What they belong to, such as `mod_webdav`.
+    /// Name of their part of the server, such as `mod_webdav`.
     pub part: &'static str,
     /// The feature that builds it.
     pub feature: &'static str,

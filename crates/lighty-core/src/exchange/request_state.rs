@@ -26,8 +26,8 @@ pub struct Rewriting {
     pub tried: bool,
 }
 
-/// Why settings decide about a response's head although the request is restarted under others. In
-/// order: a later reason includes the earlier ones.
+/// Reason why the settings of a failed URL decide about the response's head, although the request
+/// restarts under the settings of its error handler. A later reason includes the earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeptSettings {
     /// They do not.

@@ -142,8 +142,8 @@ impl Span {
         }
     }
 
-    /// Whether it belongs to the request's time: not its connection before it, what the connection
-    /// became, or a delay that is meant.
+    /// True if the stage is part of the request's duration. Accept, TLS handshake, tunnel and
+    /// deliberate delay are not.
     pub fn is_within_request(self) -> bool {
         !matches!(self, Self::Accept | Self::Tls | Self::Tunnel | Self::Delay)
     }

@@ -35,7 +35,7 @@ use crate::threads::{keep, panics};
 
 pub use watch::{Resolved, Standing, Watch};
 
-/// Whether hosts of services (SRV) can be found; the C library cannot.
+/// True if this build resolves SRV records; the C library does not.
 pub const FINDS_SERVICES: bool = cfg!(feature = "dns");
 /// Addresses that an answer may have; what comes beyond is left out.
 pub const ENDPOINTS_MAX: usize = 256;

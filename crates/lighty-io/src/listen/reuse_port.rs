@@ -64,7 +64,7 @@ mod tests {
         listener
     }
 
-    /// How many of some connections each of these gets.
+    /// Counts the connections that each listener gets out of 20.
     fn shares(address: SocketAddr, listeners: &[&TcpListener]) -> Vec<usize> {
         let clients: Vec<_> =
             (0..20).map(|_| TcpStream::connect(address).expect("connect")).collect();

@@ -18,7 +18,7 @@ impl Coding {
     pub(super) const ALL: [Coding; 5] =
         [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
 
-    /// Whether this build can encode. Files that were compressed beforehand need no encoder.
+    /// True if this build has the encoder. Precompressed files need none.
     pub(super) fn is_built(self) -> bool {
         match self {
             Coding::Brotli => cfg!(feature = "brotli"),

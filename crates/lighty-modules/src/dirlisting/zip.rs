@@ -24,7 +24,7 @@ use super::is_shown_meta;
 /// Bytes that are read from a file at a time.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What does not fit into 32 or 16 bits stands in a ZIP64 field.
+/// Marks that refer to a ZIP64 field, for values beyond 32 or 16 bits.
 const U32_FULL: u64 = 0xffff_ffff;
 const U16_FULL: u64 = 0xffff;
 
@@ -200,7 +200,7 @@ struct Sending {
     crc: Crc,
 }
 
-/// What makes an archive, between two pieces.
+/// State of an archive between two pieces.
 struct Maker {
     machine: Rc<Machine>,
     settings: Rc<Settings>,

@@ -41,14 +41,14 @@ impl Service {
 /// Figures of the thread: none.
 pub(crate) struct NoFigures;
 
-/// What the status page says of it: nothing.
+/// Figures for the status page: none.
 pub(crate) struct AcmeFigures(pub NoFigures);
 
 impl Statistics for AcmeFigures {
     fn collect(&self, _: &mut Vec<(String, String)>) {}
 }
 
-/// What the thread would look after.
+/// Orders for the thread; this build has none.
 pub(crate) struct Plan {
     pub store: Store,
 }

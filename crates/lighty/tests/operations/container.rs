@@ -55,7 +55,7 @@ fn health_check_follows_the_server() {
     assert!(is_healthy(&server), "an empty site is healthy");
     // The access log is standard output: requests are in it, checks are not.
     server.await_log("GET /nothing");
-    assert!(!server.log().contains("GET /server-status"), "{}", server.log());
+    assert!(!server.log().contains("GET /lighty-health"), "{}", server.log());
     server.signal(Signal::STOP);
     assert!(!is_healthy(&server), "a server that hangs is not healthy");
     server.signal(Signal::CONT);
@@ -65,13 +65,13 @@ fn health_check_follows_the_server() {
 }
 
 #[test]
-fn status_page_is_for_the_container_alone() {
+fn health_url_is_for_the_container_alone() {
     let server = image().start();
     let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     socket.bind(&SocketAddr::from(([127, 0, 0, 2], 0)).into()).expect("a loopback address");
     socket.connect(&server.address().into()).expect("a connection");
     let mut stream = TcpStream::from(socket);
-    let request = "GET /server-status HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    let request = "GET /lighty-health HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("the request");
     let mut response = String::new();
     stream.read_to_string(&mut response).expect("the response");

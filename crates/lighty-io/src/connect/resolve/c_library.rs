@@ -11,7 +11,7 @@ use super::{
     Answer, ENDPOINTS_MAX, Endpoint, Family, HOSTS_TTL_MS, Question, ResolveError, ResolveOptions,
 };
 
-/// How long an answer is believed, in milliseconds.
+/// Lifetime of an answer in milliseconds: the C library reports no TTL.
 const TTL_MS: u64 = 6 * HOSTS_TTL_MS;
 
 /// The system's files, which the C library reads by itself.

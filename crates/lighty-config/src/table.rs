@@ -29,7 +29,7 @@ pub enum Lookup<'a, S> {
 /// Directives that a build lacks, because a feature of cargo is off.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AbsentDirectives {
-    /// Their name, or what their names begin with, if it ends with a dot.
+    /// A name, or a prefix of names that ends with a dot.
     pub names: &'static str,
     /// Name of their part of the server, such as `mod_webdav`.
     pub part: &'static str,

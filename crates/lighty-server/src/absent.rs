@@ -1,5 +1,5 @@
-//! Parts that a build may lack, and the words for those who need one: features of cargo decide
-//! which there are.
+//! Parts that a build may lack, and the messages about a missing one. Features of cargo decide
+//! which parts there are.
 
 use lighty_config::AbsentDirectives;
 
@@ -21,7 +21,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// The message for someone who needs it.
+    /// The message about a subject that needs it.
     pub fn is_missing(&self, subject: &str) -> String {
         let Self { name, feature, .. } = self;
         format!("{subject}: this build has no {name}; build with the feature {feature:?}")

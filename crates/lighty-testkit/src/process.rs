@@ -1,4 +1,4 @@
-//! What `/proc` says of other processes.
+//! State of other processes, read from `/proc`.
 
 use std::fs;
 

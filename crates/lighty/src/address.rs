@@ -37,7 +37,7 @@ pub(crate) fn user(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// What a backend's address looks like.
+/// Forms of a backend's address.
 const BACKEND_FORMS: &str = "expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, \
                              https://HOST:PORT, h2://HOST:PORT, unix:/path or srv:NAME";
 

@@ -212,7 +212,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         reading: Reading,
     },
-    /// Say which conditions and directives apply to a request, why, and what answers it
+    /// Show which conditions and directives apply to a request, why, and its handler
     Explain {
         /// URL of the request, such as http://www.example.org/a.html?b=c
         url: String,

@@ -1,4 +1,4 @@
-//! How commands fail, and what they tell of it.
+//! Failures of commands and their messages.
 
 use std::io::Write as _;
 

@@ -105,7 +105,7 @@ fn uploads(overwrite: bool) -> String {
     )
 }
 
-/// Lets nobody in but the users of a file.
+/// Requires a user of a file.
 fn authentication(users: &str) -> String {
     format!(
         "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"{}\"\n\

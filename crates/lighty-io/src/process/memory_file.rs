@@ -1,4 +1,4 @@
-//! A file that is only in memory, for what is read by its path and must not be on a disk.
+//! A file in memory, for secrets that are read by a path and must not be on a disk.
 
 use std::fs::File;
 use std::io::{self, Write};

@@ -33,7 +33,7 @@ enum Kind {
 /// A chart's line: a name for its style, one for people, and its value in a second.
 struct Line(&'static str, &'static str, fn(&Second) -> f64);
 
-/// A chart: its heading, what its values are, how one is written, its lines.
+/// A chart: heading, kind of its values, format of one, lines.
 struct Chart(&'static str, Kind, fn(f64) -> String, &'static [Line]);
 
 const CHARTS: [Chart; 4] = [

@@ -47,7 +47,7 @@ pub fn parse_field(text: &str) -> Option<(String, String)> {
     lighty_fetch::is_field(name, value).then(|| (name.to_owned(), value.to_owned()))
 }
 
-/// What load is made.
+/// Options of `lighty load`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// URLs, of which each request takes one at random; all of one server.

@@ -125,7 +125,7 @@ const KEEPS_NONE_MS_MAX: u64 = 3_600_000;
 /// same again; milliseconds, with the inaccuracy of timeouts.
 const JUDGED_MS: u64 = 800;
 
-/// What a request does whose kept connection is silent.
+/// Next step of a request whose kept connection is silent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
     /// It goes to a new connection.

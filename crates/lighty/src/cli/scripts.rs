@@ -4,10 +4,10 @@ use std::path::PathBuf;
 
 use crate::trial;
 
-/// What is done with scripts.
+/// Subcommands of `lighty script`.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Script {
-    /// Say whether scripts are Lua; exit with 1 if one is not
+    /// Check the syntax of Lua scripts; exit with 1 if one is wrong
     Check {
         /// The scripts
         #[arg(required = true)]

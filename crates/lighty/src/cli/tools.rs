@@ -72,7 +72,7 @@ pub(crate) enum Timing {
     },
 }
 
-/// What load is made.
+/// Options of `lighty load`.
 #[derive(clap::Args, Clone, Debug)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Load {
@@ -159,7 +159,7 @@ pub(crate) struct Load {
     /// Write a picture of the run
     #[arg(long, value_name = "FILE.SVG")]
     pub(crate) plot: Option<PathBuf>,
-    /// Tell how it goes on, although standard error is no terminal
+    /// Print progress even if standard error is not a terminal
     #[arg(long)]
     pub(crate) progress: bool,
 }
@@ -175,10 +175,10 @@ pub(crate) struct Trust {
     pub(crate) insecure: bool,
 }
 
-/// What is done with runs that were made before.
+/// Subcommands of `lighty load`.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum LoadCommand {
-    /// Say whether two runs differ by more than noise
+    /// Report whether two runs differ by more than noise
     Compare {
         /// What `--json` printed of the one run
         one: PathBuf,
@@ -187,7 +187,7 @@ pub(crate) enum LoadCommand {
     },
 }
 
-/// What is shown of a server.
+/// Options of `lighty top`.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Top {
     /// URL of its status page (status.status-url)

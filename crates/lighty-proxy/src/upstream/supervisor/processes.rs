@@ -166,7 +166,7 @@ fn first_word(spawn: &SpawnSpec) -> &str {
     spawn.command.first().map_or("", |path| path)
 }
 
-/// What a program accepts from: its socket, the file of that, and its place at a port.
+/// The socket that a program accepts from, its file, and its place at a port.
 type Listening = (BoundSocket, Option<SocketFile>, Option<Rc<Seat>>);
 
 /// Listens for a program. Where another one runs at the address, its socket is beside that one's

@@ -413,7 +413,8 @@ mod tests {
         assert!(why("https://example.org/").contains("example.org: no authorities"));
         assert!(why("ftp://example.org/").contains("neither http nor https"));
         assert!(why("/path").contains("no host"));
-        let free = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("one");
-        assert!(why(&format!("http://{free}/")).starts_with(&format!("{free}: ")), "refused");
+        let unused = lighty_testkit::backend::Port::reserve();
+        let unused = unused.address();
+        assert!(why(&format!("http://{unused}/")).starts_with(&format!("{unused}: ")), "refused");
     }
 }

@@ -346,7 +346,7 @@ mod tests {
         stalling.stall();
         let stalled = path("stall-1");
         let reader = std::thread::spawn(move || std::fs::read(stalled).unwrap().len());
-        assert!(wait_until(Duration::from_secs(5), || stalling.waiting() > 0));
+        assert!(wait_until(Duration::from_secs(60), || stalling.waiting() > 0));
         assert!(!reader.is_finished());
         stalling.resume();
         assert_eq!(reader.join().unwrap() as u64, FILE_BYTES);

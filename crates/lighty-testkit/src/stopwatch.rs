@@ -95,7 +95,7 @@ mod tests {
                     }
                 });
             }
-            let waits = wait_until(Duration::from_secs(20), || waited(0) > before);
+            let waits = wait_until(Duration::from_secs(60), || waited(0) > before);
             told.store(true, Ordering::Relaxed);
             assert!(waits);
         });

@@ -122,8 +122,8 @@ mod tests {
 
     #[test]
     fn an_unused_port_has_no_holder() {
-        let port = TcpListener::bind("127.0.0.1:0").expect("a port").local_addr().expect("it");
-        assert_eq!(holder(port), "");
+        let port = lighty_testkit::backend::Port::reserve();
+        assert_eq!(holder(port.address()), "");
     }
 
     #[test]

@@ -121,6 +121,6 @@ fn a_warm_request_allocates_nothing() {
 }
 
 fn connect(address: SocketAddr) -> Client {
-    assert!(wait_until(Duration::from_secs(10), || Client::try_tcp(address).is_ok()));
+    assert!(wait_until(Duration::from_secs(60), || Client::try_tcp(address).is_ok()));
     Client::tcp(address)
 }

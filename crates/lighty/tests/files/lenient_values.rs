@@ -90,7 +90,7 @@ fn relative_places_are_those_of_the_working_directory() {
     let got = server.get_with("/a.txt", "Accept-Encoding: gzip\r\n");
     assert_eq!((got.field("Content-Encoding"), got.field("X-Lua")), (Some("gzip"), Some("ran")));
     let is_kept = || std::fs::read_dir(&cache).is_ok_and(|mut kept| kept.next().is_some());
-    assert!(wait_until(Duration::from_secs(10), is_kept), "{}", server.log());
+    assert!(wait_until(Duration::from_secs(60), is_kept), "{}", server.log());
 }
 
 /// A server on a unix socket. Its path takes the place of a client's address.
@@ -100,7 +100,7 @@ fn on_unix_socket(lines: &str) -> (Server, impl Fn(&str) -> Response) {
         .file("a.txt", "A")
         .start();
     let path = server.directory().join("l.sock");
-    assert!(wait_until(Duration::from_secs(10), || path.exists()));
+    assert!(wait_until(Duration::from_secs(60), || path.exists()));
     let get = move |fields: &str| {
         let mut client = Client::unix(&path);
         let head = "GET /a.txt HTTP/1.1\r\nHost: a\r\nConnection: close\r\n";

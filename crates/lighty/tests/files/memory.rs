@@ -43,7 +43,7 @@ impl Group {
 impl Drop for Group {
     fn drop(&mut self) {
         let gone = || fs::remove_dir(&self.0).is_ok();
-        lighty_testkit::wait_until(Duration::from_secs(20), gone);
+        lighty_testkit::wait_until(Duration::from_secs(60), gone);
     }
 }
 

@@ -106,11 +106,11 @@ fn of_fifty_at_once_as_many_as_may_are_served() {
     let mut served: Vec<_> = asked.into_iter().filter(|(_, status)| *status == 200).collect();
     drop(served.pop());
     let free = || server.get("/none").status == 404;
-    assert!(lighty_testkit::wait_until(Duration::from_secs(10), free));
+    assert!(lighty_testkit::wait_until(Duration::from_secs(60), free));
     let last = busy(server.address());
     assert_eq!(server.get("/none").status, 403);
     drop((served, last));
-    assert!(lighty_testkit::wait_until(Duration::from_secs(10), free));
+    assert!(lighty_testkit::wait_until(Duration::from_secs(60), free));
 }
 
 #[test]

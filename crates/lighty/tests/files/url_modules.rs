@@ -383,7 +383,7 @@ fn downloads_are_for_those_who_came_by_the_page() {
         std::thread::sleep(std::time::Duration::from_millis(2_100));
         server.get("/files/a").status == 403
     };
-    assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(20), is_denied));
+    assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(60), is_denied));
 }
 
 /// As in lighttpd, for which the answers were taken down.

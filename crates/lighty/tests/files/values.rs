@@ -282,7 +282,7 @@ fn document_root_may_be_mounted_later() {
     let later = server.directory().join("later");
     std::fs::create_dir(&later).expect("made");
     std::fs::write(Path::new(&later).join("a.txt"), "A").expect("written");
-    assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(10), || {
+    assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         server.get("/a.txt").status == 200
     }));
 }

@@ -96,7 +96,7 @@ fn programs_inherit_no_capabilities() {
     let of_file = |name: &str| {
         let path = server.directory().join(name);
         let read = || fs::read_to_string(&path).unwrap_or_default();
-        assert!(wait_until(Duration::from_secs(20), || read().contains("CapAmb")), "{name}");
+        assert!(wait_until(Duration::from_secs(60), || read().contains("CapAmb")), "{name}");
         read()
     };
     let programs = [
@@ -253,12 +253,12 @@ fn killed_shell_of_a_log_command_does_not_stay_a_zombie() {
     let server = lighty!().file("a", "x").config(log).start();
     let path = server.directory().join("shell");
     let shell = || fs::read_to_string(&path).unwrap_or_default().trim().parse::<i32>().ok();
-    assert!(wait_until(Duration::from_secs(20), || shell().is_some()), "no shell");
+    assert!(wait_until(Duration::from_secs(60), || shell().is_some()), "no shell");
     let shell = shell().expect("its number");
     let pid = Pid::from_raw(shell).expect("a process");
     kill_process(pid, Signal::KILL).expect("it runs");
     let is_gone = || !Path::new(&format!("/proc/{shell}")).exists();
-    assert!(wait_until(Duration::from_secs(20), is_gone), "a zombie stays");
+    assert!(wait_until(Duration::from_secs(60), is_gone), "a zombie stays");
 }
 
 /// Limits the user of a running server to the threads that there are, and waits until those of the

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::client::{Client, End};
 use lighty_testkit::content::pattern;
 use lighty_testkit::server::{STOP_DEADLINE, Server, write_file};
@@ -225,19 +226,10 @@ fn a_passed_socket_is_served() {
     assert_eq!(waiting.response().text(), "x", "a connection made before the start is served");
 }
 
-/// A port that stays ours while no socket listens on it.
-fn held_port() -> (Socket, SocketAddr) {
-    let held = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-    held.set_reuse_address(true).expect("an option");
-    let any: SocketAddr = "127.0.0.1:0".parse().expect("an address");
-    held.bind(&any.into()).expect("a port");
-    let address = held.local_addr().expect("its address").as_socket().expect("of the internet");
-    (held, address)
-}
-
 #[test]
 fn a_socket_that_somebody_shut_down_listens_again() {
-    let (_held, address) = held_port();
+    let port = Port::reserve();
+    let address = port.address();
     let listener = Socket::from(TcpListener::bind(address).expect("a listener"));
     let passed = listener.try_clone().expect("a second descriptor");
     let setup = lighty!().file("a", "x").stdin(OwnedFd::from(passed));
@@ -246,7 +238,7 @@ fn a_socket_that_somebody_shut_down_listens_again() {
         assert_eq!(server.get("/a").text(), "x");
         listener.shutdown(Shutdown::Both).expect("shut down");
         let listens = || server.listening() == [address];
-        assert!(wait_until(Duration::from_secs(10), listens), "{}", server.log());
+        assert!(wait_until(Duration::from_secs(60), listens), "{}", server.log());
     }
     assert_eq!(server.get("/a").text(), "x");
     server.await_log(&format!("listening on {address} broke off"));
@@ -295,8 +287,8 @@ fn sockets_passed_to_another_process_are_left_alone() {
 
 #[test]
 fn a_host_name_is_listened_on() {
-    let (_held, main) = held_port();
-    let (_other_held, other) = held_port();
+    let (held, other_held) = (Port::reserve(), Port::reserve());
+    let (main, other) = (held.address(), other_held.address());
     let server = lighty!()
         .without_listener()
         .file("a", "x")
@@ -592,7 +584,8 @@ const STARTS: usize = 8;
 
 #[test]
 fn clients_that_connect_while_the_server_starts_or_stops_are_answered() {
-    let (_held, address) = held_port();
+    let port = Port::reserve();
+    let address = port.address();
     let lines = format!("server.bind = \"127.0.0.1\"\nserver.port = {}", address.port());
     let over = Arc::new(AtomicBool::new(false));
     let asking: Vec<_> = (0..16)

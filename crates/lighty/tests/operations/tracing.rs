@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use lighty_testkit::backend::{Backend, answer};
+use lighty_testkit::backend::{Backend, Port, answer};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::wait_until;
@@ -355,9 +355,8 @@ fn what_a_collector_refuses_is_told_once_and_counted() {
 
 #[test]
 fn each_try_at_a_backend_is_a_span_of_a_client() {
-    // Nobody listens there.
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|bound| bound.local_addr());
-    let first = free.expect("a port").to_string();
+    let unused = Port::reserve();
+    let first = unused.address().to_string();
     let second = Backend::replying(|_| answer("404 Not Found", "", "none"));
     let (collector, taken) = collector("200 OK", Duration::ZERO);
     let mut server = lighty!()

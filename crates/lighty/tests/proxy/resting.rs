@@ -96,7 +96,7 @@ fn a_request_with_one_try_takes_no_connection_that_rested_long() {
     ] {
         assert_eq!(ask(&server, method, body_bytes), 200, "{}", server.log());
         expected.push(connection);
-        assert!(wait_until(Duration::from_secs(20), || backend.open() == 1));
+        assert!(wait_until(Duration::from_secs(60), || backend.open() == 1));
         std::thread::sleep(Duration::from_millis(600));
     }
     let connections: Vec<usize> = backend.asked().iter().map(|asked| asked.connection).collect();

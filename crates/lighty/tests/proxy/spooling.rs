@@ -149,7 +149,7 @@ fn a_backend_is_free_while_a_slow_client_reads() {
     let (backend, sending) = fast_backend(LENGTH);
     let server = proxied(lighty!(), &backend, "server.stream-response-body = 0");
     let mut client = slow_client(&server);
-    assert!(wait_until(Duration::from_secs(20), || sending.is_finished()));
+    assert!(wait_until(Duration::from_secs(60), || sending.is_finished()));
     sending.join().expect("the backend");
     let (body, _) = client.read_to_end();
     assert_eq!(body.len(), LENGTH);
@@ -301,7 +301,7 @@ fn a_program_is_done_while_a_slow_client_reads() {
     };
     let server = with_fast_program("server.stream-response-body = 0", LENGTH);
     let mut client = ask(&server);
-    assert!(wait_until(Duration::from_secs(20), || server.root("done").exists()));
+    assert!(wait_until(Duration::from_secs(60), || server.root("done").exists()));
     let (body, _) = client.read_to_end();
     assert_eq!(body.len(), LENGTH);
     assert!(is_empty(&server.directory().join("spool")));
@@ -310,7 +310,7 @@ fn a_program_is_done_while_a_slow_client_reads() {
     let mut client = ask(&server);
     assert!(!wait_until(Duration::from_millis(700), || server.root("done").exists()));
     assert_eq!(client.read_to_end().0.len(), LENGTH);
-    assert!(wait_until(Duration::from_secs(20), || server.root("done").exists()));
+    assert!(wait_until(Duration::from_secs(60), || server.root("done").exists()));
 }
 
 #[test]

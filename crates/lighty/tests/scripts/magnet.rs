@@ -697,7 +697,7 @@ fn a_response_does_not_pass_by_a_script_that_fails() {
         // As many texts as are mentioned of one line. The log is written beside the responses.
         let said = || server.log().matches("mod_magnet: ").count();
         let wanted = if text.contains("uri") { 4 } else { 1 };
-        lighty_testkit::wait_until(std::time::Duration::from_secs(10), || said() >= wanted);
+        lighty_testkit::wait_until(std::time::Duration::from_secs(60), || said() >= wanted);
         assert_eq!(said(), wanted, "{text}: {}", server.log());
     }
     let server = lighty!()

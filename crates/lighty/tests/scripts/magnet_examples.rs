@@ -50,7 +50,7 @@ fn maintenance() {
     let page = server.root("maintenance.html");
     write_file(&page, "back soon");
     // What is known of a path may be a second old.
-    let closed = lighty_testkit::wait_until(std::time::Duration::from_secs(10), || {
+    let closed = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         get(&server, "/index.html", "").status == 503
     });
     assert!(closed, "{}", server.log());

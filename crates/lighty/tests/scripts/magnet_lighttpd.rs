@@ -252,12 +252,12 @@ fn a_module_is_compiled_again_when_its_file_changes() {
     }
     let long = format!("-- {}\nreturn {{ text = 'two' }}", "x".repeat(20_000));
     std::fs::write(server.directory().join("own.lua"), long).expect("a module");
-    let changed = lighty_testkit::wait_until(std::time::Duration::from_secs(20), || {
+    let changed = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         server.get("/").text() == "two"
     });
     assert!(changed, "{}", server.log());
     std::fs::write(server.directory().join("own.lua"), "return (").expect("a module");
-    let broken = lighty_testkit::wait_until(std::time::Duration::from_secs(20), || {
+    let broken = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         server.get("/").status == 500
     });
     assert!(broken, "the module of before still runs");

@@ -51,7 +51,7 @@ fn replaced_configurations_take_their_log_commands_with_them() {
     for turn in 1..=10 {
         reload(&server, &lines(turn));
     }
-    let ended = wait_until(Duration::from_secs(20), || children(&server) <= before);
+    let ended = wait_until(Duration::from_secs(60), || children(&server) <= before);
     assert!(ended, "{} children, {before} before\n{}", children(&server), server.log());
 }
 
@@ -70,6 +70,6 @@ fn reloads_keep_no_memory_of_replaced_configurations() {
         reload(&server, &lines(turn));
     }
     let growth = || server.own_kib().saturating_sub(before);
-    let small = wait_until(Duration::from_secs(10), || growth() <= GROWTH_KIB_MAX);
+    let small = wait_until(Duration::from_secs(60), || growth() <= GROWTH_KIB_MAX);
     assert!(small, "{} KiB more after {RELOADS} reloads", growth());
 }

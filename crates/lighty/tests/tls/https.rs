@@ -143,7 +143,7 @@ fn the_scheme_is_known_to_conditions_programs_and_logs() {
     drop(client);
     let path = server.directory().join("access.log");
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
-    let logged = lighty_testkit::wait_until(std::time::Duration::from_secs(20), || {
+    let logged = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         said().contains("TLSv1.3 TLS_AES_256_GCM_SHA384 256")
     });
     assert!(logged, "{}", said());

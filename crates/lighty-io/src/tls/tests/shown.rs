@@ -276,7 +276,7 @@ async fn secrets_are_written_where_it_is_wanted() {
     assert!(wanted.iter().any(|line| line.starts_with("SERVER_TRAFFIC_SECRET_0 ")), "{wanted:?}");
     let written = || std::fs::read_to_string(&path).unwrap_or_default();
     let is_there = || wanted.iter().all(|line| written().contains(&format!("{line}\n")));
-    assert!(lighty_testkit::wait_until(Duration::from_secs(20), is_there), "{}", written());
+    assert!(lighty_testkit::wait_until(Duration::from_secs(60), is_there), "{}", written());
     let mode = std::fs::metadata(&path).expect("a file").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
 }

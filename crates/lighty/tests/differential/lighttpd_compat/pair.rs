@@ -1,11 +1,12 @@
 //! lighttpd and lighty with the same files and the same configuration, side by side.
 
 use std::cell::RefCell;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use lighty_testkit::backend::Port;
 use lighty_testkit::client::Client;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
@@ -31,6 +32,8 @@ pub(crate) struct Side {
     server: Option<Server>,
     which: Which,
     ports: [u16; 2],
+    /// Both ports, held as long as the server may listen on them.
+    _held: [Port; 2],
     directory: String,
     /// The last lock that was given: `@TOKEN@` in requests and responses.
     token: RefCell<String>,
@@ -95,13 +98,12 @@ fn holds(pid: u32, port: u16) -> bool {
     })
 }
 
-/// A port that nobody had a moment ago. In responses it is replaced by a name, so that a port whose
-/// digits are in the files of cases (`0123456789`) would change these.
-fn port() -> u16 {
+/// A port that no other test is given. In responses a name replaces it, so that a port whose digits
+/// are in the files of cases (`0123456789`) would change these.
+fn port() -> Port {
     loop {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        if !"0123456789".contains(&port.to_string()) {
+        let port = Port::reserve();
+        if !"0123456789".contains(&port.address().port().to_string()) {
             return port;
         }
     }
@@ -122,7 +124,8 @@ impl Side {
 
     fn try_start(case: &Case, which: Which, binary: PathBuf) -> Result<Self, String> {
         let setup = Setup::new(binary);
-        let ports = [port(), port()];
+        let held = [port(), port()];
+        let ports = [held[0].address().port(), held[1].address().port()];
         let directory = setup.directory().to_str().expect("a path in UTF-8").to_owned();
         lay_out(case, &setup, &ports, &directory);
         let path = setup.directory().join("both.conf");
@@ -142,7 +145,7 @@ impl Side {
             return Err("Address already in use: a server of another case answers".to_owned());
         }
         let token = RefCell::default();
-        Ok(Self { server: Some(server), which, ports, directory, token })
+        Ok(Self { server: Some(server), which, ports, _held: held, directory, token })
     }
 
     fn server(&self) -> &Server {
@@ -250,7 +253,7 @@ impl Drop for Side {
             && !server.has_exited()
         {
             server.signal(Signal::TERM);
-            if !wait_until(Duration::from_secs(20), || server.has_exited()) {
+            if !wait_until(Duration::from_secs(60), || server.has_exited()) {
                 server.kill();
             }
         }

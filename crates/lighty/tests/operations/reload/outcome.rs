@@ -113,11 +113,11 @@ fn command_of_a_reload_ends_with_the_server() {
     site.server.signal(Signal::USR1);
     let path = site.server.directory().join("shell");
     let shell = || std::fs::read_to_string(&path).unwrap_or_default().trim().parse::<u32>().ok();
-    assert!(wait_until(Duration::from_secs(20), || shell().is_some()), "no command");
+    assert!(wait_until(Duration::from_secs(60), || shell().is_some()), "no command");
     let pid = shell().expect("its number");
     site.server.stop();
     let has_ended = || !is_running(pid);
-    assert!(wait_until(Duration::from_secs(20), has_ended), "it outlives the server");
+    assert!(wait_until(Duration::from_secs(60), has_ended), "it outlives the server");
 }
 
 #[test]

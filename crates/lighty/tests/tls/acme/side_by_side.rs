@@ -77,7 +77,7 @@ fn a_stop_ends_an_order_and_leaves_nothing_behind() {
     let pids = await_hook(&server);
     assert_eq!(files(&server, "locks"), ["slow.test.lock"]);
     server.stop();
-    assert!(wait_until(Duration::from_secs(10), || pids.iter().all(|pid| !is_running(*pid))));
+    assert!(wait_until(Duration::from_secs(60), || pids.iter().all(|pid| !is_running(*pid))));
     assert_eq!(files(&server, "locks"), [""; 0]);
     assert_eq!(files(&server, "certificates"), [""; 0]);
 }

@@ -189,7 +189,7 @@ fn a_proxy_header_comes_before_the_handshake() {
     let path = server.directory().join("access.log");
     let said = || std::fs::read_to_string(&path).unwrap_or_default();
     let logged = || said().contains("192.0.2.9 TLSv1.3");
-    assert!(lighty_testkit::wait_until(Duration::from_secs(20), logged), "{}", said());
+    assert!(lighty_testkit::wait_until(Duration::from_secs(60), logged), "{}", said());
 }
 
 #[test]

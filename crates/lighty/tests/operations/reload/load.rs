@@ -35,13 +35,11 @@ fn reloads() -> usize {
 }
 
 /// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads
-/// rest until the last reload, which takes minutes on a busy machine, and so may a backend. There, a
-/// turn can also take longer than an idle connection is kept by default.
+/// rest until the last reload, which takes minutes on a busy machine, and so may a backend.
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
          server.max-keep-alive-requests = 10000000\n\
-         server.max-keep-alive-idle = 600\n\
          server.max-write-idle = 30000\n\
          server.max-request-size = {}\n\
          $HTTP[\"url\"] =~ \"^/p\" {{\n  proxy-core.protocol = \"http\"\n  \

@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup, binary, write_file};
 
-/// What every configuration here begins with.
+/// First lines of every configuration here. A reload on a busy machine with a busy disk can take a
+/// minute, and no connection may end for that.
 pub(crate) const FRONT: &str = "server.document-root = \"@DIR@/root\"\nserver.bind = \
      \"127.0.0.1\"\nserver.port = 0\nserver.pid-file = \"@DIR@/lighty.pid\"\n\
-     server.max-keep-alive-idle = 60\n";
+     server.max-keep-alive-idle = 600\n";
 
 pub(crate) struct Site {
     pub(crate) server: Server,

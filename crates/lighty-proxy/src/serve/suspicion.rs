@@ -6,6 +6,7 @@
 //! process behind it is busy. A backend that did not get the processor, or was paused, answers the
 //! older request as well: its connections are worth keeping.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,28 +14,42 @@ use std::time::Duration;
 use lighty_io::clock::Clock;
 use lighty_io::threads::keep;
 use lighty_io::transport::Stream;
+use tokio::task::AbortHandle;
 
 use crate::connect::pool::Connection;
 use crate::serve::upstream_call::PATIENCE_MS;
 use crate::upstream::backend::Backend;
 
-/// A kept connection that was left for its silence. It stays open until the verdict.
+/// A kept connection that was left for its silence. It stays open until the verdict, or until its
+/// process responds after all: a process that serves one connection at a time accepts the new one
+/// only when this one is closed.
 pub(super) struct Suspicion {
-    stream: Rc<Stream>,
+    silent: Rc<RefCell<Option<Rc<Stream>>>>,
     backend: Arc<Backend>,
+    watch: AbortHandle,
+}
+
+impl Drop for Suspicion {
+    fn drop(&mut self) {
+        self.watch.abort();
+    }
 }
 
 impl Suspicion {
     pub(super) fn of(connection: &Connection) -> Self {
         let backend = connection.permit.address.backend();
-        Self { stream: Rc::clone(&connection.stream), backend }
+        let silent = Rc::new(RefCell::new(Some(Rc::clone(&connection.stream))));
+        let watched = Rc::clone(&silent);
+        let watch = tokio::task::spawn_local(close_when_it_responds(watched)).abort_handle();
+        Self { silent, backend, watch }
     }
 
     /// Judges the silence some time after a new connection has brought the response, which took so
     /// many microseconds. A script that is slow there as well says nothing, unless the kernel tells
     /// that the process has not even read the request.
     pub(super) fn judge_later(self, took_us: u64, clock: &Clock) {
-        if took_us >= PATIENCE_MS * 1_000 && !self.stream.tells_unread() {
+        let tells_unread = self.silent.borrow().as_ref().is_some_and(|it| it.tells_unread());
+        if took_us >= PATIENCE_MS * 1_000 && !tells_unread {
             return;
         }
         let (suspicion, clock) = (Rc::new(self), clock.clone());
@@ -52,6 +67,14 @@ impl Suspicion {
 
     /// True if nothing came, and nothing was read as far as that is known.
     fn is_right(&self) -> bool {
-        self.stream.is_idle_alive() && self.stream.has_unread() != Some(false)
+        let silent = self.silent.borrow();
+        silent.as_ref().is_some_and(|it| it.is_idle_alive() && it.has_unread() != Some(false))
     }
+}
+
+async fn close_when_it_responds(silent: Rc<RefCell<Option<Rc<Stream>>>>) {
+    let Some(stream) = silent.borrow().clone() else { return };
+    // Readiness may be old.
+    while stream.readable().await.is_ok() && stream.is_idle_alive() {}
+    silent.take();
 }

@@ -129,8 +129,9 @@ enum Busy {
 /// What the alarm is set to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    /// The end of [`PATIENCE_MS`]; the client is watched for the rest.
-    Patience { rest_ms: u64 },
+    /// A moment at which the silence of the backend is judged. The client is watched after the
+    /// first one.
+    Patience { rest_ms: u64, is_first: bool },
     /// The end of the timeout.
     Timeout,
 }
@@ -498,13 +499,13 @@ impl UpstreamCall {
         cx: &mut Context<'_>,
     ) -> Poll<Trouble> {
         loop {
-            if self.limit == Limit::Timeout
+            if !matches!(self.limit, Limit::Patience { is_first: true, .. })
                 && let Some(fault) = self.client_gone(client, cx)
             {
                 return Poll::Ready(Trouble::Gone(fault));
             }
             ready!(self.alarm.poll(cx));
-            let Limit::Patience { rest_ms } = self.limit else {
+            let Limit::Patience { rest_ms, .. } = self.limit else {
                 return Poll::Ready(self.too_late());
             };
             let silence = silent.map_or(Silence::Waits, |connection| self.hear_silence(connection));
@@ -515,11 +516,11 @@ impl UpstreamCall {
                     let fault = FaultReport::new(Fault::BackendClosed, words);
                     return Poll::Ready(Trouble::Backend { fault, silent: true });
                 }
-                Silence::IsJudged if rest_ms > PATIENCE_MS => {
-                    self.limit = Limit::Patience { rest_ms: rest_ms - PATIENCE_MS };
-                    self.alarm.set(PATIENCE_MS);
+                Silence::AsksAgain { after_ms } if rest_ms > after_ms => {
+                    self.limit = Limit::Patience { rest_ms: rest_ms - after_ms, is_first: false };
+                    self.alarm.set(after_ms);
                 }
-                Silence::IsJudged | Silence::Waits => {
+                Silence::AsksAgain { .. } | Silence::Waits => {
                     self.limit = Limit::Timeout;
                     self.alarm.set(rest_ms);
                 }
@@ -555,7 +556,7 @@ impl UpstreamCall {
         let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
         self.limit = match whole_ms.saturating_sub(PATIENCE_MS) {
             0 => Limit::Timeout,
-            rest_ms => Limit::Patience { rest_ms },
+            rest_ms => Limit::Patience { rest_ms, is_first: true },
         };
         self.alarm.set(whole_ms.min(PATIENCE_MS));
     }

@@ -130,16 +130,23 @@ const JUDGED_MS: u64 = 800;
 pub(crate) enum Silence {
     /// It goes to a new connection.
     Leaves,
-    /// It waits until the suspicion of another request is judged, and asks again.
-    IsJudged,
+    /// It waits, and asks again after so many milliseconds.
+    AsksAgain { after_ms: u64 },
     /// It waits for the response.
     Waits,
 }
 
+/// For how long no silence is suspected after one that was, at first, and at most; milliseconds.
+const SUSPECTED_MS_MIN: u64 = 1_000;
+const SUSPECTED_MS_MAX: u64 = 3_600_000;
+
+/// Interval at which the requests that wait for a verdict ask again, in milliseconds.
+const VERDICT_MS: u64 = 200;
+
 /// Twice as long as before, in milliseconds.
-fn doubled(length_ms: &AtomicU64) -> u64 {
+fn doubled(length_ms: &AtomicU64, min: u64, max: u64) -> u64 {
     let before = length_ms.load(Ordering::Relaxed);
-    let length = before.saturating_mul(2).clamp(KEEPS_NONE_MS_MIN, KEEPS_NONE_MS_MAX);
+    let length = before.saturating_mul(2).clamp(min, max);
     length_ms.store(length, Ordering::Relaxed);
     length
 }
@@ -273,7 +280,7 @@ impl Backend {
 
     /// Keeps no connection for a minute, then for twice as long each time, up to an hour.
     pub(crate) fn keep_none_for_a_while(&self, now_ms: u64) {
-        let length = doubled(&self.keeps_none_ms);
+        let length = doubled(&self.keeps_none_ms, KEEPS_NONE_MS_MIN, KEEPS_NONE_MS_MAX);
         self.keeps_none_until_ms.store(now_ms + length, Ordering::Relaxed);
         // A suspicion that was right does not put the next one off.
         self.suspected_until_ms.store(0, Ordering::Relaxed);
@@ -287,8 +294,8 @@ impl Backend {
     }
 
     /// Decides about a request on a silent kept connection. If it leaves for a new connection, its
-    /// script runs twice where it is only slow. So one request does that at a time: once a minute
-    /// at first, and once an hour in the end. The others wait for what it finds out.
+    /// script runs twice where it is only slow. So one request does that at a time: the next one a
+    /// second later at first, and an hour later in the end. The others wait for the verdict.
     pub(crate) fn hear_silence(&self, now_ms: u64) -> Silence {
         if self.keeps_none(now_ms) {
             return Silence::Leaves;
@@ -296,7 +303,8 @@ impl Backend {
         let until_ms = self.suspected_until_ms.load(Ordering::Relaxed);
         if now_ms < until_ms {
             let is_judged = now_ms < self.judged_until_ms.load(Ordering::Relaxed);
-            return if is_judged { Silence::IsJudged } else { Silence::Waits };
+            let after_ms = if is_judged { VERDICT_MS } else { until_ms - now_ms };
+            return Silence::AsksAgain { after_ms };
         }
         let claimed = self.suspected_until_ms.compare_exchange(
             until_ms,
@@ -305,10 +313,11 @@ impl Backend {
             Ordering::Relaxed,
         );
         if claimed.is_err() {
-            return Silence::IsJudged;
+            return Silence::AsksAgain { after_ms: VERDICT_MS };
         }
         self.judged_until_ms.store(now_ms + JUDGED_MS, Ordering::Relaxed);
-        self.suspected_until_ms.store(now_ms + doubled(&self.suspected_ms), Ordering::Relaxed);
+        let length = doubled(&self.suspected_ms, SUSPECTED_MS_MIN, SUSPECTED_MS_MAX);
+        self.suspected_until_ms.store(now_ms + length, Ordering::Relaxed);
         Silence::Leaves
     }
 
@@ -407,18 +416,19 @@ mod tests {
         backend.lost_kept(2_000);
         assert!(!backend.keeps_none(2_000));
     }
+
     #[test]
     fn one_request_at_a_time_leaves_a_silent_connection() {
         let backend = backend();
         assert_eq!(backend.hear_silence(1_000), Silence::Leaves);
-        assert_eq!(backend.hear_silence(1_000), Silence::IsJudged);
-        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS - 1), Silence::IsJudged);
-        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS), Silence::Waits, "it was not right");
-        assert_eq!(backend.hear_silence(60_999), Silence::Waits);
-        assert_eq!(backend.hear_silence(61_000), Silence::Leaves);
-        assert_eq!(backend.hear_silence(180_999), Silence::Waits, "twice as long");
-        backend.leave_busy(62_000);
-        assert_eq!(backend.hear_silence(62_000), Silence::Leaves, "it was right");
-        assert_eq!(backend.hear_silence(62_001), Silence::Leaves, "for all of them");
+        let again = |after_ms| Silence::AsksAgain { after_ms };
+        assert_eq!(backend.hear_silence(1_000), again(VERDICT_MS));
+        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS - 1), again(VERDICT_MS));
+        assert_eq!(backend.hear_silence(1_000 + JUDGED_MS), again(1_000 - JUDGED_MS), "wrong");
+        assert_eq!(backend.hear_silence(2_000), Silence::Leaves);
+        assert_eq!(backend.hear_silence(3_000), again(1_000), "twice as long");
+        backend.leave_busy(3_500);
+        assert_eq!(backend.hear_silence(3_500), Silence::Leaves, "it was right");
+        assert_eq!(backend.hear_silence(3_501), Silence::Leaves, "for all of them");
     }
 }

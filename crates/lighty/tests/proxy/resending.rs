@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::sync::{Arc, RwLock};
+use std::sync::{Arc, Mutex, RwLock};
 use std::time::Duration;
 
 use lighty_testkit::backend::{Backend, Peer};
@@ -289,7 +289,7 @@ fn kept_connections_of_a_backend_that_was_paused_stay() {
             }
         }
     });
-    let lines = "proxy-core.max-pool-size = 16";
+    let lines = "proxy-core.max-pool-size = 16\nserver.max-keep-alive-requests = 10000000";
     let server = front(&backend, &format!("proxy-core.protocol := \"fastcgi\"\n{lines}"));
     let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
     let send = |client: &mut Client| client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -314,4 +314,35 @@ fn kept_connections_of_a_backend_that_was_paused_stay() {
     }
     let more = backend.opened() - opened;
     assert!(more <= 2, "{more} connections for {requests} requests: {}", server.log());
+}
+
+/// A process that serves one connection at a time accepts the new one when the silent one is closed.
+#[test]
+fn paused_process_with_one_connection_at_a_time_serves_the_request() {
+    let (pause, one) = (Arc::new(RwLock::new(())), Mutex::new(()));
+    let paused = Arc::clone(&pause);
+    let backend = Backend::start(move |peer| {
+        let _alone = one.lock().expect("no panic");
+        while read_fastcgi(peer).is_some() {
+            let _runs = paused.read().expect("no panic");
+            if !peer.send(fastcgi_response()) {
+                return;
+            }
+        }
+    });
+    let server = front(&backend, "proxy-core.protocol := \"fastcgi\"");
+    let mut client = server.connect();
+    let send = |client: &mut Client| client.send("GET /x HTTP/1.1\r\nHost: a\r\n\r\n");
+    for _ in 0..10 {
+        send(&mut client);
+        assert_eq!(client.response().text(), "done");
+    }
+    let opened = backend.opened();
+    {
+        let _held = pause.write().expect("no panic");
+        send(&mut client);
+        assert!(wait_until(Duration::from_secs(30), || backend.opened() > opened));
+    }
+    let response = client.response();
+    assert_eq!((response.status, response.text()), (200, "done"), "{}", server.log());
 }

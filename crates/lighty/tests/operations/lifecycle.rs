@@ -77,7 +77,7 @@ fn a_second_int_does_not_wait() {
     server.signal(Signal::INT);
     let (status, took) = server.await_exit(STOP_DEADLINE);
     assert!(status.success(), "{status}");
-    assert!(took < Duration::from_secs(2), "{took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
     drop(download);
 }
 
@@ -100,7 +100,7 @@ fn term_cuts_a_download() {
     let mut download = begin_download(&server);
     let start = Instant::now();
     server.stop();
-    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+    assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     assert!(download.read_to_end().0.len() < LARGE);
 }
 

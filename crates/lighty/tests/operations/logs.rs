@@ -188,7 +188,7 @@ fn a_program_that_does_not_read_delays_no_client() {
     assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
     let stopping = Instant::now();
     server.stop();
-    assert!(stopping.elapsed() < Duration::from_secs(4), "{:?}", stopping.elapsed());
+    assert!(stopping.elapsed() < Duration::from_secs(20), "{:?}", stopping.elapsed());
 }
 
 #[test]

@@ -98,6 +98,10 @@ fn a_pool_larger_than_php_is_used_as_far_as_php_has_processes() {
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
+/// Connections are kept for one second; php-cgi held its port for 30 seconds when they were kept for
+/// longer. In between is the time of a busy machine to start php-cgi a few times.
+const HELD_MAX: Duration = Duration::from_secs(20);
+
 /// php-cgi ends no child that has a connection: while one is kept, its port is held.
 #[test]
 fn kept_connections_do_not_keep_php_cgi_from_being_restarted() {
@@ -112,11 +116,9 @@ fn kept_connections_do_not_keep_php_cgi_from_being_restarted() {
     old.ask_to_end();
     let began = Instant::now();
     let _new = std::iter::repeat_with(|| PhpCgi::at(old.listen(), 2)).find_map(|new| {
-        assert!(began.elapsed() < Duration::from_secs(10), "the port is never free");
+        assert!(began.elapsed() < HELD_MAX, "the port is never free");
         new
     });
-    // A second and a half, and what a busy machine takes to start a process.
-    assert!(began.elapsed() < Duration::from_secs(6), "{:?}", began.elapsed());
     assert_eq!(server.get("/a.php").text(), "ok", "{}", server.log());
 }
 

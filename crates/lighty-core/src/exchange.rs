@@ -1,4 +1,4 @@
-//! One request and its response on their way through the phases.
+//! A request and its response on their way through the phases.
 
 pub mod body;
 pub mod client;
@@ -47,24 +47,25 @@ use crate::settings::rules::UrlParts;
 
 /// The state of one request, reused for later requests on any of the worker's connections.
 pub struct Exchange {
-    /// The request's head, and what is known of the client.
+    /// The request's head and the client's addresses.
     pub request: Request,
     /// The request's body, read piece by piece.
     pub body: RequestBody,
-    /// The client besides its response; none in a rehearsal and in tests.
+    /// The client's connection, apart from the response; `None` in a rehearsal and in tests.
     pub client: Option<Rc<RefCell<dyn Client>>>,
-    /// The response as it stands.
+    /// The response so far.
     pub response: Response,
     /// The file that the request leads to, once the URL is mapped.
     pub physical: Physical,
-    /// The settings that hold for the request; they are resolved again as more is known.
+    /// The settings that hold for the request. They are resolved again when more conditions can be
+    /// decided.
     pub settings: Rc<Settings>,
     /// The configuration under which the request began and ends.
     pub generation: Rc<Generation>,
     /// The state of the worker that serves the request.
     pub machine: Rc<Machine>,
-    /// Fields of a handler that delegates to a file or to another local URL. They are added to that
-    /// response if it succeeds.
+    /// Fields of a handler that delegates to a file or to another local URL. They are added to the
+    /// final response if it succeeds.
     pub carried: Fields,
     /// Number of this request on its connection, starting at 1.
     pub ordinal: u32,
@@ -72,23 +73,24 @@ pub struct Exchange {
     pub captures: CaptureSet,
     /// Variables for backends and logs, in insertion order.
     pub environment: Environment,
-    /// What single features remember of the request.
+    /// Per-request data of single features.
     extensions: Extensions,
-    /// The requested path, when `request.path` is that of an index file. Conditions on the URL see
+    /// The requested path, set while `request.path` names an index file. Conditions on the URL see
     /// it.
     asked_path: Vec<u8>,
-    /// If not empty, the path that conditions on the URL see instead of either.
+    /// If not empty, the path that conditions on the URL see instead of `asked_path` or the
+    /// request's.
     served_path: Vec<u8>,
-    /// Fields that an error response must carry while an error handler runs.
+    /// Fields that an error response must carry, kept while an error handler runs.
     pub(crate) owed: Fields,
-    /// What is known of the request so far.
+    /// Bookkeeping of the request: restarts, fault, handler, progress.
     pub state: RequestState,
-    /// When the request came to each stage.
+    /// Times at which the request came to each stage.
     pub stages: Stages,
 }
 
 impl Exchange {
-    /// Resolves with the reason once the client no longer waits for the response.
+    /// Resolves with the fault once the client no longer waits for the response.
     pub fn client_gone(&self) -> impl Future<Output = Fault> + use<> {
         let client = self.client.clone();
         std::future::poll_fn(move |cx| match &client {
@@ -125,7 +127,7 @@ impl Exchange {
         }
     }
 
-    /// Pins the configuration for the request that begins.
+    /// Pins the configuration that the new request runs under.
     #[inline]
     pub fn pin(&mut self, generation: &Rc<Generation>) {
         if !Rc::ptr_eq(&self.generation, generation) {
@@ -150,37 +152,36 @@ impl Exchange {
         self.state = RequestState::default();
     }
 
-    /// The request comes to a stage.
+    /// Stamps a stage with the present time.
     #[inline]
     pub fn enter(&mut self, stage: Stage) {
         self.stages.enter(stage, self.machine.clock.mono_us());
     }
 
-    /// The request comes into a stretch that has no stage of its own. Returns the one that ends.
+    /// Begins a span that has no stage of its own. Returns the span that ends.
     #[inline]
     pub fn begin_span(&mut self, span: Span) -> Span {
         self.stages.begin_span(span, self.machine.clock.mono_us())
     }
 
-    /// What a feature remembers of this request, if it has set anything.
+    /// A feature's data for this request, if the feature has set any.
     #[inline]
     pub fn ext<T: Extension>(&self) -> Option<&T> {
         self.extensions.get()
     }
 
-    /// Like [`Exchange::ext`], for the feature to change.
+    /// Like [`Exchange::ext`], but mutable; creates the data if there is none.
     pub fn ext_mut<T: Extension>(&mut self) -> &mut T {
         self.extensions.get_mut()
     }
 
-    /// The settings of the URL that the client asked for, if they may be others than those of the
-    /// response.
+    /// The settings of the URL that the client requested, if the response may be made under others.
     pub fn client_settings(&self) -> Option<&Rc<Settings>> {
         let failed = self.ext::<FailedSettings>().and_then(|failed| failed.0.as_ref());
         failed.or(self.state.asked_settings.as_ref())
     }
 
-    /// Takes over what a request within `whole` begins with.
+    /// Takes over the feature data that a subrequest of `whole` starts with.
     pub fn inherit(&mut self, whole: &Exchange) {
         self.extensions = whole.extensions.inherited();
     }
@@ -197,7 +198,7 @@ impl Exchange {
         self.state.id.set(Some(whole.id()));
     }
 
-    /// The URL's parts, for replacements.
+    /// The URL's parts, for templates.
     pub fn url_parts(&self) -> UrlParts<'_> {
         let request = &self.request;
         let named = self.settings.core.server_name.as_deref().unwrap_or_default().as_bytes();
@@ -212,8 +213,8 @@ impl Exchange {
         }
     }
 
-    /// Keeps the settings that decide about the response's head, before the request becomes another
-    /// one.
+    /// Keeps the settings that decide about the response's head, before the request restarts as
+    /// another one.
     pub fn keep_asked_settings(&mut self) {
         let is_kept = self.state.keeps_settings != KeptSettings::No;
         if is_kept && self.state.asked_settings.is_none() {
@@ -221,7 +222,7 @@ impl Exchange {
         }
     }
 
-    /// Resolves the settings from what is known of the request so far.
+    /// Resolves the settings again, with the conditions that can be decided by now.
     pub fn resolve_settings(&mut self) {
         if self.generation.is_settled(&self.settings) {
             return;
@@ -236,7 +237,7 @@ impl Exchange {
     }
 
     /// Resolves the settings for the served file's own name: without path info, and in lower case
-    /// if file names are. `None` if they equal the current ones.
+    /// if file names are forced to it. `None` if they equal the current ones.
     pub(crate) fn settings_as_served(&mut self) -> Option<Rc<Settings>> {
         let path = &self.request.path;
         let path = path.strip_suffix(&self.physical.path_info[..]).unwrap_or(path);
@@ -244,7 +245,7 @@ impl Exchange {
         if self.settings.core.force_lowercase_filenames {
             self.served_path.make_ascii_lowercase();
         }
-        // Captures belong to the requested URL, as do the texts they are inserted into.
+        // Captures belong to the requested URL, as do the templates that use them.
         let (settings, undecided) = self.generation.resolve(&*self, None);
         self.state.undecided = undecided.or(self.state.undecided.take());
         self.served_path.clear();
@@ -257,8 +258,8 @@ impl Exchange {
         !self.asked_path.is_empty() || !self.physical.path_info.is_empty() || self.is_lowered()
     }
 
-    /// Passes a request field that the operator has set to programs even if its name has other
-    /// characters than letters, digits and `-`: a client's would be withheld.
+    /// Passes an operator-set request field to programs even if its name has characters other than
+    /// letters, digits and `-`. Such a field from a client would be withheld.
     pub fn pass_own_field(&mut self, name: &[u8]) {
         if name.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-') {
             return;
@@ -303,13 +304,13 @@ impl Exchange {
         }
     }
 
-    /// Fails a request whose settings cannot be determined.
+    /// Fails a request because a condition behind its settings cannot be decided.
     #[cold]
     pub(crate) fn fail_undecided(&mut self, undecided: &Undecided) {
         self.fail_saying(Fault::PatternLimit, &undecided.words);
     }
 
-    /// Sets a new target (rewriting, error handlers), normalised and decoded.
+    /// Sets a new target (rewriting, error handlers): normalises it and decodes its path.
     pub fn set_target(&mut self, target: &[u8]) -> Result<(), uri::UriFault> {
         let mut normalised = std::mem::take(&mut self.request.target);
         let parse = &self.settings.server.parse;
@@ -352,7 +353,7 @@ impl Exchange {
     fn respond_to_fault(&mut self, fault: Fault) {
         let verdict = fault.verdict();
         self.state.fault = Some(fault);
-        // A client that is half gone still reads what it did wrong.
+        // A client that has closed its sending side still reads the response to its error.
         let is_theirs = verdict.blame == Blame::Client;
         let cut = if is_theirs { Status::BAD_REQUEST } else { Status::INTERNAL_SERVER_ERROR };
         self.fail_status(verdict.status.unwrap_or(cut));
@@ -364,18 +365,20 @@ impl Exchange {
         }
     }
 
-    /// Like [`Exchange::fail`], with what is known of the fault.
+    /// Like [`Exchange::fail`], with the report's detail for the log.
     pub fn fail_reporting(&mut self, report: &FaultReport) {
         self.fail_saying(report.fault, &report.detail);
     }
 
-    /// The same of a fault that other requests have had just before: only the debug log has it.
+    /// Like [`Exchange::fail_reporting`], for a fault that other requests have just logged: this
+    /// one goes to the debug log only.
     pub fn fail_hushed(&mut self, report: &FaultReport) {
         self.log_fault_at(Level::Debug, report.fault, &report.detail);
         self.respond_to_fault(report.fault);
     }
 
-    /// In a rehearsal, records what would be started or changed, and that it answers the request.
+    /// In a rehearsal, records an action instead of doing it and marks the request as answered.
+    /// Returns false outside a rehearsal.
     #[inline]
     pub fn rehearse(&mut self, act: impl FnOnce(&Exchange) -> String) -> bool {
         let Some(rehearsal) = &self.state.rehearsal else { return false };
@@ -437,7 +440,7 @@ impl Exchange {
         self.machine.log.line(level, self.machine.clock.unix_s(), message, about);
     }
 
-    /// Logs, rate-limited, that the client requests a WebSocket, and why there is none.
+    /// Logs, rate-limited, that a client's request for a WebSocket is refused, and the reason.
     #[cold]
     pub fn complain_of_upgrade(&self, why: &str) {
         let now_s = (self.machine.clock.mono_ms() / 1000) as u32;
@@ -449,8 +452,9 @@ impl Exchange {
         }
     }
 
-    /// The module that figures count the request for: the one that took it on, so that its failures
-    /// are its own, or one that responded before any could. Empty: none.
+    /// The module that metrics count the request for: the module that took the request on, so that
+    /// its failures are counted as its own, otherwise the module that responded. Empty if there is
+    /// neither.
     pub fn counts_for(&self) -> &'static str {
         let taken_by = self.state.taken_by.index().and_then(|at| self.generation.modules.get(at));
         taken_by.map_or(self.state.handler, |module| module.name())
@@ -518,7 +522,7 @@ impl Facts for Exchange {
     }
 }
 
-/// Checked first, which takes ASCII by the word; the lossy conversion goes byte by byte.
+/// Converts to text. Valid UTF-8, checked a word at a time, skips the slower lossy conversion.
 fn lossy(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
     match bytes {
         Cow::Borrowed(bytes) => match std::str::from_utf8(bytes) {

@@ -1,5 +1,5 @@
-//! Who is to blame, and what follows from it: the one place that turns a fault into a status, a
-//! log level and the fate of the connection.
+//! Faults and their consequences: the one table that maps a fault to the party to blame, a status,
+//! a log level and the fate of the connection.
 
 use std::borrow::Cow;
 use std::error::Error;
@@ -10,7 +10,7 @@ use lighty_http::Status;
 
 use crate::log::Level;
 
-/// Who is at fault.
+/// The party to blame for a fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Blame {
     /// The client sent something wrong or went away.
@@ -25,7 +25,7 @@ pub enum Blame {
     Us,
 }
 
-/// What happens to the connection after the response.
+/// Fate of the connection after the response.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Fate {
     /// The next request may follow.
@@ -36,9 +36,9 @@ pub enum Fate {
     Cut,
 }
 
-/// A row of the table: what a fault means.
+/// The consequences of a fault: its row of the table.
 pub struct Verdict {
-    /// Who is to blame.
+    /// The party to blame.
     pub blame: Blame,
     /// Status of the response; `None` if none can be sent any more.
     pub status: Option<Status>,
@@ -46,11 +46,11 @@ pub struct Verdict {
     pub level: Level,
     /// Fate of the connection.
     pub fate: Fate,
-    /// Words for the log, naming the directive of the limit that was hit.
+    /// Description for the log. Names the directive of the limit that was hit.
     pub words: &'static str,
 }
 
-/// Why a request body could not be read completely.
+/// Reason why a request body could not be read completely.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BodyFault {
     /// The client closed or reset the connection before the end of the body.
@@ -67,14 +67,14 @@ pub enum BodyFault {
     ReadRate,
 }
 
-/// A fault, with what the log says of it beyond its row in the table.
+/// A fault with details for the log.
 #[derive(Debug)]
 pub struct FaultReport {
-    /// The row of the table: who is to blame, and the response's status.
+    /// The fault, which decides blame and status.
     pub fault: Fault,
-    /// Which limit, file or backend it was. May be empty.
+    /// The limit, file or backend concerned. May be empty.
     pub detail: Cow<'static, str>,
-    /// The error of the system behind it, if there is one.
+    /// The system error behind the fault, if any.
     pub source: Option<io::Error>,
 }
 
@@ -84,14 +84,14 @@ impl FaultReport {
         Self { fault, detail: detail.into(), source: None }
     }
 
-    /// Adds how often the fault occurred before without a line in the log.
+    /// Adds the number of earlier occurrences that were not logged.
     pub fn add_repeats(&mut self, count: u64) {
         if count > 0 {
             self.detail = format!("{} ({count} more like this before)", self.detail).into();
         }
     }
 
-    /// Says first what the detail is about.
+    /// Prefixes the detail with its subject.
     #[must_use]
     pub fn about(mut self, subject: impl fmt::Display) -> Self {
         let colon = if self.detail.is_empty() { "" } else { ": " };
@@ -112,7 +112,7 @@ impl From<Undecided> for FaultReport {
     }
 }
 
-/// What an error means that ended a body while it was produced.
+/// Classifies an error that ended a body while it was produced.
 impl From<io::Error> for FaultReport {
     fn from(error: io::Error) -> Self {
         let fault = match error.kind() {
@@ -142,10 +142,10 @@ impl Error for FaultReport {
 }
 
 /// Generates [`Fault`] from its table: blame, response status (0: none can be sent any more),
-/// error-log level, fate of the connection, words for the log.
+/// error-log level, fate of the connection, log message.
 macro_rules! faults {
     ($($fault:ident = $blame:ident, $status:literal, $level:ident, $fate:ident, $words:literal;)*) => {
-        /// Everything that can go wrong with a request after its head was parsed.
+        /// Every fault of a request after its head was parsed.
         #[derive(Debug, Clone, Copy, PartialEq, Eq)]
         pub enum Fault {
             $(#[doc = $words] $fault,)*
@@ -292,7 +292,8 @@ impl Fault {
         }
     }
 
-    /// True if the machine is temporarily out of a resource, which says nothing about the file.
+    /// True if the machine is temporarily out of a resource. Such a fault says nothing about the
+    /// file.
     pub fn is_want(self) -> bool {
         matches!(self, Fault::DescriptorsExhausted | Fault::NoThread)
     }

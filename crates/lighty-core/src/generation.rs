@@ -1,5 +1,5 @@
-//! What is made from one configuration. A reload makes another; requests under way end under
-//! theirs.
+//! Worker state made from one configuration. A reload makes another generation; requests in
+//! progress finish under the one they began with.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use crate::module::{ModuleList, Needs};
 use crate::settings::Settings;
 use crate::settings::limits;
 
-/// A worker's view of one configuration. An exchange holds the one that it began with.
+/// A worker's view of one configuration. An exchange holds the generation that it began with.
 pub struct Generation {
     /// The worker's state, which outlives the generation.
     pub machine: Rc<Machine>,
@@ -24,7 +24,7 @@ pub struct Generation {
     pub global: Rc<Settings>,
     /// Rules and limits for request heads.
     pub rules: Rules,
-    /// What the modules need of connections.
+    /// Connection data that the modules need.
     pub needs: Needs,
     /// True if any condition uses the physical path, so that settings must be resolved again.
     pub asks_physical: bool,
@@ -39,7 +39,7 @@ pub struct Generation {
 
 /// Limits and options for parsing request heads.
 pub struct Rules {
-    /// Bytes and fields that a head may have; more are a fault of the client.
+    /// Maximum bytes and fields of a head; exceeding them is a fault of the client.
     pub limits: Limits,
     /// Strictness and normalisation (`server.http-parseopts`).
     pub options: ParseOpts,

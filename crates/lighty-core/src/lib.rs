@@ -1,4 +1,4 @@
-//! The engine: what happens to a request between its head and its response.
+//! The engine: handles a request between its parsed head and its response.
 //!
 //! This crate owns the life of a request: the [`Exchange`] that carries it, the hooks for features
 //! ([`Module`]), the merged [`Settings`] that apply to it, the walk through the phases
@@ -6,11 +6,11 @@
 //! parses no bytes, opens no socket and knows no feature by name: codecs are in `lighty-wire`,
 //! system calls in `lighty-io`, features in `lighty-modules`.
 //!
-//! Read in this order: `exchange` (a request, its response and what is known of both), `module`
-//! (how features take part), `pipeline` (the phases, and the ways a response is made and changed),
-//! `settings` (what the configuration says for a request: directives, rules, limits), `machine` and
-//! `generation` (what lives as long as a worker, and as a configuration), `fault` (who is to
-//! blame), `log` (the error log and what limits it).
+//! Read in this order: `exchange` (a request, its response and their state), `module` (the hooks of
+//! features), `pipeline` (the phases, and the ways a response is made and changed), `settings`
+//! (directives, rules, limits), `machine` and `generation` (state with the lifetime of a worker,
+//! and of a configuration), `fault` (blame and consequences), `log` (the error log and its rate
+//! limits).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -19,11 +19,11 @@ use crate::log::program_rate::ProgramRate;
 /// A line's importance; `server.errorlog-level` is the lowest level written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Details for someone who looks for a fault.
+    /// Details for troubleshooting.
     Debug,
-    /// Events that belong to normal work.
+    /// Events of normal operation.
     Info,
-    /// Normal events that an operator wants to know of.
+    /// Normal events of interest to an operator.
     Notice,
     /// Something that works, but not as it should.
     Warning,
@@ -44,7 +44,7 @@ impl Level {
         Self::NAMES[self as usize]
     }
 
-    /// The severity of RFC 5424, 6.2.1, as the system's log has it.
+    /// The severity of RFC 5424 section 6.2.1, for the system log.
     fn severity(self) -> u8 {
         match self {
             Level::Error => 3,
@@ -61,10 +61,10 @@ impl Level {
     }
 }
 
-/// What a line is about, besides its message.
+/// Context of a line, besides its message.
 #[derive(Default, Clone, Copy)]
 pub struct About<'a> {
-    /// The client's address; as in all texts here, empty means that it is left out.
+    /// The client's address. Here and below, an empty text is left out.
     pub client: &'a str,
     /// The request's method.
     pub method: &'a str,
@@ -72,9 +72,9 @@ pub struct About<'a> {
     pub target: &'a [u8],
     /// The file or directory.
     pub path: &'a [u8],
-    /// The directive that set the limit which was reached.
+    /// The directive that set the limit that was reached.
     pub limit: &'a str,
-    /// The request's id, which the access log has too.
+    /// The request's id, which is also in the access log.
     pub id: Option<RequestId>,
 }
 
@@ -86,7 +86,7 @@ pub struct Log {
     programs: ProgramRate,
 }
 
-/// What is written, and how: clones share it, and a reload may change it.
+/// Level and format. Clones share it, and a reload may change it.
 struct Form {
     level: AtomicU8,
     json: AtomicBool,
@@ -99,19 +99,19 @@ impl Log {
         Self { sink, form: Arc::new(form), programs: ProgramRate::default() }
     }
 
-    /// Changes level, form and the limit on what programs log, for all clones.
+    /// Changes level, format and the rate limit on programs' output, for all clones.
     pub fn change(&self, level: Level, json: bool, program_kbytes_per_second: u64) {
         self.form.level.store(level as u8, Ordering::Relaxed);
         self.form.json.store(json, Ordering::Relaxed);
         self.programs.change(program_kbytes_per_second);
     }
 
-    /// Shares a limit on what programs log.
+    /// Shares a rate limit on programs' output.
     pub fn with_program_rate(self, programs: &ProgramRate) -> Self {
         Self { programs: programs.clone(), ..self }
     }
 
-    /// The shared limit on what programs log.
+    /// The shared rate limit on programs' output.
     pub(crate) fn program_rate(&self) -> &ProgramRate {
         &self.programs
     }

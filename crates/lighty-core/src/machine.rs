@@ -1,4 +1,4 @@
-//! What a worker provides to its requests under any configuration.
+//! State of a worker that serves requests under any configuration.
 
 pub mod counters;
 pub mod histogram;
@@ -27,34 +27,34 @@ use crate::machine::metrics::Metrics;
 use crate::machine::random::Random;
 use crate::settings::limits;
 
-/// What lives as long as a worker, whatever configuration its requests have.
+/// State with the lifetime of a worker, independent of its requests' configurations.
 pub struct Machine {
     /// The worker's clock.
     pub clock: Clock,
     /// Opens, stats and reads files without blocking the event loop.
     pub engine: FileEngine,
-    /// Files that were looked up or opened before.
+    /// Files that were looked up or opened recently.
     pub stat_cache: StatCache,
     /// The error log.
     pub log: Log,
     /// Counts of connections and requests.
     pub counters: Counters,
-    /// How long requests took.
+    /// Distributions of request durations.
     pub metrics: Metrics,
-    /// The source of the ids of requests and traces.
+    /// Source of request ids and trace ids.
     pub random: Random,
-    /// Rate-limits the log: clients request a WebSocket that is not allowed.
+    /// Rate-limits the log line about refused WebSockets.
     pub(crate) refused_upgrades: Complaint,
-    /// Rate-limits the log: requests for files come to a site without a document root.
+    /// Rate-limits the log line about requests for files of a site without a document root.
     pub(crate) no_document_root: Complaint,
     roots: RefCell<HashMap<Vec<u8>, Rc<Root>, foldhash::fast::RandomState>>,
     /// The most recently used root, usually the next one needed.
     latest_root: RefCell<Option<(Vec<u8>, Rc<Root>)>>,
     /// Document roots being opened; concurrent requests wait for the same open.
     opening: RefCell<HashMap<Vec<u8>, Rc<Mutex<()>>, foldhash::fast::RandomState>>,
-    /// Document roots that do not exist, and the second in which that was found.
+    /// Document roots that do not exist, and the second in which they were found missing.
     missing: RefCell<(i64, HashSet<Vec<u8>, foldhash::fast::RandomState>)>,
-    /// Maximum document roots held open; each holds a descriptor.
+    /// Maximum document roots held open. Each holds a descriptor.
     pub roots_max: usize,
 }
 
@@ -112,7 +112,7 @@ impl Machine {
         missing.1.insert(docroot.to_vec());
     }
 
-    /// Opens and holds a document root. If no descriptor is free, cached ones are closed.
+    /// Opens and holds a document root. If no descriptor is free, closes cached ones.
     pub async fn open_root(&self, docroot: &[u8]) -> std::io::Result<Rc<Root>> {
         let turn = Rc::clone(self.opening.borrow_mut().entry(docroot.to_vec()).or_default());
         let _turn = turn.lock().await;
@@ -144,7 +144,7 @@ impl Machine {
         *self.latest_root.borrow_mut() = None;
         let mut roots = self.roots.borrow_mut();
         if roots.len() >= self.roots_max && !roots.contains_key(docroot) {
-            // An arbitrary one: the next to be needed is unknown.
+            // Evicts an arbitrary root: the next one needed is unknown.
             let given_up = roots.keys().next().cloned();
             if let Some(given_up) = given_up {
                 roots.remove(&given_up);
@@ -153,7 +153,8 @@ impl Machine {
         roots.insert(docroot.to_vec(), Rc::clone(root));
     }
 
-    /// Descriptors ran out: closes half the document roots and some cached files.
+    /// Frees descriptors when they have run out: closes half the document roots and some cached
+    /// files.
     pub fn shed(&self) {
         *self.latest_root.borrow_mut() = None;
         let mut keep = false;

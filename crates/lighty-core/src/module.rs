@@ -12,9 +12,10 @@ use lighty_config::{Config, Directive};
 
 pub use crate::pipeline::phase::Hooks;
 
-/// A hook's result.
+/// Result of a hook.
 pub enum Step<'a> {
-    /// Not this module's request, or its part is done: continue with the next module.
+    /// Pass the request on to the next module: it is not this module's request, or its part is
+    /// done.
     Next,
     /// The response is complete: skip the remaining phases.
     Answered,
@@ -23,15 +24,16 @@ pub enum Step<'a> {
     /// Send the file at the exchange's physical path, whatever the method, and skip the remaining
     /// phases.
     SendFile(FileFate),
-    /// Send these file parts as the body; the response already holds the head.
+    /// Send these parts of files as the body; the response already has its head.
     SendParts(Vec<FilePart>),
-    /// Something must be awaited (disk, backend, script). Boxed, so that the common case keeps the
+    /// Wait for a disk, a backend or a script. Boxed, so that the common case keeps the
     /// connection's future small and allocates nothing.
     Wait(Pin<Box<dyn Future<Output = Step<'static>> + 'a>>),
 }
 
 impl Step<'_> {
-    /// True for [`Step::Answered`]. Takes the others apart, so that what is left to drop is known.
+    /// True for [`Step::Answered`]. Drops the payloads of the other variants explicitly, so that
+    /// the common case has no drop glue.
     #[inline(always)]
     pub(crate) fn answers(self) -> bool {
         match self {
@@ -49,43 +51,43 @@ impl Step<'_> {
     }
 }
 
-/// What happens to a file named by a handler once it is open.
+/// Fate of a file named by a handler, once it is open.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileFate {
-    /// It keeps its name.
+    /// The file stays.
     Stays,
-    /// Its name is removed; it was created for this response only.
+    /// The file is unlinked: it was created for this response only.
     Removed,
 }
 
-/// What modules need of connections.
+/// Connection features that modules need.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Needs {
-    /// A connection may begin with a PROXY protocol header.
+    /// Connections may begin with a PROXY protocol header.
     pub proxy_header: bool,
-    /// A connection's entry tells what it requests.
+    /// The connection table records the requested targets.
     pub targets: bool,
 }
 
-/// A feature: its directives and its work in the phases named by [`Module::hooks`].
+/// A feature: its directives, and hooks in the phases listed by [`Module::hooks`].
 ///
-/// [`crate::pipeline::phase::ORDER`] has the phases in order. A hook of any phase but `done` may
+/// [`crate::pipeline::phase::ORDER`] has the phases in order. Hooks of all phases except `done` may
 /// wait. From `response_head` on there is a response, so a step other than [`Step::Next`] only ends
 /// the phase.
 pub trait Module {
-    /// Name as written in `server.modules`, for example `mod_staticfile`.
+    /// Name in `server.modules`, for example `mod_staticfile`.
     fn name(&self) -> &'static str;
 
     /// Phases in which this module takes part.
     fn hooks(&self) -> Hooks;
 
-    /// The subset in which it has work under these settings, whatever the request. Called once per
-    /// settings variant.
+    /// The subset of [`Module::hooks`] that can have an effect under these settings, for any
+    /// request. Called once per settings variant.
     fn hooks_under(&self, _settings: &Settings) -> Hooks {
         self.hooks()
     }
 
-    /// The phases in which it comes behind all other modules, wherever its place in the list is.
+    /// Phases in which this module runs after all others, regardless of its position in the list.
     fn comes_last_in(&self) -> Hooks {
         Hooks::default()
     }
@@ -95,25 +97,25 @@ pub trait Module {
     where
         Self: Sized;
 
-    /// True if [`Module::physical`] responds instead of changing the path: other URLs that a
-    /// request names are resolved up to here ([`crate::pipeline::locate`]).
+    /// True if [`Module::physical`] responds instead of changing the path. Resolving other URLs
+    /// named by a request ([`crate::pipeline::locate`]) stops before this module.
     fn responds_to_paths(&self) -> bool {
         false
     }
 
-    /// What it needs of connections under a configuration that includes it.
+    /// Connection features that the module needs under a configuration that includes it.
     fn needs(&self, _config: &Config<Settings>) -> Needs {
         Needs::default()
     }
 
-    /// True if [`Module::clean_url`] does nothing under these settings but keep them for the
-    /// response's head ([`crate::exchange::request_state::RequestState::keeps_settings`]). Called
-    /// once per settings variant.
+    /// True if the only effect of [`Module::clean_url`] under these settings is to keep them for
+    /// the response's head ([`crate::exchange::request_state::RequestState::keeps_settings`]).
+    /// Called once per settings variant.
     fn only_keeps_settings(&self, _settings: &Settings) -> bool {
         false
     }
 
-    /// False if [`Module::response_head`] never waits: a known file is sent without a future then.
+    /// False if [`Module::response_head`] never waits. Known files are then sent without a future.
     fn head_may_wait(&self) -> bool {
         true
     }
@@ -124,103 +126,104 @@ pub trait Module {
         true
     }
 
-    /// True if its hooks before the file is looked up concern few requests, which
-    /// [`Module::may_act`] tells by their heads: all others may be answered without a future.
+    /// Lets the fast path skip this module's hooks before the file look-up, unless
+    /// [`Module::may_act`] returns true for the request.
     fn acts_seldom(&self) -> bool {
         false
     }
 
-    /// False if such a module leaves this request alone.
+    /// For a module with [`Module::acts_seldom`]: false if it leaves this request alone.
     fn may_act(&self, _ex: &Exchange) -> bool {
         true
     }
 
-    /// The URL is as received, not decoded yet.
+    /// Called with the URL as received, before decoding.
     fn raw_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The URL is decoded and normalised.
+    /// Called with the decoded and normalised URL.
     fn clean_url<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// May choose the document root, from which the physical path is made next.
+    /// May choose the document root, from which the physical path is derived next.
     fn docroot<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// May change the physical path. A module that responds here decides about access first
+    /// May change the physical path. A module that responds here must authorize access first
     /// ([`crate::pipeline::locate::is_path_allowed`]).
     fn physical<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// Decides whether the request may access what it leads to, as far as that is known. Called
-    /// again when the settings or the name change: for the physical path, for what is found there,
+    /// Decides whether the request may access its target, as far as the target is known. Called
+    /// again when the settings or the name change: for the physical path, for the file found there,
     /// for an index file or path info, and by modules that respond before the look-up
     /// (`mod_webdav`). Responding denies access.
     fn authorize<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The physical path is final but not looked up: for modules that need no file.
+    /// Called with the final physical path before the look-up: for modules that need no file.
     fn remote<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// False if [`Module::remote`] would pass this request on, judged by the URL alone. A known
-    /// file is sent without a future then.
+    /// False if [`Module::remote`] would pass this request on, judged by the URL alone. Known files
+    /// are then sent without a future.
     fn may_take_unseen(&self, _ex: &Exchange) -> bool {
         true
     }
 
     /// True if [`Module::remote`] takes this request whether or not there is a file, judged by the
-    /// URL alone. Rules about missing files do not concern it then.
+    /// URL alone. Rules about missing files then do not apply to it.
     fn takes_unseen(&self, _ex: &Exchange) -> bool {
         false
     }
 
-    /// The path is a directory.
+    /// Called if the path is a directory.
     fn directory<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The path is looked up, index files are chosen, and something exists.
+    /// Called after the look-up and the choice of an index file, if something exists at the path.
     fn found<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The request has conditions (`If-Match` and the like), not yet evaluated.
+    /// Called if the request has conditions (`If-Match` and the like), before they are evaluated.
     fn conditions<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// Refuses whatever [`Module::handle`] would refuse to send unmodified. Modules with this hook
-    /// send files or list directories. They run last when a request has two names (see
+    /// Refuses every file that [`Module::handle`] would refuse to send unmodified. Modules with
+    /// this hook send files or list directories. They run last when a request has two names (see
     /// [`Module::authorize`]) with separate settings, each of which may refuse it.
     fn withhold<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// False if [`Module::handle`] would leave a file to the next module, judged by the physical
+    /// False if [`Module::handle`] would leave the file to the next module, judged by the physical
     /// path alone. Such files are sent without a future.
     fn may_handle(&self, _ex: &Exchange) -> bool {
         true
     }
 
-    /// Responds with what the physical path leads to; the first module that does so wins.
+    /// Responds with the file or directory at the physical path. The first module that responds
+    /// wins.
     fn handle<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// Sends the file in `physical.entry` named by another handler ([`Step::SendFile`]). Access has
-    /// already been decided.
+    /// Sends the file in `physical.entry` that another handler named ([`Step::SendFile`]). Access
+    /// has already been decided.
     fn send_file<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// The response's status and fields are there and may be changed.
+    /// May change the response's status and fields, which are set by now.
     fn response_head<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
@@ -231,14 +234,14 @@ pub trait Module {
         true
     }
 
-    /// The head is complete: applies a filter to the body, see [`crate::Body::filtered`], and
-    /// changes dependent fields (`Server` does not). Later modules filter the output of earlier
-    /// ones.
+    /// Applies a filter to the body, see [`crate::Body::filtered`], and changes the fields that
+    /// depend on it (`Server` does not). The head is complete. Later modules filter the output of
+    /// earlier ones.
     fn filter<'a>(&'a self, _ex: &'a mut Exchange) -> Step<'a> {
         Step::Next
     }
 
-    /// Sends a request of another module to a backend at an address; `None` if this module knows no
+    /// Sends another module's request to the backend at an address; `None` if this module has no
     /// backends ([`crate::pipeline::subrequest::respond_from_backend`]).
     fn send_to_backend<'a>(&'a self, _ex: &'a mut Exchange, _address: &str) -> Option<Step<'a>> {
         None
@@ -247,15 +250,15 @@ pub trait Module {
     /// Logs and counts after the last byte or after the connection broke. Must not block.
     fn done(&self, _ex: &Exchange) {}
 
-    /// Handles HUP: reopens logs, drops caches.
+    /// Handles SIGHUP: reopens logs, drops caches.
     fn reopen(&self) {}
 }
 
-/// The method that calls a module in a phase.
+/// Calls a module's hook of one phase.
 pub(crate) type Hook = for<'a> fn(&'a dyn Module, &'a mut Exchange) -> Step<'a>;
 
 macro_rules! hook {
-    // Nothing is awaited any more, and nothing can be changed.
+    // A `done` hook cannot wait or change anything.
     (done) => {
         |module, ex| {
             module.done(ex);
@@ -275,17 +278,17 @@ macro_rules! hooks {
 }
 in_order!(hooks);
 
-/// The modules that a walk through a phase calls.
+/// The modules that a walk calls in a phase.
 #[derive(Clone, Copy)]
 pub(crate) struct Among {
-    /// At most these, of those that take part under the current settings.
+    /// Restricts the modules that take part under the current settings to these.
     pub(crate) only: ModuleSet,
-    /// And these under any settings.
+    /// Additional modules, called whether they take part or not.
     pub(crate) also: ModuleSet,
 }
 
 impl Among {
-    /// Those that take part under the current settings.
+    /// All modules that take part under the current settings.
     pub(crate) const ALL: Self = Self::only(ModuleSet::ALL);
 
     pub(crate) const fn only(only: ModuleSet) -> Self {
@@ -296,7 +299,7 @@ impl Among {
 /// A worker's modules in order.
 #[derive(Default)]
 pub struct ModuleList {
-    /// In order, and behind them once more those that come last in a phase.
+    /// The modules in order, followed by a second entry for each that comes last in a phase.
     all: Vec<Rc<dyn Module>>,
     count: usize,
 }
@@ -315,12 +318,12 @@ impl ModuleList {
         Self { all, count }
     }
 
-    /// True if some module may change the head of another's response.
+    /// True if some module may change the head of another module's response.
     pub fn change_heads(&self, settings: &Settings) -> bool {
         !self.part(Phase::ResponseHead, settings).is_empty()
     }
 
-    /// What any of them needs of connections.
+    /// Connection features that any module needs.
     pub(crate) fn needs(&self, config: &Config<Settings>) -> Needs {
         self.iter().map(|module| module.needs(config)).fold(Needs::default(), |all, one| Needs {
             proxy_header: all.proxy_header || one.proxy_header,
@@ -333,13 +336,13 @@ impl ModuleList {
         self.all[..self.count].iter()
     }
 
-    /// The modules with a hook in this phase under any settings, in order.
+    /// The modules with a hook in this phase under some settings, in order.
     pub(crate) fn ever(&self, phase: Phase) -> impl Iterator<Item = &dyn Module> {
         let modules = self.iter().map(|module| &**module);
         modules.filter(move |module| module.hooks().has(phase))
     }
 
-    /// The modules before the first that satisfies a predicate.
+    /// The modules before the first one that satisfies a predicate.
     pub(crate) fn before(&self, holds: impl Fn(&dyn Module) -> bool) -> ModuleSet {
         let at = self.iter().position(|module| holds(&**module));
         at.map_or(ModuleSet::ALL, |at| ModuleSet::ALL.without(ModuleSet::from(at)))
@@ -363,7 +366,7 @@ impl ModuleList {
         self.parts(settings).by_phase[phase as usize]
     }
 
-    /// The phases at which a pass has something to do.
+    /// The phases at which a pass has work to do.
     #[inline]
     pub(crate) fn stops(&self, settings: &Settings) -> PhaseSet {
         self.parts(settings).stops
@@ -377,7 +380,7 @@ impl ModuleList {
     }
 
     /// The first module from an index on that takes part in a phase, and the index after it. Uses
-    /// the current settings, because a module may have changed them.
+    /// the current settings, because an earlier module may have changed them.
     #[inline]
     pub(crate) fn next(
         &self,
@@ -390,7 +393,7 @@ impl ModuleList {
         Some((&*self.all[at], at + 1))
     }
 
-    /// The module with this index.
+    /// The module at this index.
     #[inline]
     pub(crate) fn get(&self, at: usize) -> Option<&dyn Module> {
         self.all.get(at).map(|module| &**module)
@@ -407,13 +410,13 @@ impl ModuleList {
         false
     }
 
-    /// True if some module that may change the head of another's response may wait.
+    /// True if some module that may change the head of another module's response may wait.
     #[inline]
     pub(crate) fn heads_may_wait(&self, settings: &Settings) -> bool {
         self.parts(settings).heads_may_wait
     }
 
-    /// How a known file is sent, if no module acts on it without having been asked.
+    /// The fast path for known files; `None` if some module always acts on the request first.
     #[inline]
     pub(crate) fn fast_path(&self, settings: &Settings) -> Option<FastPath> {
         self.parts(settings).fast_path

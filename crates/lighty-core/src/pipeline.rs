@@ -1,6 +1,6 @@
 //! Takes a request through the phases, from its decoded head to a complete response.
 //!
-//! Straight-line code, so that the order of events is visible here. Anything that waits is boxed at
+//! The code is straight-line, so that the order of events is visible here. Waiting work is boxed at
 //! the point of waiting ([`Step::Wait`], the stat cache's look-up), so the future of [`respond`]
 //! stays small and a warm request allocates nothing.
 
@@ -55,17 +55,17 @@ pub(crate) enum Pass {
     Answered,
     Restart,
     SendFile(FileFate),
-    // Boxed, to keep the future of every connection small.
+    // Boxed, to keep the future of each connection small.
     #[expect(clippy::box_collection, reason = "three words become one")]
     SendParts(Box<Vec<FilePart>>),
 }
 
-/// How far [`try_respond`] came.
+/// Progress that [`try_respond`] has made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Attempt {
-    /// Nothing has happened yet.
+    /// Nothing has been done yet.
     Begin,
-    /// A handler has responded; the rest may have to wait.
+    /// A handler has responded; the remaining work may have to wait.
     Answered,
     /// The response's head is complete; a filter applies to its body.
     Head,
@@ -73,8 +73,8 @@ pub enum Attempt {
     Done,
 }
 
-/// Responds to the request in `ex`, whose settings are resolved, if nothing has to wait: to most
-/// requests for files. [`respond_from`] does the rest.
+/// Responds to the request in `ex`, with its settings resolved, as far as that needs no waiting:
+/// most requests for files complete here. [`respond_from`] does the rest.
 #[inline(always)]
 pub fn try_respond(ex: &mut Exchange) -> Attempt {
     let is_traced = trace::is_on(ex);
@@ -91,7 +91,7 @@ pub fn try_respond(ex: &mut Exchange) -> Attempt {
     try_complete(ex)
 }
 
-/// Completes the response of a known file, as far as nothing has to wait.
+/// Completes the response of a known file, as far as that needs no waiting.
 #[inline]
 fn try_complete(ex: &mut Exchange) -> Attempt {
     if is_complete(ex) {
@@ -103,7 +103,7 @@ fn try_complete(ex: &mut Exchange) -> Attempt {
     call_head_hooks(ex)
 }
 
-/// Calls the modules that may change the head, none of which waits.
+/// Calls the modules that may change the head. None of them waits.
 fn call_head_hooks(ex: &mut Exchange) -> Attempt {
     let generation = Rc::clone(&ex.generation);
     let modules = &generation.modules;
@@ -123,9 +123,9 @@ fn call_head_hooks(ex: &mut Exchange) -> Attempt {
     Attempt::Done
 }
 
-/// Drops what the status does not allow: the content metadata of a 304 (RFC 9110 section 15.4.5),
-/// which modules need as long as they decide about the response, and the content of a 205 (section
-/// 15.3.6).
+/// Drops parts that the status does not allow: the content metadata of a 304 (RFC 9110 section
+/// 15.4.5), which modules need while they decide about the response, and the content of a 205
+/// (section 15.3.6).
 fn drop_disallowed(ex: &mut Exchange) {
     let response = &mut ex.response;
     match response.status {
@@ -144,7 +144,7 @@ fn drop_disallowed(ex: &mut Exchange) {
     }
 }
 
-/// Responds to the request in `ex`, whose settings are resolved. Afterwards `ex.response` is
+/// Responds to the request in `ex`, with its settings resolved. Afterwards `ex.response` is
 /// complete except for its framing.
 pub async fn respond(ex: &mut Exchange) {
     let attempt = try_respond(ex);
@@ -153,7 +153,7 @@ pub async fn respond(ex: &mut Exchange) {
     }
 }
 
-/// What is left of [`respond`] after [`try_respond`].
+/// Completes a response from the point that [`try_respond`] reached.
 pub fn respond_from(ex: &mut Exchange, attempt: Attempt) -> impl Future<Output = ()> {
     let walk = match attempt {
         Attempt::Begin => Walk::begin(ex),
@@ -170,8 +170,8 @@ pub fn complete(ex: &mut Exchange) -> impl Future<Output = ()> {
     go(walk, ex)
 }
 
-/// Takes the steps of a walk. A single future for all of them: a hook that does not wait costs a
-/// call, as it would without futures.
+/// Takes the steps of a walk. One future serves all steps, so that a hook that does not wait costs
+/// only a call.
 #[expect(clippy::manual_async_fn, reason = "an async fn keeps its arguments twice in its future")]
 fn go(mut walk: Walk, ex: &mut Exchange) -> impl Future<Output = ()> {
     async move {
@@ -200,8 +200,8 @@ fn go(mut walk: Walk, ex: &mut Exchange) -> impl Future<Output = ()> {
     }
 }
 
-/// After a pass, prepares another one: with the URL that a module has set, or with an error
-/// handler's. `false` if the response stands.
+/// After a pass, prepares the next one, with the URL set by a module or with an error handler's.
+/// Returns `false` if the response stands.
 fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
     trace::pass(ex);
     if matches!(pass, Pass::Restart) {
@@ -220,8 +220,8 @@ fn begins_anew(ex: &mut Exchange, pass: &Pass) -> bool {
 }
 
 /// The fast path of most requests, which needs no future: no module acts before the one that sends
-/// files, none may handle this file, and it is already known. Returns `false`, with no side
-/// effects, if the normal path must be taken.
+/// files, no other module handles this file, and the file is in the stat cache. Returns `false`,
+/// with no side effects, if the normal path must be taken.
 fn respond_with_known_file(ex: &mut Exchange) -> bool {
     let Some(path) = ex.generation.modules.fast_path(&ex.settings) else { return false };
     let generation = Rc::clone(&ex.generation);
@@ -246,7 +246,7 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     if path.keeps_settings {
         ex.state.keeps_settings = KeptSettings::Fields;
     }
-    // Nothing has waited since the head.
+    // Nothing has waited since the head was complete.
     let met = [Stage::LookUp, Stage::Open, Stage::Phase(Phase::Handle)];
     ex.stages.enter_with(Stage::Head, met);
     let Some(sender) = modules.get(path.sender) else { return false };
@@ -260,7 +260,8 @@ fn respond_with_known_file(ex: &mut Exchange) -> bool {
     true
 }
 
-/// True if a file that may be sent is known to be at the path, and no other module may handle it.
+/// True if the path is cached as a regular file that may be sent, and no other module may handle
+/// it.
 #[inline(always)]
 fn is_known_file(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> bool {
     ex.set_physical();
@@ -272,9 +273,10 @@ fn is_known_file(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> boo
     is_known(ex) && ex.physical.entry.as_ref().is_some_and(is_open_file)
 }
 
-/// [`is_known_file`] where conditions ask for the path: no settings may change by it.
+/// [`is_known_file`] for configurations with conditions on the path: the path must not change the
+/// settings.
 fn is_known_under_settings(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> bool {
-    // They could not be restored.
+    // Captures could not be restored.
     if ex.generation.keeps_captures() {
         return false;
     }
@@ -289,7 +291,8 @@ fn is_known_under_settings(ex: &mut Exchange, modules: &ModuleList, path: FastPa
     is_known
 }
 
-/// True if the response goes out as it is, as most files do: no hook, no filter, nothing to remove.
+/// True if the response needs no further work, as for most files: no hook, no filter, nothing to
+/// remove.
 #[inline]
 fn is_complete(ex: &Exchange) -> bool {
     ex.response.unfiltered
@@ -298,12 +301,12 @@ fn is_complete(ex: &Exchange) -> bool {
         && !ex.generation.modules.change_heads(&ex.settings)
 }
 
-/// True if some filter applies to a response with this head.
+/// True if a filter applies to a response with this head.
 pub fn is_filtered(ex: &Exchange) -> bool {
     !filters_of(ex).is_empty()
 }
 
-/// The modules whose filters apply to this response.
+/// The modules with a filter that applies to this response.
 fn filters_of(ex: &Exchange) -> ModuleSet {
     let modules = &ex.generation.modules;
     if ex.response.unfiltered && !modules.change_heads(&ex.settings) {
@@ -312,7 +315,7 @@ fn filters_of(ex: &Exchange) -> ModuleSet {
     modules.picked(modules.part(Phase::Filter, &ex.settings), |module| module.may_filter(ex))
 }
 
-/// Runs after the last byte, or when the connection broke.
+/// Calls the `done` hooks, after the last byte or when the connection broke.
 #[inline(always)]
 pub fn finish(ex: &mut Exchange) {
     let part = ex.generation.modules.part(Phase::Done, &ex.settings);
@@ -364,7 +367,7 @@ pub(crate) async fn run(phase: Phase, ex: &mut Exchange) -> Option<Pass> {
     run_among(Among::ALL, phase, ex).await
 }
 
-/// Like [`run`], with some of the modules.
+/// Like [`run`], for a selection of modules.
 pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> Option<Pass> {
     let generation = Rc::clone(&ex.generation);
     ex.enter(Stage::Phase(phase));
@@ -394,7 +397,7 @@ pub(crate) async fn run_among(among: Among, phase: Phase, ex: &mut Exchange) -> 
     Some(Pass::Answered)
 }
 
-/// How a step ends the pass, if it does.
+/// Outcome of the pass if the step ends it.
 #[inline]
 fn end_of(step: Step<'_>) -> Option<Pass> {
     match step {
@@ -406,15 +409,15 @@ fn end_of(step: Step<'_>) -> Option<Pass> {
     }
 }
 
-/// True if a module that does not pass the request on in this phase has taken it on: before, it
-/// only refuses or redirects it.
+/// True if a module that does not pass the request on in this phase has taken it on. In earlier
+/// phases modules only refuse or redirect.
 #[inline]
 fn takes_on(module: &dyn Module, phase: Phase) -> bool {
     matches!(phase, Phase::Remote | Phase::Withhold | Phase::Handle)
         || phase == Phase::Physical && module.responds_to_paths()
 }
 
-/// The module that would take a file at the physical path on, if there were one.
+/// The module that would take on a file at the physical path, if the file existed.
 fn would_take_on(ex: &Exchange) -> TakenBy {
     let modules = &ex.generation.modules;
     let handlers = modules.part(Phase::Handle, &ex.settings);
@@ -430,7 +433,7 @@ fn note_handler(module: &dyn Module, end: &Pass, ex: &mut Exchange) {
     }
 }
 
-/// Sends what a handler named instead of responding itself.
+/// Sends the file, or the parts of files, that a handler named as its response.
 async fn send_named(ex: &mut Exchange, named: Pass) -> Pass {
     match named {
         Pass::SendFile(fate) => send_file(ex, fate).await,
@@ -452,7 +455,7 @@ async fn send_file(ex: &mut Exchange, fate: FileFate) -> Pass {
     Pass::Answered
 }
 
-/// Sends the file parts named by a handler.
+/// Sends the parts of files named by a handler.
 async fn send_parts(ex: &mut Exchange, parts: &[FilePart]) -> Pass {
     match named_file::join_parts(ex, parts).await {
         Ok(body) => sendfile::take_parts(ex, body),
@@ -461,7 +464,7 @@ async fn send_parts(ex: &mut Exchange, parts: &[FilePart]) -> Pass {
     Pass::Answered
 }
 
-/// Handles requests that need no module.
+/// Responds to requests that need no module.
 fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     if let Some(undecided) = ex.state.undecided.take() {
         ex.fail_undecided(&undecided);
@@ -472,7 +475,7 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
         return Some(Pass::Answered);
     }
     let limit = ex.settings.core.max_request_bytes;
-    // After the rejection no one reads the body, so the error handler may run.
+    // No module reads the body after the rejection, so the error handler may run.
     let is_new = ex.state.error_status.is_none();
     if limit > 0 && is_new && ex.body.announced().is_some_and(|announced| announced > limit) {
         ex.fail(Fault::RequestTooLarge);
@@ -492,8 +495,8 @@ fn refuse_early(ex: &mut Exchange) -> Option<Pass> {
     None
 }
 
-/// Tries the directories that `write` names, attempt by attempt, and makes the first that exists
-/// the document root. Keeps the current one if none exists.
+/// Tries the directories that `write` produces for attempt 0, 1, ... and makes the first that
+/// exists the document root. Keeps the current one if none exists.
 pub fn choose_docroot<'a, W>(ex: &'a mut Exchange, write: W) -> Step<'a>
 where
     W: Fn(&Exchange, usize, &mut Vec<u8>) -> bool + 'a,

@@ -26,9 +26,9 @@ use crate::pipeline::phase::HookTable;
 /// Everything that applies to a request. Cloned once per variant, never per request.
 #[derive(Clone, Default)]
 pub struct Settings {
-    /// Set once for the process.
+    /// Directives of server scope, the same for all requests.
     pub server: ServerSettings,
-    /// May be changed by any condition.
+    /// Directives that conditions may change.
     pub core: CoreSettings,
     modules: Vec<(TypeId, Box<dyn Slot>)>,
     /// Distinguishes this variant from all others.
@@ -77,7 +77,7 @@ impl Clone for Box<dyn Slot> {
     }
 }
 
-/// Values only: two variants with the same values print the same.
+/// Prints values only: two variants with the same values print the same.
 impl Debug for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let set: Vec<_> =
@@ -146,7 +146,7 @@ impl VariantId {
 /// Directives of server scope.
 #[derive(Clone, Debug)]
 pub struct ServerSettings {
-    /// `server.modules`: names in the order written, which is not the order of their work.
+    /// `server.modules`: names in the order written, which is not the order of execution.
     pub modules: lighty_config::Strings,
     /// `server.compat-module-load`: read for compatibility; all modules are built in.
     pub compat_module_load: bool,
@@ -154,19 +154,19 @@ pub struct ServerSettings {
     pub bind: Arc<str>,
     /// `None`: 443 over TLS, else 80.
     pub port: Option<u16>,
-    /// The listeners without a word of their own speak TLS.
+    /// Listeners without an `ssl.engine` of their own use TLS.
     pub speaks_tls: bool,
     /// `server.use-ipv6`: listeners without an address take IPv6 instead of IPv4.
     pub use_ipv6: bool,
-    /// `server.set-v6only`: listeners of IPv6 take no IPv4.
+    /// `server.set-v6only`: IPv6 listeners do not accept IPv4.
     pub v6only: bool,
-    /// `server.listen-backlog`: connections that the kernel keeps until they are accepted.
+    /// `server.listen-backlog`: connections that the kernel queues until they are accepted.
     pub listen_backlog: i32,
     /// `server.defer-accept`: the kernel hands a connection over once data has arrived.
     pub defer_accept: bool,
-    /// `server.socket-perms`: mode of unix sockets; `None`: what the umask gives.
+    /// `server.socket-perms`: mode of unix sockets; `None`: as the umask allows.
     pub socket_perms: Option<u32>,
-    /// `server.systemd-socket-activation`: listeners that the service manager passes are taken.
+    /// `server.systemd-socket-activation`: uses listeners passed by the service manager.
     pub systemd_socket_activation: bool,
     /// `server.errorlog`: a file, or a program after `|`; `None`: standard error.
     pub errorlog: Option<Arc<str>>,
@@ -176,17 +176,17 @@ pub struct ServerSettings {
     pub errorlog_level: crate::log::Level,
     /// `server.errorlog-format`: lines are JSON objects instead of text.
     pub errorlog_json: bool,
-    /// Limit on what all programs together write to the error log; 0 = no limit.
+    /// Limit on the error-log output of all programs together; 0 = no limit.
     pub program_log_kbytes_per_second: u64,
     /// `server.syslog-facility`: the facility's name, such as `daemon`.
     pub syslog_facility: Arc<str>,
     /// `server.chroot`: the directory that becomes the process's root.
     pub chroot: Option<Arc<str>>,
-    /// `server.username`: whom the process becomes after it has bound its listeners.
+    /// `server.username`: the user that the process switches to after binding its listeners.
     pub username: Option<Arc<str>>,
-    /// `server.groupname`: the group that goes with it.
+    /// `server.groupname`: the group that the process switches to.
     pub groupname: Option<Arc<str>>,
-    /// `server.pid-file`: the file that the process's number is written to.
+    /// `server.pid-file`: the file for the process id.
     pub pid_file: Option<Arc<str>>,
     /// `server.core-files`: a crash may leave a core dump.
     pub core_files: bool,
@@ -194,7 +194,8 @@ pub struct ServerSettings {
     pub event_handler: Arc<str>,
     /// `server.network-backend`: how files reach the network.
     pub network_backend: NetworkBackend,
-    /// `server.io-engine`: what opens, stats and reads files: `auto`, `io-uring` or `threads`.
+    /// `server.io-engine`: engine that opens, stats and reads files: `auto`, `io-uring` or
+    /// `threads`.
     pub io_engine: Arc<str>,
     /// `server.stat-cache-engine`: `simple`, `inotify` or `disable`.
     pub stat_cache_engine: Arc<str>,
@@ -202,11 +203,11 @@ pub struct ServerSettings {
     pub stat_cache_entries_max: usize,
     /// `server.stat-cache-file-size`, in bytes: contents up to it are kept in memory.
     pub stat_cache_small_file_bytes: u64,
-    /// `server.stat-cache-memory`, in bytes: contents that each worker keeps at most.
+    /// `server.stat-cache-memory`, in bytes: maximum contents that each worker keeps.
     pub stat_cache_small_total_bytes: u64,
     /// `None`: one per core.
     pub max_worker: Option<u32>,
-    /// `server.pcre-match-limit`: steps of a match that takes no linear time.
+    /// `server.pcre-match-limit`: step limit of a match that needs backtracking.
     pub pcre_match_limit: u32,
     /// 0: the hard limit.
     pub max_fds: u64,
@@ -216,47 +217,48 @@ pub struct ServerSettings {
     pub max_stat_threads: usize,
     /// `server.max-read-threads`: reads of files at the same time (threads, or ring depth).
     pub max_read_threads: usize,
-    /// `server.read-chunk`, in bytes: what one read of a file brings in.
+    /// `server.read-chunk`: bytes per read of a file.
     pub read_chunk_bytes: usize,
     /// `server.use-noatime`: files are opened with O_NOATIME where that is permitted.
     pub use_noatime: bool,
     /// `server.protocol-http11`: connections of HTTP/1 stay open between requests.
     pub protocol_http11: bool,
-    /// HTTP/2 is spoken to who begins with it.
+    /// Clients may use HTTP/2.
     pub http2: bool,
-    /// Limits for connections of HTTP/2 (`http2.*`).
+    /// Limits for HTTP/2 connections (`http2.*`).
     pub http2_limits: lighty_wire::http2::Limits,
     /// `server.max-head-time`: seconds from a head's first byte to its last; 0: no limit.
     pub max_head_time_s: u32,
     /// `server.max-handshake-time`: seconds that a TLS handshake may take; 0: no limit.
     pub max_handshake_time_s: u32,
-    /// Of one worker; 0: no limit.
+    /// `server.max-handshake-backlog`: TLS handshakes waiting for one worker; 0: no limit.
     pub max_handshake_backlog: u32,
-    /// `server.max-request-field-size`: bytes of a request's header section at most (431).
+    /// `server.max-request-field-size`: maximum bytes of a request's header section (431).
     pub max_request_field_bytes: usize,
-    /// `server.max-request-fields`: fields of a request at most (431).
+    /// `server.max-request-fields`: maximum fields of a request (431).
     pub max_request_fields: u32,
-    /// `server.max-url-length`: bytes of a request's target at most (414).
+    /// `server.max-url-length`: maximum bytes of a request's target (414).
     pub max_url_bytes: usize,
     /// `server.http-parseopts`: strictness and normalisation of requests.
     pub parse: lighty_http::uri::ParseOpts,
     /// 0: wait for the last response to be sent.
     pub graceful_shutdown_timeout_s: u32,
-    /// How long a tunnel may continue once a graceful stop has begun; 0: no limit.
+    /// `server.tunnel-stop-timeout`: seconds that a tunnel may continue after a graceful stop has
+    /// begun; 0: no limit.
     pub tunnel_stop_timeout_s: u32,
-    /// `server.absolute-dir-redirect` of the feature flags: Location names scheme and host.
+    /// `server.absolute-dir-redirect` of the feature flags: Location contains scheme and host.
     pub absolute_dir_redirect: bool,
     /// `http10.range` of the feature flags: ranges are served to HTTP/1.0 too.
     pub http10_range: bool,
     /// `server.odd-field-variables` of the feature flags: request fields become variables of
-    /// programs even if their names have other characters than letters, digits and `-`.
+    /// programs even if their names have characters other than letters, digits and `-`.
     pub odd_field_variables: bool,
-    /// `server.upload-dirs`: directories for bodies that wait on disk.
+    /// `server.upload-dirs`: directories for spooled bodies.
     pub upload_dirs: lighty_config::Strings,
 }
 
 impl ServerSettings {
-    /// The port of listeners that name none.
+    /// The port of listeners that specify none.
     pub fn default_port(&self) -> u16 {
         self.port.unwrap_or(if self.speaks_tls { 443 } else { 80 })
     }
@@ -323,7 +325,7 @@ impl Default for ServerSettings {
     }
 }
 
-/// How a body is passed between a client and a backend.
+/// Mode of passing a body between a client and a backend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum StreamBody {
     /// 0: completely buffered, in memory and then in `server.upload-dirs`, before it is passed on.
@@ -352,26 +354,26 @@ pub struct CoreSettings {
     pub max_connection_idle_s: u32,
     /// `server.max-read-idle`: seconds without a byte of a request's body; 0: no limit.
     pub max_read_idle_s: u32,
-    /// `server.max-write-idle`: seconds in which a client takes nothing; 0: no limit.
+    /// `server.max-write-idle`: seconds without progress in sending to a client; 0: no limit.
     pub max_write_idle_s: u32,
     /// `server.max-half-closed-idle`: seconds of work for a client that has closed its sending
-    /// half; 0: no limit.
+    /// side; 0: no limit.
     pub max_half_closed_idle_s: u32,
-    /// Bytes per second, 0 = off.
+    /// `server.min-read-rate`: bytes per second; 0 = off.
     pub min_read_rate: u32,
-    /// Bytes per second that a client must take of a response, 0 = off.
+    /// Minimum bytes per second that a client must accept of a response; 0 = off.
     pub min_write_rate: u32,
-    /// 0 = no limit.
+    /// `server.max-request-size`, in bytes; 0 = no limit.
     pub max_request_bytes: u64,
     /// Shared by all connections of the process to which the same assignment applies.
     pub shared_bucket: Option<Arc<Bucket>>,
     /// KB per second for each connection; 0: no limit.
     pub connection_kbytes_per_second: u64,
-    /// `server.error-handler`: the URL that answers requests that failed (4xx, 5xx).
+    /// `server.error-handler`: the URL that responds to failed requests (4xx, 5xx).
     pub error_handler: Option<Arc<str>>,
-    /// `server.error-handler-404`: the URL that answers requests that came to 403 or 404.
+    /// `server.error-handler-404`: the URL that responds to requests that failed with 403 or 404.
     pub error_handler_404: Option<Arc<str>>,
-    /// `server.errorfile-prefix`: what precedes status and `.html` in the paths of error pages.
+    /// `server.errorfile-prefix`: prefix of the paths of error pages, before status and `.html`.
     pub errorfile_prefix: Option<Arc<str>>,
     /// True if local error pages replace a backend's.
     pub error_intercept: bool,
@@ -399,23 +401,23 @@ pub struct CoreSettings {
     pub etag_mtime: bool,
     /// `etag.use-size`: validators depend on the file's size.
     pub etag_size: bool,
-    /// `server.http-pathinfo` of the feature flags: a path may go on behind a file's name.
+    /// `server.http-pathinfo` of the feature flags: a path may continue after a file's name.
     pub pathinfo: bool,
-    /// `debug.log-request-handling`: who answers each request is logged, with the physical path.
+    /// `debug.log-request-handling`: logs each request's handler and physical path.
     pub log_request_handling: bool,
-    /// `debug.log-request-header`: header fields of requests are logged.
+    /// `debug.log-request-header`: logs header fields of requests.
     pub log_request_header: bool,
-    /// `debug.log-request-header-on-error`: those of requests that end in an error are.
+    /// `debug.log-request-header-on-error`: logs header fields of requests that end in an error.
     pub log_request_header_on_error: bool,
-    /// `debug.log-response-header`: header fields of responses are logged.
+    /// `debug.log-response-header`: logs header fields of responses.
     pub log_response_header: bool,
-    /// `debug.log-file-not-found`: requests for files that do not exist are logged.
+    /// `debug.log-file-not-found`: logs requests for files that do not exist.
     pub log_file_not_found: bool,
-    /// `debug.log-condition-handling`: the conditions that hold for a request are logged.
+    /// `debug.log-condition-handling`: logs the conditions that hold for a request.
     pub log_condition_handling: bool,
-    /// `debug.log-timeouts`: each timeout and each low rate is logged, with its directive.
+    /// `debug.log-timeouts`: logs each timeout and each low rate, with its directive.
     pub log_timeouts: bool,
-    /// Limit on what one program writes to the error log; 0 = no limit.
+    /// Limit on the error-log output of one program; 0 = no limit.
     pub program_log_kbytes_max: u64,
 }
 

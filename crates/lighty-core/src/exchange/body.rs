@@ -1,4 +1,4 @@
-//! Bodies: what a response carries, and how a handler reads the client's request body.
+//! Response bodies, and the request body as a handler reads it.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,8 +14,8 @@ use lighty_io::stat_cache::Entry;
 
 use crate::fault::{BodyFault, FaultReport};
 
-/// A response body. It is a single enum, matched where it is sent, so a file range reaches the
-/// network backend without passing through any code that leaves it unchanged.
+/// A response body. A single enum, matched where it is sent, so that a file range reaches the
+/// network backend without passing through intermediate layers.
 #[derive(Default)]
 pub enum Body {
     /// No body; `Content-Length: 0` where the status allows one.
@@ -23,7 +23,7 @@ pub enum Body {
     Empty,
     /// Bytes in memory.
     Memory(Bytes),
-    /// All bytes of a small file in the stat cache; only a reference is counted.
+    /// The bytes of a small file, shared with the stat cache.
     Cached(Rc<Entry>),
     /// `length` bytes of a file from `offset`.
     File {
@@ -54,20 +54,20 @@ impl Body {
     }
 }
 
-/// A piece of a response body, or why there is no more of it.
+/// A piece of a response body, or the fault that ends it.
 pub type BodyChunk = Result<Chunk<Rc<OpenFile>>, FaultReport>;
 
-/// A body produced while it is sent. Polled only when the client has room: a slow client applies
-/// backpressure to the source, with at most one chunk in between.
+/// A body produced while it is sent. Polled only when the client can take more: a slow client
+/// applies backpressure to the source, with at most one chunk in between.
 pub trait BodyStream {
     /// The next chunk; `None` at the end. A fault truncates the response, which the client can
     /// always detect.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>>;
 
-    /// Polled while the client has no room, to forward the rest of the request body. Without this,
-    /// a client that sends its whole body before reading would wait forever. Produces no response
-    /// data. Returns `false` once the source takes no more of the request; the rest is then
-    /// dropped. A wrapping source forwards the call.
+    /// Polled while the client cannot take more, to forward the rest of the request body. Without
+    /// this, a client that sends its whole body before reading would wait forever. Produces no
+    /// response data. Returns `false` once the source takes no more of the request; the rest is
+    /// then dropped. A wrapping source forwards the call.
     fn poll_meanwhile(&mut self, cx: &mut Context<'_>) -> bool;
 
     /// Total length in bytes, if the source knows it.
@@ -76,13 +76,13 @@ pub trait BodyStream {
     }
 
     /// Trailers, once the body has ended (RFC 9110 section 6.5). They are sent only to a client
-    /// that sent `TE: trailers`, and where the protocol has room for them.
+    /// that sent `TE: trailers`, over a protocol and framing that can carry them.
     fn trailers(&self) -> Option<&Fields> {
         None
     }
 }
 
-/// The body of a response to HEAD whose length is unknown until it is produced. It is never sent.
+/// A body of unknown length, for responses to HEAD. It is never polled for data.
 pub struct UnknownLength;
 
 impl BodyStream for UnknownLength {
@@ -107,7 +107,7 @@ pub trait BodySource {
     }
 }
 
-/// A request body that is in memory.
+/// A request body that is already in memory.
 struct Given(Option<Bytes>);
 
 impl BodySource for Given {
@@ -134,18 +134,18 @@ pub struct RequestBody {
     announced: Option<u64>,
     received: u64,
     ended: bool,
-    /// Pieces that come before the rest, the next one last.
+    /// Pieces that were returned and are read first, the next one last.
     pushed_back: Vec<Bytes>,
     meter: Option<Arc<BodyMeter>>,
 }
 
 impl RequestBody {
-    /// A body not yet received. `announced` is its length, if the client said so.
+    /// A body not yet received. `announced` is the client's Content-Length, if it sent one.
     pub fn incoming(source: Rc<RefCell<dyn BodySource>>, announced: Option<u64>) -> Self {
         Self { source: Some(source), announced, ..Self::default() }
     }
 
-    /// A body in memory, which a module gives a request of its own, or in place of the client's.
+    /// A body in memory, for a module's own request or in place of the client's body.
     pub fn given(bytes: Bytes) -> Self {
         let announced = Some(bytes.len() as u64);
         Self::incoming(Rc::new(RefCell::new(Given(Some(bytes)))), announced)
@@ -166,7 +166,7 @@ impl RequestBody {
         self.received
     }
 
-    /// Counts the bytes in `meter` from now on, whatever reads them.
+    /// Counts the bytes received from now on in `meter`, whichever code reads them.
     pub fn measure(&mut self, meter: Arc<BodyMeter>) {
         self.meter = Some(meter);
     }
@@ -176,7 +176,7 @@ impl RequestBody {
         self.source.as_ref()?.borrow_mut().take_trailers()
     }
 
-    /// Returns a piece, to be read again before the rest.
+    /// Returns a piece, to be read again before the remainder.
     pub fn push_back(&mut self, piece: Bytes) {
         self.pushed_back.push(piece);
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
     vars: Vec<(Box<[u8]>, Vec<u8>)>,
-    /// What the connection brings; variables of the request come before those of the same name.
+    /// Variables of the connection. A request's variable overrides one of the same name.
     base: Option<Rc<Variables>>,
 }
 
@@ -46,7 +46,7 @@ impl Environment {
         self.vars.iter().find(|(known, _)| **known == *name).map(|(_, value)| value.as_slice())
     }
 
-    /// Begins with the connection's variables.
+    /// Sets the connection's variables, which lie beneath those of the request.
     pub fn set_base(&mut self, base: &Rc<Variables>) {
         self.base = Some(Rc::clone(base));
     }
@@ -91,7 +91,7 @@ impl Environment {
         self.vars.is_empty() && self.base.is_none()
     }
 
-    /// Removes the request's variables; those of the connection stay.
+    /// Removes the request's variables and keeps the connection's.
     pub fn clear_own(&mut self) {
         self.vars.clear();
     }

@@ -1,22 +1,22 @@
-//! What single features remember of a request, by type.
+//! Per-request data of single features, by type.
 //!
-//! Each type has a number, so a value is found without hashing. A value is made when a feature
-//! first asks for it and is reset, not freed, when its request is over: neither a request that does
-//! not use a feature nor a warm one that does allocates anything.
+//! Each type has a number, so a value is found without hashing. A value is created when a feature
+//! first needs it and is reset, not freed, after the request: a request that does not use a feature
+//! allocates nothing, nor does one that reuses the value.
 
 use std::any::Any;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many types there may be: one bit each.
+/// Maximum number of types: one bit each.
 const TYPES_MAX: usize = u64::BITS as usize;
 
-/// What a feature remembers of a request.
+/// A feature's data for one request.
 pub trait Extension: Default + 'static {
     /// The type's number; see [`extension_slot`](crate::extension_slot).
     fn slot() -> &'static Slot;
 
-    /// What a request within this one begins with ([`crate::pipeline::subrequest`]).
+    /// The data that a subrequest starts with ([`crate::pipeline::subrequest`]).
     fn inherited(&self) -> Option<Self> {
         None
     }
@@ -43,7 +43,7 @@ macro_rules! extension_slot {
 pub struct Slot(OnceLock<usize>);
 
 impl Slot {
-    /// For a `static` of the type.
+    /// Creates a slot, for a `static` of the type.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made by a macro alone, as a static")]
     pub const fn new() -> Self {
@@ -66,7 +66,7 @@ impl Slot {
     }
 }
 
-/// [`Extension`] without its type.
+/// Object-safe form of [`Extension`].
 trait Held: Any {
     fn reset(&mut self);
     fn inherited(&self) -> Option<Box<dyn Held>>;
@@ -85,7 +85,8 @@ impl<T: Extension> Held for T {
 /// The values that features have set for one request.
 #[derive(Default)]
 pub struct Extensions {
-    /// A bit for each value that belongs to this request; others are left from earlier ones.
+    /// A bit for each value that belongs to this request; other values are left over from earlier
+    /// requests.
     used: u64,
     held: Vec<Option<Box<dyn Held>>>,
 }
@@ -102,7 +103,7 @@ impl Extensions {
         held.downcast_ref()
     }
 
-    /// The value of a type, made if there is none yet.
+    /// The value of a type, created if there is none yet.
     pub fn get_mut<T: Extension>(&mut self) -> &mut T {
         let number = T::slot().number();
         if self.held.len() <= number {
@@ -135,7 +136,7 @@ impl Extensions {
         }
     }
 
-    /// What a request within this one begins with.
+    /// The values that a subrequest starts with.
     pub(crate) fn inherited(&self) -> Self {
         let mut part = Self::default();
         for number in bits(self.used) {

@@ -1,18 +1,18 @@
-//! A part of a file as part of a response's body.
+//! A range of a file as part of a response's body.
 
-/// A file part of a response.
+/// A range of a file, as part of a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilePart {
-    /// The allowed directory, and the path beneath it.
+    /// The allowed directory; `rel` is the path beneath it.
     pub(crate) root: Vec<u8>,
     pub(crate) rel: Vec<u8>,
     pub(crate) first: u64,
-    /// `None`: the end of the file.
+    /// Last byte, inclusive; `None`: the end of the file.
     pub(crate) last: Option<u64>,
 }
 
 impl FilePart {
-    /// Offset and length of the part in a file of this size; `None` if it is out of range.
+    /// Offset and length of the range in a file of this size; `None` if it is out of range.
     pub(crate) fn within(&self, size: u64) -> Option<(u64, u64)> {
         let end = match self.last {
             Some(last) => last.checked_add(1)?,

@@ -1,9 +1,8 @@
-//! An exchange whose client takes nothing, in as little memory as it takes.
-//!
-//! An exchange has room for whatever requests bring and modules add. That is well spent while it
-//! moves on, and is used again by the next. A client that leaves many responses waiting has each of
-//! them kept, though, and few use much of it: what is known then lies in one piece of text, and
-//! beside it what is not text. A request is served on, and logged, with all of it.
+//! Compact form of an exchange whose client is not reading.
+//! A live exchange has buffers for everything that requests bring and modules add, reused by later
+//! requests. A client that leaves many responses waiting would pin one exchange for each of them,
+//! although few use much of the buffers. The compact form keeps all texts in one allocation and the
+//! other values beside it. The request is restored before it is served on or logged.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -27,14 +26,14 @@ use crate::generation::Generation;
 use crate::pipeline::physical::Physical;
 use crate::settings::Settings;
 
-/// Texts of an exchange.
+/// Number of texts of an exchange.
 const TEXTS: usize = 13;
 
-/// What is known of an exchange, until it [goes on](Exchange::take_back).
+/// An exchange in compact form, until [`Exchange::take_back`] restores it.
 pub struct PutAway {
-    /// All texts, one behind the other.
+    /// All texts, concatenated.
     text: Box<[u8]>,
-    /// Where each ends.
+    /// End of each text in `text`.
     ends: [u32; TEXTS],
     request: AwayRequest,
     response: AwayResponse,
@@ -61,7 +60,7 @@ struct AwayRequest {
     peer_text: Rc<str>,
     upgrade: bool,
     sets_host: bool,
-    /// Of the physical path: here is room for it.
+    /// `Physical::presumed`, kept here because it fits into padding.
     presumed: bool,
     head_bytes: u32,
 }
@@ -84,7 +83,7 @@ struct AwayPhysical {
     entry: Option<Rc<Entry>>,
 }
 
-/// What few exchanges have.
+/// Parts that few exchanges have.
 struct Rare {
     request_body: RequestBody,
     auth_realm: Option<Arc<str>>,
@@ -97,7 +96,7 @@ struct Rare {
 }
 
 impl Rare {
-    /// Takes what is there, if something is.
+    /// Takes these parts if the exchange has any of them.
     fn take(ex: &mut Exchange) -> Option<Box<Self>> {
         let is_common = !ex.body.exists()
             && ex.request.auth_realm.is_none()
@@ -135,9 +134,10 @@ impl Rare {
 }
 
 impl Exchange {
-    /// Puts away what is known of the request. The exchange is clear then, for another.
+    /// Moves the request's state into compact form. The exchange is clear afterwards and free for
+    /// another request.
     pub fn put_away(&mut self) -> PutAway {
-        // Each field is named, so that none that is added is forgotten.
+        // Lists every field, so that a field added later is a compile error here.
         let Self {
             request,
             body: _,
@@ -153,7 +153,7 @@ impl Exchange {
             environment,
             extensions: _,
             asked_path,
-            // It is set while settings are resolved, and at no other time.
+            // Only set while settings are being resolved.
             served_path: _,
             owed: _,
             state,
@@ -198,7 +198,7 @@ impl Exchange {
         away
     }
 
-    /// Goes on with a request that was put away. The exchange must be clear.
+    /// Restores an exchange from its compact form. The exchange must be clear.
     pub fn take_back(&mut self, away: PutAway) {
         let mut start = 0;
         let mut parts = away.ends.iter().map(|end| {
@@ -265,7 +265,7 @@ impl AwayRequest {
             authority: _,
             fields,
             peer,
-            // Only backends are told, and they were.
+            // Only backends receive it, and they already have.
             proxy_ip: _,
             local_socket,
             local_port,
@@ -281,7 +281,7 @@ impl AwayRequest {
             asked_method: *asked_method,
             version: *version,
             scheme,
-            // The limits of a head are far below.
+            // The limit on heads is far below 4 GiB.
             path_end: *path_end as u32,
             fields: fields.pack(),
             peer: *peer,

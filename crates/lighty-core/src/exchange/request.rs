@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use lighty_http::{Fields, Method, Version};
 use lighty_io::transport::Peer;
 
-/// One request, reusable: `clear` keeps the capacity of every buffer.
+/// One request, reusable: [`Request::clear`] keeps the capacity of every buffer.
 pub struct Request {
     /// The method; `None` for an unknown token (501).
     pub method: Option<Method>,
-    /// The client's own method, once a script has put another in its place.
+    /// The client's method, set once a script has replaced it.
     pub asked_method: Option<Method>,
     /// Version of the request line.
     pub version: Version,
@@ -31,7 +31,8 @@ pub struct Request {
     pub fields: Fields,
     /// The client's address.
     pub peer: Peer,
-    /// The address that connected, where it is that of a trusted proxy and `peer` is what it said.
+    /// The connecting address, if it is that of a trusted proxy and `peer` comes from the proxy's
+    /// header.
     pub proxy_ip: Option<IpAddr>,
     /// Text of the listening address, as in `$SERVER["socket"]`.
     pub local_socket: std::rc::Rc<str>,
@@ -39,13 +40,13 @@ pub struct Request {
     pub local_port: u16,
     /// The client's address as text, kept for conditions and logs.
     pub peer_text: std::rc::Rc<str>,
-    /// True if the client asks to go on in another protocol, which the field `Upgrade` names.
+    /// True if the client asks to switch to the protocol in its `Upgrade` field.
     pub upgrade: bool,
-    /// The field `Host` is the configuration's own: backends are told it, not the client's.
+    /// The `Host` field is set by the configuration: backends receive it instead of the client's.
     pub sets_host: bool,
     /// User name, once authenticated.
     pub remote_user: Vec<u8>,
-    /// Realm in which that user was authenticated by password here.
+    /// Realm in which that user was authenticated by password.
     pub auth_realm: Option<std::sync::Arc<str>>,
     /// Bytes of the head as received, for the access log.
     pub head_bytes: u64,
@@ -117,12 +118,12 @@ impl Request {
         }
     }
 
-    /// The address that connected, which a proxy tells the next one (RFC 7239 section 5.2).
+    /// The connecting address, which a proxy passes to the next one (RFC 7239 section 5.2).
     pub fn neighbor_ip(&self) -> Option<IpAddr> {
         self.proxy_ip.or_else(|| self.remote_ip())
     }
 
-    /// True for HEAD, whose response carries no body.
+    /// True for HEAD: its response carries no body.
     pub fn is_head(&self) -> bool {
         self.method == Some(Method::Head)
     }

@@ -4,7 +4,8 @@ use std::fmt;
 
 use crate::machine::random::Random;
 
-/// Unique within a process for practical purposes: 48 bits of an unpredictable sequence.
+/// A request's id. Unique within a process for practical purposes: 48 bits of an unpredictable
+/// sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestId(u64);
 
@@ -32,7 +33,7 @@ impl RequestId {
 }
 
 impl fmt::Display for RequestId {
-    /// `3f9a-11c0-88d2`: short enough to read out over the telephone.
+    /// Writes it as `3f9a-11c0-88d2`: short enough to read out over the telephone.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let part = |shift: u32| self.0 >> shift & 0xffff;
         write!(f, "{:04x}-{:04x}-{:04x}", part(32), part(16), part(0))

@@ -1,4 +1,4 @@
-//! What is known of one request while it lives.
+//! Bookkeeping of one request.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -15,22 +15,23 @@ use crate::fault::Fault;
 use crate::pipeline::rehearsal::Rehearsal;
 use crate::settings::Settings;
 
-/// What rewriting has done to a request so far.
+/// State of rewriting for one request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rewriting {
-    /// How often the target was replaced.
+    /// Number of times the target was replaced.
     pub rounds: u8,
     /// A rule was marked as the last one.
     pub finished: bool,
-    /// `url.try-files` has chosen a URL, or that of a file that is looked for is resolved.
+    /// `url.try-files` has chosen a URL, or the URL of one of its candidate files is being
+    /// resolved.
     pub tried: bool,
 }
 
-/// Reason why the settings of a failed URL decide about the response's head, although the request
-/// restarts under the settings of its error handler. A later reason includes the earlier ones.
+/// Reason why the settings of the requested URL decide about the response's head although the
+/// request restarts under others. A later reason includes the earlier ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum KeptSettings {
-    /// They do not.
+    /// They do not decide.
     #[default]
     No,
     /// A module's fields of the response depend on them.
@@ -46,13 +47,13 @@ pub struct ErrorHandler {
     pub chooses_status: bool,
     /// The client's method; the handler may run with a different one.
     pub asked: Option<Method>,
-    /// The module that had taken the request on when the error came.
+    /// The module that had taken the request on when the error occurred.
     pub taken_by: TakenBy,
 }
 
 /// The settings of the URL that failed, while `server.error-handler` makes its page. They decide
-/// about fields that say who may read the response, whatever page it has. An extension, because
-/// few requests have it and many wait.
+/// about fields that grant access to the response (CORS), whatever page it has. An extension,
+/// because few requests have it and many requests wait.
 #[derive(Default)]
 pub(crate) struct FailedSettings(pub(crate) Option<Rc<Settings>>);
 
@@ -60,8 +61,8 @@ impl Extension for FailedSettings {
     extension_slot!();
 }
 
-/// A module by its place among those of the request's generation, or none. There are many requests
-/// that wait, so it is small.
+/// A module's index among those of the request's generation, or none. One byte, because many
+/// requests may wait at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TakenBy(u8);
 
@@ -69,7 +70,7 @@ impl TakenBy {
     /// No module.
     pub const NONE: Self = Self(0);
 
-    /// The module at an index, of which [`ModuleSet`](crate::pipeline::phase) allows 64.
+    /// The module at an index below 64, the maximum of [`ModuleSet`](crate::pipeline::phase).
     #[inline]
     pub(crate) const fn module(index: usize) -> Self {
         Self(index as u8 + 1)
@@ -81,12 +82,12 @@ impl TakenBy {
     }
 }
 
-/// What is known of one request; the next begins with the default.
+/// Bookkeeping of one request. The next request begins with the default.
 #[derive(Default)]
 pub struct RequestState {
     /// Status for which an error handler is running.
     pub error_status: Option<Status>,
-    /// Which error handler that is, if any.
+    /// The running error handler, if any.
     pub error_handler: Option<ErrorHandler>,
     /// The response is a file that takes the error's status.
     pub stands_for_error: bool,
@@ -96,7 +97,7 @@ pub struct RequestState {
     pub fault: Option<Fault>,
     /// The handler that responded, for logs and for the error handler's status rule.
     pub handler: &'static str,
-    /// The module that took the request on, whatever came of it.
+    /// The module that took the request on, whatever the outcome.
     pub taken_by: TakenBy,
     /// Response bytes sent so far, head included.
     pub bytes_sent: u64,
@@ -106,42 +107,44 @@ pub struct RequestState {
     pub keeps_connection: bool,
     /// True if the whole response was sent.
     pub completed: bool,
-    /// How the target was rewritten.
+    /// State of rewriting.
     pub rewriting: Rewriting,
-    /// Use of the settings before a restart for the response's head.
+    /// Whether the settings from before a restart decide about the response's head.
     pub keeps_settings: KeptSettings,
-    /// Those settings, if it was restarted. Their modules take part in the response's head as well.
+    /// The settings from before a restart. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,
     /// Conditions are evaluated when the response's head is complete, because a script may change
     /// its validators.
     pub judges_head: bool,
     /// The client's own bandwidth limit, if it has one.
     pub key_bucket: Option<Arc<Bucket>>,
-    /// Dry run: records what would be done, without starting or changing anything.
+    /// Dry run: records actions, without starting or changing anything.
     pub rehearsal: Option<Box<Rehearsal>>,
-    /// Suppresses error-log lines for refusals, because the request only asks what could be shown.
+    /// Suppresses error-log lines for refusals, because the request only probes for permitted
+    /// content.
     pub quiet: bool,
-    /// Why a condition behind `settings` could not be decided, if so.
+    /// The condition behind `settings` that could not be decided, if any.
     pub(crate) undecided: Option<Undecided>,
     /// The physical path is known, so conditions on it can be decided.
     pub(crate) path_known: bool,
     pub(crate) id: Cell<Option<RequestId>>,
-    /// Settings for the URL of the served file, if they differ from those for the requested URL.
+    /// Settings for the URL of the served file, if they differ from the requested URL's.
     pub(crate) served_settings: Option<Rc<Settings>>,
-    /// The file is handled, and `served_settings` are those of the response.
+    /// The file is being handled, and `served_settings` apply to the response.
     pub(crate) is_file_handled: bool,
-    /// `settings` are those of the served file while access to it is being judged.
+    /// `settings` are the served file's while access to it is being authorized.
     pub authorizes_served: bool,
 }
 
 impl RequestState {
-    /// The settings of the file that was found, before it is handled; `None` if they are those of
-    /// the requested URL.
+    /// The settings of the file that was found, before it is handled; `None` if they equal the
+    /// requested URL's.
     pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {
         self.served_settings.as_ref().filter(|_| !self.is_file_handled)
     }
 
-    /// The same once the file is handled: modules that change the response's head ask them, too.
+    /// The settings of the file once it is handled. Modules that change the response's head consult
+    /// them as well.
     pub fn file_settings(&self) -> Option<&Rc<Settings>> {
         self.served_settings.as_ref().filter(|_| self.is_file_handled)
     }

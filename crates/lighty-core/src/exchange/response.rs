@@ -5,12 +5,12 @@ use lighty_http::{Fields, Known, Status};
 use crate::exchange::body::Body;
 use crate::exchange::tunnel::Tunnel;
 
-/// One response, reusable. A handler sets the status, its own fields and the body; the fields that
-/// frame them belong to the protocol. A handler that reuses its fields may keep Content-Length
-/// among them, see [`Response::length_said`].
+/// One response, reusable. A handler sets the status, its own fields and the body; the protocol
+/// adds the fields that frame it. A handler that forwards fields may keep Content-Length among
+/// them, see [`Response::length_said`].
 #[derive(Default)]
 pub struct Response {
-    /// Who makes the body.
+    /// The origin of the body.
     pub maker: Maker,
     /// The status code; a handler or an error decides it.
     pub status: Status,
@@ -27,21 +27,21 @@ pub struct Response {
     /// The Content-Length in `fields`. It is kept if it matches the body sent; an unconfirmed
     /// length is replaced.
     pub length_said: Option<u64>,
-    /// Length of the content that a 304 stands for, if it is known.
+    /// Length of the content that a 304 stands for, if known.
     pub length_unsent: Option<u64>,
-    /// The body is the whole file at the physical path, unmodified, as the handler says.
+    /// The handler declares that the body is the whole, unmodified file at the physical path.
     pub is_whole_file: bool,
-    /// A body of unknown length ends with the connection, even where the protocol could mark its
-    /// end. HEAD then reports no length. A protocol that always marks the end ignores this.
+    /// A body of unknown length ends by closing the connection, even where the protocol could mark
+    /// its end. HEAD then reports no length. Protocols that always mark the end ignore this.
     pub ends_with_connection: bool,
-    /// No filter applies to a response with this head. A cached head may remember this, see
+    /// No filter applies to a response with this head. A cached head may record this, see
     /// [`crate::pipeline::is_filtered`].
     pub unfiltered: bool,
     /// Takes over the connection after a 101.
     pub tunnel: Option<Box<dyn Tunnel>>,
 }
 
-/// Who makes a response's body, for those who tell what a request waited for.
+/// Origin of a response's body, by which timings are attributed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Maker {
     /// The server itself.
@@ -53,7 +53,7 @@ pub enum Maker {
     Backend,
 }
 
-/// Fields of which a response has one (RFC 9110).
+/// Fields of which a response has at most one (RFC 9110).
 const SINGULAR: [Known; 7] = [
     Known::ContentType,
     Known::ContentEncoding,
@@ -90,8 +90,8 @@ impl Response {
         self.status = status;
     }
 
-    /// Takes over the fields of a program or a backend. Those set before stay, except where a
-    /// response has one of the name and the program says which.
+    /// Takes over the fields of a program or a backend. Fields set before stay, except singular
+    /// ones that the program sets itself.
     pub fn take_fields(&mut self, fields: &mut Fields) {
         if self.fields.is_empty() {
             std::mem::swap(&mut self.fields, fields);
@@ -102,15 +102,14 @@ impl Response {
         self.drop_empty();
     }
 
-    /// Drops those fields of which a response has one and `fields` have another.
+    /// Drops singular fields that `fields` contain as well.
     pub fn yield_to(&mut self, fields: &Fields) {
         for name in SINGULAR.into_iter().filter(|name| fields.contains(*name)) {
             self.fields.remove(name);
         }
     }
 
-    /// Drops fields of a program or a backend of which a response has one, where the value is
-    /// empty: no such field has an empty value, and lighttpd leaves it out.
+    /// Drops singular fields with an empty value, as lighttpd does: none of them may be empty.
     pub fn drop_empty(&mut self) {
         for name in SINGULAR {
             if self.fields.get(name) == Some(b"") {

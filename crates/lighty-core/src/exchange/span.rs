@@ -1,64 +1,64 @@
-//! Where a request's time goes: stretches that do not overlap, each the sum of all its parts.
-//!
-//! A request is within one stretch at any time. Stages (see [`stage`](super::stage)) lead from one
-//! to the next, so all tries at backends are counted, and everything together is the whole time.
+//! Attribution of a request's time to spans. Spans do not overlap; each is the sum of all its
+//! parts.
+//! A request is in one span at any time. Stages (see [`stage`](super::stage)) switch from one to
+//! the next, so all tries at backends are counted, and the sum of all spans is the whole time.
 
-/// A stretch of a request's life.
+/// Activity or wait that a request's time is attributed to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Span {
     /// From the accepted connection to the first request's first byte, without the TLS handshake.
-    /// Before the request, so no part of its time.
+    /// It precedes the request, so it is not part of its time.
     Accept,
-    /// The TLS handshake, likewise.
+    /// The TLS handshake of the client's connection. Not part of the request's time either.
     Tls,
     /// Until the head is complete.
     Head,
     /// Conditions and modules that decide about the request and its response.
     Rules,
-    /// Scripts, with what they wait for.
+    /// Scripts, including the calls they wait for.
     Script,
-    /// What is at the path: it is opened and looked at in one step.
+    /// Looking the path up: it is opened and inspected in one step.
     Stat,
-    /// The client sends the request's body: all of it before it goes on, or what the backend does
-    /// not have yet.
+    /// Waiting for the request's body: all of it before handling, or the part that a backend still
+    /// lacks.
     RequestBody,
-    /// It waits for a place at a backend.
+    /// Waiting for a place at a backend.
     Queue,
-    /// A connection to the backend is opened, or a program started.
+    /// Opening a connection to the backend, or starting a program.
     Connect,
     /// The TLS handshake with the backend.
     BackendTls,
-    /// The backend receives the request.
+    /// Sending the request to the backend.
     Send,
-    /// The backend has the request, and says nothing yet.
+    /// Waiting for the first byte of the backend's response.
     FirstByte,
     /// A module makes the response.
     Handler,
-    /// Filters are set up.
+    /// Setting up filters.
     Filter,
-    /// What makes the body has no more of it yet.
+    /// Waiting for the body's source to produce more.
     Body,
-    /// A thread that is to read the file has others to serve.
+    /// Waiting for a thread of the pool to read the file.
     FileQueued,
-    /// The file is read from the disk.
+    /// Reading the file from the disk.
     FileRead,
-    /// The client has no room for more.
+    /// Waiting for the client to take more.
     SendQueued,
-    /// The response is written.
+    /// Writing the response.
     Write,
-    /// The connection, or the stream, carries another protocol. Behind the request, so no part of
-    /// its time.
+    /// The connection or the stream carries another protocol. It follows the request, so it is not
+    /// part of its time.
     Tunnel,
-    /// The server makes the client wait on purpose, as after a wrong password. It says nothing
-    /// about the server's speed, so it is no part of the request's time.
+    /// A deliberate delay, as after a wrong password. Not part of the request's time, because it
+    /// does not reflect the server's speed.
     Delay,
 }
 
 impl Span {
-    /// How many there are.
+    /// Number of spans.
     pub const COUNT: usize = 21;
 
-    /// All of them, in the order in which a request meets them.
+    /// All spans, in the order in which a request can meet them.
     pub const ALL: [Self; Self::COUNT] = [
         Self::Accept,
         Self::Tls,
@@ -110,12 +110,13 @@ impl Span {
         }
     }
 
-    /// The one of this name.
+    /// The span of this name.
     pub fn of_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|span| span.name() == name)
     }
 
-    /// What happens in it, behind "1.8 s". `{}` stands for the backend.
+    /// Describes the span in a sentence, after a duration such as "1.8 s". `{}` stands for the
+    /// backend.
     pub fn words(self) -> &'static str {
         match self {
             Self::Accept => "until the client's first byte",
@@ -142,23 +143,23 @@ impl Span {
         }
     }
 
-    /// True if the stage is part of the request's duration. Accept, TLS handshake, tunnel and
+    /// True if the span is part of the request's duration. Accept, TLS handshake, tunnel and
     /// deliberate delay are not.
     pub fn is_within_request(self) -> bool {
         !matches!(self, Self::Accept | Self::Tls | Self::Tunnel | Self::Delay)
     }
 }
 
-/// How long a request was in each stretch. All times are microseconds, those of stretches since the
+/// Time of a request in each span. All times are microseconds; start times are relative to the
 /// request's start.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct SpanTimes {
     current: Span,
     since_us: u32,
-    /// A bit for each that was met; the others' times are those of an earlier request.
+    /// A bit for each span that was met; the others' times are left over from an earlier request.
     met: u32,
     sums_us: [u32; Span::COUNT],
-    /// When each began for the first time.
+    /// Start of each span's first part.
     first_us: [u32; Span::COUNT],
 }
 
@@ -170,13 +171,13 @@ impl Default for SpanTimes {
 }
 
 impl SpanTimes {
-    /// A request's head arrives from now on.
+    /// Starts anew with [`Span::Head`].
     #[inline]
     pub(super) fn begin(&mut self, now_us: u32) {
         (self.current, self.since_us, self.met) = (Span::Head, now_us, 0);
     }
 
-    /// The stretch that the request is in ends now, and another begins. Returns the one that ends.
+    /// Ends the current span and begins another. Returns the span that ends.
     #[inline]
     pub(super) fn switch(&mut self, span: Span, now_us: u32) -> Span {
         let before = self.current;
@@ -185,14 +186,14 @@ impl SpanTimes {
         before
     }
 
-    /// Of the time since the present stretch began, so much was spent in another.
+    /// Attributes `took_us` of the time since the current span began to another span.
     pub(super) fn divert(&mut self, span: Span, took_us: u32, now_us: u32) {
         let took_us = took_us.min(now_us.saturating_sub(self.since_us));
         self.add(span, self.since_us, took_us);
         self.since_us += took_us;
     }
 
-    /// A stretch of its own, before the request.
+    /// Adds a span of its own, before the request.
     pub(super) fn set(&mut self, span: Span, took_us: u32) {
         self.add(span, 0, took_us);
     }
@@ -208,7 +209,7 @@ impl SpanTimes {
         }
     }
 
-    /// Those that were met, in the order of [`Span::ALL`]: since when, and how long in all.
+    /// The spans that were met, in the order of [`Span::ALL`]: start and sum.
     #[inline]
     pub(super) fn met(&self) -> impl Iterator<Item = (Span, u32, u32)> {
         let mut left = self.met;
@@ -252,7 +253,7 @@ mod tests {
         times.switch(Span::Connect, 200);
         times.switch(Span::Write, 300);
         times.divert(Span::FileRead, 50, 400);
-        // No more than there was.
+        // Capped at the time since the span began.
         times.divert(Span::SendQueued, 500, 400);
         times.switch(Span::Write, 410);
         let wanted = [

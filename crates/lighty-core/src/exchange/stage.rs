@@ -1,8 +1,7 @@
-//! The stages of a request's life, and when it came to each.
-//!
-//! A stamp is the worker's time of the turn of its loop in which the stage began, see
-//! [`lighty_io::clock`]: what happens within one turn has one stamp, and a request whose every
-//! phase runs at once asks the kernel for no time. A request that begins again is stamped anew.
+//! The stages of a request's life, and the time at which it came to each.
+//! A stamp is the worker's cached time ([`lighty_io::clock`]) of the event-loop turn in which the
+//! stage began. Stages within one turn share a stamp, and a request that is served within one turn
+//! costs no clock call. A restarted request is stamped anew.
 
 use super::span::{Span, SpanTimes};
 use crate::pipeline::phase::{ORDER, Phase};
@@ -10,7 +9,7 @@ use crate::pipeline::phase::{ORDER, Phase};
 /// A moment in a request's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// Its connection was accepted; only a connection's first request has it.
+    /// Its connection was accepted. Only the first request of a connection has this stage.
     Accepted,
     /// Its first byte has arrived.
     FirstByte,
@@ -18,11 +17,11 @@ pub enum Stage {
     Head,
     /// Its settings are known.
     Settings,
-    /// A phase's first module is called. A phase in which none takes part takes no time.
+    /// The first module of a phase is called. A phase without modules takes no time.
     Phase(Phase),
     /// Its path is about to be looked up.
     LookUp,
-    /// What is at the path is known, and open if it is a file.
+    /// The path is looked up; a file is open.
     Open,
     /// It asks for a connection to a backend.
     BackendQueue,
@@ -30,22 +29,23 @@ pub enum Stage {
     Connect,
     /// Its new connection to the backend is open, and TLS begins on it.
     BackendTls,
-    /// It has a connection to the backend, new or kept; or the program runs.
+    /// It has a connection to the backend, new or kept; or the program is running.
     Connected,
-    /// The backend has all of it, unless the rest of its body goes beside the response.
+    /// The backend has the whole request, unless the rest of its body is sent while the response
+    /// arrives.
     RequestSent,
     /// The head of the backend's response is complete.
     HeadBack,
     /// The response's first byte is sent.
     FirstByteOut,
-    /// The whole body has come from what makes it while it is sent.
+    /// The streamed body has come completely from its source.
     BodyBack,
     /// The response's last byte is sent.
     LastByteOut,
 }
 
 impl Stage {
-    /// How many there are.
+    /// Number of stages.
     pub const COUNT: usize = ORDER.len() + 15;
 
     /// All stages, in the order in which a request can meet them.
@@ -65,7 +65,7 @@ impl Stage {
             .chain(phases(Phase::Done, Phase::Done))
     }
 
-    /// The stretch that begins with it; `None` if the present one goes on.
+    /// The span that the stage begins; `None` if the current one continues.
     #[inline]
     const fn span(self) -> Option<Span> {
         Some(match self {
@@ -107,7 +107,7 @@ impl Stage {
     }
 }
 
-/// When a request came to each stage.
+/// Time at which a request came to each stage.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Stages {
     start_us: u64,
@@ -119,7 +119,7 @@ pub struct Stages {
 }
 
 impl Stages {
-    /// Begins a request whose first byte has arrived.
+    /// Begins a request. Its first byte has arrived.
     #[inline]
     pub fn begin(&mut self, now_us: u64) {
         self.start_us = now_us;
@@ -128,8 +128,8 @@ impl Stages {
         self.spans.begin(0);
     }
 
-    /// Like [`Stages::begin`], for the first request on a connection accepted at that time. Its
-    /// TLS handshake, if it had one, took so long.
+    /// Like [`Stages::begin`], for the first request on a connection. `tls_us` is the duration of
+    /// its TLS handshake, if there was one.
     pub fn begin_first(&mut self, accepted_us: u64, now_us: u64, tls_us: Option<u32>) {
         self.start_us = accepted_us;
         self.met = 0;
@@ -148,13 +148,13 @@ impl Stages {
         u32::try_from(now_us.saturating_sub(self.start_us)).unwrap_or(u32::MAX)
     }
 
-    /// The request comes to a stage.
+    /// Stamps a stage.
     #[inline]
     pub fn enter(&mut self, stage: Stage, now_us: u64) {
         self.enter_all([stage], now_us);
     }
 
-    /// The request comes to several stages at once.
+    /// Stamps several stages at once.
     #[inline]
     pub fn enter_all<const N: usize>(&mut self, stages: [Stage; N], now_us: u64) {
         let since_us = self.since_start(now_us);
@@ -167,42 +167,42 @@ impl Stages {
         }
     }
 
-    /// A stretch begins that has no stage of its own. Returns the one that ends.
+    /// Begins a span that has no stage of its own. Returns the span that ends.
     #[inline]
     pub fn begin_span(&mut self, span: Span, now_us: u64) -> Span {
         self.spans.switch(span, self.since_start(now_us))
     }
 
-    /// Of the time until now, so much was spent in another stretch.
+    /// Attributes `took_us` of the time until now to another span.
     pub fn divert(&mut self, span: Span, took_us: u64, now_us: u64) {
         let took_us = u32::try_from(took_us).unwrap_or(u32::MAX);
         self.spans.divert(span, took_us, self.since_start(now_us));
     }
 
-    /// The request is over before its last byte was sent.
+    /// Ends a request before its last byte is sent.
     pub fn cut(&mut self, now_us: u64) {
         self.begin_span(Span::Write, now_us);
     }
 
-    /// Microseconds in a stretch, all parts together; `None` if the request was never in it.
+    /// Microseconds in a span, all parts together; `None` if the request was never in it.
     pub fn span_us(&self, span: Span) -> Option<u32> {
         self.spans.get(span).map(|(_, sum_us)| sum_us)
     }
 
-    /// The stretches that took time: when each began first, as a monotonic time in microseconds,
-    /// and how long they took in all.
+    /// The spans that took time: the monotonic time of the first start, and the sum, in
+    /// microseconds.
     pub fn spans(&self) -> impl Iterator<Item = (Span, u64, u32)> {
         let took = self.spans.met().filter(|(_, _, sum_us)| *sum_us > 0);
         took.map(|(span, first_us, sum_us)| (span, self.start_us + u64::from(first_us), sum_us))
     }
 
-    /// Microseconds from the request's first byte to its end, or to where its tunnel begins.
+    /// Microseconds from the request's first byte to its end, or to the start of its tunnel.
     pub fn total_us(&self) -> u64 {
         let within = self.spans.met().filter(|(span, ..)| span.is_within_request());
         within.map(|(_, _, sum_us)| u64::from(sum_us)).sum()
     }
 
-    /// The request comes to several stages in the same turn of the loop as to `known`.
+    /// Stamps several stages with the time of `known`, which happened in the same turn of the loop.
     #[inline]
     pub fn enter_with<const N: usize>(&mut self, known: Stage, stages: [Stage; N]) {
         let at_us = self.at_us[known.number()];
@@ -212,28 +212,28 @@ impl Stages {
         }
     }
 
-    /// The request has yet to come to a stage, although it was there before.
+    /// Removes the stamp of a stage that the request will reach again.
     pub fn forget(&mut self, stage: Stage) {
         self.met &= !(1 << stage.number());
     }
 
-    /// True if the request has come to a stage.
+    /// True if the request has reached a stage.
     #[inline]
     pub fn has(&self, stage: Stage) -> bool {
         self.met & (1 << stage.number()) != 0
     }
 
-    /// Microseconds from the request's start to a stage, if it came there.
+    /// Microseconds from the request's start to a stage, if it was reached.
     pub fn at_us(&self, stage: Stage) -> Option<u32> {
         self.has(stage).then(|| self.at_us[stage.number()])
     }
 
-    /// The monotonic time of a stage in microseconds, if the request came there.
+    /// The monotonic time of a stage in microseconds, if it was reached.
     pub fn when_us(&self, stage: Stage) -> Option<u64> {
         self.at_us(stage).map(|at_us| self.start_us + u64::from(at_us))
     }
 
-    /// The stages that the request came to, in the order of [`Stage::all`].
+    /// The stages that were reached, in the order of [`Stage::all`].
     pub fn met(&self) -> impl Iterator<Item = (Stage, u32)> {
         Stage::all().filter_map(|stage| Some((stage, self.at_us(stage)?)))
     }

@@ -34,13 +34,13 @@ impl Bucket {
         Self { kbytes_per_second: kbytes, bytes_per_second, level: Mutex::new(level) }
     }
 
-    /// The rate it was made for.
+    /// The configured rate in KB per second.
     pub fn kbytes_per_second(&self) -> u64 {
         self.kbytes_per_second
     }
 
-    /// Takes up to `wanted` bytes of tokens, or returns the milliseconds to wait. Unsent bytes are
-    /// given back.
+    /// Takes up to `wanted` bytes of tokens, or returns the milliseconds to wait. Callers return
+    /// the tokens of unsent bytes.
     pub fn take(&self, wanted: u64, now_ms: u64) -> Result<u64, u64> {
         let mut level = self.lock();
         let elapsed_ms = now_ms.saturating_sub(level.refilled_ms);

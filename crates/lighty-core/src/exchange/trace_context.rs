@@ -1,4 +1,4 @@
-//! What a request is called by other servers: its trace and its id.
+//! Trace and id by which other servers know a request.
 
 use std::sync::Arc;
 
@@ -7,39 +7,39 @@ use lighty_http::trace_parent::TraceParent;
 use crate::exchange::extensions::Extension;
 use crate::extension_slot;
 
-/// A request's place in a trace, and its id, as they go to backends and logs. Empty unless
+/// A request's span in a trace, and its id, as sent to backends and written to logs. Empty unless
 /// `mod_tracing` is active.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TraceContext {
-    /// The span of this request; what it asks of others is beneath it.
+    /// The span of this request, the parent of its calls to backends.
     pub span: Option<TraceParent>,
-    /// The span of whoever sent it, in the same trace; 0 if the trace begins here.
+    /// The sender's span, in the same trace; 0 if the trace begins here.
     pub parent_span_id: u64,
-    /// The request's id, as a trusted peer or this server names it.
+    /// The request's id, from a trusted peer or from this server.
     pub request_id: Vec<u8>,
     /// The tries at backends, in order, if the trace is recorded.
     pub calls: Vec<BackendCall>,
-    /// The request is part of another one, whose span alone is recorded.
+    /// The request is a subrequest. Only the enclosing request's span is recorded.
     pub is_part: bool,
 }
 
-/// A try at a backend: a client's span of the trace. Times are in microseconds of the monotonic
+/// A try at a backend: a client span of the trace. Times are in microseconds of the monotonic
 /// clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackendCall {
-    /// The parent span that is sent to the backend.
+    /// The span id that the backend receives as its parent.
     pub span_id: u64,
-    /// The request had a place at the backend.
+    /// Time at which the request had a place at the backend.
     pub begin_us: u64,
-    /// The try was over; `None` if it lasted until the response was complete.
+    /// Time at which the try ended; `None` if it lasted until the response was complete.
     pub end_us: Option<u64>,
     /// The backend's address.
     pub address: Arc<str>,
-    /// The upstream, as the configuration calls it.
+    /// The upstream's name in the configuration.
     pub upstream: Arc<str>,
-    /// The word of `proxy-core.protocol`.
+    /// The value of `proxy-core.protocol`.
     pub protocol: &'static str,
-    /// The status of its response; `None` if there was none.
+    /// The status of the backend's response; `None` if there was none.
     pub status: Option<u16>,
     /// Description of the failure.
     pub error: &'static str,

@@ -1,4 +1,4 @@
-//! What takes over from a response after a 101.
+//! Tunnels: the connection after a 101.
 
 use std::io;
 use std::pin::Pin;
@@ -13,7 +13,7 @@ use lighty_io::transport::{self, ByteStream};
 /// 7.8).
 pub trait Tunnel {
     /// Relays bytes both ways until both ends are done or one is lost. Returns the number of bytes
-    /// sent to the client. `early` holds the bytes that followed the request.
+    /// sent to the client. `early` holds client bytes received after the request.
     fn run(
         self: Box<Self>,
         client: Rc<dyn ByteStream>,
@@ -21,12 +21,12 @@ pub trait Tunnel {
     ) -> Pin<Box<dyn Future<Output = io::Result<u64>>>>;
 }
 
-/// The far end of a tunnel, kept for as long as the tunnel lasts.
+/// The far end of a tunnel, kept as long as the tunnel lasts.
 pub trait FarEnd {
     /// Its bytes.
     fn bytes(&self) -> &dyn ByteStream;
 
-    /// The tunnel has ended, and not because nothing moved.
+    /// Called when the tunnel ends, unless its idle limit ended it.
     fn complete(self)
     where
         Self: Sized,
@@ -34,7 +34,7 @@ pub trait FarEnd {
     }
 }
 
-/// A tunnel to a far end.
+/// A tunnel between the client and a far end.
 pub struct Relay<F> {
     /// The far end, such as a backend's connection.
     pub far: F,
@@ -44,7 +44,7 @@ pub struct Relay<F> {
     pub idle_ms: u64,
     /// The clock that `idle_ms` is measured by.
     pub clock: Clock,
-    /// Where buffers for both directions are taken from.
+    /// Pool for the buffers of both directions.
     pub buffers: BufPool,
 }
 

@@ -1,4 +1,4 @@
-//! What a request met on its way to a backend, for logs.
+//! Timings of a request's way to its backend, for logs.
 
 use std::sync::Arc;
 
@@ -7,55 +7,56 @@ use crate::exchange::span::Span;
 use crate::exchange::stage::Stages;
 use crate::extension_slot;
 
-/// Backends whose earlier tries are told apart; the time of further ones counts for the last.
+/// Maximum backends listed in [`UpstreamTrace::earlier`]; the time of further ones is added to the
+/// last.
 const EARLIER_MAX: usize = 16;
 
-/// The stretches that a try spends with its backend.
+/// The spans of a try at a backend.
 const TRY_SPANS: [Span; 4] = [Span::Connect, Span::BackendTls, Span::Send, Span::FirstByte];
 
 /// A request's way to its backend. Times are in microseconds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UpstreamTrace {
-    /// The upstream, as the configuration calls it; `None` if no place was had.
+    /// The upstream's name in the configuration; `None` if the request got no place.
     pub upstream: Option<Arc<str>>,
-    /// The address tried last; `None` if none could be.
+    /// The address tried last; `None` if there was none to try.
     pub address: Option<Arc<str>>,
-    /// Time waiting for a place: in the backlog, for a name, for a backend to come back. Sum of all
-    /// tries.
+    /// Time waiting for a place: in the backlog, for name resolution, for a backend to recover. Sum
+    /// of all tries.
     pub wait_us: u64,
     /// Connect time; `None` for a reused connection.
     pub connect_us: Option<u64>,
-    /// Time of the handshake of TLS behind it; `None` for a reused connection and in the clear.
+    /// Time of the TLS handshake after connecting; `None` for a reused connection and without TLS.
     pub tls_us: Option<u64>,
-    /// Time from the last byte of the request that went before the response head to that head.
+    /// Time to the response head from the last byte of the request sent before it.
     pub first_byte_us: Option<u64>,
     /// Places assigned: more than one if a try failed.
     pub tries: u32,
-    /// Where the request was before, by backend. Few requests have any.
+    /// Earlier tries, by backend. Few requests have any.
     pub earlier: Vec<EarlierTries>,
 }
 
-/// The tries at a backend whose response is not the client's.
+/// Tries at a backend other than the one that made the client's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierTries {
     /// The backend; `None` if it was a program.
     pub address: Option<Arc<str>>,
-    /// How many failed; 0 if the backend answered, and its answer sent the request on.
+    /// Number of failed tries; 0 if the backend's response passed the request on to another one.
     pub failed: u32,
     /// Microseconds in each of [`TRY_SPANS`].
     times_us: [u32; TRY_SPANS.len()],
 }
 
 impl EarlierTries {
-    /// How long they took in all, in microseconds.
+    /// Sum of the tries' times in microseconds.
     pub fn took_us(&self) -> u64 {
         self.times_us.iter().map(|us| u64::from(*us)).sum()
     }
 }
 
 impl UpstreamTrace {
-    /// The request leaves a backend: what it has spent there since it left the one before is told
-    /// from what follows.
+    /// Records that the request leaves a backend: attributes the time since it left the previous
+    /// one to this backend.
     #[cold]
     pub fn leave(&mut self, address: Option<Arc<str>>, has_failed: bool, stages: &Stages) {
         let mut times_us = TRY_SPANS.map(|span| stages.span_us(span).unwrap_or(0));
@@ -74,7 +75,7 @@ impl UpstreamTrace {
         }
     }
 
-    /// Of the time in a stretch, what earlier tries took, in microseconds.
+    /// Microseconds of a span that were spent in earlier tries.
     pub fn earlier_us(&self, span: Span) -> u32 {
         let Some(at) = TRY_SPANS.iter().position(|one| *one == span) else { return 0 };
         self.earlier.iter().fold(0, |sum_us, one| sum_us.saturating_add(one.times_us[at]))

@@ -12,10 +12,10 @@ use crate::log::Level;
 /// Seconds between two error-log lines about withheld fields.
 const LOG_AGAIN_S: i64 = 10;
 
-/// Maximum field names in such a line.
+/// Maximum field names listed in such a line.
 const TOLD_NAMES_MAX: usize = 5;
 
-/// Calls `visit` with the name and value of each variable; `script` is the file that responds. No
+/// Calls `visit` with the name and value of each variable; `script` is the responding file. No
 /// value contains a NUL, so each fits a program's environment.
 pub fn for_each(ex: &Exchange, script: &[u8], mut visit: impl FnMut(&[u8], &[u8])) {
     let request = &ex.request;
@@ -98,8 +98,8 @@ pub fn redirect_status(ex: &Exchange) -> u16 {
     ex.state.error_handler.and(ex.state.error_status).map_or(200, Status::code)
 }
 
-/// `SCRIPT_NAME` and `PATH_INFO` of the file found. Both are parts of the URL's path, wherever the
-/// file is and whatever the case of its name.
+/// `SCRIPT_NAME` and `PATH_INFO` of the file found. Both are taken from the URL's path, wherever
+/// the file is and whatever the case of its name.
 pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
     let (path, info) = (&*ex.request.path, &*ex.physical.path_info);
     let split = path.len().checked_sub(info.len()).map(|at| path.split_at(at));

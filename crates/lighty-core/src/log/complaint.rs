@@ -5,7 +5,7 @@ use std::cell::Cell;
 /// Minimum seconds between two messages.
 const EVERY_S: u32 = 10;
 
-/// One rate-limited message.
+/// Rate limiter of one message.
 #[derive(Default)]
 pub struct Complaint {
     said_s: Cell<Option<u32>>,

@@ -5,8 +5,8 @@ use lighty_io::clock::Clock;
 
 use crate::log::{About, Level, Log};
 
-/// The stderr of one program, command or request. The log notes when lines start to be dropped and,
-/// when that is over or at the latest on drop, how much was lost.
+/// The stderr of one program, command or request. Logs a line when it starts to drop output, and
+/// the number of dropped bytes when it stops or at the latest on drop.
 pub struct ErrorOutput {
     log: Log,
     clock: Clock,
@@ -21,7 +21,7 @@ pub struct ErrorOutput {
 struct Gap {
     limit: Limit,
     bytes: u64,
-    /// The last second in which there was no room.
+    /// The last second in which a line exceeded the limit.
     second: i64,
 }
 
@@ -32,14 +32,14 @@ enum Limit {
 }
 
 impl ErrorOutput {
-    /// For a program called `who` in the log, with a quota in KB; 0 = none.
+    /// For a program that the log calls `who`, with a quota in KB; 0 = none.
     pub fn new(log: Log, clock: Clock, who: String, share_kbytes: u64) -> Self {
         let bytes_max =
             if share_kbytes == 0 { u64::MAX } else { share_kbytes.saturating_mul(1024) };
         Self { log, clock, who, bytes_max, logged_bytes: 0, gap: None }
     }
 
-    /// Logs a line. Returns `false` if it was dropped, so the reader need not hurry.
+    /// Logs a line. Returns `false` if it was dropped, so that the reader can slow down.
     pub fn take_line(&mut self, line: &[u8]) -> bool {
         let (now_s, said_bytes) = (self.clock.unix_s(), line.len() as u64 + 1);
         if let Some(gap) = &mut self.gap
@@ -89,7 +89,7 @@ impl ErrorOutput {
         self.say("error output is left out from here on", limit);
     }
 
-    /// Logs how much was dropped.
+    /// Logs the number of dropped bytes.
     fn report_gap(&mut self) {
         if let Some(gap) = self.gap.take() {
             self.say(&format!("{} bytes of error output were left out", gap.bytes), gap.limit);

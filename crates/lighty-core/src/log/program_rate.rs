@@ -1,19 +1,19 @@
-//! How much programs may write to the error log.
+//! Rate limit on the error-log output of programs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use crate::settings::limits;
 
-/// Limit on what all programs together log per second. Clones share the count.
+/// Rate limit on the log output of all programs together. Clones share the count.
 #[derive(Clone, Debug)]
 pub struct ProgramRate(Arc<Second>);
 
 #[derive(Debug)]
 struct Second {
     bytes_max: AtomicU64,
-    /// The current second and the bytes counted in it. Two workers that start a second at once may
-    /// miss a line, which no limit is too tight for.
+    /// The current second; `bytes` counts its bytes. Two workers that start a second at the same
+    /// moment may lose a count, which the limit tolerates.
     second: AtomicI64,
     bytes: AtomicU64,
 }
@@ -36,7 +36,7 @@ impl ProgramRate {
         self.0.bytes_max.store(bytes_of(kbytes), Ordering::Relaxed);
     }
 
-    /// Counts a line, unless it exceeds the limit for this second.
+    /// Counts a line; false if it exceeds the limit of this second.
     pub(crate) fn admits(&self, bytes: u64, now_s: i64) -> bool {
         let Second { bytes_max, second, bytes: counted } = &*self.0;
         if second.swap(now_s, Ordering::Relaxed) != now_s {

@@ -1,4 +1,4 @@
-//! Writes the lines of the `debug.log-*` switches: single requests in the error log.
+//! The `debug.log-*` switches: error-log lines about single requests.
 //!
 //! The switches are part of a request's settings, so a condition can trace a single client or URL.
 //! Lines are at level `notice`, because an operator who sets a switch wants to see them.
@@ -13,21 +13,21 @@ use crate::log::Level;
 /// Maximum bytes of an unparsable head shown in a line.
 const RAW_BYTES_MAX: usize = 1024;
 
-/// True if any switch is on for a request that succeeds.
+/// True if any switch logs requests that succeed.
 #[inline]
 pub fn is_on(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
     core.log_request_header | core.log_condition_handling | core.log_request_handling
 }
 
-/// The head of a request has arrived: `debug.log-request-header`.
+/// Logs the head of a request: `debug.log-request-header`.
 pub fn request(ex: &Exchange) {
     if ex.settings.core.log_request_header {
         ex.log(Level::Notice, &request_header(ex));
     }
 }
 
-/// The phases ended with a response or a restart: `debug.log-condition-handling` and
+/// Logs the end of the phases, with a response or a restart: `debug.log-condition-handling` and
 /// `debug.log-request-handling`.
 pub fn pass(ex: &Exchange) {
     let core = &ex.settings.core;
@@ -45,14 +45,14 @@ pub fn pass(ex: &Exchange) {
     }
 }
 
-/// The request is restarted with another URL.
+/// Records in a rehearsal that the request restarts with another URL.
 pub fn restart(ex: &Exchange) {
     if let Some(rehearsal) = &ex.state.rehearsal {
         rehearsal.step(format!("rewritten to {}", ex.request.target.escape_ascii()));
     }
 }
 
-/// An error handler replaces an error.
+/// Records in a rehearsal that an error handler replaces an error.
 pub fn error_handler(ex: &Exchange) {
     if let (Some(rehearsal), Some(status)) = (&ex.state.rehearsal, ex.state.error_status) {
         let target = ex.request.target.escape_ascii();
@@ -60,7 +60,7 @@ pub fn error_handler(ex: &Exchange) {
     }
 }
 
-/// The response is complete: `debug.log-request-header-on-error`.
+/// Logs the head of a request whose response is an error: `debug.log-request-header-on-error`.
 pub fn response(ex: &Exchange) {
     let core = &ex.settings.core;
     if core.log_request_header_on_error
@@ -71,7 +71,7 @@ pub fn response(ex: &Exchange) {
     }
 }
 
-/// The response head as sent: `debug.log-response-header`.
+/// Logs the response head as sent: `debug.log-response-header`.
 #[inline]
 pub fn response_head(ex: &Exchange, head: &[u8]) {
     if ex.settings.core.log_response_header {
@@ -84,7 +84,7 @@ fn log_response_head(ex: &Exchange, head: &[u8]) {
     ex.log(Level::Notice, &format!("response header:{}", bracketed(head)));
 }
 
-/// A rejected head as received: both request-header switches.
+/// Logs a rejected head as received: both request-header switches.
 pub fn refused_head(ex: &Exchange, raw: &[u8]) {
     let core = &ex.settings.core;
     if core.log_request_header || core.log_request_header_on_error {

@@ -32,17 +32,17 @@ pub struct Counters {
     pub bytes_out: Counter,
     /// Bytes received from clients.
     pub bytes_in: Counter,
-    /// Connections that went on with HTTP/2.
+    /// HTTP/2 connections.
     pub http2_connections: Counter,
-    /// Those of them that ended because the client broke a rule or exceeded a limit.
+    /// HTTP/2 connections that ended because the client broke a rule or exceeded a limit.
     pub http2_faults: Counter,
-    /// TLS handshakes that were completed.
+    /// TLS handshakes completed.
     pub tls_handshakes: Counter,
-    /// Those of them that resumed an earlier session.
+    /// TLS handshakes that resumed an earlier session.
     pub tls_resumed: Counter,
-    /// TLS handshakes that came to nothing.
+    /// TLS handshakes that failed.
     pub tls_failed: Counter,
-    /// Those of them that were refused because too many waited.
+    /// TLS handshakes refused because too many were waiting.
     pub tls_shed: Counter,
     /// Requests rejected by the codec (400, 414, 431 ...).
     pub refused: Counter,
@@ -54,6 +54,6 @@ pub struct Counters {
     pub accept_pauses: Counter,
     /// Request fields withheld from programs because their names collide.
     pub fields_withheld: Counter,
-    /// When the error log last mentioned them, in wall-clock seconds.
+    /// Wall-clock second of the last error-log line about withheld fields.
     pub logged_withheld_s: Cell<i64>,
 }

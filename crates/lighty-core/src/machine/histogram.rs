@@ -1,10 +1,10 @@
 //! Distributions of durations, in buckets that need no range to be chosen beforehand.
 //!
-//! Counts are kept in the buckets of Prometheus' native histograms (schema 3: eight to a doubling,
-//! so that a quantile is wrong by 9 % at most) and besides in a few fixed ones, which the text
-//! formats want. See `docs/decisions/0028`.
+//! Counts are kept in the buckets of Prometheus' native histograms (schema 3: eight per doubling,
+//! so that a quantile is wrong by 9 % at most), and also in a few fixed buckets, which the text
+//! formats need. See `docs/decisions/0028`.
 
-/// Native buckets to a doubling.
+/// Native buckets per doubling.
 const STEPS: i32 = 8;
 
 /// Upper bounds of the native buckets below 1 s, as fractions of their doubling.
@@ -19,36 +19,37 @@ const FRACTIONS: [f64; STEPS as usize] = [
     0.917_004_043_204_671_1,
 ];
 
-/// Upper bounds of the fixed buckets of whole requests, in microseconds: those that
-/// OpenTelemetry's conventions for HTTP recommend.
+/// Upper bounds of the fixed buckets for whole requests, in microseconds, as OpenTelemetry's HTTP
+/// conventions recommend.
 pub const REQUEST_BOUNDS_US: [u64; 14] = [
     5_000, 10_000, 25_000, 50_000, 75_000, 100_000, 250_000, 500_000, 750_000, 1_000_000,
     2_500_000, 5_000_000, 7_500_000, 10_000_000,
 ];
 
-/// Those of parts of requests, which may be short.
+/// Upper bounds of the fixed buckets for parts of requests, which may be short.
 pub const STAGE_BOUNDS_US: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 50_000, 100_000, 500_000, 1_000_000, 5_000_000,
     10_000_000,
 ];
 
-/// A distribution. Recording allocates only when a duration leaves the range of those before.
+/// A distribution of durations. Recording allocates only when a duration leaves the range seen so
+/// far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Histogram {
     count: u64,
     sum_us: u64,
-    /// The native bucket of the first of `native`.
+    /// Index of the first native bucket in `native`.
     first: i32,
     native: Vec<u64>,
-    /// Counts of the fixed buckets, each without those below; longer durations are in none.
+    /// Counts of the fixed buckets, not cumulative. Durations beyond the last bound are in none.
     fixed: [u64; REQUEST_BOUNDS_US.len()],
 }
 
 impl Histogram {
-    /// Adds a duration; `bounds_us` are those of the fixed buckets, the same each time.
+    /// Adds a duration. `bounds_us` are the bounds of the fixed buckets, the same in each call.
     #[inline]
     pub fn record(&mut self, took_us: u64, bounds_us: &[u64; REQUEST_BOUNDS_US.len()]) {
-        // Most durations are within the first bounds.
+        // Linear search: most durations are within the first bounds.
         let at = bounds_us.iter().position(|bound_us| took_us <= *bound_us);
         if let Some(fixed) = at.and_then(|at| self.fixed.get_mut(at)) {
             *fixed += 1;
@@ -68,7 +69,7 @@ impl Histogram {
         }
     }
 
-    /// Adds to a native bucket outside the present range.
+    /// Adds to a native bucket outside the current range.
     #[cold]
     fn add_outside(&mut self, index: i32, count: u64) {
         if self.native.is_empty() {
@@ -86,7 +87,7 @@ impl Histogram {
         self.native[at] += count;
     }
 
-    /// Adds what another has.
+    /// Adds the counts of another histogram.
     pub fn merge(&mut self, other: &Self) {
         self.count += other.count;
         self.sum_us = self.sum_us.saturating_add(other.sum_us);
@@ -101,7 +102,7 @@ impl Histogram {
         }
     }
 
-    /// Forgets everything and keeps its memory.
+    /// Resets all counts and keeps the memory.
     pub fn clear(&mut self) {
         (self.count, self.sum_us) = (0, 0);
         self.native.fill(0);
@@ -113,12 +114,12 @@ impl Histogram {
         self.count
     }
 
-    /// Their sum in microseconds.
+    /// Sum of the durations in microseconds.
     pub fn sum_us(&self) -> u64 {
         self.sum_us
     }
 
-    /// Counts of the fixed buckets, each with those below.
+    /// Cumulative counts of the fixed buckets.
     pub fn fixed(&self) -> [u64; REQUEST_BOUNDS_US.len()] {
         let mut sum = 0;
         self.fixed.map(|count| {
@@ -133,7 +134,7 @@ impl Histogram {
         (self.first..).zip(self.native.iter().copied())
     }
 
-    /// A duration in microseconds that this share of all does not exceed; 0 if there are none.
+    /// The quantile `share` in microseconds, interpolated; 0 if there are no durations.
     pub fn quantile_us(&self, share: f64) -> u64 {
         let wanted = (share * self.count as f64).ceil().max(1.0) as u64;
         let mut below = 0;
@@ -149,7 +150,7 @@ impl Histogram {
     }
 }
 
-/// The native bucket of a duration: the first whose upper bound in seconds is not below it.
+/// The native bucket of a duration: the first whose upper bound in seconds reaches it.
 #[inline]
 fn bucket_of(took_us: u64) -> i32 {
     match usize::try_from(took_us).ok().and_then(|us| SHORT.get(us)) {
@@ -158,7 +159,8 @@ fn bucket_of(took_us: u64) -> i32 {
     }
 }
 
-/// The native buckets of what most stretches of a request last: a look-up instead of a division.
+/// The native buckets of durations below 256 us, which most spans have: a table look-up instead of
+/// a division.
 const SHORT: [i16; 256] = {
     let mut buckets = [0; 256];
     let mut took_us = 0;
@@ -207,10 +209,10 @@ mod tests {
                 assert!(us as f64 * margin > bound_us(index - 1), "{us}");
             }
         }
-        // On a bound belongs below it.
+        // A duration on a bound belongs to the bucket below it.
         assert_eq!((bucket_of(1_000_000), bucket_of(1_000_001), bucket_of(500_000)), (0, 1, -8));
         assert_eq!(bucket_of(0), bucket_of(1));
-        // The bounds around 256 us, where those that are looked up end: 244.1, 266.2 and 290.3.
+        // The bounds around 256 us, where the look-up table ends: 244.1, 266.2 and 290.3.
         assert_eq!([244, 245, 255, 256, 266, 267].map(bucket_of), [-96, -95, -95, -95, -95, -94]);
     }
 

@@ -1,9 +1,8 @@
-//! How long a worker's requests took: distributions by what the configuration names, never by what
-//! a client wrote.
-//!
-//! A worker records in cells of its own; who asks for them (see
-//! [`status_board`](super::status_board)) merges those of all workers. The names of series are the
-//! process's, so that workers agree on them and their number has a limit.
+//! Distributions of a worker's request durations. Series are named by the configuration, never by
+//! text from a client.
+//! Each worker records into its own cells; a reader (see [`status_board`](super::status_board))
+//! merges the snapshots of all workers. The names of series are shared by the process, so that
+//! workers agree on them and their number is limited.
 
 pub mod exemplars;
 pub mod history;
@@ -28,23 +27,24 @@ pub type Snapshot = [Vec<(u64, Histogram)>; Family::COUNT];
 #[derive(Default)]
 struct Recorded {
     series: Vec<(u64, Histogram)>,
-    /// Where the series of a key is.
+    /// Index in `series` by key.
     places: HashMap<u64, usize, foldhash::fast::RandomState>,
-    /// The key and the place that were wanted last.
+    /// Most recently used key and its index.
     latest: Option<(u64, usize)>,
-    /// What the request that is recorded next is an example with.
+    /// Exemplar to attach to the next recorded request.
     expected: Option<Exemplar>,
-    /// Examples, by the place of their series.
+    /// Exemplars, by the index of their series.
     exemplars: BTreeMap<usize, Box<Exemplars>>,
 }
 
-/// Where the series of the backends are that were wanted lately. They are told apart by where their
-/// names lie, which is quicker than reading them, and wrong only in that one may be there twice.
+/// Cache of recently used backend series, keyed by the names' `Arc` pointers instead of their text.
+/// A pointer can change while the name does not; the series is then cached twice, which is
+/// harmless.
 #[derive(Default)]
 struct LatestBackends {
-    /// An upstream, one of its backends, and the place; at most [`Self::MAX`].
+    /// Upstream, backend and series index; at most [`Self::MAX`].
     known: Vec<(Arc<str>, Arc<str>, usize)>,
-    /// Which one the next one replaces.
+    /// Index of the entry that is replaced next.
     oldest: usize,
 }
 
@@ -70,31 +70,31 @@ impl LatestBackends {
     }
 }
 
-/// For each stretch, where its series is; `None` until it is wanted for the first time.
+/// Series index of each span; `None` until first used.
 type StagePlaces = [Option<u32>; Span::COUNT];
 
 /// A worker's distributions.
 #[derive(Default)]
 pub struct Metrics {
     families: [RefCell<Recorded>; Family::COUNT],
-    /// Numbers of names, as [`SeriesNames`] has them.
+    /// Cache of the numbers in [`SeriesNames`].
     names: RefCell<HashMap<Box<str>, Name, foldhash::fast::RandomState>>,
-    /// Where the series of a route's stretches are, by the route's number.
+    /// Series indices of each route's spans, by the route's number.
     stage_places: RefCell<Vec<StagePlaces>>,
-    /// The route that was wanted last.
+    /// Most recently used route.
     latest_route: RefCell<(Box<str>, Option<Name>)>,
     latest_backends: RefCell<LatestBackends>,
-    /// Requests of the present second.
+    /// Requests of the current second.
     recent: RefCell<Histogram>,
     recent_errors: Cell<u64>,
     recent_client_errors: Cell<u64>,
     history: RefCell<History>,
-    /// Something was recorded.
+    /// True once something was recorded.
     is_on: Cell<bool>,
 }
 
 impl Metrics {
-    /// The number of a route's name.
+    /// The number of a route's name, cached.
     #[inline]
     pub fn route(&self, names: &SeriesNames, text: &str) -> Name {
         if let (latest, Some(name)) = &*self.latest_route.borrow()
@@ -107,7 +107,7 @@ impl Metrics {
         name
     }
 
-    /// The number of a name.
+    /// The number of a name, cached.
     fn name(&self, names: &SeriesNames, text: &str) -> Name {
         if let Some(name) = self.names.borrow().get(text) {
             return *name;
@@ -119,7 +119,7 @@ impl Metrics {
         name
     }
 
-    /// A request is over after so many microseconds.
+    /// Records a request and its duration.
     #[inline]
     pub fn request(&self, names: &SeriesNames, key: RequestKey, took_us: u64) {
         self.is_on.set(true);
@@ -134,8 +134,9 @@ impl Metrics {
         }
     }
 
-    /// The request that is recorded next is an example of its series. It is found on the way of a
-    /// series that has to be searched for, so that requests without a trace pay nothing.
+    /// Attaches an exemplar to the next recorded request. Clears `latest`, because exemplars are
+    /// stored on the slow path that searches for a series: requests without a trace then pay
+    /// nothing.
     pub fn exemplify(&self, with: Exemplar) {
         if self.is_on.get() {
             let mut requests = self.families[Family::Requests as usize].borrow_mut();
@@ -143,7 +144,7 @@ impl Metrics {
         }
     }
 
-    /// A request was so long in a stretch.
+    /// Records a request's time in a span.
     #[inline]
     pub fn stage(&self, names: &SeriesNames, route: Name, span: Span, took_us: u64) {
         let mut stages = self.families[Family::Stages as usize].borrow_mut();
@@ -157,7 +158,7 @@ impl Metrics {
         stages.series[place].1.record(took_us, &STAGE_BOUNDS_US);
     }
 
-    /// Where a stretch's series is, from now on without a search.
+    /// Finds a span's series and caches its index.
     #[cold]
     fn stage_place(
         &self,
@@ -177,7 +178,7 @@ impl Metrics {
         place
     }
 
-    /// A backend took so long until its response began.
+    /// Records the time until a backend's response began.
     pub fn backend(
         &self,
         names: &SeriesNames,
@@ -199,7 +200,7 @@ impl Metrics {
         backends.series[place].1.record(took_us, &STAGE_BOUNDS_US);
     }
 
-    /// Notes what the second that ends was like. Called once a second.
+    /// Appends the second that ends to the history. Called once a second.
     pub fn note_second(&self, at_s: i64, open: u64, bytes_out: u64) {
         if !self.is_on.get() {
             return;
@@ -224,7 +225,7 @@ impl Metrics {
         std::array::from_fn(|family| self.families[family].borrow().series.clone())
     }
 
-    /// Examples of whole requests, by the key of their series.
+    /// Exemplars of whole requests, by the key of their series.
     pub fn exemplars(&self) -> Vec<(u64, Box<Exemplars>)> {
         let requests = self.families[Family::Requests as usize].borrow();
         let all = requests.exemplars.iter();
@@ -336,7 +337,7 @@ mod tests {
                 metrics.stage(&names, route, Span::Head, turn * 1_000);
             }
         }
-        // As one worker has it: a name without a number.
+        // A name without a number, as a worker may record it.
         metrics.stage(&names, Name::OTHER, Span::Head, 7);
         let series = &metrics.snapshot()[Family::Stages as usize];
         let sums: HashMap<_, _> = series.iter().map(|(key, all)| (*key, all.sum_us())).collect();
@@ -359,7 +360,7 @@ mod tests {
                 upstream.iter().for_each(|one| metrics.backend(&names, one, backend, turn));
             }
         }
-        // As after a reload: the same names, elsewhere.
+        // The same names at other addresses, as after a reload.
         metrics.backend(&names, &"u".into(), &"b0".into(), 4);
         assert_eq!(metrics.latest_backends.borrow().known.len(), LatestBackends::MAX);
         let series = &metrics.snapshot()[Family::Backends as usize];

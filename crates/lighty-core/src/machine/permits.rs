@@ -1,13 +1,13 @@
-//! Counts what is held under a limit: programs, bytes of memory, listings being made.
+//! Counting permits for limited resources: programs, bytes of memory, directory listings.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How much of something all workers hold. Clones share the count.
+/// Total of a resource held by all workers. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub struct Permits(Arc<AtomicU64>);
 
-/// Counts its part until dropped.
+/// A share of the total, counted until dropped.
 #[derive(Debug)]
 pub struct Permit {
     permits: Permits,
@@ -21,7 +21,7 @@ impl Permits {
         permit.grow_to(count, max).then_some(permit)
     }
 
-    /// A permit for nothing yet.
+    /// An empty permit, to be grown later.
     pub fn none(&self) -> Permit {
         Permit { permits: self.clone(), count: 0 }
     }
@@ -33,13 +33,13 @@ impl Permits {
 }
 
 impl Permit {
-    /// Its part of the total.
+    /// The permit's share of the total.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Grows to `count`; `false`, and nothing changes, if the total would exceed `max`. A permit
-    /// never shrinks.
+    /// Grows to `count`. Returns `false` and changes nothing if the total would exceed `max`. A
+    /// permit never shrinks.
     pub fn grow_to(&mut self, count: u64, max: u64) -> bool {
         let more = count.saturating_sub(self.count);
         let grown = |held: u64| held.checked_add(more).filter(|sum| *sum <= max);

@@ -1,4 +1,4 @@
-//! A worker's random numbers, for names and samples rather than for secrets.
+//! A worker's random numbers, for ids and sampling. Not suitable for secrets.
 
 use std::cell::Cell;
 
@@ -6,7 +6,7 @@ use std::cell::Cell;
 pub struct Random(Cell<u64>);
 
 impl Random {
-    /// A distinct sequence for each seed.
+    /// Creates a generator with a distinct sequence for each seed.
     pub fn new(seed: u64) -> Self {
         Self(Cell::new(seed))
     }

@@ -1,7 +1,7 @@
-//! Where workers report what they are doing, to one another and to the status page.
+//! Board on which workers report their state to one another and to the status page.
 //!
 //! A worker counts in cells that no other thread may read. A reader therefore asks every worker,
-//! and each replies between two turns of its loop.
+//! and each replies between two turns of its event loop.
 
 use std::fmt::Write;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,27 +15,28 @@ use crate::machine::metrics::exemplars::Exemplars;
 use crate::machine::metrics::history::Second;
 use crate::machine::metrics::series::SeriesNames;
 
-/// How long a worker may take to reply before it is reported as missing.
+/// Time limit for a worker's reply. Slower workers are reported as missing.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Queued questions per worker; further ones are not sent.
+/// Maximum queued questions per worker; further ones are not sent.
 const QUESTIONS_MAX: usize = 16;
 
-/// Connections that one worker reports in full, and streams of HTTP/2; the rest are only counted.
+/// Maximum connections, and maximum HTTP/2 streams, that one worker reports in full; the rest are
+/// only counted.
 pub const TOLD_CONNECTIONS_MAX: usize = 1000;
 
-/// What a connection is doing, which selects its time limits.
+/// State of a connection, which selects its time limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnState {
-    /// Waits for a request.
+    /// Waiting for a request.
     Idle,
-    /// Its request is being read.
+    /// Reading the request's head.
     Head,
-    /// Its request's body is being read.
+    /// Reading the request's body.
     Body,
-    /// Its request is being handled.
+    /// Handling the request.
     Handler,
-    /// Its response is being sent.
+    /// Sending the response.
     Write,
     /// Like [`ConnState::Write`], and reported as such, while more of the request body is read.
     Duplex,
@@ -63,7 +64,7 @@ impl ConnState {
         }
     }
 
-    /// The state in words.
+    /// Description of the state.
     pub fn words(self) -> &'static str {
         match self {
             ConnState::Idle => "idle",
@@ -75,10 +76,10 @@ impl ConnState {
     }
 }
 
-/// One connection, or one stream of one.
+/// Report of one connection, or of one of its streams.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    /// Tells the connections apart that its worker has; streams have that of their connection.
+    /// Number of the connection, unique within its worker. Streams have their connection's.
     pub number: u32,
     /// Its state.
     pub doing: ConnState,
@@ -94,25 +95,25 @@ pub struct Connection {
     pub target: String,
     /// `http` or `https`; empty without a request.
     pub scheme: &'static str,
-    /// `HTTP/1.1` and the like; empty without a request.
+    /// Protocol and version, such as `HTTP/1.1`; empty without a request.
     pub protocol: &'static str,
     /// The listener's port.
     pub local_port: u16,
-    /// The client's port; 0 without one.
+    /// The client's port; 0 if it has none.
     pub remote_port: u16,
-    /// Bytes moved in this state.
+    /// Bytes transferred in this state.
     pub bytes: u64,
-    /// Its open streams, each with a request, if it speaks HTTP/2.
+    /// The open streams of an HTTP/2 connection, each with a request.
     pub streams: Vec<Connection>,
 }
 
 impl Connection {
-    /// What there is to tell of it: its streams, or itself if it has none.
+    /// Rows for a report: the streams, or the connection itself if it has none.
     pub fn rows(&self) -> &[Connection] {
         if self.streams.is_empty() { std::slice::from_ref(self) } else { &self.streams }
     }
 
-    /// As [`Connection::rows`].
+    /// Owned form of [`Connection::rows`].
     pub fn into_rows(mut self) -> Vec<Connection> {
         let streams = std::mem::take(&mut self.streams);
         if streams.is_empty() { vec![self] } else { streams }
@@ -122,26 +123,26 @@ impl Connection {
 /// A worker's recent activity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pace {
-    /// Seconds that the counts below span.
+    /// Length of the period in seconds.
     pub seconds: u64,
-    /// Requests in that time.
+    /// Requests in the period.
     pub requests: u64,
-    /// Bytes sent in that time.
+    /// Bytes sent in the period.
     pub bytes_out: u64,
 }
 
-/// A worker's connections of one listener.
+/// Connections that a worker accepted on one listener.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ListenerReport {
     /// The listener's address, as in `$SERVER["socket"]`.
     pub name: String,
     /// Connections accepted so far.
     pub accepted: u64,
-    /// Those that are open.
+    /// Connections still open.
     pub open: u64,
 }
 
-/// One worker's report.
+/// Report of one worker.
 #[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The worker's index, from 0.
@@ -152,34 +153,34 @@ pub struct Report {
     pub bytes_in: u64,
     /// Bytes sent since the worker's start.
     pub bytes_out: u64,
-    /// Its activity in the last seconds.
+    /// Activity of the last seconds.
     pub pace: Pace,
-    /// The file engine's name, and why it was chosen.
+    /// Name of the file engine, and the reason for its choice.
     pub engine: (String, String),
-    /// How files reach the network, as `server.network-backend` names it.
+    /// Method of sending files, as named by `server.network-backend`.
     pub network_backend: String,
     /// Open connections by state, in the order of [`ConnState::ALL`].
     pub doing: [u64; ConnState::ALL.len()],
-    /// Open streams of HTTP/2 by state, in the same order.
+    /// Open HTTP/2 streams by state, in the same order.
     pub streams: [u64; ConnState::ALL.len()],
-    /// Microseconds of processor time that its thread has used.
+    /// Processor time of the worker's thread, in microseconds.
     pub cpu_us: u64,
-    /// The longest of the last minute's delays of a tick, in microseconds: so long its loop did not
-    /// turn.
+    /// Longest delay of a tick in the last minute, in microseconds: the event loop was blocked for
+    /// so long.
     pub late_us: u64,
-    /// Some or all of the connections, if they are wanted.
+    /// Connections in detail, at most [`TOLD_CONNECTIONS_MAX`]; empty if not requested.
     pub connections: Vec<Connection>,
-    /// Connections and streams that are not among these for lack of room.
+    /// Connections and streams beyond that limit.
     pub untold: u64,
-    /// How long requests took, if that is wanted.
+    /// Distributions of request durations; empty if not requested.
     pub durations: Snapshot,
-    /// Examples of whole requests by the key of their series, with the durations.
+    /// Exemplars of whole requests by the key of their series, along with the durations.
     pub exemplars: Vec<(u64, Box<Exemplars>)>,
-    /// Its listeners.
+    /// The worker's listeners.
     pub listeners: Vec<ListenerReport>,
-    /// The last minutes, if they are wanted.
+    /// The last minutes; empty if not requested.
     pub history: Vec<Second>,
-    /// Named figures, summed over all workers.
+    /// Named counters, to be summed over all workers.
     pub figures: Vec<(String, u64)>,
 }
 
@@ -195,7 +196,7 @@ impl Report {
     }
 }
 
-/// Figures of the process rather than of a worker.
+/// Figures of the process, rather than of a worker.
 pub trait Statistics: Send + Sync {
     /// Adds names and values.
     fn collect(&self, figures: &mut Vec<(String, String)>);
@@ -203,31 +204,31 @@ pub trait Statistics: Send + Sync {
     /// Adds reports of backend pools.
     fn collect_pools(&self, _pools: &mut Vec<BackendPool>) {}
 
-    /// Adds certificates: a name, and the wall-clock second in which it expires.
+    /// Adds certificates: the name, and the wall-clock second of expiry.
     fn collect_certificates(&self, _certificates: &mut Vec<(String, i64)>) {}
 }
 
 /// Backends that share the requests of one configuration entry.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BackendPool {
-    /// Its name in the configuration.
+    /// The pool's name in the configuration.
     pub name: String,
     /// Requests so far.
     pub requests: u64,
     /// Requests waiting for a place at a backend.
     pub waiting: u32,
-    /// Its backends.
+    /// The pool's backends.
     pub backends: Vec<Backend>,
 }
 
-/// One backend.
+/// Report of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Backend {
-    /// The address as logs call it.
+    /// The address as it appears in logs.
     pub address: String,
     /// A word such as `up` or `down`.
     pub state: &'static str,
-    /// Why it is not up, if known.
+    /// Reason why the backend is not up, if known.
     pub why: String,
     /// Requests in progress.
     pub in_use: u32,
@@ -235,7 +236,7 @@ pub struct Backend {
     pub idle: u32,
     /// Requests sent to it so far.
     pub requests: u64,
-    /// Tries of requests that failed because of it.
+    /// Failed tries of requests, due to the backend.
     pub failed: u64,
     /// Mean time to the first response byte in microseconds; 0: unknown.
     pub first_byte_us: u32,
@@ -243,12 +244,12 @@ pub struct Backend {
     pub weight: u32,
 }
 
-/// What a report is to have beside figures.
+/// Optional parts of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Wanted {
-    /// [`Report::connections`].
+    /// Include [`Report::connections`].
     pub connections: bool,
-    /// [`Report::durations`] and [`Report::history`].
+    /// Include [`Report::durations`] and [`Report::history`].
     pub durations: bool,
 }
 
@@ -265,14 +266,14 @@ struct Desks {
     names: SeriesNames,
 }
 
-/// Receives the questions for a worker.
+/// A worker's end of the board: receives the questions.
 pub struct StatusResponder(mpsc::Receiver<Question>);
 
 impl StatusResponder {
     /// Replies to questions for as long as it is polled.
     pub async fn respond(mut self, mut report: impl FnMut(Wanted) -> Report) {
         while let Some((wanted, asker)) = self.0.recv().await {
-            // The asker may have timed out. If the report panics, this reply is skipped.
+            // The reader may have timed out. If the report panics, this reply is skipped.
             if let Ok(report) = panics::caught_in(|| report(wanted)) {
                 let _ = asker.send(report);
             }
@@ -281,19 +282,19 @@ impl StatusResponder {
 }
 
 impl StatusBoard {
-    /// Adds a worker.
+    /// Adds a worker to the board.
     pub fn join(&self) -> StatusResponder {
         let (ask, questions) = mpsc::channel(QUESTIONS_MAX);
         self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).push(ask);
         StatusResponder(questions)
     }
 
-    /// Adds figures of the process.
+    /// Adds a source of process figures.
     pub fn add(&self, statistics: Arc<dyn Statistics>) {
         self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).push(statistics);
     }
 
-    /// The names of series of durations.
+    /// Names of the series of durations.
     pub fn names(&self) -> &SeriesNames {
         &self.0.names
     }
@@ -314,7 +315,7 @@ impl StatusBoard {
         (reports, desks.len())
     }
 
-    /// The summed figures of all workers and those of the process, sorted by name.
+    /// Figures of all workers, summed, and of the process, sorted by name.
     pub fn figures(&self, reports: &[Report]) -> Vec<(String, String)> {
         let mut sums: Vec<(String, u64)> = Vec::new();
         for (name, value) in reports.iter().flat_map(|report| &report.figures) {
@@ -338,7 +339,7 @@ impl StatusBoard {
         pools
     }
 
-    /// Certificates and when they expire, by name.
+    /// Certificates and their expiry, by name.
     pub fn certificates(&self) -> Vec<(String, i64)> {
         let sources = self.0.statistics.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let mut certificates = Vec::new();

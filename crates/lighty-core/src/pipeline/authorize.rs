@@ -1,13 +1,13 @@
-//! Resolves the settings of a request, and asks whether they let it pass.
+//! Resolves the settings of a request and runs the access-control modules under them.
 //!
-//! The target of a request becomes known step by step: the physical path, what is there, an index
-//! file, path info. Conditions depend on these, so the settings are resolved again, and
+//! The target of a request becomes known step by step: the physical path, the file found there, an
+//! index file, path info. Conditions depend on these, so the settings are resolved again, and
 //! access-control modules ([`Phase::Authorize`]) run under them.
 //!
-//! The served name may differ from the requested one: `/` is `/index.php`, `/a.php/more` is
-//! `/a.php`. Each name may have its own settings. Both may refuse the request. Modules that run a
-//! program or contact a backend are looked up under the served name first. Everything else (fields,
-//! error pages, logs) follows the requested name.
+//! The served name may differ from the requested one: `/` is served as `/index.php`, `/a.php/more`
+//! as `/a.php`. Each name may have its own settings, and either may refuse the request. Modules
+//! that run a program or contact a backend are looked up under the served name first. Everything
+//! else (fields, error pages, logs) follows the requested name.
 
 use std::rc::Rc;
 
@@ -16,7 +16,8 @@ use crate::exchange::Exchange;
 use crate::module::Among;
 use crate::pipeline::phase::{ModuleSet, Phase};
 
-/// Resolves the settings from what is known of the physical path. Returns true if they changed.
+/// Resolves the settings again, now that more of the physical path is known. Returns true if they
+/// changed.
 #[inline]
 pub(super) fn settle(ex: &mut Exchange) -> bool {
     if !ex.generation.asks_physical {
@@ -35,13 +36,14 @@ pub(super) async fn authorize(ex: &mut Exchange) -> Option<Pass> {
     Box::pin(run(Phase::Authorize, ex)).await
 }
 
-/// True if a request may proceed under settings that changed after it was authorized. Otherwise the
-/// response is set.
+/// True if the request may proceed under settings that changed after it was authorized. Otherwise
+/// the response is set.
 pub async fn authorize_again(ex: &mut Exchange) -> bool {
     authorize(ex).await.is_none()
 }
 
-/// Authorizes the served file under its own name, once known; keeps those settings for [`handle`].
+/// Authorizes the served file under its own name, once known. Keeps the resulting settings for
+/// [`handle`].
 pub(super) async fn authorize_served(ex: &mut Exchange) -> Option<Pass> {
     settle(ex);
     if let Some(end) = authorize(ex).await {
@@ -75,7 +77,7 @@ pub async fn authorize_script(ex: &mut Exchange, end: usize) -> bool {
     !refused
 }
 
-/// Handles a target that has two names with separate settings, as far as that differs from one with
+/// Handles a target with two names and separate settings, as far as that differs from a target with
 /// one name.
 pub(super) async fn handle(ex: &mut Exchange, served: Rc<crate::Settings>) -> Option<Pass> {
     let asked = std::mem::replace(&mut ex.settings, served);

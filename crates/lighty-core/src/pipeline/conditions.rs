@@ -1,5 +1,5 @@
-//! Conditional requests for responses whose handler did not know what is sent in the end: a script
-//! or an operator may have set the validators.
+//! Conditional requests, for handlers that do not know the final validators: a script or an
+//! operator may have set others.
 
 use std::rc::Rc;
 
@@ -12,7 +12,7 @@ use crate::exchange::Exchange;
 use crate::exchange::body::Body;
 use crate::exchange::response::{Maker, Response};
 
-/// The validators that the response is sent with: its own, where it has any, before `others`.
+/// The validators of the response: its own fields, otherwise `others`.
 pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<'a> {
     let set = fields.get(Known::LastModified).map(date::parse);
     Validators {
@@ -22,9 +22,9 @@ pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<
     }
 }
 
-/// Evaluates the request's conditions for a handler whose representation has the validators
-/// `others`, unless the response has some of its own. They are left to [`judge`] where a script
-/// sees the response before the client and may change its validators.
+/// Evaluates the request's conditions for a handler. `others` are the validators of its
+/// representation; the response's own take precedence. Leaves the evaluation to [`judge`] if a
+/// script sees the response before the client and may change its validators.
 pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> Outcome {
     let (fields, method) = (&ex.request.fields, ex.request.method.unwrap_or(Method::Get));
     let validators = validators(&ex.response.fields, others);
@@ -39,7 +39,7 @@ pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> Outcome {
 }
 
 /// Calls the hooks of [`Phase::Conditions`] for a handler that responds before that phase, so that
-/// it compares with the validators that are sent.
+/// conditions are evaluated against the final validators.
 pub fn meet(ex: &mut Exchange) {
     if !is_conditional(ex) {
         return;
@@ -47,7 +47,7 @@ pub fn meet(ex: &mut Exchange) {
     let generation = Rc::clone(&ex.generation);
     let mut part = generation.modules.part(Phase::Conditions, &ex.settings);
     while let Some(module) = generation.modules.take_first(&mut part) {
-        // No module waits or responds there.
+        // Hooks of this phase neither wait nor respond.
         let _ = module.conditions(ex);
     }
 }
@@ -79,7 +79,8 @@ pub fn judge(ex: &mut Exchange) {
     }
 }
 
-/// Makes a complete response a 304. `Content-Encoding` goes later: filters look at it.
+/// Turns a complete response into a 304. `Content-Encoding` is removed later, because filters look
+/// at it.
 pub fn not_modified(response: &mut Response) {
     response.maker = Maker::Server;
     response.length_unsent = response.head_content_length.or(response.body.known_length());

@@ -10,7 +10,7 @@ const STYLE: &str = "body{font:1.05rem/1.5 system-ui,sans-serif;max-width:34rem;
      padding:0 1.25rem}h1{font-size:1.6rem;line-height:1.2;margin:0 0 .75rem}p{margin:.5rem 0}\
      .id{margin-top:2rem;font-size:.85rem;opacity:.65}";
 
-/// Fills in the page for the response's status. `id` leads an operator to the log lines.
+/// Fills in the page for the response's status. An operator finds the log lines by `id`.
 pub fn fill(response: &mut Response, id: RequestId) {
     let status = response.status;
     let page = format!(
@@ -27,7 +27,7 @@ pub fn fill(response: &mut Response, id: RequestId) {
     response.set_text(status, "text/html; charset=utf-8", page);
 }
 
-/// What the status means to a user, and what that user can do.
+/// Explanation of the status for users, with a possible remedy.
 fn words(status: Status) -> &'static str {
     match status.code() {
         400 => "The server does not understand this request. Check the address.",

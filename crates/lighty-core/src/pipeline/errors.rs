@@ -23,8 +23,8 @@ pub(super) struct Wanted {
     chooses_status: bool,
 }
 
-/// The error handler for the status, if one is set. As in lighttpd 1.4, the handler for all errors
-/// takes precedence over the one for 403 and 404.
+/// The error handler for the response's status, if one is set. As in lighttpd 1.4, the handler for
+/// all errors takes precedence over the one for 403 and 404.
 pub(super) fn wants_error_handler(ex: &Exchange) -> Option<Wanted> {
     let status = ex.response.status;
     if status.code() < 400 || ex.state.error_status.is_some() || !ex.response.body_is_default() {
@@ -43,10 +43,10 @@ fn is_missing(status: Status) -> bool {
     matches!(status.code(), 403 | 404)
 }
 
-/// Fields that an error carries whatever its page: those a 405 allows (RFC 9110 section 15.5.6),
-/// the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections 15.5.2 and
-/// 15.5.8), the protocols of a 426 (section 15.5.22), Retry-After for a 503 or 429 (section
-/// 10.2.3).
+/// Fields of an error that every page of it carries: the allowed methods of a 405 (RFC 9110 section
+/// 15.5.6), the length for a 416 (section 15.5.17), the challenges of a 401 and 407 (sections
+/// 15.5.2 and 15.5.8), the protocols of a 426 (section 15.5.22), Retry-After of a 503 or 429
+/// (section 10.2.3).
 const OWED: [Known; 6] = [
     Known::Allow,
     Known::Upgrade,
@@ -69,11 +69,11 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     let chooses_status = wanted.chooses_status;
     let (asked, taken_by) = (ex.request.method, ex.state.taken_by);
     ex.state.error_handler = Some(ErrorHandler { chooses_status, asked, taken_by });
-    // The original fault is logged; the handler's result is judged separately.
+    // The original fault is already logged; the handler's result is judged separately.
     ex.state.fault = None;
-    // Fields meant for a successful response do not go with the error.
+    // Fields for a successful response do not belong to an error.
     ex.carried.clear();
-    // As in lighttpd: where a last rule matched, the handler's URL is not rewritten either.
+    // As in lighttpd: if a last rule matched, the handler's URL is not rewritten either.
     ex.state.rewriting.rounds = 0;
     if ex.set_target(wanted.url.as_bytes()).is_err() {
         return false;
@@ -92,9 +92,9 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     if failed.is_some() {
         ex.ext_mut::<FailedSettings>().0 = failed;
     }
-    // As in lighttpd. An error page has fields and variables of its own URL: that of a failed one
-    // must not be cached for as long as a good one. What stands in for a missing page has those of
-    // the missing one.
+    // As in lighttpd, an error page has the fields and variables of its own URL: it must not be
+    // cached for as long as a successful response of the failed URL. The substitute for a missing
+    // page keeps the missing URL's.
     if !chooses_status {
         ex.state.asked_settings = None;
         ex.state.keeps_settings = KeptSettings::No;
@@ -104,11 +104,12 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
     true
 }
 
-/// As in lighttpd: with `server.error-handler`, a file is sent with the error's status, while a
-/// script chooses its own unless `server.error-intercept` is set; with `server.error-handler-404`,
-/// a file is sent with 200. If the handler fails, the original error stands, except for a handler
-/// that may choose its status. It stands, too, if the handler of all errors leads elsewhere: to a
-/// directory's slash, or by a script without content.
+/// Applies the error's status to the handler's response, as lighttpd does: with
+/// `server.error-handler`, a file is sent with the error's status, while a script chooses its own
+/// unless `server.error-intercept` is set; with `server.error-handler-404`, a file is sent with
+/// 200. If the handler fails, the original error stands, except for a handler that may choose its
+/// status. The error also stands if the handler for all errors redirects: to a directory's slash,
+/// or by a script without content.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.state.error_status else { return };
     let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
@@ -117,7 +118,7 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     let has_failed = is_bare && status.code() >= 400;
     let is_own = ex.response.maker == Maker::Server && !ex.state.stands_for_error;
     let leads_elsewhere = is_bare && !chooses && is_own && (200..400).contains(&status.code());
-    // A listing for GET alone, for example: what was asked for is missing all the same.
+    // A listing for GET alone, for example: the requested page is missing all the same.
     let takes_no_method = ex.state.fault == Some(Fault::MethodNotAllowed);
     let intercepts = || !chooses && status.code() < 300 && ex.settings.core.error_intercept;
     if leads_elsewhere || has_failed && (!chooses || is_missing(status) || takes_no_method) {
@@ -128,12 +129,13 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     }
     ex.response.status = original;
     ex.response.fields.append(&ex.owed);
-    // The error stands, whoever made its page.
+    // The error stands, so metrics count the request for the module that failed.
     ex.state.taken_by = ex.state.error_handler.map_or(TakenBy::NONE, |handler| handler.taken_by);
 }
 
-/// Appends what the error owes and its program left out: without its challenge a 401 asks nobody
-/// for a password. As in lighttpd, a program that chooses another status keeps the challenge.
+/// Appends the error's own fields that the program left out: a 401 without its challenge would not
+/// prompt for a password. As in lighttpd, a program that chooses another status keeps the
+/// challenge.
 fn append_owed(ex: &mut Exchange, keeps_status: bool) {
     let (owed, fields) = (&ex.owed, &mut ex.response.fields);
     for name in OWED {
@@ -150,8 +152,8 @@ pub(super) fn restore_method(ex: &mut Exchange) {
     }
 }
 
-/// Fills in the page of an error response without a body, if there is one without reading a file.
-/// `false` if there is none: [`fill_error_page`].
+/// Fills in the page of an error response without a body if no file has to be read for it. Returns
+/// `false` if [`fill_error_page`] must.
 pub(super) fn fill_known_page(ex: &mut Exchange) -> bool {
     if ex.response.status.code() < 400 || !ex.response.body_is_default() {
         return true;

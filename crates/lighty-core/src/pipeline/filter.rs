@@ -1,7 +1,7 @@
 //! Filters: stages between a response's source and the client.
 //!
-//! A filter turns chunks into chunks and knows neither neighbour: it pulls from a [`Source`] and is
-//! pulled by the sender. Backpressure follows from pulling: if the client takes nothing, nothing is
+//! A filter transforms chunks and knows neither neighbour: it pulls from a [`Source`] and is pulled
+//! by the sender. Backpressure follows from pulling: while the client does not read, nothing is
 //! produced. An unfiltered body is untouched: a file range reaches the network backend as is.
 
 use std::future::Future;
@@ -20,10 +20,10 @@ use crate::fault::{Fault, FaultReport};
 
 type File = Rc<OpenFile>;
 
-/// One stage between a response's source and the client.
+/// A stage between a response's source and the client.
 pub trait Filter {
-    /// The next output chunk, made from what `source` yields; `None` at the end. A fault truncates
-    /// the response.
+    /// The next output chunk, made from the chunks of `source`; `None` at the end. A fault
+    /// truncates the response.
     fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>>;
 
     /// True if output and input have the same length.
@@ -31,11 +31,11 @@ pub trait Filter {
         false
     }
 
-    /// True if the filter looks at bytes. Other filters receive file ranges unchanged.
+    /// True if the filter inspects or changes bytes. Other filters receive file ranges unchanged.
     fn needs_bytes(&self) -> bool;
 }
 
-/// What a filter pulls from: the handler's body, or the previous filter.
+/// Input of a filter: the handler's body, or the previous filter.
 pub struct Source {
     stream: Box<dyn BodyStream>,
     engine: FileEngine,
@@ -103,9 +103,9 @@ impl BodyStream for Pieces {
 }
 
 impl Source {
-    /// The next chunk. For a filter that needs bytes it is in memory: file ranges are read in
-    /// pieces of [`FILE_PIECE_BYTES`], immediately if they are in the page cache and off the loop
-    /// otherwise.
+    /// The next chunk. For a filter that needs bytes, it is in memory: file ranges are read in
+    /// pieces of [`FILE_PIECE_BYTES`], immediately if they are in the page cache and off the event
+    /// loop otherwise.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         if let Some(bytes) = ready!(self.poll_file(cx)) {
             return Poll::Ready(Some(bytes.map(Chunk::Memory)));
@@ -142,7 +142,7 @@ impl Source {
         }))
     }
 
-    /// Checks the announced length; behind a filter a mismatch would go unnoticed.
+    /// Checks the announced length. After a filter, a mismatch would go unnoticed.
     fn count(&mut self, bytes: u64) -> Result<(), FaultReport> {
         if let Some(owed) = &mut self.owed {
             *owed = owed.checked_sub(bytes).ok_or(io::ErrorKind::InvalidData)?;
@@ -175,7 +175,7 @@ impl Source {
         Poll::Ready(Some(self.took(piece, done)))
     }
 
-    /// Records that a piece was read.
+    /// Advances the file range by the piece that was read.
     fn took(&mut self, mut piece: Vec<u8>, done: io::Result<usize>) -> Result<Bytes, FaultReport> {
         let count = done?;
         // The file has shrunk since its length was announced.

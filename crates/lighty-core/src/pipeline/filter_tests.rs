@@ -5,7 +5,7 @@ use lighty_io::file::{EngineChoice, EngineLimits, Follow};
 
 use super::*;
 
-/// Converts to upper case; needs bytes or not.
+/// Converts to upper case; `needs_bytes` is configurable.
 struct Upper {
     needs_bytes: bool,
 }
@@ -30,7 +30,7 @@ impl Filter for Upper {
     }
 }
 
-/// Announces a length and yields data one byte at a time; counts how often it is polled.
+/// Announces a length and yields data one byte at a time; counts the polls.
 struct Slow {
     text: &'static [u8],
     says: Option<u64>,
@@ -83,7 +83,7 @@ fn run<F: Future<Output = ()>>(test: impl Fn(Bed) -> F) {
     }
 }
 
-/// The body's bytes, and how many stayed in files.
+/// The body's bytes, and the number of bytes left in files.
 async fn drain(body: Body) -> Result<(Vec<u8>, u64), FaultReport> {
     let mut stream = body.into_stream();
     let (mut bytes, mut in_files) = (Vec::new(), 0);

@@ -1,8 +1,8 @@
-//! Resolves another URL of this server that a request names besides its target, such as WebDAV's
+//! Resolves a second URL that a request names besides its target, such as WebDAV's `Destination`.
 //! `Destination`.
 //!
 //! The URL is resolved like a request for it: conditions, access control (`mod_auth`,
-//! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on that way
+//! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on the way
 //! does not resolve.
 
 use std::mem::take;
@@ -22,13 +22,13 @@ use crate::pipeline::{self, Pass};
 use crate::settings::Settings;
 use crate::settings::limits;
 
-/// The place that a URL leads to.
+/// Target of a URL.
 pub struct Located {
     /// The decoded path of the URL.
     pub path: Vec<u8>,
-    /// Its place in the file system; presumed, since nothing was looked up.
+    /// Its physical path; presumed, since nothing was looked up.
     pub physical: Physical,
-    /// The settings of a request for it.
+    /// The settings of a request for the URL.
     pub settings: Rc<Settings>,
 }
 
@@ -40,8 +40,8 @@ pub async fn locate(ex: &mut Exchange, target: &[u8]) -> Result<Located, Status>
     find(ex, Named::Target(target)).await
 }
 
-/// Like [`locate`], for a decoded path that rewriting has already produced, or a member of one: no
-/// rule changes it again. Uses the request's query if `with_query`.
+/// Like [`locate`], for a decoded path that rewriting has already produced, or a member of such a
+/// path: no rule changes it again. Uses the request's query if `with_query`.
 ///
 /// # Errors
 /// The status that a request would get.
@@ -66,8 +66,8 @@ pub fn distinguishes_urls(ex: &Exchange) -> bool {
         || asked.any(|module| module.refuses_paths())
 }
 
-/// Starts or stops judging the physical path as presumed, before anything is looked up: a file to
-/// be created is judged as what it will be. Resolves the settings of that place.
+/// Starts or stops authorizing the physical path as presumed, before any look-up: a file that is to
+/// be created is authorized as the file that it will be. Resolves the settings for the path.
 pub fn authorize_path(ex: &mut Exchange, presumed: bool) {
     ex.physical.presumed = presumed;
     if ex.generation.asks_physical {
@@ -80,9 +80,9 @@ pub async fn is_path_allowed(ex: &mut Exchange) -> bool {
     pipeline::run(Phase::Authorize, ex).await.is_none()
 }
 
-/// How a place is named.
+/// Form in which the URL is given.
 enum Named<'a> {
-    /// By an encoded target, as clients do.
+    /// An encoded target, as in a request.
     Target(&'a [u8]),
     Path(&'a [u8], bool),
 }
@@ -101,7 +101,7 @@ async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Status> {
     found
 }
 
-/// What a request leads to, while another URL is resolved in its place.
+/// Target state of a request, set aside while another URL is resolved in its place.
 struct Aside {
     settings: Rc<Settings>,
     captures: CaptureSet,
@@ -191,7 +191,7 @@ fn phases() -> impl Iterator<Item = Phase> {
     ORDER.into_iter().take_while(|phase| *phase <= Phase::Physical)
 }
 
-/// True if a module responds in this phase, instead of resolving the URL.
+/// True if a module responds in this phase instead of resolving the URL.
 fn responds(module: &dyn Module, phase: Phase) -> bool {
     phase == Phase::Physical && module.responds_to_paths()
 }

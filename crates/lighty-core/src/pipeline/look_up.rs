@@ -18,8 +18,8 @@ pub fn is_taken_unseen(ex: &Exchange) -> bool {
     ex.generation.modules.iter().any(|module| module.takes_unseen(ex))
 }
 
-/// The kind of the file at the physical path, `Some(None)` if there is none; `None` if that takes a
-/// wait.
+/// The kind of the file at the physical path, `Some(None)` if there is none; `None` if the answer
+/// needs a wait.
 pub fn kind_known(ex: &mut Exchange) -> Option<Option<FileKind>> {
     let root = ex.machine.root(&ex.physical.docroot)?;
     let core = &ex.settings.core;
@@ -41,7 +41,7 @@ pub async fn kind(ex: &mut Exchange) -> Option<FileKind> {
 /// Opens the document root unless it is already held.
 ///
 /// # Errors
-/// Why it cannot be opened.
+/// The reason why it cannot be opened.
 pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     let root = match ex.machine.root(&ex.physical.docroot) {
         Some(root) => root,
@@ -51,7 +51,7 @@ pub async fn hold_root(ex: &mut Exchange) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Looks up the physical path without waiting, which nearly always succeeds.
+/// Looks up the physical path in the stat cache only. Nearly always succeeds.
 #[inline]
 pub(super) fn is_known(ex: &mut Exchange) -> bool {
     let Some(root) = ex.machine.root(&ex.physical.docroot) else { return false };
@@ -130,7 +130,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
         Ok(root) => Ok(root),
         Err(error) if Fault::of_file_error(&error).is_want() => Err(Fault::of_file_error(&error)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Fault::NotFound),
-        // An alias of a file with more path after it.
+        // An alias for a file, with more path after it.
         Err(error)
             if error.kind() == std::io::ErrorKind::NotADirectory && ex.physical.step_out() =>
         {
@@ -138,7 +138,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
         }
         Err(error) => {
             ex.log_fault(Fault::NoDocumentRoot, &error.to_string());
-            // As in lighttpd: whoever may not enter a directory gets nothing from it.
+            // As in lighttpd, a directory that may not be entered gives 403.
             match error.kind() {
                 std::io::ErrorKind::PermissionDenied => Err(Fault::Forbidden),
                 _ => Err(Fault::NoDocumentRoot),
@@ -147,7 +147,7 @@ async fn open_root(ex: &mut Exchange) -> Result<Rc<lighty_io::file::Root>, Fault
     }
 }
 
-/// Logs, rate-limited, that a request for a file came where no directory is configured.
+/// Logs, rate-limited, a request for a file where no document root is configured.
 #[cold]
 fn complain_of_no_root(ex: &Exchange) {
     let now_s = (ex.machine.clock.mono_ms() / 1000) as u32;
@@ -158,8 +158,9 @@ fn complain_of_no_root(ex: &Exchange) {
     }
 }
 
-/// `/a.php/b/c`: if a part of the path is a file, the rest is path info. Everything before it is a
-/// directory and nothing after it exists, so only a few parts need a look-up.
+/// Splits `/a.php/b/c`: if a part of the path is a file, the rest is path info. Everything before
+/// that part is a directory and nothing after it exists, so a binary search needs only a few
+/// look-ups.
 async fn split_path_info(ex: &mut Exchange) -> Result<(), Fault> {
     if !ex.settings.core.pathinfo {
         return Err(Fault::NotFound);
@@ -209,7 +210,7 @@ pub(super) fn redirect_to_slash(ex: &mut Exchange) -> bool {
     // Methods other than GET and HEAD must not become GET (RFC 9110 section 15.4.9).
     let keeps_method = !ex.request.method.is_some_and(Method::is_get_or_head);
     let status = if keeps_method { Status::PERMANENT_REDIRECT } else { Status::MOVED_PERMANENTLY };
-    // Fields that a script has set before stay.
+    // Fields that a script has set stay.
     ex.response.status = status;
     ex.response.answered = true;
     ex.response.fields.push_known(Known::Location, location);

@@ -1,4 +1,4 @@
-//! A file named by a handler as its response (`X-Sendfile` and the like), and the fields the
+//! Files that a handler names as its response (`X-Sendfile` and the like), and the fields that the
 //! handler adds.
 
 use std::rc::Rc;
@@ -16,11 +16,12 @@ use crate::log::Level;
 use crate::module::FileFate;
 use crate::pipeline::protected_files;
 
-/// Opens `physical.docroot` and the file beneath it. Symbolic links that leave it are not followed,
-/// whatever `server.follow-symlink` allows: the handler was trusted with this directory only.
+/// Opens `physical.docroot` and the file beneath it. Symbolic links that leave the directory are
+/// not followed, whatever `server.follow-symlink` allows: the handler was trusted with this
+/// directory only.
 ///
 /// # Errors
-/// Why the file cannot be sent.
+/// The reason why the file cannot be sent.
 pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), FaultReport> {
     let path = String::from_utf8_lossy(&ex.physical.path()).into_owned();
     let entry = find(ex, fate, &path).await?;
@@ -34,7 +35,7 @@ pub(crate) async fn look_up(ex: &mut Exchange, fate: FileFate) -> Result<(), Fau
 /// Opens files one after the other and joins their parts into a body.
 ///
 /// # Errors
-/// Why the file cannot be sent.
+/// The reason why a file cannot be sent.
 pub(crate) async fn join_parts(ex: &mut Exchange, parts: &[FilePart]) -> Result<Body, FaultReport> {
     let mut queue = ChunkQueue::new();
     for part in parts {
@@ -99,7 +100,8 @@ async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {
     }
 }
 
-/// The open descriptor keeps the content until it is sent, even if the client leaves.
+/// Unlinks the file. The open descriptor keeps the content until it is sent, even if the client
+/// leaves.
 async fn remove(ex: &Exchange, path: &str) {
     let Some(root) = &ex.physical.root else { return };
     let root: &Root = root;
@@ -115,8 +117,8 @@ fn follow(ex: &Exchange) -> Follow {
     }
 }
 
-/// Adds the carried fields to the response that replaces the handler's. An error response gets none
-/// of them.
+/// Adds the carried fields to the response that replaces the handler's. Error responses get none of
+/// them.
 pub(crate) fn join_carried(ex: &mut Exchange) {
     let response = &mut ex.response;
     if ex.carried.is_empty() || response.status.code() >= 400 {

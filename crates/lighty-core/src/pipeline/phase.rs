@@ -1,10 +1,10 @@
-//! The phases of a request, and which modules take part in each.
+//! The phases of a request, and the modules that take part in each.
 //!
-//! The order is written here alone: everything that walks phases follows [`ORDER`].
+//! The order is defined only here: all code that walks phases follows [`ORDER`].
 
 use std::sync::OnceLock;
 
-/// Passes every phase, in order, to a macro: its name and the hook that a module implements for it.
+/// Passes every phase, in order, to a macro: its name and the hook that modules implement for it.
 macro_rules! in_order {
     ($then:ident) => {
         $then! {
@@ -16,7 +16,7 @@ macro_rules! in_order {
             Docroot: docroot,
             /// The path beneath the document root is set and may be changed.
             Physical: physical,
-            /// Decides about access; runs again whenever the settings or the name change.
+            /// Decides about access. Runs again whenever the settings or the name change.
             Authorize: authorize,
             /// The path is final but not looked up.
             Remote: remote,
@@ -26,13 +26,13 @@ macro_rules! in_order {
             Found: found,
             /// The request has conditions, not yet evaluated.
             Conditions: conditions,
-            /// Refuses what would be refused on being sent; for files with two names.
+            /// Refuses files that the sender would refuse. Used for files with two names.
             Withhold: withhold,
             /// The first module to respond wins.
             Handle: handle,
             /// Sends a file that a handler named.
             SendFile: send_file,
-            /// The response's status and fields are there.
+            /// The response's status and fields are set and may be changed.
             ResponseHead: response_head,
             /// The head is complete; the body may be filtered.
             Filter: filter,
@@ -54,11 +54,11 @@ macro_rules! define {
         /// All phases, in the order in which a request meets them.
         pub const ORDER: [Phase; [$(Phase::$phase),*].len()] = [$(Phase::$phase),*];
 
-        /// The phases in which a module takes part; the pipeline calls only these.
+        /// The phases in which a module takes part. The pipeline calls only these hooks.
         #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
         pub struct Hooks {
             $(
-                /// Whether the module takes part in the phase of this name.
+                /// True if the module takes part in the phase of this name.
                 pub $hook: bool,
             )*
         }
@@ -72,13 +72,13 @@ macro_rules! define {
                 }
             }
 
-            /// The phases of both.
+            /// The phases that are in both.
             #[must_use]
             pub fn and(self, other: Self) -> Self {
                 Self { $($hook: self.$hook && other.$hook,)* }
             }
 
-            /// These phases but those of `other`.
+            /// These phases, except the ones in `other`.
             #[must_use]
             pub fn without(self, other: Self) -> Self {
                 Self { $($hook: self.$hook && !other.$hook,)* }
@@ -116,7 +116,7 @@ impl PhaseSet {
         Self(self.0 | others.0)
     }
 
-    /// The first phase of the set behind `phase`, [`Phase::Handle`] at the latest.
+    /// The first phase of the set after `phase`, [`Phase::Handle`] at the latest.
     #[inline]
     pub(crate) fn next_to_handle(self, phase: Phase) -> Phase {
         let rest = self.0.wrapping_shr(phase as u32 + 1) | 1 << (ORDER.len() - 1);
@@ -136,7 +136,7 @@ impl ModuleSet {
     /// No module.
     pub(crate) const NONE: Self = Self(0);
 
-    /// The one module with this index.
+    /// The set of the module at this index.
     pub(crate) fn only(index: usize) -> Self {
         Self(1 << index)
     }
@@ -170,7 +170,7 @@ impl ModuleSet {
         Self(!Self::from(index).0)
     }
 
-    /// The modules behind this index, which is one of a module.
+    /// The modules after this index, which must be a module's.
     #[inline]
     pub(crate) fn behind(index: usize) -> Self {
         Self(u64::MAX.wrapping_shl(index as u32) << 1)
@@ -192,15 +192,15 @@ impl ModuleSet {
 /// The modules that take part in each phase under a settings variant.
 pub(crate) struct Parts {
     pub(crate) by_phase: [ModuleSet; ORDER.len()],
-    /// The phases at which a pass has something to do.
+    /// The phases at which a pass has work to do.
     pub(crate) stops: PhaseSet,
-    /// How a known file is sent, if no module acts on it without having been asked.
+    /// The fast path for known files; `None` if some module always acts on the request first.
     pub(crate) fast_path: Option<FastPath>,
     /// Some module of [`Phase::ResponseHead`] may wait.
     pub(crate) heads_may_wait: bool,
 }
 
-/// How a known file is sent without a walk through the phases, under a settings variant.
+/// Data for sending known files without a walk through the phases, under a settings variant.
 #[derive(Clone, Copy)]
 pub(crate) struct FastPath {
     /// Index of the module that sends files.
@@ -209,7 +209,8 @@ pub(crate) struct FastPath {
     pub(crate) remote: ModuleSet,
     /// The modules that may handle a file before it is sent.
     pub(crate) before_sender: ModuleSet,
-    /// The modules that may act before the file is looked up, and seldom do.
+    /// The modules that rarely act before the file is looked up. Each is asked with
+    /// [`Module::may_act`](crate::Module::may_act).
     pub(crate) seldom: ModuleSet,
     /// Some module takes part in [`Phase::Conditions`].
     pub(crate) meets_conditions: bool,
@@ -218,8 +219,8 @@ pub(crate) struct FastPath {
 }
 
 impl Parts {
-    /// The table of modules with these hooks, in order; `keepers` are no obstacle to the fast path,
-    /// and those that act `seldom` are asked there.
+    /// Builds the table from the modules' hooks, in order. Modules in `keepers` do not prevent the
+    /// fast path; modules in `seldom` are asked on it.
     pub(crate) fn new(
         hooks: impl Iterator<Item = Hooks>,
         keepers: ModuleSet,
@@ -258,7 +259,7 @@ impl Parts {
     }
 }
 
-/// The phases before which a pass does something of its own, whatever the modules.
+/// The phases before which a pass does work of its own, whatever the modules.
 const OWN: PhaseSet = PhaseSet::of(&[
     Phase::Physical,
     Phase::Authorize,
@@ -268,9 +269,9 @@ const OWN: PhaseSet = PhaseSet::of(&[
 ]);
 
 impl Phase {
-    /// True if a request for a known file whose settings do not change comes through this phase
-    /// before it is handled. Conditions are met on the fast path, too, and who may take a request
-    /// before the look-up is asked there.
+    /// True if a request for a known file with unchanged settings runs through this phase before it
+    /// is handled. The fast path also evaluates conditions, and asks the modules that may take the
+    /// request before the look-up.
     fn meets_known_file(self) -> bool {
         use Phase as P;
         !matches!(self, P::Authorize | P::Remote | P::Directory | P::Conditions | P::Withhold)
@@ -278,7 +279,7 @@ impl Phase {
 }
 
 /// The phase table of the settings that hold it, computed on first use. A clone starts empty
-/// because it is about to be changed.
+/// because its settings are about to be changed.
 #[derive(Default)]
 pub(crate) struct HookTable(pub(crate) OnceLock<Parts>);
 

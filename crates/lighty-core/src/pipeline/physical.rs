@@ -5,7 +5,7 @@ use std::rc::Rc;
 use lighty_io::file::Root;
 use lighty_io::stat_cache::Entry;
 
-/// A directory's path without slashes at its end; `/` is itself.
+/// A directory's path without trailing slashes; `/` stays `/`.
 #[must_use]
 pub fn directory(path: &[u8]) -> &[u8] {
     match path.iter().rposition(|byte| *byte != b'/') {
@@ -25,18 +25,19 @@ pub struct Physical {
     pub site: Vec<u8>,
     /// Path beneath `docroot`, without a leading slash; empty for the root itself.
     pub rel: Vec<u8>,
-    /// The URL path after a file's name (`/index.php/a/b` has `/a/b`).
+    /// The part of the URL's path after a file's name (`/a/b` of `/index.php/a/b`).
     pub path_info: Vec<u8>,
     /// The held descriptor of `docroot`.
     pub root: Option<Rc<Root>>,
     /// The entry at the path, once looked up.
     pub entry: Option<Rc<Entry>>,
-    /// The path is judged before it is looked up, see [`crate::pipeline::locate::authorize_path`].
+    /// The path is authorized before it is looked up, see
+    /// [`crate::pipeline::locate::authorize_path`].
     pub presumed: bool,
 }
 
 impl Physical {
-    /// Clears the path, keeps the buffers.
+    /// Clears the path; keeps the buffers.
     pub fn clear(&mut self) {
         self.docroot.clear();
         self.site.clear();
@@ -47,7 +48,7 @@ impl Physical {
         self.presumed = false;
     }
 
-    /// Switches to a directory outside the site and remembers the site's document root.
+    /// Switches to a directory outside the site and keeps the site's document root.
     pub fn lead_to(&mut self, docroot: Vec<u8>) {
         let before = std::mem::replace(&mut self.docroot, docroot);
         if self.site.is_empty() {
@@ -56,7 +57,7 @@ impl Physical {
     }
 
     /// Moves the document root up to its parent; the whole path stays the same. Returns `false` if
-    /// there is no parent, or none that a configuration would name.
+    /// there is no parent, or if the parent is `/`.
     pub fn step_out(&mut self) -> bool {
         let Some(slash) = self.docroot.iter().rposition(|b| *b == b'/').filter(|at| *at > 0) else {
             return false;
@@ -69,7 +70,7 @@ impl Physical {
         true
     }
 
-    /// True if the whole path ends with this; a rule's suffix may start above the document root.
+    /// True if the whole path ends with `end`. A rule's suffix may start above the document root.
     #[must_use]
     pub fn ends_with(&self, end: &[u8]) -> bool {
         if end.len() <= self.rel.len() {

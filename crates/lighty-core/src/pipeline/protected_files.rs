@@ -1,5 +1,5 @@
-//! The server's own files in places that URLs may reach. They are never served under any name, and
-//! no request may create a file that would be mistaken for one.
+//! The server's own files in directories that URLs may reach. They are never served under any name,
+//! and no request may create a file that would be mistaken for one.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -9,26 +9,28 @@ use std::sync::{PoisonError, RwLock};
 use lighty_io::file::Meta;
 use lighty_io::file::tree::{Pinned, canonical, canonical_through};
 
-/// The error text for such a file.
+/// Error message for a protected file.
 pub const WORDS: &str = "the server keeps this file for itself";
 
-/// A file, and files that may appear beside it.
+/// A protected file, and files that may appear beside it.
 struct Kept {
     name: PathBuf,
-    /// Its paths: with directory links resolved, and where the file itself links to.
+    /// Its paths: with links in the directories resolved, and with the file's own link resolved
+    /// too.
     paths: Vec<Vec<u8>>,
     beside: &'static [&'static str],
-    /// Pinned, so that a later file cannot be mistaken for one of them.
+    /// Pinned, so that a later file cannot be mistaken for one of them: a file system reuses inode
+    /// numbers.
     files: Vec<Pinned>,
 }
 
-/// True if there are any; nearly always there are none.
+/// True if there are protected files. Nearly always there are none.
 static ANY: AtomicBool = AtomicBool::new(false);
 
 static ALL: RwLock<Vec<Kept>> = RwLock::new(Vec::new());
 
 /// Protects a file as it is now, and files with its name plus one of the given endings. Call again
-/// when they change. Blocks on the disk.
+/// after the files change. Blocks on the disk.
 pub fn keep(name: &Path, beside: &'static [&'static str]) {
     use std::os::unix::ffi::OsStrExt;
     let given = name.as_os_str().as_bytes();
@@ -65,7 +67,8 @@ pub fn admit(meta: &Meta) -> io::Result<()> {
     }
 }
 
-/// True if a path, with directory links resolved, is a protected file's, whether it exists or not.
+/// True if a path, with directory links resolved, is that of a protected file, which need not
+/// exist.
 pub fn names_protected(path: &[u8]) -> bool {
     any(|Kept { paths, beside, .. }| {
         let mut rests = paths.iter().filter_map(|kept| path.strip_prefix(&**kept));
@@ -73,7 +76,7 @@ pub fn names_protected(path: &[u8]) -> bool {
     })
 }
 
-/// True if a protected file lies beneath a directory, links resolved.
+/// True if a protected file lies beneath a directory, given with its links resolved.
 pub fn holds_protected(directory: &[u8]) -> bool {
     let is_below = |path: &[u8]| path.strip_prefix(directory).is_some_and(|p| p.starts_with(b"/"));
     any(|kept| kept.paths.iter().any(|path| is_below(path)))
@@ -101,7 +104,7 @@ mod tests {
         let (own, beside, other) = (made("own"), made("own-wal"), made("other"));
         keep(&at("own"), &["-wal"]);
         assert!(is_protected(&own) && is_protected(&beside) && !is_protected(&other));
-        // A file system reuses a file's number once it is gone.
+        // A file system reuses the inode number of a deleted file.
         for name in ["own", "own-wal"] {
             std::fs::remove_file(at(name)).expect("removed");
         }

@@ -22,10 +22,11 @@ use crate::fault::{Fault, FaultReport};
 use crate::log::{About, Level, Log};
 use crate::settings::{Settings, StreamBody};
 
-/// Bytes of a body held in memory; the rest goes to disk.
+/// Maximum bytes of a body held in memory; the rest goes to disk.
 pub const MEMORY_BYTES_MAX: usize = 64 * 1024;
 
-/// Where bodies are spooled (`server.upload-dirs`), and the bytes of one held there at once.
+/// Spool directories for bodies (`server.upload-dirs`), and the limit on bytes of one body held
+/// there.
 #[must_use]
 pub fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {
     let dirs = settings.server.upload_dirs.iter().map(|dir| PathBuf::from(&**dir)).collect();
@@ -34,7 +35,7 @@ pub fn options(settings: &Settings, held_bytes_max: u64) -> Rc<SpoolOptions> {
 
 /// A body that may be read ahead of its client.
 pub trait Ahead: BodyStream {
-    /// What waits when no more can be held, for the log.
+    /// Name of the source in the log line about a full spool.
     const WAITER: &'static str;
 
     /// The next piece, in memory; `None` at the end.
@@ -47,7 +48,7 @@ pub trait Ahead: BodyStream {
 /// Bytes of a file passed on as one piece.
 const PIECE_BYTES: u64 = 1024 * 1024;
 
-/// A response body read ahead of its client. When no more can be held, the source waits for the
+/// A response body read ahead of its client. When the spool is full, the source waits for the
 /// client, as it would without read-ahead.
 pub struct SpooledResponse {
     buffer: Rc<RefCell<SpoolBuffer>>,
@@ -56,14 +57,14 @@ pub struct SpooledResponse {
     trailers: Option<Fields>,
 }
 
-/// The buffer between a backend and its client. Order: memory, then disk. New data goes to memory
-/// only while the disk part is empty.
+/// The buffer between a backend and its client. Data is read from memory first, then from disk. New
+/// data goes to memory only while the disk part is empty.
 struct SpoolBuffer {
     memory: VecDeque<Bytes>,
     memory_bytes: usize,
-    /// Taken out while being written to.
+    /// Taken out while it is being written to.
     disk: Option<Spool>,
-    /// Bytes of the disk part already passed on.
+    /// Bytes of the disk part handed to the sender.
     taken_bytes: u64,
     end: Option<End>,
     /// The source still takes request data.
@@ -72,7 +73,7 @@ struct SpoolBuffer {
     filler: Option<Waker>,
 }
 
-/// How much of a response is read ahead.
+/// Part of a response that is read ahead.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Extent {
     Whole,
@@ -80,16 +81,16 @@ enum Extent {
     Request,
 }
 
-/// How the backend's response ended.
+/// End of the backend's response.
 enum End {
     Whole(Option<Fields>),
     Cut(FaultReport),
 }
 
 impl SpooledResponse {
-    /// The body of a response, read ahead as `stream` requires. Otherwise it is read ahead only
-    /// while its source takes request data: a client that sends its whole body before reading would
-    /// deadlock with a source that waits for its response to be read.
+    /// The body of a response, read ahead completely if `stream` requires it. Otherwise it is read
+    /// ahead only while its source takes request data: a client that sends its whole body before
+    /// reading would deadlock with a source that waits for its response to be read.
     pub fn body(ex: &Exchange, source: impl Ahead + 'static, stream: StreamBody) -> Body {
         let extent = match stream {
             StreamBody::Spool => Extent::Whole,
@@ -173,7 +174,7 @@ impl SpoolBuffer {
         }
     }
 
-    /// Everything passed on earlier has been sent, so its disk space is freed.
+    /// Frees the disk space of data handed out earlier, which has been sent by now.
     fn give_back(&mut self) {
         if let Some(disk) = &mut self.disk {
             disk.release(self.taken_bytes);
@@ -247,7 +248,7 @@ struct Filler<S> {
 }
 
 impl<S> Drop for Filler<S> {
-    /// The reader must not wait for a filler that is gone.
+    /// Wakes the reader, which must not wait for a dropped filler.
     fn drop(&mut self) {
         let mut buffer = self.buffer.borrow_mut();
         buffer.note_request(false);
@@ -310,7 +311,7 @@ impl<S: Ahead> Filler<S> {
         }
         if let Err(error) = stored {
             self.complain(&error.to_string());
-            // After the rest of this piece, nothing more is read from the backend for now.
+            // Until the buffer is empty, nothing more is read from the backend.
             std::future::poll_fn(|cx| self.poll_empty(cx)).await;
             self.buffer.borrow_mut().push(bytes);
         }

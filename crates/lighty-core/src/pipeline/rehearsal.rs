@@ -1,16 +1,16 @@
-//! A dry run of a request.
+//! Dry run of a request.
 //!
 //! The request walks through the phases like any other. A module that would start or change
-//! something (a backend, a program, a file) records what instead.
+//! something (a backend, a program, a file) records that action instead.
 
 use std::cell::RefCell;
 
-/// What has happened to a request so far.
+/// Records of a dry run so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// Rewrites, error handlers and refusals, in order.
     pub steps: Vec<String>,
-    /// What would be started or changed to respond.
+    /// The backend, program or change that would make the response.
     pub act: Option<String>,
 }
 
@@ -19,7 +19,7 @@ pub struct Found {
 pub struct Rehearsal(RefCell<Found>);
 
 impl Rehearsal {
-    /// What was recorded.
+    /// A copy of the records.
     pub fn found(&self) -> Found {
         self.0.borrow().clone()
     }

@@ -1,5 +1,5 @@
-//! A file that a backend or program sends instead of its response (`X-Sendfile` and the like). Only
-//! files beneath configured directories are allowed.
+//! Files that a backend or program names instead of sending a response body (`X-Sendfile` and the
+//! like). Only files beneath configured directories are allowed.
 
 mod parts;
 
@@ -17,22 +17,22 @@ const SEND_TEMPFILE: &[u8] = b"X-LIGHTTPD-send-tempfile";
 const FOR_THE_SERVER: &[u8] = b"X-LIGHTTPD-";
 const SEND_PARTS: &[u8] = b"X-Sendfile2";
 
-/// What a response names.
+/// File that a response names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Named {
     /// A file by its absolute path, optionally percent-encoded.
     Whole {
-        /// The path as the field has it.
+        /// The path as written in the field.
         path: Vec<u8>,
-        /// What becomes of the file once it is open.
+        /// Fate of the file once it is open.
         fate: FileFate,
     },
-    /// File parts: the value of `X-Sendfile2`.
+    /// Parts of files: the value of `X-Sendfile2`.
     Parts(Vec<u8>),
 }
 
-/// The file named by a response (`X-Sendfile`, `X-LIGHTTPD-send-file`, `X-LIGHTTPD-send-tempfile`)
-/// or the file parts (`X-Sendfile2`).
+/// The file that a response names (`X-Sendfile`, `X-LIGHTTPD-send-file`,
+/// `X-LIGHTTPD-send-tempfile`), or the parts of files (`X-Sendfile2`).
 pub fn asked(fields: &Fields) -> Option<Named> {
     if let Some(path) = fields.get_named(SEND_TEMPFILE) {
         return Some(Named::Whole { path: path.to_vec(), fate: FileFate::Removed });
@@ -44,9 +44,8 @@ pub fn asked(fields: &Fields) -> Option<Named> {
     }
 }
 
-/// Sends a file in place of the response in the exchange, keeping the response's fields that do not
-/// describe its body, and the fields that describe the file. Without `roots`, the document root is
-/// used.
+/// Sends a file in place of the response in the exchange. Keeps the response's fields that describe
+/// the file or do not depend on the body. Without `roots`, the document root is used.
 ///
 /// # Errors
 /// [`Fault::SendfileRefused`], if the file is beneath none of the roots.
@@ -84,19 +83,19 @@ pub fn send(
     Ok(Step::SendFile(fate))
 }
 
-/// Removes fields meant for the server alone, honoured or not: `X-Sendfile` and all `X-LIGHTTPD-`
-/// fields, which reveal its files.
+/// Removes fields that are meant for the server, whether they were honoured or not: `X-Sendfile`
+/// and all `X-LIGHTTPD-` fields, which would reveal paths of files.
 pub fn take_out(fields: &mut Fields) {
     fields.remove(Known::XSendfile);
     fields.remove(Known::XLighttpdSendFile);
-    // No other known field begins so.
+    // No other known field begins with this prefix.
     let unknown = fields.iter_known().filter(|(known, ..)| known.is_none());
     if unknown.map(|(_, name, _)| name).any(is_for_the_server) {
         take_out_unknown(fields);
     }
 }
 
-/// True of a field that names a file or gives orders to the server: it is not a client's.
+/// True for a field that names a file or instructs the server. Clients must not receive it.
 pub fn is_order(name: &[u8]) -> bool {
     let sends = [Known::XSendfile.as_str().as_bytes(), SEND_PARTS];
     sends.iter().any(|known| name.eq_ignore_ascii_case(known)) || is_for_the_server(name)
@@ -117,8 +116,8 @@ fn take_out_unknown(fields: &mut Fields) {
     }
 }
 
-/// Makes file parts the body of the current response. Its head already describes which part it is,
-/// so it is kept unchanged.
+/// Makes parts of files the body of the current response. Its head already describes the ranges, so
+/// it is kept unchanged.
 pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
     let response = &mut ex.response;
     for name in [Known::ContentLength, Known::Date, Known::XSendfile, Known::XLighttpdSendFile] {
@@ -130,7 +129,8 @@ pub(crate) fn take_parts(ex: &mut Exchange, body: Body) {
     response.answered = true;
 }
 
-/// The place of a file beneath one of the roots or, if there are none, the document root.
+/// The root and relative path of a file beneath one of the roots or, if there are none, beneath the
+/// document root.
 fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place, FaultReport> {
     let place = match roots {
         [] if ex.physical.docroot.is_empty() => None,
@@ -140,7 +140,8 @@ fn place_within(ex: &Exchange, roots: &[Arc<str>], path: &[u8]) -> Result<Place,
     place.ok_or_else(|| FaultReport::new(Fault::SendfileRefused, path.escape_ascii().to_string()))
 }
 
-/// Fields that stand for the file's own: its maker knows more of it, such as that it is compressed.
+/// Fields that take precedence over values derived from the file: the backend knows more about it,
+/// for example that it is compressed.
 const OF_THE_FILE: [Known; 4] =
     [Known::ContentEncoding, Known::AcceptRanges, Known::ETag, Known::LastModified];
 
@@ -158,7 +159,7 @@ const OF_THE_BODY: [Known; 10] = [
     Known::XAccelRedirect,
 ];
 
-/// Carries over the wanted fields and drops the response.
+/// Carries over the fields that `wanted` selects and drops the response.
 pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
     let fields = std::mem::take(&mut ex.response.fields);
     ex.response.restart(Status::OK);
@@ -169,10 +170,11 @@ pub fn carry(ex: &mut Exchange, wanted: impl Fn(Option<Known>, &[u8]) -> bool) {
     }
 }
 
-/// Reads such directories from a configuration; each begins with `/` and has no trailing `/`.
+/// Parses directories for such files from a configuration. Each begins with `/` and has no trailing
+/// `/`.
 ///
 /// # Errors
-/// Which of them is not an absolute path.
+/// The first entry that is not an absolute path.
 pub fn directories(value: &Value) -> Result<Strings, Reject> {
     let list = parse_strings(value)?;
     let spans = value.as_list().unwrap_or_default();
@@ -199,8 +201,8 @@ struct Place {
     rel: Vec<u8>,
 }
 
-/// The place of a file that a backend names by absolute path, optionally percent-encoded (as in
-/// lighttpd 1.4). `None` if it is beneath none of the roots.
+/// Locates a file that a backend names by absolute path, optionally percent-encoded (as in lighttpd
+/// 1.4). `None` if it is beneath none of the roots.
 fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<Place> {
     let path = decode(named)?;
     roots.into_iter().find_map(|root| {
@@ -211,7 +213,7 @@ fn place<'a>(named: &[u8], roots: impl IntoIterator<Item = &'a [u8]>) -> Option<
     })
 }
 
-/// Decodes once and normalises. A path with climbing segments is rejected, not repaired.
+/// Decodes once and normalises. A path with `..` segments is rejected, not repaired.
 fn decode(named: &[u8]) -> Option<Vec<u8>> {
     let mut decoded = Vec::with_capacity(named.len());
     uri::decode_into(named, &mut decoded);

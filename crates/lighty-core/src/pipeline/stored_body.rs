@@ -1,4 +1,4 @@
-//! A request body that is received completely before a backend or a program gets the request.
+//! Receives a request body completely before a backend or a program gets the request.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -24,12 +24,12 @@ const WRITE_BYTES: usize = 256 * 1024;
 /// Read size in bytes.
 const READ_BYTES: u64 = 64 * 1024;
 
-/// Why a body could not be received.
+/// Reason why a body could not be received.
 #[derive(Debug)]
 enum StoreFault {
-    /// The client did not send it.
+    /// The client did not send it completely.
     Body(BodyFault),
-    /// There is no room for it.
+    /// It does not fit on the disk.
     Disk(String),
 }
 
@@ -45,8 +45,8 @@ impl From<StoreFault> for FaultReport {
     }
 }
 
-/// True if the body must be received first: because the configuration says so, or because the
-/// protocol needs its length up front and the client did not send one (`announced`).
+/// True if the body must be received first: because the configuration requires it, or because the
+/// protocol needs the length up front and the client did not send one (`announced`).
 pub fn is_needed(
     ex: &Exchange,
     announced: Option<u64>,
@@ -60,7 +60,7 @@ pub fn is_needed(
 /// A complete body, which can be sent repeatedly.
 pub struct StoredBody {
     memory: Vec<Bytes>,
-    /// How many pieces of the memory were handed out.
+    /// Number of pieces of the memory already handed out.
     at: usize,
     disk: Spool,
     engine: FileEngine,
@@ -125,7 +125,7 @@ impl StoredBody {
     pub fn rewind(&mut self) {
         self.at = 0;
         self.reading = None;
-        // Nothing is ever released.
+        // Written data is never released before the body is dropped.
         self.disk.rewind();
     }
 
@@ -134,7 +134,7 @@ impl StoredBody {
         Self::as_body(&Rc::new(RefCell::new(self)))
     }
 
-    /// The body for a handler, from where it stands.
+    /// The body for a handler, from its current position.
     pub fn as_body(stored: &Rc<RefCell<Self>>) -> RequestBody {
         let length = stored.borrow().length();
         RequestBody::incoming(Rc::clone(stored) as Rc<RefCell<dyn BodySource>>, Some(length))

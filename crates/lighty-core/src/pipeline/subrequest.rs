@@ -1,4 +1,4 @@
-//! A request within a request: another local URL whose response becomes part of the response.
+//! Subrequests: requests for another local URL whose response becomes part of a response.
 //!
 //! It goes through all phases like the client's own, with the client's fields and privileges, so it
 //! reaches nothing that the client could not request itself. Its head is discarded.
@@ -39,11 +39,11 @@ const OF_THE_WHOLE: [Known; 18] = [
     Known::ProxyConnection,
 ];
 
-/// Requests a URL, a path with or without a query, and returns the exchange with its response.
-/// Its exchange begins with what features let it inherit, and with `within`.
+/// Requests a URL, a path with or without a query, and returns the exchange with its response. The
+/// subrequest starts with the data that features let it inherit, and with `within`.
 ///
 /// # Errors
-/// [`Fault::NotFound`] if it is not a URL.
+/// [`Fault::NotFound`] if `target` is not a valid URL.
 pub async fn respond<T: Extension>(
     parent: &Exchange,
     method: Method,
@@ -53,10 +53,10 @@ pub async fn respond<T: Extension>(
     respond_with(parent, method, target, within, Own::default()).await
 }
 
-/// What a request within another has of its own.
+/// Request data of a subrequest that does not come from its parent.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
-    /// Fields in place of the client's of the same names.
+    /// Fields that replace the client's fields of the same names.
     pub fields: Fields,
     /// The content; empty for none.
     pub body: Bytes,
@@ -81,7 +81,7 @@ impl Own {
 /// Like [`respond`], with fields and a body.
 ///
 /// # Errors
-/// [`Fault::NotFound`] if it is not a URL.
+/// [`Fault::NotFound`] if `target` is not a valid URL.
 pub async fn respond_with<T: Extension>(
     parent: &Exchange,
     method: Method,
@@ -95,16 +95,16 @@ pub async fn respond_with<T: Extension>(
     part.set_target(target).map_err(|_| Fault::NotFound)?;
     part.request.target_raw.clone_from(&part.request.target);
     part.resolve_settings();
-    // Boxed: a future that contains one of its own kind.
+    // Boxed, because the future contains one of its own type.
     Box::pin(pipeline::respond(&mut part)).await;
     Ok(part)
 }
 
-/// Requests a URL from a backend at an address, `host:port` or `unix:/path`, that speaks HTTP. The
-/// request has no fields but its own; it waits, and is limited, as other requests to backends.
+/// Requests a URL from an HTTP backend at an address, `host:port` or `unix:/path`. The request has
+/// only the fields in `own`. It waits and is limited like other requests to backends.
 ///
 /// # Errors
-/// [`Fault::NotFound`] if it is not a URL, or no module has backends.
+/// [`Fault::NotFound`] if `target` is not a valid URL, or if no module has backends.
 pub async fn respond_from_backend(
     parent: &Exchange,
     method: Method,
@@ -118,7 +118,7 @@ pub async fn respond_from_backend(
     part.request.fields.set(Known::Host, authority);
     part.request.authority = authority.to_ascii_lowercase();
     part.environment.clear();
-    // What the backend sends before its response is none of the client's.
+    // The backend's interim responses must not reach the client.
     part.client = None;
     if !own.tells_client {
         part.request.peer = Peer::Unix;
@@ -134,7 +134,7 @@ pub async fn respond_from_backend(
             Some(Step::Wait(wait)) => drop(wait.await),
             Some(_) => {}
         }
-        // The status of what fails here is for clients; no backend has responded with it.
+        // A fault's status is meant for clients; the backend has not responded with it.
         return match part.state.fault {
             Some(fault) => Err(fault),
             None => Ok(part),

@@ -1,8 +1,5 @@
-//! The order in which a request comes to the hooks of modules, and to the core's own work between
-//! them.
-//!
-//! A [`Walk`] is no future: it says what comes next, and its caller waits for that where it has to
-//! wait.
+//! The order of module hooks and of the core's own work between them.
+//! A [`Walk`] is not a future: it returns the next step, and its caller does the waiting.
 
 use std::rc::Rc;
 
@@ -24,7 +21,7 @@ use crate::module::{HOOKS, Hook, Module, ModuleList};
 use crate::pipeline::phase::{ModuleSet, Phase, PhaseSet};
 use crate::settings::Settings;
 
-/// What a walk comes to next.
+/// Next step of a walk.
 pub(super) enum Next<'m> {
     /// A module's hook, to be called with the exchange.
     Call(Hook, &'m dyn Module),
@@ -36,21 +33,21 @@ pub(super) enum Next<'m> {
 
 /// Work of the core that may have to wait.
 pub(super) enum Work {
-    /// What comes before a phase.
+    /// The core's work before a phase.
     Before(Phase),
-    /// Sending what a handler named.
+    /// Sends the file that a handler named.
     Send(Pass),
-    /// Reading the operator's page for an error.
+    /// Reads the operator's page for an error.
     ErrorPage,
 }
 
-/// Whether a phase's modules are called.
+/// Decides whether a phase's modules are called.
 pub(super) enum Due {
     Yes,
     No,
     /// The pass ends before the phase.
     End(Pass),
-    /// [`Work::Before`] knows.
+    /// Not known yet; [`Work::Before`] decides.
     Wait,
 }
 
@@ -61,7 +58,7 @@ impl From<bool> for Due {
 }
 
 impl Work {
-    /// Does the work. Returns whether the modules of the phase are called.
+    /// Does the work. Tells whether the modules of the phase are called.
     pub(super) async fn run(self, ex: &mut Exchange) -> Due {
         match self {
             Work::Before(phase) => before(phase, ex).await,
@@ -74,39 +71,39 @@ impl Work {
     }
 }
 
-/// A request's way through all phases but the last: as many passes as it takes up to
-/// [`Phase::Handle`], then those that complete the response's head.
+/// A request's way through all phases but the last: repeated passes up to [`Phase::Handle`], then
+/// the phases that complete the response's head.
 pub(super) struct Walk {
-    /// The phase that the request has come to; [`Phase::Done`] if none is left.
+    /// The current phase; [`Phase::Done`] if none is left.
     phase: Phase,
     /// Index of the module that was called last.
     called: u8,
-    /// An error may lack its page.
+    /// The response may be an error that lacks its page.
     may_lack_page: bool,
-    /// The walk began with the request, and not with a response.
+    /// The walk began with the request rather than with a response.
     is_whole: bool,
     /// The modules that have not been called in this phase.
     left: ModuleSet,
-    /// The modules that apply, of those that take part in this phase.
+    /// Restricts the modules of this phase to these.
     only: ModuleSet,
-    /// Modules that apply as well, whether they take part or not.
+    /// Additional modules, called whether they take part or not.
     also: ModuleSet,
-    /// How the pass has ended.
+    /// End of the pass, if it has ended.
     end: Option<Pass>,
 }
 
 impl Walk {
-    /// Begins with the first phase.
+    /// Starts with the first phase.
     pub(super) fn begin(ex: &mut Exchange) -> Self {
         Self { end: refuse_early(ex), ..Self::at(Phase::RawUrl) }
     }
 
-    /// Goes on after a pass that has ended.
+    /// Continues after a pass that has ended.
     pub(super) fn after(end: Pass) -> Self {
         Self { end: Some(end), ..Self::at(Phase::Handle) }
     }
 
-    /// Goes on with filters, behind a head that is complete.
+    /// Continues with filters, after the head is complete.
     pub(super) fn behind_head() -> Self {
         Self { only: ModuleSet::NONE, ..Self::at(Phase::ResponseHead) }
     }
@@ -138,7 +135,7 @@ impl Walk {
         }
     }
 
-    /// What comes next. Uses the current settings, because what came last may have changed them.
+    /// The next step. Uses the current settings, because the previous step may have changed them.
     #[inline]
     pub(super) fn next<'m>(&mut self, modules: &'m ModuleList, ex: &mut Exchange) -> Next<'m> {
         loop {
@@ -169,7 +166,7 @@ impl Walk {
         self.called = at as u8;
         self.left = ModuleSet::behind(at);
         if takes_on(module, self.phase) {
-            // Its work may be cut short.
+            // Set before the call, because the work may be cut short.
             ex.state.taken_by = TakenBy::module(at);
         }
         Next::Call(HOOKS[self.phase as usize], module)
@@ -188,7 +185,7 @@ impl Walk {
         }
     }
 
-    /// Goes on after the last phase of a pass, where a pass has ended, and after that.
+    /// Continues after the last phase of a pass, after the end of a pass, and after the head.
     #[inline(never)]
     fn turn(&mut self, ex: &mut Exchange) -> Option<Next<'static>> {
         if let Some(end) = self.end.take() {
@@ -223,7 +220,7 @@ impl Walk {
         self.is_whole
     }
 
-    /// A module has ended the phase and, up to [`Phase::Handle`], the pass.
+    /// Ends the phase and, up to [`Phase::Handle`], the pass, after a module has responded.
     #[inline]
     pub(super) fn end(&mut self, end: Pass, modules: &ModuleList, ex: &mut Exchange) {
         if self.phase > Phase::Handle {
@@ -236,7 +233,7 @@ impl Walk {
         self.end = Some(end);
     }
 
-    /// A module has passed the request on.
+    /// Records that a module has passed the request on.
     #[inline]
     pub(super) fn decline(&self, ex: &mut Exchange) {
         if self.phase <= Phase::Handle {
@@ -244,7 +241,7 @@ impl Walk {
         }
     }
 
-    /// Goes on after the core's work.
+    /// Continues after the core's work.
     pub(super) fn resume(&mut self, due: Due) {
         match due {
             Due::Yes | Due::Wait => {}
@@ -261,7 +258,7 @@ impl Walk {
     }
 
     fn come_to_end(&mut self, ex: &mut Exchange) {
-        // A filter may have taken long within this turn.
+        // Filters may have taken long within this turn.
         if self.left != ModuleSet::ALL {
             ex.machine.clock.refresh();
         }
@@ -271,8 +268,8 @@ impl Walk {
     }
 }
 
-/// What follows a pass that a response or a restart has ended: another pass, or what completes the
-/// response.
+/// The walk after a pass has ended with a response or a restart: another pass, or the completion of
+/// the response.
 fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     if begins_anew(ex, end) {
         return Walk::begin(ex);
@@ -293,15 +290,15 @@ fn following(end: &Pass, ex: &mut Exchange) -> Walk {
     Walk { is_whole: true, ..Walk::completing(ex) }
 }
 
-/// Evaluates conditions of a response that the server makes itself. A backend has evaluated them
-/// against validators of its own.
+/// Evaluates conditions of a response that the server makes itself. A backend has already evaluated
+/// them against its own validators.
 fn judge_own(ex: &mut Exchange) {
     if ex.response.maker == Maker::Server {
         conditions::judge(ex);
     }
 }
 
-/// Does what the core does before a phase, as far as nothing has to wait.
+/// Does the core's work before a phase, as far as that needs no waiting.
 #[inline]
 fn prepare(phase: Phase, ex: &mut Exchange) -> Due {
     match phase {
@@ -320,7 +317,7 @@ fn prepare(phase: Phase, ex: &mut Exchange) -> Due {
     }
 }
 
-/// Does what the core does before a phase and [`prepare`] could not.
+/// Does the core's work before a phase that [`prepare`] left because it may wait.
 async fn before(phase: Phase, ex: &mut Exchange) -> Due {
     let end = match phase {
         Phase::Directory => return find(ex).await,
@@ -339,7 +336,7 @@ async fn before(phase: Phase, ex: &mut Exchange) -> Due {
     end.map_or(Due::Yes, Due::End)
 }
 
-/// Finds out what is at the physical path, if that is known already.
+/// Looks up the physical path, if the stat cache has it.
 #[inline(never)]
 fn find_known(ex: &mut Exchange) -> Due {
     ex.enter(Stage::LookUp);
@@ -354,13 +351,13 @@ fn find_known(ex: &mut Exchange) -> Due {
     }
 }
 
-/// Finds out what is at the physical path, and whether it may be accessed.
+/// Looks up the physical path and checks access.
 async fn find(ex: &mut Exchange) -> Due {
     let is_changed = match ex.physical.entry {
         Some(_) => true,
         None => {
             let looked_up = look_up(ex).await;
-            // A thread that has looked may wake the loop within the same turn.
+            // The pool thread may have woken the loop within the same turn.
             ex.machine.clock.refresh();
             if let Err(fault) = looked_up {
                 ex.fail(fault);
@@ -377,7 +374,7 @@ async fn find(ex: &mut Exchange) -> Due {
     found(ex)
 }
 
-/// Something is at the physical path, and may be accessed.
+/// Continues with an accessible file or directory at the physical path.
 fn found(ex: &mut Exchange) -> Due {
     match redirect_to_slash(ex) {
         true => Due::End(Pass::Answered),
@@ -385,7 +382,7 @@ fn found(ex: &mut Exchange) -> Due {
     }
 }
 
-/// Refuses a file that the server keeps for itself, whatever path leads to it.
+/// Refuses a file that the server keeps for itself, under any path.
 fn refuse_protected(ex: &mut Exchange) -> Due {
     if ex.physical.entry.as_ref().is_some_and(|entry| is_protected(entry.meta())) {
         ex.fail_saying(Fault::Forbidden, protected_files::WORDS);
@@ -394,7 +391,7 @@ fn refuse_protected(ex: &mut Exchange) -> Due {
     Due::Yes
 }
 
-/// No module has ended the pass.
+/// Fails a request that no module has answered.
 fn no_response(ex: &mut Exchange) -> Pass {
     if !ex.response.answered {
         let particulars = match is_directory(ex) {

@@ -1,4 +1,5 @@
-//! Matches patterns that need backtracking, with the system's PCRE2, as the language requires.
+//! Patterns that need backtracking, matched by the system's PCRE2. lighttpd's configuration
+//! language allows such patterns.
 
 use std::sync::Arc;
 

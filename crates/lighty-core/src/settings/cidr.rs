@@ -56,7 +56,7 @@ fn width(address: IpAddr) -> u32 {
 fn first_bits(address: IpAddr, bits: u32) -> IpAddr {
     match address {
         IpAddr::V4(_) => network(address, bits, 128),
-        // Not unmapped: a mapped address was written so on purpose.
+        // Not unmapped: the configuration contains a mapped address on purpose.
         IpAddr::V6(ip) => {
             let kept = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
             IpAddr::V6((ip.to_bits() & kept).into())

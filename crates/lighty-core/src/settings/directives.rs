@@ -1,10 +1,10 @@
 //! The core's rows of the directive table.
 //!
-//! `process`: what is set once. `connections`: limits on connections and requests. `http2`: limits
-//! of HTTP/2. `files`: files, media types and validators. `bodies`: how bodies pass between client
-//! and backend. `debug`: tracing switches. `feature_flags`: `server.feature-flags`. `tls`:
-//! lighttpd's TLS switches. `ancestors`: lighttpd's names that this version lacks or that are gone
-//! for good.
+//! `process`: directives of the process. `connections`: limits on connections and requests.
+//! `http2`: limits of HTTP/2. `files`: files, media types and validators. `bodies`: bodies between
+//! client and backend. `debug`: tracing switches. `feature_flags`: `server.feature-flags`. `tls`:
+//! lighttpd's TLS switches. `ancestors`: lighttpd's names that this version does not support, or
+//! never will.
 
 mod ancestors;
 mod bodies;

@@ -2,11 +2,11 @@
 //!
 //! Each limit an operator may want to change has a directive of the same name in `directives`.
 
-/// Bytes of a request head, request line included (ancestor 1.16), unless the header section alone
-/// may be longer. A browser sends under 2 KiB; cookies can raise that to 10 or 20.
+/// Bytes of a request head, request line included, unless the header section alone may be longer. A
+/// browser sends under 2 KiB; cookies can raise that to 10 or 20.
 pub const HEAD_BYTES_MAX: usize = 32 * 1024;
 
-/// Bytes of a request head whose header section may have `field_bytes`.
+/// Maximum bytes of a request head with a header section of at most `field_bytes`.
 pub const fn head_bytes_max(field_bytes: usize) -> usize {
     let with_line = field_bytes + TARGET_BYTES_MAX;
     if with_line > HEAD_BYTES_MAX { with_line } else { HEAD_BYTES_MAX }
@@ -15,8 +15,7 @@ pub const fn head_bytes_max(field_bytes: usize) -> usize {
 /// Bytes of the header section of a request (`server.max-request-field-size`, 431).
 pub const FIELD_BYTES_MAX: usize = 8192;
 
-/// Bytes that HTTP/2 counts for as many fields as a request may have, 32 for each (RFC 9113,
-/// section 6.5.2).
+/// HTTP/2's cost in bytes of the maximum number of fields, 32 for each (RFC 9113 section 6.5.2).
 pub const HTTP2_FIELD_COST_BYTES: usize = 32 * 256;
 
 /// Header fields in a request (`server.max-request-fields`, 431).
@@ -32,21 +31,22 @@ pub const HEAD_TIME_SECONDS: u32 = 10;
 /// Seconds a client has for the TLS handshake, from its first byte (`server.max-handshake-time`).
 pub const HANDSHAKE_TIME_SECONDS: u32 = 10;
 
-/// TLS handshakes that wait for a worker (`server.max-handshake-backlog`): some 0.2 s of computing.
+/// TLS handshakes waiting for a worker (`server.max-handshake-backlog`): about 0.2 s of
+/// computation.
 pub const HANDSHAKE_BACKLOG_MAX: u32 = 1024;
 
-/// Seconds that a tunnel may continue once a graceful stop has begun
-/// (`server.tunnel-stop-timeout`), because it has no response whose end could be awaited.
+/// Seconds that a tunnel may continue after a graceful stop has begun
+/// (`server.tunnel-stop-timeout`). A tunnel has no response whose end could be awaited.
 pub const TUNNEL_STOP_SECONDS: u32 = 10;
 
 /// Interim responses per request: a backend that sends nothing else would keep its client waiting
-/// for ever.
+/// forever.
 pub const INTERIM_MAX: u32 = 100;
 
-/// How often a request may be restarted by rewriting, error handlers or scripts.
+/// Restarts of one request by rewriting, error handlers or scripts.
 pub const RESTARTS_MAX: u8 = 10;
 
-/// How often `url.rewrite-repeat` may rewrite one request (ancestor 1.9).
+/// Rewrites of one request by `url.rewrite-repeat`.
 pub const REWRITES_MAX: u8 = 100;
 
 /// Rules of one `url.rewrite` or `url.redirect`; each costs memory for its regular expression.
@@ -71,16 +71,16 @@ pub const PROGRAM_LOG_KBYTES_PER_SECOND: u64 = 256;
 /// File parts in one `X-Sendfile2`; each may hold its own file open.
 pub const SENDFILE_PARTS_MAX: usize = 256;
 
-/// Idle exchanges a worker keeps for reuse. More would only retain the memory of a past peak.
+/// Idle exchanges that a worker keeps for reuse. More would only retain the memory of a past peak.
 pub const IDLE_EXCHANGES_MAX: usize = 256;
 
-/// Pairs of buffers for HTTP/2 connections that a worker keeps for reuse.
+/// Buffer pairs for HTTP/2 connections that a worker keeps for reuse.
 pub const IDLE_BUFFERS_MAX: usize = 32;
 
 /// Buffers with a larger capacity in bytes are not kept for the next request.
 pub const KEPT_BUFFER_BYTES_MAX: usize = 64 * 1024;
 
-/// Document roots a worker holds open, one per virtual host with its own root.
+/// Document roots that a worker holds open, one per virtual host with its own root.
 pub const ROOTS_MAX: usize = 4096;
 
 /// Milliseconds after which an unused document root is closed: a file system with an open directory

@@ -1,10 +1,10 @@
-//! What the operator calls a request's route.
+//! The operator's name for a request's route.
 
 use std::sync::Arc;
 
 use crate::module_settings;
 
-/// `status.route`, which metrics and traces have alike; empty: no name.
+/// `status.route`, used in metrics and traces; empty: no name.
 #[derive(Clone, Debug)]
 pub struct RouteName(pub Arc<str>);
 

@@ -1,7 +1,7 @@
-//! Rules: ordered pairs of a pattern and a replacement, as `url.rewrite` and `url.redirect` take
-//! them. The first pattern that matches wins.
+//! Rules: ordered pairs of a pattern and a replacement, for `url.rewrite` and `url.redirect`. The
+//! first pattern that matches wins.
 //!
-//! Read in this order: `pattern` (what matches), `template` (what it becomes). A [`Screen`] avoids
+//! Read in this order: `pattern` (the left side), `template` (the replacement). A [`Screen`] avoids
 //! trying ten thousand rules one by one.
 
 mod pattern;

@@ -1,4 +1,4 @@
-//! Settings of TLS: what `ssl.*` says for a listener and for the host that a client names.
+//! TLS settings: the `ssl.*` directives for a listener and for the host that a client names.
 
 use std::sync::Arc;
 
@@ -6,18 +6,19 @@ use lighty_io::tls::{Ciphers, ClientAuthOptions, PairFiles, PolicyOptions};
 
 use crate::module_settings;
 
-/// What `ssl.*` says.
+/// Settings from `ssl.*`.
 #[derive(Clone, Debug, Default)]
 pub struct TlsSettings {
-    /// The listener speaks TLS.
+    /// The listener uses TLS.
     pub engine: bool,
     /// `ssl.pemfile`: certificates with their chains, in PEM, the preferred one first.
     pub pemfiles: Vec<Arc<str>>,
-    /// `ssl.privkey`: their keys in the same order, in PEM; what is missing is in its `pemfile`.
+    /// `ssl.privkey`: the private keys in the same order, in PEM. A missing key is in its
+    /// `pemfile`.
     pub privkeys: Vec<Arc<str>>,
-    /// `ssl.stapling-file`: OCSP responses about them, in DER.
+    /// `ssl.stapling-file`: OCSP responses for the certificates, in DER.
     pub staples: Vec<Arc<str>>,
-    /// The server gets the certificate by itself: `acme.activate` stands behind `ssl.pemfile`.
+    /// The server obtains the certificate itself: `acme.activate` follows `ssl.pemfile`.
     pub is_managed: bool,
     /// `ssl.verifyclient.*`.
     pub client_auth: ClientAuthSettings,
@@ -25,35 +26,34 @@ pub struct TlsSettings {
     pub conf_cmd: ConfCmd,
     /// `ssl.cipher-list`, which `CipherString` in `ssl.openssl.ssl-conf-cmd` replaces.
     pub cipher_list: Option<Ciphers>,
-    /// `ssl.acme-tls-1`: directory of proofs that another program gives to authorities.
+    /// `ssl.acme-tls-1`: directory of challenge certificates (tls-alpn-01) from another program.
     pub acme_tls_1: Option<Arc<str>>,
-    /// Keys of session tickets; outside all conditions.
+    /// `ssl.stek-file`: keys of session tickets; outside all conditions.
     pub stek_file: Option<Arc<str>>,
-    /// `ssl.key-log-file`: the secrets of all connections are written there; outside all
-    /// conditions.
+    /// `ssl.key-log-file`: file for the secrets of all connections; outside all conditions.
     pub key_log_file: Option<Arc<str>>,
-    /// Clients that break a handshake off are logged too.
+    /// Aborted handshakes are logged too.
     pub log_noise: bool,
 }
 
 module_settings!(TlsSettings);
 
-/// `ssl.verifyclient.*`: what is to become of clients' certificates.
+/// `ssl.verifyclient.*`: treatment of client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthSettings {
-    /// Certificates are asked for.
+    /// The server requests certificates.
     pub is_active: bool,
-    /// A handshake without a certificate that can be verified fails.
+    /// Handshakes without a valid certificate fail.
     pub is_enforced: bool,
-    /// Certificates that a chain may have behind the leaf.
+    /// Maximum certificates of a chain after the leaf.
     pub depth: u8,
     /// PEM file of the authorities that certificates are verified against.
     pub ca_file: Option<Arc<str>>,
-    /// PEM file whose subjects are named to clients; `None`: those of `ca_file`.
+    /// PEM file of the CA names sent to clients; `None`: the names in `ca_file`.
     pub ca_dn_file: Option<Arc<str>>,
     /// PEM file of revocation lists; `None`: revocation is not checked.
     pub crl_file: Option<Arc<str>>,
-    /// The variable whose value becomes the user.
+    /// The variable that holds the user name.
     pub username: Option<Arc<str>>,
     /// The certificate is passed to programs and backends as SSL_CLIENT_CERT.
     pub exports_certificate: bool,
@@ -77,15 +77,15 @@ impl Default for ClientAuthSettings {
 /// `ssl.openssl.ssl-conf-cmd`: versions, suites and options.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfCmd {
-    /// Whether TLS 1.2 (RFC 5246) is spoken.
+    /// Allows TLS 1.2 (RFC 5246).
     pub tls12: bool,
-    /// Whether TLS 1.3 (RFC 8446) is spoken.
+    /// Allows TLS 1.3 (RFC 8446).
     pub tls13: bool,
     /// Suites and groups.
     pub ciphers: Ciphers,
-    /// Whether the server's order of suites counts, and not the client's.
+    /// Prefers the server's order of suites to the client's.
     pub prefers_own_order: bool,
-    /// Whether sessions can be resumed by tickets.
+    /// Allows session resumption by tickets.
     pub tickets: bool,
 }
 
@@ -97,17 +97,17 @@ impl Default for ConfCmd {
 }
 
 impl TlsSettings {
-    /// The certificates that are named, and their keys.
+    /// The configured certificates and their keys.
     pub fn pairs(&self) -> Vec<PairFiles> {
         let key_of = |index| self.privkeys.get(index).cloned();
         let pair = |(index, chain)| PairFiles { chain: Arc::clone(chain), key: key_of(index) };
         self.pemfiles.iter().enumerate().map(pair).collect()
     }
 
-    /// How connections under these settings are to be; `alpn` names the protocols above TLS.
+    /// Options of connections under these settings; `alpn` lists the protocols above TLS.
     ///
     /// # Errors
-    /// In words: a directive that is missing.
+    /// A message about a missing directive.
     pub fn policy_options(&self, alpn: Vec<&'static str>) -> Result<PolicyOptions, &'static str> {
         let conf = &self.conf_cmd;
         let mut ciphers = conf.ciphers.clone();
@@ -131,10 +131,10 @@ impl TlsSettings {
 }
 
 impl ClientAuthSettings {
-    /// `None` if no certificates are asked for.
+    /// Options of client authentication; `None` if no certificates are requested.
     ///
     /// # Errors
-    /// In words: a directive that is missing.
+    /// A message about a missing directive.
     pub fn options(&self) -> Result<Option<ClientAuthOptions>, &'static str> {
         if !self.is_active {
             return Ok(None);

@@ -1,4 +1,4 @@
-//! The engine from outside: phases, patterns, fuzz corpora.
+//! Integration tests of the engine: phases, patterns, fuzz corpora.
 
 mod fuzz_corpus;
 mod patterns;

@@ -1,5 +1,5 @@
-//! The two engines that match patterns agree wherever both can: what needs no way back matches the
-//! same by either, and its groups are the same.
+//! The two regex engines agree on all patterns that both support: patterns without backtracking
+//! match alike, with equal groups.
 
 use lighty_config::{
     BytePattern, Directive, Item, Kind, LoadOptions, Main, MemoryLoader, Style, Table, load,
@@ -35,7 +35,7 @@ fn compile(patterns: &[String]) -> Vec<BytePattern> {
     config.unwrap_or_else(|| panic!("{}", why())).global().patterns.clone()
 }
 
-/// Numbers that look random and are the same each time.
+/// Deterministic pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -50,7 +50,7 @@ impl Dice {
         of[self.roll(of.len())]
     }
 
-    /// A pattern without anything that must go back.
+    /// A pattern without constructs that need backtracking.
     fn pattern(&mut self, depth: usize, out: &mut String) {
         for _ in 0..=self.roll(3) {
             let part = self.roll(if depth > 0 { 9 } else { 5 });
@@ -83,7 +83,8 @@ impl Dice {
                     out.push(')');
                 }
             }
-            // In loops of groups that may match nothing the engines differ: one goes another round.
+            // The engines differ on loops of groups that may match nothing: one does another
+            // iteration.
             if part < 4 && self.roll(3) == 0 {
                 out.push_str(self.pick(&["*", "+", "?", "{1,2}", "*?", "+?", "??", "{2}", "{1,}"]));
             }
@@ -108,7 +109,7 @@ fn both_engines_agree_about_what_needs_no_way_back() {
             pattern
         })
         .collect();
-    // An empty look-ahead always holds, and only PCRE2 can tell.
+    // An empty look-ahead always holds, and only PCRE2 supports it.
     let forced: Vec<String> = patterns.iter().map(|p| format!("(?=)(?:{p})")).collect();
     let (mut matched, mut linear) = (0, 0);
     let compiled = compile(&patterns).into_iter().zip(compile(&forced));

@@ -1,4 +1,4 @@
-//! The phases that a request goes through: their order, and that a hook of each may wait.
+//! The phases of a request: their order, and that each hook may wait.
 
 use std::cell::{Cell, RefCell};
 use std::path::Path;
@@ -19,7 +19,7 @@ use lighty_io::file::{EngineChoice, EngineLimits, FileEngine};
 use lighty_io::log_writer::{LogTarget, LogWriter};
 use lighty_io::stat_cache::{CacheEngine, CacheLimits, StatCache};
 
-/// Takes part in every phase, and waits in each that may wait.
+/// Takes part in every phase, and waits wherever a hook may.
 #[derive(Default)]
 struct Everywhere {
     met: Rc<RefCell<Vec<Phase>>>,
@@ -85,7 +85,7 @@ waits! {
     response_head ResponseHead,
 }
 
-/// Takes what begins with `/r`, and counts how often it is called.
+/// Takes URLs that begin with `/r`, and counts its calls.
 #[derive(Default)]
 struct Remote(Rc<Cell<u32>>);
 
@@ -245,7 +245,7 @@ fn a_known_file_passes_a_route_that_does_not_take_it() {
     });
 }
 
-/// What is known of a request, as text.
+/// The state of a request, as text.
 fn known(ex: &Exchange) -> String {
     let (request, response) = (&ex.request, &ex.response);
     let fields = |fields: &Fields| -> Vec<_> {
@@ -300,7 +300,7 @@ impl Extension for Note {
     extension_slot!();
 }
 
-/// A request about which all is known that can be, or what most have.
+/// A request with all its state set, or with the state that most requests have.
 fn answered(generation: &Rc<Generation>, has_all: bool) -> Exchange {
     let mut ex = request(generation, "/a.txt");
     ex.request.line = b"GET /a.txt HTTP/2.0".to_vec();
@@ -336,7 +336,7 @@ fn a_request_that_was_put_away_goes_on_with_all_that_is_known() {
             let before = known(&ex);
             let away = ex.put_away();
             assert!(!known(&ex).contains("a.txt") && ex.client.is_none(), "{}", known(&ex));
-            // Another takes its place, and another has it back.
+            // The exchange serves another request, then gets the first one back.
             ex = answered(&generation, !has_all);
             ex.clear();
             ex.take_back(away);

@@ -1,33 +1,33 @@
-//! Examples of durations: recorded traces, one for each fixed bucket of a series.
+//! Exemplars: requests with a recorded trace, one for each fixed bucket of a series.
 
 use crate::machine::histogram::REQUEST_BOUNDS_US;
 
-/// The fixed buckets, and the one of whatever is longer.
+/// The fixed buckets, and one for longer durations.
 const BUCKETS: usize = REQUEST_BOUNDS_US.len() + 1;
 
-/// A request whose trace is recorded.
+/// A request with a recorded trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exemplar {
-    /// Its trace.
+    /// Id of the trace.
     pub trace_id: u128,
-    /// How long it took.
+    /// Duration of the request.
     pub took_us: u64,
-    /// When it ended, in microseconds since 1970.
+    /// End of the request, in microseconds since 1970.
     pub unix_us: u64,
 }
 
-/// The latest of each bucket.
+/// The latest exemplar of each bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Exemplars([Option<Exemplar>; BUCKETS]);
 
 impl Exemplars {
-    /// Adds one, in place of the one in its bucket.
+    /// Adds an exemplar; it replaces the previous one of its bucket.
     pub fn note(&mut self, one: Exemplar) {
         let is_within = |bound_us: &u64| one.took_us <= *bound_us;
         self.0[REQUEST_BOUNDS_US.iter().position(is_within).unwrap_or(BUCKETS - 1)] = Some(one);
     }
 
-    /// Adds those of another worker; of two in one bucket the later stays.
+    /// Merges another worker's exemplars. The later one of each bucket stays.
     pub fn merge(&mut self, other: &Self) {
         for (mine, other) in self.0.iter_mut().zip(&other.0) {
             let when_us = |one: &Option<Exemplar>| one.map_or(0, |one| one.unix_us);
@@ -37,7 +37,7 @@ impl Exemplars {
         }
     }
 
-    /// That of a bucket; the number after the last is of what is longer than its bound.
+    /// The exemplar of a bucket. The last bucket holds durations beyond all bounds.
     pub fn of(&self, bucket: usize) -> Option<&Exemplar> {
         self.0.get(bucket)?.as_ref()
     }

@@ -1,37 +1,37 @@
-//! The last minutes, second by second.
+//! Request statistics of the last minutes, by second.
 
 use std::collections::VecDeque;
 
-/// Seconds that are kept.
+/// Number of seconds kept.
 pub const HISTORY_S: usize = 300;
 
-/// What a second was like at one worker.
+/// Statistics of one second at one worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Second {
-    /// When it ended, in wall-clock seconds.
+    /// End of the second, on the wall clock.
     pub at_s: i64,
     /// Requests that ended.
     pub requests: u64,
-    /// Those of them with a status of 500 or above.
+    /// Responses with a status of 500 or above.
     pub errors: u64,
     /// Responses with a status from 400 to 499.
     pub client_errors: u64,
     /// Bytes sent.
     pub bytes_out: u64,
-    /// Open connections at its end.
+    /// Connections open at the end of the second.
     pub open: u64,
-    /// Half of the requests took no longer, in microseconds.
+    /// Median duration in microseconds.
     pub p50_us: u64,
-    /// 99 of 100 requests took no longer, in microseconds.
+    /// 99th percentile of durations in microseconds.
     pub p99_us: u64,
 }
 
-/// Seconds in their order.
+/// The seconds, oldest first.
 #[derive(Default)]
 pub struct History(VecDeque<Second>);
 
 impl History {
-    /// Adds a second, and forgets one that is too old.
+    /// Adds a second and drops the oldest one if there are too many.
     pub fn push(&mut self, second: Second) {
         if self.0.len() >= HISTORY_S {
             self.0.pop_front();
@@ -39,14 +39,13 @@ impl History {
         self.0.push_back(second);
     }
 
-    /// A copy, the latest last.
+    /// A copy, oldest second first.
     pub fn seconds(&self) -> Vec<Second> {
         self.0.iter().copied().collect()
     }
 }
 
-/// The seconds of all workers together, the latest last; percentiles are those of the worker where
-/// they are highest.
+/// Sums the seconds of all workers, oldest first. A percentile is the highest of any worker.
 pub fn merged<'a>(workers: impl IntoIterator<Item = &'a [Second]>) -> Vec<Second> {
     let mut all = std::collections::BTreeMap::<i64, Second>::new();
     for second in workers.into_iter().flatten() {

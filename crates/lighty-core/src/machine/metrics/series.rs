@@ -1,4 +1,4 @@
-//! What series are keyed by. Keys are numbers, so that recording compares no texts.
+//! Keys of series. Keys are numbers, so that recording compares no text.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,37 +8,37 @@ use lighty_http::{Method, Version};
 
 use crate::exchange::span::Span;
 
-/// Series of a family; what would be further ones is recorded as [`OTHER`].
+/// Maximum series of a family. Durations of further series are recorded as [`OTHER`].
 pub const SERIES_MAX: usize = 1_000;
 
-/// The key of what has no series of its own.
+/// The key shared by all series beyond [`SERIES_MAX`].
 pub const OTHER: u64 = u64::MAX;
 
-/// Distributions with the same labels.
+/// Series with the same set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// Whole requests, by [`RequestKey`].
     Requests,
-    /// Stretches of them, by [`StageKey`].
+    /// Spans of requests, by [`StageKey`].
     Stages,
-    /// Backends until their response begins, by [`BackendKey`].
+    /// Time until the response of a backend begins, by [`BackendKey`].
     Backends,
 }
 
 impl Family {
-    /// How many there are.
+    /// Number of families.
     pub const COUNT: usize = 3;
 }
 
-/// The number of a name that the configuration gives: a route, an upstream or a backend.
+/// Number of a configured name: a route, an upstream or a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name(u32);
 
 impl Name {
-    /// What all further names have in common.
+    /// The number shared by all names beyond the limit.
     pub(super) const OTHER: Self = Self(u32::MAX);
 
-    /// True if there were too many names for it to have a number.
+    /// True if the name has no number of its own because there are too many.
     pub fn is_other(self) -> bool {
         self == Self::OTHER
     }
@@ -50,18 +50,18 @@ impl Name {
     }
 }
 
-/// What whole requests are told apart by.
+/// Labels of whole requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
-    /// What answered.
+    /// Name of the route that served the request.
     pub route: Name,
-    /// The method; `None` if it is not known.
+    /// The method; `None` for an unknown one.
     pub method: Option<Method>,
     /// The response's status.
     pub status: u16,
     /// The protocol's version.
     pub version: Version,
-    /// Whether it came encrypted.
+    /// True if the request came over TLS.
     pub tls: bool,
 }
 
@@ -75,7 +75,7 @@ impl RequestKey {
             | u64::from(self.tls) << 56
     }
 
-    /// The key that became this number; `None` for [`OTHER`].
+    /// Decodes a packed key; `None` for [`OTHER`].
     pub fn unpack(key: u64) -> Option<Self> {
         if key == OTHER {
             return None;
@@ -92,12 +92,12 @@ impl RequestKey {
     }
 }
 
-/// What stretches are told apart by.
+/// Labels of spans.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageKey {
-    /// What answered.
+    /// Name of the route that served the request.
     pub route: Name,
-    /// The stretch.
+    /// The span.
     pub span: Span,
 }
 
@@ -106,19 +106,19 @@ impl StageKey {
         u64::from(self.route.0) | (self.span as u64) << 32
     }
 
-    /// The key that became this number; `None` for [`OTHER`].
+    /// Decodes a packed key; `None` for [`OTHER`].
     pub fn unpack(key: u64) -> Option<Self> {
         let span = Span::ALL.into_iter().find(|span| *span as u64 == key >> 32)?;
         Some(Self { route: Name(key as u32), span })
     }
 }
 
-/// What times of backends are told apart by.
+/// Labels of backend times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendKey {
-    /// The upstream, as the configuration calls it.
+    /// The upstream's name in the configuration.
     pub upstream: Name,
-    /// The backend's address, as the configuration has it.
+    /// The backend's address in the configuration.
     pub backend: Name,
 }
 
@@ -127,7 +127,7 @@ impl BackendKey {
         u64::from(self.upstream.0) << 32 | u64::from(self.backend.0)
     }
 
-    /// The key that became this number; `None` for [`OTHER`].
+    /// Decodes a packed key; `None` for [`OTHER`].
     pub fn unpack(key: u64) -> Option<Self> {
         let (upstream, backend) = (Name((key >> 32) as u32), Name(key as u32));
         (key != OTHER).then_some(Self { upstream, backend })
@@ -135,7 +135,7 @@ impl BackendKey {
 }
 
 /// The names and series of a process. Clones share them. Nothing is ever removed: a series that
-/// vanished and came back would look like a restart.
+/// vanished and came back would look like a counter reset.
 #[derive(Clone, Default)]
 pub struct SeriesNames(Arc<Shared>);
 
@@ -143,7 +143,7 @@ pub struct SeriesNames(Arc<Shared>);
 struct Shared {
     names: Mutex<Names>,
     series: [Mutex<HashSet<u64>>; Family::COUNT],
-    /// Times that there was no place for a new series.
+    /// Number of times that a new series was refused.
     others: AtomicU64,
 }
 
@@ -158,14 +158,14 @@ impl SeriesNames {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The number of a name, which gets one if there is room.
+    /// The number of a name. Assigns one while the limit allows.
     pub(super) fn number(&self, text: &str) -> Name {
         let mut names = self.names();
         if let Some(number) = names.numbers.get(text) {
             return Name(*number);
         }
         let (number, text): (_, Arc<str>) = (names.texts.len(), text.into());
-        // Each family has routes, or upstreams and their backends.
+        // Routes, upstreams and backends share the numbers.
         if number >= SERIES_MAX * Family::COUNT {
             return Name::OTHER;
         }
@@ -181,7 +181,7 @@ impl SeriesNames {
         text.unwrap_or_else(|| "other".into())
     }
 
-    /// True if a series of this key exists, or there is room for it.
+    /// True if a series of this key exists or may be added.
     pub(super) fn admits(&self, family: Family, key: u64) -> bool {
         let series = &self.0.series[family as usize];
         let mut series = series.lock().unwrap_or_else(PoisonError::into_inner);
@@ -195,7 +195,7 @@ impl SeriesNames {
         series.insert(key)
     }
 
-    /// How often a new series was recorded as another because there were too many.
+    /// Number of new series recorded as [`OTHER`] because of [`SERIES_MAX`].
     pub fn others(&self) -> u64 {
         self.0.others.load(Ordering::Relaxed)
     }

@@ -1,4 +1,4 @@
-//! `X-Sendfile2`: file parts in sequence, as in lighttpd 1.4.
+//! `X-Sendfile2`: a sequence of file parts, as in lighttpd 1.4.
 //!
 //! `path first-last, path first-`: a path is percent-encoded, so it contains no space. Ranges are
 //! inclusive, and a missing end means the last byte of the file.
@@ -14,7 +14,7 @@ use crate::settings::limits::SENDFILE_PARTS_MAX;
 /// Parses the parts.
 ///
 /// # Errors
-/// The fault, and words for the log: bad syntax, too many parts, or one beneath none of the roots.
+/// The fault and a message: bad syntax, too many parts, or a part beneath none of the roots.
 pub(super) fn parse(
     ex: &Exchange,
     roots: &[Arc<str>],

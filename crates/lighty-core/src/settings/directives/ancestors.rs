@@ -1,7 +1,7 @@
-//! Names known to lighttpd 1.4 or 1.5 but not to this version: planned ones, and those that
-//! lighttpd itself gave up.
+//! Names known to lighttpd 1.4 or 1.5 but not to this version: planned ones, and names that
+//! lighttpd itself removed.
 
-/// What replaces a module that is not available yet.
+/// Alternatives to modules that are not available yet.
 pub const INSTEAD: &[(&str, &str)] = &[
     (
         "mod_authn_ldap",
@@ -30,7 +30,7 @@ pub const INSTEAD: &[(&str, &str)] = &[
     ),
 ];
 
-/// Modules that lighttpd itself gave up, or that others have replaced, and that will not come.
+/// Modules that lighttpd removed, or that are obsolete. They are not planned.
 pub const GONE_MODULES: &[&str] = &["mod_cml", "mod_rrdtool"];
 
 /// Directives removed with their module, without an equivalent.
@@ -48,7 +48,7 @@ const MAXMINDDB: &str = "compare addresses in conditions, such as $HTTP[\"remote
 const VHOSTS: &str = "write the hosts to a file that an `include_shell` makes from the database, \
                       or let evhost.path-pattern or simple-vhost.server-root find them by name";
 
-/// Directives that are not available yet, and what they belong to.
+/// Directives that are not available yet, with their module or alternative.
 pub const PLANNED: &[(&str, &str)] = &[
     ("auth.backend.ldap.url", "mod_authn_ldap"),
     ("auth.backend.ldap.base-dn", "mod_authn_ldap"),

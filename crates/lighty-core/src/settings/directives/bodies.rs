@@ -69,7 +69,7 @@ pub(super) fn rows() -> Vec<Row> {
     ]
 }
 
-/// lighttpd's default; setting it explicitly changes nothing.
+/// lighttpd's default, which is accepted without a warning.
 const TEMP_FILE_BYTES: i64 = 1 << 20;
 const TEMP_FILE_BYTES_MIN: i64 = 64 << 10;
 const TEMP_FILE_BYTES_MAX: i64 = 1 << 40;

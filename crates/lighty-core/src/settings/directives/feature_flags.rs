@@ -1,5 +1,5 @@
-//! `server.feature-flags`: a few of lighttpd's switches have a meaning here; the others are listed
-//! with the reason why not.
+//! `server.feature-flags`: supports a few of lighttpd's flags. The others are listed with the
+//! reason why they have no effect.
 
 use std::sync::Arc;
 
@@ -20,9 +20,9 @@ const READ: &[&str] = &[
 /// A flag of lighttpd 1.4 that has no effect here.
 struct Flag {
     name: &'static str,
-    /// The value that matches the behaviour here, if there is one.
+    /// The value that matches the behaviour of this server, if there is one.
     met_by: Option<bool>,
-    /// True if someone may rely on the flag.
+    /// True if configurations may depend on the flag.
     matters: bool,
     why: &'static str,
 }
@@ -77,7 +77,7 @@ const RESTART: &str = "the service manager restarts the server, and keeps its so
 const LOG: &str = "the error log has a form of its own";
 const INTERIM: &str = "interim responses of backends are passed on";
 
-/// The setter for supported flags; the user is told about others.
+/// The setter for supported flags. Reports the others.
 pub(super) fn compile(value: &Value, ctx: &CompileCtx) -> Result<Setter<Settings>, Reject> {
     let pairs =
         value.as_pairs().ok_or_else(|| Reject::new("must be an array of keys and values"))?;

@@ -26,7 +26,7 @@ fn optional(text: Arc<str>) -> Option<Arc<str>> {
     (!text.is_empty()).then_some(text)
 }
 
-/// As lighttpd, which takes no number for a directory.
+/// Rejects numbers, as lighttpd does for directories.
 fn parse_root(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     match value {
         Value::Int(_) => Err(Reject::new("must be a string, not a number")),
@@ -138,7 +138,7 @@ fn parse_follow(value: &Value, ctx: &CompileCtx) -> Result<Follow, Reject> {
     match parse_switch(value, ctx) {
         Ok(true) => Ok(Follow::All),
         Ok(false) => Ok(Follow::None),
-        // "beneath" is the only word left.
+        // "beneath" is the only value left.
         Err(_) => parse_choice(value, FOLLOW).map(|_| Follow::Beneath),
     }
 }

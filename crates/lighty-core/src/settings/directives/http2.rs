@@ -7,7 +7,7 @@ use crate::settings::Settings;
 
 type Row = Directive<Settings>;
 
-/// A limit of all connections, which new ones take over.
+/// A limit of all HTTP/2 connections. After a reload it applies to new ones.
 fn limit(row: Row) -> Row {
     row.scope(Scope::Server).since("lighty 0.1")
 }

@@ -222,7 +222,7 @@ fn syslog_facility() -> Row {
         Kind::String,
         |value, ctx| {
             let name = match parse_string(value)? {
-                // As in lighttpd: nothing is set.
+                // As in lighttpd, an empty value sets nothing.
                 unset if unset.is_empty() => "daemon".into(),
                 name => name,
             };
@@ -357,7 +357,7 @@ const FOREIGN_BACKENDS: [&str; 4] =
 fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Reject> {
     let name = parse_string(value)?;
     if name.is_empty() {
-        // As in lighttpd: nothing is set.
+        // As in lighttpd, an empty value sets nothing.
         return Ok(NetworkBackend::Auto);
     }
     if FOREIGN_BACKENDS.contains(&&*name) {

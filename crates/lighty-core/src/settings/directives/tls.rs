@@ -116,7 +116,7 @@ fn handshakes() -> Vec<Row> {
     ]
 }
 
-/// A directive of one file, or of several.
+/// A directive that takes one file or several.
 fn files(name: &'static str, all: fn(&mut TlsSettings) -> &mut Vec<Arc<str>>) -> Row {
     Row::strings(name, move |s, paths| {
         *all(of(s)) = paths.iter().filter(|path| !path.is_empty()).cloned().collect();
@@ -265,7 +265,7 @@ fn client_authorities() -> Vec<Row> {
     ]
 }
 
-/// What lighttpd's configurations have, and what does nothing here.
+/// Directives of lighttpd's configurations that have no effect here.
 fn ignored() -> Vec<Row> {
     let switch = |name: &'static str, doc, example| {
         Row::bool(name, |_, _| {}).default("disable").doc(doc).example(example)
@@ -314,7 +314,7 @@ fn ignored() -> Vec<Row> {
     ]
 }
 
-/// What cannot be had: a warning says so.
+/// Directives that cannot be supported. A warning explains it.
 fn refused() -> Vec<Row> {
     vec![
         refused_switch("ssl.use-sslv2", "ssl.use-sslv2 = \"disable\""),
@@ -324,7 +324,7 @@ fn refused() -> Vec<Row> {
     ]
 }
 
-/// A directive of encrypted client hellos.
+/// A directive about encrypted client hello.
 fn refused_hellos(name: &'static str, example: &'static str) -> Row {
     let parse = |value: &Value, _: &CompileCtx| {
         let is_empty = value.as_str().is_some_and(str::is_empty)
@@ -354,7 +354,7 @@ fn ignored_text(name: &'static str, doc: &'static str, example: &'static str) ->
     Row::string(name, |_, _| {}).default_prose("none").doc(doc).example(example)
 }
 
-/// `None`: as if it were not there, as lighttpd has it.
+/// Parses a cipher list; an empty one counts as unset, as in lighttpd.
 fn parse_cipher_list(value: &Value, _: &CompileCtx) -> Result<Option<Ciphers>, Reject> {
     let text = parse_string(value)?;
     if text.is_empty() {

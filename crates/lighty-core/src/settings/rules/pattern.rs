@@ -1,4 +1,5 @@
-//! The left side of a rule: a regular expression, or plain text if it is no more than that.
+//! The left side of a rule: a regular expression, or plain text if the expression is only anchored
+//! text.
 
 use std::sync::OnceLock;
 
@@ -17,11 +18,11 @@ pub(super) enum Pattern {
     Regex(Box<Expression>),
 }
 
-/// Which expressions are kept compiled from the start.
+/// Selects the expressions that are kept compiled from the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Always,
-    /// Only those whose compilation would noticeably delay a request.
+    /// Only expressions that would noticeably delay a request if compiled later.
     IfLarge,
 }
 

@@ -1,7 +1,7 @@
 //! The right side of a rule: text with placeholders.
 //!
-//! `$0` to `$9` are the groups of the rule's own pattern, `%0` to `%9` those of the enclosing
-//! condition. `${1}` and `%{1}` percent-encode what they insert; `${esc:1}`, `${escnde:1}`,
+//! `$0` to `$9` are the groups of the rule's own pattern, `%0` to `%9` are groups of the enclosing
+//! condition. `${1}` and `%{1}` percent-encode the inserted text; `${esc:1}`, `${escnde:1}`,
 //! `${escpsnde:1}`, `${noesc:1}`, `${tolower:1}`, `${toupper:1}`, `${encb64u:1}`, `${decb64u:1}`
 //! select another encoding. `${url.scheme}`, `${url.authority}`, `${url.port}`, `${url.path}`,
 //! `${url.query}` are parts of the URL, and `${qsa}` appends its query. `$$` and `%%` are the
@@ -188,7 +188,7 @@ fn parse_braces(sign: u8, inner: &str) -> Option<(What, How)> {
     if let Some((_, what)) = PARTS.iter().find(|(name, _)| *name == rest) {
         return Some((*what, how));
     }
-    // lighttpd passes over a sign here, whichever it is: `${esc:$1}` is `${esc:1}`.
+    // lighttpd skips either sign here: `${esc:$1}` is `${esc:1}`.
     let rest = rest.strip_prefix(['$', '%']).unwrap_or(rest);
     let number = rest.parse::<usize>().ok().filter(|_| rest.len() <= 2)?;
     how.encoding = how.encoding.or(Some(Encoding::PathNoDouble));
@@ -239,13 +239,14 @@ pub(super) fn encode_unfit(reference: &mut Vec<u8>) {
     }
 }
 
-/// Characters kept in a reference: those of RFC 3986, the percent sign, and brackets and the like,
-/// which lighttpd keeps and no client misreads.
+/// True for characters kept in a reference: the set of RFC 3986, the percent sign, and brackets and
+/// similar, which lighttpd keeps and clients read unambiguously.
 fn is_of_a_reference(byte: u8) -> bool {
     byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\')
 }
 
-/// Characters literal in a path (`pchar` and the slash), and the brackets of a host.
+/// True for characters that are literal in a path (`pchar` and the slash), and for the brackets of
+/// a host.
 fn is_of_a_path(byte: u8) -> bool {
     is_of_a_reference(byte)
         && !matches!(byte, b'%' | b'?' | b'#' | b'<' | b'>' | b'^' | b'`' | b'{' | b'|' | b'}')
@@ -294,8 +295,8 @@ fn is_encoded(text: &[u8], at: usize) -> bool {
     text[at] == b'%' && digits.is_some_and(|digits| digits.iter().all(u8::is_ascii_hexdigit))
 }
 
-/// Percent-encodes all but unreserved characters (RFC 3986 section 2.3) and those allowed by
-/// `also`.
+/// Percent-encodes all characters except unreserved ones (RFC 3986 section 2.3) and characters that
+/// `also` accepts.
 fn encode(text: &[u8], out: &mut Vec<u8>, also: impl Fn(u8) -> bool, keep_encoded: bool) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for (at, &byte) in text.iter().enumerate() {

@@ -1,4 +1,4 @@
-//! Rules as configurations write them, applied as modules apply them.
+//! Rules in the form of configurations, applied as modules apply them.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ impl Facts for Host {
     }
 }
 
-/// The configuration, and how many findings it gave.
+/// The configuration, and the number of findings.
 fn configured(text: &str) -> (Option<Config<Holder>>, usize) {
     let row = Directive::parsed("url.r", Kind::Map, Rules::parse, |s: &mut Holder, rules| {
         s.rules = rules.clone();

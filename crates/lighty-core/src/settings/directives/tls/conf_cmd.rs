@@ -1,4 +1,4 @@
-//! `ssl.openssl.ssl-conf-cmd`: what lighttpd hands to OpenSSL's `SSL_CONF_cmd`.
+//! `ssl.openssl.ssl-conf-cmd`: commands that lighttpd passes to OpenSSL's `SSL_CONF_cmd`.
 
 use std::fmt;
 
@@ -71,7 +71,7 @@ pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> 
 
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Version {
-    /// TLS 1.1 and before.
+    /// TLS 1.1 and older.
     Old,
     Tls12,
     Tls13,
@@ -86,11 +86,11 @@ fn version(text: &str) -> Option<Version> {
     }
 }
 
-/// Why a version of the protocol cannot be chosen.
+/// Reason why a protocol version cannot be chosen.
 enum VersionError {
     Unknown(String),
     TooOld(String),
-    /// Older than what there is, as the newest that is wanted.
+    /// Too old, given as the maximum version.
     TooOldAsMost(String),
 }
 
@@ -131,7 +131,7 @@ fn most(text: &str) -> Result<Version, VersionError> {
     }
 }
 
-/// A list that says for each version whether it is spoken.
+/// Parses a list that enables or disables versions.
 fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), VersionError> {
     for word in text.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()) {
         let (on, name) = match word.strip_prefix('-') {
@@ -162,10 +162,10 @@ fn options(text: &str, (key, item): Pair<'_>, conf: &mut ConfCmd, ctx: &CompileC
         };
         match &*name.to_ascii_lowercase() {
             "serverpreference" => conf.prefers_own_order = on,
-            // The client's order says which of the two it is faster with.
+            // Clients list first the suite that their hardware runs faster.
             "prioritizechacha" => conf.prefers_own_order &= !on,
             "sessionticket" => conf.tickets = on,
-            // What is so anyway, or cannot be had.
+            // Options that always hold, or that cannot be supported.
             "all"
             | "compression"
             | "emptyfragments"

@@ -1,7 +1,6 @@
-//! What a request costs over HTTP/2, without a socket: this crate's machine beside the `h2` crate,
-//! fed the same bytes. `cargo run --release --example http2_spike -- ours|h2 ROUNDS`; under
-//! `valgrind --tool=callgrind`, the difference of two numbers of rounds is the cost in
-//! instructions.
+//! Benchmark of HTTP/2 requests without a socket: this crate's machine against the `h2` crate, fed
+//! the same bytes. `cargo run --release --example http2_spike -- ours|h2 ROUNDS`; under `valgrind
+//! --tool=callgrind`, the difference of two numbers of rounds is the cost in instructions.
 //!
 //! Measured in `docs/decisions/0022-own-http2.md`. A round is 16 requests in one read, and 16
 //! responses of 44 bytes with seven fields.
@@ -28,7 +27,7 @@ const BODY: &[u8] = b"<html><body>It works as it should.</body>.\r\n";
 const DATE: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 const ETAG: &str = "\"4226351417\"";
 
-/// A client's bytes: heads in the form in which they are repeated, the stream's number left out.
+/// A client's bytes. Its heads are in indexed form, ready to be repeated with another stream id.
 struct Client {
     conn: Connection,
     block: Vec<u8>,
@@ -60,15 +59,15 @@ impl Client {
             self.conn.poll_output(&mut self.block);
             all.extend_from_slice(&self.block);
         }
-        // What was last sent is a frame of fields that the table holds.
+        // The last block written is a frame of indexed fields.
         self.next_id = 5;
         self.bytes = all;
-        // Acknowledges the server's settings, and opens the window for all that follows.
+        // Acknowledges the server's settings, and opens the window for all later responses.
         self.bytes.extend_from_slice(&[0, 0, 0, 4, 1, 0, 0, 0, 0]);
         &self.bytes
     }
 
-    /// The next round's requests.
+    /// The requests of the next round.
     fn round(&mut self) -> &[u8] {
         self.bytes.clear();
         let credit = STREAMS * BODY.len() as u32;
@@ -85,7 +84,7 @@ impl Client {
 }
 
 trait Server {
-    /// Handles input, and returns how many bytes it says in response.
+    /// Handles input and returns the number of output bytes.
     fn turn(&mut self, input: &[u8]) -> usize;
 }
 
@@ -127,7 +126,7 @@ impl Server for Ours {
     }
 }
 
-/// A socket in memory, of which the program is the other end.
+/// A socket in memory; the program is its peer.
 #[derive(Default)]
 struct Wire {
     input: Vec<u8>,

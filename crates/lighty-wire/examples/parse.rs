@@ -1,4 +1,4 @@
-//! How long it takes to parse typical request heads: `cargo run --release --example parse`.
+//! Measures the time to parse typical request heads: `cargo run --release --example parse`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,7 +6,7 @@ use std::time::Instant;
 use lighty_http::uri::ParseOpts;
 use lighty_wire::http1::{Head, Limits, RequestHead, parse_request};
 
-/// What wrk, ab and their like send.
+/// The head that wrk, ab and similar load generators send.
 const LOAD_GENERATOR: &[u8] = b"GET /index.html HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n\r\n";
 
 const CURL: &[u8] = b"GET /a/b.css?v=12 HTTP/1.1\r\nHost: www.example.org\r\n\
@@ -25,7 +25,7 @@ const BROWSER: &[u8] = b"GET /gallery/2024/summer/index.html?page=2&sort=name HT
     Cookie: session=0123456789abcdef0123456789abcdef; theme=dark\r\n\
     If-None-Match: \"1234567890\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n\r\n";
 
-/// Rounds are short, and the best counts: on a busy machine some of them are undisturbed.
+/// Rounds are short, and the fastest one counts: on a busy machine some rounds are undisturbed.
 const ROUNDS: u32 = 500;
 const REQUESTS: u32 = 2000;
 

@@ -1,5 +1,5 @@
-//! How long it takes to parse typical answer heads of backends, and to write the head of a request
-//! to one: `cargo run --release --example upstream_responses`.
+//! Measures the time to parse typical response heads of backends, and to write the head of a
+//! request to one: `cargo run --release --example upstream_responses`.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -11,13 +11,13 @@ use lighty_wire::http1::{
     parse_request, parse_response,
 };
 
-/// A small file, as the usual servers send it.
+/// A small file, as common servers send it.
 const SMALL: &[u8] = b"HTTP/1.1 200 OK\r\nServer: nginx/1.22.1\r\n\
     Date: Sun, 06 Nov 1994 08:49:37 GMT\r\nContent-Type: text/plain\r\nContent-Length: 44\r\n\
     Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nConnection: keep-alive\r\n\
     ETag: \"36af5b84-2c\"\r\nAccept-Ranges: bytes\r\n\r\n";
 
-/// The least that a hand-written backend sends.
+/// The minimum that a hand-written backend sends.
 const BARE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 44\r\n\r\n";
 
 /// A page of an application.
@@ -34,7 +34,7 @@ const APPLICATION: &[u8] = b"HTTP/1.1 200 OK\r\nServer: gunicorn\r\n\
 const CURL: &[u8] = b"GET /a/b.css?v=12 HTTP/1.1\r\nHost: www.example.org\r\n\
     User-Agent: curl/8.5.0\r\nAccept: */*\r\n\r\n";
 
-/// Rounds are short, and the best counts: on a busy machine some of them are undisturbed.
+/// Rounds are short, and the fastest one counts: on a busy machine some rounds are undisturbed.
 const ROUNDS: u32 = 500;
 const HEADS: u32 = 2000;
 

@@ -1,7 +1,8 @@
 //! AJP13, the protocol between a web server and a servlet container.
 //!
 //! Source: Apache Tomcat connectors, *AJPv13* (with the extensions that later servers send), and
-//! what Tomcat 10 does where the document is silent. A connection carries one request at a time:
+//! the behaviour of Tomcat 10 where the document is silent. A connection carries one request at a
+//! time:
 //!
 //! ```text
 //!   server     0x1234 length  Forward Request │ body (no code) │ CPing
@@ -14,12 +15,12 @@
 //! Without a Content-Length (a chunked request) even the first must be requested. Either way an
 //! empty packet ends the body. [`RequestBody`] tracks this.
 //!
-//! The protocol's only authentication is the `secret`, and a container trusts everything that it is
-//! sent (CVE-2020-1938): [`Request::secret`].
+//! The protocol's only authentication is the `secret`, and a container trusts all data sent to it
+//! (CVE-2020-1938): [`Request::secret`].
 //!
-//! Reading order: [`request`] (requests) · [`body`] (when the request body may be sent) ·
-//! [`response`] (responses) · [`container`] (the other side, for scripted peers and fuzzing) ·
-//! [`fault`] (the fault tables); beneath them `packet` (integers and strings) and `codes`.
+//! Reading order: [`request`] (requests) · [`body`] (flow control of request bodies) · [`response`]
+//! (responses) · [`container`] (the other side, for scripted peers and fuzzing) · [`fault`] (the
+//! fault tables); beneath them `packet` (integers and strings) and `codes`.
 
 pub mod body;
 mod codes;
@@ -35,8 +36,8 @@ pub use packet::PacketSize;
 pub use request::{Request, encode_request, needed_bytes};
 pub use response::{Event, ResponseDecoder, Step};
 
-/// Asks whether a container is alive; the response is [`Event::Pong`].
+/// Tests that a container is alive; it responds with [`Event::Pong`].
 pub const CPING: [u8; 5] = [0x12, 0x34, 0, 1, 10];
 
-/// Default limit of response fields.
+/// Default limit on response fields.
 pub const FIELDS_MAX: u16 = 256;

@@ -1,12 +1,12 @@
-//! FastCGI 1.0, both halves: the web server's and the application's.
+//! FastCGI 1.0, both sides: the web server's and the application's.
 //!
 //! A connection carries one request at a time, under the request id [`REQUEST_ID`]; an application
-//! may be asked to keep the connection for the next one. Everything travels in records: a header of
+//! may be asked to keep the connection for the next one. All messages are records: a header of
 //! eight bytes, content, padding.
 //!
-//! Reading order: [`record`] (headers, and the machine that cuts a byte stream into records) ·
-//! [`pairs`] (names and values) · [`encode`] (what the server sends) · [`decode`] (what it gets) ·
-//! [`app`] (the other half, for applications and for scripted peers).
+//! Reading order: [`record`] (headers, and the splitter of a byte stream into records) · [`pairs`]
+//! (names and values) · [`encode`] (the server's output) · [`decode`] (the server's input) ·
+//! [`app`] (the application's side, for programs and for scripted peers).
 
 pub mod app;
 pub mod decode;

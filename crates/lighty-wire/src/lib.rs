@@ -1,12 +1,12 @@
 //! Wire protocols: bytes to events and back, one folder per protocol.
 //!
 //! Every codec is a state machine without a socket or a clock: it takes bytes in pieces of any
-//! size, returns how many it consumed and what they meant, and appends output to the caller's
-//! buffer. A peer may split its messages anywhere; no piece is too small, and no byte is parsed
-//! more often than a bound allows.
+//! size, returns the number of bytes consumed and their meaning, and appends output to the caller's
+//! buffer. A peer may split its messages anywhere; no piece is too small, and the number of times
+//! that a byte is parsed is bounded.
 //!
 //! The codecs do not wait, read, send, log or choose a response. Faults name the violated rule and
-//! the status that RFC 9110 has for it; the caller decides what happens to the connection.
+//! the status that RFC 9110 assigns to it; the caller decides the fate of the connection.
 //!
 //! Reading order: [`http1::request`] (client requests), with `http1::scan` (end of the head) and
 //! `http1::framing` (how the body is delimited) · [`http1::chunked`] (bodies of unknown length,

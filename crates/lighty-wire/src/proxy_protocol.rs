@@ -1,11 +1,11 @@
-//! The PROXY protocol, versions 1 and 2: the client at the other end of a relayed connection.
+//! The PROXY protocol, versions 1 and 2: identifies the client of a relayed connection.
 //!
 //! Source: HAProxy's `proxy-protocol.txt`, revision of 2020/03/05. A header appears once, before
-//! the first relayed byte. Whether one is expected, and from which peer, is configured: the
-//! document forbids guessing, since any client that may send one can claim any address.
+//! the first relayed byte. The configuration determines the peers that send one: the document
+//! forbids guessing, since any client that may send a header can claim any address.
 //!
-//! [`parse`] reads either version, [`encode`] writes what a [`Header`] says. A header that keeps
-//! the socket's own addresses (LOCAL, UNKNOWN, an unspecified family) is [`Endpoints::Own`].
+//! [`parse`] reads either version, [`encode`] writes a [`Header`]. A header that keeps the socket's
+//! own addresses (LOCAL, UNKNOWN, an unspecified family) is [`Endpoints::Own`].
 
 mod crc32c;
 mod fault;
@@ -21,11 +21,11 @@ pub use tlv::{Extensions, Tls, UNIQUE_ID_BYTES_MAX};
 pub use v1::LINE_BYTES_MAX;
 pub use v2::{PREFIX_BYTES, UNIX_PATH_BYTES};
 
-/// Default size limit of a version 2 header in bytes. The format allows 65551; addresses take 232
-/// at most, and a certificate's names a few hundred more.
+/// Default size limit of a version 2 header in bytes. The format allows 65551; addresses take at
+/// most 232, and names from a certificate a few hundred more.
 pub const V2_BYTES_MAX: usize = 4096;
 
-/// Which form a header has on the wire.
+/// Wire format of a header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// A line of text.
@@ -35,23 +35,23 @@ pub enum Version {
     V2,
 }
 
-/// On whose behalf the connection was made.
+/// Origin of the connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Command {
-    /// On the proxy's own: a health check. In version 2 only.
+    /// The proxy itself, for a health check. Only in version 2.
     Local,
-    /// On another node's.
+    /// A client of the proxy.
     #[default]
     Proxy,
 }
 
-/// How the relayed connection carries bytes.
+/// Transport of the relayed connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Transport {
-    /// TCP, or a stream socket of the file system.
+    /// TCP, or a unix stream socket.
     #[default]
     Stream,
-    /// UDP, or a datagram socket of the file system.
+    /// UDP, or a unix datagram socket.
     Datagram,
 }
 
@@ -65,14 +65,14 @@ pub enum Endpoints<'a> {
     Inet {
         /// The client.
         source: SocketAddr,
-        /// What the client connected to.
+        /// The address that the client connected to.
         destination: SocketAddr,
     },
-    /// Two names of local sockets, without padding; empty for an unnamed one.
+    /// Two names of unix sockets, without padding; empty for an unnamed one.
     Unix {
         /// The client.
         source: &'a [u8],
-        /// What the client connected to.
+        /// The socket that the client connected to.
         destination: &'a [u8],
     },
 }
@@ -80,35 +80,35 @@ pub enum Endpoints<'a> {
 /// A parsed header.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Header<'a> {
-    /// Its form.
+    /// The wire format.
     pub version: Version,
-    /// Whose connection it is.
+    /// The origin of the connection.
     pub command: Command,
-    /// What it carries; `Stream` where that is not told.
+    /// The transport; `Stream` if unspecified.
     pub transport: Transport,
-    /// The ends.
+    /// The endpoints.
     pub endpoints: Endpoints<'a>,
-    /// What version 2 adds.
+    /// The extensions of version 2.
     pub extensions: Extensions<'a>,
 }
 
-/// How far a header has come.
+/// Progress of a header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(clippy::large_enum_variant, reason = "it lives on the stack, once for each connection")]
 pub enum Parsed<'a> {
-    /// More bytes are needed. Hand the same bytes in again, with more behind them.
+    /// More bytes are needed. Pass the same bytes again, with more after them.
     Partial,
     /// The header is complete.
     Complete {
-        /// Bytes to take off the front of the buffer; what is relayed follows.
+        /// Bytes to remove from the front of the buffer. Relayed bytes follow.
         consumed: usize,
-        /// What they say.
+        /// The parsed header.
         header: Header<'a>,
     },
 }
 
-/// Reads the header at the front of `buf`, which keeps what it refers to. No more than
-/// [`LINE_BYTES_MAX`] or `v2_bytes_max` bytes are ever waited for.
+/// Parses the header at the front of `buf`, which the result borrows. Never asks for more than
+/// [`LINE_BYTES_MAX`] or `v2_bytes_max` bytes.
 ///
 /// # Errors
 /// [`ProxyFault`], as soon as it is certain. Close the connection.
@@ -120,13 +120,13 @@ pub fn parse(buf: &[u8], v2_bytes_max: usize) -> Result<Parsed<'_>, ProxyFault> 
     }
 }
 
-/// Appends the header, in the form that its version names. Version 1 has neither LOCAL nor
-/// datagrams nor local sockets: these become `UNKNOWN`.
+/// Appends the header in the format of its version. Version 1 has neither LOCAL nor datagrams nor
+/// unix sockets: these become `UNKNOWN`.
 ///
-/// Addresses of two families go out as two IPv6 addresses, the IPv4 one mapped.
+/// Addresses of different families are written as IPv6 addresses, with the IPv4 one mapped.
 ///
 /// # Errors
-/// [`EncodeFault`]; `out` is as before then.
+/// [`EncodeFault`]; `out` is unchanged then.
 pub fn encode(header: &Header<'_>, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     match header.version {
         Version::V1 => {
@@ -137,7 +137,7 @@ pub fn encode(header: &Header<'_>, out: &mut Vec<u8>) -> Result<(), EncodeFault>
     }
 }
 
-/// Brings two addresses into one family; mapped ones become plain where both can.
+/// Converts two addresses to one family. Mapped addresses become IPv4 if both can.
 fn same_family(source: SocketAddr, destination: SocketAddr) -> (SocketAddr, SocketAddr) {
     let plain = |end: SocketAddr| SocketAddr::new(end.ip().to_canonical(), end.port());
     let (source, destination) = (plain(source), plain(destination));

@@ -2,7 +2,7 @@
 //!
 //! Source: the SCGI protocol specification of 2008. Names and values end with NUL; the first is
 //! `CONTENT_LENGTH`, and `SCGI` is `1`. An application finds the end of the body by that length, so
-//! the body's length must be known before the request can be written.
+//! the length must be known before the request can be written.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use memchr::memchr;
 use crate::http1::Head;
 
 lighty_http::fault_table! {
-    /// Why a request cannot be written, or is refused by an application.
+    /// Reason why a request cannot be written, or is rejected by an application.
     ScgiFault {
         Nul = "scgi-nul", "a NUL in a name or value for SCGI";
         Name = "scgi-name", "an SCGI variable without a name";
@@ -26,28 +26,28 @@ lighty_http::fault_table! {
     }
 }
 
-/// Bytes of all names and values, NULs included, in both directions.
+/// Maximum bytes of all names and values, NULs included, in both directions.
 pub const HEAD_BYTES_MAX: usize = 1024 * 1024;
 
-/// Digits of [`HEAD_BYTES_MAX`], and the colon.
+/// Length of the digits of [`HEAD_BYTES_MAX`] and the colon.
 const PREFIX_LEN: usize = 8;
 
 const CONTENT_LENGTH: &[u8] = b"CONTENT_LENGTH";
 const SCGI: &[u8] = b"SCGI";
 
-/// Writes the variables of a request. `CONTENT_LENGTH` and `SCGI` are written first, and not again
-/// when they come along with the others. The body follows as it is.
+/// Writes the variables of a request. `CONTENT_LENGTH` and `SCGI` are written first; pairs of these
+/// names are ignored. The caller sends the body after them, unchanged.
 #[derive(Debug)]
 pub struct HeadWriter<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
-    /// Bytes that were left out, since the limit was reached.
+    /// Bytes left out beyond the limit.
     omitted_bytes: usize,
     fault: Option<ScgiFault>,
 }
 
 impl<'a> HeadWriter<'a> {
-    /// Appends to `out`, for a request with so many bytes of body.
+    /// Creates a writer that appends to `out`, for a request with `content_length` bytes of body.
     pub fn new(content_length: u64, out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; PREFIX_LEN]);
@@ -57,7 +57,7 @@ impl<'a> HeadWriter<'a> {
         Self { out, start, omitted_bytes: 0, fault: None }
     }
 
-    /// Appends a variable. A fault is remembered for [`HeadWriter::finish`].
+    /// Appends a variable. A fault is kept for [`HeadWriter::finish`].
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
         if matches!(name, CONTENT_LENGTH | SCGI) {
             return;
@@ -81,7 +81,7 @@ impl<'a> HeadWriter<'a> {
         }
     }
 
-    /// Bytes of the variables so far, those included that did not fit: at most [`HEAD_BYTES_MAX`]
+    /// Bytes of the variables so far, including ones that did not fit: at most [`HEAD_BYTES_MAX`]
     /// can be sent.
     pub fn needed_bytes(&self) -> usize {
         self.len().saturating_add(self.omitted_bytes)
@@ -110,10 +110,10 @@ impl<'a> HeadWriter<'a> {
     }
 }
 
-/// The variables of a request, as an application sees them.
+/// The variables of a request, as parsed by an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// Bytes of body that follow.
+    /// Length of the body that follows, in bytes.
     pub content_length: u64,
     content: &'a [u8],
 }
@@ -126,7 +126,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The application's half: reads the variables from the front of `buf` into `out`.
+/// Application's side: parses the variables at the front of `buf` into `out`.
 ///
 /// # Errors
 /// [`ScgiFault`], as soon as it is certain.
@@ -142,7 +142,7 @@ pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, S
     };
     let len = check_size_digits(&prefix[..colon])?;
     let start = colon + 1;
-    // Both are small: no sum of theirs is large.
+    // Both are small: the sum cannot overflow.
     let end = start + len;
     let Some(comma) = buf.get(end) else { return Ok(Head::Partial) };
     if *comma != b',' {
@@ -152,12 +152,12 @@ pub fn parse_request<'a>(buf: &'a [u8], out: &mut Request<'a>) -> Result<Head, S
     Ok(Head::Complete { consumed: end + 1 })
 }
 
-/// The digits of a netstring's length as far as they are there. Judged one by one: what is said of
-/// the first must not depend on what follows.
+/// Checks the received digits of a netstring's length, one by one: the result for the first ones
+/// must not depend on later ones.
 fn check_size_digits(digits: &[u8]) -> Result<usize, ScgiFault> {
     let mut len = 0;
     for (index, digit) in digits.iter().enumerate() {
-        // No zero in front.
+        // Leading zeros are not allowed.
         if !digit.is_ascii_digit() || (index > 0 && len == 0) {
             return Err(ScgiFault::Netstring);
         }

@@ -1,4 +1,4 @@
-//! Tests of `scgi`: both halves against each other and against the specification's example.
+//! Tests of `scgi`: both sides against each other and against the specification's example.
 
 use std::format;
 use std::string::String;
@@ -92,7 +92,7 @@ fn variables_have_a_limit() {
     assert_eq!(writer.finish(), Err(ScgiFault::HeadTooLarge));
     assert_eq!(parse(b"1048576"), Ok(None));
     assert_eq!(parse(b"1048577:"), Err(ScgiFault::HeadTooLarge));
-    // Said at once, not after a megabyte.
+    // Rejected at once, not after a megabyte.
     assert_eq!(parse(b"9999999x"), Err(ScgiFault::HeadTooLarge));
 }
 

@@ -10,29 +10,29 @@ use alloc::vec::Vec;
 use crate::http1::Head;
 
 lighty_http::fault_table! {
-    /// Why a request cannot be written, or is refused by an application.
+    /// Reason why a request cannot be written, or is rejected by an application.
     UwsgiFault {
         TooLarge = "uwsgi-too-large", "the variables exceed the 65535 bytes that a uwsgi packet can hold";
         Truncated = "uwsgi-truncated", "a uwsgi name or value is longer than its packet";
     }
 }
 
-/// Bytes of all names and values and their lengths.
+/// Maximum bytes of all names and values and their lengths.
 pub const VARS_BYTES_MAX: usize = 65_535;
 
 /// Bytes of a packet's header.
 pub const HEADER_LEN: usize = 4;
 
-/// For which plugin of the application a packet is; both are 0 for WSGI variables.
+/// Selects the application's plugin for a packet; both are 0 for WSGI variables.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Modifiers {
     /// The plugin: 0 WSGI, 5 PSGI, 7 Rack, 14 PHP, ...
     pub first: u8,
-    /// Its option.
+    /// The plugin's option.
     pub second: u8,
 }
 
-/// Writes the variables of a request. The body follows as it is.
+/// Writes the variables of a request. The caller sends the body after them, unchanged.
 #[derive(Debug)]
 pub struct VarsWriter<'a> {
     out: &'a mut Vec<u8>,
@@ -42,28 +42,28 @@ pub struct VarsWriter<'a> {
 }
 
 impl<'a> VarsWriter<'a> {
-    /// Appends to `out`.
+    /// Creates a writer that appends to `out`.
     pub fn new(modifiers: Modifiers, out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&[0; HEADER_LEN]);
         Self { out, start, modifiers, needed_bytes: 0 }
     }
 
-    /// Appends a variable. A fault is remembered for [`VarsWriter::finish`].
+    /// Appends a variable. A fault is kept for [`VarsWriter::finish`].
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
         const LENGTHS: usize = 4;
         let parts_len = name.len().saturating_add(value.len()).saturating_add(LENGTHS);
         self.needed_bytes = self.needed_bytes.saturating_add(parts_len);
         if !self.is_too_large() {
             for part in [name, value] {
-                // Shorter than the whole, which fits.
+                // Cannot truncate: shorter than the whole, which fits.
                 self.out.extend_from_slice(&(part.len() as u16).to_le_bytes());
                 self.out.extend_from_slice(part);
             }
         }
     }
 
-    /// Bytes of the variables so far, those included that did not fit: at most [`VARS_BYTES_MAX`]
+    /// Bytes of the variables so far, including ones that did not fit: at most [`VARS_BYTES_MAX`]
     /// can be sent.
     pub fn needed_bytes(&self) -> usize {
         self.needed_bytes
@@ -89,10 +89,10 @@ impl<'a> VarsWriter<'a> {
     }
 }
 
-/// The variables of a request, as an application sees them.
+/// The variables of a request, as parsed by an application.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request<'a> {
-    /// For which plugin it is.
+    /// The plugin that the packet is for.
     pub modifiers: Modifiers,
     content: &'a [u8],
 }
@@ -105,7 +105,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// The application's half: reads the variables from the front of `buf` into `out`.
+/// Application's side: parses the variables at the front of `buf` into `out`.
 ///
 /// # Errors
 /// [`UwsgiFault::Truncated`].

@@ -1,4 +1,4 @@
-//! Tests of `uwsgi`: both halves against each other.
+//! Tests of `uwsgi`: both sides against each other.
 
 use std::vec;
 use std::vec::Vec;
@@ -61,7 +61,7 @@ fn what_a_packet_can_hold() {
     assert!(parse_pieces(&[&fits]).expect("legal").is_some());
     let outcome = write(Modifiers::default(), &[(b"N", &value)]);
     assert_eq!(outcome, Err(UwsgiFault::TooLarge));
-    // What comes behind does not make it fit again.
+    // Later pairs do not make it fit again.
     let outcome = write(Modifiers::default(), &[(b"N", &value), (b"A", b"b")]);
     assert_eq!(outcome, Err(UwsgiFault::TooLarge));
     let mut out = Vec::new();

@@ -1,7 +1,7 @@
 //! WebSocket frames, the server's side: RFC 6455 section 5.
 //!
 //! [`FrameReader`] takes bytes in pieces of any size and removes the client's masks in place, so
-//! that payload is passed on without a copy and frames of any length need no memory.
+//! that payload is forwarded without a copy and frames of any length need no memory.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -24,7 +24,7 @@ const CLOSE_NOT_UTF8: u16 = 1007;
 /// The close code for a failure of the server or its backend.
 pub const CLOSE_UNEXPECTED: u16 = 1011;
 
-/// The kinds of frames that a server sends.
+/// Types of the frames that a server sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Opcode {
@@ -32,15 +32,15 @@ pub enum Opcode {
     Text = 0x1,
     /// A message of bytes.
     Binary = 0x2,
-    /// The end.
+    /// The end of the connection.
     Close = 0x8,
-    /// Asks whether the peer is there.
+    /// A ping; the peer must reply with a pong.
     Ping = 0x9,
     /// The reply to a ping.
     Pong = 0xa,
 }
 
-/// How a client breaks the protocol.
+/// Violation of the protocol by a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
     /// A reserved bit is set, but no extension was negotiated.
@@ -55,14 +55,14 @@ pub enum FrameFault {
     Fragment,
     /// The length has its highest bit set, or more bytes than it needs.
     Length,
-    /// A close has half a code, or one that is never sent (RFC 6455 section 7.4).
+    /// A close frame has half a code, or a code that must not be sent (RFC 6455 section 7.4).
     CloseCode,
-    /// The reason of a close is not UTF-8.
+    /// The reason of a close frame is not UTF-8.
     CloseReason,
 }
 
 impl FrameFault {
-    /// The code of the close that replies to it.
+    /// The code of the close frame that replies to it.
     #[must_use]
     pub const fn close_code(self) -> u16 {
         match self {
@@ -72,16 +72,16 @@ impl FrameFault {
     }
 }
 
-/// What has come.
+/// Result of reading a client's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FrameEvent {
-    /// Nothing that matters yet.
+    /// No event yet.
     More,
     /// Payload of a message: this range of the input, unmasked.
     Data(Range<usize>),
-    /// A ping with this payload, which the pong repeats.
+    /// A ping with this payload, which the pong must repeat.
     Ping(Vec<u8>),
-    /// The client closes, with this code if it names one.
+    /// The client closes; its code, if it sent one.
     Close(Option<u16>),
 }
 
@@ -90,22 +90,22 @@ pub enum FrameEvent {
 pub struct FrameReader {
     head: [u8; HEAD_BYTES_MAX],
     head_len: usize,
-    /// Within a frame's payload: bytes of it to come.
+    /// Within a frame's payload: its remaining bytes.
     left: Option<u64>,
     mask: [u8; 4],
-    /// The place in the mask of the next byte.
+    /// Index into the mask for the next byte.
     mask_at: usize,
-    /// Between the first and the last fragment of a message.
+    /// True between the first and the last fragment of a message.
     is_in_message: bool,
     control: Vec<u8>,
 }
 
 impl FrameReader {
-    /// Reads as far as the next event. Returns the number of bytes consumed, which is 0 only for
-    /// no input.
+    /// Reads up to the next event. Returns the number of bytes consumed, which is 0 only for empty
+    /// input.
     ///
     /// # Errors
-    /// The client breaks the protocol; nothing can be read any more.
+    /// The client violates the protocol; further input cannot be read.
     pub fn read(&mut self, input: &mut [u8]) -> Result<(usize, FrameEvent), FrameFault> {
         let mut at = 0;
         if self.left.is_none() {
@@ -140,7 +140,7 @@ impl FrameReader {
         Ok((consumed, if here > 0 { FrameEvent::Data(payload) } else { FrameEvent::More }))
     }
 
-    /// Length of the head, as far as its first bytes say.
+    /// Length of the head, as far as its received bytes determine it.
     fn head_bytes(&self) -> usize {
         if self.head_len < 2 {
             return 2;
@@ -206,7 +206,7 @@ impl FrameReader {
     }
 }
 
-/// The code of a close, if it has one: RFC 6455 section 5.5.1.
+/// The code of a close frame, if it has one: RFC 6455 section 5.5.1.
 fn read_close(payload: &[u8]) -> Result<Option<u16>, FrameFault> {
     let (code, reason) = match payload {
         [] => return Ok(None),
@@ -222,7 +222,7 @@ fn read_close(payload: &[u8]) -> Result<Option<u16>, FrameFault> {
     }
 }
 
-/// Appends the head of a server's frame, which has no mask.
+/// Appends the head of a server's frame, which is not masked.
 pub fn push_head(opcode: Opcode, length: usize, out: &mut Vec<u8>) {
     out.push(0x80 | opcode as u8);
     match length {
@@ -244,7 +244,7 @@ pub fn push_frame(opcode: Opcode, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// Appends a frame that closes.
+/// Appends a close frame.
 pub fn push_close(code: u16, out: &mut Vec<u8>) {
     push_frame(Opcode::Close, &code.to_be_bytes(), out);
 }
@@ -255,8 +255,8 @@ pub const fn is_close_code(code: u16) -> bool {
     matches!(code, 1000..=1003 | 1007..=1014 | 3000..=4999)
 }
 
-/// Bytes at the end that begin a UTF-8 character and do not complete it: text must not be cut
-/// within one (RFC 6455 section 5.6).
+/// Number of bytes at the end that begin a UTF-8 character but do not complete it: text must not be
+/// split within one (RFC 6455 section 5.6).
 #[must_use]
 pub fn incomplete_utf8_tail(text: &[u8]) -> usize {
     let start = text.len().saturating_sub(3);
@@ -289,7 +289,7 @@ mod tests {
         out
     }
 
-    /// Payload, pings and close codes of bytes that come in pieces.
+    /// Payload, pings and close codes of bytes received in pieces.
     fn read_all(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, Vec<FrameEvent>), FrameFault> {
         let mut reader = FrameReader::default();
         let (mut data, mut events) = (Vec::new(), Vec::new());

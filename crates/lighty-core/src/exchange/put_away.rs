@@ -1,4 +1,5 @@
 //! Compact form of an exchange whose client is not reading.
+//!
 //! A live exchange has buffers for everything that requests bring and modules add, reused by later
 //! requests. A client that leaves many responses waiting would pin one exchange for each of them,
 //! although few use much of the buffers. The compact form keeps all texts in one allocation and the

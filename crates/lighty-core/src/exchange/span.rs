@@ -1,5 +1,6 @@
 //! Attribution of a request's time to spans. Spans do not overlap; each is the sum of all its
 //! parts.
+//!
 //! A request is in one span at any time. Stages (see [`stage`](super::stage)) switch from one to
 //! the next, so all tries at backends are counted, and the sum of all spans is the whole time.
 

@@ -1,4 +1,5 @@
 //! The stages of a request's life, and the time at which it came to each.
+//!
 //! A stamp is the worker's cached time ([`lighty_io::clock`]) of the event-loop turn in which the
 //! stage began. Stages within one turn share a stamp, and a request that is served within one turn
 //! costs no clock call. A restarted request is stamped anew.

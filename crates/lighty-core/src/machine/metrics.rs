@@ -1,5 +1,6 @@
 //! Distributions of a worker's request durations. Series are named by the configuration, never by
 //! text from a client.
+//!
 //! Each worker records into its own cells; a reader (see [`status_board`](super::status_board))
 //! merges the snapshots of all workers. The names of series are shared by the process, so that
 //! workers agree on them and their number is limited.

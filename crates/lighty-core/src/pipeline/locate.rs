@@ -1,5 +1,4 @@
 //! Resolves a second URL that a request names besides its target, such as WebDAV's `Destination`.
-//! `Destination`.
 //!
 //! The URL is resolved like a request for it: conditions, access control (`mod_auth`,
 //! `mod_access`), virtual hosts, aliases. A URL that would get an error or a redirect on the way

@@ -1,4 +1,5 @@
 //! The order of module hooks and of the core's own work between them.
+//!
 //! A [`Walk`] is not a future: it returns the next step, and its caller does the waiting.
 
 use std::rc::Rc;

@@ -3,22 +3,22 @@
 use super::fault::{AjpFault, EncodeFault};
 use super::packet::{BODY_PREFIX_BYTES, PacketSize, TO_CONTAINER};
 
-/// What follows the head of a request.
+/// Body of a request, after its head.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Body {
     /// No body, and no Content-Length.
     #[default]
     None,
-    /// So many bytes; may be 0.
+    /// A body of this many bytes; may be 0.
     Length(u64),
-    /// Unknown: the client's body is chunked.
+    /// A body of unknown length: the client's body is chunked.
     Unknown,
 }
 
 /// Tracks the body packets of one request.
 ///
-/// Call `on_get_body` when the container requests body bytes; `due` tells how many may be sent now;
-/// `take_head` returns the bytes to put before them.
+/// Call `on_get_body` when the container requests body bytes; `due` returns the number of bytes
+/// that may be sent now; `take_head` returns the bytes to send before them.
 #[derive(Clone, Debug)]
 pub struct RequestBody {
     /// Announced bytes not yet sent; `None` if the length is unknown.
@@ -29,7 +29,8 @@ pub struct RequestBody {
 }
 
 impl RequestBody {
-    /// Behind the head of a request. With a length above 0 the first packet is due at once.
+    /// Creates the state after the head of a request. With a length above 0 the first packet is due
+    /// at once.
     #[must_use]
     pub fn new(body: Body, size: PacketSize) -> Self {
         let left = match body {
@@ -44,7 +45,7 @@ impl RequestBody {
     /// The container requests up to `len` bytes: [`super::Event::GetBody`].
     ///
     /// # Errors
-    /// [`AjpFault::BodyAskedTwice`] if the last packet that it asked for has not gone out.
+    /// [`AjpFault::BodyAskedTwice`] if the previously requested packet has not been sent yet.
     pub fn on_get_body(&mut self, len: u16) -> Result<(), AjpFault> {
         if self.asked.is_some() {
             return Err(AjpFault::BodyAskedTwice);
@@ -68,10 +69,10 @@ impl RequestBody {
         self.left == Some(0)
     }
 
-    /// The bytes that go before `len` bytes of body; 0 ends a body and needs nothing behind it.
+    /// Returns the bytes to send before `len` bytes of body. A length of 0 ends the body.
     ///
     /// # Errors
-    /// [`EncodeFault`] if that is not what is due.
+    /// [`EncodeFault`] if a packet of this length is not due.
     pub fn take_head(&mut self, len: usize) -> Result<BodyHead, EncodeFault> {
         let due = self.due().ok_or(EncodeFault::BodyNotDue)?;
         match (len, self.left) {
@@ -86,7 +87,7 @@ impl RequestBody {
     }
 }
 
-/// What stands before the bytes of a body packet.
+/// Header of a body packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyHead {
     bytes: [u8; BODY_PREFIX_BYTES],
@@ -94,8 +95,8 @@ pub struct BodyHead {
 }
 
 impl BodyHead {
-    /// For `len` bytes; `None` for more than the largest packet can carry. An empty packet has a
-    /// payload of no bytes, without the inner length.
+    /// Creates the header for `len` bytes; `None` for more than the largest packet can carry. An
+    /// empty packet has a payload of no bytes, without the inner length.
     #[must_use]
     pub fn new(len: usize) -> Option<Self> {
         let [a, b] = TO_CONTAINER;
@@ -107,7 +108,7 @@ impl BodyHead {
         (len <= PacketSize::MAX.body_bytes()).then_some(Self { bytes: [a, b, c, d, e, f], len: 6 })
     }
 
-    /// Four or six bytes.
+    /// The header: four or six bytes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]

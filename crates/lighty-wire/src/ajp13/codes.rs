@@ -1,4 +1,4 @@
-//! The numbers that stand for methods, field names, messages and attributes.
+//! The numeric codes of methods, field names, messages and attributes.
 
 use lighty_http::Known;
 
@@ -17,16 +17,16 @@ pub(super) const JVM_ROUTE: u8 = 0x06;
 pub(super) const TLS_CERTIFICATE: u8 = 0x07;
 pub(super) const TLS_CIPHER: u8 = 0x08;
 pub(super) const NAMED: u8 = 0x0A;
-/// The one attribute whose value is an integer.
+/// The only attribute with an integer value.
 pub(super) const TLS_KEY_BITS: u8 = 0x0B;
 pub(super) const SECRET: u8 = 0x0C;
 pub(super) const STORED_METHOD: u8 = 0x0D;
 pub(super) const ATTRIBUTES_END: u8 = 0xFF;
 
-/// The method is told by the attribute [`STORED_METHOD`].
+/// The method is in the attribute [`STORED_METHOD`].
 pub(super) const METHOD_STORED: u8 = 0xFF;
 
-/// The first half of a code that stands for a field name.
+/// The first half of a field name's code.
 pub(super) const NAME_CODE: u8 = 0xA0;
 
 /// Codes 1 to 27.
@@ -93,7 +93,7 @@ const RESPONSE_NAMES: [&str; 11] = [
     "WWW-Authenticate",
 ];
 
-/// Which names a code may stand for.
+/// Selects the table of names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Names {
     Request,
@@ -108,12 +108,12 @@ impl Names {
         }
     }
 
-    /// The name that the second half of a code stands for.
+    /// The name for the second half of a code.
     pub(super) fn name(self, index: u8) -> Option<&'static str> {
         self.table().get(usize::from(index).checked_sub(1)?).copied()
     }
 
-    /// The whole code of a name that has one.
+    /// The whole code of a name, if it has one.
     pub(super) fn code(self, known: Option<Known>, name: &[u8]) -> Option<u16> {
         let same = |candidate: &&str| candidate.as_bytes().eq_ignore_ascii_case(name);
         let index = match (self, known) {
@@ -148,7 +148,7 @@ pub(super) fn method_code(name: &[u8]) -> Option<u8> {
     METHODS.iter().position(|method| method.as_bytes() == name).map(|at| at as u8 + 1)
 }
 
-/// The method that a code stands for.
+/// The method for a code.
 pub(super) fn method_name(code: u8) -> Option<&'static str> {
     METHODS.get(usize::from(code).checked_sub(1)?).copied()
 }

@@ -1,4 +1,4 @@
-//! The container's side: for scripted peers in tests, and to check the server's side against.
+//! The container's side, for scripted peers in tests and to check the server's side against.
 
 use alloc::vec::Vec;
 
@@ -15,7 +15,7 @@ pub const CPONG: [u8; 5] = [b'A', b'B', 0, 1, codes::CPONG];
 /// A request as a container sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Received {
-    /// The method's name, whether it came as a code or as text.
+    /// The method's name, sent as a code or as text.
     pub method: Vec<u8>,
     /// `HTTP/1.1`.
     pub protocol: Vec<u8>,
@@ -25,26 +25,26 @@ pub struct Received {
     pub remote_addr: Option<Vec<u8>>,
     /// The client's name.
     pub remote_host: Option<Vec<u8>>,
-    /// The host that was asked for.
+    /// The requested host.
     pub server_name: Option<Vec<u8>>,
     /// Its port.
     pub server_port: u16,
-    /// Whether the client uses TLS.
+    /// True if the client uses TLS.
     pub is_tls: bool,
-    /// Fields in order, names as they came or as their codes stand for.
+    /// Fields in order, with names as received or as decoded.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Attributes in order, the stored method excepted.
+    /// Attributes in order, except the stored method.
     pub attributes: Vec<Attribute>,
     /// The Content-Length.
     pub content_length: Option<u64>,
 }
 
-/// One attribute of a request.
+/// An attribute of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attribute {
-    /// One that has a code of its own: 0x05 is the query.
+    /// An attribute with a code of its own: 0x05 is the query.
     Coded(u8, Vec<u8>),
-    /// One that has a name.
+    /// An attribute with a name.
     Named(Vec<u8>, Vec<u8>),
     /// The length of the TLS key, the only number.
     KeyBits(u16),
@@ -68,12 +68,12 @@ pub enum Message {
     Request(Received),
     /// Body; empty at its end.
     Body(Vec<u8>),
-    /// CPing: asks whether the container is alive.
+    /// CPing: tests that the container is alive.
     Ping,
 }
 
-/// Reads what a server sends on one connection. A body packet has no code: it is one because a
-/// Content-Length announced it.
+/// Decodes the messages of one connection from a server. A body packet has no code: a preceding
+/// Content-Length identifies it.
 #[derive(Clone, Debug, Default)]
 pub struct RequestDecoder {
     packet: Vec<u8>,
@@ -83,17 +83,17 @@ pub struct RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// At the beginning of a connection.
+    /// Creates a decoder for the beginning of a connection.
     #[must_use]
     pub const fn new(size: PacketSize) -> Self {
         Self { packet: Vec::new(), size, body_is_next: false, fault: None }
     }
 
-    /// Deals with the front of `input`: at most up to the end of one message. Returns how many
-    /// bytes that were, and the message.
+    /// Consumes the front of `input`: at most up to the end of one message. Returns the number of
+    /// consumed bytes, and the message.
     ///
     /// # Errors
-    /// [`AjpFault`], then and in all further calls.
+    /// [`AjpFault`], repeated by all further calls.
     pub fn feed(&mut self, input: &[u8]) -> Result<(usize, Option<Message>), AjpFault> {
         if let Some(fault) = self.fault {
             return Err(fault);
@@ -220,7 +220,7 @@ fn read_attributes(reader: &mut Reader<'_>, request: &mut Received) -> Result<()
 /// Appends Send Headers.
 ///
 /// # Errors
-/// [`EncodeFault`]; `out` is as before then.
+/// [`EncodeFault`]; `out` is unchanged then.
 pub fn encode_headers(
     status: Status,
     reason: &[u8],
@@ -243,11 +243,11 @@ pub fn encode_headers(
     push().and_then(|()| packet.finish()).inspect_err(|_| out.truncate(start))
 }
 
-/// Appends Send Body Chunk as Tomcat writes it, with a NUL behind the data. An empty chunk is a
+/// Appends Send Body Chunk as Tomcat writes it, with a NUL after the data. An empty chunk is a
 /// flush.
 ///
 /// # Errors
-/// [`EncodeFault`] if it does not fit into a packet; `out` is as before then.
+/// [`EncodeFault`] if it does not fit into a packet; `out` is unchanged then.
 pub fn encode_chunk(data: &[u8], size: PacketSize, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     let start = out.len();
     let len = u16::try_from(data.len()).map_err(|_| EncodeFault::BodyTooLarge)?;

@@ -3,7 +3,7 @@
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Why a peer's input is rejected. The connection is unusable afterwards.
+    /// Reason why a peer's input is rejected. The connection is unusable afterwards.
     AjpFault {
         Magic = "ajp-magic", "a packet does not begin with the mark of its direction";
         PacketEmpty = "ajp-packet-empty", "a packet without a message";
@@ -33,7 +33,7 @@ fault_table! {
 }
 
 fault_table! {
-    /// Why something is not sent. Nothing was appended then.
+    /// Reason why a message cannot be sent. Nothing is appended then.
     EncodeFault {
         HeadTooLarge = "ajp-head-too-large", "the head does not fit into a packet";
         FieldName = "ajp-send-field-name", "a field name that is not a token";

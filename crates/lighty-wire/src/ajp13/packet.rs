@@ -11,28 +11,28 @@ use super::fault::{AjpFault, EncodeFault};
 /// Bytes before a payload: two of magic, two of length.
 pub(super) const PREFIX_BYTES: usize = 4;
 
-/// Bytes of a body packet that are not body: the prefix, and the length once more.
+/// Bytes of a body packet before the body: the prefix and the inner length.
 pub(super) const BODY_PREFIX_BYTES: usize = 6;
 
-/// The magic of packets from the server, and of those from the container.
+/// The magic of packets to the container; [`TO_SERVER`] is the opposite direction's.
 pub(super) const TO_CONTAINER: [u8; 2] = [0x12, 0x34];
 pub(super) const TO_SERVER: [u8; 2] = *b"AB";
 
 /// The length that marks a null string.
 const NULL: u16 = 0xFFFF;
 
-/// Bytes that a packet may have, its prefix included. Both sides must be configured alike.
+/// Maximum bytes of a packet, its prefix included. Both sides must be configured alike.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PacketSize(u32);
 
 impl PacketSize {
-    /// What the protocol began with, and the least that can be configured.
+    /// The protocol's original size, which is also the minimum.
     pub const DEFAULT: Self = Self(8192);
 
-    /// The most that can be configured.
+    /// The maximum size.
     pub const MAX: Self = Self(65536);
 
-    /// From 8192 to 65536 bytes.
+    /// Creates a size from 8192 to 65536 bytes.
     #[must_use]
     pub const fn new(bytes: u32) -> Option<Self> {
         if bytes < Self::DEFAULT.0 || bytes > Self::MAX.0 { None } else { Some(Self(bytes)) }
@@ -50,7 +50,7 @@ impl PacketSize {
         self.bytes() - BODY_PREFIX_BYTES
     }
 
-    /// Bytes behind the prefix.
+    /// Bytes after the prefix.
     pub(super) const fn payload_bytes(self) -> usize {
         self.bytes() - PREFIX_BYTES
     }
@@ -62,7 +62,7 @@ impl Default for PacketSize {
     }
 }
 
-/// Takes a payload apart from the front.
+/// Reads a payload from front to back.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader<'a> {
     rest: &'a [u8],
@@ -91,8 +91,8 @@ impl<'a> Reader<'a> {
         Ok(u16::from_be_bytes(*bytes))
     }
 
-    /// A length, that many bytes, and a NUL; `None` for the null string. No value of the protocol
-    /// may hold a line end or a NUL: it could become a header line of its own.
+    /// Reads a length, that many bytes, and a NUL; `None` for the null string. Rejects line ends
+    /// and NULs in the value: it could become a header line of its own.
     pub(super) fn string(&mut self) -> Result<Option<&'a [u8]>, AjpFault> {
         match self.int()? {
             NULL => Ok(None),
@@ -100,12 +100,12 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`Reader::string`], which must not be null.
+    /// Like [`Reader::string`], but rejects the null string.
     pub(super) fn string_or_fault(&mut self) -> Result<&'a [u8], AjpFault> {
         self.string()?.ok_or(AjpFault::StringNull)
     }
 
-    /// Text of several lines, which must not be null.
+    /// Reads text that may have several lines; rejects the null string.
     pub(super) fn lines(&mut self) -> Result<&'a [u8], AjpFault> {
         match self.int()? {
             NULL => Err(AjpFault::StringNull),
@@ -128,7 +128,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A code of two bytes, or a string; a string cannot be so long as to look like a code.
+    /// Reads a field name: a two-byte code, or a string. A string is never so long that its length
+    /// looks like a code.
     pub(super) fn name(&mut self, names: Names) -> Result<Name<'a>, AjpFault> {
         let len = self.int()?;
         let [high, low] = len.to_be_bytes();
@@ -143,19 +144,19 @@ impl<'a> Reader<'a> {
         Ok(Name { known: Known::from_bytes(text), text })
     }
 
-    /// Nothing may be left.
+    /// Fails if bytes are left.
     pub(super) fn end(self) -> Result<(), AjpFault> {
         if self.rest.is_empty() { Ok(()) } else { Err(AjpFault::Trailing) }
     }
 }
 
-/// Puts a packet together at the end of a buffer.
+/// Assembles a packet at the end of a buffer.
 #[derive(Debug)]
 pub(super) struct Writer<'a> {
     out: &'a mut Vec<u8>,
     start: usize,
     size: PacketSize,
-    /// Bytes of strings that are too long for any packet; they are only counted.
+    /// Bytes of strings that are too long for any packet. They are counted but not written.
     omitted_bytes: usize,
 }
 
@@ -186,7 +187,7 @@ impl<'a> Writer<'a> {
         self.lines(text)
     }
 
-    /// Text of several lines.
+    /// Writes text that may have several lines.
     pub(super) fn lines(&mut self, text: &[u8]) -> Result<(), EncodeFault> {
         if text.contains(&0) {
             return Err(EncodeFault::Value);
@@ -222,30 +223,30 @@ impl<'a> Writer<'a> {
         match names.code(known, name) {
             Some(code) => self.int(code),
             None if !is_token(name) => return Err(EncodeFault::FieldName),
-            // Its length would look like a code.
+            // The length of such a name would look like a code.
             None if name.len() >= usize::from(NAME_CODE) << 8 => self.omit(name),
             None => self.string(name)?,
         }
         self.string(value)
     }
 
-    /// Counts text that fits into no packet, so that this packet is too large.
+    /// Counts text that fits into no packet, so that [`Writer::finish`] rejects the packet.
     fn omit(&mut self, text: &[u8]) {
         const AROUND_BYTES: usize = 3;
         self.omitted_bytes = self.omitted_bytes.saturating_add(text.len() + AROUND_BYTES);
     }
 
-    /// Bytes of the packet so far, its prefix and what was omitted included.
+    /// Bytes of the packet so far, including its prefix and omitted text.
     pub(super) fn needed_bytes(&self) -> usize {
         (self.out.len() - self.start).saturating_add(self.omitted_bytes)
     }
 
-    /// Where the next byte will stand, for [`Writer::patch`].
+    /// Position of the next byte, for [`Writer::patch`].
     pub(super) fn position(&self) -> usize {
         self.out.len()
     }
 
-    /// Fills in an integer that was not known before.
+    /// Fills in an integer that was not known when its place was written.
     pub(super) fn patch(&mut self, position: usize, number: u16) {
         self.out[position..position + 2].copy_from_slice(&number.to_be_bytes());
     }

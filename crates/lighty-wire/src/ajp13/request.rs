@@ -1,4 +1,4 @@
-//! The head of a request, as the server sends it: Forward Request.
+//! The head of a request from the server: Forward Request.
 
 use alloc::vec::Vec;
 
@@ -10,10 +10,10 @@ use super::codes::{self, Names};
 use super::fault::EncodeFault;
 use super::packet::{PacketSize, TO_CONTAINER, Writer};
 
-/// The request data besides its fields. Text is sent as it is.
+/// The data of a request besides its fields. Text is sent unchanged.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Request<'a> {
-    /// The method's name. One without a code is sent as an attribute.
+    /// The method's name. A method without a code is sent as an attribute.
     pub method: &'a [u8],
     /// The client's version.
     pub version: Version,
@@ -23,37 +23,37 @@ pub struct Request<'a> {
     pub query: Option<&'a [u8]>,
     /// The client's address.
     pub remote_addr: &'a [u8],
-    /// Its port: `AJP_REMOTE_PORT`.
+    /// The client's port: `AJP_REMOTE_PORT`.
     pub remote_port: Option<u16>,
-    /// Its name, if it was looked up.
+    /// The client's host name, if it was looked up.
     pub remote_host: Option<&'a [u8]>,
-    /// The address that it connected to: `AJP_LOCAL_ADDR`.
+    /// The address that the client connected to: `AJP_LOCAL_ADDR`.
     pub local_addr: Option<&'a [u8]>,
-    /// The host that was asked for, without port.
+    /// The requested host, without port.
     pub server_name: &'a [u8],
-    /// The port that was asked for.
+    /// The requested port.
     pub server_port: u16,
-    /// Whether the client connected over TLS.
+    /// True if the client connected over TLS.
     pub is_tls: bool,
     /// `TLSv1.3`: `AJP_SSL_PROTOCOL`.
     pub tls_protocol: Option<&'a [u8]>,
     /// The cipher's name.
     pub tls_cipher: Option<&'a [u8]>,
-    /// Bits of its key.
+    /// Bits of the cipher's key.
     pub tls_key_bits: Option<u16>,
     /// The client's certificate, in PEM.
     pub tls_certificate: Option<&'a [u8]>,
-    /// The authenticated user. A container that trusts this server trusts it.
+    /// The authenticated user, whom the container trusts without a check.
     pub remote_user: Option<&'a [u8]>,
-    /// By which scheme: `Basic`.
+    /// The authentication scheme, such as `Basic`.
     pub auth_type: Option<&'a [u8]>,
-    /// The container's name among its like, for sticky sessions.
+    /// The name of this container among its peers, for sticky sessions.
     pub jvm_route: Option<&'a [u8]>,
     /// The secret that the container requires. Tomcat 9.0.31 and later need one.
     pub secret: Option<&'a [u8]>,
-    /// More attributes, name and value. Tomcat refuses requests with names that it does not expect.
+    /// More attributes, name and value. Tomcat refuses requests with unexpected names.
     pub attributes: &'a [(&'a [u8], &'a [u8])],
-    /// What follows; the only source of a Content-Length.
+    /// The request's body; the only source of a Content-Length.
     pub body: Body,
 }
 

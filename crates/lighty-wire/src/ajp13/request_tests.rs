@@ -34,7 +34,7 @@ fn encode(request: &Request<'_>, fields: &Fields) -> Result<Vec<u8>, EncodeFault
     result.map(|()| out.split_off(6))
 }
 
-/// Every message in every cut; the same each time.
+/// Decodes every message, cut at every position; the result must always be the same.
 fn decode(wire: &[u8], size: PacketSize) -> (Vec<Message>, Option<AjpFault>) {
     let mut first = None;
     shred(wire, |pieces| {
@@ -73,7 +73,7 @@ fn received(request: &Request<'_>, fields: &Fields) -> Received {
     }
 }
 
-/// Byte by byte what the document says.
+/// Compares with the document, byte by byte.
 #[test]
 fn the_bytes_of_a_request() {
     let request = Request { query: Some(b"x=1"), secret: Some(b"s"), ..sample() };
@@ -151,7 +151,7 @@ fn only_the_body_speaks_of_its_length() {
         let got = received(&Request { body, ..sample() }, &fields(&lines));
         assert_eq!(got.content_length, expected);
         assert_eq!(got.fields.len(), 1 + usize::from(expected.is_some()));
-        // Also when the fields were not filtered before.
+        // Hop-by-hop fields are dropped even if the caller has not filtered them.
         let (lines, mut out) = (fields(&lines), Vec::new());
         let request = Request { body, ..sample() };
         encode_request(&request, lines.iter_known(), PacketSize::MAX, &mut out).expect("legal");
@@ -226,7 +226,7 @@ fn what_a_server_must_not_send() {
     refuse(b"\x12\x34\0\x02\x02\x1C", AjpFault::Method);
     refuse(b"\x12\x34\0\x03\x02\x02\0", AjpFault::Truncated);
     assert_eq!(decode(b"\x12\x34\x1F\xFC", PacketSize::DEFAULT), (vec![], None));
-    // A body packet where one is due, and its lengths.
+    // A body packet that is due, with wrong lengths.
     let head =
         encode(&Request { body: Body::Length(3), ..sample() }, &Fields::new()).expect("legal");
     for (body, fault) in [
@@ -243,7 +243,7 @@ fn what_a_server_must_not_send() {
 }
 
 proptest! {
-    // Each case is cut at every place.
+    // Each case is cut at every position.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]

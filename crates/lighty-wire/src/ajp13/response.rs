@@ -7,8 +7,8 @@
 //!     └──── CPong ──── Ping ◄─ begin_ping
 //! ```
 //!
-//! Chunks of the body are ranges of what was handed in; all other messages are gathered first, up
-//! to the packet size.
+//! Chunks of the body are ranges of the input. All other messages are collected first, up to the
+//! packet size.
 
 use alloc::format;
 use alloc::string::String;
@@ -30,7 +30,7 @@ pub enum Event {
     Headers,
     /// Body, as a range of the input.
     Body(Range<usize>),
-    /// Flush to the client what was sent so far.
+    /// Flush the output sent so far to the client.
     Flush,
     /// The container requests up to `len` bytes of the request body.
     GetBody {
@@ -39,14 +39,14 @@ pub enum Event {
     },
     /// The response is complete.
     End {
-        /// Whether the connection takes another request.
+        /// True if the connection takes another request.
         reuse: bool,
     },
     /// The container is alive.
     Pong,
 }
 
-/// What a call of [`ResponseDecoder::feed`] found.
+/// Result of [`ResponseDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Number of bytes consumed; pass the rest in again.
@@ -55,10 +55,10 @@ pub struct Step {
     pub event: Option<Event>,
 }
 
-/// The protocol state: which messages are allowed.
+/// The protocol state, named by the messages that are allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// No request was sent.
+    /// None: no request was sent.
     Idle,
     /// CPong.
     Ping,
@@ -70,16 +70,16 @@ enum Phase {
     Ended,
 }
 
-/// Where in a packet the next byte stands.
+/// Position of the next byte within a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Place {
     /// In the prefix, the code, or the length of a chunk.
     Front,
-    /// In the payload of a message that is gathered.
+    /// In the payload of a message that is being collected.
     Payload { left: u16 },
     /// In a chunk; `tail` bytes follow it.
     Chunk { left: u16, tail: u16 },
-    /// At the NUL behind a chunk.
+    /// At the NUL after a chunk.
     Tail { was_empty: bool },
 }
 
@@ -88,8 +88,9 @@ const FRONT_BYTES: usize = PREFIX_BYTES + 3;
 
 /// Decodes the responses on one connection.
 ///
-/// `begin_request` or `begin_ping` when one was sent; `feed` what arrives; the head lies in
-/// `status` and `fields` until the next begins. After a fault every further call repeats it.
+/// Call `begin_request` or `begin_ping` after sending one, and `feed` received bytes. The head
+/// stays in `status` and `fields` until the next request begins. After a fault every further call
+/// repeats it.
 #[derive(Clone, Debug)]
 pub struct ResponseDecoder {
     phase: Phase,
@@ -126,7 +127,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// A request was sent. Drops the last response and keeps memory.
+    /// Call after sending a request. Drops the previous response; keeps the memory.
     pub fn begin_request(&mut self) {
         self.begin(Phase::Head);
         self.status = Status::OK;
@@ -135,7 +136,7 @@ impl ResponseDecoder {
         self.content_length = None;
     }
 
-    /// A [`super::CPING`] was sent.
+    /// Call after sending [`super::CPING`].
     pub fn begin_ping(&mut self) {
         self.begin(Phase::Ping);
     }
@@ -153,7 +154,7 @@ impl ResponseDecoder {
     }
 
     /// The response fields, without hop-by-hop fields and `Status`: packets delimit the body, and
-    /// the head has the status.
+    /// the head contains the status.
     #[must_use]
     pub fn fields(&self) -> &Fields {
         &self.fields
@@ -165,13 +166,13 @@ impl ResponseDecoder {
         self.content_length
     }
 
-    /// True between messages: only then is the connection reusable.
+    /// True between messages. The connection is reusable only then.
     #[must_use]
     pub fn is_between_packets(&self) -> bool {
         self.fault.is_none() && self.place == Place::Front && self.front_len == 0
     }
 
-    /// The numbers of a fault, if its words leave them open: the actual and the expected value.
+    /// The actual and the expected value of a fault whose message does not contain them.
     #[must_use]
     pub fn particulars(&self) -> Option<String> {
         let [_, _, _, _, _, high, low] = self.front;
@@ -192,7 +193,7 @@ impl ResponseDecoder {
         })
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.payload.capacity() + self.reason.capacity() + self.fields.capacity()
@@ -252,7 +253,7 @@ impl ResponseDecoder {
         Ok(Step { consumed: at, event: None })
     }
 
-    /// One byte of prefix, code or chunk length.
+    /// Handles one byte of prefix, code or chunk length.
     fn take_front(&mut self, byte: u8) -> Result<Option<Event>, AjpFault> {
         let at = usize::from(self.front_len);
         self.front[at] = byte;
@@ -276,7 +277,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Bytes behind the prefix.
+    /// Bytes after the prefix.
     fn payload_len(&self) -> u16 {
         u16::from_be_bytes([self.front[2], self.front[3]])
     }
@@ -289,7 +290,7 @@ impl ResponseDecoder {
         }
     }
 
-    /// Checks whether this message is allowed now, and starts it.
+    /// Checks that this message is allowed now, and starts it.
     fn take_code(&mut self, code: u8) -> Result<Option<Event>, AjpFault> {
         match (code, self.phase) {
             (codes::CPONG, Phase::Ping)
@@ -320,7 +321,7 @@ impl ResponseDecoder {
     fn take_chunk_len(&mut self) -> Result<Option<Event>, AjpFault> {
         let len = u16::from_be_bytes([self.front[5], self.front[6]]);
         let tail = (self.payload_len() - 3).checked_sub(len).ok_or(AjpFault::ChunkLength)?;
-        // The document has nothing behind a chunk, Tomcat has a NUL.
+        // The document has no byte after a chunk; Tomcat sends a NUL.
         if tail > 1 {
             return Err(AjpFault::Trailing);
         }
@@ -333,7 +334,7 @@ impl ResponseDecoder {
         Ok((tail == 0).then_some(Event::Flush))
     }
 
-    /// A message that lies in the input as a whole is read there, without a copy.
+    /// Collects a payload. A message that is completely in the input is read there, without a copy.
     fn take_payload(&mut self, piece: &[u8], left: u16) -> Result<Option<Event>, AjpFault> {
         let left = left - piece.len() as u16;
         if left == 0 && self.payload.is_empty() {
@@ -351,7 +352,7 @@ impl ResponseDecoder {
         event.map(Some)
     }
 
-    /// Reads what stands behind the code.
+    /// Parses the message after its code.
     fn finish_message(&mut self, payload: &[u8]) -> Result<Event, AjpFault> {
         let code = self.front[PREFIX_BYTES];
         (self.place, self.front_len) = (Place::Front, 0);
@@ -402,7 +403,7 @@ impl ResponseDecoder {
         Ok(())
     }
 
-    /// The same length twice is told once.
+    /// Records the Content-Length. A repeated equal value is kept once.
     fn read_length(&mut self, value: &[u8]) -> Result<(), AjpFault> {
         let len = decimal::parse(value).ok_or(AjpFault::LengthMalformed)?;
         match self.content_length {

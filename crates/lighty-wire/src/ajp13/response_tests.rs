@@ -7,7 +7,7 @@ use super::*;
 use crate::ajp13::container::{CPONG, encode_chunk, encode_end, encode_get_body, encode_headers};
 use crate::ajp13::{EncodeFault, FIELDS_MAX};
 
-/// What came out, chunks of body joined.
+/// Decoded events, with adjacent body chunks joined.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Seen {
     events: Vec<Told>,
@@ -58,7 +58,7 @@ fn decode_pieces(decoder: &mut ResponseDecoder, pieces: &[&[u8]]) -> Seen {
     seen
 }
 
-/// The response to a request, the same in every cut.
+/// Decodes the response to a request, with the same result for every cut.
 fn decode(wire: &[u8]) -> Seen {
     let mut decoder = ResponseDecoder::new(PacketSize::DEFAULT, FIELDS_MAX);
     let mut first = None;
@@ -79,7 +79,7 @@ fn packet(payload: &[u8]) -> Vec<u8> {
     wire
 }
 
-/// Send Headers with these bytes for its fields.
+/// Send Headers with these bytes as its fields.
 fn headers(count: u16, fields: &[u8]) -> Vec<u8> {
     let mut payload = b"\x04\0\xC8\0\x02OK\0".to_vec();
     payload.extend_from_slice(&count.to_be_bytes());
@@ -94,7 +94,7 @@ fn refuse(wire: &[&[u8]], fault: AjpFault) {
     assert_eq!(decode(&wire.concat()).fault, Some(fault), "{wire:?}");
 }
 
-/// What Tomcat sends for a page: headers, a chunk with a NUL behind it, a flush, the end.
+/// Tomcat's messages for a page: headers, a chunk with a NUL after it, a flush, the end.
 #[test]
 fn a_response_as_tomcat_sends_it() {
     let wire = [
@@ -119,7 +119,7 @@ fn a_response_as_tomcat_sends_it() {
     assert!(seen.between && seen.fault.is_none());
 }
 
-/// As the document has it, without a NUL behind chunks.
+/// The document's form, without a NUL after chunks.
 #[test]
 fn chunks_of_the_document() {
     let seen = decode(
@@ -281,7 +281,7 @@ fn fields_have_a_bound() {
         |count: u16| decode(&headers(count, &b"\xA0\x01\0\x01a\0".repeat(count.into()))).fault;
     assert_eq!(run(FIELDS_MAX), None);
     assert_eq!(run(FIELDS_MAX + 1), Some(AjpFault::TooManyFields));
-    // An announcement alone costs nothing.
+    // The announced count alone is rejected before any field is read.
     refuse(&[&headers(u16::MAX, b"")], AjpFault::TooManyFields);
 }
 
@@ -309,7 +309,7 @@ fn lengths_agree() {
     for bad in ["", "+5", "-1", "5, 5", "5,6", "0x5", "5 5", "18446744073709551616"] {
         assert_eq!(run(&[bad]), Err(AjpFault::LengthMalformed), "{bad}");
     }
-    // Spelled out it is the same field.
+    // A field name sent as text is the same field as its code.
     let both = [&length("5")[..], b"\0\x0eCONTENT-LENGTH\0\0\x016\0"].concat();
     refuse(&[&headers(2, &both)], AjpFault::LengthConflict);
 }
@@ -335,7 +335,7 @@ fn the_next_response_begins_afresh() {
 }
 
 proptest! {
-    // Each case is cut at every place.
+    // Each case is cut at every position.
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
@@ -378,7 +378,7 @@ proptest! {
         prop_assert!(seen.events.contains(&Told::Headers(status, reason.into_bytes())));
     }
 
-    /// Bytes that are nearly a response mean the same in every cut.
+    /// Malformed responses have the same result in every cut.
     #[test]
     fn cuts_do_not_matter(edits in proptest::collection::vec((0_usize..60, any::<u8>()), 1..4)) {
         let mut wire = headers(1, b"\xA0\x01\0\x09text/html\0");

@@ -3,7 +3,7 @@
 use lighty_http::Status;
 
 lighty_http::fault_table! {
-    /// Why a gateway program's response is rejected. The client gets [`CgiFault::STATUS`].
+    /// Reason why a gateway program's response is rejected. The client gets [`CgiFault::STATUS`].
     CgiFault {
         HeadTooLarge = "cgi-head-too-large", "the backend's header exceeds its limit";
         TooManyFields = "cgi-too-many-fields", "the backend sent more header fields than the limit allows";
@@ -23,6 +23,6 @@ lighty_http::fault_table! {
 }
 
 impl CgiFault {
-    /// The status of any of them.
+    /// The status for the client, the same for all faults.
     pub const STATUS: Status = Status::BAD_GATEWAY;
 }

@@ -1,7 +1,7 @@
 //! The response head of a program: RFC 3875 section 6.
 //!
-//! Lines may end with LF or CR LF; nothing else is tolerated, because the output goes to a client
-//! as it is.
+//! Lines may end with LF or CR LF. Nothing else is tolerated, because the fields reach the client
+//! unchanged.
 
 use alloc::vec::Vec;
 
@@ -35,8 +35,8 @@ pub struct CgiHead {
     has_status: bool,
     /// From `Status` or a status line; else 302 with `Location` (RFC 3875 section 6.2), else 200.
     pub status: Status,
-    /// The fields for the client. `Status`, `Content-Length` and those that concern one connection
-    /// only (RFC 9110 section 7.6.1) are not among them.
+    /// The fields for the client, without `Status`, `Content-Length` and hop-by-hop fields (RFC
+    /// 9110 section 7.6.1).
     pub fields: Fields,
     /// The `Upgrade` field; meaningful with a 101 only.
     pub upgrade: Option<Vec<u8>>,
@@ -51,12 +51,12 @@ pub struct CgiHead {
     pub is_local_redirect: bool,
 }
 
-/// Progress through a head of which only a part has arrived.
+/// Progress through an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Scan {
-    /// Bytes looked at.
+    /// Bytes scanned.
     scanned: usize,
-    /// Where the current line begins.
+    /// Start of the current line.
     line_start: usize,
     lines: u32,
     is_complete: bool,
@@ -82,7 +82,8 @@ impl CgiHead {
         self.fields.iter().filter_map(|(name, value)| Some((variable_name(name)?, value)))
     }
 
-    /// True if another head follows (RFC 9110 section 15.2): 101 alone is a response of its own.
+    /// True if another head follows (RFC 9110 section 15.2). A 101 is not interim: no other head
+    /// follows it.
     #[must_use]
     pub fn is_interim(&self) -> bool {
         self.status.is_interim() && self.status != Status::SWITCHING_PROTOCOLS
@@ -100,7 +101,7 @@ impl CgiHead {
 
     fn take_field(&mut self, line: &[u8]) -> Result<(), CgiFault> {
         let (name, value) = line.split_at(memchr(b':', line).ok_or(CgiFault::NoColon)?);
-        // As of a backend that speaks HTTP (RFC 9112 section 5.1).
+        // White space before the colon is removed, as from an HTTP backend (RFC 9112 section 5.1).
         let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t'));
         let name = end.map_or(&name[..0], |last| &name[..=last]);
         if name.is_empty() || !name.iter().all(|&byte| is_token_byte(byte)) {
@@ -129,7 +130,7 @@ impl CgiHead {
         self.set_status(status, CgiFault::StatusConflict)
     }
 
-    /// Two different statuses are rejected: readers could disagree about which one counts.
+    /// Sets the status. Rejects two different ones: readers could disagree about the valid one.
     fn set_status(&mut self, status: Status, conflict: CgiFault) -> Result<(), CgiFault> {
         if self.has_status && self.status != status {
             return Err(conflict);
@@ -178,8 +179,8 @@ impl CgiHead {
             && let Some(location) = self.fields.get(Known::Location)
             && !location.is_empty()
         {
-            // `//host/path` is a path too: RFC 3875 section 6.2 has no URL without a scheme, and a
-            // program that repeats a client's path must not lead others to another host.
+            // `//host/path` counts as a path too: RFC 3875 section 6.2 has no URL without a scheme,
+            // and a program that repeats a client's path must not redirect others to another host.
             let is_path = location.starts_with(b"/");
             let is_alone = self.fields.len() == 1
                 && self.content_length.is_none()
@@ -196,12 +197,12 @@ impl CgiHead {
     }
 }
 
-/// Reads one head from the front of `buf`.
+/// Parses one head from the front of `buf`.
 ///
-/// While it says [`Head::Partial`], call it again with the same bytes and more, and the same `out`:
-/// that is where it remembers how far it came; no byte is looked at twice. A head that is complete
-/// is forgotten by the next call, which after an interim one gets the bytes that follow. After a
-/// fault, `out` is to be cleared.
+/// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
+/// `out`, which holds the progress: no byte is scanned twice. The next call after a complete head
+/// starts with a new one; after an interim head, pass the bytes that follow. After a fault, `out`
+/// must be cleared.
 ///
 /// # Errors
 /// [`CgiFault`], as soon as it is certain.
@@ -235,7 +236,8 @@ pub fn parse_head(buf: &[u8], limits: &HeadLimits, out: &mut CgiHead) -> Result<
     Ok(Head::Partial)
 }
 
-/// What follows `HTTP/`: as programs begin that think they write to the client themselves.
+/// Parses the part of a status line after `HTTP/`. Non-parsed-header programs begin with such a
+/// line.
 fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     let [b'1', b'.', b'0'..=b'9', b' ', code @ ..] = rest else {
         return Err(CgiFault::StatusLine);
@@ -244,7 +246,7 @@ fn read_status_line(rest: &[u8]) -> Result<Status, CgiFault> {
     read_code(code).ok_or(CgiFault::StatusLine)
 }
 
-/// Three digits, and perhaps a space and a reason.
+/// Parses three digits, optionally followed by a space and a reason.
 fn read_code(text: &[u8]) -> Option<Status> {
     let (digits, rest) = text.split_first_chunk::<3>()?;
     if !digits.iter().all(u8::is_ascii_digit) || !matches!(rest, [] | [b' ' | b'\t', ..]) {
@@ -262,7 +264,7 @@ fn check_value(value: &[u8]) -> Result<(), CgiFault> {
     }
 }
 
-/// Fields about the client's connection, which the program does not control.
+/// True for fields about the client's connection, which the program does not control.
 const fn is_of_the_connection(name: Known) -> bool {
     use Known as K;
     matches!(name, K::Connection | K::KeepAlive | K::ProxyConnection | K::Te | K::Trailer)

@@ -119,7 +119,7 @@ fn status_lines_are_tolerated() {
         ],
     );
     refuse(CgiFault::BareCr, &["HTTP/1.1 200 O\rK\n\n"]);
-    // Only the first line can be one.
+    // A status line is only accepted as the first line.
     refuse(CgiFault::FieldName, &["X: y\nHTTP/1.1 200 OK: no\n\n"]);
 }
 

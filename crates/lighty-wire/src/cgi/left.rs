@@ -6,19 +6,19 @@ use core::ops::Range;
 use super::CgiHead;
 use crate::http1::chunked::{ChunkFault, ChunkedDecoder};
 
-/// What remains of a response body.
+/// Remaining part of a response body.
 #[derive(Debug)]
 pub enum Left {
     /// Everything up to the end of the output.
     Rest,
-    /// So many bytes.
+    /// This many bytes.
     Length(u64),
     /// Chunks up to the last one.
     Chunks(Box<ChunkedDecoder>),
 }
 
 impl Left {
-    /// Creates it from a response head.
+    /// The body that a response head announces.
     #[must_use]
     pub fn of(head: &CgiHead) -> Self {
         match head.content_length {
@@ -38,14 +38,14 @@ impl Left {
         }
     }
 
-    /// True if the body is complete, even if the output goes on.
+    /// True if the body is complete, even if the output continues.
     #[must_use]
     pub fn is_whole(&self) -> bool {
         !matches!(self, Self::Rest) && self.is_nothing()
     }
 
-    /// Consumes the front of the output; returns the number of bytes consumed and which of them are
-    /// body. Bytes after the announced end are dropped.
+    /// Consumes the front of the output. Returns the number of bytes consumed and the range of body
+    /// among them. Bytes after the announced end are dropped.
     ///
     /// # Errors
     /// The chunked coding is invalid.

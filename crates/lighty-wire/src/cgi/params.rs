@@ -1,49 +1,48 @@
-//! The variables that describe a request to a program: RFC 3875 section 4.1, with what programs
-//! have come to rely on beside it (`REQUEST_URI`, `SCRIPT_FILENAME`, `REDIRECT_STATUS`, ...).
+//! The variables that describe a request to a program: RFC 3875 section 4.1, and de facto standards
+//! (`REQUEST_URI`, `SCRIPT_FILENAME`, `REDIRECT_STATUS`, ...).
 //!
-//! FastCGI, SCGI and uwsgi send the same variables in the same order; only the writing differs.
+//! FastCGI, SCGI and uwsgi send the same variables in the same order, in different encodings.
 //!
-//! Header fields become `HTTP_` variables, in which everything but letters and digits becomes `_`.
-//! Distinct names can thus collide, so a client could pass a program a field that the server never
-//! checked or that it has removed. Therefore a name with anything but letters, digits and `-`
-//! becomes no variable ([`Params::colliding`]). Where the operator wants these names
-//! ([`Params::odd_names`]), one becomes a variable only if no other field's name does, among those
-//! received and those meaningful to the server. `Proxy` never does: programs would take it for
-//! their own setting `HTTP_PROXY`.
+//! Header fields become `HTTP_` variables, with `_` in place of all characters except letters and
+//! digits. Distinct names can thus collide, so a client could pass a program a field that the
+//! server never checked or that it has removed. Therefore a name with other characters than
+//! letters, digits and `-` does not become a variable ([`Params::colliding`]). If the operator
+//! enables such names ([`Params::odd_names`]), one becomes a variable only if it collides with no
+//! other field, neither a received one nor one that the server interprets. `Proxy` never does:
+//! programs would mistake it for their own setting `HTTP_PROXY`.
 
 use alloc::vec::Vec;
 
 use lighty_http::variable_name::{self, is_alias};
 use lighty_http::{Fields, Known, Version, decimal};
 
-/// Room for the longest variable of an ordinary request.
+/// Fits the longest variable of an ordinary request.
 const SCRATCH_BYTES: usize = 256;
 
-/// What a program is asked for.
+/// Task of the program.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Purpose {
-    /// A response.
+    /// To respond.
     #[default]
     Respond,
-    /// Whether the request is allowed. FastCGI 1.0 section 6.3: such a program learns neither of
-    /// the body nor of the script (`CONTENT_LENGTH`, `PATH_INFO`, `PATH_TRANSLATED`,
+    /// To allow or deny the request. FastCGI 1.0 section 6.3: an authorizer does not get the
+    /// variables of body and script (`CONTENT_LENGTH`, `PATH_INFO`, `PATH_TRANSLATED`,
     /// `SCRIPT_NAME`).
     Authorize,
 }
 
-/// Facts about a request.
+/// Data of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Params<'a> {
-    /// What the program is asked for.
+    /// Task of the program.
     pub purpose: Purpose,
     /// `SERVER_SOFTWARE`.
     pub server_software: &'a [u8],
-    /// `SERVER_NAME`: what the server is called, else the host that the request names, without
-    /// port.
+    /// `SERVER_NAME`: the configured name of the server, else the requested host without its port.
     pub server_name: &'a [u8],
     /// `SERVER_PORT`.
     pub server_port: u16,
-    /// `SERVER_ADDR`: where the connection arrived.
+    /// `SERVER_ADDR`: the address that the client connected to.
     pub server_addr: &'a [u8],
     /// `SERVER_PROTOCOL`.
     pub protocol: Version,
@@ -51,7 +50,7 @@ pub struct Params<'a> {
     pub remote_addr: &'a [u8],
     /// `REMOTE_PORT`.
     pub remote_port: u16,
-    /// `AUTH_TYPE`, of a request that has been authenticated.
+    /// `AUTH_TYPE`; only set for an authenticated request.
     pub auth_type: Option<&'a [u8]>,
     /// `REMOTE_USER`.
     pub remote_user: Option<&'a [u8]>,
@@ -59,36 +58,37 @@ pub struct Params<'a> {
     pub method: &'a [u8],
     /// `REQUEST_URI`: the target as the client sent it.
     pub request_uri: &'a [u8],
-    /// `REDIRECT_URI`: the target that is answered instead, if another.
+    /// `REDIRECT_URI`: the target that the response is made for, if it differs.
     pub redirect_uri: Option<&'a [u8]>,
     /// `QUERY_STRING`.
     pub query: &'a [u8],
-    /// `CONTENT_LENGTH`; left out for a body whose length is not known.
+    /// `CONTENT_LENGTH`; left out for a body of unknown length.
     pub content_length: Option<u64>,
     /// `SCRIPT_NAME`: the part of the path that names the program.
     pub script_name: &'a [u8],
-    /// `PATH_INFO`: the part behind it; left out where there is none.
+    /// `PATH_INFO`: the part of the path after the program's; left out if empty.
     pub path_info: &'a [u8],
-    /// `SCRIPT_FILENAME`; left out where it is empty.
+    /// `SCRIPT_FILENAME`; left out if empty.
     pub script_filename: &'a [u8],
-    /// `DOCUMENT_ROOT`; left out where it is empty.
+    /// `DOCUMENT_ROOT`; left out if empty.
     pub document_root: &'a [u8],
-    /// Whether the client's connection is encrypted: `HTTPS` and `REQUEST_SCHEME`.
+    /// True if the client's connection is encrypted: `HTTPS` and `REQUEST_SCHEME`.
     pub https: bool,
-    /// `REDIRECT_STATUS`: 200, or the status of the error that the program is to speak for.
+    /// `REDIRECT_STATUS`: 200, or the status of the error that the program handles.
     pub redirect_status: u16,
-    /// Become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
+    /// Header fields, which become `HTTP_` variables; `Content-Type` becomes `CONTENT_TYPE`.
     pub fields: &'a Fields,
-    /// Names with anything but letters, digits and `-` become variables, too, if they are
+    /// Names with other characters than letters, digits and `-` become variables, too, if they are
     /// unambiguous.
     pub odd_names: bool,
-    /// Come last, under names that are written as variables are (`my-var` is `MY_VAR`), and replace
-    /// variables of the same names, except those about the body's length.
+    /// Additional variables. They come last, with names converted like those of variables (`my-var`
+    /// is `MY_VAR`), and replace variables of the same names, except the ones about the body's
+    /// length.
     pub extra: &'a [(&'a [u8], &'a [u8])],
 }
 
 impl<'a> Params<'a> {
-    /// Empty facts about a request with these fields.
+    /// Empty data of a request with these fields.
     #[must_use]
     pub const fn new(fields: &'a Fields) -> Self {
         Self {
@@ -119,8 +119,8 @@ impl<'a> Params<'a> {
         }
     }
 
-    /// Calls `visit` with each name and value, each name once. Returns how many fields did not
-    /// become variables because their names collide, see [`Params::colliding`].
+    /// Calls `visit` with each name and value; each name occurs once. Returns the number of fields
+    /// left out because their names collide, see [`Params::colliding`].
     pub fn for_each(&self, visit: impl FnMut(&[u8], &[u8])) -> usize {
         let mut visitor = Visitor { extra: self.extra, visit };
         let mut scratch = Vec::with_capacity(SCRATCH_BYTES);
@@ -132,8 +132,8 @@ impl<'a> Params<'a> {
         colliding
     }
 
-    /// Names of fields that do not become variables because another name becomes the same, or
-    /// could.
+    /// Names of fields that do not become variables, because another name maps to the same variable
+    /// or could.
     pub fn colliding(&self) -> impl Iterator<Item = &'a [u8]> + '_ {
         let names = self.fields.iter_known().map(|(known, name, _)| (known, name));
         names.filter(|(known, name)| self.collides(*known, name)).map(|(_, name)| name)
@@ -180,7 +180,7 @@ impl<'a> Params<'a> {
         if self.purpose == Purpose::Respond {
             visitor.own(b"SCRIPT_NAME", self.script_name);
         }
-        // RFC 3875 section 4.1.6: not defined without PATH_INFO.
+        // RFC 3875 section 4.1.6: PATH_TRANSLATED is not defined without PATH_INFO.
         if self.purpose == Purpose::Respond && !self.path_info.is_empty() {
             visitor.own(b"PATH_INFO", self.path_info);
             scratch.clear();
@@ -235,13 +235,13 @@ impl<'a> Params<'a> {
             || others.any(|other| is_alias(name, other) && !name.eq_ignore_ascii_case(other))
     }
 
-    /// Whether a field of this name stands before this place: it has taken the value along.
+    /// True if a field of this name precedes the index: its variable already contains this value.
     fn came_before(&self, name: &[u8], index: usize) -> bool {
         self.fields.iter().take(index).any(|(other, _)| other.eq_ignore_ascii_case(name))
     }
 
-    /// The value if it is the only one of this name. Else appends all of them to `scratch`, joined
-    /// as RFC 9110 section 5.3 and, for cookies, RFC 6265 section 5.4 allow.
+    /// The value, if it is the only one of this name. Otherwise appends all values to `scratch`,
+    /// joined as RFC 9110 section 5.3 and, for cookies, RFC 6265 section 5.4 allow.
     fn all_values(
         &self,
         index: usize,
@@ -266,7 +266,7 @@ impl<'a> Params<'a> {
     }
 }
 
-/// Lets the extra variables have the last word.
+/// Leaves out variables that an extra one replaces.
 struct Visitor<'a, F> {
     extra: &'a [(&'a [u8], &'a [u8])],
     visit: F,
@@ -297,14 +297,14 @@ impl<F: FnMut(&[u8], &[u8])> Visitor<'_, F> {
     }
 }
 
-/// Fields that have variables of their own, that the server has dealt with, or that must not be
-/// taken for a setting.
+/// Fields with variables of their own, fields that the server has already applied, and `Proxy`,
+/// which would be mistaken for a setting.
 const fn is_withheld(known: Known) -> bool {
     matches!(known, Known::ContentLength | Known::ContentType)
         || matches!(known, Known::TransferEncoding | Known::Proxy)
 }
 
-/// Whether a name becomes the same variable as one that is known.
+/// True if a name maps to the same variable as a known field.
 fn means_something(name: &[u8]) -> bool {
     Known::all().iter().any(|known| is_alias(name, known.as_str().as_bytes()))
 }

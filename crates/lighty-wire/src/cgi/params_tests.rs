@@ -1,4 +1,4 @@
-//! Tests of `params`: which variables, in which order, and which never.
+//! Tests of `params`: the variables, their order, and fields that never become variables.
 
 use std::string::String;
 use std::vec::Vec;
@@ -38,7 +38,7 @@ fn assert_http(lines: &[(&str, &str)], expected: &[(&str, &str)]) {
     assert_eq!(all, expected);
 }
 
-/// [`assert_http`] where odd names become variables.
+/// [`assert_http`] with odd names enabled.
 #[track_caller]
 fn assert_odd(lines: &[(&str, &str)], expected: &[(&str, &str)]) {
     let fields = fields(lines);
@@ -186,7 +186,7 @@ fn names_that_become_the_same_variable_do_not_reach_a_program() {
             assert_odd(&lines, &[("HTTP_X_FOO", "good")]);
         }
     }
-    // Neither has the better right.
+    // Two colliding odd names: neither becomes a variable.
     assert_odd(&[("A_B-C", "1"), ("A-B_C", "2")], &[]);
     assert_odd(&[("A_B", "1"), ("A.B", "2"), ("C", "3")], &[("HTTP_C", "3")]);
     for name in ["X_Forwarded_For", "X_Forwarded-For", "Content.Length", "Transfer_Encoding"] {

@@ -1,4 +1,4 @@
-//! The application's half: FastCGI 1.0 seen from the other end.
+//! The application's side of FastCGI 1.0.
 //!
 //! For programs that serve requests themselves, and for scripted peers in tests. One request at a
 //! time per connection; reject a second one with [`ProtocolStatus::CantMultiplex`].
@@ -12,21 +12,21 @@ use super::{
     Begin, EndRequest, FastcgiFault, MANAGEMENT_ID, ProtocolStatus, Role, VARIABLES, Values,
 };
 
-/// Bytes of a request's parameters, lengths included.
+/// Maximum bytes of a request's parameters, lengths included.
 pub const PARAMS_BYTES_MAX: usize = 1024 * 1024;
 
-/// Bytes of content of `FCGI_GET_VALUES`.
+/// Maximum bytes of content of `FCGI_GET_VALUES`.
 pub const ASKED_BYTES_MAX: u16 = 1024;
 
 /// Bytes of content of `FCGI_BEGIN_REQUEST`.
 const BEGIN_LEN: u16 = 8;
 
-/// What a call of [`RequestDecoder::feed`] found.
+/// Result of [`RequestDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// Their meaning. `None`: more bytes are needed.
+    /// The event that they complete. `None`: more bytes are needed.
     pub event: Option<Event>,
 }
 
@@ -35,13 +35,13 @@ pub struct Step {
 pub enum Event {
     /// A request begins.
     Begin(Begin),
-    /// Its parameters are complete: see [`RequestDecoder::params`].
+    /// The request's parameters are complete: see [`RequestDecoder::params`].
     Params,
-    /// These bytes of the input are its body.
+    /// These bytes of the input are part of the request's body.
     Stdin(Range<usize>),
-    /// Its body is complete.
+    /// The request's body is complete.
     EndOfStdin,
-    /// The client is gone; the request must still be ended.
+    /// The client has gone. The application must still end the request.
     Abort,
     /// A request to reject: end it under this id with this status.
     Refuse(u16, ProtocolStatus),
@@ -51,20 +51,20 @@ pub enum Event {
     UnknownType(u8),
 }
 
-/// How far the request has come.
+/// Progress of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// There is none.
+    /// No request.
     Idle,
-    /// Its parameters arrive.
+    /// Receiving parameters.
     Params,
-    /// Its body arrives.
+    /// Receiving the body.
     Stdin,
-    /// It has arrived.
+    /// The request is complete.
     Complete,
 }
 
-/// What the current record is.
+/// Kind of the current record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Begin {
@@ -79,21 +79,21 @@ enum Kind {
     },
     GetValues,
     UnknownManagement(u8),
-    /// Of a request that is over or was refused: section 3.3 says to ignore it.
+    /// A record of a request that is over or was refused: ignored, as section 3.3 requires.
     Stale,
 }
 
-/// Reads what a web server sends, piece by piece.
+/// Decodes a web server's messages.
 ///
-/// `clear` it when the response has been ended and the connection stays. After a fault every
-/// further call repeats it.
+/// `clear` it after ending the response on a kept connection. After a fault every further call
+/// repeats it.
 #[derive(Clone, Debug)]
 pub struct RequestDecoder {
     records: RecordReader,
     kind: Kind,
     phase: Phase,
     request_id: u16,
-    /// Content of short records.
+    /// Content of short records, which are parsed when complete.
     content: Vec<u8>,
     params: Vec<u8>,
     fault: Option<FastcgiFault>,
@@ -106,7 +106,7 @@ impl Default for RequestDecoder {
 }
 
 impl RequestDecoder {
-    /// Before the first record; allocates nothing.
+    /// Creates a decoder for the first record; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -120,7 +120,8 @@ impl RequestDecoder {
         }
     }
 
-    /// The request is over; the next may begin. What is left of it on the way is ignored.
+    /// Ends the request, so that the next one may begin. Later records of the old request are
+    /// ignored.
     pub fn clear(&mut self) {
         self.phase = Phase::Idle;
         self.request_id = 0;
@@ -130,7 +131,7 @@ impl RequestDecoder {
         }
     }
 
-    /// The id of the current request; 0 without one.
+    /// The id of the current request; 0 if there is none.
     #[must_use]
     pub const fn request_id(&self) -> u16 {
         self.request_id
@@ -293,12 +294,12 @@ fn check_pairs(mut content: &[u8]) -> Result<(), FastcgiFault> {
     Ok(())
 }
 
-/// Appends output, in as many records as it needs.
+/// Appends output, in as many records as needed.
 pub fn push_stdout(request_id: u16, data: &[u8], out: &mut Vec<u8>) {
     push_stream(RecordType::Stdout, request_id, data, out);
 }
 
-/// Appends what is meant for the log.
+/// Appends text for the log.
 pub fn push_stderr(request_id: u16, data: &[u8], out: &mut Vec<u8>) {
     push_stream(RecordType::Stderr, request_id, data, out);
 }
@@ -321,7 +322,7 @@ pub fn push_end_request(request_id: u16, end: EndRequest, out: &mut Vec<u8>) {
     push_record(RecordType::EndRequest, request_id, &content, out);
 }
 
-/// Appends the queried values that are known.
+/// Appends the queried values that are known. Unknown variables are left out.
 pub fn push_values<'a>(
     asked: impl IntoIterator<Item = &'a [u8]>,
     values: &Values,
@@ -342,7 +343,7 @@ pub fn push_values<'a>(
         let (true, Some(value)) = (wanted, value) else { continue };
         let mut digits = Vec::new();
         lighty_http::decimal::push(u64::from(value), &mut digits);
-        // Names and numbers are short.
+        // Cannot fail: names and numbers are short.
         let _ = push_pair(name, &digits, &mut content);
     }
     push_record(RecordType::GetValuesResult, MANAGEMENT_ID, &content, out);
@@ -353,7 +354,7 @@ pub fn push_unknown_type(number: u8, out: &mut Vec<u8>) {
     push_record(RecordType::UnknownType, MANAGEMENT_ID, &[number, 0, 0, 0, 0, 0, 0, 0], out);
 }
 
-/// `content` is at most [`CONTENT_LEN_MAX`] long.
+/// Appends a record. `content` is at most [`CONTENT_LEN_MAX`] bytes long.
 fn push_record(kind: RecordType, request_id: u16, content: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(&Header::new(kind, request_id, content.len() as u16).to_bytes());
     out.extend_from_slice(content);

@@ -1,4 +1,4 @@
-//! Tests of `app`: what a web server may say, in every cut.
+//! Tests of `app`: messages of a web server, in every cut.
 
 use std::vec;
 use std::vec::Vec;
@@ -105,7 +105,7 @@ fn one_request_follows_another() {
         assert_eq!(outcome.heard, [begun(), Heard::Params(Vec::new())]);
         assert_eq!(decoder.request_id(), request_id);
         decoder.clear();
-        // What is left of the request on the way.
+        // The rest of the request, which was still in transit.
         let rest = record(RecordType::Stdin, request_id, b"late");
         assert_eq!(decode_pieces(&mut decoder, &[&rest]), Outcome::default());
     }
@@ -179,7 +179,7 @@ fn disorder_is_refused() {
 
 #[test]
 fn parameters_and_questions_have_limits() {
-    // A pair that says it is as long as all that is allowed, less its own lengths.
+    // A pair whose length equals the whole limit, minus the pair's length bytes.
     let fill = |total: usize| {
         let mut content = vec![0x80, 0, 0, 0];
         let value_len = u32::try_from(total - 8).expect("a small number") | 0x8000_0000;

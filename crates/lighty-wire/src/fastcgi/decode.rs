@@ -10,18 +10,18 @@ use super::pairs::split_pair;
 use super::record::{Header, Piece, RecordReader, RecordType};
 use super::{FastcgiFault, MANAGEMENT_ID, REQUEST_ID};
 
-/// Bytes of content of `FCGI_GET_VALUES_RESULT`; that of three variables is shorter than 100.
+/// Maximum bytes of content of `FCGI_GET_VALUES_RESULT`; three variables need less than 100.
 pub const VALUES_BYTES_MAX: u16 = 1024;
 
 /// Bytes of content of `FCGI_END_REQUEST` and `FCGI_UNKNOWN_TYPE`.
 const FIXED_LEN: u16 = 8;
 
-/// What a call of [`Decoder::feed`] found.
+/// Result of [`Decoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Step {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
-    /// Their meaning. `None`: more bytes are needed, or the request is over.
+    /// The event that they complete. `None`: more bytes are needed, or the request is over.
     pub event: Option<Event>,
 }
 
@@ -42,26 +42,26 @@ pub enum Event {
     UnknownType(u8),
 }
 
-/// How a request ended: section 5.5.
+/// Result of a request: section 5.5.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EndRequest {
-    /// What the program would have returned from `main`.
+    /// The exit status: the value that the program would have returned from `main`.
     pub app_status: u32,
-    /// Whether the request was processed at all.
+    /// The reason why the request was not processed, if it was not.
     pub protocol_status: ProtocolStatus,
 }
 
-/// Whether a request was processed.
+/// Tells whether a request was processed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum ProtocolStatus {
-    /// It was.
+    /// The request was processed.
     RequestComplete = 0,
-    /// No: only one request at a time.
+    /// Rejected: the application takes only one request at a time.
     CantMultiplex = 1,
-    /// No: overloaded.
+    /// Rejected: the application is overloaded.
     Overloaded = 2,
-    /// No: unsupported role.
+    /// Rejected: the application does not support the role.
     UnknownRole = 3,
 }
 
@@ -80,15 +80,15 @@ impl ProtocolStatus {
 /// The application's capabilities; `None` if absent or not a number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Values {
-    /// Connections at once.
+    /// Maximum concurrent connections.
     pub max_conns: Option<u32>,
-    /// Requests at once.
+    /// Maximum concurrent requests.
     pub max_reqs: Option<u32>,
-    /// Whether it takes several requests over one connection.
+    /// True if it takes several requests over one connection.
     pub multiplexes: Option<bool>,
 }
 
-/// Reads what an application sends, piece by piece.
+/// Decodes an application's messages.
 ///
 /// `feed` it until [`Event::End`]; then `clear` it for the next request on the connection. Bytes
 /// after the end are not consumed: they are unsolicited. After a fault every further call repeats
@@ -104,7 +104,7 @@ pub struct Decoder {
     fault: Option<FastcgiFault>,
 }
 
-/// What the current record is.
+/// Kind of the current record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Stdout { is_empty: bool },
@@ -121,7 +121,7 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Before the first record; allocates nothing.
+    /// Creates a decoder for the first record; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -141,7 +141,7 @@ impl Decoder {
         self.content.clear();
     }
 
-    /// Whether the request is over.
+    /// True if the request is over.
     #[must_use]
     pub const fn is_done(&self) -> bool {
         self.done
@@ -219,7 +219,7 @@ impl Decoder {
         match self.kind {
             Kind::Stdout { .. } => Some(Event::Stdout(range)),
             Kind::Stderr => Some(Event::Stderr(range)),
-            // At most `VALUES_BYTES_MAX`, as `begin_record` has seen to.
+            // At most `VALUES_BYTES_MAX`, as `begin_record` has checked.
             Kind::End | Kind::Values | Kind::UnknownType => {
                 self.content.extend_from_slice(&input[range]);
                 None

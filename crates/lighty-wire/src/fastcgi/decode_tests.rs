@@ -16,7 +16,7 @@ use crate::fastcgi::{MANAGEMENT_ID, VARIABLES};
 const COMPLETE: EndRequest =
     EndRequest { app_status: 0, protocol_status: ProtocolStatus::RequestComplete };
 
-/// Events with neighbouring data put together.
+/// Events, with adjacent data joined.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     Stdout(Vec<u8>),
@@ -296,7 +296,7 @@ proptest! {
     }
 }
 
-/// Bytes of which records are made.
+/// Bytes that are likely to form records.
 fn any_byte() -> impl Strategy<Value = u8> {
     prop_oneof![6 => Just(0_u8), 4 => Just(1_u8), 1 => 2_u8..12, 1 => any::<u8>()]
 }

@@ -17,7 +17,7 @@ pub enum Role {
 }
 
 impl Role {
-    /// `None` for the filter and for numbers without a meaning.
+    /// The role of a number; `None` for the filter and for unknown numbers.
     #[must_use]
     pub const fn from_number(number: u16) -> Option<Self> {
         match number {
@@ -40,7 +40,7 @@ impl Role {
 pub struct Begin {
     /// The application's role.
     pub role: Role,
-    /// Whether it leaves the connection open afterwards.
+    /// True if the application leaves the connection open afterwards.
     pub keep_conn: bool,
 }
 
@@ -79,35 +79,35 @@ pub fn params<'a>(
     writer.finish()
 }
 
-/// The bytes of the longest pair whose lengths are a byte each.
+/// Maximum bytes of a pair with one-byte lengths.
 const SHORT_PAIR_MAX: usize = 2 + 2 * SHORT_LEN_MAX;
 
 /// Writes parameters into as many records as they need.
 ///
-/// Section 3.4 lets a pair lie across records, but PHP reads each record by itself. So a pair
-/// begins a new one rather than be cut; only one that is longer than any record is.
+/// Section 3.4 allows a pair to span records, but PHP parses each record by itself. Therefore a
+/// pair that does not fit starts a new record; only a pair longer than any record is split.
 #[derive(Debug)]
 pub struct ParamsWriter<'a> {
     out: &'a mut Vec<u8>,
-    /// Where the parameters begin.
+    /// Start of the parameters in `out`.
     start: usize,
-    /// Where the header of the open record lies.
+    /// Position of the open record's header.
     record: usize,
     fault: Option<FastcgiFault>,
 }
 
 impl<'a> ParamsWriter<'a> {
-    /// Appends to `out`.
+    /// Creates a writer that appends to `out`.
     pub fn new(out: &'a mut Vec<u8>) -> Self {
         let start = out.len();
         out.extend_from_slice(&END_OF_PARAMS);
         Self { out, start, record: start, fault: None }
     }
 
-    /// Appends a pair. A fault is remembered for [`ParamsWriter::finish`].
+    /// Appends a pair. A fault is kept for [`ParamsWriter::finish`].
     pub fn pair(&mut self, name: &[u8], value: &[u8]) {
         let is_short = name.len() <= SHORT_LEN_MAX && value.len() <= SHORT_LEN_MAX;
-        // Nearly all pairs.
+        // Fast path for nearly all pairs.
         if is_short && self.room() >= SHORT_PAIR_MAX {
             self.out.reserve(SHORT_PAIR_MAX);
             self.out.extend_from_slice(&[name.len() as u8, value.len() as u8]);
@@ -142,7 +142,7 @@ impl<'a> ParamsWriter<'a> {
             self.out.truncate(self.start);
             return Err(fault);
         }
-        // A record without content is the end already.
+        // An empty record already ends the parameters.
         if self.close_record() > 0 {
             self.out.extend_from_slice(&END_OF_PARAMS);
         }
@@ -174,22 +174,22 @@ impl<'a> ParamsWriter<'a> {
     /// Writes the length of the open record into its header and returns it.
     fn close_record(&mut self) -> usize {
         let len = self.out.len() - self.record - HEADER_LEN;
-        // `push` stops at what two bytes can say.
+        // `push` keeps the length within two bytes.
         let header = Header::new(RecordType::Params, REQUEST_ID, len as u16);
         self.out[self.record..][..HEADER_LEN].copy_from_slice(&header.to_bytes());
         len
     }
 }
 
-/// What goes before `content_len` bytes of the request's body, so that they need not be copied.
-/// For 0 it is [`END_OF_STDIN`].
+/// The header for `content_len` bytes of the request's body, which thus need not be copied. For 0
+/// it is [`END_OF_STDIN`].
 #[must_use]
 pub const fn stdin_header(content_len: u16) -> [u8; HEADER_LEN] {
     Header::new(RecordType::Stdin, REQUEST_ID, content_len).to_bytes()
 }
 
-/// As [`stdin_header`], and the padding that goes behind the content, which makes the record a
-/// multiple of eight bytes long as section 3.3 recommends.
+/// Like [`stdin_header`], plus the padding after the content that makes the record a multiple of
+/// eight bytes long, as section 3.3 recommends.
 #[must_use]
 pub fn stdin_header_padded(content_len: u16) -> ([u8; HEADER_LEN], &'static [u8]) {
     const ZEROS: [u8; 8] = [0; 8];

@@ -1,4 +1,5 @@
-//! Tests of `encode`: bytes against the specification, and everything against the other half.
+//! Tests of `encode`: bytes against the specification, and all output against the application's
+//! side.
 
 use std::vec;
 use std::vec::Vec;
@@ -8,7 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fastcgi::app::{Event, RequestDecoder};
 
-/// What an application makes of some bytes.
+/// The messages that an application decodes.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen {
     begin: Option<Begin>,
@@ -117,7 +118,7 @@ fn a_pair_is_cut_only_if_no_record_can_hold_it() {
 
 #[test]
 fn lengths_and_names_are_cut_where_they_must_be() {
-    // The lengths take eight bytes.
+    // The two lengths take eight bytes.
     for name_len in 65_520..65_540 {
         let (name, value) = (vec![b'n'; name_len], vec![b'v'; 200]);
         let pairs = [(&b"FIRST"[..], &b"1"[..]), (&name, &value), (b"LAST", b"2")];
@@ -194,7 +195,7 @@ proptest! {
     }
 }
 
-/// Texts around the lengths at which something changes.
+/// Texts around the lengths at which the encoding changes.
 fn any_text() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         8 => proptest::collection::vec(any::<u8>(), 0..40),

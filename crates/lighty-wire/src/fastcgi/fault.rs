@@ -1,8 +1,8 @@
 //! The faults, in one table.
 
 lighty_http::fault_table! {
-    /// Why a FastCGI byte stream is rejected, or cannot be written. The connection is unusable
-    /// afterwards.
+    /// Reason why a FastCGI byte stream is rejected, or cannot be written. The connection is
+    /// unusable afterwards.
     FastcgiFault {
         Version = "fastcgi-version", "a FastCGI record of a version other than 1";
         RequestId = "fastcgi-request-id", "a FastCGI record for a request that was not made";

@@ -7,7 +7,7 @@ use super::FastcgiFault;
 /// The longest name or value that can be written: its length has 31 bits.
 pub const PAIR_LEN_MAX: usize = 0x7FFF_FFFF;
 
-/// The longest name or value whose length takes one byte.
+/// The longest name or value with a one-byte length.
 pub const SHORT_LEN_MAX: usize = 127;
 
 /// A name and its value.
@@ -15,7 +15,7 @@ pub type Pair<'a> = (&'a [u8], &'a [u8]);
 
 const LONG_BIT: u32 = 0x8000_0000;
 
-/// A length as it goes over the wire: one byte up to [`SHORT_LEN_MAX`], else four.
+/// An encoded length: one byte up to [`SHORT_LEN_MAX`], else four.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Length {
     bytes: [u8; 4],
@@ -41,7 +41,7 @@ impl Length {
     }
 }
 
-/// Takes one pair off the front of complete content; `None` at its end.
+/// Splits one pair off the front of complete content; `None` at its end.
 ///
 /// # Errors
 /// [`FastcgiFault::PairTruncated`] if the content ends inside the pair.

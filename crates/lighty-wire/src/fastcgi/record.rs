@@ -1,7 +1,7 @@
 //! Records: FastCGI 1.0 section 3.3.
 //!
-//! The reader never holds content back and never adds up two lengths that a peer chose: content and
-//! padding are counted down one after the other.
+//! The reader never holds content back, and never adds two lengths from a peer: it counts content
+//! and padding down separately.
 
 use core::ops::Range;
 
@@ -15,10 +15,10 @@ pub const CONTENT_LEN_MAX: usize = 65_535;
 
 const VERSION: u8 = 1;
 
-/// Generates the enum and the way back from its number.
+/// Generates the enum and the conversion from a number.
 macro_rules! record_types {
     ($($variant:ident = $number:literal,)*) => {
-        /// What a record is for: FastCGI 1.0 section 8.
+        /// Type of a record: FastCGI 1.0 section 8.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[repr(u8)]
         #[allow(missing_docs, reason = "each variant is documented by its name")]
@@ -27,7 +27,7 @@ macro_rules! record_types {
         }
 
         impl RecordType {
-            /// `None` for a number without a meaning.
+            /// The type of a number; `None` for an unknown one.
             #[must_use]
             pub const fn from_number(number: u8) -> Option<Self> {
                 match number {
@@ -56,9 +56,9 @@ record_types! {
 /// The first eight bytes of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The number of its [`RecordType`], perhaps an unknown one.
+    /// The number of its [`RecordType`], which may be unknown.
     pub kind: u8,
-    /// Which request it belongs to; 0 for management.
+    /// The request that it belongs to; 0 for management.
     pub request_id: u16,
     /// Bytes of content.
     pub content_len: u16,
@@ -73,7 +73,7 @@ impl Header {
         Self { kind: kind as u8, request_id, content_len, padding_len: 0 }
     }
 
-    /// The header as it goes over the wire.
+    /// The encoded header.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; HEADER_LEN] {
         let [id_high, id_low] = self.request_id.to_be_bytes();
@@ -81,7 +81,7 @@ impl Header {
         [VERSION, self.kind, id_high, id_low, len_high, len_low, self.padding_len, 0]
     }
 
-    /// The type, if its number has a meaning.
+    /// The type, if the number is known.
     #[must_use]
     pub const fn record_type(&self) -> Option<RecordType> {
         RecordType::from_number(self.kind)
@@ -104,28 +104,28 @@ impl Header {
 /// The result of [`RecordReader::read`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Piece {
-    /// A header; its record's content follows.
+    /// A header. The record's content follows.
     Header(Header),
-    /// Content, or a part of it.
+    /// Content, or part of it.
     Content(Range<usize>),
-    /// Content and padding of the record are over.
+    /// The end of the record, padding included.
     End,
 }
 
-/// What is expected next.
+/// Next expected part of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     /// The rest of a header of which `filled` bytes have arrived.
     Header { bytes: [u8; HEADER_LEN], filled: u8 },
-    /// So many bytes of content, then so many of padding.
+    /// Remaining bytes of content, and bytes of padding after them.
     Content { left: u16, padding: u8 },
-    /// So many bytes of padding.
+    /// Remaining bytes of padding.
     Padding { left: u8 },
 }
 
 const BETWEEN: State = State::Header { bytes: [0; HEADER_LEN], filled: 0 };
 
-/// Cuts a byte stream into records.
+/// Splits a byte stream into records.
 #[derive(Clone, Debug)]
 pub(super) struct RecordReader {
     state: State,
@@ -147,7 +147,7 @@ impl RecordReader {
     }
 
     /// Consumes bytes from the front of `input`; returns their number and meaning. Without a piece,
-    /// all of the input is consumed.
+    /// the whole input is consumed.
     pub(super) fn read(&mut self, input: &[u8]) -> Result<(usize, Option<Piece>), FastcgiFault> {
         match self.state {
             State::Header { bytes, filled } => self.read_header(bytes, filled, input),
@@ -179,7 +179,7 @@ impl RecordReader {
         let len = missing.len().min(input.len());
         missing[..len].copy_from_slice(&input[..len]);
         let filled = filled + len as u8;
-        // Detect another protocol at its first byte.
+        // Detects another protocol at its first byte.
         if filled > 0 && bytes[0] != VERSION {
             return Err(FastcgiFault::Version);
         }

@@ -1,6 +1,6 @@
 //! The chunked transfer coding: RFC 9112 section 7.1.
 //!
-//! The decoder takes input in any pieces and returns ranges of it: data are never copied.
+//! The decoder takes input in pieces of any size and returns ranges of them: data are never copied.
 //!
 //! ```text
 //!   Size ──► Extension ──► Data ──► DataCr ──► DataLf ─┐
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Line ends must be CR LF and sizes hexadecimal digits: leniency in either has enabled request
-//! smuggling. Extensions carry nothing for anybody; those of a request must still follow the
-//! grammar, those of a response are skipped.
+//! smuggling. No receiver uses extensions; in requests they must still match the grammar, in
+//! responses they are skipped.
 
 use alloc::vec::Vec;
 use core::ops::Range;
@@ -22,14 +22,14 @@ use memchr::memchr;
 use super::response::{EncodeFault, push_fields};
 use super::trailer;
 
-/// Digits in a chunk size, leading zeros included. Zeros carry no value, and RFC 9112 section 7.1
-/// allows any number of them.
+/// Maximum digits of a chunk size, leading zeros included: RFC 9112 section 7.1 allows any number
+/// of them.
 pub const SIZE_DIGITS_MAX: u16 = 1024;
 
-/// Bytes of one chunk's extensions.
+/// Maximum bytes of one chunk's extensions.
 pub const EXTENSION_BYTES_MAX: u32 = 1024;
 
-/// Framing bytes per chunk that do not count as overhead: one-byte chunks, which some clients send
+/// Framing bytes per chunk that do not count as overhead. One-byte chunks, which some clients send
 /// by the thousand, need five.
 const CHUNK_FRAMING_BYTES: u64 = 16;
 
@@ -37,28 +37,28 @@ const CHUNK_FRAMING_BYTES: u64 = 16;
 /// is nearly all extensions and leading zeros is an attack.
 pub const OVERHEAD_BYTES_MAX: u64 = 16 * 1024;
 
-/// Bytes of the trailer section, line ends included but for the empty line.
+/// Maximum bytes of the trailer section, line ends included, without the final empty line.
 pub const TRAILER_BYTES_MAX: usize = 8192;
 
-/// Trailer fields, dropped ones included.
+/// Maximum trailer fields, dropped ones included.
 pub const TRAILERS_MAX: usize = 64;
 
-/// What a call of [`ChunkedDecoder::feed`] found.
+/// Result of [`ChunkedDecoder::feed`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChunkEvent {
     /// Number of bytes consumed; pass the rest in again.
     pub consumed: usize,
     /// The range of body data; may be empty.
     pub data: Range<usize>,
-    /// Whether the body, trailers included, is complete. What follows is the next request.
+    /// True if the body is complete, trailers included. The next request follows.
     pub done: bool,
 }
 
 fault_table! {
-    /// Why a chunked body is rejected. The connection is unusable afterwards.
+    /// Reason why a chunked body is rejected. The connection is unusable afterwards.
     ChunkFault,
-    /// The status for a client that sent it. In a backend's response, whose status has been sent
-    /// already, the client's connection is closed.
+    /// The status for a client that sent it. If a backend sent it, the status has already gone out,
+    /// so the client's connection is closed.
     status: Status {
         Size = BAD_REQUEST, "chunk-size", "a chunk size that is not a hexadecimal number";
         SizeTooLarge = CONTENT_TOO_LARGE, "chunk-size-too-large",
@@ -76,55 +76,55 @@ fault_table! {
     }
 }
 
-/// What is expected next.
+/// Next expected part of the body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Digits of a size; the next digit is the first if `digits` is 0.
+    /// Digits of a size; `digits` is the number of digits so far.
     Size { size: u64, digits: u16 },
-    /// White space behind the size, which only an extension makes legal.
+    /// White space after the size, which is only legal before an extension.
     BeforeExtension { size: u64 },
     /// An extension, up to its CR.
     Extension { size: u64, at: ExtensionPart },
     /// The LF of a size line.
     SizeLf { size: u64 },
-    /// So many bytes of data.
+    /// Remaining bytes of data.
     Data { left: u64 },
-    /// The CR behind the data.
+    /// The CR after the data.
     DataCr,
-    /// Its LF.
+    /// The LF after the data.
     DataLf,
     /// A trailer line or the empty line.
     Trailer,
-    /// The LF of the empty line, or the rest of a line that is none.
+    /// The LF of the empty line, or the rest of another line.
     TrailerLf,
     /// Nothing.
     Done,
 }
 
-/// Where in `chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
+/// Position in `chunk-ext = *( BWS ";" BWS name [ BWS "=" BWS ( token / quoted-string ) ] )`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ExtensionPart {
-    /// Behind the semicolon.
+    /// After the semicolon.
     BeforeName,
     Name,
-    /// White space behind a name.
+    /// White space after a name.
     AfterName,
-    /// Behind the equals sign.
+    /// After the equals sign.
     BeforeValue,
     Value,
     Quoted,
-    /// Behind a backslash in quotes.
+    /// After a backslash in quotes.
     Escaped,
-    /// Behind the closing quote.
+    /// After the closing quote.
     AfterQuoted,
-    /// White space behind a value, which only another extension makes legal.
+    /// White space after a value, which is only legal before another extension.
     AfterValue,
     /// Anywhere in the extensions of a response.
     Skipped,
 }
 
 impl ExtensionPart {
-    /// Whether the line may end here.
+    /// True if the line may end here.
     const fn may_end(self) -> bool {
         matches!(self, Self::Name | Self::Value | Self::AfterQuoted | Self::Skipped)
     }
@@ -154,9 +154,9 @@ impl ExtensionPart {
     }
 }
 
-/// Reads a chunked body piece by piece.
+/// Decodes a chunked body piece by piece.
 ///
-/// `feed` it until `done`; trailers are then in [`ChunkedDecoder::trailers`]. The caller bounds the
+/// `feed` it until `done`; trailers are then in [`ChunkedDecoder::trailers`]. The caller limits the
 /// body's length. After a fault every further call repeats it.
 #[derive(Clone, Debug)]
 pub struct ChunkedDecoder {
@@ -168,7 +168,7 @@ pub struct ChunkedDecoder {
     size_digits: u16,
     overhead: u64,
     overhead_max: u64,
-    /// The beginning of a trailer line whose end has not arrived.
+    /// The beginning of an incomplete trailer line.
     line: Vec<u8>,
     trailer_bytes: usize,
     trailer_count: usize,
@@ -182,7 +182,7 @@ impl Default for ChunkedDecoder {
 }
 
 impl ChunkedDecoder {
-    /// At the beginning of a body; allocates nothing.
+    /// Creates a decoder for a new body; allocates nothing.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -199,8 +199,8 @@ impl ChunkedDecoder {
         }
     }
 
-    /// As [`ChunkedDecoder::new`], for a backend's response: streaming byte by byte for hours is no
-    /// attack there, so framing may outweigh data.
+    /// Like [`ChunkedDecoder::new`], for a backend's response, where framing may outweigh data:
+    /// streaming byte by byte for hours is legitimate there.
     #[must_use]
     pub const fn of_response() -> Self {
         let mut decoder = Self::new();
@@ -217,20 +217,20 @@ impl ChunkedDecoder {
         *self = Self { line, trailers, overhead_max: self.overhead_max, ..Self::new() };
     }
 
-    /// Whether the body is complete.
+    /// True if the body is complete.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.state == State::Done
     }
 
-    /// Bytes of the current chunk that were not fed yet.
+    /// Bytes of the current chunk that have not been fed yet.
     #[must_use]
     pub fn announced(&self) -> u64 {
         if let State::Data { left } = self.state { left } else { 0 }
     }
 
-    /// The trailer fields, complete once the body is done, without those that
-    /// [`trailer::is_allowed`] forbids.
+    /// The trailer fields that [`trailer::is_allowed`] permits. They are complete when the body is
+    /// done.
     #[must_use]
     pub fn trailers(&self) -> &Fields {
         &self.trailers
@@ -276,7 +276,7 @@ impl ChunkedDecoder {
         ChunkEvent { consumed: start + len, data: start..start + len, done: false }
     }
 
-    /// One byte of framing.
+    /// Handles one byte of framing.
     fn step(&mut self, byte: u8) -> Result<State, ChunkFault> {
         match (self.state, byte) {
             (State::Size { digits: 0, .. }, b'\r' | b'\n' | b';' | b' ' | b'\t') => {
@@ -284,7 +284,7 @@ impl ChunkedDecoder {
             }
             (State::Size { size, .. } | State::BeforeExtension { size }, b';') => {
                 self.extension_byte()?;
-                // Some backends end the line right behind the semicolon, or behind a blank.
+                // Some backends end the line right after the semicolon, or after a blank.
                 let at = match self.is_response() {
                     true => ExtensionPart::Skipped,
                     false => ExtensionPart::BeforeName,
@@ -299,7 +299,7 @@ impl ChunkedDecoder {
             (State::Extension { size, at }, b'\r') if at.may_end() => Ok(State::SizeLf { size }),
             (State::Size { .. } | State::Extension { .. }, b'\n') => Err(ChunkFault::LineEnd),
             (State::Size { size, digits }, _) => self.add_digit(size, digits, byte),
-            // Some backends pad the size with blanks, which other proxies read.
+            // Some backends pad the size with blanks, and other proxies accept it.
             (State::BeforeExtension { size }, b'\r') if self.is_response() => {
                 Ok(State::SizeLf { size })
             }
@@ -343,7 +343,7 @@ impl ChunkedDecoder {
 
     fn begin_chunk(&mut self, size: u64) -> Result<State, ChunkFault> {
         let allowed = size.saturating_mul(2).saturating_add(CHUNK_FRAMING_BYTES);
-        // Digits, line ends and the extension: this chunk's framing.
+        // This chunk's framing: digits, line ends and the extension.
         let spent = u64::from(self.size_digits) + 4 + u64::from(self.extension_len);
         self.overhead = self.overhead.saturating_add(spent).saturating_sub(allowed);
         self.extension_len = 0;
@@ -354,7 +354,7 @@ impl ChunkedDecoder {
     }
 
     /// Consumes trailer bytes up to the end of a line, or all of them; returns their number. Only a
-    /// line split across pieces is copied, so a body without trailers allocates nothing.
+    /// line that spans pieces is copied, so a body without trailers allocates nothing.
     fn take_trailer(&mut self, input: &[u8]) -> Result<usize, ChunkFault> {
         if self.line.is_empty() && input == b"\r" {
             self.state = State::TrailerLf;
@@ -383,7 +383,8 @@ impl ChunkedDecoder {
         Ok(piece.len())
     }
 
-    /// The byte after a CR that began a trailer line: mostly the LF that ends the body.
+    /// Handles the byte after a CR at the start of a trailer line: usually the LF that ends the
+    /// body.
     fn take_trailer_lf(&mut self, byte: u8) -> usize {
         if byte == b'\n' {
             self.state = State::Done;
@@ -417,7 +418,7 @@ fn split_field(line: &[u8]) -> Option<(&[u8], &[u8])> {
     (name_ok && value_ok).then_some((name, value))
 }
 
-/// The size line of a chunk, to be followed by its data and [`CHUNK_END`].
+/// The size line of a chunk. Its data and [`CHUNK_END`] follow.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkHead {
     bytes: [u8; 18],
@@ -425,7 +426,7 @@ pub struct ChunkHead {
 }
 
 impl ChunkHead {
-    /// For a chunk of `len` bytes, which must not be 0: that would end the body.
+    /// Creates the line for a chunk of `len` bytes. `len` must not be 0: that would end the body.
     #[must_use]
     pub fn new(len: u64) -> Self {
         debug_assert_ne!(len, 0, "an empty chunk ends the body");

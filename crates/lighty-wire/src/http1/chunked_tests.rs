@@ -249,10 +249,10 @@ fn limits_at_n_and_one_more() {
 
 #[test]
 fn framing_may_not_outweigh_data() {
-    // Chunks of one byte, however many, are what some clients send.
+    // Some clients send any number of one-byte chunks.
     let run = |input: &str| decode_pieces(&mut ChunkedDecoder::new(), &[input.as_bytes()]).fault;
     assert_eq!(run(&format!("{}0\r\n\r\n", "1\r\nx\r\n".repeat(100_000))), None);
-    // Each of these costs two more than it earns: 20 bytes of framing for one of data.
+    // Each of these chunks exceeds its allowance by two: 20 bytes of framing for one byte of data.
     let fat = |n: u64| format!("{}0\r\n\r\n", "0000000000000001\r\nx\r\n".repeat(n as usize));
     let count = OVERHEAD_BYTES_MAX / 2;
     assert_eq!(run(&fat(count)), None);

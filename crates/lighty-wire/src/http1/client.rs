@@ -1,9 +1,8 @@
-//! The head of a request to a backend: RFC 9112 section 3, written so that it cannot be read in
-//! two ways.
+//! Encodes the head of a request to a backend: RFC 9112 section 3, without ambiguities.
 //!
 //! Host and framing are written once, from [`RequestLine`]; fields that would repeat them are
-//! dropped, whatever their origin. Target and fields come from clients and rewrite rules: anything
-//! that could end a line early is rejected, and nothing is appended.
+//! dropped. Target and fields come from clients and rewrite rules: text that could end a line early
+//! is rejected, and nothing is appended.
 
 use alloc::vec::Vec;
 
@@ -16,27 +15,26 @@ use super::response::{EncodeFault, push_line, push_lines};
 /// The request line's data, the host, and how the body is delimited.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestLine<'a> {
-    /// A token, in its case.
+    /// A token; its case is kept.
     pub method: &'a [u8],
     /// The target in the form that the backend expects, still percent-encoded.
     pub target: &'a [u8],
-    /// [`Version::Http10`], or all others for HTTP/1.1.
+    /// [`Version::Http10`], or any other for HTTP/1.1.
     pub version: Version,
-    /// Host and perhaps port, for the `Host` line, which comes first. Empty for a target without an
-    /// authority: HTTP/1.0 goes without the line then.
+    /// Host with optional port, for the `Host` line, which comes first. Empty for a target without
+    /// an authority: HTTP/1.0 then omits the line.
     pub host: &'a [u8],
-    /// How the body is delimited: `Content-Length`, `Transfer-Encoding: chunked` or neither.
+    /// Framing of the body: `Content-Length`, `Transfer-Encoding: chunked` or neither.
     pub framing: BodyFraming,
 }
 
-/// What [`RequestLine`] states.
+/// Fields written from [`RequestLine`].
 const STATED: [Known; 3] = [Known::Host, Known::ContentLength, Known::TransferEncoding];
 
-/// Appends the head of a request: request line, `Host`, `fields` but for what the line states, the
+/// Appends the head of a request: request line, `Host`, `fields` without those in [`STATED`], the
 /// framing and the empty line.
 ///
-/// `fields` are what [`Fields::iter_known`] yields, filtered and chained at will: the caller
-/// removes hop-by-hop fields.
+/// `fields` have the form of [`Fields::iter_known`]. The caller removes hop-by-hop fields.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.
@@ -48,8 +46,8 @@ pub fn encode_request<'a>(
     encode_around(line, out, |out| push_lines(others(fields), out))
 }
 
-/// As [`encode_request`], for a request that is passed on: `client` are fields of its client,
-/// `ours` a list added to them, and `hop` what is between us and the backend alone.
+/// Like [`encode_request`], for a forwarded request: `client` are the client's fields, `ours` are
+/// added ones, and `hop` are hop-by-hop fields for the backend.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.
@@ -67,7 +65,7 @@ pub fn encode_passed_on<'a>(
     })
 }
 
-/// The fields that the line does not state.
+/// The fields that are not written from [`RequestLine`].
 fn others<'a>(
     fields: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
 ) -> impl Iterator<Item = (Option<Known>, &'a [u8], &'a [u8])> {
@@ -77,8 +75,8 @@ fn others<'a>(
     })
 }
 
-/// As [`encode_request`], for a whole list: one that lies in the buffer as it goes over the wire is
-/// appended in one piece.
+/// Like [`encode_request`], for a whole list of fields. A list whose buffer already has the wire
+/// format is appended in one piece.
 ///
 /// # Errors
 /// [`EncodeFault`]; `out` is as before then.
@@ -90,8 +88,8 @@ pub fn encode_request_fields(
     encode_around(line, out, |out| push_list(fields, out))
 }
 
-/// Appends the fields of a list that the line does not state, in one piece if it lies in the buffer
-/// as it goes over the wire.
+/// Appends the fields of a list that are not written from [`RequestLine`], in one piece if their
+/// buffer has the wire format.
 fn push_list(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     match fields.as_wire() {
         Some(section)
@@ -127,7 +125,8 @@ fn check(line: &RequestLine<'_>) -> Result<(), EncodeFault> {
     if !is_token(line.method) {
         return Err(EncodeFault::Method);
     }
-    // A fragment is for the client alone (RFC 9110 section 7.1); readers disagree where it begins.
+    // A fragment is for the client alone (RFC 9110 section 7.1), and parsers disagree about its
+    // start.
     if line.target.is_empty() || has_any(line.target, NOT_IN_TARGET) {
         return Err(EncodeFault::Target);
     }
@@ -143,7 +142,7 @@ fn check(line: &RequestLine<'_>) -> Result<(), EncodeFault> {
 const NOT_IN_TARGET: u8 = 1;
 const NOT_IN_HOST: u8 = 2;
 
-/// Where a byte must not stand.
+/// Bytes that targets or hosts must not contain.
 static UNFIT: [u8; 256] = {
     let mut table = [0; 256];
     let mut byte = 0;

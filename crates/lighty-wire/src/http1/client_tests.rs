@@ -1,5 +1,4 @@
-//! Tests of `client`: what is refused, and that nothing changes on the way from a client through
-//! here to a backend.
+//! Tests of `client`: rejections, and that a request is forwarded to a backend unchanged.
 
 use std::string::String;
 
@@ -95,7 +94,7 @@ fn what_the_line_states_is_stated_once() {
         [("HOST", "b"), ("content-length", "7"), ("Transfer-encoding", "chunked"), ("Via", "c")];
     let expected = "GET /a?b HTTP/1.1\r\nHost: example.org\r\nVia: c\r\nContent-Length: 0\r\n\r\n";
     expect(&line, &fields, expected);
-    // A caller that does not say that it knows the name gets no second one past.
+    // A caller that passes names without their `Known` cannot smuggle in a second one.
     let mut out = Vec::new();
     let spelled = [(None, &b"Content-Length"[..], &b"9"[..]), (None, b"via", b"c")];
     encode_request(&LINE, spelled, &mut out).expect("legal");
@@ -139,7 +138,7 @@ fn fields_cannot_split_requests() {
     }
 }
 
-/// Parses a head as a server, writes it as a client and parses that.
+/// Parses a head as a server, encodes it as a client, and parses the result.
 fn relay(text: &[u8]) -> (RequestHead, RequestHead) {
     let (limits, opts) = (Limits::default(), ParseOpts::default());
     let (mut came, mut went, mut wire) = (RequestHead::new(), RequestHead::new(), Vec::new());

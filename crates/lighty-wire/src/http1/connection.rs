@@ -1,9 +1,9 @@
-//! What `Connection` says: RFC 9110 section 7.6.1.
+//! The options of `Connection`: RFC 9110 section 7.6.1.
 
 use lighty_http::fields::list_items;
 use lighty_http::{Fields, Known, Version};
 
-/// The connection options that mean something here.
+/// The connection options that this server interprets.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ConnectionOptions {
     pub(super) close: bool,
@@ -26,7 +26,8 @@ impl ConnectionOptions {
         options
     }
 
-    /// RFC 9112 section 9.3: `close` wins; 1.1 stays by default, 1.0 when it asks to.
+    /// True if the connection stays open (RFC 9112 section 9.3): `close` wins, HTTP/1.1 stays open
+    /// by default, HTTP/1.0 on request.
     pub(super) fn keep_alive(self, version: Version) -> bool {
         !self.close && (version >= Version::Http11 || self.keep_alive)
     }

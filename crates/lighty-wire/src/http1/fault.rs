@@ -1,4 +1,4 @@
-//! The faults, in one table: what was wrong, its status, its name in logs.
+//! Faults of requests, in one table: description, status, name in logs.
 
 use lighty_http::Status;
 use lighty_http::uri::UriFault;
@@ -6,8 +6,8 @@ use lighty_http::uri::UriFault;
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Why a request is rejected before it is processed. The connection always closes after the
-    /// response: where the next request would begin is uncertain.
+    /// Reason why a request is rejected before it is processed. The connection always closes after
+    /// the response, because the start of the next request is uncertain.
     RequestFault,
     /// The response status.
     status: Status {

@@ -1,4 +1,4 @@
-//! How the body of a message is delimited: RFC 9112 section 6, without the lenient branches.
+//! Framing of message bodies: RFC 9112 section 6, without the lenient branches.
 //!
 //! A message is rejected wherever two parsers could disagree about its end: such disagreement
 //! enables request smuggling.
@@ -9,10 +9,10 @@ use lighty_http::{Fields, Known, Method, Version};
 
 use super::fault::RequestFault;
 
-/// How a body is delimited.
+/// Framing of a body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BodyFraming {
-    /// There is none.
+    /// No body.
     #[default]
     None,
     /// This many bytes follow; may be 0.
@@ -22,7 +22,7 @@ pub enum BodyFraming {
 }
 
 impl BodyFraming {
-    /// Whether any byte of body may follow.
+    /// True if the body has at least one byte.
     #[must_use]
     pub const fn has_body(self) -> bool {
         matches!(self, Self::Length(1..) | Self::Chunked)
@@ -40,7 +40,7 @@ pub(super) fn body_framing(
         None => BodyFraming::None,
         Some(Announced::Chunked) => BodyFraming::Chunked,
         // RFC 9112 section 6.3 allows merging equal repeated values. They are rejected here: no
-        // client sends them, and a proxy in front may have counted otherwise.
+        // client sends them, and a proxy in front may have counted differently.
         Some(Announced::Length { repeated: true, .. }) => {
             return Err(RequestFault::ContentLengthRepeated);
         }
@@ -49,7 +49,7 @@ pub(super) fn body_framing(
     for_method(framing, method, opts)
 }
 
-/// Refuses content with a method that has none, and its absence where it is wanted.
+/// Rejects content with a method that has none, and missing content where it is required.
 pub(super) fn for_method(
     framing: BodyFraming,
     method: Option<Method>,
@@ -67,16 +67,16 @@ pub(super) fn for_method(
     }
 }
 
-/// What the fields of a message say about its body.
+/// Body length announced by the fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Announced {
-    /// `Content-Length`, once or several times the same.
+    /// `Content-Length`, once or repeated with the same value.
     Length { bytes: u64, repeated: bool },
     /// `Transfer-Encoding: chunked`.
     Chunked,
 }
 
-/// Why the framing fields of a message, in either direction, are rejected.
+/// Reason why the framing fields of a message, in either direction, are rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FramingFault {
     LengthMalformed,
@@ -116,10 +116,10 @@ pub(super) fn announced(
     }
 }
 
-/// RFC 9112 section 6.1: "A server MAY reject a request that contains both Content-Length and
-/// Transfer-Encoding", "A server that receives a request message with a transfer coding it does
-/// not understand SHOULD respond with 501". Of an HTTP/1.0 message with a coding it says that it
-/// must be treated "as if the framing is faulty".
+/// Checks `Transfer-Encoding`. RFC 9112 section 6.1: "A server MAY reject a request that contains
+/// both Content-Length and Transfer-Encoding", "A server that receives a request message with a
+/// transfer coding it does not understand SHOULD respond with 501". An HTTP/1.0 message with a
+/// transfer coding must be treated "as if the framing is faulty".
 fn transfer_coding(version: Version, fields: &Fields) -> Result<(), FramingFault> {
     if fields.contains(Known::ContentLength) {
         return Err(FramingFault::LengthAndCoding);
@@ -164,7 +164,8 @@ fn content_length(fields: &Fields) -> Result<Announced, FramingFault> {
     parse_length(first).map(|bytes| Announced::Length { bytes, repeated })
 }
 
-/// A number that certainly fits, of digits and nothing else, as nearly all lengths are.
+/// Parses a number of at most 18 digits, which cannot overflow. Nearly all lengths are such
+/// numbers.
 fn few_digits(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 18 {
         return None;

@@ -1,14 +1,13 @@
 //! Limits on the size of a request head.
 
-/// Size limits of a request head. Input that exceeds a limit is rejected as soon as the byte that
-/// crosses it arrives.
+/// Size limits of a request head. Input is rejected as soon as a byte exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of request line and header fields together, without the final empty line: 431.
     pub head_bytes_max: usize,
-    /// Bytes of all header lines together, line ends included: 431. It is
-    /// `server.max-request-field-size`, which in lighttpd 1.4 too bounds the section, not one
-    /// field.
+    /// Bytes of all header lines together, line ends included: 431. Set by
+    /// `server.max-request-field-size`, which limits the section, not one field, as in lighttpd
+    /// 1.4.
     pub field_bytes_max: usize,
     /// Number of header lines, at most [`FIELDS_CAP`]: 431.
     pub fields_max: u32,
@@ -16,7 +15,7 @@ pub struct Limits {
     pub target_bytes_max: usize,
 }
 
-/// The most that [`Limits::fields_max`] can allow: the parser's table is on the stack.
+/// Upper bound of [`Limits::fields_max`]: the parser's table is on the stack.
 pub const FIELDS_CAP: usize = 256;
 
 impl Default for Limits {

@@ -1,6 +1,6 @@
-//! The head of a request: RFC 9112 sections 2 to 6.
+//! Parses the head of a request: RFC 9112 sections 2 to 6.
 //!
-//! `whole` splits the lines of a usual head, `httparse` those of any other; their meaning and
+//! `whole` splits the lines of a usual head, `httparse` the lines of any other; their meaning and
 //! validity are decided here. The structure is filled in place and reused: after the first few
 //! requests nothing is allocated.
 
@@ -21,10 +21,10 @@ pub use super::request_head::{RequestHead, TargetForm};
 pub use super::scan::{LEADING_LINES_MAX, METHOD_BYTES_MAX};
 use super::whole;
 
-/// The progress of a head.
+/// Progress of a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Head {
-    /// More bytes are needed. Hand the same bytes in again, with more behind them.
+    /// More bytes are needed. Pass the same bytes again, with more after them.
     Partial,
     /// The head was `consumed` bytes long, empty lines before it included; the body follows.
     Complete {
@@ -33,7 +33,7 @@ pub enum Head {
     },
 }
 
-/// The parts of a request that another protocol has taken apart already.
+/// The parts of a request that another protocol has already split.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Parts<'a> {
     pub(crate) version: Version,
@@ -45,10 +45,10 @@ pub(crate) struct Parts<'a> {
 }
 
 impl RequestHead {
-    /// Reads a request whose parts came in frames. It takes `fields`, and gives old ones for them.
+    /// Interprets a request received in frames. Swaps `fields` with the previous request's.
     ///
     /// # Errors
-    /// [`RequestFault`]; the request line is there for the log then.
+    /// [`RequestFault`]. The request line is then available for the log.
     pub(crate) fn read_parts(
         &mut self,
         parts: &Parts<'_>,
@@ -75,11 +75,11 @@ impl RequestHead {
     }
 }
 
-/// Reads one head from the front of `buf`.
+/// Parses one head from the front of `buf`.
 ///
 /// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
-/// `out`, which holds the progress. After a fault, `out` holds what was parsed (the request line,
-/// for the log); [`RequestHead::clear`] resets it for another connection.
+/// `out`, which holds the progress. After a fault, `out` holds the parts parsed so far (the request
+/// line, for the log); [`RequestHead::clear`] resets it for another connection.
 ///
 /// # Errors
 /// [`RequestFault`], as soon as it is certain. The connection is unusable afterwards.
@@ -131,8 +131,9 @@ fn read_rest(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFault
     read_expectation(out)
 }
 
-/// Rejects repeated singleton fields (RFC 9110 section 5.3): a proxy, a program and this server
-/// might each use a different value. Equal repetitions and empty lines are harmless.
+/// Rejects repeated singleton fields with different values (RFC 9110 section 5.3): a proxy, a
+/// program and this server might each use another one. Equal repetitions and empty lines are
+/// harmless.
 fn check_singletons(fields: &Fields) -> Result<(), RequestFault> {
     for (name, fault) in [
         (Known::ContentType, RequestFault::ContentTypeConflict),
@@ -148,7 +149,7 @@ fn check_singletons(fields: &Fields) -> Result<(), RequestFault> {
     Ok(())
 }
 
-/// Whether no field says anything of a body or of the connection, and no body is missed.
+/// True if no field concerns the body or the connection, and no body is expected.
 fn is_bare(out: &RequestHead) -> bool {
     use Known as K;
     let telling = [K::ContentLength, K::TransferEncoding, K::Connection, K::Upgrade, K::Expect];
@@ -181,8 +182,8 @@ fn parse_lines(
     Ok(())
 }
 
-/// RFC 9110 section 2.5: a request of a higher minor version is processed as one of the highest
-/// that is known. The same head as HTTP/1.1, where it is such a one.
+/// The same head as HTTP/1.1 if it has a higher minor version, otherwise `None`. RFC 9110 section
+/// 2.5: such a request is processed as one of the highest known version.
 fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
     let end = memchr(b'\n', head)?;
     let end = if head[..end].ends_with(b"\r") { end - 1 } else { end };
@@ -194,8 +195,8 @@ fn in_known_version(head: &[u8]) -> Option<Vec<u8>> {
     Some(known)
 }
 
-/// `httparse` refuses a target that is not UTF-8, where `normalise` has rules for each byte of it.
-/// The same head with a target of ASCII, where it is such a one: `out` keeps the line as it came.
+/// The same head with an ASCII target, if its target is not UTF-8: `httparse` rejects such a
+/// target, but `normalise` has rules for each of its bytes. `out` keeps the line as received.
 fn with_ascii_target(head: &[u8], opts: &ParseOpts, out: &RequestHead) -> Option<Vec<u8>> {
     let is_judged = opts.url_normalize || !opts.url_invalid_utf8_reject;
     if !is_judged || core::str::from_utf8(out.target_raw()).is_ok() {
@@ -211,9 +212,9 @@ fn with_ascii_target(head: &[u8], opts: &ParseOpts, out: &RequestHead) -> Option
     Some(ascii)
 }
 
-/// Keeps the line for the log, even if the request turns out to be illegal.
+/// Keeps the line for the log, even if the request turns out to be invalid.
 fn read_request_line(head: &[u8], out: &mut RequestHead) {
-    // The line and its parts are short: loops are done before a vector search has begun.
+    // The line and its parts are short: plain loops finish before a vector search has started.
     let line = &head[..head.iter().position(|&byte| byte == b'\n').unwrap_or(head.len())];
     let line = line.strip_suffix(b"\r").unwrap_or(line);
     out.line.extend_from_slice(line);
@@ -243,7 +244,7 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
     let is_options = out.method == Some(Method::Options);
     (out.form, out.parts) = match form {
         Form::Origin(raw) => (TargetForm::Origin, normalise(raw, opts, &mut out.target)?),
-        // RFC 9112 section 3.2.4: no path at all stands for the asterisk.
+        // RFC 9112 section 3.2.4: an OPTIONS target without a path stands for the asterisk.
         Form::Absolute { rest: [], .. } | Form::Asterisk if is_options => {
             (TargetForm::Asterisk, keep(b"*", &mut out.target))
         }
@@ -281,7 +282,7 @@ fn read_connection(out: &mut RequestHead) {
         options.upgrade && out.version == Version::Http11 && out.fields.contains(Known::Upgrade);
 }
 
-/// RFC 9110 section 10.1.1; an expectation in a 1.0 request is ignored.
+/// Reads `Expect`: RFC 9110 section 10.1.1. An expectation in a 1.0 request is ignored.
 fn read_expectation(out: &mut RequestHead) -> Result<(), RequestFault> {
     if out.version == Version::Http10 || !out.fields.contains(Known::Expect) {
         return Ok(());
@@ -297,7 +298,7 @@ fn read_expectation(out: &mut RequestHead) -> Result<(), RequestFault> {
     Ok(())
 }
 
-/// Explains an error of `httparse`. Runs for rejected requests only, so it may be slow.
+/// Finds the fault for an error of `httparse`. Runs for rejected requests only, so it may be slow.
 fn explain(error: httparse::Error, head: &[u8]) -> RequestFault {
     match error {
         httparse::Error::TooManyHeaders => RequestFault::TooManyFields,

@@ -1,4 +1,4 @@
-//! A parsed request head, without the parsing.
+//! A parsed request head.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ use super::fault::RequestFault;
 use super::framing::BodyFraming;
 use super::scan::HeadScan;
 
-/// Which of the four forms the target had.
+/// Form of the request target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TargetForm {
     /// `/path`.
@@ -18,12 +18,12 @@ pub enum TargetForm {
     Origin,
     /// `http://host/path`, or `https` if secure.
     Absolute {
-        /// Whether the scheme was `https`.
+        /// True if the scheme was `https`.
         secure: bool,
     },
-    /// `host:port`, of CONNECT.
+    /// `host:port`, for CONNECT.
     Authority,
-    /// `*`, of OPTIONS.
+    /// `*`, for OPTIONS.
     Asterisk,
 }
 
@@ -36,28 +36,28 @@ pub struct RequestHead {
     pub(super) parts: Target,
     pub(super) scan: HeadScan,
     pub(super) last_host: LastHost,
-    /// `None` for an unknown method: respond with 501.
+    /// The method; `None` for an unknown one, to be answered with 501.
     pub method: Option<Method>,
-    /// 1.0 or 1.1, which stands for all later ones of HTTP/1.
+    /// 1.0, or 1.1 for all later versions of HTTP/1.
     pub version: Version,
-    /// The form in which the target came.
+    /// The form of the target as received.
     pub form: TargetForm,
-    /// Path and query, normalised; `*` or an authority for those two forms.
+    /// Normalised path and query; or `*`, or an authority, according to `form`.
     pub target: Vec<u8>,
-    /// Whether the last host is this request's.
+    /// True if `last_host` belongs to this request.
     pub(super) has_host: bool,
-    /// The port that the client named.
+    /// The port that the client sent.
     pub port: Option<u16>,
-    /// The header fields. `Host` is the target's authority when that names one (RFC 9112 section
-    /// 3.2.2).
+    /// The header fields. `Host` is replaced by the target's authority if there is one (RFC 9112
+    /// section 3.2.2).
     pub fields: Fields,
-    /// How the body is delimited.
+    /// Framing of the body.
     pub framing: BodyFraming,
     /// True if the client wants to keep the connection open.
     pub keep_alive: bool,
-    /// Whether the client waits for `100 Continue` before it sends the body.
+    /// True if the client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
-    /// Whether `Connection` names `upgrade` and there is an `Upgrade` field.
+    /// True if `Connection` names `upgrade` and there is an `Upgrade` field.
     pub upgrade: bool,
 }
 
@@ -79,34 +79,34 @@ impl RequestHead {
         self.scan = HeadScan::default();
     }
 
-    /// The request line as it came, for the access log.
+    /// The request line as received, for the access log.
     #[must_use]
     pub fn line(&self) -> &[u8] {
         &self.line
     }
 
-    /// Exchanges the request line's bytes for another buffer: a caller that keeps the line gives
-    /// an old one for it.
+    /// Swaps the request line's buffer with another one, so that a caller can keep the line without
+    /// a copy.
     pub fn swap_line(&mut self, line: &mut Vec<u8>) {
         core::mem::swap(&mut self.line, line);
         self.line.clear();
         (self.method_len, self.raw_target_len) = (0, 0);
     }
 
-    /// The method as it came.
+    /// The method as received.
     #[must_use]
     pub fn method_raw(&self) -> &[u8] {
         &self.line[..self.method_len]
     }
 
-    /// The target as it came.
+    /// The target as received.
     #[must_use]
     pub fn target_raw(&self) -> &[u8] {
         let start = self.line.len().min(self.method_len + 1);
         &self.line[start..start + self.raw_target_len]
     }
 
-    /// Appends path and query as they came, without the scheme and the host of an absolute target.
+    /// Appends path and query as received, without the scheme and the host of an absolute target.
     #[inline(always)]
     pub fn push_path_and_query_raw(&self, into: &mut Vec<u8>) {
         let raw = self.target_raw();
@@ -120,7 +120,7 @@ impl RequestHead {
     fn push_without_authority(&self, raw: &[u8], into: &mut Vec<u8>) {
         let kept = match split_target(raw, false) {
             Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"/") => rest,
-            // RFC 3986 section 6.2.3: an empty path is that of the root.
+            // RFC 3986 section 6.2.3: an empty path equals `/`.
             Ok(Form::Absolute { rest, .. }) if rest.starts_with(b"?") => {
                 into.push(b'/');
                 rest
@@ -131,25 +131,25 @@ impl RequestHead {
         into.extend_from_slice(kept);
     }
 
-    /// The requested host, without its port; empty when an HTTP/1.0 client names none.
+    /// The requested host, without its port; empty if an HTTP/1.0 client sends none.
     #[must_use]
     pub fn host(&self) -> &[u8] {
         if self.has_host { &self.last_host.host } else { &[] }
     }
 
-    /// The host with the port that the client named, if any: `example.org:8080`.
+    /// The host with the port that the client sent, if any: `example.org:8080`.
     #[must_use]
     pub fn authority(&self) -> &[u8] {
         if self.host().is_empty() { &[] } else { &self.last_host.authority }
     }
 
-    /// Whether the `Host` field is the authority as it is, without a change by the rules for hosts.
+    /// True if the authority equals the `Host` field, unchanged by the rules for hosts.
     #[must_use]
     pub fn is_host_as_sent(&self) -> bool {
         self.last_host.is_as_sent && !self.host().is_empty()
     }
 
-    /// Whether the path stands for itself and need not be decoded.
+    /// True if the decoded path equals the encoded one.
     #[must_use]
     pub fn has_plain_path(&self) -> bool {
         self.parts.is_plain()
@@ -167,7 +167,7 @@ impl RequestHead {
         self.parts.query(&self.target)
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.line.capacity()
@@ -196,12 +196,12 @@ impl RequestHead {
 #[derive(Clone, Debug, Default)]
 pub(super) struct LastHost {
     raw: Vec<u8>,
-    /// `host_strict` and `host_normalize`, which decide what becomes of it.
+    /// `host_strict` and `host_normalize` at the time of parsing.
     opts_seen: (bool, bool),
     pub(super) host: Vec<u8>,
     pub(super) port: Option<u16>,
     pub(super) authority: Vec<u8>,
-    /// `authority` is `raw`.
+    /// `authority` equals `raw`.
     pub(super) is_as_sent: bool,
 }
 

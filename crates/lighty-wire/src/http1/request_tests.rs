@@ -1,4 +1,4 @@
-//! Tests of `request` that look at the structure; what is accepted and refused is a corpus of data
+//! Tests of `request` that inspect the structure. Accepted and rejected heads are a corpus of data
 //! (`testdata/http1`), replayed by `tests/corpus.rs`.
 
 use std::string::String;
@@ -149,7 +149,7 @@ fn a_warm_parse_keeps_its_memory() {
     assert_eq!(capacities[0], capacities[2]);
 }
 
-/// What a head in pieces came to: the fault, or how long it was and what it asked for.
+/// Result of a head in pieces: the fault, or its length, target and framing.
 fn outcome(pieces: &[&[u8]]) -> Result<Option<(usize, Vec<u8>, BodyFraming)>, RequestFault> {
     let limits = Limits { field_bytes_max: 60, fields_max: 4, target_bytes_max: 20, ..LIMITS };
     let (mut buf, mut head) = (Vec::new(), RequestHead::new());

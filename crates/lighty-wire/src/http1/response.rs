@@ -1,6 +1,6 @@
-//! The head of a response: RFC 9112 section 4.
+//! Encodes the head of a response: RFC 9112 section 4.
 //!
-//! Field values come from configuration, scripts and backends; a line end in one would let its
+//! Field values come from configuration, scripts and backends; a line end in a value would let its
 //! author write the rest of the response. Encoding rejects it and appends nothing.
 
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use lighty_http::{Fields, Known, Status, Version};
 /// The interim response for a client that waits before it sends its body.
 pub const CONTINUE: &[u8] = b"HTTP/1.1 100 Continue\r\n\r\n";
 
-/// Why a message cannot be encoded.
+/// Reason why a message cannot be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EncodeFault {
     /// Not a token.
@@ -44,12 +44,12 @@ impl core::fmt::Display for EncodeFault {
 
 impl core::error::Error for EncodeFault {}
 
-/// Appends a status line, the fields, `Date` unless it is among them, and the empty line.
+/// Appends a status line, the fields, `Date` unless they contain it, and the empty line.
 ///
 /// `version` is the request's: HTTP/1.0 clients get HTTP/1.0 responses.
 ///
 /// # Errors
-/// [`EncodeFault`]; `out` is as before then.
+/// [`EncodeFault`]; `out` is unchanged then.
 pub fn encode_head(
     version: Version,
     status: Status,
@@ -70,7 +70,7 @@ pub fn encode_head(
 const DATE_NAME: &[u8] = b"Date: ";
 const DATE_END: &[u8] = b"\r\n\r\n";
 
-/// The date and the empty line. Pieced together beforehand: the buffer is asked for room once.
+/// Appends the date and the empty line, assembled first so that the buffer grows only once.
 fn push_date_and_end(date: &[u8; DATE_LEN], out: &mut Vec<u8>) {
     let mut line = [0; DATE_NAME.len() + DATE_LEN + DATE_END.len()];
     let (name, rest) = line.split_at_mut(DATE_NAME.len());
@@ -81,7 +81,8 @@ fn push_date_and_end(date: &[u8; DATE_LEN], out: &mut Vec<u8>) {
     out.extend_from_slice(&line);
 }
 
-/// `HTTP/1.1 200 OK` and the line end. The space after the code stays even without a reason.
+/// Appends `HTTP/1.1 200 OK` or the like, and the line end. The space after the code stays even
+/// without a reason.
 fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
     if (version, status) == (Version::Http11, Status::OK) {
         return out.extend_from_slice(b"HTTP/1.1 200 OK\r\n");
@@ -98,7 +99,7 @@ fn push_status_line(version: Version, status: Status, out: &mut Vec<u8>) {
 /// Appends field lines, each with its line end.
 ///
 /// # Errors
-/// [`EncodeFault`]; what was appended before the fault stays.
+/// [`EncodeFault`]; lines appended before the fault stay.
 #[inline]
 pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     if let Some(section) = fields.as_wire()
@@ -111,11 +112,11 @@ pub fn push_fields(fields: &Fields, out: &mut Vec<u8>) -> Result<(), EncodeFault
     push_lines(fields.iter_known(), out)
 }
 
-/// Appends field lines one by one. Looks for what must not be there when all are written: once over
-/// the section is faster than once over each value.
+/// Appends field lines one by one. Checks for forbidden bytes once at the end: one pass over the
+/// section is faster than one pass per value.
 ///
 /// # Errors
-/// [`EncodeFault`]; what was appended stays.
+/// [`EncodeFault`]; appended lines stay.
 pub(super) fn push_lines<'a>(
     fields: impl IntoIterator<Item = (Option<Known>, &'a [u8], &'a [u8])>,
     out: &mut Vec<u8>,
@@ -137,7 +138,7 @@ pub(super) fn push_lines<'a>(
     }
 }
 
-/// Appends one field line, unchecked.
+/// Appends one field line without a check.
 pub(super) fn push_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.reserve(name.len() + value.len() + 4);
     out.extend_from_slice(name);
@@ -146,8 +147,8 @@ pub(super) fn push_line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// Whether a section of `count` lines has no other CR and LF than theirs, and no NUL: for values
-/// with tabs and the like, which [`control_bytes`] counts too.
+/// True if the only CRs and LFs of a section are its `count` line ends, and it has no NUL. For
+/// values with tabs and similar, which [`control_bytes`] counts too.
 fn has_whole_lines(section: &[u8], count: usize) -> bool {
     let line_bytes = section.iter().filter(|byte| matches!(byte, b'\r' | b'\n' | 0)).count();
     line_bytes == 2 * count

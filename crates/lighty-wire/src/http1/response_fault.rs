@@ -1,11 +1,11 @@
-//! Why a backend's response is rejected, in one table.
+//! Faults of backends' responses, in one table.
 
 use super::framing::FramingFault;
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Why a backend's response head is rejected. The backend is to blame (502 for the client), and
-    /// its connection is unusable: where the next response would begin is uncertain.
+    /// Reason why a backend's response head is rejected. The backend is to blame (502 for the
+    /// client), and its connection is unusable: the start of the next response is uncertain.
     ResponseFault {
         StatusLine = "response-status-line", "the response does not begin with an HTTP/1 status line";
         Version = "response-version", "a version other than HTTP/1.0 and HTTP/1.1";

@@ -1,4 +1,4 @@
-//! How the body of a response is delimited: RFC 9112 section 6.3, given the request method.
+//! Framing of response bodies: RFC 9112 section 6.3, which depends on the request method.
 
 use lighty_http::{Fields, Known, Method, Status, Version};
 
@@ -6,17 +6,17 @@ use super::connection::ConnectionOptions;
 use super::framing::{Announced, announced};
 use super::response_fault::ResponseFault;
 
-/// How the body of a response is delimited.
+/// Framing of a response body.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ResponseFraming {
-    /// No body: the next response or a tunnel follows.
+    /// No body. The next response or a tunnel follows.
     #[default]
     None,
     /// This many bytes follow; may be 0.
     Length(u64),
     /// Chunks follow, to be read by [`super::chunked::ChunkedDecoder`].
     Chunked,
-    /// Everything until the backend closes. A truncated body cannot be detected.
+    /// All bytes until the backend closes. A truncated body cannot be detected.
     Close,
 }
 
@@ -28,7 +28,7 @@ pub(super) struct Delimited {
     pub(super) upgrade: bool,
 }
 
-/// Decides framing and fate. A `Content-Length` that is repeated becomes one.
+/// Decides framing and fate. A repeated `Content-Length` is merged into one.
 pub(super) fn delimit(
     asked: Option<Method>,
     version: Version,
@@ -60,7 +60,8 @@ pub(super) fn delimit(
     Ok(Delimited { framing, keep_alive: certain && options.keep_alive(version), upgrade: false })
 }
 
-/// An interim response has no body; one that announces a body is a second response in disguise.
+/// Handles an interim response. It has no body; one that announces a body may hide a second
+/// response.
 fn interim(
     version: Version,
     status: Status,
@@ -80,14 +81,14 @@ fn interim(
     Ok(Delimited { framing: ResponseFraming::None, keep_alive, upgrade })
 }
 
-/// RFC 9110 section 8.6 forbids `Content-Length` in 1xx and 204; a 0 there does no harm. A backend
-/// that names more may send it.
+/// True if the fields announce content. RFC 9110 section 8.6 forbids `Content-Length` in 1xx and
+/// 204, but a 0 there is harmless, while a backend that announces more may also send it.
 fn announces_body(announced: Option<Announced>) -> bool {
     matches!(announced, Some(Announced::Chunked | Announced::Length { bytes: 1.., .. }))
 }
 
-/// RFC 9112 section 6.3: the invalid field values are replaced "with a single valid
-/// Content-Length".
+/// Merges repeated lengths. RFC 9112 section 6.3: the invalid field values are replaced "with a
+/// single valid Content-Length".
 fn keep_one_length(fields: &mut Fields) {
     let value = fields.get(Known::ContentLength).unwrap_or_default();
     let first = value.split(|&byte| byte == b',').next().unwrap_or_default();

@@ -1,8 +1,8 @@
-//! Finds the end of a request head, and rejects an oversized one before it has arrived.
+//! Finds the end of a request head, and rejects an oversized one early.
 //!
 //! Each byte is scanned once, however small the pieces: [`HeadScan`] stores the position. The
-//! result does not depend on the pieces: a fault is reported for the byte that crosses a limit,
-//! whether it arrived alone or with everything after it.
+//! result does not depend on the pieces: the byte that exceeds a limit is the fault, whether it
+//! arrived alone or with the bytes after it.
 
 use lighty_http::fields::is_token_byte;
 use memchr::{memchr, memrchr};
@@ -13,28 +13,28 @@ use super::limits::Limits;
 /// Empty lines tolerated before a request line: RFC 9112 section 2.2 asks for at least one.
 pub const LEADING_LINES_MAX: u32 = 4;
 
-/// The longest method that is worth a 501 instead of a 400.
+/// The longest unknown method that gets a 501 instead of a 400.
 pub const METHOD_BYTES_MAX: usize = 32;
 
 /// `" HTTP/1.1\r\n"` and the space after the method.
 const LINE_REST_BYTES: usize = 12;
 
-/// Progress through a head of which only a part has arrived.
+/// Progress through an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct HeadScan {
-    /// Bytes looked at.
+    /// Bytes scanned.
     scanned: usize,
-    /// Where the current line begins.
+    /// Start of the current line.
     line_start: usize,
-    /// Where the request line begins.
+    /// Start of the request line.
     start: usize,
-    /// Where the header fields begin; 0 before the request line is complete.
+    /// Start of the header fields; 0 before the request line is complete.
     fields_start: usize,
     leading_lines: u32,
     field_lines: u32,
 }
 
-/// Where a head lies in the buffer.
+/// Position of a head in the buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HeadSpan {
     pub(crate) start: usize,
@@ -42,17 +42,17 @@ pub(crate) struct HeadSpan {
 }
 
 impl HeadScan {
-    /// Whether nothing of a head was looked at yet.
+    /// True if no byte of a head was scanned yet.
     pub(crate) fn is_fresh(&self) -> bool {
         self.scanned == 0
     }
 
-    /// Where the request line begins, as far as is known.
+    /// Start of the request line, as far as known.
     pub(crate) fn start(&self) -> usize {
         self.start
     }
 
-    /// Looks at what arrived since the last call. `buf` is the same head each time, grown.
+    /// Scans the bytes that arrived since the last call. `buf` is the same head each time, longer.
     pub(crate) fn advance(
         &mut self,
         buf: &[u8],
@@ -80,7 +80,7 @@ impl HeadScan {
         Ok(None)
     }
 
-    /// Takes note of a complete line that does not end the head.
+    /// Records a complete line that does not end the head.
     fn finish_line(
         &mut self,
         line: &[u8],
@@ -108,7 +108,8 @@ impl HeadScan {
         Ok(())
     }
 
-    /// `line` is the current line as far as it is there; `blank` if it may yet be the empty one.
+    /// Checks the limits. `line` is the received part of the current line; `blank` is true if it
+    /// may become the empty line.
     fn check_limits(&self, line: &[u8], blank: bool, limits: &Limits) -> Result<(), RequestFault> {
         if self.fields_start == 0 {
             return if blank { Ok(()) } else { check_request_line(line, limits) };
@@ -126,7 +127,7 @@ impl HeadScan {
     }
 }
 
-/// Checks a request line from its beginning: rejects binary data and oversized lines at once.
+/// Checks the received part of a request line: rejects binary data and oversized lines at once.
 fn check_request_line(line: &[u8], limits: &Limits) -> Result<(), RequestFault> {
     let method = &line[..line.len().min(METHOD_BYTES_MAX + 1)];
     let method_end = memchr(b' ', method);
@@ -199,7 +200,7 @@ mod tests {
         }
     }
 
-    /// Runs a head built for `n` and `n + 1` and expects the second to be refused.
+    /// Runs a head built for `n` and one for `n + 1`, and expects only the second to be rejected.
     #[track_caller]
     fn at_the_limit(
         n: usize,

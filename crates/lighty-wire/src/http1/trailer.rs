@@ -1,31 +1,31 @@
-//! Which fields may arrive after a body: RFC 9110 section 6.5.1.
+//! Fields allowed after a body: RFC 9110 section 6.5.1.
 
 use alloc::vec::Vec;
 
 use lighty_http::Known;
 
-/// Whether a field of this name may be a trailer field, in either direction.
+/// True if a field of this name may be a trailer field, in either direction.
 ///
-/// Excluded are fields that frame, route, authenticate, cache or condition a message, that describe
-/// its content, or that a handler has already used: merging them into the header would change a
-/// decision after the fact.
+/// Excluded are fields that frame, route, authenticate, cache or condition a message, fields that
+/// describe its content, and fields that a handler has already used: merging them into the header
+/// would change a decision after the fact.
 #[must_use]
 pub fn is_allowed(name: &[u8]) -> bool {
-    // Gateways and many frameworks read both as one name.
+    // Gateways and many frameworks treat `_` and `-` alike.
     let hyphened = || name.iter().map(|b| if *b == b'_' { b'-' } else { *b }).collect::<Vec<_>>();
     if name.contains(&b'_') {
         return is_allowed(&hyphened());
     }
     match Known::from_bytes(name) {
         Some(known) => !is_forbidden(known),
-        // RFC 9530 section 6.5 makes an exception for the digest of what was just sent.
+        // RFC 9530 section 6.5 makes an exception for the digest of the content just sent.
         None if has_prefix(name, b"content-") => name.eq_ignore_ascii_case(b"content-digest"),
         None => !CLAIMS.iter().any(|prefix| has_prefix(name, prefix)),
     }
 }
 
-/// Prefixes of fields in which a proxy tells a backend of its client: a client must not add them
-/// where the proxy has set or removed them.
+/// Prefixes of fields by which a proxy describes its client to a backend. A client must not add
+/// fields that the proxy has set or removed.
 const CLAIMS: [&[u8]; 7] =
     [b"remote-", b"ssl-", b"x-client-", b"x-forwarded-", b"x-host", b"x-remote-", b"x-ssl-"];
 

@@ -1,9 +1,9 @@
-//! The response head of a backend: RFC 9112 sections 4 to 6, parsed strictly.
+//! Parses the response head of a backend strictly: RFC 9112 sections 4 to 6.
 //!
 //! Lines are parsed as they complete. Each byte is scanned once and copied once, however small the
-//! pieces; a complete head in the usual form is parsed in one pass. Nothing that two parsers could
-//! read differently is repaired, since it would reach the client. A line end without CR is
-//! unambiguous (RFC 9112 section 2.2): such a line is accepted, unless
+//! pieces; a complete head in the usual form is parsed in one pass. Text that two parsers could
+//! read differently is rejected rather than repaired, since it would reach the client. A line end
+//! without CR is unambiguous (RFC 9112 section 2.2): such a line is accepted, unless
 //! [`ResponseLimits::strict_lines`] forbids it.
 
 use alloc::vec::Vec;
@@ -18,20 +18,20 @@ pub use super::response_framing::ResponseFraming;
 use super::response_framing::delimit;
 use super::whole;
 
-/// Size limits of a response head. Input that exceeds a limit is rejected as soon as the byte that
-/// crosses it arrives.
+/// Size limits of a response head. Input is rejected as soon as a byte exceeds a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseLimits {
     /// Bytes of status line and header fields together, without the final empty line.
     pub head_bytes_max: usize,
     /// Number of header lines.
     pub fields_max: u32,
-    /// Whether lines must end with CR LF; else LF alone will do.
+    /// True if lines must end with CR LF; otherwise LF suffices.
     pub strict_lines: bool,
 }
 
 impl Default for ResponseLimits {
-    /// Applications set many cookies and long policies, and are trusted more than clients.
+    /// Higher limits than for requests: applications set many cookies and long policies, and are
+    /// trusted more than clients.
     fn default() -> Self {
         Self { head_bytes_max: 64 * 1024, fields_max: 200, strict_lines: false }
     }
@@ -44,25 +44,25 @@ pub struct ResponseHead {
     reason: Vec<u8>,
     /// 1.0 or 1.1.
     pub version: Version,
-    /// The status; an interim one (1xx but 101) means that another head follows.
+    /// The status. After an interim one (1xx except 101), another head follows.
     pub status: Status,
-    /// The header fields in their order and spelling. A `Content-Length` that was there several
-    /// times with one value is there once.
+    /// The header fields in their order and spelling. A `Content-Length` repeated with one value
+    /// occurs once.
     pub fields: Fields,
-    /// How the body is delimited.
+    /// Framing of the body.
     pub framing: ResponseFraming,
     /// True if the connection is reusable after this body.
     pub keep_alive: bool,
-    /// True if a tunnel follows: 101, or 2xx to CONNECT. The caller knows whether it was requested.
+    /// True if a tunnel follows: 101, or 2xx to CONNECT. The caller knows whether it asked for one.
     pub upgrade: bool,
 }
 
 /// Progress through an incomplete head.
 #[derive(Clone, Copy, Debug, Default)]
 struct Progress {
-    /// Bytes looked at.
+    /// Bytes scanned.
     scanned: usize,
-    /// Where the current line begins.
+    /// Start of the current line.
     line_start: usize,
     field_lines: u32,
 }
@@ -90,21 +90,21 @@ impl ResponseHead {
         &self.reason
     }
 
-    /// Whether another head follows this one: RFC 9110 section 15.2.
+    /// True if another head follows this one: RFC 9110 section 15.2.
     #[must_use]
     pub fn is_interim(&self) -> bool {
         self.status.is_interim() && !self.upgrade
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.reason.capacity() + self.fields.capacity()
     }
 }
 
-/// Parses one head from the front of `buf`: the response to a request with the method `asked`; HEAD
-/// and CONNECT change what follows.
+/// Parses one head from the front of `buf`: the response to a request with the method `asked`. HEAD
+/// and CONNECT change the framing.
 ///
 /// While it returns [`Head::Partial`], call it again with the same bytes and more, and the same
 /// `out`, which holds the progress. After an interim response, call it with the bytes that follow.
@@ -133,7 +133,8 @@ pub fn parse_response(
 
 impl ResponseHead {
     /// Parses a complete head in the usual form. `None`: use the exact parser, which alone explains
-    /// rejections; this one must never accept what that one would reject or read differently.
+    /// rejections. This parser must never accept a head that the exact one would reject or read
+    /// differently.
     fn take_whole(&mut self, buf: &[u8], limits: &ResponseLimits) -> Option<usize> {
         if self.progress.scanned != 0 {
             return None;
@@ -193,7 +194,7 @@ impl ResponseHead {
         Ok(())
     }
 
-    /// `line` has the shape of a status line up to its code.
+    /// Parses a status line whose shape was checked up to its code.
     fn take_status_line(&mut self, line: &[u8]) -> Result<(), ResponseFault> {
         let Some((&[_, _, _, _, _, _, _, minor, _, a, b, c], rest)) = line.split_first_chunk()
         else {
@@ -225,7 +226,7 @@ impl ResponseHead {
     }
 }
 
-/// `HTTP/1.x ddd ` of a status line.
+/// Bytes of `HTTP/1.x ddd `.
 const STATUS_BYTES: usize = 13;
 
 /// Version, status and reason of a complete status line.
@@ -248,7 +249,7 @@ fn plain_status_line(buf: &[u8]) -> Option<(Version, Status, &[u8])> {
 }
 
 /// Checks the beginning of the status line against its form and the limit, so that the first wrong
-/// byte decides.
+/// byte decides the fault.
 fn check_size(end: usize, line: &[u8], limits: &ResponseLimits) -> Result<(), ResponseFault> {
     let seen = line.len().min(limits.head_bytes_max.saturating_add(1));
     check_shape(&line[..seen])?;
@@ -259,7 +260,8 @@ fn check_head_bytes(end: usize, limits: &ResponseLimits) -> Result<(), ResponseF
     if end > limits.head_bytes_max { Err(ResponseFault::HeadTooLarge) } else { Ok(()) }
 }
 
-/// `HTTP/1.x ddd`, and a space or the end: what is not HTTP/1 is refused at its first byte.
+/// Checks for `HTTP/1.x ddd` and a space or the end. Another protocol is rejected at its first
+/// wrong byte.
 fn check_shape(line: &[u8]) -> Result<(), ResponseFault> {
     const CODE_END: usize = 12;
     for (index, &byte) in line.iter().take(CODE_END + 1).enumerate() {
@@ -283,7 +285,7 @@ pub fn other_protocol(answer: &[u8]) -> Option<&'static str> {
     match answer {
         // RFC 8446 section 5.1: a record of type alert or handshake.
         [0x15 | 0x16, 0x03, ..] => Some("the backend speaks TLS, and is spoken to in the clear"),
-        // RFC 9113 sections 3.4 and 6.5: SETTINGS of stream 0 come first.
+        // RFC 9113 sections 3.4 and 6.5: SETTINGS on stream 0 come first.
         [0, _, _, 4, _, 0, 0, 0, 0, ..] | [b'P', b'R', b'I', b' ', b'*', b' ', ..] => {
             Some("the backend speaks HTTP/2, and is spoken to in HTTP/1")
         }
@@ -291,7 +293,7 @@ pub fn other_protocol(answer: &[u8]) -> Option<&'static str> {
     }
 }
 
-/// A line without its line feed and line end.
+/// A line without its line end.
 fn without_end<'a>(line: &'a [u8], limits: &ResponseLimits) -> Result<&'a [u8], ResponseFault> {
     match line.strip_suffix(b"\r\n") {
         Some(text) => Ok(text),
@@ -300,7 +302,7 @@ fn without_end<'a>(line: &'a [u8], limits: &ResponseLimits) -> Result<&'a [u8], 
     }
 }
 
-/// One whole line, without its end.
+/// Parses one complete line, without its end.
 fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), ResponseFault> {
     let colon = line.iter().position(|&byte| byte == b':').ok_or_else(|| explain(line))?;
     // RFC 9112 section 5.1: a proxy removes white space before the colon of a response's field.
@@ -314,20 +316,20 @@ fn take_field(line: &[u8], fields: &mut Fields) -> Result<(), ResponseFault> {
     Ok(())
 }
 
-/// Without spaces and tabs at its end.
+/// The name without trailing spaces and tabs.
 fn trim_end(name: &[u8]) -> &[u8] {
     let end = name.iter().rposition(|byte| !matches!(byte, b' ' | b'\t'));
     end.map_or(&[], |last| &name[..=last])
 }
 
-/// Whether there is a control character but tab. Without branches, so that the compiler makes
-/// vectors of it.
+/// True if there is a control character other than tab. Branchless, so that the compiler vectorises
+/// it.
 fn has_control(text: &[u8]) -> bool {
     text.iter()
         .fold(false, |found, &byte| found | ((byte < b' ') & (byte != b'\t')) | (byte == 0x7F))
 }
 
-/// Explains what is wrong with a line. Runs for rejected responses only, so it may be slow.
+/// Finds the fault of a line. Runs for rejected responses only, so it may be slow.
 fn explain(line: &[u8]) -> ResponseFault {
     let (name, value) = line.split_at(memchr(b':', line).unwrap_or(line.len()));
     match name {

@@ -1,5 +1,5 @@
-//! Tests of `answer` that look at the structure; what is accepted and refused is a corpus of data
-//! (`testdata/http1-responses`), replayed by `tests/upstream_responses.rs`.
+//! Tests of `upstream_response` that inspect the structure. Accepted and rejected heads are a
+//! corpus of data (`testdata/http1-responses`), replayed by `tests/upstream_responses.rs`.
 
 use std::format;
 use std::string::String;
@@ -10,8 +10,8 @@ use proptest::prelude::*;
 use super::super::response::encode_head;
 use super::*;
 
-/// What a head in pieces came to: the fault, or how long it was and what it said, its reason and
-/// fields as one text.
+/// Result of a head in pieces: the fault, or length, status, reason and fields as one text, and
+/// framing.
 type Outcome = Result<Option<(usize, Status, Vec<u8>, ResponseFraming)>, ResponseFault>;
 
 fn outcome(pieces: &[&[u8]], limits: &ResponseLimits, head: &mut ResponseHead) -> Outcome {
@@ -110,7 +110,7 @@ fn what_is_not_plain_is_left_to_the_exact_reader() {
         let mut head = ResponseHead::new();
         assert_eq!(head.take_whole(text, &limits), None, "{:?}", text.escape_ascii());
         assert!(head.fields.is_empty() && head.reason().is_empty());
-        // Whatever it is, it is the same in pieces.
+        // The result need not be known, but must be the same for all cuts.
         let _ = in_all_cuts(text, &limits);
     }
 }
@@ -153,7 +153,7 @@ fn memory_is_reused() {
     assert_eq!(capacities[0], capacities[2]);
 }
 
-/// Runs a head built for `n` and `n + 1` and expects the second to be refused.
+/// Runs a head built for `n` and one for `n + 1`, and expects only the second to be rejected.
 #[track_caller]
 fn at_the_limit(
     n: usize,
@@ -212,7 +212,7 @@ proptest! {
         in_all_cuts(head.as_bytes(), &limits).ok();
     }
 
-    /// What a server of this house writes is read as it was meant.
+    /// The output of this server's encoder is parsed with the same meaning.
     #[test]
     fn what_is_encoded_is_parsed(
         code in 200..1000_u16,

@@ -1,10 +1,10 @@
-//! Fast path for a head that arrived in one piece and has the usual form: parsed in one pass.
+//! Fast path: parses a head that arrived in one piece and has the usual form, in one pass.
 //!
-//! Anything unusual (empty lines before the request line, bare line feeds, bytes beyond ASCII in
-//! the target, an unknown method), oversized, incomplete or wrong is not judged here: [`read`]
-//! declines, and the exact parser of `scan` and `request` decides. So every rejection has one
-//! source, and this parser must never accept what that one would reject or read differently; the
-//! fuzzer and the shredded corpus compare the two.
+//! For a head that is unusual (empty lines before the request line, bare line feeds, bytes beyond
+//! ASCII in the target, an unknown method), oversized, incomplete or wrong, [`read`] returns
+//! `None`, and the exact parser of `scan` and `request` decides. So every rejection has one source,
+//! and this parser must never accept a head that the exact one would reject or read differently;
+//! the fuzzer and the shredded corpus compare the two.
 
 use lighty_http::fields::{Fields, Line, Section, is_token};
 use lighty_http::{Method, Version};
@@ -35,7 +35,7 @@ struct RequestLine {
     method_len: usize,
     target_len: usize,
     version: Version,
-    /// Behind the line feed.
+    /// End of the line, line feed included.
     end: usize,
 }
 
@@ -68,7 +68,8 @@ fn method(buf: &[u8]) -> Option<(Method, usize)> {
 /// A space, the version, and the line end.
 const VERSION_BYTES: usize = 11;
 
-/// Notes the field lines up to the empty line that ends them; their length without it.
+/// Records the field lines up to the empty line that ends them. Also returns their length, without
+/// the empty line.
 pub(super) fn section<'a>(
     bytes: &[u8],
     fields_max: usize,
@@ -94,8 +95,8 @@ pub(super) fn section<'a>(
     Some((section, len))
 }
 
-/// RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`. Whether the name is a
-/// token, the caller sees to.
+/// Parses one line: RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`. The
+/// caller checks that the name is a token.
 #[inline]
 fn field_line(bytes: &[u8]) -> Option<Line> {
     let name_end = colon(bytes)?;
@@ -114,7 +115,7 @@ fn field_line(bytes: &[u8]) -> Option<Line> {
     Some(Line { name_end, value, value_end, end: line_end + LINE_END.len() })
 }
 
-/// Where the first colon is. Eight bytes at a time, as in [`run_len`].
+/// Position of the first colon. Eight bytes at a time, as in [`run_len`].
 #[inline]
 fn colon(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -132,7 +133,7 @@ const fn is_blank(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t')
 }
 
-/// Bytes of text at the front: neither control nor DEL, but tabs.
+/// Number of text bytes at the front: tabs, and all bytes except control characters and DEL.
 #[inline]
 pub(super) fn value_len(bytes: &[u8]) -> usize {
     let mut len = 0;
@@ -145,7 +146,7 @@ pub(super) fn value_len(bytes: &[u8]) -> usize {
     }
 }
 
-/// Bytes of visible ASCII at the front.
+/// Number of visible ASCII bytes at the front.
 fn visible_len(bytes: &[u8]) -> usize {
     run_len(bytes, b'!', HIGH_BITS)
 }
@@ -153,12 +154,12 @@ fn visible_len(bytes: &[u8]) -> usize {
 const LOW_BITS: u64 = u64::from_le_bytes([0x01; 8]);
 const HIGH_BITS: u64 = u64::from_le_bytes([0x80; 8]);
 
-/// Bytes at the front that are not below `least` (at most 128), not DEL, and have none of the bits
-/// of `refused` (a byte repeated).
+/// Number of bytes at the front that are not below `least` (at most 128), not DEL, and have none of
+/// the bits of `refused` (a byte repeated).
 ///
-/// Eight at a time: subtracting from each byte borrows from the next one where it is too small,
-/// which shows in the highest bit. A borrow can only be mistaken for one behind the first true
-/// one, and only the first counts.
+/// Eight at a time: subtracting from a byte that is too small borrows from the next one and sets
+/// the highest bit. A borrow can only cause a false hit after the first true one, and only the
+/// first hit counts.
 #[inline(always)]
 fn run_len(bytes: &[u8], least: u8, refused: u64) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -281,7 +282,7 @@ mod tests {
                 let text_byte = matches!(byte, b'\t' | b' '..=0x7E | 0x80..);
                 assert_eq!(value_len(&text), if text_byte { 20 } else { at }, "{byte}");
                 assert_eq!(visible_len(&text), if byte.is_ascii_graphic() { 20 } else { at });
-                // What lies behind the first stop changes nothing.
+                // Bytes after the first stop do not matter.
                 if let Some(next) = text.get_mut(at + 1) {
                     *next = 0;
                     assert_eq!(value_len(&text), if text_byte { at + 1 } else { at }, "{byte}");

@@ -1,11 +1,11 @@
 //! One HTTP/2 connection, server or client: RFC 9113.
 //!
-//! [`Connection`] has verbs of four kinds. Input: [`Connection::handle_input`] takes bytes and
-//! returns an event at a time; [`Connection::handle_timeout`] takes the time. Commands:
+//! [`Connection`] has methods of four kinds. Input: [`Connection::handle_input`] takes bytes and
+//! returns one event at a time; [`Connection::handle_timeout`] takes the time. Commands:
 //! `send_head`, `queue_data`, `send_trailers`, `credit`, `reset`, `release`, `open`, `shut_down`.
 //! Output: [`Connection::poll_output`] appends heads and control frames, [`Connection::poll_data`]
-//! the head of the next DATA frame, whose content stays where it is until the driver writes it.
-//! [`Connection::deadline_ms`] says when the time is to be taken.
+//! the head of the next DATA frame, whose content stays in the driver's buffer until it is written.
+//! Timers: [`Connection::deadline_ms`] returns the time of the next `handle_timeout`.
 //!
 //! A fault of the peer ends the connection: the error is returned once, GOAWAY is in the output,
 //! and all further input is dropped.
@@ -37,16 +37,16 @@ use flow::Intake;
 pub use output::RequestParts;
 use shutdown::Shutdown;
 
-/// Which end of the connection this is.
+/// This side of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// Requests are received.
+    /// Receives requests.
     Server,
-    /// Requests are sent.
+    /// Sends requests.
     Client,
 }
 
-/// What the next byte of input belongs to.
+/// Next part of the input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Expect {
     /// The client's preface.
@@ -57,7 +57,7 @@ enum Expect {
     Frame,
     /// The rest of a DATA frame: content, then padding.
     Data { stream: StreamKey, left: usize, padding: usize, ends: bool },
-    /// The rest of a frame that means nothing.
+    /// The rest of an ignored frame.
     Skip { left: usize },
     /// Nothing: the connection has failed.
     Nothing,
@@ -71,7 +71,7 @@ pub struct Connection {
     extended_connect: bool,
     now_ms: u64,
     expect: Expect,
-    /// The field block that is not complete yet.
+    /// The incomplete field block.
     block: Option<Box<OpenBlock>>,
     block_bytes: Vec<u8>,
     decoder: Decoder,
@@ -81,60 +81,59 @@ pub struct Connection {
     schedule: Schedule,
     /// The highest stream that the peer has opened.
     last_peer_id: u32,
-    /// The stream that we open next.
+    /// The next stream that we open.
     next_own_id: u32,
     /// Bytes that the peer may still send on the connection.
     recv_window: i64,
     intake: Box<Intake>,
-    /// Bytes credited and not yet announced.
+    /// Bytes credited but not yet announced.
     unannounced: u32,
     send_window: i64,
-    /// When a short frame began to wait for a larger window of the connection; 0: it has waited
-    /// for long enough.
+    /// Start of a short frame's wait for a larger connection window; 0: the wait is over.
     waits_since_ms: Option<u64>,
     peer: PeerSettings,
-    /// When our settings were sent, until they are acknowledged.
+    /// Time at which our settings were sent, until they are acknowledged.
     settings_sent_ms: Option<u64>,
     /// Priorities of streams that are not open yet.
     early_priorities: Vec<(u32, Priority)>,
     shutdown: Shutdown,
-    /// The highest stream that the peer has said it takes.
+    /// The highest stream that the peer accepts, from its GOAWAY.
     peer_goaway: Option<u32>,
-    /// Whole frames, in the order in which they are sent.
+    /// Whole frames, in sending order.
     out: Vec<u8>,
-    /// Replies among them.
+    /// Number of replies in `out`.
     replies: u32,
-    /// Streams opened by the peer, and those since output was last taken.
+    /// Streams opened by the peer; `burst` counts the ones since output was last taken.
     requests: u32,
     burst: u32,
     refusals: u32,
     resets: Budget,
     unproductive: Budget,
     window_updates: Budget,
-    /// Bytes received that have not repaid an unproductive frame yet.
+    /// Bytes received that have not offset an unproductive frame yet.
     received: usize,
 }
 
-/// What a part of the input meant: bytes taken, and the event they complete.
+/// Result of parsing a part of the input: bytes consumed, and the event they complete.
 type Step = (usize, Option<Event>);
 
 /// More bytes are needed.
 const WAIT: Step = (0, None);
 
 impl Connection {
-    /// A server's end. Its settings are in the output at once (RFC 9113 section 3.4).
+    /// Creates a server's end. Its settings are in the output at once (RFC 9113 section 3.4).
     #[must_use]
     pub fn server(limits: Limits, now_ms: u64) -> Self {
         Self::new(Role::Server, limits, false, now_ms)
     }
 
-    /// A server's end that accepts extended CONNECT: RFC 8441.
+    /// Creates a server's end that accepts extended CONNECT: RFC 8441.
     #[must_use]
     pub fn server_with_extended_connect(limits: Limits, now_ms: u64) -> Self {
         Self::new(Role::Server, limits, true, now_ms)
     }
 
-    /// A client's end. The preface is in the output at once.
+    /// Creates a client's end. The preface is in the output at once.
     #[must_use]
     pub fn client(limits: Limits, now_ms: u64) -> Self {
         Self::new(Role::Client, limits, false, now_ms)
@@ -180,19 +179,19 @@ impl Connection {
         conn
     }
 
-    /// Which end this is.
+    /// This side of the connection.
     #[must_use]
     pub const fn role(&self) -> Role {
         self.role
     }
 
     /// The head or trailers of the last event that had some. The driver may swap the fields with
-    /// empty ones of its own.
+    /// empty ones.
     pub fn head(&mut self) -> &mut MessageHead {
         &mut self.head
     }
 
-    /// What the peer's settings allow.
+    /// The peer's settings.
     #[must_use]
     pub const fn peer_settings(&self) -> &PeerSettings {
         &self.peer
@@ -204,7 +203,7 @@ impl Connection {
         self.streams.alive()
     }
 
-    /// Bytes of memory that the connection holds on to, itself not included.
+    /// Bytes of heap memory held by the connection.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.block_bytes.capacity()
@@ -216,7 +215,8 @@ impl Connection {
             + self.early_priorities.capacity() * size_of::<(u32, Priority)>()
     }
 
-    /// Frees what an idle connection does not need: everything but the tables of compression.
+    /// Frees memory that an idle connection does not need: all buffers except the compression
+    /// tables.
     pub fn rest(&mut self) {
         self.streams.rest();
         self.decoder.rest();
@@ -233,12 +233,12 @@ impl Connection {
         }
     }
 
-    /// Handles input up to the next event. To be called until there is none, with what was not
-    /// consumed; the rest of a frame is kept by the caller, who needs room for one of
-    /// [`FRAME_BYTES_MAX`].
+    /// Handles input up to the next event. Call it until there is no event, each time with the
+    /// bytes that were not consumed. The caller keeps incomplete frames and needs a buffer for one
+    /// of [`FRAME_BYTES_MAX`].
     ///
     /// # Errors
-    /// [`ConnFault`], once: the output ends with GOAWAY, and is to be written before closing.
+    /// [`ConnFault`], once. The output then ends with GOAWAY; write it before closing.
     #[inline]
     pub fn handle_input(&mut self, input: &[u8], now_ms: u64) -> Result<Handled, ConnFault> {
         self.now_ms = now_ms;
@@ -309,13 +309,13 @@ impl Connection {
             kind::PRIORITY => self.handle_priority(head, payload)?,
             kind::PRIORITY_UPDATE => self.handle_priority_update(head, payload)?,
             kind::GOAWAY => self.handle_goaway(head, payload)?,
-            // The one that is left. Push was not allowed (section 8.4).
+            // PUSH_PROMISE, the only other type. Push was not allowed (section 8.4).
             _ => return Err(ConnFault::PushPromise),
         };
         Ok((FRAME_HEAD_BYTES + head.len, event))
     }
 
-    /// What can be said of a frame before its payload is there.
+    /// Checks a frame by its head, before the payload has arrived.
     #[inline]
     fn check_frame(&self, head: FrameHead) -> Result<(), ConnFault> {
         if self.expect == Expect::FirstFrame
@@ -336,30 +336,30 @@ impl Connection {
         }
     }
 
-    /// Goes on behind `left` bytes that mean nothing.
+    /// Skips `left` bytes that are ignored.
     fn skip(&mut self, left: usize) {
         self.expect = if left == 0 { Expect::Frame } else { Expect::Skip { left } };
     }
 
-    /// Whether the stream has never been opened: RFC 9113 section 5.1.1.
+    /// True if the stream has never been opened: RFC 9113 section 5.1.1.
     fn is_idle(&self, id: u32) -> bool {
         let is_own = id % 2 == u32::from(self.role == Role::Client);
         if is_own { id >= self.next_own_id } else { id > self.last_peer_id }
     }
 
-    /// Counts a frame that moves nothing.
+    /// Counts an unproductive frame.
     fn charge_unproductive(&mut self) -> Result<(), ConnFault> {
         let is_over = self.unproductive.charge(1, self.limits.unproductive_max, self.now_ms);
         if is_over { Err(ConnFault::Unproductive) } else { Ok(()) }
     }
 
-    /// Counts resets that the peer sends, or makes us send.
+    /// Counts resets that the peer sends or causes.
     fn charge_reset(&mut self, weight: u32) -> Result<(), ConnFault> {
         let is_over = self.resets.charge(weight, self.limits.resets_max, self.now_ms);
         if is_over { Err(ConnFault::Resets) } else { Ok(()) }
     }
 
-    /// Ends a stream by the peer's mistake.
+    /// Resets a stream because of the peer's mistake.
     fn fail_stream(&mut self, slot: u32, fault: StreamFault) -> Result<Option<Event>, ConnFault> {
         self.charge_reset(OWN_RESET_WEIGHT)?;
         let id = self.streams.slots()[slot as usize].id;
@@ -369,7 +369,7 @@ impl Connection {
         Ok(Some(Event::Reset { stream, code: fault.code(), fault: Some(fault) }))
     }
 
-    /// As [`Self::fail_stream`], of a stream without a slot.
+    /// Like [`Self::fail_stream`], for a stream without a slot.
     fn fail_unopened(&mut self, id: u32, ends: bool, fault: StreamFault) -> Result<(), ConnFault> {
         self.charge_reset(OWN_RESET_WEIGHT)?;
         frame::push_number(kind::RST_STREAM, id, fault.code().0, &mut self.out);
@@ -377,18 +377,19 @@ impl Connection {
         Ok(())
     }
 
-    /// Counts fields that a stream's driver holds. False if they are more than streams may hold.
+    /// Counts fields that a stream's driver holds. False if all streams together exceed their
+    /// limit.
     fn hold_fields(&mut self, slot: u32, bytes: usize) -> bool {
         let stream = &mut self.streams.slots()[slot as usize];
         let held = stream.field_bytes as usize;
-        // Both are bounded by the limits of field blocks.
+        // The limits of field blocks bound both numbers.
         stream.field_bytes = (held + bytes) as u32;
         let excess = |bytes: usize| bytes.saturating_sub(FREE_FIELD_BYTES);
         self.intake.held_field_bytes += excess(held + bytes) - excess(held);
         self.intake.held_field_bytes <= self.limits.held_field_bytes_max as usize
     }
 
-    /// Takes a stream out of all that sends and receives.
+    /// Removes a stream from sending and receiving.
     fn forget(&mut self, slot: u32, by: ClosedBy) {
         self.schedule.place(self.streams.slots(), slot, List::None);
         self.streams.reset(slot, by);
@@ -403,7 +404,7 @@ impl Connection {
     }
 }
 
-/// The event of a part of the input, as one of the whole.
+/// Converts an event's offset from a part of the input to the whole.
 #[inline]
 fn at_offset(event: Event, offset: usize) -> Event {
     match event {

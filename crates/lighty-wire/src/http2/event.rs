@@ -1,10 +1,10 @@
-//! What a connection reports to its driver.
+//! Events that a connection reports to its driver.
 
 use super::fault::StreamFault;
 use super::frame::ErrorCode;
 use super::streams::StreamKey;
 
-/// What the peer has sent. Heads and trailers are in [`super::Connection::head`] until more input
+/// A message from the peer. Heads and trailers are in [`super::Connection::head`] until more input
 /// is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -15,34 +15,33 @@ pub enum Event {
         /// True if the request has no content.
         ends: bool,
     },
-    /// A request whose fields exceed their limits, and of which an unknown part is in the head: to
-    /// be answered with 431.
+    /// A request whose fields exceed their limits, to be answered with 431. The head is incomplete.
     Oversized {
         /// The new stream.
         stream: StreamKey,
         /// True if the request has no content.
         ends: bool,
     },
-    /// The final response to a request of ours.
+    /// The final response to one of our requests.
     Response {
         /// The request's stream.
         stream: StreamKey,
         /// True if the response has no content.
         ends: bool,
     },
-    /// An interim response to a request of ours.
+    /// An interim response to one of our requests.
     Interim {
         /// The request's stream.
         stream: StreamKey,
     },
-    /// Content. The driver takes the bytes out of the input that it has handed in, and gives them
-    /// back to the peer's windows with [`super::Connection::credit`] when they are consumed.
+    /// Content. The driver takes the bytes out of its input, and returns them to the peer's windows
+    /// with [`super::Connection::credit`] after consuming them.
     Data {
         /// Its stream.
         stream: StreamKey,
-        /// Where the bytes begin in the input.
+        /// Offset of the bytes in the input.
         start: usize,
-        /// How many they are; 0 only if the stream ends.
+        /// Number of bytes; 0 only if the stream ends.
         len: usize,
         /// True if the message ends with them.
         ends: bool,
@@ -52,40 +51,41 @@ pub enum Event {
         /// Their stream.
         stream: StreamKey,
     },
-    /// The stream is over before its time. The driver releases it when its exchange has ended.
+    /// The stream has ended prematurely. The driver releases it when its exchange has ended.
     Reset {
         /// The stream.
         stream: StreamKey,
         /// The peer's reason, or ours.
         code: ErrorCode,
-        /// The peer's mistake, if it was not the peer who reset the stream.
+        /// The peer's mistake, if we have reset the stream.
         fault: Option<StreamFault>,
     },
-    /// The peer takes no stream above `last_stream` any more; those are safe to send elsewhere.
+    /// The peer accepts no streams above `last_stream` any more. Requests on such streams are safe
+    /// to send elsewhere.
     GoAway {
         /// The highest stream that the peer has processed, or may process.
         last_stream: u32,
-        /// Its reason.
+        /// The peer's reason.
         code: ErrorCode,
     },
-    /// The reply to a PING of ours.
+    /// The reply to one of our PINGs.
     Pong {
-        /// What was sent with it.
+        /// The payload of the PING.
         payload: [u8; 8],
     },
 }
 
-/// How far a piece of input was handled.
+/// Result of handling a piece of input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Handled {
-    /// Bytes to take off the front of the input.
+    /// Bytes to remove from the front of the input.
     pub consumed: usize,
-    /// What they meant. Without an event, more bytes are needed: the rest has to come again, with
-    /// more behind it.
+    /// The event that they complete. Without an event, more bytes are needed: pass the remainder
+    /// again, with more bytes after it.
     pub event: Option<Event>,
 }
 
-/// A DATA frame to send: its head is written, `len` bytes of the stream's content belong behind it.
+/// A DATA frame to send: its head is written, `len` bytes of the stream's content follow it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataFrame {
     /// The stream.
@@ -97,7 +97,7 @@ pub struct DataFrame {
 }
 
 lighty_http::fault_table! {
-    /// Why something cannot be sent.
+    /// Reason why a command cannot be carried out.
     SendFault {
         Gone = "h2-send-gone", "the stream has ended, was reset or was released";
         Misplaced = "h2-send-misplaced", "not at this point of a message";

@@ -1,14 +1,14 @@
-//! The faults, in two tables: what ends a connection, and what ends one stream.
+//! Faults, in two tables: of connections and of streams.
 
 use super::frame::ErrorCode;
 use super::hpack::HpackFault;
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::words`] as its
-    /// debug data.
+    /// Reason why a connection ends: GOAWAY with [`ConnFault::code`], and [`ConnFault::words`] as
+    /// its debug data.
     ConnFault,
-    /// The error code that is sent.
+    /// The error code for the peer.
     code: ErrorCode {
         Preface = PROTOCOL_ERROR, "h2-preface", "no HTTP/2 connection preface";
         FirstFrame = PROTOCOL_ERROR, "h2-first-frame", "the first frame is not SETTINGS";
@@ -91,9 +91,9 @@ impl From<HpackFault> for ConnFault {
 }
 
 fault_table! {
-    /// Why a stream ends, by the peer's fault: RST_STREAM with [`StreamFault::code`].
+    /// Reason why a stream ends by the peer's fault: RST_STREAM with [`StreamFault::code`].
     StreamFault,
-    /// The error code that is sent.
+    /// The error code for the peer.
     code: ErrorCode {
         Closed = STREAM_CLOSED, "h2-stream-closed", "a frame for a stream whose sender had ended it";
         WindowExceeded = FLOW_CONTROL_ERROR, "h2-stream-window-exceeded",

@@ -2,13 +2,13 @@
 
 use alloc::vec::Vec;
 
-/// What a client sends first: RFC 9113 section 3.4.
+/// The client's connection preface: RFC 9113 section 3.4.
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// Bytes of a frame's head.
 pub const FRAME_HEAD_BYTES: usize = 9;
 
-/// Longest payload that is accepted: the smallest SETTINGS_MAX_FRAME_SIZE that there is.
+/// Maximum payload that is accepted: the smallest permitted SETTINGS_MAX_FRAME_SIZE.
 pub const FRAME_BYTES_MAX: usize = 16_384;
 
 /// Windows of a connection and of its streams before any settings: RFC 9113 section 6.9.2.
@@ -31,7 +31,7 @@ pub(super) mod kind {
     pub(in crate::http2) const GOAWAY: u8 = 0x7;
     pub(in crate::http2) const WINDOW_UPDATE: u8 = 0x8;
     pub(in crate::http2) const CONTINUATION: u8 = 0x9;
-    /// RFC 9218 section 7.1.
+    /// PRIORITY_UPDATE: RFC 9218 section 7.1.
     pub(in crate::http2) const PRIORITY_UPDATE: u8 = 0x10;
 }
 
@@ -44,7 +44,7 @@ pub(super) mod flag {
     pub(in crate::http2) const PRIORITY: u8 = 0x20;
 }
 
-/// Why a stream or a connection ends: RFC 9113 section 7. Unknown codes are kept as they are.
+/// Reason why a stream or a connection ends: RFC 9113 section 7. Unknown codes are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ErrorCode(pub u32);
 
@@ -54,7 +54,7 @@ macro_rules! error_codes {
         impl ErrorCode {
             $(pub const $name: Self = Self($code);)*
 
-            /// The name that the RFC has for it.
+            /// The name in the RFC.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self.0 {
@@ -89,7 +89,7 @@ pub(super) struct FrameHead {
     pub(super) len: usize,
     pub(super) kind: u8,
     pub(super) flags: u8,
-    /// Without the reserved bit, which is ignored (RFC 9113 section 4.1).
+    /// The stream identifier without the reserved bit, which is ignored (RFC 9113 section 4.1).
     pub(super) stream: u32,
 }
 
@@ -123,12 +123,12 @@ pub(super) fn push(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut V
     out.extend_from_slice(payload);
 }
 
-/// Appends a frame of one number: RST_STREAM or WINDOW_UPDATE.
+/// Appends a frame whose payload is one number: RST_STREAM or WINDOW_UPDATE.
 pub(super) fn push_number(kind: u8, stream: u32, number: u32, out: &mut Vec<u8>) {
     push(kind, 0, stream, &number.to_be_bytes(), out);
 }
 
-/// Cuts the padding off a payload: RFC 9113 section 6.1. `None` if there is more of it than room.
+/// Removes the padding from a payload: RFC 9113 section 6.1. `None` if it exceeds the payload.
 pub(super) fn without_padding(head: FrameHead, payload: &[u8]) -> Option<&[u8]> {
     if !head.has(flag::PADDED) {
         return Some(payload);

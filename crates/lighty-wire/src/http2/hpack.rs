@@ -1,7 +1,7 @@
-//! Compression of fields: RFC 7541.
+//! Field compression: RFC 7541.
 //!
-//! [`Decoder`] and [`Encoder`] each hold one dynamic table. A field that the peer repeats is one
-//! byte, so what a block means is counted by the caller, in decoded fields and bytes.
+//! [`Decoder`] and [`Encoder`] each hold one dynamic table. A repeated field is one byte, so the
+//! caller limits a block by its decoded fields and bytes.
 
 mod decoder;
 mod dynamic_table;
@@ -21,12 +21,12 @@ use lighty_http::fault_table;
 /// Bytes of a dynamic table before any settings: RFC 9113 section 6.5.2.
 pub const TABLE_BYTES_INITIAL: usize = 4096;
 
-/// What a field counts for besides its name and value, in a table as in a list of fields: RFC 9113
+/// Overhead of a field besides its name and value, in a table and in a list of fields: RFC 9113
 /// section 6.5.2.
 pub const FIELD_OVERHEAD: usize = dynamic_table::ENTRY_OVERHEAD;
 
 fault_table! {
-    /// Why a block cannot be decoded. The tables of both ends differ from then on.
+    /// Reason why a block cannot be decoded. The tables of both ends differ from then on.
     HpackFault {
         Truncated = "hpack-truncated", "a field block ends within a field";
         IntegerTooLarge = "hpack-integer", "an integer of a field block exceeds 2^24";
@@ -37,25 +37,25 @@ fault_table! {
     }
 }
 
-/// What is wrong with a field's bytes: RFC 9113 section 8.2.1. The block is valid nevertheless.
+/// Fault in a field's bytes: RFC 9113 section 8.2.1. The block is still valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FieldFault {
-    /// Not a token in lower case.
+    /// The name is not a token in lower case.
     Name,
-    /// A control character, or blanks around the value.
+    /// The value contains a control character, or has blanks around it.
     Value,
 }
 
-/// A decoded field, as it is given to the one who collects them.
+/// A decoded field, as passed to the collector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Field<'a> {
-    /// What the name is known as.
+    /// The name, if it is a known one.
     pub known: Option<Known>,
     /// The name; pseudo-header fields begin with a colon.
     pub name: &'a [u8],
     /// The value.
     pub value: &'a [u8],
-    /// What is wrong with the bytes of either.
+    /// The fault in name or value, if any.
     pub fault: Option<FieldFault>,
 }
 

@@ -1,87 +1,90 @@
-//! What a peer may ask for, and how often it may ask for nothing.
+//! Limits on a peer's requests and on unproductive frames.
 
 use super::frame::WINDOW_BYTES_INITIAL;
 use super::hpack::TABLE_BYTES_INITIAL;
 
-/// Limits of one connection. Each has the name of its directive, and a fault that names it.
+/// Limits of one connection. Each one with a directive has a fault that names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// `http2.max-streams`: open and half-closed streams. Others are refused, and those beyond
-    /// [`ALIVE_FACTOR`] times as many whose exchanges are not over.
+    /// `http2.max-streams`: open and half-closed streams. Further ones are refused, as are streams
+    /// beyond [`ALIVE_FACTOR`] times as many whose exchanges are not over.
     pub streams_max: u32,
-    /// `http2.max-refused-streams`: streams refused on a connection, less those that completed.
+    /// `http2.max-refused-streams`: streams refused on a connection, minus streams that completed.
     pub refusals_max: u32,
     /// `http2.max-requests`: streams of a connection until it is shut down gracefully; 0: no limit.
     pub requests_max: u32,
     /// Bytes that a stream may receive before its first byte is consumed.
     pub stream_window_bytes: u32,
-    /// `http2.stream-window`: to which that is raised as bytes are consumed.
+    /// `http2.stream-window`: maximum to which that window grows as bytes are consumed.
     pub stream_window_bytes_max: u32,
-    /// A server's end: bytes by which the window of a stream may grow at first. A client's end: the
-    /// connection's window.
+    /// Server: initial limit on the growth of a stream's window, in bytes. Client: the connection's
+    /// window.
     pub conn_window_bytes: u32,
-    /// `http2.connection-window`, of a server's end: its window, bytes by which the windows of all
-    /// streams together may grow, and to which [`Self::conn_window_bytes`] grows while windows, and
-    /// not consumers, hold the peer back.
+    /// `http2.connection-window`, server only: the connection's window; limit on the growth of all
+    /// streams' windows together; and limit of [`Self::conn_window_bytes`], which grows while
+    /// windows rather than consumers slow the peer.
     pub conn_window_bytes_max: u32,
-    /// Bytes of the table for what we receive.
+    /// Bytes of the decoder's table.
     pub decoder_table_bytes: u32,
-    /// Bytes of the table for what we send, at most.
+    /// Maximum bytes of the encoder's table.
     pub encoder_table_bytes_max: u32,
-    /// `http2.max-field-size`: bytes of all fields of a message, 32 added to each. Up to twice as
-    /// many are answered with 431; the connection ends beyond.
+    /// `http2.max-field-size`: bytes of all fields of a message, plus 32 for each. Up to twice as
+    /// many are answered with 431; beyond, the connection ends.
     pub field_bytes_max: usize,
     /// `http2.max-held-fields`: bytes of fields that all streams of a connection together may hold,
     /// beyond [`FREE_FIELD_BYTES`] each. Further streams are refused.
     pub held_field_bytes_max: u32,
-    /// `http2.max-fields`: fields of a message, each crumb of a cookie counted.
+    /// `http2.max-fields`: fields of a message. Each crumb of a cookie counts.
     pub fields_max: usize,
     /// `http2.max-block-size`: bytes of an encoded field block.
     pub block_bytes_max: usize,
     /// `http2.max-continuations`: CONTINUATION frames of a field block. One of them may be empty.
     pub continuations_max: u32,
-    /// `http2.max-resets`: premature resets, less responses completed and ten per second. Resets
+    /// `http2.max-resets`: premature resets, minus completed responses and ten per second. Resets
     /// that the peer made us send weigh [`OWN_RESET_WEIGHT`].
     pub resets_max: u32,
-    /// `http2.max-unproductive-frames`: frames that move nothing, less requests and DATA frames
-    /// completed, 16 KiB received and ten per second.
+    /// `http2.max-unproductive-frames`: unproductive frames, minus one for each request and DATA
+    /// frame completed, for each 16 KiB received, and ten per second.
     pub unproductive_max: u32,
-    /// `http2.max-window-updates`: WINDOW_UPDATE frames, less sixteen for each DATA frame sent.
+    /// `http2.max-window-updates`: WINDOW_UPDATE frames, minus sixteen for each DATA frame sent.
     pub window_updates_max: u32,
-    /// `http2.max-queued-replies`: replies to PING and SETTINGS that wait to be written.
+    /// `http2.max-queued-replies`: unwritten replies to PING and SETTINGS.
     pub queued_replies_max: u32,
-    /// `http2.settings-timeout`: for the peer's SETTINGS, and for its acknowledgement of ours.
+    /// `http2.settings-timeout`: milliseconds for the peer's SETTINGS, and for its acknowledgement
+    /// of ours.
     pub settings_ms: u64,
-    /// `http2.block-timeout`: from the first frame of a field block to its last.
+    /// `http2.block-timeout`: milliseconds from the first frame of a field block to its last.
     pub block_ms: u64,
 }
 
-/// What a reset weighs that the peer's mistake made us send.
+/// Weight of a reset that the peer's mistake made us send.
 pub const OWN_RESET_WEIGHT: u32 = 5;
 
 /// Streams in one burst of input, as a multiple of [`Limits::streams_max`].
 pub const BURST_FACTOR: u32 = 2;
 
-/// Streams that are closed and not released yet are refused beyond this multiple of
-/// [`Limits::streams_max`], all streams counted.
+/// All streams, including closed ones that are not released yet, as a multiple of
+/// [`Limits::streams_max`]. Further ones are refused.
 pub const ALIVE_FACTOR: u32 = 2;
 
-/// Bytes by which the window of a stream may grow at first, and a client's window of a connection.
+/// Default of [`Limits::conn_window_bytes`].
 pub const CONN_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Bytes of fields that each stream may hold besides [`Limits::held_field_bytes_max`].
+/// Bytes of fields that each stream may hold without counting towards
+/// [`Limits::held_field_bytes_max`].
 pub const FREE_FIELD_BYTES: usize = 4 * 1024;
 
-/// A frame shorter than this is sent only if it ends the stream or has waited for [`DRIBBLE_MS`].
+/// A shorter frame is sent only if it ends the stream or has waited for [`DRIBBLE_MS`].
 pub const DRIBBLE_BYTES: usize = 1024;
 
-/// How long a short frame waits for a larger window.
+/// Milliseconds that a short frame waits for a larger window.
 pub const DRIBBLE_MS: u64 = 100;
 
-/// From the first GOAWAY of a graceful end to the second, unless the peer replies before.
+/// Milliseconds from the first GOAWAY of a graceful end to the second, unless the peer replies
+/// before.
 pub const DRAIN_MS: u64 = 1000;
 
-/// How long a peer that has reset a stream before its HEADERS may take to open its first one.
+/// Milliseconds for a peer that has reset a stream before its HEADERS to open its first one.
 pub const EARLY_RESET_MS: u64 = 1000;
 
 /// DATA is sent in turns of this many bytes.
@@ -119,18 +122,18 @@ const _: () = {
     assert!(64 * 1024 > super::frame::FRAME_BYTES_MAX, "a block has room for its first frame");
 };
 
-/// How much of something there was lately: repaid by what is useful, and by time.
+/// Counter of recent events, reduced by useful ones and by time.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Budget {
     level: u32,
     since_ms: u64,
 }
 
-/// Time repays one in this many milliseconds.
+/// One event is forgiven every so many milliseconds.
 const REPAID_EVERY_MS: u64 = 100;
 
 impl Budget {
-    /// Counts `weight` more; returns whether that is more than `max`.
+    /// Adds `weight`; returns true if the sum exceeds `max`.
     pub(super) fn charge(&mut self, weight: u32, max: u32, now_ms: u64) -> bool {
         let elapsed_ms = now_ms.saturating_sub(self.since_ms);
         if elapsed_ms >= REPAID_EVERY_MS {

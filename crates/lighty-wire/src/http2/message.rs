@@ -1,7 +1,7 @@
 //! Heads and trailers of messages: RFC 9113 section 8.
 //!
-//! Whatever is malformed ends its stream, and is found while the block is decoded: nothing is
-//! stored once a rule is broken or a limit is reached, but the block is read to its end.
+//! A malformed message ends its stream. The fault is found while the block is decoded: after a
+//! violation or an exceeded limit nothing more is stored, but the block is decoded to its end.
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ use super::fault::StreamFault;
 use super::hpack::{FIELD_OVERHEAD, Field, FieldFault};
 use super::limits::Limits;
 
-/// What a field block is.
+/// Kind of a field block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BlockKind {
     Request,
@@ -32,7 +32,8 @@ enum Pseudo {
 
 const PSEUDO_COUNT: usize = 5;
 
-/// The head of a received message, or its trailers. Reusable: reading another one keeps its memory.
+/// The head of a received message, or its trailers. Reusable: reading the next one keeps its
+/// memory.
 #[derive(Clone, Debug, Default)]
 pub struct MessageHead {
     text: Vec<u8>,
@@ -40,8 +41,8 @@ pub struct MessageHead {
     cookie: Vec<u8>,
     /// The status of a response.
     pub status: Option<Status>,
-    /// The fields. `Host` comes first and is the authority, if the request names one; the crumbs of
-    /// a cookie are one field (RFC 9113 section 8.2.3).
+    /// The fields. `Host` comes first and equals the authority, if the request has one; the crumbs
+    /// of a cookie are joined into one field (RFC 9113 section 8.2.3).
     pub fields: Fields,
     /// The announced length of the content.
     pub content_length: Option<u64>,
@@ -91,7 +92,7 @@ impl MessageHead {
         self.bytes = 0;
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.text.capacity() + self.cookie.capacity() + self.fields.capacity()
@@ -107,20 +108,20 @@ pub(super) struct Collector<'a> {
     head: &'a mut MessageHead,
     kind: BlockKind,
     limits: &'a Limits,
-    /// Whether `:protocol` may occur.
+    /// True if `:protocol` is allowed.
     extended_connect: bool,
     count: usize,
     is_oversized: bool,
-    /// Whether a field other than a pseudo-header field was seen.
+    /// True if a field other than a pseudo-header field was seen.
     is_past_pseudo: bool,
     fault: Option<StreamFault>,
 }
 
-/// A block that was read to its end and breaks no rule.
+/// A completely decoded block without violations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Collected {
     Whole,
-    /// The limits of fields or of their bytes were exceeded.
+    /// The limit on fields or on their bytes was exceeded.
     Oversized,
 }
 
@@ -181,7 +182,7 @@ impl<'a> Collector<'a> {
         }
         let start = self.head.text.len();
         self.head.text.extend_from_slice(value);
-        // A block is no longer than its limit, which is far below 4 GiB.
+        // The limit on blocks is far below 4 GiB.
         *place = Some((start as u32, self.head.text.len() as u32));
         Ok(())
     }
@@ -192,7 +193,7 @@ impl<'a> Collector<'a> {
         }
         let code = decimal::parse(value).filter(|_| value.len() == 3);
         let status = code.and_then(|code| Status::new(u16::try_from(code).ok()?));
-        // RFC 9113 section 8.6: there is no 101.
+        // RFC 9113 section 8.6: HTTP/2 has no 101.
         let status = status.filter(|status| status.code() != 101).ok_or(StreamFault::Status)?;
         self.head.status = Some(status);
         Ok(())
@@ -229,7 +230,7 @@ impl<'a> Collector<'a> {
         Ok(())
     }
 
-    /// The authority stands for the host wherever HTTP/1 has only that: RFC 9113 section 8.3.1.
+    /// Adds `Host`: the authority stands for it (RFC 9113 section 8.3.1).
     fn end_pseudo(&mut self) {
         self.is_past_pseudo = true;
         let authority = self.head.pseudo[Pseudo::Authority as usize];
@@ -242,14 +243,14 @@ impl<'a> Collector<'a> {
     fn host(&mut self, value: &[u8]) -> Result<(), StreamFault> {
         match self.head.fields.get(Known::Host) {
             None => self.head.fields.push_known(Known::Host, value),
-            // The second of two equal ones, where there is an authority, says nothing new.
+            // A `Host` equal to the authority is redundant.
             Some(host) if is_same_host(host, value, self.head.scheme()) => {}
             Some(_) => return Err(StreamFault::HostConflict),
         }
         Ok(())
     }
 
-    /// What the block was, once it is read: RFC 9113 sections 8.1.1 and 8.3.
+    /// Checks the complete block: RFC 9113 sections 8.1.1 and 8.3.
     pub(super) fn finish(mut self) -> Result<Collected, StreamFault> {
         if self.is_oversized {
             return Ok(Collected::Oversized);
@@ -271,7 +272,8 @@ impl<'a> Collector<'a> {
             BlockKind::Trailers => return Ok(Collected::Whole),
         }
         if matches!(self.kind, BlockKind::Request) && head.protocol().is_some() {
-            // What follows an extended CONNECT is a tunnel's: it has no content to measure.
+            // After an extended CONNECT the stream carries a tunnel: there is no content with a
+            // length.
             head.fields.remove(Known::ContentLength);
         } else if head.fields.contains(Known::ContentLength) {
             head.content_length = Some(content_length(&mut head.fields)?);
@@ -296,7 +298,7 @@ fn check_request(head: &MessageHead) -> Result<(), StreamFault> {
     }
     let is_connect = method == b"CONNECT";
     if is_connect && !has(Pseudo::Protocol) {
-        // Section 8.5: only these two.
+        // Section 8.5: only `:method` and `:authority` are allowed.
         let others = has(Pseudo::Scheme) || has(Pseudo::Path);
         return match head.authority() {
             _ if others => Err(StreamFault::PseudoUnknown),
@@ -320,14 +322,14 @@ fn check_request(head: &MessageHead) -> Result<(), StreamFault> {
     }
 }
 
-/// A scheme of RFC 3986 section 3.1.
+/// True for a scheme of RFC 3986 section 3.1.
 fn is_scheme(text: &[u8]) -> bool {
     let is_next = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.');
     text.first().is_some_and(u8::is_ascii_alphabetic) && text.iter().all(is_next)
 }
 
-/// RFC 9113 section 8.3.1 wants them compared after normalisation: names have no case, and an
-/// empty port is the scheme's (RFC 9110 section 4.2.3).
+/// Compares after normalisation, as RFC 9113 section 8.3.1 requires: host names are
+/// case-insensitive, and an empty port equals the scheme's (RFC 9110 section 4.2.3).
 fn is_same_host(one: &[u8], other: &[u8], scheme: &[u8]) -> bool {
     let default: &[u8] = match scheme {
         _ if scheme.eq_ignore_ascii_case(b"http") => b":80",
@@ -338,11 +340,11 @@ fn is_same_host(one: &[u8], other: &[u8], scheme: &[u8]) -> bool {
 }
 
 fn without_port<'h>(host: &'h [u8], port: &[u8]) -> &'h [u8] {
-    // The colons of an address of IPv6 stand in brackets.
+    // The colons of an IPv6 address are within brackets.
     host.strip_suffix(port).or_else(|| host.strip_suffix(b":")).unwrap_or(host)
 }
 
-/// One number, however often it is repeated: the field then stands there once.
+/// Parses the length. Repeated equal values are merged into one field.
 fn content_length(fields: &mut Fields) -> Result<u64, StreamFault> {
     let mut values = fields.get_all(Known::ContentLength).map(trim);
     let first = values.next().unwrap_or_default();

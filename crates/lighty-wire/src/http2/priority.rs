@@ -1,4 +1,4 @@
-//! How urgent a response is: RFC 9218.
+//! Priorities of responses: RFC 9218.
 
 use lighty_http::fields::trim;
 
@@ -7,7 +7,7 @@ use lighty_http::fields::trim;
 pub struct Priority {
     /// 0, the most urgent, to 7.
     pub urgency: u8,
-    /// Whether parts of the response are of use before the rest is there.
+    /// True if the client can use parts of the response before the rest has arrived.
     pub incremental: bool,
 }
 
@@ -18,7 +18,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Reads a `Priority` field's value. What is unknown or out of range is ignored (RFC 9218
+    /// Parses the value of a `Priority` field. Unknown and invalid members are ignored (RFC 9218
     /// section 4).
     #[must_use]
     pub fn parse(value: &[u8]) -> Self {
@@ -27,10 +27,11 @@ impl Priority {
         priority
     }
 
-    /// Changes what `value` has a word for, as a backend's response may: RFC 9218 section 8.
+    /// Overrides the members that `value` contains, as a backend's response may: RFC 9218 section
+    /// 8.
     pub fn merge(&mut self, value: &[u8]) {
         for member in value.split(|&byte| byte == b',').map(trim) {
-            // Parameters have no meaning here.
+            // Parameters are ignored.
             let member = member.split(|&byte| byte == b';').next().unwrap_or_default();
             match trim(member) {
                 [b'u', b'=', digit @ b'0'..=b'7'] => self.urgency = digit - b'0',

@@ -1,4 +1,4 @@
-//! A request of HTTP/2 as one that HTTP/1 might have brought: what comes behind it knows one kind.
+//! Converts HTTP/2 requests to the type that HTTP/1 produces, so that later code knows only one.
 
 use lighty_http::fields::is_token;
 use lighty_http::uri::ParseOpts;
@@ -8,15 +8,16 @@ use super::message::MessageHead;
 use crate::http1::request::Parts;
 use crate::http1::{BodyFraming, Limits, RequestFault, RequestHead};
 
-/// Reads `message` into `out`, which takes its fields. Content of unknown length is
-/// [`BodyFraming::Chunked`]; `ends` if there is none. A GET or HEAD that may have none and has not
-/// ended has a length of 0: the caller waits for its end, and refuses content.
+/// Reads `message` into `out`, which takes its fields. `ends` is true if there is no content.
+/// Content of unknown length is [`BodyFraming::Chunked`]. A GET or HEAD that may not have content
+/// but has not ended gets a length of 0: the caller waits for its end, and rejects content.
 ///
-/// An extended CONNECT (RFC 8441) is read as the GET with `Upgrade` that HTTP/1 has for it, so that
-/// the same rules, handlers and backends serve both.
+/// An extended CONNECT (RFC 8441) is converted to the equivalent GET with `Upgrade`, so that the
+/// same rules, handlers and backends serve both.
 ///
 /// # Errors
-/// [`RequestFault`], as for HTTP/1: the message is well-formed, so the response has its status.
+/// [`RequestFault`], as for HTTP/1: the message is well-formed, so the response has the fault's
+/// status.
 pub fn read_request(
     message: &mut MessageHead,
     ends: bool,
@@ -24,7 +25,7 @@ pub fn read_request(
     opts: &ParseOpts,
     out: &mut RequestHead,
 ) -> Result<(), RequestFault> {
-    // Some clients end these by an empty DATA frame.
+    // Some clients end such requests with an empty DATA frame.
     let is_read = matches!(message.method(), b"GET" | b"HEAD");
     let framing = match message.content_length {
         _ if ends => BodyFraming::Length(0),
@@ -37,7 +38,7 @@ pub fn read_request(
         return read_upgrade(message, &protocol, limits, opts, out);
     }
     let mut fields = core::mem::take(&mut message.fields);
-    // Another method without a path had one that was too long to be stored.
+    // A missing path of another method means that it was too long to be stored.
     let target = match message.method() {
         b"CONNECT" => message.authority().unwrap_or_default(),
         _ => message.path(),
@@ -51,7 +52,7 @@ pub fn read_request(
     result
 }
 
-/// Reads an extended CONNECT. What follows it on the stream are the tunnel's bytes.
+/// Converts an extended CONNECT. The stream carries the tunnel's bytes from then on.
 #[cold]
 fn read_upgrade(
     message: &mut MessageHead,
@@ -95,7 +96,7 @@ mod tests {
 
     type Fields<'a> = &'a [(&'a str, &'a str)];
 
-    /// A request by way of a connection.
+    /// Sends a request through a connection.
     fn read(fields: Fields, ends: bool) -> Result<RequestHead, RequestFault> {
         let mut input = PREFACE.to_vec();
         frame::push(kind::SETTINGS, 0, 0, &[], &mut input);
@@ -119,7 +120,7 @@ mod tests {
         [(":method", method), (":scheme", "http"), (":authority", "A.example:81"), (":path", path)]
     }
 
-    /// The same request in lines.
+    /// The same request in HTTP/1.
     fn in_lines(method: &str, path: &str, more: Fields) -> Result<RequestHead, RequestFault> {
         let fields: String = more.iter().map(|(n, v)| format!("{n}: {v}\r\n")).collect();
         let text = format!("{method} {path} HTTP/1.1\r\nHost: A.example:81\r\n{fields}\r\n");

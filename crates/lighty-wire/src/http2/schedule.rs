@@ -1,21 +1,21 @@
-//! Whose turn it is to send DATA: RFC 9218 section 10.
+//! The order in which streams send DATA: RFC 9218 section 10.
 //!
-//! Eight levels of urgency with two lists each: responses of which parts are of no use, one after
-//! the other in the order of their identifiers, and incremental ones in turn. A bit for each list
-//! that is not empty makes the choice one instruction. The lists are linked through the streams.
+//! Eight levels of urgency with two lists each: non-incremental responses, one after the other in
+//! the order of their identifiers, and incremental ones in turn. A bit per non-empty list makes the
+//! choice one instruction. The lists are linked through the streams.
 
 use super::streams::Stream;
 
 /// No stream.
 pub(super) const NONE: u32 = u32::MAX;
 
-/// The list in which a stream is.
+/// List that a stream is in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum List {
     None,
-    /// It may send: urgency, and whether it is incremental.
+    /// The stream may send: urgency, and true if it is incremental.
     Ready(u8, bool),
-    /// Its window has room for a short frame only.
+    /// The stream's window only has room for a short frame.
     Dribbling,
 }
 
@@ -38,9 +38,9 @@ impl List {
 pub(super) struct Schedule {
     heads: [u32; READY_LISTS + 1],
     tails: [u32; READY_LISTS + 1],
-    /// A bit for each list with a stream.
+    /// A bit for each non-empty list.
     filled: u32,
-    /// Whether the last turn at a level with both lists went to an incremental response.
+    /// True if the last turn at a level with both lists went to an incremental response.
     was_incremental: bool,
 }
 
@@ -54,7 +54,7 @@ impl Schedule {
         }
     }
 
-    /// The stream whose turn it is.
+    /// The stream that sends next.
     #[inline]
     pub(super) fn next(&self) -> Option<u32> {
         let ready = self.filled & ((1 << READY_LISTS) - 1);
@@ -68,12 +68,12 @@ impl Schedule {
         Some(self.heads[list])
     }
 
-    /// The stream that has waited longest with a short frame.
+    /// The stream with a short frame that has waited longest.
     pub(super) fn first_dribbling(&self) -> Option<u32> {
         (self.heads[DRIBBLING] != NONE).then_some(self.heads[DRIBBLING])
     }
 
-    /// Ends a stream's turn: an incremental one goes behind the others.
+    /// Ends a stream's turn: an incremental one moves to the end of its list.
     #[inline]
     pub(super) fn end_turn(&mut self, streams: &mut [Stream], slot: u32) {
         let list = streams[slot as usize].list;
@@ -86,7 +86,7 @@ impl Schedule {
         }
     }
 
-    /// Puts a stream into another list, or leaves it where it is.
+    /// Moves a stream to another list, or leaves it in its position.
     #[inline]
     pub(super) fn place(&mut self, streams: &mut [Stream], slot: u32, list: List) {
         if streams[slot as usize].list != list {

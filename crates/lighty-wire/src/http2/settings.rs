@@ -18,22 +18,22 @@ pub(super) mod id {
     pub(in crate::http2) const NO_RFC7540_PRIORITIES: u16 = 0x9;
 }
 
-/// What the peer's settings say, or would say by default.
+/// The peer's settings, with the defaults of the RFCs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerSettings {
-    /// Bytes of the table for what we send.
+    /// Bytes of the table for our field blocks.
     pub table_bytes: u32,
-    /// Streams that we may open. Before the first settings, a guess that few peers refuse.
+    /// Streams that we may open. Before the first settings, a guess that few peers reject.
     pub streams_max: u32,
-    /// Window with which streams begin.
+    /// Initial window of streams.
     pub window_bytes: u32,
-    /// Longest payload that it takes.
+    /// Maximum payload that it accepts.
     pub frame_bytes_max: u32,
-    /// Bytes of fields that it takes, if it said so.
+    /// Maximum bytes of fields that it accepts, if announced.
     pub field_bytes_max: Option<u32>,
-    /// Whether it takes extended CONNECT.
+    /// True if it accepts extended CONNECT.
     pub connect_protocol: bool,
-    /// Whether it ignores the priorities of RFC 7540, once it has said so.
+    /// True if it ignores the priorities of RFC 7540; `None` before it has announced that.
     pub no_rfc7540_priorities: Option<bool>,
 }
 
@@ -52,7 +52,7 @@ impl Default for PeerSettings {
 }
 
 impl PeerSettings {
-    /// Takes one setting over; unknown ones are ignored.
+    /// Applies one setting; unknown ones are ignored.
     ///
     /// # Errors
     /// [`ConnFault`] for a value that the setting may not have.
@@ -92,7 +92,7 @@ pub(super) fn push(id: u16, value: u32, out: &mut Vec<u8>) {
     out.extend_from_slice(&value.to_be_bytes());
 }
 
-/// The settings of a payload, whose length is a multiple of six.
+/// The settings of a payload. The payload's length must be a multiple of six.
 pub(super) fn entries(payload: &[u8]) -> impl Iterator<Item = (u16, u32)> {
     payload
         .as_chunks::<6>()

@@ -1,13 +1,13 @@
-//! The streams of a connection: a slab, the way from identifiers to it, and what is remembered of
-//! streams that are over.
+//! The streams of a connection: a slab, a map from identifiers to slots, and a memory of closed
+//! streams.
 
 use alloc::vec::Vec;
 
 use super::priority::Priority;
 use super::schedule::{List, NONE};
 
-/// A stream, as the driver knows it: a place in the slab, and the identifier that proves that the
-/// place still belongs to the stream.
+/// A stream's handle for the driver: a slot in the slab, and the identifier, which proves that the
+/// slot still belongs to the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StreamKey {
     pub(super) slot: u32,
@@ -15,51 +15,51 @@ pub struct StreamKey {
 }
 
 impl StreamKey {
-    /// Its place: small, and used again once the stream is released. An index for the driver's own
-    /// table.
+    /// The slot's index: small, and reused after the stream is released. The driver may index its
+    /// own table by it.
     #[must_use]
     pub const fn slot(self) -> usize {
         self.slot as usize
     }
 
-    /// Its identifier on the wire.
+    /// The stream's identifier on the wire.
     #[must_use]
     pub const fn id(self) -> u32 {
         self.id
     }
 }
 
-/// What the peer sends next on a stream.
+/// Next part of the message from the peer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Recv {
     /// The head of a response.
     Head,
-    /// Content, of which this much is left if its length was announced, or trailers.
+    /// Content, or trailers. `left` is the remainder of an announced length.
     Body { left: Option<u64> },
-    /// Nothing: its side is closed.
+    /// Nothing: the peer's side is closed.
     Ended,
 }
 
-/// What we send next on a stream.
+/// Next part of our message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Send {
     /// A head.
     Head,
     /// Content, or trailers.
     Body,
-    /// What is queued, then the end.
+    /// The queued content, then the end.
     Ending,
     /// Nothing: our side is closed.
     Ended,
 }
 
-/// Whether frames still go over a stream.
+/// State of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Life {
     /// The slot is free.
     Free,
     Live,
-    /// Either side has reset it; the driver has not released it yet.
+    /// Either side has reset the stream; the driver has not released it yet.
     Reset,
 }
 
@@ -72,9 +72,9 @@ pub(super) struct Stream {
     pub(super) priority: Priority,
     /// Bytes that the peer may still send.
     pub(super) recv_window: i64,
-    /// To what the window is filled up.
+    /// Size to which the window is refilled.
     pub(super) recv_window_max: u32,
-    /// Bytes of its window that count in the sum of all streams: beyond those it begins with.
+    /// Bytes of its window, beyond the initial ones, that count in the sum of all streams.
     pub(super) growth: u32,
     /// Bytes that the driver has received and not credited.
     pub(super) uncredited: u32,
@@ -82,18 +82,19 @@ pub(super) struct Stream {
     pub(super) unannounced: u32,
     /// Bytes that we may still send; a change of settings can make it negative.
     pub(super) send_window: i64,
-    /// Bytes that the driver has to send.
+    /// Bytes of content that the driver has announced for sending.
     pub(super) queued: u64,
-    /// When a short frame began to wait for a larger window.
+    /// Start of a short frame's wait for a larger window.
     pub(super) waits_since_ms: u64,
     pub(super) list: List,
     pub(super) prev: u32,
     pub(super) next: u32,
-    /// Whether the response to the request that we sent has no content, whatever its head says.
+    /// True if the response to our request has no content, whatever its head announces.
     pub(super) is_head_request: bool,
-    /// Closed for the peer, which may open another one: reset, or ended by both sides.
+    /// Closed from the peer's view, so that it may open another stream: reset, or ended by both
+    /// sides.
     pub(super) is_closed: bool,
-    /// Bytes of the fields that its driver holds.
+    /// Bytes of fields that the driver holds.
     pub(super) field_bytes: u32,
 }
 
@@ -123,21 +124,21 @@ impl Stream {
     }
 }
 
-/// How a stream came to its end.
+/// Cause of a stream's end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ClosedBy {
     /// Both sides have ended.
     End = 0,
     /// The peer has reset it.
     Peer = 1,
-    /// We have reset it: frames for it may still be on their way.
+    /// We have reset it: frames for it may still be in transit.
     Us = 2,
 }
 
-/// How many closed streams are remembered.
+/// Number of closed streams that are remembered.
 const CLOSED_MAX: usize = 128;
 
-/// The streams that were closed last: 30 bits of the identifier, 2 of the reason.
+/// The most recently closed streams: 30 bits of the identifier, 2 of the reason.
 #[derive(Debug, Default)]
 struct Closed {
     ring: Vec<u32>,
@@ -168,17 +169,17 @@ impl Closed {
 #[derive(Debug, Default)]
 pub(super) struct Streams {
     slots: Vec<Stream>,
-    /// The first free slot; they are linked by `next`.
+    /// The first free slot. Free slots are linked by `next`.
     free: u32,
     alive: u32,
-    /// Of these, closed ones that the driver has not released.
+    /// Number of closed streams that the driver has not released.
     closing: u32,
-    /// Slots by identifier, open addressing: one more than the slot, 0 where there is none.
+    /// Slots by identifier, with open addressing. An entry is the slot plus one; 0 is empty.
     map: Vec<u32>,
     closed: Closed,
 }
 
-/// Places of the map before it grows first.
+/// Initial length of the map.
 const MAP_LEN_MIN: usize = 16;
 
 impl Streams {
@@ -191,12 +192,13 @@ impl Streams {
         self.alive
     }
 
-    /// Streams that count for the peer: open and half-closed ones (RFC 9113 section 5.1.2).
+    /// Streams that count towards the peer's limit: open and half-closed ones (RFC 9113 section
+    /// 5.1.2).
     pub(super) const fn open_count(&self) -> u32 {
         self.alive - self.closing
     }
 
-    /// A side of a stream has ended: once both have, it does not count for the peer any more.
+    /// Records the end of one side. After both, the stream does not count towards the peer's limit.
     #[inline]
     pub(super) fn note_end(&mut self, slot: u32) {
         let stream = &mut self.slots[slot as usize];
@@ -239,7 +241,7 @@ impl Streams {
         StreamKey { slot, id }
     }
 
-    /// The slot of a stream on which frames may come.
+    /// The slot of a stream that may receive frames.
     #[inline]
     pub(super) fn find(&self, id: u32) -> Option<u32> {
         let mask = self.map.len().checked_sub(1)?;
@@ -260,13 +262,14 @@ impl Streams {
         (stream.id == key.id && stream.life != Life::Free).then_some(stream)
     }
 
-    /// As [`Streams::get`], if it was not reset either.
+    /// Like [`Streams::get`], but `None` if the stream was reset.
     #[inline]
     pub(super) fn live(&mut self, key: StreamKey) -> Option<&mut Stream> {
         self.get(key).filter(|stream| stream.life == Life::Live)
     }
 
-    /// No frame is expected for the stream any more; its slot stays until it is released.
+    /// Records a reset: no more frames are expected for the stream. Its slot stays until it is
+    /// released.
     pub(super) fn reset(&mut self, slot: u32, by: ClosedBy) {
         let stream = &mut self.slots[slot as usize];
         debug_assert_eq!(stream.life, Life::Live);
@@ -296,12 +299,12 @@ impl Streams {
         self.alive -= 1;
     }
 
-    /// Remembers a stream that was never opened as one that we have reset.
+    /// Records a stream as closed that was never opened.
     pub(super) fn refuse(&mut self, id: u32, by: ClosedBy) {
         self.closed.push(id, by);
     }
 
-    /// What is remembered of a stream that is over.
+    /// The recorded cause of a closed stream's end, if it is still remembered.
     pub(super) fn closed_by(&self, id: u32) -> Option<ClosedBy> {
         self.closed.find(id)
     }
@@ -331,7 +334,7 @@ impl Streams {
         }
     }
 
-    /// Removes an entry, and moves back what lies behind it and belongs further to the front.
+    /// Removes an entry, and moves back later entries that belong further to the front.
     fn map_remove(&mut self, id: u32) {
         let mask = self.map.len() - 1;
         let mut at = place(id) & mask;
@@ -355,7 +358,7 @@ impl Streams {
     }
 }
 
-/// The identifiers of one side are two apart, and rise: they follow each other in the map.
+/// Identifiers of one side rise in steps of two, so they are adjacent in the map.
 #[inline]
 const fn place(id: u32) -> usize {
     (id >> 1) as usize
@@ -390,7 +393,7 @@ mod tests {
     }
 
     proptest! {
-        /// Every open stream is found, and no other, in whatever order they come and go.
+        /// Every open stream is found, and no other, for any order of opening and closing.
         #[test]
         fn identifiers_lead_to_their_slots(steps in prop::collection::vec((any::<bool>(), 0u32..64), 1..300)) {
             let mut streams = Streams::new();

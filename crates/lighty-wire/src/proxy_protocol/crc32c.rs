@@ -1,4 +1,4 @@
-//! CRC-32C: RFC 4960 appendix B. Headers are short and rare; a table of one byte does.
+//! CRC-32C: RFC 4960 appendix B. Headers are short and rare; a table for one byte suffices.
 
 /// The polynomial 0x1EDC6F41, its bits reversed.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
@@ -21,7 +21,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The checksum of several pieces, one behind the other.
+/// The checksum of several concatenated pieces.
 pub(super) fn crc32c(pieces: &[&[u8]]) -> u32 {
     let step = |sum: u32, &byte: &u8| sum >> 8 ^ TABLE[usize::from(sum as u8 ^ byte)];
     !pieces.iter().flat_map(|piece| piece.iter()).fold(u32::MAX, step)

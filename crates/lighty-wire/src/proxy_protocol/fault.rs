@@ -3,8 +3,8 @@
 use lighty_http::fault_table;
 
 fault_table! {
-    /// Why the start of a connection is not an acceptable header. The connection is closed without
-    /// a response.
+    /// Reason why the start of a connection is not an acceptable header. The connection is closed
+    /// without a response.
     ProxyFault {
         Signature = "proxy-signature", "the connection does not begin with a PROXY header";
         LineEnd = "proxy-line-end", "a version 1 line does not end with carriage return and line feed";
@@ -24,7 +24,7 @@ fault_table! {
 }
 
 fault_table! {
-    /// Why a header cannot be written.
+    /// Reason why a header cannot be written.
     EncodeFault {
         PathTooLong = "proxy-path-too-long", "the name of a local socket exceeds 108 bytes";
         UniqueIdTooLong = "proxy-unique-id-too-long", "a unique id exceeds 128 bytes";

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// The outcome. Parsing keeps nothing, so all cuts are tried when all beginnings are.
+/// Parses a header. Parsing keeps no state, so trying all beginnings covers all cuts.
 fn run(wire: &[u8], bytes_max: usize) -> Result<Parsed<'_>, ProxyFault> {
     let whole = parse(wire, bytes_max);
     let parts = (0..wire.len()).map(|len| parse(&wire[..len], bytes_max));
@@ -32,7 +32,7 @@ fn inet(source: &str, destination: &str) -> Endpoints<'static> {
     Endpoints::Inet { source: addr(source), destination: addr(destination) }
 }
 
-/// A version 2 header with these bytes behind its length.
+/// A version 2 header with these bytes after its length.
 fn v2(command: u8, family: u8, block: &[u8]) -> Vec<u8> {
     let mut wire = b"\r\n\r\n\0\r\nQUIT\n".to_vec();
     wire.extend_from_slice(&[command, family]);
@@ -169,7 +169,7 @@ fn the_sockets_own_addresses_stay() {
         let told = header(&wire);
         assert_eq!((told.command, told.endpoints), (Command::Local, Endpoints::Own));
     }
-    // Addresses of an unspecified family, and extensions where there are none.
+    // Addresses of an unspecified family, and bytes that are not extensions.
     for (family, block) in [
         (0x00, &b""[..]),
         (0x00, TCP4),
@@ -213,7 +213,7 @@ fn the_length_is_bounded_before_anything_is_kept() {
     let wire = tcp4(b"\x04\0\x04aaaa");
     assert!(matches!(run(&wire, wire.len()), Ok(Parsed::Complete { .. })));
     assert_eq!(run(&wire, wire.len() - 1), Err(ProxyFault::TooLong));
-    // The announcement alone decides.
+    // The announced length alone decides.
     refuse(b"\r\n\r\n\0\r\nQUIT\n\x21\x11\xFF\xFF", ProxyFault::TooLong);
     let [high, low] = (V2_BYTES_MAX as u16 - 16).to_be_bytes();
     let mut wire = b"\r\n\r\n\0\r\nQUIT\n\x21\x11".to_vec();
@@ -278,7 +278,8 @@ fn checksums() {
     assert_eq!(header(&wire), source);
     let sum = wire.len() - 4;
     for at in 16..wire.len() {
-        // Lengths of extensions come first in line; everything else is for the sum to find.
+        // A wrong length of an extension is found first; all other changes are left to the
+        // checksum.
         let mut wire = wire.clone();
         wire[at] ^= 1;
         assert!(run(&wire, V2_BYTES_MAX).is_err() || at < sum, "byte {at}");
@@ -290,7 +291,7 @@ fn checksums() {
     assert!(matches!(run(&tcp4(&twice), V2_BYTES_MAX), Err(ProxyFault::Checksum)));
     let zero = b"\x03\0\x04\0\0\0\0";
     let mut twice = tcp4(&[&zero[..], zero].concat());
-    // Both zeroed, the sum of the first holds for the whole.
+    // With both zeroed, the first checksum would be valid for the whole header.
     let sum = super::crc32c::crc32c(&[&twice]);
     twice[31..35].copy_from_slice(&sum.to_be_bytes());
     refuse(&twice, ProxyFault::ChecksumRepeated);
@@ -365,7 +366,7 @@ fn endpoints() -> impl Strategy<Value = Endpoints<'static>> {
         source: SocketAddr::new(IpAddr::V4(a.into()), b),
         destination: SocketAddr::new(IpAddr::V4(c.into()), d),
     });
-    // Not mapped: those would come back plain.
+    // No mapped addresses: they would be parsed as IPv4.
     let v6 = any::<(u128, u16, u128, u16)>().prop_map(|(a, b, c, d)| Endpoints::Inet {
         source: SocketAddr::new(IpAddr::V6((a | 1 << 127).into()), b),
         destination: SocketAddr::new(IpAddr::V6((c | 1 << 127).into()), d),
@@ -407,7 +408,7 @@ proptest! {
         prop_assert_eq!(told, if is_inet { endpoints } else { Endpoints::Own });
     }
 
-    /// Bytes that are nearly a header mean the same in every cut.
+    /// Malformed headers have the same result in every cut.
     #[test]
     fn cuts_do_not_matter(edits in proptest::collection::vec((0_usize..60, any::<u8>()), 1..4), line: bool) {
         let mut wire = match line {

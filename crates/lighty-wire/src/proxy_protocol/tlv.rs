@@ -27,32 +27,32 @@ const HEAD_BYTES: usize = 3;
 /// Bytes of a unique id: section 2.2.5.
 pub const UNIQUE_ID_BYTES_MAX: usize = 128;
 
-/// What a header tells besides addresses. Types that are not listed here are skipped; of one that
-/// occurs twice the first counts.
+/// Data of a header besides addresses. Types that are not listed here are skipped. Of repeated
+/// types the first counts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Extensions<'a> {
-    /// The application protocol, as TLS negotiated it: `h2`.
+    /// The application protocol negotiated by TLS, such as `h2`.
     pub alpn: Option<&'a [u8]>,
-    /// The host name that the client asked for. Any bytes: to be checked like a `Host`.
+    /// The host name that the client requested. May contain any bytes: check it like a `Host`.
     pub authority: Option<&'a [u8]>,
-    /// Names the connection in the logs of all proxies.
+    /// Identifies the connection in the logs of all proxies.
     pub unique_id: Option<&'a [u8]>,
-    /// What is known about the client's TLS.
+    /// The client's TLS parameters.
     pub tls: Option<Tls<'a>>,
-    /// Read: there was a checksum, and it is right. Written: add one.
+    /// When parsed: there was a valid checksum. When encoded: add one.
     pub checksum: bool,
 }
 
-/// `PP2_TYPE_SSL`, with those of its parts that the document names.
+/// `PP2_TYPE_SSL`, with the sub-types of the document.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Tls<'a> {
     /// The client connected over TLS.
     pub is_encrypted: bool,
-    /// The client showed a certificate on this connection.
+    /// The client presented a certificate on this connection.
     pub certificate_on_connection: bool,
-    /// The client showed a certificate at least once in the TLS session.
+    /// The client presented a certificate at least once in the TLS session.
     pub certificate_in_session: bool,
-    /// 0 if the client showed a certificate and it was verified.
+    /// 0 if the client presented a certificate and it was verified.
     pub verify: u32,
     /// `TLSv1.3`.
     pub version: Option<&'a [u8]>,
@@ -60,22 +60,22 @@ pub struct Tls<'a> {
     pub common_name: Option<&'a [u8]>,
     /// The cipher's name.
     pub cipher: Option<&'a [u8]>,
-    /// What the proxy's certificate was signed with.
+    /// The algorithm that signed the proxy's certificate.
     pub signature_algorithm: Option<&'a [u8]>,
-    /// Of what kind the key of the proxy's certificate is.
+    /// The algorithm of the key of the proxy's certificate.
     pub key_algorithm: Option<&'a [u8]>,
 }
 
 impl Tls<'_> {
-    /// Whether the client showed a certificate that was found good. A zero in `verify` alone does
-    /// not say that: senders leave it zero for clients without one.
+    /// True if the client presented a valid certificate. A zero in `verify` alone is not
+    /// sufficient: senders also write it for clients without a certificate.
     #[must_use]
     pub const fn is_verified(&self) -> bool {
         (self.certificate_on_connection || self.certificate_in_session) && self.verify == 0
     }
 }
 
-/// Reads the extensions that begin at `start` and reach to the end of a whole header.
+/// Parses the extensions from `start` to the end of a complete header.
 pub(super) fn parse(header: &[u8], start: usize) -> Result<Extensions<'_>, ProxyFault> {
     let mut extensions = Extensions::default();
     let mut rest = &header[start..];
@@ -99,7 +99,7 @@ pub(super) fn parse(header: &[u8], start: usize) -> Result<Extensions<'_>, Proxy
     Ok(extensions)
 }
 
-/// Type, value, and what follows.
+/// Splits into type, value and remainder.
 fn split(bytes: &[u8]) -> Result<(u8, &[u8], &[u8]), ProxyFault> {
     let (&[kind, high, low], rest) = bytes.split_first_chunk().ok_or(ProxyFault::Tlv)?;
     let len = usize::from(u16::from_be_bytes([high, low]));
@@ -113,7 +113,7 @@ fn keep<'a>(slot: &mut Option<&'a [u8]>, value: &'a [u8]) {
     }
 }
 
-/// The sum is over the whole header with zeros in the place of the sum.
+/// Verifies the checksum of the whole header, with zeros in place of the checksum.
 fn check_sum(header: &[u8], end: usize, value: &[u8]) -> Result<(), ProxyFault> {
     let told: [u8; 4] = value.try_into().map_err(|_| ProxyFault::TlvLength)?;
     let sum = crc32c(&[&header[..end - told.len()], &[0; 4], &header[end..]]);
@@ -145,7 +145,7 @@ fn parse_tls(value: &[u8]) -> Result<Tls<'_>, ProxyFault> {
     Ok(tls)
 }
 
-/// Appends all extensions, the place for the checksum last.
+/// Appends all extensions. The checksum's placeholder comes last.
 pub(super) fn push(extensions: &Extensions<'_>, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     if extensions.unique_id.is_some_and(|id| id.len() > UNIQUE_ID_BYTES_MAX) {
         return Err(EncodeFault::UniqueIdTooLong);
@@ -189,7 +189,7 @@ fn push_tls(tls: &Tls<'_>, out: &mut Vec<u8>) -> Result<(), EncodeFault> {
     Ok(())
 }
 
-/// Fills in the checksum at the end of a header that is otherwise complete.
+/// Fills in the checksum at the end of an otherwise complete header.
 pub(super) fn push_checksum(start: usize, out: &mut [u8]) {
     let sum = crc32c(&[&out[start..]]);
     let at = out.len() - 4;

@@ -7,10 +7,10 @@ use core::str::FromStr;
 
 use super::{Endpoints, Header, Parsed, ProxyFault, Transport, Version, same_family};
 
-/// Bytes of a line, its end included: the longest that a sender may write.
+/// Maximum bytes of a line, its end included, that a sender may write.
 pub const LINE_BYTES_MAX: usize = 107;
 
-/// How every line begins.
+/// The beginning of every line.
 pub(super) const PREFIX: &[u8] = b"PROXY ";
 
 pub(super) fn parse(buf: &[u8]) -> Result<Parsed<'_>, ProxyFault> {
@@ -24,8 +24,8 @@ pub(super) fn parse(buf: &[u8]) -> Result<Parsed<'_>, ProxyFault> {
     Ok(Parsed::Complete { consumed: line.len() + 2, header })
 }
 
-/// The line without its end, once that has come. "The receiver must not tolerate a single CR or
-/// LF character to end the line when a complete CRLF sequence is expected."
+/// The complete line, without its end. "The receiver must not tolerate a single CR or LF character
+/// to end the line when a complete CRLF sequence is expected."
 fn find_line(buf: &[u8]) -> Result<Option<&[u8]>, ProxyFault> {
     let window = &buf[..buf.len().min(LINE_BYTES_MAX)];
     let end = window.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
@@ -70,7 +70,7 @@ fn parse_ip<A: FromStr + Into<IpAddr>>(word: &[u8]) -> Result<IpAddr, ProxyFault
     text.parse::<A>().map(Into::into).map_err(|_| ProxyFault::Address)
 }
 
-/// "Heading zeroes are not permitted in front of numbers".
+/// Parses a port. "Heading zeroes are not permitted in front of numbers".
 fn parse_port(word: &[u8]) -> Result<u16, ProxyFault> {
     let digits_ok = matches!(word.len(), 1..=5) && word.iter().all(u8::is_ascii_digit);
     if !digits_ok || (word.len() > 1 && word[0] == b'0') {
@@ -95,7 +95,7 @@ pub(super) fn encode(header: &Header<'_>, out: &mut Vec<u8>) {
     let _ = write!(Line(out), "PROXY {family} {from} {to} {from_port} {to_port}\r\n");
 }
 
-/// Formats into a byte buffer without an allocation of its own.
+/// Formats into a byte buffer without another allocation.
 struct Line<'a>(&'a mut Vec<u8>);
 
 impl Write for Line<'_> {

@@ -1,4 +1,5 @@
-//! Version 2: twelve bytes of signature, four of what follows, addresses, extensions. Section 2.2.
+//! Version 2: twelve bytes of signature, four of command, family and length, addresses, extensions.
+//! Section 2.2.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddr};
@@ -11,7 +12,7 @@ use super::{
 /// Bytes before addresses and extensions.
 pub const PREFIX_BYTES: usize = 16;
 
-/// Bytes that the name of a local socket has, padding included.
+/// Bytes of a unix socket's name, padding included.
 pub const UNIX_PATH_BYTES: usize = 108;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -63,8 +64,8 @@ enum Family {
     Unix(Transport),
 }
 
-/// Unassigned values "must be rejected as invalid by receivers"; an unspecified half makes the
-/// whole unspecified.
+/// Parses family and transport. Unassigned values "must be rejected as invalid by receivers"; an
+/// unspecified half makes the whole unspecified.
 fn parse_family(byte: u8) -> Result<Family, ProxyFault> {
     let transport = match byte & 0x0F {
         0 => None,
@@ -82,7 +83,7 @@ fn parse_family(byte: u8) -> Result<Family, ProxyFault> {
     Ok(family.unwrap_or(Family::Unspecified))
 }
 
-/// Addresses and extensions of a whole header.
+/// Parses the addresses and extensions of a complete header.
 fn parse_block(family: Family, bytes: &[u8], command: Command) -> Result<Header<'_>, ProxyFault> {
     let block = &bytes[PREFIX_BYTES..];
     let (transport, endpoints, len) = match family {
@@ -99,8 +100,9 @@ fn parse_block(family: Family, bytes: &[u8], command: Command) -> Result<Header<
     Ok(Header { version: Version::V2, transport, endpoints, extensions, ..Header::default() })
 }
 
-/// Where addresses of an unspecified family end is not known: what does not read as extensions
-/// from the front is taken for addresses and skipped, as is all that a LOCAL header holds.
+/// Extensions of a header with an unspecified family. The length of its addresses is unknown: bytes
+/// that do not parse as extensions from the start are taken for addresses and skipped, as are all
+/// bytes of a LOCAL header.
 fn unspecified_extensions(bytes: &[u8], command: Command) -> Result<Extensions<'_>, ProxyFault> {
     match tlv::parse(bytes, PREFIX_BYTES) {
         _ if command == Command::Local => Ok(Extensions::default()),
@@ -135,8 +137,8 @@ fn unix(block: &[u8]) -> Option<Endpoints<'_>> {
     Some(Endpoints::Unix { source: unpadded(source), destination: unpadded(destination) })
 }
 
-/// A path ends at its first NUL. An abstract name begins with one, and then only the padding at
-/// its end is known not to belong to it.
+/// Removes the padding. A path ends at its first NUL. An abstract name begins with NUL, so only
+/// trailing NULs are known to be padding.
 fn unpadded(path: &[u8]) -> &[u8] {
     let is_abstract = path.first() == Some(&0);
     let len = match is_abstract {

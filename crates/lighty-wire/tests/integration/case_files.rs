@@ -1,8 +1,8 @@
-//! Reads files of cases; their format is described in `testdata/http1/README.md`.
+//! Parses files of test cases; their format is described in `testdata/http1/README.md`.
 
 use std::path::{Path, PathBuf};
 
-/// One case.
+/// A test case.
 #[derive(Default)]
 pub(crate) struct Case {
     pub(crate) name: String,

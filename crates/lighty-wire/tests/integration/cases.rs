@@ -1,4 +1,4 @@
-//! Cases of a corpus, replayed in one piece and in every cut.
+//! Test cases of a corpus, replayed in one piece and in every cut.
 
 use std::collections::HashSet;
 use std::fmt::Write;
@@ -7,10 +7,10 @@ pub(crate) use crate::case_files::Case;
 use crate::case_files::load_all;
 use lighty_testkit::shredder::{byte_by_byte, every_split, random_fragments};
 
-/// Beyond this length cutting at every place takes too long; random pieces do then.
+/// Longer inputs are cut at random positions, because cutting at every position takes too long.
 const EVERY_SPLIT_BYTES_MAX: usize = 1024;
 
-/// Runs all cases of a folder of `testdata`: `run` tells what came out of the pieces of one.
+/// Runs all cases of a folder of `testdata`. `run` describes the result for the pieces of a case.
 pub(crate) fn replay_all(folder: &str, cases_min: usize, run: impl Fn(&Case, &[&[u8]]) -> String) {
     let cases = load_all(folder, "http");
     assert!(cases.len() >= cases_min, "only {} cases were found", cases.len());
@@ -44,7 +44,7 @@ fn replay(case: &Case, run: &impl Fn(&Case, &[&[u8]]) -> String) -> Result<(), S
     result
 }
 
-/// Every word that is expected must be among those that came out.
+/// Checks that every expected word is in the actual result.
 fn check(expected: &str, actual: &str) -> Result<(), String> {
     let words: HashSet<&str> = actual.split(' ').collect();
     match expected.split(' ').find(|word| !words.contains(word)) {

@@ -11,8 +11,8 @@ fn every_case_in_every_cut() {
     cases::replay_all("http1", 150, |case, pieces| run(pieces, &options(&case.options)));
 }
 
-/// What came out, in the words of the corpus with all its keys. A head that is complete before the
-/// last piece counts what has not arrived yet as left over.
+/// The result, in the words of the corpus with all its keys. If a head is complete before the last
+/// piece, bytes that have not arrived yet count as left over.
 fn run(pieces: &[&[u8]], opts: &ParseOpts) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut buf, mut head) = (Vec::new(), RequestHead::new());

@@ -1,4 +1,4 @@
-//! The tables of faults: what holds for every one of them.
+//! Rules that hold for every fault of the tables.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use lighty_wire::proxy_protocol::{self, ProxyFault};
 use lighty_wire::scgi::ScgiFault;
 use lighty_wire::uwsgi::UwsgiFault;
 
-/// Slug and words of every fault of the tables.
+/// Slug and message of every fault of the tables.
 macro_rules! rows {
     ($($table:ty),* $(,)?) => {
         [$(<$table>::ALL.iter().map(|fault| (fault.slug(), fault.words())).collect::<Vec<_>>()),*]

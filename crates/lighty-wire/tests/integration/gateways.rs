@@ -59,7 +59,7 @@ fn limits(options: &[String]) -> HeadLimits {
     limits
 }
 
-/// What an application said, in the words of the corpus with all its keys.
+/// An application's output, in the words of the corpus with all its keys.
 fn read_response(_: &Case, pieces: &[&[u8]]) -> String {
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();
     let (mut decoder, mut used) = (Decoder::new(), 0);
@@ -100,7 +100,7 @@ fn name(event: &Event) -> String {
     }
 }
 
-/// The head in the output, and how long the body is.
+/// The head in the output, and the length of the body.
 fn response(output: &[u8]) -> String {
     let mut head = CgiHead::new();
     match parse_head(output, &HeadLimits::default(), &mut head) {

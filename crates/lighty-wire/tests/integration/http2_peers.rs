@@ -1,5 +1,5 @@
-//! HTTP/2 with other implementations at the other end: the `h2` crate as client and as server, and
-//! nghttp2's programs as clients.
+//! HTTP/2 against other implementations: the `h2` crate as client and as server, and nghttp2's
+//! programs as clients.
 
 use std::future::poll_fn;
 use std::net::SocketAddr;
@@ -16,7 +16,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::http2_server;
 
-/// Bytes with which uploads are made.
+/// Content of uploads.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|nth| nth as u8).collect()
 }
@@ -28,7 +28,7 @@ async fn connect(addr: SocketAddr) -> SendRequest<Bytes> {
     client
 }
 
-/// One request, with content; the whole response.
+/// Sends one request with content, and returns the whole response.
 async fn fetch(
     client: &mut SendRequest<Bytes>,
     request: Request<()>,
@@ -104,7 +104,7 @@ async fn many_streams_of_the_h2_crate_at_once() {
     }
 }
 
-/// A server of the `h2` crate, which says what it was asked and sends content back.
+/// A server of the `h2` crate that reports the request and sends its content back.
 async fn h2_server() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address");
@@ -135,7 +135,7 @@ async fn h2_server() -> SocketAddr {
     addr
 }
 
-/// What our client has received of one response.
+/// Received data of one response.
 #[derive(Default)]
 struct Got {
     path: Vec<u8>,
@@ -143,7 +143,7 @@ struct Got {
     sum: Vec<u8>,
 }
 
-/// Opens a stream for each upload; returns how many.
+/// Opens a stream for each upload; returns their number.
 fn open_all(conn: &mut Connection, lens: &[usize]) -> usize {
     let mut fields = Fields::new();
     fields.push_known(Known::UserAgent, "lighty");
@@ -162,7 +162,7 @@ fn open_all(conn: &mut Connection, lens: &[usize]) -> usize {
     lens.len()
 }
 
-/// Our end as a client of `addr`: uploads of these lengths side by side.
+/// Our end as a client of `addr`: concurrent uploads of these lengths.
 async fn upload_all(addr: SocketAddr, lens: &[usize]) -> Vec<Got> {
     let mut stream = TcpStream::connect(addr).await.expect("the server listens");
     let mut conn = Connection::client(Limits::default(), 0);

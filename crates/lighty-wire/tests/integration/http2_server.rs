@@ -1,5 +1,5 @@
-//! The smallest server around [`Connection`]: blocking sockets, a thread for each connection. It
-//! shows how the machine is driven, and lets other programs talk to it.
+//! A minimal server around [`Connection`]: blocking sockets, a thread for each connection. It shows
+//! how to drive the state machine, and other programs can talk to it.
 
 use std::collections::HashMap;
 use std::io::{ErrorKind, Read, Write};
@@ -22,7 +22,7 @@ pub fn start(port: u16) -> SocketAddr {
     addr
 }
 
-/// What is known of one stream: its request's method and content, and where its response stands.
+/// State of a stream: its request's method and content, and the progress of its response.
 #[derive(Default)]
 struct Exchange {
     body: Vec<u8>,
@@ -61,7 +61,7 @@ impl Served {
         self.since.elapsed().as_millis() as u64
     }
 
-    /// Reads, handles, writes once; until the peer or the machine has finished.
+    /// Reads, handles and writes in turn, until the peer or the state machine has finished.
     fn run(mut self) {
         let mut piece = [0; FRAME_BYTES_MAX + FRAME_HEAD_BYTES];
         loop {
@@ -72,7 +72,7 @@ impl Served {
             self.output.clear();
             if self.conn.is_finished() {
                 let _ = self.stream.shutdown(std::net::Shutdown::Write);
-                // Until the peer has read what was said last.
+                // Waits until the peer has read the last output.
                 while matches!(self.stream.read(&mut piece), Ok(1..)) {}
                 return;
             }
@@ -133,7 +133,8 @@ impl Served {
         }
     }
 
-    /// `/bytes/N` has N bytes of content, `/trailers/N` trailers too; anything else what was sent.
+    /// Begins a response: `/bytes/N` has N bytes of content, `/trailers/N` also trailers; other
+    /// paths echo the content.
     fn begin(&mut self, stream: StreamKey, ends: bool) {
         let head = self.conn.head();
         let path = String::from_utf8_lossy(head.path()).into_owned();
@@ -176,7 +177,7 @@ impl Served {
         }
     }
 
-    /// Everything that may be sent goes into one write.
+    /// Sends all pending output in one write.
     fn send(&mut self) {
         let now_ms = self.now_ms();
         while self.output.len() < 128 * 1024 {

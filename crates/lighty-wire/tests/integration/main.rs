@@ -1,4 +1,4 @@
-//! The codecs against corpora in every cut, against other implementations, and their allocations.
+//! The codecs against corpora in every cut, against other implementations, and allocation counts.
 
 mod case_files;
 mod cases;

@@ -1,4 +1,4 @@
-//! Replays `testdata/peers`: what proxies and backends send. The format is described in
+//! Replays `testdata/peers`: messages of proxies and backends. The format is described in
 //! `testdata/peers/README.md`.
 
 use std::collections::HashSet;
@@ -39,7 +39,7 @@ fn every_case() {
     assert!(names.len() >= CASES_MIN, "only {} cases were found", names.len());
 }
 
-/// Events in their order; the same in every cut.
+/// Events in order; the same in every cut.
 fn ajp13(case: &Case) -> String {
     let mut first = None;
     shred(&case.input, |pieces| {
@@ -111,8 +111,8 @@ fn describe_event(decoder: &ResponseDecoder, event: &Event) -> String {
     }
 }
 
-/// Ends, what is known, and how many bytes follow; the same for every beginning that is long
-/// enough.
+/// Endpoints, extensions, and the number of bytes that follow; the same for every beginning that is
+/// long enough.
 fn proxy_protocol(case: &Case) -> String {
     let describe = |len: usize| match parse(&case.input[..len], V2_BYTES_MAX) {
         Ok(Parsed::Partial) => "partial".into(),
@@ -154,7 +154,7 @@ fn describe_header(header: &Header<'_>) -> String {
     words.join(" ")
 }
 
-/// Whose request it is. Proxies are all in 10.0.0.0/8; the neighbour is the first option.
+/// The client of the request. Proxies are all in 10.0.0.0/8; the neighbour is the first option.
 fn forwarded(case: &Case) -> String {
     let fields = read_fields(&case.input);
     let peer: IpAddr = case.options[0].parse().expect("the neighbour's address");

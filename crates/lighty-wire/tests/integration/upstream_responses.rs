@@ -10,8 +10,8 @@ fn every_case_in_every_cut() {
     cases::replay_all("http1-responses", 100, run);
 }
 
-/// What came out, in the words of the corpus with all its keys. A head that is complete before the
-/// last piece counts what has not arrived yet as left over.
+/// The result, in the words of the corpus with all its keys. If a head is complete before the last
+/// piece, bytes that have not arrived yet count as left over.
 fn run(case: &Case, pieces: &[&[u8]]) -> String {
     let asked = asked(&case.options);
     let total: usize = pieces.iter().map(|piece| piece.len()).sum();

@@ -1,4 +1,4 @@
-//! Field blocks: HEADERS and CONTINUATION, and what becomes of their streams.
+//! Field blocks: HEADERS and CONTINUATION, and their effect on streams.
 
 use alloc::boxed::Box;
 
@@ -13,7 +13,7 @@ use super::{Connection, Role};
 
 use lighty_http::Known;
 
-/// A field block whose end has not arrived.
+/// An incomplete field block.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct OpenBlock {
     pub(super) id: u32,
@@ -24,18 +24,18 @@ pub(super) struct OpenBlock {
     pub(super) since_ms: u64,
 }
 
-/// Whose block it is.
+/// Stream of a field block.
 enum Target {
-    /// A stream that begins with it.
+    /// A new stream.
     New,
     Stream(u32),
-    /// A stream that we have reset: read for the table alone.
+    /// A stream that we have reset. The block is decoded for the table only.
     Dropped,
     /// A stream that the peer has reset.
     Closed,
 }
 
-/// What a block said.
+/// Decoded contents of a block.
 type Content = Result<Collected, StreamFault>;
 
 impl Connection {
@@ -128,12 +128,12 @@ impl Connection {
             Some(ClosedBy::Us) => Ok(Target::Dropped),
             Some(ClosedBy::Peer) => Ok(Target::Closed),
             Some(ClosedBy::End) => Err(ConnFault::ClosedStream),
-            // RFC 9113 section 5.1.1: even, or lower than one that was opened.
+            // RFC 9113 section 5.1.1: an even identifier, or one lower than an opened stream's.
             None => Err(ConnFault::StreamId),
         }
     }
 
-    /// Reads a block into `self.head`. The outer error is the connection's.
+    /// Decodes a block into `self.head`. The outer error is the connection's.
     #[inline]
     fn decode(&mut self, bytes: &[u8], kind: BlockKind) -> Result<Content, ConnFault> {
         let mut collector =
@@ -162,7 +162,7 @@ impl Connection {
         if is_full || self.is_shutting_down_above(block.id) {
             return self.refuse(block).map(|()| None);
         }
-        // The driver has not let go of as many that are closed: the client kept to the limit.
+        // The client kept to the limit, but the driver has not released as many closed streams.
         if self.streams.alive() >= streams_max.saturating_mul(ALIVE_FACTOR) {
             self.charge_unproductive()?;
             self.push_refusal(block);
@@ -182,7 +182,7 @@ impl Connection {
         }
     }
 
-    /// Whether a stream with so many bytes of fields is taken beside the others.
+    /// True if a stream with so many bytes of fields may be held in addition to the others.
     fn may_hold(&self, bytes: usize) -> bool {
         let excess = bytes.saturating_sub(FREE_FIELD_BYTES);
         excess == 0
@@ -207,12 +207,13 @@ impl Connection {
         }
     }
 
-    /// The frame says more than the field, and has come before its stream: RFC 9218 section 7.
+    /// The stream's priority. The PRIORITY_UPDATE frame takes precedence over the field, and may
+    /// arrive before its stream: RFC 9218 section 7.
     fn take_priority(&mut self, id: u32) -> Priority {
         if !self.early_priorities.is_empty() {
             let early = self.early_priorities.iter().position(|&(early, _)| early == id);
             let found = early.map(|nth| self.early_priorities.swap_remove(nth).1);
-            // Streams are opened in rising order: what is lower will never be.
+            // Streams are opened in rising order: lower identifiers will never be used.
             self.early_priorities.retain(|&(early, _)| early > id);
             if let Some(priority) = found {
                 return priority;
@@ -223,7 +224,7 @@ impl Connection {
 
     pub(super) fn open_stream(&mut self, id: u32, priority: Priority) -> StreamKey {
         let key = self.streams.open(id);
-        // Until it has read our settings, the peer goes by the RFC's window.
+        // Until the peer has read our settings, it uses the RFC's initial window.
         let is_settled = self.settings_sent_ms.is_none();
         let floor_bytes = if is_settled { 0 } else { frame::WINDOW_BYTES_INITIAL };
         let window_bytes = self.limits.stream_window_bytes;
@@ -237,7 +238,7 @@ impl Connection {
         key
     }
 
-    /// A stream more than there may be: RFC 9113 section 5.1.2. Nothing was done for it.
+    /// Refuses a stream beyond the limit: RFC 9113 section 5.1.2. The server has not processed it.
     fn refuse(&mut self, block: OpenBlock) -> Result<(), ConnFault> {
         self.refusals += 1;
         if self.refusals > self.limits.refusals_max {
@@ -252,7 +253,7 @@ impl Connection {
         self.streams.refuse(block.id, if block.ends { ClosedBy::End } else { ClosedBy::Us });
     }
 
-    /// Trailers, or what is received in response to a request of ours.
+    /// Handles trailers, or the response to one of our requests.
     fn handle_more_fields(
         &mut self,
         slot: u32,
@@ -322,7 +323,7 @@ impl Connection {
     }
 }
 
-/// The stream of which five bytes of the priorities of RFC 7540 say that it comes first.
+/// The parent stream in the five bytes of an RFC 7540 priority.
 pub(super) fn depends_on(fields: &[u8; 5]) -> u32 {
     let [a, b, c, d, _weight] = *fields;
     u32::from_be_bytes([a, b, c, d]) & frame::STREAM_ID_MAX

@@ -12,7 +12,7 @@ use super::super::streams::{ClosedBy, Send, StreamKey};
 use super::{Connection, Expect, Role};
 
 impl Connection {
-    /// The preface, our settings, and the window of the connection.
+    /// Sends the preface, our settings, and the window of the connection.
     pub(super) fn push_first_frames(&mut self) {
         let limits = &self.limits;
         let is_server = self.role == Role::Server;
@@ -75,7 +75,7 @@ impl Connection {
                 self.encoder.set_peer_size_max(value as usize);
             }
         }
-        // Once for all entries: a frame may hold thousands, and each concerns every stream.
+        // Applied once for all entries: a frame may hold thousands, and each concerns every stream.
         let delta = i64::from(self.peer.window_bytes) - window_before;
         if delta != 0 {
             self.change_windows(delta)?;
@@ -116,7 +116,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends a PING, whose reply is [`Event::Pong`].
+    /// Sends a PING. The reply is [`Event::Pong`].
     pub fn ping(&mut self, payload: [u8; 8]) {
         frame::push(kind::PING, 0, 0, &payload, &mut self.out);
     }
@@ -146,10 +146,10 @@ impl Connection {
         Ok(Some(Event::Reset { stream, code, fault: None }))
     }
 
-    /// Charges a reset of a stream that was never opened. By RFC 9113 section 6.4 it ends the
-    /// connection, and all other requests with it. gRPC's C core (1.51; grpc/grpc#19655), Envoy
-    /// (#11369) and Rust's h2 (hyperium/h2#875) send one when a request is cancelled before it is
-    /// written. A peer that opens no stream at all is held to the rule after
+    /// Charges a reset of a stream that was never opened. RFC 9113 section 6.4 would end the
+    /// connection, with all other requests. gRPC's C core (1.51; grpc/grpc#19655), Envoy (#11369)
+    /// and Rust's h2 (hyperium/h2#875) send such a reset when a request is cancelled before it is
+    /// written. If the peer opens no stream at all, the rule is enforced after
     /// [`EARLY_RESET_MS`](super::super::limits::EARLY_RESET_MS).
     fn forgive_early_reset(&mut self, id: u32) -> Result<(), ConnFault> {
         if self.role == Role::Client || id.is_multiple_of(2) {
@@ -161,7 +161,7 @@ impl Connection {
         self.charge_reset(1)
     }
 
-    /// The priorities of RFC 7540, which are ignored but for what is wrong about them.
+    /// Checks the priorities of RFC 7540, which are otherwise ignored.
     pub(super) fn handle_priority(
         &mut self,
         head: FrameHead,

@@ -1,4 +1,4 @@
-//! DATA that is received: RFC 9113 sections 6.1 and 6.9.
+//! Received DATA: RFC 9113 sections 6.1 and 6.9.
 
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
@@ -6,12 +6,12 @@ use super::super::frame::{FRAME_HEAD_BYTES, FrameHead, flag};
 use super::super::streams::{ClosedBy, Recv, StreamKey};
 use super::{Connection, Expect, Step, WAIT};
 
-/// Bytes received that make up for one unproductive frame.
+/// Received bytes that offset one unproductive frame.
 const REPAYING_BYTES: usize = 16_384;
 
 impl Connection {
-    /// The head of a frame, and the length of its padding. Windows are charged here, for all of it,
-    /// and the connection's is credited.
+    /// Handles the head of a frame, and the length of its padding. Windows are charged here for the
+    /// whole frame, and the connection's window is credited.
     pub(super) fn handle_data_head(
         &mut self,
         head: FrameHead,
@@ -46,7 +46,7 @@ impl Connection {
             self.skip(left);
             return Ok((taken, self.fail_stream(slot, fault)?));
         }
-        // Padding is consumed as it comes.
+        // Padding is consumed on arrival.
         let overhead = head.len - data_len;
         if overhead > 0 {
             self.credit_stream(slot, overhead as u32);
@@ -93,21 +93,21 @@ impl Connection {
         Ok(())
     }
 
-    /// A frame of a stream that is not open any more.
+    /// Drops a frame for a stream that is no longer open.
     fn drop_data(&mut self, head: FrameHead, left: usize) -> Result<(), ConnFault> {
         if self.is_idle(head.stream) {
             return Err(ConnFault::IdleStream);
         }
         self.skip(left);
         match self.streams.closed_by(head.stream) {
-            // One that is forgotten may have been reset by us while much was on its way.
+            // If it is no longer remembered, we may have reset it while much was in transit.
             Some(ClosedBy::Us) | None => self.charge_unproductive(),
             Some(ClosedBy::Peer) => self.fail_unopened(head.stream, true, StreamFault::Closed),
             Some(ClosedBy::End) => Err(ConnFault::ClosedStream),
         }
     }
 
-    /// Content, as much as there is.
+    /// Handles content, as much as has arrived.
     pub(super) fn handle_data(&mut self, input: &[u8]) -> Step {
         let Expect::Data { stream, left, padding, ends } = self.expect else { return WAIT };
         let len = left.min(input.len());

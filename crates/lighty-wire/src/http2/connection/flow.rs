@@ -1,4 +1,4 @@
-//! Windows: RFC 9113 sections 5.2 and 6.9.
+//! Flow-control windows: RFC 9113 sections 5.2 and 6.9.
 
 use super::super::event::Event;
 use super::super::fault::{ConnFault, StreamFault};
@@ -8,34 +8,32 @@ use super::super::schedule::List;
 use super::super::streams::{Life, Recv, Send, StreamKey};
 use super::{Connection, Role};
 
-/// Credit is announced in parts of so many of a window. On a long way the peer has the rest of it
-/// under way: with halves it would be one window in two round trips.
+/// Credit is announced in fractions of a window, one of this many. On a long path the peer has the
+/// rest of the window in transit; with halves, the rate would be one window per two round trips.
 const PARTS: u32 = 8;
 
 /// Distinguishes the reply to a PING that measures a round trip.
 const WINDOW_PING: [u8; 8] = *b"window??";
 
-/// What the peer has sent and may send on the connection. Boxed by its connection, of which there
-/// may be many that receive little.
+/// Receive state of a connection. Boxed, because there may be many connections that receive little.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Bytes by which the window of one stream may grow.
+    /// Maximum bytes by which the window of one stream may grow.
     pub(super) growth_max: u32,
-    /// Bytes by which the windows of all streams have grown, or were left to them when they ended.
+    /// Sum of the growth of all streams' windows, and of the unread rest of ended streams.
     pub(super) growth: usize,
-    /// Bytes of all streams that the driver has received and not credited.
+    /// Bytes that drivers have received but not credited, for all streams.
     pub(super) uncredited: usize,
     /// Bytes of fields that streams hold beyond
     /// [`FREE_FIELD_BYTES`](super::super::limits::FREE_FIELD_BYTES) each.
     pub(super) held_field_bytes: usize,
-    /// When the peer first reset a stream that it had not opened, before it has opened any.
+    /// Time at which the peer reset a stream that it had not opened, as long as it has opened none.
     pub(super) early_reset_ms: Option<u64>,
-    /// Bytes of DATA that have arrived.
+    /// Bytes of DATA received.
     received: u64,
-    /// How many those were, and how many were not consumed, when the PING was sent whose reply is
-    /// due.
+    /// Value of `received`, and unconsumed bytes, when the pending PING was sent.
     sent_at: Option<(u64, usize)>,
-    /// How many they are when the next one is sent.
+    /// Value of `received` at which the next PING is sent.
     next_at: u64,
 }
 
@@ -56,8 +54,8 @@ impl Intake {
 
 const WINDOW_MAX: i64 = WINDOW_BYTES_MAX as i64;
 
-/// True if a window of `room` bytes would cut a frame short of what there is to send. A driver
-/// queues no more than there is room for: what fills a window may have more behind it, unless it
+/// True if a window of `room` bytes would cut the queued content into a short frame. A driver
+/// queues at most as much as fits: content that fills the window may have more behind it, unless it
 /// ends the stream.
 #[inline]
 pub(super) fn is_dribble(room: i64, queued: u64, is_last: bool) -> bool {
@@ -86,7 +84,7 @@ impl Connection {
             return if is_over { Err(ConnFault::WindowOverflow) } else { Ok(None) };
         }
         let Some(slot) = self.streams.find(head.stream) else {
-            // Late ones of closed streams are to be expected (section 5.1).
+            // Late updates of closed streams are legal (section 5.1).
             return if self.is_idle(head.stream) { Err(ConnFault::IdleStream) } else { Ok(None) };
         };
         if increment == 0 {
@@ -101,7 +99,7 @@ impl Connection {
         Ok(None)
     }
 
-    /// Section 6.9.2: a change of the initial window is one of all windows of streams.
+    /// Section 6.9.2: a change of the initial window changes the windows of all streams.
     pub(super) fn change_windows(&mut self, delta: i64) -> Result<(), ConnFault> {
         for slot in 0..self.streams.slots().len() {
             let stream = &mut self.streams.slots()[slot];
@@ -117,7 +115,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Puts a stream into the list in which it belongs by what it has to send and its window.
+    /// Moves a stream to the list that matches its queue and window.
     #[inline]
     pub(super) fn reschedule(&mut self, slot: u32) {
         let now_ms = self.now_ms;
@@ -127,7 +125,7 @@ impl Connection {
         let list = if !sends || stream.queued == 0 || stream.send_window <= 0 {
             List::None
         } else if is_dribble(stream.send_window, stream.queued, is_last) {
-            // Once it has waited for its time it stays ready.
+            // A stream that has waited long enough stays ready.
             match stream.list {
                 List::Ready(..) if stream.waits_since_ms != 0 => stream.list,
                 _ => List::Dribbling,
@@ -142,8 +140,8 @@ impl Connection {
         self.schedule.place(self.streams.slots(), slot, list);
     }
 
-    /// The driver has consumed `bytes` of a stream's content: the peer may send as many more. Of a
-    /// stream that is over, they are given back when it is released.
+    /// Credits `bytes` of a stream's content that the driver has consumed: the peer may send as
+    /// many more. Uncredited bytes of an ended stream are credited when it is released.
     pub fn credit(&mut self, key: StreamKey, bytes: usize) {
         let Some(stream) = self.streams.get(key) else { return };
         let bytes = bytes.min(stream.uncredited as usize);
@@ -152,7 +150,7 @@ impl Connection {
         self.credit_stream(key.slot, bytes as u32);
     }
 
-    /// Credits a stream, as far as it still receives.
+    /// Credits a stream if it still receives.
     pub(super) fn credit_stream(&mut self, slot: u32, bytes: u32) {
         self.announce_credit(slot, bytes);
         self.settle_growth(slot);
@@ -160,9 +158,9 @@ impl Connection {
 
     /// Announces credit for a stream once it is worth a frame. A window that is being used grows
     /// (towards the limit) with every update: it doubles, or becomes sixteen times the bytes
-    /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB
-    /// where the consumer takes each flight at once. Where other streams have grown meanwhile, it
-    /// shrinks: credit is not announced.
+    /// consumed since the last one. Doubling alone takes four round trips from 64 KiB to 1 MiB if
+    /// the consumer takes each flight at once. If other streams have grown meanwhile, it shrinks:
+    /// credit is not announced.
     fn announce_credit(&mut self, slot: u32, bytes: u32) {
         let max = self.stream_window_max(slot);
         let stream = &mut self.streams.slots()[slot as usize];
@@ -186,9 +184,9 @@ impl Connection {
         frame::push_number(kind::WINDOW_UPDATE, stream.id, increment, &mut self.out);
     }
 
-    /// To what a stream's window may grow. A client's end bounds each stream alone. A server's end
-    /// bounds their sum too: a stream may take all but an eighth of what the others have left, so
-    /// that there is always something for the next one.
+    /// Maximum window of a stream. A client's end bounds each stream alone. A server's end also
+    /// bounds their sum: a stream may take all but an eighth of the remainder, so that some is left
+    /// for the next one.
     fn stream_window_max(&mut self, slot: u32) -> u32 {
         let (first, max) = (self.limits.stream_window_bytes, self.limits.stream_window_bytes_max);
         if self.role == Role::Client {
@@ -198,12 +196,12 @@ impl Connection {
         let left =
             (self.limits.conn_window_bytes_max as usize).saturating_sub(self.intake.growth - own);
         let share = (left - left / PARTS as usize).min(self.intake.growth_max as usize);
-        // Both are limits of 32 bits.
+        // Both limits have 32 bits.
         first.saturating_add(share as u32).min(max.max(first))
     }
 
-    /// Counts by how much a stream's window has grown. Of a stream that receives nothing more,
-    /// what its driver has still to consume counts.
+    /// Updates the growth of a stream's window. For a stream that receives nothing more, the bytes
+    /// that its driver has yet to consume count.
     pub(super) fn settle_growth(&mut self, slot: u32) {
         let first = self.limits.stream_window_bytes;
         let stream = &mut self.streams.slots()[slot as usize];
@@ -216,10 +214,9 @@ impl Connection {
         stream.growth = growth;
     }
 
-    /// Counts DATA that arrives. The connection's window is credited at once: a stream that nobody
-    /// reads must not stop the others, and the windows of the streams alone bound what waits here.
-    /// Where the drivers fall behind by most of what one window may have, windows become again what
-    /// they may be at first.
+    /// Counts received DATA. The connection's window is credited at once: an unread stream must not
+    /// stop the others, and the streams' own windows bound the buffered bytes. If the drivers fall
+    /// behind by most of one stream's maximum window, windows shrink to their initial size again.
     pub(super) fn receive_data(&mut self, bytes: usize) {
         self.credit_conn(bytes);
         if self.role == Role::Client {
@@ -233,9 +230,9 @@ impl Connection {
         }
     }
 
-    /// Asks by PING how much arrives in a round trip, where windows could grow further. The PING is
-    /// sent when content arrives, because a whole window often comes in one burst. Only clients are
-    /// asked: backends may end connections that send more PINGs than they allow.
+    /// Sends a PING, if windows could grow further, to measure the bytes received in a round trip.
+    /// The PING is sent when content arrives, because a whole window often comes in one burst. Only
+    /// a server's end does so: backends may end connections that send too many PINGs.
     fn probe_window(&mut self) {
         let is_due = self.intake.sent_at.is_none() && self.intake.received >= self.intake.next_at;
         if is_due
@@ -247,8 +244,8 @@ impl Connection {
         }
     }
 
-    /// Takes the reply. Windows may grow fourfold if they held the peer back, which has sent most
-    /// of one in the round trip, and the drivers consume what comes.
+    /// Handles the reply to that PING. Windows may grow fourfold if they limited the peer, that is
+    /// if it sent most of a window in the round trip, and if the drivers consume the content.
     pub(super) fn take_window_reply(&mut self, payload: [u8; 8]) -> bool {
         let Some((before, unread)) = self.intake.sent_at.take_if(|_| payload == WINDOW_PING) else {
             return false;
@@ -267,7 +264,7 @@ impl Connection {
         true
     }
 
-    /// Bytes to which the connection's window is filled up.
+    /// Bytes to which the connection's window is refilled.
     pub(super) fn conn_window(&self) -> u32 {
         let bytes = match self.role {
             Role::Server => self.limits.conn_window_bytes_max,

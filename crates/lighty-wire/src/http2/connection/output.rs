@@ -1,4 +1,4 @@
-//! What is sent: heads, DATA, trailers, resets.
+//! Output: heads, DATA, trailers, resets.
 
 use alloc::vec::Vec;
 
@@ -41,9 +41,8 @@ const CONNECTION_FIELDS: &[Known] = &[
 ];
 
 impl Connection {
-    /// Appends what is to be written, whole frames: heads, and what the connection itself has to
-    /// say. A driver that cannot write must not take output, so that what a peer asks for is
-    /// counted.
+    /// Appends pending output in whole frames: heads, and frames of the connection itself. A driver
+    /// that cannot write must not take output, so that pending replies to the peer are counted.
     #[inline]
     pub fn poll_output(&mut self, into: &mut Vec<u8>) {
         into.extend_from_slice(&self.out);
@@ -51,7 +50,7 @@ impl Connection {
         (self.replies, self.burst) = (0, 0);
     }
 
-    /// True if [`Connection::poll_output`] or [`Connection::poll_data`] has something.
+    /// True if [`Connection::poll_output`] or [`Connection::poll_data`] has output.
     #[must_use]
     pub fn has_output(&self) -> bool {
         let is_waiting = |since| since != 0 && self.now_ms < since + DRIBBLE_MS;
@@ -59,17 +58,18 @@ impl Connection {
         !self.out.is_empty() || self.send_window > 0 && !waits && self.schedule.next().is_some()
     }
 
-    /// Bytes that [`Connection::poll_output`] has, content not included.
+    /// Bytes of output for [`Connection::poll_output`], without content.
     #[must_use]
     pub const fn output_bytes(&self) -> usize {
         self.out.len()
     }
 
-    /// Sends the head of a response, an interim one too; `ends` if there is no content and there
-    /// are no trailers. Fields of HTTP/1 connections are left out, names are written in lower case.
+    /// Sends the head of a response, final or interim. `ends` is true if there are neither content
+    /// nor trailers. Fields of HTTP/1 connections are left out, and names are written in lower
+    /// case.
     ///
     /// # Errors
-    /// [`SendFault`]; nothing was sent then.
+    /// [`SendFault`]; nothing is sent then.
     #[inline]
     pub fn send_head(
         &mut self,
@@ -96,11 +96,11 @@ impl Connection {
         Ok(())
     }
 
-    /// Sends trailers, which end the message, once all content was taken by
+    /// Sends trailers, which end the message. All content must have been taken by
     /// [`Connection::poll_data`].
     ///
     /// # Errors
-    /// [`SendFault`]; nothing was sent then.
+    /// [`SendFault`]; nothing is sent then.
     pub fn send_trailers(&mut self, key: StreamKey, fields: &Fields) -> Result<(), SendFault> {
         check_fields(fields)?;
         let stream = self.streams.live(key).ok_or(SendFault::Gone)?;
@@ -115,10 +115,10 @@ impl Connection {
         Ok(())
     }
 
-    /// Opens a stream with a request; `ends` if it has no content and no trailers.
+    /// Opens a stream with a request. `ends` is true if there are neither content nor trailers.
     ///
     /// # Errors
-    /// [`SendFault`]; nothing was sent then.
+    /// [`SendFault`]; nothing is sent then.
     pub fn open(
         &mut self,
         parts: &RequestParts<'_>,
@@ -155,7 +155,7 @@ impl Connection {
         Ok(key)
     }
 
-    /// Whether the peer takes another stream.
+    /// True if the peer allows another stream.
     #[must_use]
     pub const fn can_open(&self) -> bool {
         let (alive, allowed) = (self.streams.alive(), self.peer.streams_max);
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Leaves room for a frame's head, whose length is not known yet.
+    /// Reserves space for a frame's head, because the length is not known yet.
     #[inline]
     fn begin_block(&mut self) -> usize {
         let start = self.out.len();
@@ -209,7 +209,7 @@ impl Connection {
         self.out[start..start + FRAME_HEAD_BYTES].copy_from_slice(&head.bytes());
     }
 
-    /// Cuts a block that exceeds a frame.
+    /// Splits a block that exceeds a frame.
     #[cold]
     fn split_block(&mut self, start: usize, id: u32, end_stream: u8) {
         let block = self.out.split_off(start + FRAME_HEAD_BYTES);
@@ -225,10 +225,10 @@ impl Connection {
         }
     }
 
-    /// `bytes` more of a stream's content are there to be sent; `ends` if they are the last.
+    /// Announces `bytes` more of a stream's content. `ends` is true if they are the last.
     ///
     /// # Errors
-    /// [`SendFault`]; nothing was queued then.
+    /// [`SendFault`]; nothing is queued then.
     #[inline]
     pub fn queue_data(&mut self, key: StreamKey, bytes: u64, ends: bool) -> Result<(), SendFault> {
         let stream = self.streams.live(key).ok_or(SendFault::Gone)?;
@@ -237,7 +237,7 @@ impl Connection {
         }
         stream.queued += bytes;
         if ends && stream.queued == 0 {
-            // It needs no window, and has no turn to wait for.
+            // An empty frame needs no window and no turn.
             stream.send = Send::Ended;
             frame::push(kind::DATA, flag::END_STREAM, key.id, &[], &mut self.out);
             self.on_end_sent(key.slot);
@@ -250,8 +250,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes of content for which a stream and the connection have room, beyond what is queued. A
-    /// body is asked for more only if there is some.
+    /// Bytes of content that fit into the windows of the stream and the connection, beyond the
+    /// queued ones. A driver polls a body only if this is positive.
     #[must_use]
     pub fn room(&mut self, key: StreamKey) -> usize {
         let conn = self.send_window;
@@ -260,8 +260,8 @@ impl Connection {
         usize::try_from(room).unwrap_or(0)
     }
 
-    /// Chooses the stream whose turn it is, and appends what has to go before its content: all
-    /// other output, and the head of a DATA frame of at most `room` bytes of content.
+    /// Chooses the next stream to send, and appends the frames that precede its content: all other
+    /// output, and the head of a DATA frame with at most `room` bytes of content.
     #[inline]
     pub fn poll_data(&mut self, room: usize, now_ms: u64, into: &mut Vec<u8>) -> Option<DataFrame> {
         self.poll_output(into);
@@ -302,8 +302,7 @@ impl Connection {
         Some(DataFrame { stream: StreamKey { slot, id }, len, ends })
     }
 
-    /// Whether the connection's window has been too small for long enough that a short frame is
-    /// sent.
+    /// True if the connection's window has been too small for so long that a short frame is sent.
     fn has_waited(&mut self, now_ms: u64) -> bool {
         let since = *self.waits_since_ms.get_or_insert(now_ms.max(1));
         let has_waited = since == 0 || now_ms >= since + DRIBBLE_MS;
@@ -313,7 +312,8 @@ impl Connection {
         has_waited
     }
 
-    /// Our side of a stream has ended: a useful response makes up for others.
+    /// Records that our side of a stream has ended. A completed response offsets resets and
+    /// unproductive frames.
     #[inline]
     fn on_end_sent(&mut self, slot: u32) {
         self.streams.note_end(slot);
@@ -323,10 +323,10 @@ impl Connection {
         self.refusals = self.refusals.saturating_sub(1);
     }
 
-    /// Ends a stream before its time. It stays the driver's until it is released.
+    /// Resets a stream. The driver still has to release it.
     pub fn reset(&mut self, key: StreamKey, code: ErrorCode) {
         if self.streams.live(key).is_some() {
-            // Behind a GOAWAY for a fault there is nothing to say.
+            // After a GOAWAY for a fault nothing more is sent.
             if self.expect != Expect::Nothing {
                 frame::push_number(kind::RST_STREAM, key.id, code.0, &mut self.out);
             }
@@ -334,9 +334,8 @@ impl Connection {
         }
     }
 
-    /// Gives a stream back: its exchange is over, whatever it has left. A stream that is not
-    /// complete is reset: with NO_ERROR if its response was (RFC 9113 section 8.1), else with
-    /// CANCEL.
+    /// Releases a stream after its exchange. An incomplete stream is reset: with NO_ERROR if its
+    /// response was complete (RFC 9113 section 8.1), otherwise with CANCEL.
     #[inline]
     pub fn release(&mut self, key: StreamKey) {
         let Some(stream) = self.streams.get(key) else { return };
@@ -362,8 +361,7 @@ impl Connection {
     }
 }
 
-/// Looks for what must not be sent before the first field is written: the tables of both ends have
-/// to stay the same.
+/// Rejects invalid fields before the first one is encoded: the tables of both ends must stay equal.
 #[inline]
 fn check_fields(fields: &Fields) -> Result<(), SendFault> {
     if fields.names_are_tokens() && fields.values_are_clean() {

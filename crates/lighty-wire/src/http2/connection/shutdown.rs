@@ -1,4 +1,4 @@
-//! The end of a connection: RFC 9113 section 6.8, and what has to happen in time.
+//! The end of a connection: RFC 9113 section 6.8, and timeouts.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::super::limits::{DRAIN_MS, DRIBBLE_MS, EARLY_RESET_MS};
 use super::super::schedule::List;
 use super::{Connection, Expect};
 
-/// How far a graceful end has come.
+/// Progress of a graceful end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shutdown {
     No,
-    /// The first GOAWAY was sent; streams on their way are served.
+    /// The first GOAWAY was sent. Streams in transit are served.
     Announced {
         since_ms: u64,
     },
@@ -25,12 +25,12 @@ pub(super) enum Shutdown {
 /// Distinguishes the reply to our PING from others.
 const DRAIN_PING: [u8; 8] = *b"drained?";
 
-/// The PING of a connection that receives nothing any more.
+/// Payload of the PING that a connection sends after its input has ended.
 const END_PING: [u8; 8] = *b"no end??";
 
 impl Connection {
-    /// Begins a graceful end: two GOAWAYs, so that no request on its way is lost. Calling it again
-    /// does nothing.
+    /// Begins a graceful end: two GOAWAYs, so that no request in transit is lost. Further calls do
+    /// nothing.
     pub fn shut_down(&mut self, now_ms: u64) {
         if self.shutdown == Shutdown::No && self.expect != Expect::Nothing {
             self.shutdown = Shutdown::Announced { since_ms: now_ms };
@@ -39,7 +39,7 @@ impl Connection {
         }
     }
 
-    /// Ends the connection at once for a reason of our own, such as an address that is banned.
+    /// Ends the connection at once for a reason of our own, such as a banned address.
     pub fn abort(&mut self, code: ErrorCode) {
         if self.expect != Expect::Nothing {
             self.push_goaway(self.last_peer_id, code, &[]);
@@ -55,8 +55,8 @@ impl Connection {
         }
     }
 
-    /// Nothing is received any more, although responses still are sent: the peer owes nothing. It
-    /// is sent a PING, which one that has gone refuses.
+    /// Records that the input has ended while responses are still being sent: deadlines for the
+    /// peer no longer apply. Sends a PING; a peer that is gone rejects it.
     pub fn end_input(&mut self) {
         self.settings_sent_ms = None;
         self.block = None;
@@ -72,8 +72,8 @@ impl Connection {
         self.shutdown != Shutdown::No
     }
 
-    /// True if nothing will follow but output that is not taken yet: all streams of a connection
-    /// that is shut down are released, or it has failed.
+    /// True if only output that has not been taken is left: the connection has failed, or it is
+    /// shut down and all streams are released.
     #[must_use]
     pub fn is_finished(&self) -> bool {
         let is_final = matches!(self.shutdown, Shutdown::Final { .. });
@@ -106,7 +106,7 @@ impl Connection {
         frame::push(kind::GOAWAY, 0, 0, &payload, &mut self.out);
     }
 
-    /// When [`Connection::handle_timeout`] is to be called, if nothing happens before.
+    /// The time for [`Connection::handle_timeout`], if nothing happens before.
     #[must_use]
     pub fn deadline_ms(&mut self) -> Option<u64> {
         if self.expect == Expect::Nothing {
@@ -127,7 +127,7 @@ impl Connection {
         [settings, block, early_reset, drain, dribble].into_iter().flatten().min()
     }
 
-    /// The time has come, or at least some of it.
+    /// Handles the timers that have expired.
     ///
     /// # Errors
     /// [`ConnFault`], as from [`Connection::handle_input`].
@@ -154,7 +154,7 @@ impl Connection {
         {
             self.end_announcement();
         }
-        // A driver whose socket is blocked does not ask for DATA: the wait is over all the same.
+        // A driver with a blocked socket does not ask for DATA; the wait is over all the same.
         if self.waits_since_ms.is_some_and(|since| is_over(since, DRIBBLE_MS)) {
             self.waits_since_ms = Some(0);
         }
@@ -162,7 +162,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Short frames that have waited long enough are sent as they are.
+    /// Makes streams ready whose short frames have waited long enough.
     pub(super) fn wake_dribbling(&mut self, now_ms: u64) {
         while let Some(slot) = self.schedule.first_dribbling() {
             let stream = &self.streams.slots()[slot as usize];

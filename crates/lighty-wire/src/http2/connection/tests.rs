@@ -1,4 +1,4 @@
-//! One end of a connection against frames made by hand.
+//! Tests of one end of a connection against hand-made frames.
 
 mod client;
 mod content;
@@ -19,7 +19,7 @@ use super::super::frame::{ErrorCode, flag};
 use super::super::settings;
 use super::*;
 
-/// A frame as it was sent.
+/// A sent frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Sent {
     kind: u8,
@@ -34,7 +34,7 @@ impl Sent {
     }
 }
 
-/// A connection under test, and what it reported.
+/// A connection under test, and its events.
 struct Bench {
     conn: Connection,
     events: Vec<Event>,
@@ -43,7 +43,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// A server that has exchanged settings with its client.
+    /// Creates a server that has exchanged settings with its client.
     fn server() -> Self {
         Self::with(Limits::default())
     }
@@ -71,7 +71,7 @@ impl Bench {
         bench
     }
 
-    /// Feeds all of the bytes, and collects the events.
+    /// Feeds all bytes and collects the events.
     fn feed(&mut self, mut bytes: &[u8]) -> Result<(), ConnFault> {
         loop {
             let handled = self.conn.handle_input(bytes, self.now_ms)?;
@@ -86,19 +86,19 @@ impl Bench {
         }
     }
 
-    /// Opens a stream by a GET without content.
+    /// Opens a stream with a GET without content.
     fn get(&mut self, id: u32) -> StreamKey {
         self.feed(&get(id)).expect("a request");
         self.key()
     }
 
-    /// Opens a stream by a POST whose content follows.
+    /// Opens a stream with a POST; its content follows.
     fn post(&mut self, id: u32) -> StreamKey {
         self.feed(&post(id)).expect("a request");
         self.key()
     }
 
-    /// The stream of the last event, which was a request.
+    /// The stream of the last event, which must be a request.
     fn key(&mut self) -> StreamKey {
         match self.events.pop() {
             Some(Event::Request { stream, .. } | Event::Oversized { stream, .. }) => stream,
@@ -106,7 +106,7 @@ impl Bench {
         }
     }
 
-    /// Responds, with this much content of which all ends the stream, and releases it once sent.
+    /// Responds with `bytes` of content, and releases the stream once all is sent.
     fn respond(&mut self, key: StreamKey, bytes: u64) {
         self.conn.send_head(key, Status::OK, &Fields::new(), bytes == 0).expect("a head");
         if bytes > 0 {
@@ -120,7 +120,7 @@ impl Bench {
         frames(out.strip_prefix(&PREFACE[..]).unwrap_or(&out))
     }
 
-    /// What DATA is sent until nothing more can be.
+    /// The DATA frames that can be sent.
     fn data(&mut self) -> Vec<(u32, usize, bool)> {
         let mut all = Vec::new();
         let mut out = Vec::new();
@@ -132,7 +132,7 @@ impl Bench {
         all
     }
 
-    /// The code of the only RST_STREAM that was sent for a stream.
+    /// The code of the RST_STREAM for a stream. There must be at most one.
     fn reset_code(&mut self, id: u32) -> Option<ErrorCode> {
         let sent = self.sent();
         let mut resets = sent.iter().filter(|f| f.kind == kind::RST_STREAM && f.stream == id);
@@ -149,10 +149,10 @@ fn raw(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     out
 }
 
-/// `GET http://a/`, none of it kept in a table.
+/// `GET http://a/`, not added to any table.
 const GET: &[u8] = &[0x82, 0x86, 0x84, 0x01, 1, b'a'];
 
-/// As [`GET`], with POST.
+/// Like [`GET`], with POST.
 const POST: &[u8] = &[0x83, 0x86, 0x84, 0x01, 1, b'a'];
 
 const END: u8 = flag::END_HEADERS | flag::END_STREAM;
@@ -183,7 +183,7 @@ fn setting(id: u16, value: u32) -> Vec<u8> {
     raw(kind::SETTINGS, 0, 0, &payload)
 }
 
-/// A literal field of which neither end keeps anything.
+/// A literal field that neither end adds to its table.
 fn literal(name: &str, value: &str) -> Vec<u8> {
     let mut out = vec![0, u8::try_from(name.len()).expect("short")];
     out.extend_from_slice(name.as_bytes());
@@ -198,7 +198,7 @@ fn block(fields: &[(&str, &str)]) -> Vec<u8> {
     fields.iter().flat_map(|(name, value)| literal(name, value)).collect()
 }
 
-/// The frames of an output, which holds nothing else.
+/// The frames of an output.
 fn frames(mut out: &[u8]) -> Vec<Sent> {
     let mut all = Vec::new();
     while let Some(bytes) = out.first_chunk::<FRAME_HEAD_BYTES>() {

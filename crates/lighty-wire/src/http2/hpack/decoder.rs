@@ -1,4 +1,4 @@
-//! Reads field blocks: RFC 7541 sections 3 and 6.
+//! Decodes field blocks: RFC 7541 sections 3 and 6.
 
 use alloc::vec::Vec;
 
@@ -9,9 +9,9 @@ use super::dynamic_table::{DynamicTable, Found};
 use super::static_table::{STATIC, STATIC_KNOWN, STATIC_LEN};
 use super::{Field, FieldFault, HpackFault, huffman, integer};
 
-/// Reads one peer's field blocks, in the order in which they were sent.
+/// Decodes one peer's field blocks, in the order in which they were sent.
 ///
-/// A block must be decoded even if the message is of no interest: the table depends on it.
+/// Every block must be decoded, even that of an ignored message: the table depends on it.
 #[derive(Debug)]
 pub struct Decoder {
     table: DynamicTable,
@@ -21,7 +21,7 @@ pub struct Decoder {
     scratch: Vec<u8>,
 }
 
-/// Where a string of a literal is: in the block, or decoded in the scratch buffer.
+/// Position of a literal's string: in the block, or decoded in the scratch buffer.
 #[derive(Clone, Copy)]
 enum Text {
     Block(usize, usize),
@@ -38,7 +38,7 @@ impl Text {
 }
 
 impl Decoder {
-    /// A decoder whose table starts with what RFC 9113 section 6.5.2 has for a connection.
+    /// Creates a decoder. Its table has the initial size of RFC 9113 section 6.5.2.
     #[must_use]
     pub const fn new() -> Self {
         Self {
@@ -54,19 +54,19 @@ impl Decoder {
         self.size_max = bytes;
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity() + self.scratch.capacity()
     }
 
-    /// Frees what is needed only while a block is decoded.
+    /// Frees buffers that are only used while a block is decoded.
     pub fn rest(&mut self) {
         self.table.shrink();
         self.scratch = Vec::new();
     }
 
-    /// Decodes a block, and gives each field to `sink` in order.
+    /// Decodes a block, and passes each field to `sink` in order.
     ///
     /// # Errors
     /// [`HpackFault`]; the connection is unusable afterwards.
@@ -93,8 +93,8 @@ impl Decoder {
         Ok(())
     }
 
-    /// RFC 7541 section 4.2: a change of size "MUST occur at the beginning of the first header
-    /// block following the change", at most two of them.
+    /// Reads size updates. RFC 7541 section 4.2: a change of size "MUST occur at the beginning of
+    /// the first header block following the change", at most two of them.
     fn read_size_updates(&mut self, block: &[u8]) -> Result<usize, HpackFault> {
         let (mut at, mut count) = (0, 0);
         while block.get(at).is_some_and(|first| first & 0xE0 == 0x20) {
@@ -105,7 +105,7 @@ impl Decoder {
             }
             self.table.resize(size);
         }
-        // Our limit has become smaller, and the peer has not followed.
+        // Our limit was reduced, and the peer has not followed.
         if self.table.size_max() > self.size_max { Err(HpackFault::SizeUpdate) } else { Ok(at) }
     }
 
@@ -123,7 +123,7 @@ impl Decoder {
         }
     }
 
-    /// RFC 7541 section 6.2: a name, by index or as a string, and a value.
+    /// Decodes a literal: a name, by index or as a string, and a value (RFC 7541 section 6.2).
     fn literal(
         &mut self,
         block: &[u8],
@@ -151,7 +151,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// The name is copied: its entry may be evicted by the one that is made of it.
+    /// Copies a name from a table: inserting the new field may evict the name's entry.
     fn indexed_name(
         &mut self,
         index: usize,
@@ -160,7 +160,7 @@ impl Decoder {
         let known = found.known;
         let fault = found.fault.filter(|&fault| fault == FieldFault::Name);
         let end = found.name.len();
-        // Not through `found`, which borrows all of the decoder.
+        // Looked up again, because `found` borrows the whole decoder.
         match index.checked_sub(STATIC_LEN + 1) {
             None => self.scratch.extend_from_slice(STATIC[index - 1].0.as_bytes()),
             Some(place) => {
@@ -192,16 +192,16 @@ impl Default for Decoder {
     }
 }
 
-/// RFC 9113 section 8.2.1: a token without upper-case letters; a pseudo-header field's begins with
-/// a colon.
+/// Checks a name: a token without upper-case letters, after a colon for pseudo-header fields (RFC
+/// 9113 section 8.2.1).
 fn name_fault(name: &[u8]) -> Option<FieldFault> {
     let token = name.strip_prefix(b":").unwrap_or(name);
     let is_valid = !token.is_empty() && token.iter().all(|&byte| LOWER_TOKEN[usize::from(byte)]);
     (!is_valid).then_some(FieldFault::Name)
 }
 
-/// Stricter than RFC 9113 section 8.2.1, which forbids NUL, CR and LF: what HTTP/1 refuses in a
-/// value is refused here too, so that every request can be passed on.
+/// Checks a value. Stricter than RFC 9113 section 8.2.1, which forbids NUL, CR and LF: all bytes
+/// that HTTP/1 rejects are rejected, so that every request can be forwarded.
 fn value_fault(value: &[u8]) -> Option<FieldFault> {
     let has_control = value
         .iter()

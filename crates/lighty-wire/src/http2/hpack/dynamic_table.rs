@@ -1,8 +1,8 @@
-//! The table that grows with what is sent: RFC 7541 sections 2.3.2 and 4.
+//! The dynamic table: RFC 7541 sections 2.3.2 and 4.
 //!
-//! Names and values lie in one buffer, oldest first, at most twice as long as the table may be:
-//! what was evicted is cut off when the buffer is full, so that an insertion moves few bytes on
-//! average and each field lies in one piece. A table that was never used holds no memory.
+//! Names and values lie in one buffer, oldest first, at most twice as long as the table's maximum
+//! size. Evicted bytes are cut off when the buffer is full, so that an insertion moves few bytes on
+//! average and each field is contiguous. An unused table holds no memory.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
@@ -11,7 +11,7 @@ use lighty_http::Known;
 
 use super::FieldFault;
 
-/// What an entry counts for besides its name and value: RFC 7541 section 4.1.
+/// Overhead of an entry besides its name and value: RFC 7541 section 4.1.
 pub(super) const ENTRY_OVERHEAD: usize = 32;
 
 #[derive(Clone, Copy, Debug)]
@@ -30,7 +30,7 @@ impl Entry {
     }
 }
 
-/// A field of the table.
+/// An entry of the table.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Found<'a> {
     pub(super) known: Option<Known>,
@@ -44,11 +44,11 @@ pub(super) struct DynamicTable {
     bytes: Vec<u8>,
     /// Position of the first byte of `bytes`.
     base: usize,
-    /// Oldest first.
+    /// Entries, oldest first.
     entries: VecDeque<Entry>,
     size: usize,
     size_max: usize,
-    /// How many were ever inserted.
+    /// Number of insertions so far.
     inserted: u32,
 }
 
@@ -72,7 +72,7 @@ impl DynamicTable {
         self.entries.is_empty()
     }
 
-    /// Frees room for more entries.
+    /// Frees unused capacity.
     pub(super) fn shrink(&mut self) {
         self.bytes.shrink_to_fit();
         self.entries.shrink_to_fit();
@@ -82,17 +82,17 @@ impl DynamicTable {
         self.size_max
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     pub(super) fn capacity(&self) -> usize {
         self.bytes.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// How many were ever inserted: the number of the next one.
+    /// Number of insertions so far, which is the number of the next entry.
     pub(super) const fn inserted(&self) -> u32 {
         self.inserted
     }
 
-    /// Changes the size, and evicts what has no room any more.
+    /// Changes the size, and evicts entries that no longer fit.
     pub(super) fn resize(&mut self, size_max: usize) {
         self.size_max = size_max;
         self.evict(0);
@@ -101,7 +101,7 @@ impl DynamicTable {
         }
     }
 
-    /// The entry at a place counted from the newest, which is 0.
+    /// The entry at a position counted from the newest, which is 0.
     #[inline]
     pub(super) fn get(&self, place: usize) -> Option<Found<'_>> {
         let nth = self.entries.len().checked_sub(place + 1)?;
@@ -111,14 +111,14 @@ impl DynamicTable {
         Some(Found { known: entry.known, name, value: rest, fault: entry.fault })
     }
 
-    /// The place of the entry with this number, if it is still there.
+    /// The position of the entry with this number, if it has not been evicted.
     #[inline]
     pub(super) fn place_of(&self, number: u32) -> Option<usize> {
         let place = self.inserted.wrapping_sub(number).wrapping_sub(1) as usize;
         (place < self.entries.len()).then_some(place)
     }
 
-    /// Inserts a field; one that is larger than the table empties it (RFC 7541 section 4.4).
+    /// Inserts a field. A field larger than the table empties it (RFC 7541 section 4.4).
     pub(super) fn insert(&mut self, field: Found<'_>) {
         let len = field.name.len() + field.value.len();
         self.evict(len + ENTRY_OVERHEAD);
@@ -139,7 +139,7 @@ impl DynamicTable {
         self.inserted = self.inserted.wrapping_add(1);
     }
 
-    /// Evicts from the oldest on until `more` fits.
+    /// Evicts the oldest entries until `more` bytes fit.
     fn evict(&mut self, more: usize) {
         while self.size + more > self.size_max {
             let Some(oldest) = self.entries.pop_front() else { return };
@@ -147,7 +147,7 @@ impl DynamicTable {
         }
     }
 
-    /// Cuts evicted bytes off when they are as many as those in use may be.
+    /// Cuts off evicted bytes when they are as many as the table's maximum size.
     fn make_room(&mut self, len: usize) {
         if self.bytes.len() + len > 2 * self.size_max {
             let start = self.entries.front().map_or(self.base + self.bytes.len(), |e| e.start);

@@ -1,4 +1,4 @@
-//! Writes field blocks: RFC 7541 section 6.
+//! Encodes field blocks: RFC 7541 section 6.
 
 use alloc::vec::Vec;
 
@@ -9,34 +9,34 @@ use super::dynamic_table::{DynamicTable, ENTRY_OVERHEAD, Found};
 use super::static_table::{KNOWN_INDEX, STATIC, STATIC_LEN};
 use super::{TABLE_BYTES_INITIAL, huffman, integer};
 
-/// Writes field blocks for one peer.
+/// Encodes field blocks for one peer.
 ///
-/// A field that is likely to come again goes into the table, and is one byte from then on. It is
-/// found through two small tables of hashes, one of names and one of whole fields: a collision
-/// costs a few bytes on the wire, never a wrong field.
+/// A field that is likely to recur goes into the table, and takes one byte from then on. It is
+/// found through two small hash tables, one of names and one of whole fields: a collision costs a
+/// few bytes on the wire, never a wrong field.
 #[derive(Debug)]
 pub struct Encoder {
     table: DynamicTable,
-    /// Number of the entry inserted last for each hash of a field, then for each of a name.
+    /// Number of the latest entry for each hash of a field, followed by each hash of a name.
     recent: Vec<u32>,
-    /// Largest table that we keep, whatever the peer allows.
+    /// Maximum size of our table, whatever the peer allows.
     cap: u32,
-    /// Sizes to announce at the front of the next block: the smallest one since the last, the final
-    /// one.
+    /// Sizes to announce at the front of the next block: the smallest one since the last
+    /// announcement, and the final one.
     update: Option<(u32, u32)>,
 }
 
 const FIELD_SLOTS: usize = 128;
 const NAME_SLOTS: usize = 64;
 
-/// What becomes of a field in the tables.
+/// Treatment of a field by the tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Policy {
-    /// It is kept.
+    /// The field is indexed.
     Index,
-    /// It is not worth an entry.
+    /// The field is not worth an entry.
     Literal,
-    /// It must not be kept by anyone on the way: RFC 7541 section 7.1.3.
+    /// No intermediary may index the field: RFC 7541 section 7.1.3.
     Never,
 }
 
@@ -56,7 +56,7 @@ impl Policy {
 }
 
 impl Encoder {
-    /// An encoder that keeps a table of at most `cap` bytes.
+    /// Creates an encoder with a table of at most `cap` bytes.
     #[must_use]
     pub fn new(cap: u32) -> Self {
         let mut encoder = Self {
@@ -69,7 +69,7 @@ impl Encoder {
         encoder
     }
 
-    /// The peer's SETTINGS_HEADER_TABLE_SIZE has changed.
+    /// Applies a change of the peer's SETTINGS_HEADER_TABLE_SIZE.
     pub fn set_peer_size_max(&mut self, bytes: usize) {
         let size = u32::try_from(bytes).map_or(self.cap, |bytes| bytes.min(self.cap));
         if size as usize != self.table.size_max() || self.update.is_some() {
@@ -79,19 +79,19 @@ impl Encoder {
         }
     }
 
-    /// Bytes of memory that it holds on to.
+    /// Bytes of memory held.
     #[must_use]
     pub fn capacity(&self) -> usize {
         self.table.capacity() + self.recent.capacity() * size_of::<u32>()
     }
 
-    /// Frees what can be made again of the table.
+    /// Frees data that can be rebuilt from the table.
     pub fn rest(&mut self) {
         self.recent = Vec::new();
         self.table.shrink();
     }
 
-    /// Begins a block: to be called before its first field.
+    /// Begins a block. Call it before the first field.
     pub fn begin(&mut self, out: &mut Vec<u8>) {
         if self.recent.is_empty() && !self.table.is_empty() {
             self.recall();
@@ -104,7 +104,7 @@ impl Encoder {
         }
     }
 
-    /// Finds the fields of the table again.
+    /// Rebuilds the hash tables from the table.
     #[cold]
     fn recall(&mut self) {
         self.recent.resize(FIELD_SLOTS + NAME_SLOTS, u32::MAX);
@@ -137,7 +137,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a pseudo-header field of a request, whose first static index is `index`.
+    /// Appends a pseudo-header field of a request. `index` is the first static index of its name.
     pub(in crate::http2) fn pseudo(
         &mut self,
         name: &[u8],
@@ -151,7 +151,7 @@ impl Encoder {
             .find(|&nth| STATIC[nth].1.as_bytes() == value);
         match with_value {
             Some(nth) if index != 0 => integer::encode(nth + 1, 7, 0x80, out),
-            // A path is seldom asked for twice on a connection.
+            // A path is rarely requested twice on a connection.
             _ if name == b":path" => {
                 integer::encode(index, 4, 0, out);
                 string(value, out);
@@ -160,7 +160,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a field. The name is written in lower case, the value without blanks around it; the
+    /// Appends a field. The name is written in lower case, the value without blanks around it. The
     /// caller has checked both.
     #[inline]
     pub fn field(&mut self, known: Option<Known>, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
@@ -173,7 +173,7 @@ impl Encoder {
         }
     }
 
-    /// Appends a field of the table, or inserts it.
+    /// Appends a field as an index, or inserts it into the table.
     #[inline]
     fn kept(
         &mut self,
@@ -194,7 +194,7 @@ impl Encoder {
         self.insert(slot, known, name, value, index, out);
     }
 
-    /// RFC 7541 section 6.2.1: literal with incremental indexing.
+    /// Appends a literal with incremental indexing: RFC 7541 section 6.2.1.
     fn insert(
         &mut self,
         slot: usize,
@@ -207,17 +207,19 @@ impl Encoder {
         self.write_name(known, name, index, 6, 0x40, out);
         string(value, out);
         if self.recent.is_empty() {
-            // Number 0 comes to be only after all others; none of them is found in an empty table.
+            // `u32::MAX` is the last number to be assigned, and an empty table finds no entry for
+            // any.
             self.recent.resize(FIELD_SLOTS + NAME_SLOTS, u32::MAX);
         }
         let number = self.table.inserted();
         self.recent[slot] = number;
         self.recent[name_slot(known, name)] = number;
-        // Our own table is never written out: a name may keep its spelling there.
+        // Our own table is never sent, so a name may keep its spelling there.
         self.table.insert(Found { known, name, value, fault: None });
     }
 
-    /// RFC 7541 sections 6.2.2 and 6.2.3, by `pattern`.
+    /// Appends a literal that is not indexed, of the kind selected by `pattern`: RFC 7541 sections
+    /// 6.2.2 and 6.2.3.
     fn literal(
         &mut self,
         known: Option<Known>,
@@ -231,7 +233,7 @@ impl Encoder {
         string(value, out);
     }
 
-    /// The name by its index, in the static table or in ours, or as it is.
+    /// Appends the name as an index into the static or the dynamic table, or as a string.
     fn write_name(
         &self,
         known: Option<Known>,
@@ -270,7 +272,8 @@ fn string(text: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// RFC 9113 section 8.2: "Field names MUST be converted to lowercase".
+/// Appends a name in lower case. RFC 9113 section 8.2: "Field names MUST be converted to
+/// lowercase".
 fn lower_case_string(name: &[u8], out: &mut Vec<u8>) {
     integer::encode(name.len(), 7, 0, out);
     let start = out.len();

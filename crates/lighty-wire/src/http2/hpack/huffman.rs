@@ -1,4 +1,4 @@
-//! Strings in Huffman code, both ways: RFC 7541 section 5.2.
+//! Huffman coding of strings, both ways: RFC 7541 section 5.2.
 
 use alloc::vec::Vec;
 
@@ -8,11 +8,11 @@ use super::huffman_table::{CODE_BITS_MAX, CODES, EOS, FAST, FAST_BITS, FIRSTS, L
 /// Appends the decoded string.
 ///
 /// # Errors
-/// [`HpackFault::Huffman`] for [`EOS`] within the string, and for padding that is longer than
-/// seven bits or not of ones. What was decoded before stays in `out`.
+/// [`HpackFault::Huffman`] for [`EOS`] within the string, and for padding that is longer than seven
+/// bits or does not consist of ones. The part decoded before stays in `out`.
 pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackFault> {
     let mut bytes = coded.iter();
-    // The next bits, from the highest down; behind them zeros.
+    // The next bits, left-aligned, followed by zeros.
     let (mut window, mut bits) = (0u64, 0u32);
     loop {
         while bits <= 56 {
@@ -35,8 +35,8 @@ pub(super) fn decode(coded: &[u8], out: &mut Vec<u8>) -> Result<(), HpackFault> 
     if is_padding { Ok(()) } else { Err(HpackFault::Huffman) }
 }
 
-/// Decodes a code of more than [`FAST_BITS`]. Padding looks like the beginning of EOS, and counts
-/// as longer than any string.
+/// Decodes a code of more than [`FAST_BITS`]. Padding looks like the beginning of EOS; it is
+/// returned with a length beyond any string.
 fn decode_long(window: u64) -> Result<(u8, u32), HpackFault> {
     for len in FAST_BITS + 1..=CODE_BITS_MAX {
         let code = (window >> (64 - len)) as u32;
@@ -51,7 +51,7 @@ fn decode_long(window: u64) -> Result<(u8, u32), HpackFault> {
     Ok((0, u32::MAX))
 }
 
-/// Bytes of a string once coded.
+/// Bytes of the encoded string.
 #[must_use]
 pub(super) fn coded_len(text: &[u8]) -> usize {
     let bits: usize = text.iter().map(|&byte| usize::from(LENGTHS[usize::from(byte)])).sum();
@@ -123,7 +123,7 @@ mod tests {
     #[test]
     fn padding_is_at_most_seven_ones() {
         assert_eq!(decoded(b""), Ok(vec![]));
-        // 'a' is 00011: then three ones.
+        // 'a' is 00011, followed by three ones.
         assert_eq!(decoded(&[0b0001_1111]), Ok(vec![b'a']));
         for wrong in [&[0b0001_1110][..], &[0b0001_1000], &[0b0001_1111, 0xFF], &[0xFF], &[0xFF; 3]]
         {
@@ -146,7 +146,7 @@ mod tests {
             prop_assert_eq!(decoded(&coded), Ok(text));
         }
 
-        /// There is one way to code a string: what can be decoded is coded the same again.
+        /// The encoding is unique: decoding and encoding again gives the same bytes.
         #[test]
         fn what_is_decoded_is_coded_as_it_was(coded in prop::collection::vec(any::<u8>(), 0..40)) {
             if let Ok(text) = decoded(&coded) {

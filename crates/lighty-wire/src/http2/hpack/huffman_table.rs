@@ -1,9 +1,9 @@
 //! The Huffman code of RFC 7541 appendix B.
 //!
-//! The code is canonical: codes are consecutive within a length, in the order of their symbols. The
-//! lengths are therefore the whole table, and the compiler works out the codes.
+//! The code is canonical: codes of one length are consecutive, in the order of their symbols. The
+//! table therefore only contains the lengths, and the codes are computed at compile time.
 
-/// The symbol that ends a string, and must not occur in one.
+/// The symbol that ends a string. It must not occur within one.
 pub(super) const EOS: usize = 256;
 
 /// Bits of the code of each byte, and of [`EOS`].
@@ -29,16 +29,16 @@ const LENGTHS_OF_SYMBOLS: [u8; 257] = [
 /// The longest code.
 pub(super) const CODE_BITS_MAX: usize = 30;
 
-/// Bits by which the first step of decoding looks a symbol up: all of printable ASCII but nine.
+/// Bits of the first decoding step, which cover all of printable ASCII except nine characters.
 pub(super) const FAST_BITS: usize = 10;
 
 /// The code of each symbol, in its lowest bits.
 pub(super) static CODES: [u32; 257] = CANON.codes;
 
-/// Symbol and bits of the code with which the index begins; 0 bits if the code is longer.
+/// Symbol and code length for each index; a length of 0 if the code is longer.
 pub(super) static FAST: [(u8, u8); 1 << FAST_BITS] = fast();
 
-/// For each length: the first code, and where its symbol stands in [`SORTED`].
+/// For each length: the first code, and its symbol's position in [`SORTED`].
 pub(super) static FIRSTS: [(u32, u16); CODE_BITS_MAX + 2] = CANON.firsts;
 
 /// The symbols in the order of their codes.

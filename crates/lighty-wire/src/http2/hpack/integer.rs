@@ -1,14 +1,14 @@
-//! Integers of variable length: RFC 7541 section 5.1.
+//! Variable-length integers: RFC 7541 section 5.1.
 
 use alloc::vec::Vec;
 
 use super::HpackFault;
 
-/// Largest integer that is accepted. No index, length or table size of an acceptable block comes
-/// near, and a sum that stops here cannot wrap.
+/// Maximum integer that is accepted. Indices, lengths and table sizes of acceptable blocks are far
+/// below, and a sum limited to it cannot wrap.
 pub(super) const INTEGER_MAX: u32 = 1 << 24;
 
-/// Reads an integer whose first byte holds `prefix` bits of it, and moves `at` behind it.
+/// Decodes an integer with `prefix` bits in its first byte, and moves `at` past it.
 ///
 /// # Errors
 /// [`HpackFault::Truncated`] and [`HpackFault::IntegerTooLarge`].
@@ -26,7 +26,7 @@ fn decode_rest(block: &[u8], at: &mut usize, mask: u32) -> Result<u32, HpackFaul
     loop {
         let byte = *block.get(*at).ok_or(HpackFault::Truncated)?;
         *at += 1;
-        // Four bytes carry 28 bits, more than the largest integer has.
+        // Four bytes carry 28 bits, more than the maximum integer has.
         if shift > 21 {
             return Err(HpackFault::IntegerTooLarge);
         }
@@ -41,7 +41,7 @@ fn decode_rest(block: &[u8], at: &mut usize, mask: u32) -> Result<u32, HpackFaul
     }
 }
 
-/// Appends an integer behind the bits of `pattern`, which leaves `prefix` bits free.
+/// Appends an integer after the bits of `pattern`, which leaves `prefix` bits free.
 #[inline]
 pub(super) fn encode(value: usize, prefix: u32, pattern: u8, out: &mut Vec<u8>) {
     let mask = (1usize << prefix) - 1;

@@ -1,8 +1,8 @@
-//! The table that both ends know from the start: RFC 7541 appendix A.
+//! The static table: RFC 7541 appendix A.
 
 use lighty_http::Known;
 
-/// Entries of the static table; the dynamic table's indices come after them.
+/// Number of entries. Indices of the dynamic table follow them.
 pub(super) const STATIC_LEN: usize = STATIC.len();
 
 /// Names and values; index 1 is the first.
@@ -74,7 +74,7 @@ const STATIC_FIELDS: [(&str, &str); 61] = [
     ("www-authenticate", ""),
 ];
 
-/// What each entry's name is known as.
+/// The known name of each entry.
 pub(super) static STATIC_KNOWN: [Option<Known>; 61] = static_known();
 
 /// The first index with this name; 0 if there is none.

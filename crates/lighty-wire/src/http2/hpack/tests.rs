@@ -58,7 +58,7 @@ const REQUESTS: [&[(&str, &str)]; 3] = [
     ],
 ];
 
-/// Appendices C.3 and C.4: three requests, as they are and in Huffman code.
+/// Appendices C.3 and C.4: three requests, without and with Huffman coding.
 #[test]
 fn appendices_c3_and_c4() {
     let plain = [
@@ -84,7 +84,7 @@ const DATE_2: &str = "Mon, 21 Oct 2013 20:13:22 GMT";
 const PLACE: &str = "https://www.example.com";
 const COOKIE: &str = "foo=ASDJKHQKBZXOQWEOPIUAXQWEOIU; max-age=3600; version=1";
 
-/// Appendices C.5 and C.6: three responses through a table of 256 bytes.
+/// Appendices C.5 and C.6: three responses with a table of 256 bytes.
 #[test]
 fn appendices_c5_and_c6() {
     let responses: [&[(&str, &str)]; 3] = [
@@ -118,7 +118,7 @@ fn appendices_c5_and_c6() {
     for blocks in [plain, coded] {
         let mut decoder = Decoder::new();
         decoder.set_size_max(256);
-        // The announcement that the examples leave out: 256 = 31 + 225.
+        // The size update that the examples leave out: 256 = 31 + 225.
         assert_eq!(decode(&mut decoder, &[0x3F, 0xE1, 0x01]), Ok(vec![]));
         for (block, response) in blocks.iter().zip(responses) {
             assert_eq!(decode(&mut decoder, &hex(block)), Ok(list(response)));
@@ -153,7 +153,7 @@ fn the_encoder_announces_what_the_peer_allows() {
     };
     let first = send(&mut encoder, &mut decoder);
     assert_eq!(send(&mut encoder, &mut decoder), 1);
-    // To nothing and back: the entry is gone at both ends.
+    // To zero and back: the entry is gone at both ends.
     encoder.set_peer_size_max(0);
     encoder.set_peer_size_max(4096);
     decoder.set_size_max(4096);
@@ -165,7 +165,7 @@ fn the_encoder_announces_what_the_peer_allows() {
     assert!(send(&mut encoder, &mut decoder) > 1, "there is no table");
     encoder.set_peer_size_max(1 << 30);
     decoder.set_size_max(1 << 30);
-    // 4,096, no more than our own limit, is three bytes.
+    // 4,096, which does not exceed our own limit, takes three bytes.
     assert_eq!(send(&mut encoder, &mut decoder), first + 3);
 }
 
@@ -253,7 +253,7 @@ fn an_encoder_that_has_rested_knows_its_fields_again() {
     assert_eq!(again, write(&mut awake));
 }
 
-/// Names and values that repeat themselves now and then, as those of messages do.
+/// Names and values that repeat sometimes, as in real messages.
 fn some_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
     let known = (0..Known::COUNT).prop_map(|nth| Known::all()[nth].as_str().to_ascii_lowercase());
     let name = prop_oneof![known, "x-[a-c]{1,2}", "[a-z]{1,40}"];
@@ -268,8 +268,8 @@ fn some_field() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
 use std::string::String;
 
 proptest! {
-    /// Lists of fields arrive as they were sent, whatever the tables' sizes become in between, and
-    /// whether or not the ends rest.
+    /// Lists of fields arrive unchanged, whatever the tables' sizes become in between, and whether
+    /// or not the ends free memory.
     #[test]
     fn both_ends(
         blocks in prop::collection::vec(

@@ -49,7 +49,7 @@ fn requests_are_read_by_the_other_end() {
     }
 }
 
-/// A name, frames, and how many events or which fault they lead to.
+/// A name, frames, and the number of events or the fault that they lead to.
 type Row = (&'static str, Vec<Vec<u8>>, Result<usize, StreamFault>);
 
 #[test]
@@ -162,8 +162,8 @@ fn requests_that_could_be_read_as_two() {
     }
 }
 
-/// The windows of the streams alone hold a backend back: a client that reads nothing of its
-/// response must not stop the others'.
+/// Only the windows of the streams hold a backend back: a client that does not read its response
+/// must not stop the others'.
 #[test]
 fn connection_window_is_credited_on_receipt() {
     let mut bench = Bench::client();

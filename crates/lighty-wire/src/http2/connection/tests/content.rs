@@ -1,4 +1,4 @@
-//! Content that is received, and windows both ways.
+//! Received content, and windows in both directions.
 
 use std::collections::VecDeque;
 
@@ -92,7 +92,7 @@ fn windows_are_credited_when_content_is_consumed() {
     assert!(bench.sent().is_empty(), "less than an eighth of the window");
     bench.conn.credit(key, 1);
     let sent = bench.sent();
-    // An eighth of it, and twice the window from now on.
+    // An eighth of the window, plus the growth to twice its size.
     assert_eq!(sent, frames(&window_update(1, 8_191 + 65_535)));
     bench.conn.credit(key, 1 << 30);
     let more = bench.sent().iter().map(|frame| i64::from(frame.number())).sum::<i64>();
@@ -153,7 +153,7 @@ fn a_stream_reset_within_a_frame_takes_no_more_of_it() {
 
 #[test]
 fn the_connection_has_a_window_of_its_own() {
-    // What is in one read has been sent before any of it was credited.
+    // Content of one read was sent before any of it was credited.
     let limits = Limits { stream_window_bytes: 1 << 20, ..Limits::default() };
     let mut bench = Bench::with(limits);
     let window = bench.conn.recv_window;
@@ -164,7 +164,7 @@ fn the_connection_has_a_window_of_its_own() {
     assert_eq!(bench.feed(&data(1, &[0], false)), Err(ConnFault::WindowExceeded));
 }
 
-/// A client that is a round trip away: what it is sent arrives when it has used up its windows.
+/// A client at the distance of a round trip: frames for it arrive after it has used up its windows.
 struct FarClient {
     bench: Bench,
     keys: Vec<StreamKey>,
@@ -182,7 +182,7 @@ impl FarClient {
         Self { bench, keys, window, stream_windows, sent: 0 }
     }
 
-    /// Sends on a stream as much as windows allow.
+    /// Sends as much on a stream as the windows allow.
     fn send(&mut self, nth: usize, consumes: bool) {
         loop {
             let count = self.window.min(self.stream_windows[nth]).min(16_384);
@@ -202,7 +202,7 @@ impl FarClient {
         }
     }
 
-    /// Sends what there is room for on a stream, then reads. Returns how much it has sent.
+    /// Sends on a stream, then reads. Returns the number of bytes sent.
     fn round(&mut self, nth: usize, consumes: bool) -> i64 {
         let before = self.sent;
         self.send(nth, consumes);
@@ -210,7 +210,7 @@ impl FarClient {
         self.sent - before
     }
 
-    /// So many rounds whose content is consumed. Returns how much was sent.
+    /// Does `count` rounds in which content is consumed. Returns the number of bytes sent.
     fn rounds(&mut self, nth: usize, count: u32) -> i64 {
         (0..count).map(|_| self.round(nth, true)).sum()
     }
@@ -219,7 +219,7 @@ impl FarClient {
         for frame in self.bench.sent() {
             match (frame.kind, frame.stream) {
                 (kind::PING, _) => {
-                    // Behind what the updates before it have allowed.
+                    // Sent after the bytes that the preceding updates allow.
                     self.send(nth, consumes);
                     let reply = raw(kind::PING, flag::ACK, 0, &frame.payload);
                     self.bench.feed(&reply).expect("a reply");
@@ -233,7 +233,7 @@ impl FarClient {
         }
     }
 
-    /// Sends on a stream that nobody reads until a window is used up. Returns how much.
+    /// Sends on an unread stream until a window is used up. Returns the number of bytes sent.
     fn fill(&mut self, nth: usize) -> i64 {
         let before = self.sent;
         while self.round(nth, false) > 0 {}
@@ -250,7 +250,7 @@ fn window_of_a_stream_grows_with_consumption_and_shrinks_without() {
     for _ in 0..2 {
         let sent: Vec<i64> = (0..24).map(|_| client.round(0, true)).collect();
         assert!(sent[23] > max * 3 / 4, "{sent:?}");
-        // Nothing is consumed: no more is announced, and afterwards it is what it was at first.
+        // Without consumption no more is announced, and the window returns to its initial size.
         let unread = client.fill(0);
         assert!(unread <= max && client.stream_windows[0] == 0, "{unread}");
         assert!(client.window > max * 3 / 4, "{}", client.window);
@@ -288,8 +288,8 @@ fn windows_stay_where_the_limit_is_low() {
     assert_eq!(client.bench.conn.intake.growth_max, 100_000);
 }
 
-/// Streams whose handlers stop reading at the worst moment, one after another: each has grown as
-/// far as it can.
+/// Several handlers stop reading one after another at the worst moment: when their stream's window
+/// is largest.
 #[test]
 fn stalled_uploads_leave_windows_to_the_others() {
     let limits = Limits::default();
@@ -306,7 +306,7 @@ fn stalled_uploads_leave_windows_to_the_others() {
         let last = stalled as usize;
         let sent = client.rounds(last, 24);
         assert!(sent >= 24 * 65_535 / 2, "{stalled}: {sent}");
-        // Those that go on and those that end give back what they had.
+        // Streams that continue and streams that end both return their growth.
         for nth in 0..last {
             let key = client.keys[nth];
             client.bench.conn.credit(key, usize::MAX);
@@ -321,7 +321,7 @@ fn stalled_uploads_leave_windows_to_the_others() {
     }
 }
 
-/// An upload that begins beside one with the whole window has a fair part of it soon.
+/// An upload that begins beside one with the whole window soon gets a fair share of it.
 #[test]
 fn uploads_side_by_side_share_the_window() {
     let mut client = FarClient::new(Limits::default(), 2);
@@ -336,7 +336,7 @@ fn uploads_side_by_side_share_the_window() {
     assert!(both > alone * 3 / 4, "{alone}: {last:?}");
 }
 
-/// Content that its driver has still to consume when a stream ends counts until then.
+/// Content that is unread when its stream ends counts until the driver consumes it.
 #[test]
 fn unread_content_of_ended_uploads_counts_in_the_window() {
     let mut client = FarClient::new(Limits::default(), 1);
@@ -350,13 +350,13 @@ fn unread_content_of_ended_uploads_counts_in_the_window() {
     assert_eq!(client.bench.conn.intake.uncredited, 0);
 }
 
-/// A link with a delay and a rate, in simulated time: a client at one end, and a server that
-/// consumes what arrives at the other.
+/// A link with a delay and a rate, in simulated time, between a client and a server that consumes
+/// all content.
 struct Link {
     bench: Bench,
     key: StreamKey,
     delay_ms: u64,
-    /// Requests under way, each with the time of its arrival.
+    /// Requests in transit, each with its time of arrival.
     up: VecDeque<(u64, Vec<u8>)>,
     down: VecDeque<(u64, Sent)>,
     conn_window: i64,
@@ -375,7 +375,7 @@ impl Link {
         Self { bench, key, delay_ms, up: VecDeque::new(), down, conn_window, stream_window }
     }
 
-    /// Sends `bytes` at a rate per millisecond; returns how long it takes until the last arrives.
+    /// Sends `bytes` at a rate per millisecond; returns the time at which the last one arrives.
     fn upload(&mut self, bytes: i64, rate: i64) -> u64 {
         let (mut left, mut now_ms, mut room) = (bytes, 0, 0);
         while left > 0 || !self.up.is_empty() {
@@ -426,13 +426,13 @@ impl Link {
     }
 }
 
-/// Takes what has arrived from the front of a queue.
+/// Removes an arrived item from the front of a queue.
 fn due<T>(queue: &mut VecDeque<(u64, T)>, now_ms: u64) -> Option<T> {
     queue.front().is_some_and(|(at, _)| *at <= now_ms).then(|| queue.pop_front())?.map(|(_, it)| it)
 }
 
-/// A hundred megabytes over links whose bandwidth-delay product is below `http2.connection-window`,
-/// against the time that the link alone needs.
+/// A hundred megabytes over links with a bandwidth-delay product below `http2.connection-window`,
+/// compared with the time that the link alone needs.
 #[test]
 fn upload_over_a_long_way_is_nearly_as_fast_as_the_link() {
     for (round_trip_ms, bytes_per_ms) in [(50, 40_000), (50, 60_000), (20, 125_000), (100, 25_000)]
@@ -447,7 +447,7 @@ fn upload_over_a_long_way_is_nearly_as_fast_as_the_link() {
 #[test]
 fn wait_for_a_window_of_the_connection_is_over_once() {
     // A short frame waits for the connection's window, and then its driver cannot write, or the
-    // stream goes: the time must not come again and again.
+    // stream is reset: the deadline must not recur.
     let ends: [fn(&mut Bench, StreamKey); 2] =
         [|_, _| {}, |bench, key| bench.conn.reset(key, ErrorCode::CANCEL)];
     for end in ends {

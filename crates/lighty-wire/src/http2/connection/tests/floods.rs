@@ -1,9 +1,9 @@
-//! What a client may do only so often: RFC 9113 section 10.5.
+//! Limits on the frequency of frames: RFC 9113 section 10.5.
 
 use super::super::super::limits::FREE_FIELD_BYTES;
 use super::*;
 
-/// How many of these frames a server takes before it ends the connection, and why it does. Output
+/// Number of such frames that a server accepts before it ends the connection, and the fault. Output
 /// is taken after each, as by a driver that can write.
 fn taken(bench: &mut Bench, max: u32, mut frame: impl FnMut(u32) -> Vec<u8>) -> (u32, ConnFault) {
     for nth in 0..max {
@@ -65,7 +65,7 @@ fn time_makes_up_for_resets() {
     }
 }
 
-/// CVE-2025-8671: each mistake makes the server reset a stream whose handler goes on.
+/// CVE-2025-8671: each mistake makes the server reset a stream while its handler continues.
 #[test]
 fn resets_that_the_client_made_us_send() {
     for mistake in [
@@ -124,7 +124,7 @@ fn what_is_moved_makes_up_for_frames_that_move_nothing() {
     for _ in 0..3000 {
         bench.conn.queue_data(key, 100, false).expect("content");
         bench.data();
-        // Go's client has a window for each few KiB that it reads.
+        // Go's client sends a window update for every few KiB that it reads.
         for _ in 0..8 {
             bench.feed(&window_update(1, 10)).expect("of what was sent");
             bench.feed(&window_update(0, 10)).expect("of what was sent");
@@ -154,7 +154,7 @@ fn streams_beyond_the_limit() {
     let keys: Vec<_> = (0..10).map(|nth| bench.get(nth * 2 + 1)).collect();
     bench.feed(&get(21)).expect("refused");
     assert_eq!(bench.reset_code(21), Some(ErrorCode::REFUSED_STREAM));
-    // A reset one is closed, although its handler is not gone.
+    // A reset stream counts as closed, although its handler is still running.
     bench.feed(&rst(1, ErrorCode::CANCEL)).expect("a reset");
     bench.events.clear();
     bench.get(23);
@@ -202,7 +202,7 @@ fn closed_streams_are_not_charged_to_the_client() {
     assert_eq!(bench.feed(&get(id + 20)), Err(ConnFault::Refusals), "ten are open");
 }
 
-/// A request whose one field of so many bytes is named again and again, and cookie crumbs.
+/// A request with one field of `bytes`, repeated by reference, and cookie crumbs.
 fn many_fields(id: u32, bytes: usize, times: usize) -> Vec<u8> {
     let value = vec![b'v'; bytes];
     let mut block = [GET, &[0x40, 1, b'x', 0x7F][..]].concat();
@@ -233,10 +233,10 @@ fn fields_that_streams_hold_are_bounded() {
     let excess = each - FREE_FIELD_BYTES;
     assert_eq!(keys.len(), limits.held_field_bytes_max as usize / excess, "{each} each");
     assert!(bench.conn.intake.held_field_bytes <= limits.held_field_bytes_max as usize);
-    // Small requests go on.
+    // Small requests are still accepted.
     let small = bench.get(201);
     bench.conn.release(small);
-    // What is released makes room.
+    // Releasing a stream makes room.
     bench.sent();
     bench.conn.release(keys.remove(0));
     bench.feed(&many_fields(203, 3000, 5)).expect("taken");

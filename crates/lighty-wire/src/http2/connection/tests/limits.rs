@@ -2,13 +2,13 @@
 
 use super::*;
 
-/// A block of this many more fields than a request needs.
+/// A request's block with `count` additional fields.
 fn fields(count: usize) -> Vec<u8> {
     let more = literal("x", "y");
     [GET, &more.repeat(count)].concat()
 }
 
-/// Bytes that the fields of [`GET`] count for.
+/// Size of the fields of [`GET`] for the limits.
 const GET_BYTES: usize = 10 + 11 + 6 + 11 + 4 * 32;
 
 #[test]
@@ -31,7 +31,7 @@ fn crumbs_of_a_cookie_count_each() {
     assert!(matches!(bench.events[..], [Event::Oversized { ends: true, .. }]));
 }
 
-/// References to one entry of 4,000 bytes, each of a byte.
+/// One-byte references to one table entry of about 3,000 bytes.
 fn references(count: usize) -> Vec<u8> {
     let value = vec![b'v'; 3000];
     // Incremental indexing; a name of one byte, a value of 3,000 (127 + 2,873).
@@ -61,7 +61,7 @@ fn the_bytes_of_fields_as_they_are_decoded() {
     }
 }
 
-/// A thousand references cost their sender a byte each, and us nothing.
+/// Thousands of references cost their sender one byte each, and the receiver no memory.
 #[test]
 fn a_bomb_takes_no_memory() {
     let mut bench = Bench::server();
@@ -118,6 +118,6 @@ fn requests_of_a_connection() {
         bench.get(nth * 2 + 1);
     }
     assert!(bench.conn.is_shutting_down());
-    // What is on its way is still served.
+    // Requests in transit are still served.
     bench.get(7);
 }

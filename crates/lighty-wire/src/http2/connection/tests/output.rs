@@ -1,4 +1,4 @@
-//! What is sent, and what is refused to be.
+//! Output, and fields that are rejected.
 
 use super::*;
 
@@ -13,7 +13,7 @@ fn some_fields() -> Fields {
 
 type List = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What a client of the machine reads of a server's output.
+/// Decodes a server's output as a client of this machine.
 fn read(output: &[u8]) -> (Status, List) {
     let mut client = Bench::client();
     let parts = RequestParts {
@@ -47,7 +47,7 @@ fn a_head_is_read_as_it_was_sent_and_a_repetition_is_short() {
             assert_eq!(fields[3], (b"x-own".to_vec(), b"some value".to_vec()));
         }
     }
-    // A frame's head, :status, three fields of the table, and the length.
+    // A frame's head, :status, three indexed fields, and the length.
     assert_eq!(lens[1..], [9 + 1 + 3 + 5; 2]);
 }
 
@@ -84,7 +84,7 @@ fn what_could_split_a_message_is_not_sent() {
         assert_eq!(bench.conn.send_head(key, Status::OK, &fields, true), Err(fault));
         assert!(bench.sent().is_empty());
     }
-    // The tables of both ends are still the same.
+    // The tables of both ends are still equal.
     bench.conn.send_head(key, Status::OK, &some_fields(), true).expect("a head");
     let mut out = Vec::new();
     bench.conn.poll_output(&mut out);

@@ -1,9 +1,9 @@
-//! The rules of RFC 9113 for frames, one row each: what breaks them, and what becomes of it.
+//! The rules of RFC 9113 for frames, one row each: a violation, and its consequence.
 
 use super::super::super::settings::id as setting_id;
 use super::*;
 
-/// What a row leads to.
+/// Consequence of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Fine,
@@ -14,7 +14,7 @@ enum Fate {
 
 use Fate::{Conn, Fine, Stream};
 
-/// Feeds a server that has exchanged settings, and compares what becomes of it.
+/// Feeds a server that has exchanged settings, and checks the consequence.
 fn check(name: &str, frames: &[Vec<u8>], fate: Fate) {
     let mut bench = Bench::server();
     let result = frames.iter().try_for_each(|frame| bench.feed(frame));
@@ -152,7 +152,7 @@ fn what_comes_for_a_stream_that_we_have_reset_is_swallowed() {
     let key = bench.post(1);
     bench.conn.reset(key, ErrorCode::CANCEL);
     let window = bench.conn.recv_window + i64::from(bench.conn.unannounced);
-    // The block's field enters the table all the same.
+    // The block's field is still added to the table.
     let indexed = [&[0x40, 1, b'x', 1, b'y'][..]].concat();
     for frame in [
         data(1, &[0; 1000], false),
@@ -367,7 +367,7 @@ fn extended_connect_is_announced_and_read_where_it_is_on() {
             let key = bench.key();
             let head = bench.conn.head();
             assert_eq!((head.protocol(), head.path()), (Some(&b"websocket"[..]), &b"/chat"[..]));
-            // Both sides stay open for the tunnel.
+            // Both directions stay open for the tunnel.
             bench.conn.send_head(key, Status::OK, &Fields::new(), false).expect("a head");
             bench.feed(&data(1, b"up", false)).expect("content");
             bench.conn.queue_data(key, 4, false).expect("content");

@@ -1,11 +1,11 @@
-//! Input in pieces of every size means what it means in one.
+//! Input split into pieces of any size has the same meaning.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// What a server is sent in these tests: several streams, content, padding, a continued block, what
-/// is unknown, what is ignored, mistakes.
+/// Input for these tests: several streams, content, padding, a continued block, unknown and ignored
+/// frames, mistakes.
 fn session() -> Vec<u8> {
     let mut all = PREFACE.to_vec();
     for frame in [
@@ -39,7 +39,7 @@ fn session() -> Vec<u8> {
     all
 }
 
-/// What was observed: events without places in the input, content, output, the fault.
+/// Observed results: events without offsets, content, output, the fault.
 #[derive(Debug, PartialEq, Eq)]
 struct Observed {
     events: Vec<Event>,
@@ -48,7 +48,7 @@ struct Observed {
     fault: Option<ConnFault>,
 }
 
-/// Feeds `input` in pieces that end at `cuts`. What was not consumed comes again with the next
+/// Feeds `input` in pieces that end at `cuts`. Unconsumed bytes are passed again with the next
 /// piece.
 fn observe(input: &[u8], cuts: impl IntoIterator<Item = usize>) -> Observed {
     let mut conn = Connection::server(Limits::default(), 0);
@@ -72,7 +72,7 @@ fn observe(input: &[u8], cuts: impl IntoIterator<Item = usize>) -> Observed {
 }
 
 impl Observed {
-    /// Pieces of one frame's content count as one.
+    /// Merges pieces of one frame's content.
     fn note(&mut self, event: Event, piece: &[u8]) {
         let Event::Data { stream, start, len, ends } = event else {
             return self.events.push(event);
@@ -124,8 +124,8 @@ proptest! {
         prop_assert_eq!(observe(&input, cuts), observe(&input, []));
     }
 
-    /// Both ends of the machine, with as much content as chance has it: all of it arrives, in its
-    /// order, and no window is left open or closed.
+    /// Both ends of the machine exchange random amounts of content: all of it arrives, in order,
+    /// and no window is left open or closed.
     #[test]
     fn both_ends(
         streams in prop::collection::vec((0usize..200_000, 0usize..200_000), 1..6),
@@ -135,7 +135,7 @@ proptest! {
     }
 }
 
-/// Requests with so much content each, and responses.
+/// Requests and responses with these amounts of content.
 fn both_ends_agree(streams: &[(usize, usize)], piece: usize) -> Result<(), TestCaseError> {
     let mut pair = Pair::new(streams);
     for _ in 0..20_000 {
@@ -150,7 +150,7 @@ fn both_ends_agree(streams: &[(usize, usize)], piece: usize) -> Result<(), TestC
     Ok(())
 }
 
-/// A client and a server, with what is on its way between them.
+/// A client and a server, with the bytes in transit between them.
 struct Pair {
     client: Connection,
     server: Connection,
@@ -185,7 +185,7 @@ impl Pair {
         }
     }
 
-    /// Moves a piece in each direction; returns whether everything is done.
+    /// Moves a piece in each direction; returns true when all is done.
     fn turn(&mut self, piece: usize) -> bool {
         pump(&mut self.client, &mut self.to_server);
         pump(&mut self.server, &mut self.to_client);
@@ -231,7 +231,8 @@ impl Pair {
     }
 }
 
-/// Takes what an end has to say, content made up, and releases streams that are over at both sides.
+/// Takes an end's output, makes up the content, and releases streams that are complete in both
+/// directions.
 fn pump(conn: &mut Connection, into: &mut Vec<u8>) {
     while let Some(frame) = conn.poll_data(usize::MAX, 0, into) {
         into.resize(into.len() + frame.len, 7);

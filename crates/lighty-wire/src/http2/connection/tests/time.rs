@@ -1,4 +1,4 @@
-//! What has to happen in time, and graceful ends.
+//! Timeouts and graceful ends.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn a_graceful_end_has_two_steps() {
     bench.conn.poll_output(&mut out);
     let [announced, ping] = &frames(&out)[..] else { panic!("GOAWAY and PING") };
     assert_eq!((announced.kind, announced.number()), (kind::GOAWAY, (1 << 31) - 1));
-    // A request that was on its way.
+    // A request that was in transit.
     let second = bench.get(3);
     bench.feed(&raw(kind::PING, flag::ACK, 0, &ping.payload)).expect("a reply");
     assert_eq!(goaways(&mut bench), [(3, ErrorCode::NO_ERROR)]);

@@ -1,4 +1,4 @@
-//! What conditions cost a request: evaluate, then look the settings up.
+//! Benchmark of conditions: time per request to evaluate them and look up the settings.
 //!
 //! `cargo run --release -p lighty-config --example conditions`
 

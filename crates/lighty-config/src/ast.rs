@@ -3,7 +3,7 @@
 use crate::condition::Op;
 use crate::source::{Span, Spanned};
 
-/// How a value is set.
+/// Assignment operator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AssignOp {
     /// `=`
@@ -16,7 +16,7 @@ pub(crate) enum AssignOp {
 
 #[derive(Clone, Debug)]
 pub(crate) enum Stmt {
-    /// `value` is missing if the right side could not be parsed: the key is known to be broken.
+    /// `value` is missing if the right side could not be parsed; the key is then marked as broken.
     Assign {
         key: Spanned<String>,
         op: AssignOp,
@@ -41,15 +41,15 @@ pub(crate) enum Guard {
     If(CondExpr),
     /// A bare `else`.
     Else,
-    /// Could not be parsed; the body is still checked.
+    /// A condition that could not be parsed. The body is still checked.
     Broken,
 }
 
-/// One branch of a chain.
+/// A branch of a chain.
 #[derive(Clone, Debug)]
 pub(crate) struct Arm {
     pub(crate) guard: Guard,
-    /// From the first token up to the brace.
+    /// From the first token to the brace.
     pub(crate) span: Span,
     pub(crate) body: Vec<Stmt>,
 }
@@ -65,7 +65,7 @@ pub(crate) struct CondExpr {
     pub(crate) right: Expr,
 }
 
-/// Terms joined with `+`; never empty.
+/// Terms joined by `+`; never empty.
 #[derive(Clone, Debug)]
 pub(crate) struct Expr {
     pub(crate) terms: Vec<Spanned<Term>>,

@@ -1,21 +1,22 @@
-//! The engine for patterns that cannot be matched in linear time, as the caller supplies it.
+//! Interface to the engine for patterns that cannot be matched in linear time. The caller supplies
+//! it.
 
 use std::sync::Arc;
 
-/// Begin and end of what a group matched; `None` if it took no part.
+/// Start and end of a group's match; `None` if the group did not participate.
 pub type Place = Option<(usize, usize)>;
 
 /// A compiled pattern of a backtracking engine, supplied by the caller.
 pub trait Backtracker: std::fmt::Debug + Send + Sync {
-    /// Looks for the first match in at most `steps`. The places of the groups go to `places`,
-    /// that of the whole match first.
+    /// Searches for the first match in at most `steps`. Writes the positions of the groups to
+    /// `places`, the whole match first.
     ///
     /// # Errors
-    /// Why the match was given up.
+    /// The reason why the match was abandoned.
     fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, GivenUp>;
 }
 
-/// Why an engine gave a match up, in words.
+/// Reason why an engine abandoned a match.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GivenUp(pub String);
 
@@ -27,11 +28,11 @@ impl std::fmt::Display for GivenUp {
 
 impl std::error::Error for GivenUp {}
 
-/// Compiles a pattern for an engine that goes back; with `true` a dot is a character, not a byte.
-/// In place of one that is none: what is wrong with it, and how far it was read.
+/// Compiles a pattern for a backtracking engine; with `true` a dot matches a character, not a byte.
+/// The error is a message, and the offset up to which the pattern was read.
 pub type Backtracking = fn(&str, bool) -> Result<Arc<dyn Backtracker>, (String, usize)>;
 
-/// What matches patterns that cannot be matched in linear time, and for how long.
+/// The backtracking engine, and its step limit per match.
 #[derive(Clone, Copy)]
 pub(crate) struct Means {
     pub(crate) backtracking: Option<Backtracking>,

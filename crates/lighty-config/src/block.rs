@@ -1,4 +1,4 @@
-//! A condition and what it sets, compiled.
+//! A compiled condition and its settings.
 
 use crate::condition::{Matcher, Op};
 use crate::context::CaptureId;
@@ -8,24 +8,24 @@ use crate::pattern::TextPattern;
 use crate::source::{Span, Spanned};
 use crate::value::{Value, quote};
 
-/// A directive with its value, in one block.
+/// A directive with its value, in a block.
 pub struct Setting<S> {
     /// Name of the row.
     pub name: &'static str,
-    /// The name that was written (an alias perhaps).
+    /// The name as written, which may be an alias.
     pub written: String,
-    /// Where the name is.
+    /// Position of the name.
     pub key_span: Span,
-    /// The value and where it is.
+    /// The value and its position.
     pub value: Spanned<Value>,
-    /// Where it may stand.
+    /// Scope of the directive.
     pub scope: Scope,
     pub(crate) setter: Setter<S>,
 }
 
 impl<S> Setting<S> {
-    /// Applies the setting regardless of its conditions: for callers that need every value that may
-    /// apply.
+    /// Applies the setting regardless of its conditions, for callers that need every possible
+    /// value.
     pub fn apply(&self, settings: &mut S) {
         (self.setter)(settings);
     }
@@ -52,19 +52,19 @@ impl std::fmt::Display for Condition {
 pub struct Block<S> {
     /// The enclosing block.
     pub parent: u32,
-    /// The branch before it in its `else` chain.
+    /// The preceding branch of its `else` chain.
     pub prev: Option<u32>,
     /// `None` for the global block and for a bare `else`.
     pub cond: Option<Condition>,
-    /// Where it begins.
+    /// Position of the block's start.
     pub span: Span,
-    /// What it sets.
+    /// Settings in the block.
     pub settings: Vec<Setting<S>>,
     pub(crate) capture: Option<Capture>,
 }
 
 impl<S> Block<S> {
-    /// The head of the block as it would be written.
+    /// The head of the block in configuration syntax.
     pub fn head(&self) -> String {
         match (&self.cond, self.prev) {
             (Some(cond), None) => cond.to_string(),
@@ -74,21 +74,21 @@ impl<S> Block<S> {
     }
 }
 
-/// A condition of which is remembered what it found.
+/// A condition that records its match for captures.
 pub(crate) struct Capture {
     pub(crate) id: CaptureId,
     pub(crate) found: Found,
-    /// Where its `%1` to `%9` come from, if it has no groups: the expression around it.
+    /// The enclosing condition that provides `%1` to `%9`, if this one has no groups.
     pub(crate) around: Option<CaptureId>,
 }
 
-/// What a condition found, as lighttpd has it in `%0`.
+/// Source of `%0`, as in lighttpd.
 pub(crate) enum Found {
     /// `=~`: the match and its groups.
     Match(TextPattern),
     /// `==` with the client's address: the address.
     Value,
-    /// `==`, `=^`, `=$`: the text of the condition. A host has no port there that only the client
-    /// named.
+    /// `==`, `=^`, `=$`: the text of the condition. A host is without the port, if only the client
+    /// sent one.
     Text(Box<str>),
 }

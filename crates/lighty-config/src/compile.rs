@@ -1,4 +1,4 @@
-//! Compiles blocks with the table: every value becomes a setter, every condition an index entry.
+//! Compiles blocks with the table: values become setters, conditions become index entries.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,7 +22,7 @@ use crate::source::Spanned;
 use crate::table::{AbsentDirectives, Lookup, Table};
 use crate::value::Value;
 
-/// How strict to be.
+/// Strictness of loading.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadOptions {
     /// Unknown and not yet supported directives are errors.
@@ -74,19 +74,20 @@ pub(crate) fn compile<S: Clone + Default>(
     Some(Config::new(conditions, merged, values, defaults.collect()))
 }
 
-/// Of each block, whether it, the branches before it, and all around it look at the listener only.
+/// For each block: true if it, the branches before it and all enclosing blocks only test the
+/// listener.
 fn on_socket_only(raw: &[RawBlock]) -> Vec<bool> {
     let mut known = Vec::with_capacity(raw.len());
     for (id, block) in raw.iter().enumerate() {
         let own = block.cond.as_ref().is_none_or(|cond| cond.field == Field::Socket);
-        // What is before a block or around it has a smaller number.
+        // Preceding branches and enclosing blocks have lower numbers.
         let rest = id == 0 || known[block.prev.unwrap_or(block.parent)];
         known.push(own && rest);
     }
     known
 }
 
-/// Conditions that must store their match.
+/// Conditions that must record their match.
 #[derive(Default)]
 struct Captures {
     by_block: HashMap<usize, Capture>,
@@ -104,8 +105,8 @@ struct Compiler<'a, S> {
     means: Means,
 }
 
-/// The steps that one match of a pattern may take: what the file says at its top level. A value
-/// that cannot be is reported with its directive.
+/// The step limit for one match of a pattern, from the file's top level. An invalid value is
+/// reported with its directive.
 fn steps<S>(raw: &[RawBlock], table: &Table<S>) -> u32 {
     let entries = raw.first().map(|block| block.entries.as_slice()).unwrap_or_default();
     let is_it = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.limits_patterns);
@@ -114,7 +115,7 @@ fn steps<S>(raw: &[RawBlock], table: &Table<S>) -> u32 {
 }
 
 impl<'a, S> Compiler<'a, S> {
-    /// The settings of a block; server-wide ones that stand in a condition go to `late`.
+    /// The settings of a block. Server-wide ones within a condition are added to `late`.
     fn block(&mut self, id: usize, late: &mut Vec<Setting<S>>) -> Vec<Setting<S>> {
         let raw = self.raw;
         let mut settings = Vec::new();
@@ -152,7 +153,7 @@ impl<'a, S> Compiler<'a, S> {
         }
     }
 
-    /// The row of an entry. Everything else that its name can be is reported here.
+    /// The row of an entry. Reports every other kind of name.
     fn row(&mut self, entry: &Entry) -> Option<&'a Directive<S>> {
         let (table, key, span) = (self.table, &entry.key, entry.key_span);
         let lenient = if self.options.strict { Level::Error } else { Level::Warning };
@@ -192,7 +193,7 @@ impl<'a, S> Compiler<'a, S> {
         None
     }
 
-    /// Reports a directive that does not belong in its block. `false`: it has no effect there.
+    /// Reports a directive whose scope does not permit its block. `false`: it has no effect there.
     fn has_scope(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> bool {
         if id == 0 {
             return true;
@@ -275,7 +276,7 @@ impl<'a, S> Compiler<'a, S> {
         list
     }
 
-    /// The innermost enclosing condition that finds something, made to remember it.
+    /// The innermost enclosing condition that provides `%0`. Makes it record its match.
     fn capture(&mut self, id: usize) -> Option<CaptureId> {
         let mut at = id;
         while at != 0 {
@@ -296,9 +297,9 @@ impl<'a, S> Compiler<'a, S> {
 
     fn remember(&mut self, at: usize, cond: &RawCond) -> Option<CaptureId> {
         let found = match cond.op {
-            // Also for a pattern that is matched as a literal: `%0` still has a value.
+            // Also for a pattern that is matched as a literal: `%0` still needs a value.
             Op::Match => Found::Match(TextPattern::compile(&cond.text, self.means).ok()?),
-            // A range does not say which address came.
+            // A network does not determine the client's address.
             Op::Eq if cond.field == Field::RemoteIp => Found::Value,
             _ => Found::Text(cond.text.as_str().into()),
         };
@@ -313,8 +314,8 @@ impl<'a, S> Compiler<'a, S> {
     }
 }
 
-/// Whether `%0` has a value beneath a condition: a negation finds nothing, and which listener it is
-/// is no text of the request.
+/// True if a condition provides `%0`: a negation does not, nor does a test of the listener, which
+/// is not text of the request.
 fn finds(cond: &RawCond) -> bool {
     matches!(cond.op, Op::Match | Op::Eq | Op::Prefix | Op::Suffix) && cond.field != Field::Socket
 }

@@ -1,4 +1,4 @@
-//! Conditions: what can be compared, with which operator, and the compiled comparison.
+//! Conditions: operators and compiled comparisons.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -28,7 +28,7 @@ pub enum Op {
 }
 
 impl Op {
-    /// As it is written.
+    /// The operator as written.
     pub fn as_str(self) -> &'static str {
         match self {
             Op::Eq => "==",
@@ -40,7 +40,7 @@ impl Op {
         }
     }
 
-    /// Whether the condition holds when the comparison does not.
+    /// True if the condition holds when the comparison does not.
     pub fn is_negative(self) -> bool {
         matches!(self, Op::Ne | Op::NotMatch)
     }
@@ -49,7 +49,7 @@ impl Op {
 /// The compiled right side of a condition.
 #[derive(Clone, Debug)]
 pub(crate) enum Matcher {
-    /// A host in lower case without port, and the port if one was written.
+    /// A lower-case host without port, and the port if one was written.
     Host {
         name: String,
         port: Option<String>,
@@ -71,12 +71,12 @@ pub(crate) enum Matcher {
     Pattern(TextPattern),
 }
 
-/// How ports of hosts are compared.
+/// Treatment of ports in hosts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Ports {
-    /// Where both sides have one, as `==` and `!=` of 1.4 do.
+    /// Compared if both sides have one, as for `==` and `!=` of lighttpd 1.4.
     WhereBothHaveOne,
-    /// Always: a pattern sees the whole text.
+    /// Always part of the text, for patterns.
     Always,
 }
 
@@ -108,7 +108,7 @@ impl Matcher {
         }
     }
 
-    /// The same with other steps for patterns.
+    /// The same matcher with another step limit for patterns.
     pub(crate) fn limited(&self, steps: u32) -> Matcher {
         let mut other = self.clone();
         if let Matcher::Pattern(TextPattern::Bounded(own)) = &mut other {
@@ -117,13 +117,13 @@ impl Matcher {
         other
     }
 
-    /// What is worth knowing about a pattern, and where in it.
+    /// A note about a pattern, and the position concerned.
     pub(crate) fn notice(&self, text: &str) -> Option<Notice> {
         let is_bounded = matches!(self, Matcher::Pattern(TextPattern::Bounded(_)));
         is_bounded.then(|| notice(text))
     }
 
-    /// Whether the comparison holds; the negation of `!=` and `!~` is the caller's.
+    /// True if the comparison holds. The caller applies the negation of `!=` and `!~`.
     pub(crate) fn is_match(&self, value: &str, facts: &dyn Facts) -> Result<bool, Undecided> {
         Ok(match self {
             Matcher::Host { name, port, ports } => {
@@ -144,8 +144,8 @@ impl Matcher {
         })
     }
 
-    /// A text that is part of every value for which the comparison with `text` holds, and how it
-    /// is to be searched for.
+    /// A text contained in every value that matches, and whether its case matters. Used for the
+    /// search index.
     pub(crate) fn part(&self, text: &str) -> Option<(Letters, Vec<u8>)> {
         match self {
             Matcher::Prefix { text, fold } | Matcher::Suffix { text, fold } => {
@@ -179,7 +179,7 @@ fn host_matches(name: &str, port: Option<&str>, ports: Ports, value: &str) -> bo
     value_name.eq_ignore_ascii_case(name) && is_port()
 }
 
-/// `name:port` in two; the colons of `[::1]` are not mistaken for one before a port.
+/// Splits `name:port`. The colons of `[::1]` are not mistaken for a port separator.
 pub(crate) fn split_port(text: &str) -> (&str, Option<&str>) {
     match text.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) && !name.ends_with(':') => {
@@ -195,7 +195,7 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
         None => (text, None),
     };
     let help = "write an address (\"192.0.2.1\", \"2001:db8::1\") or a network (\"192.0.2.0/24\")";
-    // The listener's path, which stands for the address of unix socket clients.
+    // A path stands for the address of clients on a unix socket.
     if address.is_empty() && text.starts_with('/') {
         return Ok(Matcher::Exact(text.to_owned()));
     }
@@ -212,7 +212,7 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
             return Err(BadCondition::new(message, Some(help)));
         }
     };
-    // Clients are known by canonical addresses: a network of mapped ones is one of IPv4.
+    // Clients have canonical addresses, so a network of mapped addresses is one of IPv4.
     match address {
         IpAddr::V6(ip) if bits >= MAPPED_BITS => match ip.to_ipv4_mapped() {
             Some(ip) => Ok(Matcher::Net { address: ip.into(), bits: bits - MAPPED_BITS }),
@@ -222,7 +222,7 @@ fn net(text: &str) -> Result<Matcher, BadCondition> {
     }
 }
 
-/// Bits of `::ffff:0:0/96`, the network of IPv4 addresses that are mapped into IPv6.
+/// Prefix length of `::ffff:0:0/96`, the network of IPv4-mapped IPv6 addresses.
 const MAPPED_BITS: u8 = 96;
 
 fn in_net(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
@@ -237,7 +237,7 @@ fn in_net(ip: IpAddr, net: IpAddr, bits: u8) -> bool {
     }
 }
 
-/// `^lit$`, `^lit` and `lit$` are comparisons of text and much cheaper as such.
+/// Converts `^lit$`, `^lit` and `lit$` to comparisons of text, which are much cheaper.
 fn literal(pattern: &str) -> Option<(Op, String)> {
     let (anchored, rest) = match pattern.strip_prefix('^') {
         Some(rest) => (true, rest),

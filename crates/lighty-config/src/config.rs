@@ -17,19 +17,19 @@ pub(crate) struct DefaultLine {
     pub(crate) prose: &'static str,
 }
 
-/// A `$SERVER["socket"] == "…"`: an address to listen on.
+/// A `$SERVER["socket"] == "…"`, which opens a listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ListenSocket {
-    /// The address as it was written: `:80`, `127.0.0.1:80`, `[::1]:80`, `/run/x.socket`.
+    /// The address as written: `:80`, `127.0.0.1:80`, `[::1]:80`, `/run/x.socket`.
     pub text: String,
-    /// Where.
+    /// Position of the condition.
     pub span: Span,
 }
 
-/// A configuration.
+/// A loaded configuration.
 pub struct Config<S> {
     conditions: Conditions<S>,
-    /// Names of listeners by what they are compared with, where that is something else.
+    /// Names of listeners by their text in the configuration, if the two differ.
     sockets: HashMap<String, String>,
     global: S,
     values: HashMap<String, Spanned<Value>>,
@@ -37,8 +37,8 @@ pub struct Config<S> {
 }
 
 impl<S: Clone> Config<S> {
-    /// The settings of a request: defaults, then the global block, then every active block in
-    /// file order. A later value replaces an earlier one as a whole.
+    /// The settings of a request: defaults, then the global block, then every active block in file
+    /// order. A later value replaces an earlier one as a whole.
     pub fn settings(&self, active: &Active) -> S {
         let mut settings = self.global.clone();
         for block in active.iter() {
@@ -60,14 +60,14 @@ impl<S> Config<S> {
         Config { conditions, sockets: HashMap::new(), global, values, defaults }
     }
 
-    /// Finds the blocks that apply now. Conditions on a field that is not known yet do not
-    /// apply; evaluate again when more is known.
+    /// Finds the active blocks. Conditions on an unknown field do not apply; evaluate again when
+    /// more fields are known.
     #[inline]
     pub fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
         self.conditions.evaluate(facts, out);
     }
 
-    /// The settings outside of all conditions, server-wide ones included.
+    /// The settings outside all conditions, and server-wide ones.
     pub fn global(&self) -> &S {
         &self.global
     }
@@ -77,23 +77,23 @@ impl<S> Config<S> {
         &self.conditions.blocks
     }
 
-    /// The global value of a directive (by the name of its row) or of a variable.
+    /// The global value of a directive (by its row's name) or of a variable.
     pub fn value(&self, name: &str) -> Option<&Spanned<Value>> {
         self.values.get(name)
     }
 
-    /// Every value that some block gives a directive (by the name of its row), in file order.
+    /// Every value that a block assigns to a directive (by its row's name), in file order.
     pub fn assigned<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Spanned<Value>> {
         let settings = self.conditions.blocks.iter().flat_map(|block| &block.settings);
         settings.filter(move |setting| setting.name == name).map(|setting| &setting.value)
     }
 
-    /// Every address that a `$SERVER["socket"] == "…"` opens, each once, in file order.
+    /// Every address that a `$SERVER["socket"] == "…"` opens, without duplicates, in file order.
     pub fn listen_sockets(&self) -> Vec<ListenSocket> {
         self.sockets_compared_by(Op::Eq)
     }
 
-    /// The addresses of `$SERVER["socket"] != "…"`, which open nothing.
+    /// The addresses in `$SERVER["socket"] != "…"`, which open no listener.
     pub fn avoided_sockets(&self) -> Vec<ListenSocket> {
         self.sockets_compared_by(Op::Ne)
     }
@@ -112,9 +112,9 @@ impl<S> Config<S> {
         list
     }
 
-    /// Makes comparisons with a listener as it was written (`:80`, `localhost:80`) comparisons
-    /// with its name (`0.0.0.0:80`, `127.0.0.1:80`): several ways to write one address are the
-    /// same listener. `names` has what was written and its name.
+    /// Makes comparisons with a listener use its name (`0.0.0.0:80`, `127.0.0.1:80`) instead of the
+    /// text in the configuration (`:80`, `localhost:80`): different spellings of one address are
+    /// the same listener. `names` maps texts to names.
     pub fn name_sockets(&mut self, names: HashMap<String, String>) {
         let mut renamed = false;
         for cond in self.conditions.blocks.iter_mut().filter_map(|block| block.cond.as_mut()) {
@@ -126,14 +126,14 @@ impl<S> Config<S> {
                 cond.matcher = Matcher::Exact(name.clone());
             }
         }
-        // It takes its time where there are tens of thousands of conditions.
+        // Skipped if possible: slow with tens of thousands of conditions.
         if renamed {
             self.conditions.rebuild_index();
         }
         self.sockets = names;
     }
 
-    /// The name of a listener, from what was written.
+    /// The name of the listener that the configuration writes as `written`.
     pub fn socket_name<'a>(&'a self, written: &'a str) -> &'a str {
         self.sockets.get(written).map_or(written, String::as_str)
     }
@@ -153,8 +153,8 @@ impl<S> Config<S> {
         self.conditions.capture_count > 0
     }
 
-    /// The effective configuration: the global values with defaults marked, then all blocks
-    /// that set something. It can be loaded again and means the same.
+    /// The effective configuration in configuration syntax: the global values with defaults marked,
+    /// then all non-empty blocks. Loading it gives the same configuration.
     pub fn dump(&self) -> String {
         let mut out = String::new();
         let set: HashMap<&str, &Setting<S>> = self.conditions.blocks[0]
@@ -177,7 +177,7 @@ impl<S> Config<S> {
         out
     }
 
-    /// The blocks around a block and itself, outermost first, without the global one.
+    /// The blocks enclosing a block, outermost first, and the block itself, without the global one.
     pub(crate) fn path(&self, id: u32) -> Vec<u32> {
         let mut path = vec![id];
         while let Some(&last) = path.last() {
@@ -190,8 +190,7 @@ impl<S> Config<S> {
         path
     }
 
-    /// A block and the branches before it, back to the one that follows on `written`; first
-    /// branch first.
+    /// A block and the branches before it, first branch first, starting after `written`.
     fn branches_after(&self, written: Option<u32>, id: u32) -> Vec<u32> {
         let mut list = vec![id];
         let mut at = id;
@@ -206,13 +205,13 @@ impl<S> Config<S> {
     }
 }
 
-/// Writes blocks in file order. A block that cannot be written inside the ones that are open is
-/// reached by writing the way to it again: equal blocks are one.
+/// Writes blocks in file order. If a block cannot be written inside the open ones, its enclosing
+/// blocks are written again: loading joins equal blocks.
 struct BlockWriter<'a, S> {
     config: &'a Config<S>,
     out: &'a mut String,
     open: Vec<u32>,
-    /// The block that was closed last, if nothing was written since.
+    /// The block that was closed last, if nothing was written after it.
     closed: Option<u32>,
 }
 
@@ -240,7 +239,8 @@ impl<S> BlockWriter<'_, S> {
     }
 
     fn open(&mut self, id: u32) {
-        // The closed block goes on if it is of this very chain, right before what is written now.
+        // Continues the closed block's chain, if the block belongs to it and nothing was written in
+        // between.
         for branch in self.config.branches_after(self.closed, id) {
             self.line(&format!("{} {{", self.config.conditions.blocks[branch as usize].head()));
             if branch != id {

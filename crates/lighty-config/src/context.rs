@@ -1,4 +1,4 @@
-//! What a row knows of the place in which it compiles a value.
+//! Context in which a row compiles a value.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -10,30 +10,30 @@ use crate::limits::PATTERN_STEPS;
 use crate::reject::Reject;
 use crate::source::{FileId, Span};
 
-/// Names the condition that `%0` to `%9` come from; see [`crate::Active::captures`].
+/// Identifies the condition that provides `%0` to `%9`; see [`crate::Active::captures`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CaptureId(pub(crate) u32);
 
 /// The context in which a row compiles a value.
 pub struct CompileCtx<'a> {
-    /// The directive as it was written.
+    /// The directive as written.
     pub key: &'a str,
-    /// The value's place.
+    /// The value's position.
     pub span: Span,
     /// The directory of the main configuration file.
     pub base: &'a Path,
-    /// What the enclosing conditions look at, outermost first; empty at the top level.
+    /// Fields tested by the enclosing conditions, outermost first; empty at the top level.
     pub fields: &'a [&'a Field],
-    /// Where `%0` to `%9` come from: the innermost enclosing condition with `=~`, `==`, `=^` or
-    /// `=$`. `None` if there is none, or if no text of this value contains a `%` before a digit or
-    /// a brace.
+    /// The condition that provides `%0` to `%9`: the innermost enclosing one with `=~`, `==`, `=^`
+    /// or `=$`. `None` if there is none, or if no text of this value contains a `%` before a digit
+    /// or a brace.
     pub captures: Option<CaptureId>,
     pub(crate) means: Means,
     pub(crate) findings: RefCell<Vec<(Level, Reject)>>,
 }
 
 impl<'a> CompileCtx<'a> {
-    /// For a value that stands in no file.
+    /// Creates a context for a value that is not in a file.
     pub fn nowhere(key: &'a str) -> CompileCtx<'a> {
         CompileCtx {
             key,
@@ -48,18 +48,18 @@ impl<'a> CompileCtx<'a> {
 }
 
 impl CompileCtx<'_> {
-    /// Accepts the value but says something about it.
+    /// Accepts the value with a warning.
     pub fn warn(&self, warning: Reject) {
         self.findings.borrow_mut().push((Level::Warning, warning));
     }
 
-    /// Turns the rejection of a value that lighttpd starts with into a warning. `None`: the value
-    /// has no effect.
+    /// Turns the rejection of a value that lighttpd accepts into a warning. `None`: the value has
+    /// no effect.
     pub fn or_skip<T>(&self, parsed: Result<T, Reject>) -> Option<T> {
         parsed.map_err(|reject| self.warn(reject.without_effect())).ok()
     }
 
-    /// Accepts the value; what is said about it is no reason to change anything.
+    /// Accepts the value with a note, which does not ask for a change.
     pub fn note(&self, note: Reject) {
         self.findings.borrow_mut().push((Level::Note, note));
     }

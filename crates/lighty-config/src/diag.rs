@@ -7,19 +7,19 @@ use serde_json::{Value as Json, json};
 use crate::limits::{DIAGNOSTICS_MAX, MESSAGE_BYTES_MAX};
 use crate::source::{Sources, Span};
 
-/// How bad it is.
+/// Severity of a finding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Level {
-    /// Worth knowing.
+    /// Information only.
     Note,
-    /// The server starts, but probably not as meant.
+    /// The server starts, but probably not as intended.
     Warning,
     /// The server does not start.
     Error,
 }
 
 impl Level {
-    /// The word that is printed.
+    /// The word for messages.
     pub fn as_str(self) -> &'static str {
         match self {
             Level::Note => "note",
@@ -37,36 +37,36 @@ impl Level {
     }
 }
 
-/// One finding.
+/// A finding.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Diagnostic {
-    /// How bad.
+    /// The severity.
     pub level: Level,
     /// A stable name for this kind of finding, such as `unknown-directive`.
     pub code: &'static str,
-    /// What is wrong, one sentence without a full stop.
+    /// The problem, in one sentence without a full stop.
     pub message: String,
-    /// Where.
+    /// The position concerned.
     pub span: Option<Span>,
-    /// What to do about it.
+    /// A remedy.
     pub help: Option<String>,
-    /// Other places that matter ("first set here").
+    /// Other positions concerned ("first set here").
     pub notes: Vec<(Span, String)>,
 }
 
 impl Diagnostic {
-    /// A finding of a level at a place.
+    /// Creates a finding at a position.
     pub fn new(level: Level, code: &'static str, span: Span, message: impl Into<String>) -> Self {
         let message = cut(message.into());
         Diagnostic { level, code, message, span: Some(span), help: None, notes: Vec::new() }
     }
 
-    /// An error at a place.
+    /// Creates an error at a position.
     pub fn error(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Diagnostic::new(Level::Error, code, span, message)
     }
 
-    /// A warning at a place.
+    /// Creates a warning at a position.
     pub fn warning(code: &'static str, span: Span, message: impl Into<String>) -> Self {
         Diagnostic::new(Level::Warning, code, span, message)
     }
@@ -77,27 +77,27 @@ impl Diagnostic {
         self
     }
 
-    /// Adds a suggestion if there is one.
+    /// Sets the suggestion, if there is one.
     pub fn maybe_help(mut self, help: Option<String>) -> Self {
         self.help = help.or(self.help);
         self
     }
 
-    /// Adds another place.
+    /// Adds another position.
     pub fn note(mut self, span: Span, note: impl Into<String>) -> Self {
         self.notes.push((span, note.into()));
         self
     }
 }
 
-/// How findings are printed.
+/// Output style of findings.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Style {
-    /// With terminal colours.
+    /// Use terminal colours.
     pub color: bool,
 }
 
-/// All findings of one run, in the order in which they were made.
+/// All findings of one run, in order of discovery.
 #[derive(Clone, Debug, Default)]
 pub struct Diagnostics {
     list: Vec<Diagnostic>,
@@ -107,7 +107,7 @@ pub struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a finding. Past [`DIAGNOSTICS_MAX`] of its level it is only counted.
+    /// Adds a finding. Beyond [`DIAGNOSTICS_MAX`] findings of its level, it is only counted.
     pub fn push(&mut self, diagnostic: Diagnostic) {
         let room = self.has_room(diagnostic.level);
         *self.count(diagnostic.level) += 1;
@@ -116,8 +116,9 @@ impl Diagnostics {
         }
     }
 
-    /// Whether a further finding of a level would be kept: if not, nothing needs to be said about
-    /// it that takes long to find out. Thousands of warnings leave the room of the errors alone.
+    /// True if another finding of this level would be kept. Callers skip expensive checks
+    /// otherwise. Each level has its own limit, so that thousands of warnings do not displace
+    /// errors.
     pub(crate) fn has_room(&mut self, level: Level) -> bool {
         *self.count(level) < DIAGNOSTICS_MAX
     }
@@ -130,7 +131,7 @@ impl Diagnostics {
         }
     }
 
-    /// Makes errors of the warnings with these codes.
+    /// Turns warnings with these codes into errors.
     pub fn make_strict(&mut self, codes: &[&str]) {
         for diagnostic in &mut self.list {
             if diagnostic.level == Level::Warning && codes.contains(&diagnostic.code) {
@@ -141,17 +142,17 @@ impl Diagnostics {
         }
     }
 
-    /// Whether the configuration cannot be used.
+    /// True if the configuration cannot be used.
     pub fn has_errors(&self) -> bool {
         self.errors > 0
     }
 
-    /// Number of errors, also of those that were not kept.
+    /// Number of errors, including ones that were not kept.
     pub fn error_count(&self) -> usize {
         self.errors
     }
 
-    /// Number of warnings, also of those that were not kept.
+    /// Number of warnings, including ones that were not kept.
     pub fn warning_count(&self) -> usize {
         self.warnings
     }
@@ -161,17 +162,17 @@ impl Diagnostics {
         self.list.iter()
     }
 
-    /// Whether there is nothing to report.
+    /// True if there is nothing to report.
     pub fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 
-    /// Orders the findings by place: file, then line.
+    /// Sorts the findings by position: file, then line.
     pub fn sort(&mut self) {
         self.list.sort_by_key(|d| d.span);
     }
 
-    /// For people: place, source line with a caret, reason, suggestion.
+    /// Output for people: position, source line with a caret, message, suggestion.
     pub fn render(&self, sources: &Sources, style: Style) -> String {
         let mut out = String::new();
         for diagnostic in &self.list {
@@ -184,7 +185,7 @@ impl Diagnostics {
         out
     }
 
-    /// For programs: an object with the counts and a list of findings, each with file, line,
+    /// Output for programs: an object with the counts and a list of findings, each with file, line,
     /// column, byte range, level, code, message, help and notes.
     pub fn to_json(&self, sources: &Sources) -> String {
         let list: Vec<Json> = self.list.iter().map(|d| json_one(d, sources)).collect();
@@ -200,7 +201,7 @@ impl<'a> IntoIterator for &'a Diagnostics {
     }
 }
 
-/// Values can be megabytes long; messages that quote them must not be.
+/// Shortens a message. Values can be megabytes long; messages that quote them must not be.
 fn cut(mut message: String) -> String {
     if message.len() > MESSAGE_BYTES_MAX {
         let mut end = MESSAGE_BYTES_MAX;
@@ -257,7 +258,7 @@ const SNIPPET_BEFORE: usize = 60;
 const SNIPPET_COLUMNS: usize = 120;
 
 fn render_snippet(out: &mut String, sources: &Sources, span: Span, color: &str, off: &str) {
-    // Of a file that could not be read there is nothing to show.
+    // The file could not be read, so there is no line to show.
     if sources.get(span.file).text.is_empty() {
         return;
     }
@@ -282,12 +283,12 @@ fn render_snippet(out: &mut String, sources: &Sources, span: Span, color: &str, 
     let _ = writeln!(out, "  {:w$} | {indent}{color}{carets}{off}", "", w = number.len());
 }
 
-/// File, line and column; the name may be that of a command of several lines.
+/// File, line and column. The name may contain a command of several lines.
 fn place(sources: &Sources, span: Span) -> String {
     clean(&sources.locate(span).to_string())
 }
 
-/// Control characters of a file must not reach the terminal.
+/// Replaces control characters, which must not reach the terminal.
 fn visible(c: char) -> char {
     if c.is_control() && c != '\t' { '\u{fffd}' } else { c }
 }

@@ -1,5 +1,5 @@
-//! One directive = one row: its name, type, scope, default, documentation, and how its value
-//! becomes a change to the settings.
+//! A directive is a row of the table: name, type, scope, default, documentation, and a compiler
+//! from values to changes of the settings.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use crate::reject::Reject;
 use crate::suggest::nearest;
 use crate::value::Value;
 
-/// Writes an already parsed value into settings; cheap, because it only copies or counts
-/// references.
+/// Writes a parsed value into settings. Cheap: it only copies values or clones references.
 pub type Setter<S> = Arc<dyn Fn(&mut S) + Send + Sync>;
 
-/// Parses a value once, when the configuration is loaded.
+/// Parses a value when the configuration is loaded.
 pub type Compile<S> = Arc<dyn Fn(&Value, &CompileCtx) -> Result<Setter<S>, Reject> + Send + Sync>;
 
 /// Strings in order.
@@ -31,23 +30,23 @@ pub enum Kind {
     Bool,
     /// A number in a range.
     Int {
-        /// Smallest.
+        /// Minimum.
         min: i64,
-        /// Largest.
+        /// Maximum.
         max: i64,
     },
-    /// One of some words.
+    /// One of these words.
     Choice(&'static [&'static str]),
     /// `( "a", "b" )`
     List,
     /// `( "k" => "v" )`
     Map,
-    /// An array of a form of its own.
+    /// An array with its own format.
     Array,
 }
 
 impl Kind {
-    /// As the manual names it.
+    /// Description for the manual.
     pub fn describe(&self) -> String {
         match self {
             Kind::String => "string".into(),
@@ -65,7 +64,7 @@ impl Kind {
     }
 }
 
-/// Where a directive may stand.
+/// Blocks in which a directive is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Once for the server: at the top level.
@@ -77,7 +76,7 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// As the manual names it.
+    /// Description for the manual.
     pub fn describe(self) -> &'static str {
         match self {
             Scope::Server => "server",
@@ -90,28 +89,28 @@ impl Scope {
 /// A row of the table.
 #[derive(Clone)]
 pub struct Directive<S> {
-    /// Its name.
+    /// The directive's name.
     pub name: &'static str,
-    /// Type of its value.
+    /// The type of its value.
     pub kind: Kind,
-    /// Where it may stand.
+    /// Its scope.
     pub scope: Scope,
-    /// The default: text of a value without quotes, or a value in parentheses, or prose (see
+    /// The default: the text of a value without quotes, or a value in parentheses, or prose (see
     /// [`default_prose`](Directive::default_prose)).
     pub default: &'static str,
-    /// Whether the default is a description, not a value.
+    /// True if the default is prose rather than a value.
     pub default_is_prose: bool,
-    /// The version of lighttpd (`1.4`, `1.5`) or of lighty (`lighty 0.1`) that had it first.
+    /// The version of lighttpd (`1.4`, `1.5`) or of lighty (`lighty 0.1`) that introduced it.
     pub since: &'static str,
     /// Markdown; the first sentence is the summary.
     pub doc: &'static str,
-    /// Lines of configuration.
+    /// Example lines of configuration.
     pub example: &'static str,
-    /// What it belongs to: `core` or the name of a module.
+    /// The module that it belongs to, or `core`.
     pub module: &'static str,
-    /// Other names that mean the same.
+    /// Aliases.
     pub aliases: Vec<&'static str>,
-    /// Its value at the top level is the number of steps that a pattern may take for one match.
+    /// The directive's top-level value is the step limit for one match of a pattern.
     pub limits_patterns: bool,
     /// See [`Directive::for_handshakes`].
     pub for_handshakes: bool,
@@ -124,7 +123,7 @@ pub struct Directive<S> {
 }
 
 impl<S: 'static> Directive<S> {
-    /// A switch.
+    /// Creates a switch.
     pub fn bool(
         name: &'static str,
         set: impl Fn(&mut S, bool) + Copy + Send + Sync + 'static,
@@ -132,7 +131,7 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, Kind::Bool, parse_switch, move |s, v| set(s, *v))
     }
 
-    /// A text.
+    /// Creates a directive with a text.
     pub fn string(
         name: &'static str,
         set: impl Fn(&mut S, Arc<str>) + Copy + Send + Sync + 'static,
@@ -141,7 +140,7 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, Kind::String, parse, move |s, v| set(s, Arc::clone(v)))
     }
 
-    /// A number in a range.
+    /// Creates a directive with a number in a range.
     pub fn int(
         name: &'static str,
         range: RangeInclusive<i64>,
@@ -152,7 +151,7 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, kind, parse, move |s, v| set(s, *v))
     }
 
-    /// One word of some; the setter gets its index.
+    /// Creates a directive with one of several words; the setter gets the index.
     pub fn choice(
         name: &'static str,
         words: &'static [&'static str],
@@ -162,7 +161,8 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, Kind::Choice(words), parse, move |s, v| set(s, *v))
     }
 
-    /// A list of texts. Keys of the array are ignored; a single text is a list of one.
+    /// Creates a directive with a list of texts. Keys of the array are ignored; a single text is a
+    /// list of one.
     pub fn strings(
         name: &'static str,
         set: impl Fn(&mut S, Strings) + Copy + Send + Sync + 'static,
@@ -171,7 +171,7 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, Kind::List, parse, move |s, v| set(s, Arc::clone(v)))
     }
 
-    /// Keys and texts in the order in which they were written.
+    /// Creates a directive with keys and texts, in the order written.
     pub fn map(
         name: &'static str,
         set: impl Fn(&mut S, Pairs) + Copy + Send + Sync + 'static,
@@ -180,7 +180,7 @@ impl<S: 'static> Directive<S> {
         Directive::parsed(name, Kind::Map, parse, move |s, v| set(s, Arc::clone(v)))
     }
 
-    /// A value with a parser of its own.
+    /// Creates a directive with a parser for its value.
     pub fn parsed<T: Send + Sync + 'static>(
         name: &'static str,
         kind: Kind,
@@ -193,7 +193,7 @@ impl<S: 'static> Directive<S> {
         })
     }
 
-    /// Full control: a function from value to setter.
+    /// Creates a directive from a function that compiles values to setters.
     pub fn raw(
         name: &'static str,
         kind: Kind,
@@ -220,7 +220,7 @@ impl<S: 'static> Directive<S> {
 }
 
 impl<S> Directive<S> {
-    /// Sets the default, as the text of a value.
+    /// Sets the default, given as the text of a value.
     pub fn default(mut self, text: &'static str) -> Self {
         self.default = text;
         self.default_is_prose = false;
@@ -234,42 +234,41 @@ impl<S> Directive<S> {
         self
     }
 
-    /// Sets where it may stand; [`Scope::Any`] if not called.
+    /// Sets the scope, which is [`Scope::Any`] otherwise.
     pub fn scope(mut self, scope: Scope) -> Self {
         self.scope = scope;
         self
     }
 
-    /// Sets which version had it first.
+    /// Sets the version that introduced it.
     pub fn since(mut self, version: &'static str) -> Self {
         self.since = version;
         self
     }
 
-    /// A number beyond the range is an error even though lighttpd takes it: the nearest one would
-    /// mean something else.
+    /// Makes a number beyond the range an error although lighttpd accepts it: the nearest valid
+    /// number would have another meaning.
     pub fn exact(mut self) -> Self {
         self.exact = true;
         self
     }
 
-    /// Accepts any other word with a warning and leaves the setting unchanged, because lighttpd
-    /// starts with it.
+    /// Accepts unknown words with a warning and leaves the setting unchanged, as lighttpd does.
     pub fn skips_unknown(mut self) -> Self {
         self.skips_unknown = true;
         self
     }
 
-    /// The nearest number that is accepted, for a directive of lighttpd that has a wider range
-    /// there, and a warning about it.
+    /// The nearest valid number, with a warning, for a lighttpd directive whose range is wider
+    /// there.
     pub(crate) fn clamp(&self, value: &Value) -> Option<(Value, Reject)> {
         let Kind::Int { min, max } = self.kind else { return None };
         let (number, warning) = clamp(value.as_int()?, &(min..=max))?;
         (self.is_ancestors() && !self.exact).then_some((Value::Int(number), warning))
     }
 
-    /// A warning about a text that sets no word in lighttpd, such as the empty one: the value
-    /// before it stays.
+    /// A warning about a text that has no effect in lighttpd, such as the empty one: the previous
+    /// value stays.
     pub(crate) fn sets_nothing(&self, value: &Value) -> Option<Reject> {
         if let (Kind::Choice(words), true, Some(_)) =
             (&self.kind, self.skips_unknown, value.as_str().filter(|text| !text.is_empty()))
@@ -301,27 +300,27 @@ impl<S> Directive<S> {
         self
     }
 
-    /// Sets what it belongs to; `core` if not called.
+    /// Sets the module that it belongs to, which is `core` otherwise.
     pub fn module(mut self, name: &'static str) -> Self {
         self.module = name;
         self
     }
 
-    /// Makes its value the limit of patterns that are not matched in linear time.
+    /// Makes the directive's value the step limit of patterns that are not matched in linear time.
     pub fn limits_patterns(mut self) -> Self {
         self.limits_patterns = true;
         self
     }
 
-    /// It is read before there is a request, too: where it stands beside a listener's own
-    /// directives inside of another condition, the listener has it as well.
+    /// Marks a directive that TLS handshakes read before there is a request. Inside another
+    /// condition, it also applies to the listeners whose directives are in the same block.
     #[must_use]
     pub fn for_handshakes(mut self) -> Self {
         self.for_handshakes = true;
         self
     }
 
-    /// Adds another name.
+    /// Adds an alias.
     pub fn alias(mut self, name: &'static str) -> Self {
         self.aliases.push(name);
         self
@@ -333,7 +332,7 @@ impl<S> Directive<S> {
         self.doc[..end.unwrap_or(self.doc.len())].trim()
     }
 
-    /// The default as it would be written in a configuration; `None` if it is prose.
+    /// The default in configuration syntax; `None` if it is prose.
     pub fn default_source(&self) -> Option<String> {
         if self.default_is_prose {
             return None;
@@ -346,8 +345,8 @@ impl<S> Directive<S> {
     }
 }
 
-/// The value of a directive that is a switch. As in 1.4 any number but 0 is on; one that is not 1
-/// was probably meant for something else, which is said.
+/// Parses a switch. As in 1.4, any number except 0 is on; a number other than 1 was probably meant
+/// for another directive, so it gets a warning.
 pub fn parse_switch(value: &Value, ctx: &CompileCtx) -> Result<bool, Reject> {
     match value {
         Value::Int(number) if !(0..=1).contains(number) => {
@@ -359,7 +358,8 @@ pub fn parse_switch(value: &Value, ctx: &CompileCtx) -> Result<bool, Reject> {
     }
 }
 
-/// A switch, or why not. For parsers of other forms, as the functions below.
+/// Parses a switch, without accepting other numbers. For use by other parsers, like the functions
+/// below.
 pub fn parse_bool(value: &Value) -> Result<bool, Reject> {
     value.as_bool().ok_or_else(|| {
         let reject = Reject::new("must be \"enable\" or \"disable\"");
@@ -371,7 +371,7 @@ pub fn parse_bool(value: &Value) -> Result<bool, Reject> {
     })
 }
 
-/// A text; a number is written out.
+/// Parses a text; a number is converted.
 pub fn parse_string(value: &Value) -> Result<Arc<str>, Reject> {
     match value {
         Value::Str(text) => Ok(text.as_str().into()),
@@ -380,7 +380,7 @@ pub fn parse_string(value: &Value) -> Result<Arc<str>, Reject> {
     }
 }
 
-/// The nearest number within a range, for one that is not, and a warning about it.
+/// The nearest number within a range, with a warning, if the number is outside.
 fn clamp(number: i64, range: &RangeInclusive<i64>) -> Option<(i64, Reject)> {
     let nearest = number.clamp(*range.start(), *range.end());
     let words = if number > nearest {
@@ -391,11 +391,11 @@ fn clamp(number: i64, range: &RangeInclusive<i64>) -> Option<(i64, Reject)> {
     (nearest != number).then(|| (nearest, Reject::new(words)))
 }
 
-/// A number of lighttpd's configurations. Beyond the range it is the nearest within it, and there
-/// is a warning.
+/// Parses a number of a lighttpd directive. A number beyond the range becomes the nearest valid
+/// one, with a warning.
 ///
 /// # Errors
-/// The value is no number.
+/// The value is not a number.
 pub fn parse_int_clamped(
     value: &Value,
     range: &RangeInclusive<i64>,
@@ -410,7 +410,7 @@ pub fn parse_int_clamped(
     }
 }
 
-/// A number in a range.
+/// Parses a number in a range.
 pub fn parse_int(value: &Value, range: &RangeInclusive<i64>) -> Result<i64, Reject> {
     let (min, max) = (range.start(), range.end());
     match value.as_int() {
@@ -424,7 +424,7 @@ pub fn parse_int(value: &Value, range: &RangeInclusive<i64>) -> Result<i64, Reje
     }
 }
 
-/// The index of a word.
+/// Parses one of several words; returns its index.
 pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
     let found = value.as_str().and_then(|text| words.iter().position(|word| *word == text));
     found.ok_or_else(|| {
@@ -438,7 +438,7 @@ pub fn parse_choice(value: &Value, words: &[&str]) -> Result<usize, Reject> {
     })
 }
 
-/// The word that a text begins, hyphens and case aside: `leastconn` for `least-connection`.
+/// The word that a text abbreviates, ignoring hyphens and case: `leastconn` for `least-connection`.
 #[cold]
 fn abbreviated(text: &str, words: &[&str]) -> Option<String> {
     let plain = |text: &str| text.to_ascii_lowercase().replace(['-', '_'], "");
@@ -447,13 +447,13 @@ fn abbreviated(text: &str, words: &[&str]) -> Option<String> {
     words.iter().find(begun).map(|word| (*word).to_owned())
 }
 
-/// A list of texts.
+/// Parses a list of texts.
 pub fn parse_strings(value: &Value) -> Result<Strings, Reject> {
     let Some(items) = value.as_list() else { return Ok([parse_string(value)?].into()) };
     items.iter().map(|(_, item)| parse_string(&item.value).map_err(|r| r.at(item.span))).collect()
 }
 
-/// Keys and texts.
+/// Parses keys and texts.
 pub fn parse_map(value: &Value) -> Result<Pairs, Reject> {
     let form = "write `( \"key\" => \"value\" )`";
     let Some(items) = value.as_list() else {

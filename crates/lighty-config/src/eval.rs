@@ -1,5 +1,5 @@
-//! Trees to blocks: includes are read, expressions computed, `+=` resolved, equal blocks
-//! joined. What comes out is flat, in file order, and free of variables.
+//! Converts trees to blocks: reads includes, computes expressions, resolves `+=`, joins equal
+//! blocks. The result is flat, in file order, and free of variables.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -20,13 +20,13 @@ use crate::source::{FileId, Sources, Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Value, quote};
 
-/// A key and what it was set to, in one block.
+/// A key and its value, in a block.
 #[derive(Clone)]
 pub(crate) struct Entry {
-    /// As it was written, with `var.` for variables.
+    /// The key as written, with `var.` for variables.
     pub(crate) key: String,
     pub(crate) key_span: Span,
-    /// `None` if the right side was wrong, which has been reported.
+    /// `None` if the right side was invalid, which has been reported.
     pub(crate) value: Option<Spanned<Value>>,
     weight: usize,
 }
@@ -43,7 +43,7 @@ pub(crate) struct RawCond {
 /// A block; number 0 is the global one.
 pub(crate) struct RawBlock {
     pub(crate) parent: usize,
-    /// The branch before it in its chain.
+    /// The preceding branch of its chain.
     pub(crate) prev: Option<usize>,
     /// `None`: the global block, or a bare `else`.
     pub(crate) cond: Option<RawCond>,
@@ -52,7 +52,7 @@ pub(crate) struct RawBlock {
     by_key: HashMap<String, usize>,
 }
 
-/// What makes two blocks one.
+/// Properties by which two blocks are equal and are joined.
 #[derive(PartialEq, Eq, Hash)]
 struct Identity {
     parent: usize,
@@ -60,7 +60,7 @@ struct Identity {
     cond: Option<(Field, Op, String)>,
 }
 
-/// The name under which a key is kept: aliases lead to one entry.
+/// Maps a key to the name under which it is kept, so that aliases share an entry.
 pub(crate) type Canonical<'a> = &'a dyn Fn(&str) -> Option<&'static str>;
 
 pub(crate) struct Evaluator<'a> {
@@ -70,10 +70,10 @@ pub(crate) struct Evaluator<'a> {
     pub(crate) sources: Sources,
     pub(crate) diagnostics: Diagnostics,
     pub(crate) blocks: Vec<RawBlock>,
-    /// Where the main file is: relative includes start there.
+    /// Directory of the main file, to which includes are relative.
     pub(crate) base: PathBuf,
     identities: HashMap<Identity, usize>,
-    /// The files that are being read, for finding cycles.
+    /// The files that are being read, to detect cycles.
     stack: Vec<PathBuf>,
     total_bytes: usize,
     values_bytes: usize,
@@ -105,7 +105,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Runs the main text; `path` is its own, if it has one.
+    /// Evaluates the main text; `path` is its file, if it has one.
     pub(crate) fn main(&mut self, name: &str, path: Option<&Path>, bytes: Vec<u8>) {
         let over = bytes.len() > FILE_BYTES_MAX;
         self.total_bytes = bytes.len();
@@ -176,7 +176,8 @@ impl<'a> Evaluator<'a> {
         self.store(kept_as, name, key.span, value, block);
     }
 
-    /// A second `=`: an error if it repeats the key, a warning if it is another name for it.
+    /// Handles a second `=`: an error if it repeats the key, a warning if it uses an alias of the
+    /// key.
     fn is_second_spelling(&mut self, own: usize, name: &str, span: Span, block: usize) -> bool {
         let first = &self.blocks[block].entries[own];
         let (first_key, first_span) = (first.key.clone(), first.key_span);
@@ -224,7 +225,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// The nearest enclosing block that has the key: block and entry.
+    /// The nearest enclosing block that has the key, and the entry's index.
     pub(crate) fn find(&self, kept_as: &str, mut block: usize) -> Option<(usize, usize)> {
         loop {
             if let Some(&entry) = self.blocks[block].by_key.get(kept_as) {
@@ -285,7 +286,7 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Where in the source a part of the right side stands, if it was written as one string.
+    /// Position of a part of the right side in the source, if it was written as a single string.
     fn place_in(&self, right: &Expr, text: &str, at: Option<Range<usize>>) -> Span {
         let raw = self.sources.text(right.span);
         match at {
@@ -323,7 +324,7 @@ impl<'a> Evaluator<'a> {
         field
     }
 
-    /// The block of this identity, made if it is new.
+    /// The block of this identity, created if it is new.
     fn enter(
         &mut self,
         cond: Option<RawCond>,
@@ -349,7 +350,7 @@ impl<'a> Evaluator<'a> {
         Some(self.blocks.len() - 1)
     }
 
-    /// A block for the body of a broken condition: checked, never used.
+    /// Creates a block for the body of a broken condition, which is checked but never used.
     fn detached(&mut self, span: Span, parent: usize) -> Option<usize> {
         if self.blocks.len() > CONDITIONS_MAX {
             return None;
@@ -374,7 +375,8 @@ impl<'a> Evaluator<'a> {
         }
     }
 
-    /// Relative to the directory of the main file unless it begins with `/` or `./`.
+    /// Resolves a file name, relative to the main file's directory unless it begins with `/` or
+    /// `./`.
     fn resolve(&self, name: &str) -> PathBuf {
         if name.starts_with("./") || name.starts_with("../") && self.base.as_os_str().is_empty() {
             return self.loader.cwd().join(name.trim_start_matches("./"));
@@ -465,13 +467,13 @@ impl RawBlock {
         RawBlock { parent, prev, cond, span, entries: Vec::new(), by_key: HashMap::new() }
     }
 
-    /// A block of the top level that nothing is added to.
+    /// Creates a complete block of the top level.
     pub(crate) fn at_top(cond: Option<RawCond>, span: Span, entries: Vec<Entry>) -> Self {
         RawBlock { entries, ..Self::new(0, None, cond, span) }
     }
 }
 
-/// A value and its weight, which takes time to find out.
+/// A value and its weight, which is expensive to compute.
 pub(crate) type Weighed = (Spanned<Value>, usize);
 
 pub(crate) fn weighed(value: Spanned<Value>) -> Weighed {
@@ -479,12 +481,12 @@ pub(crate) fn weighed(value: Spanned<Value>) -> Weighed {
     (value, weight)
 }
 
-/// A name without a dot is a variable.
+/// The full name of a variable, which is written without a dot.
 pub(crate) fn variable_name(name: &str) -> String {
     if name.contains('.') { name.to_owned() } else { format!("var.{name}") }
 }
 
-/// Reads one value as it would stand on the right of an `=`.
+/// Parses a value in the syntax of an assignment's right side.
 pub(crate) fn parse_value(source: &str) -> Result<Value, Diagnostics> {
     let loader = MemoryLoader::default();
     let mut evaluator = Evaluator::new(&loader, &|_| None, None, PathBuf::new());

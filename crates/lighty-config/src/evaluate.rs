@@ -1,9 +1,9 @@
-//! Which blocks apply to a request.
+//! Evaluates which blocks apply to a request.
 //!
 //! A thousand virtual hosts must not cost a thousand comparisons. On every nesting level,
 //! conditions that compare a field with a whole text are found by hashing the field's value, and
-//! those that look for a part of it by one search for all such parts. Only the rest is tried one by
-//! one, and only inside blocks that are true.
+//! conditions that match a part of it by one search for all such parts. The remaining conditions
+//! are tried one by one, and only inside blocks that are true.
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
@@ -19,27 +19,27 @@ use crate::field::{Facts, Field, SLOTS};
 use crate::pattern::{Places, Undecided};
 use crate::screen::{Letters, SCREENED_MIN, Texts};
 
-/// Comparisons with one field on one level from which on they are hashed. Fewer are cheaper to
-/// try one by one.
+/// Minimum number of comparisons of one field on one level to use a hash table. Fewer are cheaper
+/// to try one by one.
 const HASHED_MIN: usize = 8;
 
 type Map<K> = HashMap<K, Box<[u32]>, FixedState>;
 
-/// Where to look, level by level.
+/// Search index of all conditions.
 struct Index {
-    /// By enclosing block.
+    /// Levels by enclosing block.
     levels: Vec<Level>,
-    /// The chains that a block is a branch of (several if it was continued in several ways).
+    /// The chains that a block is a branch of (several, if it was continued in several ways).
     chains_of: Vec<Box<[u32]>>,
-    /// The chain that decides about a block, and the fields of the branches before it.
+    /// The chain that decides about a block, and the fields of the preceding branches.
     before: Vec<Option<Before>>,
-    /// By chain: what its branches look at, each field once.
+    /// Fields that a chain's branches test, without duplicates, by chain.
     fields: Vec<Vec<Field>>,
 }
 
 struct Before {
     chain: u32,
-    /// How many of the chain's fields the branches before look at.
+    /// Number of the chain's fields that the preceding branches test.
     fields: usize,
 }
 
@@ -50,7 +50,7 @@ struct Level {
     hosts: Map<Box<str>>,
     addresses: Map<IpAddr>,
     texts: Vec<(Field, Map<Box<str>>)>,
-    /// By a text that is part of every value for which the condition holds.
+    /// Conditions by a text that every matching value contains.
     parts: Vec<(Field, Texts)>,
 }
 
@@ -68,7 +68,7 @@ impl Index {
 
 type Chains = (Vec<Box<[u32]>>, Vec<Option<Before>>, Vec<Vec<Field>>);
 
-/// Numbers the `else` chains. A block that two blocks continue begins two chains.
+/// Numbers the `else` chains. If two blocks continue the same block, two chains begin there.
 fn chains<S>(blocks: &[Block<S>]) -> Chains {
     let mut of: Vec<Vec<u32>> = vec![Vec::new(); blocks.len()];
     let mut before: Vec<Option<Before>> = Vec::with_capacity(blocks.len());
@@ -99,7 +99,7 @@ fn chains<S>(blocks: &[Block<S>]) -> Chains {
     (of.into_iter().map(Into::into).collect(), before, fields)
 }
 
-/// A chain that is being numbered.
+/// A chain being numbered.
 #[derive(Default)]
 struct Chain {
     last: u32,
@@ -117,7 +117,7 @@ impl Chain {
     }
 }
 
-/// A branch and those before it, first branch first.
+/// A branch and the preceding ones, first branch first.
 fn branches_to<S>(blocks: &[Block<S>], last: u32) -> Vec<u32> {
     let before = |branch: &u32| blocks[*branch as usize].prev;
     let mut list: Vec<u32> = std::iter::successors(Some(last), before).collect();
@@ -125,7 +125,7 @@ fn branches_to<S>(blocks: &[Block<S>], last: u32) -> Vec<u32> {
     list
 }
 
-/// What a condition is found by.
+/// Search key of a condition.
 enum Key<'a> {
     Host(&'a str),
     Address(IpAddr),
@@ -133,7 +133,7 @@ enum Key<'a> {
     Part(&'a Field, Letters, Vec<u8>),
 }
 
-/// A text to search for, and the block that asks for it.
+/// A text to search for, and its block.
 type Part = (Vec<u8>, u32);
 
 fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
@@ -187,7 +187,8 @@ impl Level {
         level
     }
 
-    /// One search for the parts, if they are enough to pay: else their blocks are tried one by one.
+    /// Adds one search for all parts if there are enough of them to be worthwhile. Otherwise their
+    /// blocks are tried one by one.
     fn search(&mut self, field: Field, letters: Letters, parts: Vec<Part>) {
         let few = parts.len() < SCREENED_MIN;
         let texts = if few { None } else { Texts::build(parts.iter().cloned(), letters) };
@@ -197,7 +198,8 @@ impl Level {
         }
     }
 
-    /// A map that is large enough to pay, or none: then its blocks are tried one by one.
+    /// Builds a hash table if it is large enough to be worthwhile. Otherwise the blocks are tried
+    /// one by one.
     fn freeze<K: std::hash::Hash + Eq>(&mut self, map: HashMap<K, Vec<u32>>) -> Map<K> {
         if map.values().map(Vec::len).sum::<usize>() < HASHED_MIN {
             self.one_by_one.extend(map.into_values().flatten());
@@ -206,7 +208,7 @@ impl Level {
         map.into_iter().map(|(key, ids)| (key, ids.into())).collect()
     }
 
-    /// Adds the blocks that the request's values lead to.
+    /// Adds the blocks that the request's values select.
     fn candidates<'f>(&'f self, run: &mut Run<'f, '_>) {
         if !self.hosts.is_empty()
             && let Some(host) = run.value(&Field::Host)
@@ -238,15 +240,15 @@ impl Level {
     }
 }
 
-/// Which blocks are true for a request. Reusable: once warm, evaluating allocates nothing.
+/// The blocks that are true for a request. Reusable: once warm, evaluating allocates nothing.
 #[derive(Default)]
 pub struct Active {
     bits: Vec<u64>,
-    /// Chains of which a branch is true.
+    /// Chains with a true branch.
     taken: Vec<u64>,
     /// A stack of candidate blocks, one section per level.
     candidates: Vec<u32>,
-    /// Texts that occur in the value that was searched last.
+    /// Texts found in the value that was searched last.
     found: Vec<u32>,
     captures: CaptureSet,
     /// The first condition that could not be decided.
@@ -254,26 +256,26 @@ pub struct Active {
     config: u64,
 }
 
-/// The captures of one evaluation. Reusable, and owned by a request: the [`Active`] that it came
-/// from may serve another one meanwhile.
+/// The captures of one evaluation. Reusable, and owned by a request: the [`Active`] that filled it
+/// may serve another request meanwhile.
 #[derive(Default)]
 pub struct CaptureSet {
     slots: Vec<CaptureSlot>,
     config: u64,
-    /// Counts the evaluations.
+    /// Number of evaluations.
     turn: u64,
 }
 
 #[derive(Default)]
 struct CaptureSlot {
-    /// The evaluation in which it was filled.
+    /// The evaluation that filled it.
     turn: u64,
     text: String,
     places: Option<Places>,
     around: Option<CaptureId>,
 }
 
-/// What a condition found.
+/// Captures of a condition.
 #[derive(Clone, Copy)]
 pub struct Captures<'a> {
     set: &'a CaptureSet,
@@ -281,8 +283,8 @@ pub struct Captures<'a> {
 }
 
 impl<'a> Captures<'a> {
-    /// `%n`: 0 is the whole match, or the text of a condition without an expression, whose groups
-    /// are those of the expression around it. `None` if the group did not take part.
+    /// `%n`: 0 is the whole match, or the text of a condition without an expression, whose other
+    /// groups come from the enclosing expression. `None` if the group did not participate.
     pub fn get(&self, n: usize) -> Option<&'a str> {
         if let Some(around) = self.slot.around.filter(|_| n > 0) {
             return self.set.get(around)?.get(n);
@@ -298,7 +300,7 @@ impl CaptureSet {
         self.slots.is_empty()
     }
 
-    /// What a condition matched, if it was true.
+    /// The captures of a condition, if it was true.
     pub fn get(&self, id: CaptureId) -> Option<Captures<'_>> {
         let slot = self.slots.get(id.0 as usize)?;
         (slot.turn == self.turn).then_some(Captures { set: self, slot })
@@ -319,7 +321,7 @@ impl Active {
         Active::default()
     }
 
-    /// Whether a block is true.
+    /// True if the block applies.
     pub fn contains(&self, block: u32) -> bool {
         bit(&self.bits, block)
     }
@@ -335,7 +337,7 @@ impl Active {
         &self.bits
     }
 
-    /// What a condition matched, if it is true now.
+    /// The captures of a condition, if it is true now.
     pub fn captures(&self, id: CaptureId) -> Option<Captures<'_>> {
         self.captures.get(id)
     }
@@ -345,7 +347,7 @@ impl Active {
         std::mem::swap(&mut self.captures, kept);
     }
 
-    /// Why a condition could not be decided, if one could not: then the set of true blocks is
+    /// The reason why a condition could not be decided, if so: the set of true blocks is then
     /// unknown.
     pub fn take_undecided(&mut self) -> Option<Undecided> {
         self.undecided.take()
@@ -387,7 +389,7 @@ fn set_bit(words: &mut [u64], at: u32) {
     words[at as usize / 64] |= 1 << (at % 64);
 }
 
-/// One evaluation. Each field is queried once.
+/// An evaluation. Each field is queried once.
 struct Run<'f, 'a> {
     facts: &'f dyn Facts,
     values: [Option<Option<Cow<'f, str>>>; SLOTS],
@@ -409,11 +411,11 @@ impl<'f> Run<'f, '_> {
     }
 }
 
-/// The blocks of a configuration, and how those that apply are found.
+/// The blocks of a configuration, with their search index.
 pub(crate) struct Conditions<S> {
     pub(crate) blocks: Vec<Block<S>>,
     index: Index,
-    /// Distinguishes configurations, so that an [`Active`] notices a reload.
+    /// Distinguishes configurations, so that an [`Active`] detects a reload.
     id: u64,
     pub(crate) capture_count: usize,
 }
@@ -426,13 +428,13 @@ impl<S> Conditions<S> {
         Self { blocks, index, id, capture_count }
     }
 
-    /// Finds the blocks anew after their matchers have changed.
+    /// Rebuilds the index after matchers have changed.
     pub(crate) fn rebuild_index(&mut self) {
         self.index = Index::build(&self.blocks);
     }
 
-    /// Finds the blocks that apply now. Conditions on a field that is not known yet do not
-    /// apply; evaluate again when more is known.
+    /// Finds the active blocks. Conditions on an unknown field do not apply; evaluate again when
+    /// more fields are known.
     pub(crate) fn evaluate(&self, facts: &dyn Facts, out: &mut Active) {
         out.reset(self);
         if self.blocks.len() > 1 {
@@ -442,7 +444,8 @@ impl<S> Conditions<S> {
         }
     }
 
-    /// Tries the blocks inside a true block in file order: an `else` needs those before it.
+    /// Tries the blocks inside a true block in file order: an `else` depends on the preceding
+    /// branches.
     fn visit_level<'f>(&'f self, parent: u32, run: &mut Run<'f, '_>) {
         let level = &self.index.levels[parent as usize];
         let from = run.active.candidates.len();
@@ -500,7 +503,7 @@ impl<S> Conditions<S> {
                 }
             }
         }
-        // A branch before it that cannot be decided yet might still be the one.
+        // A preceding branch that cannot be decided yet might still be true.
         before.is_none_or(|before| {
             let fields = &self.index.fields[before.chain as usize][..before.fields];
             fields.iter().all(|field| run.value(field).is_some())

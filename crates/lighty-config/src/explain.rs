@@ -1,7 +1,7 @@
-//! Explains why a request gets its settings.
+//! Explains the settings of a request.
 //!
-//! This walks every block one by one, as the language defines it. The tests compare the indexed
-//! evaluation with it.
+//! Evaluates the blocks one by one, following the definition of the language. Tests compare the
+//! indexed evaluation with it.
 
 use std::fmt::Write as _;
 
@@ -16,18 +16,18 @@ use crate::value::quote;
 /// The result of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// It holds.
+    /// The condition holds.
     True,
-    /// It does not.
+    /// The condition does not hold.
     False,
     /// Not evaluated: an enclosing block or an earlier branch decided.
     Skipped,
-    /// Its field is not known at this point.
+    /// The condition's field is not known at this point.
     Unavailable,
 }
 
 impl Outcome {
-    /// The word that is printed.
+    /// The word for output.
     pub fn as_str(self) -> &'static str {
         match self {
             Outcome::True => "true",
@@ -41,39 +41,39 @@ impl Outcome {
 /// A condition and its result.
 #[derive(Clone, Debug)]
 pub struct ConditionReport {
-    /// Number of the block.
+    /// The block's number.
     pub block: u32,
-    /// How deep it is nested; 0 at the top level.
+    /// Nesting depth; 0 at the top level.
     pub depth: usize,
-    /// Its head as it would be written.
+    /// The head of the block in configuration syntax.
     pub head: String,
     /// `file:line`
     pub place: String,
-    /// What became of it.
+    /// The condition's result.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason for the result.
     pub why: String,
 }
 
-/// A directive that applies.
+/// A directive that is in effect.
 #[derive(Clone, Debug)]
 pub struct DirectiveReport {
-    /// Its name.
+    /// The directive's name.
     pub name: &'static str,
-    /// Its value as it would be written.
+    /// The value in configuration syntax.
     pub value: String,
     /// `file:line`
     pub place: String,
-    /// Values that it replaced, oldest first, each with its `file:line`.
+    /// Replaced values, oldest first, each with its `file:line`.
     pub replaced: Vec<(String, String)>,
 }
 
-/// Everything that explains the settings of one request.
+/// Explanation of the settings of a request.
 #[derive(Clone, Debug)]
 pub struct Explanation {
     /// All conditions in file order.
     pub conditions: Vec<ConditionReport>,
-    /// All directives that are set and apply, sorted by name.
+    /// All directives in effect, sorted by name.
     pub directives: Vec<DirectiveReport>,
     /// The response: names and values, in order.
     pub response: Vec<(&'static str, String)>,
@@ -82,11 +82,11 @@ pub struct Explanation {
 /// A condition evaluated for a request.
 #[derive(Clone, Debug)]
 pub struct Judgement {
-    /// The head of its block as it would be written.
+    /// The head of the block in configuration syntax.
     pub head: String,
-    /// What became of it.
+    /// The condition's result.
     pub outcome: Outcome,
-    /// Why.
+    /// The reason for the result.
     pub why: String,
 }
 
@@ -99,7 +99,7 @@ impl<S> Config<S> {
             .collect()
     }
 
-    /// Explains which conditions hold and which directives apply.
+    /// Explains the conditions that hold and the directives in effect.
     pub fn explain(&self, facts: &dyn Facts, sources: &Sources) -> Explanation {
         let outcomes = self.outcomes(facts);
         let place = |span| {
@@ -136,7 +136,7 @@ impl<S> Config<S> {
     }
 }
 
-/// The state of a block and the branches before it.
+/// Combined state of a block and the branches before it.
 #[derive(Clone, Copy)]
 enum Branches {
     NoneApplies,
@@ -199,7 +199,7 @@ fn add<S>(list: &mut Vec<DirectiveReport>, setting: &Setting<S>, place: String) 
 }
 
 impl Explanation {
-    /// For people.
+    /// Output for people.
     pub fn to_text(&self) -> String {
         let mut out = String::new();
         if self.conditions.is_empty() {
@@ -228,7 +228,7 @@ impl Explanation {
         out
     }
 
-    /// For programs.
+    /// Output for programs.
     pub fn to_json(&self) -> String {
         let conditions = self.conditions.iter().map(|c| {
             json!({

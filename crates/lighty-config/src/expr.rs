@@ -10,23 +10,23 @@ use crate::source::{Span, Spanned};
 use crate::suggest::nearest;
 use crate::value::{Item, Key, Value};
 
-/// Elements from which on their keys are looked for with a map.
+/// Number of elements from which a map is used to find keys.
 const SEARCHED_MAX: usize = 8;
 
 impl Evaluator<'_> {
-    /// The value of an expression; `None` if it has none, which has been reported.
+    /// The value of an expression; `None` after an error, which has been reported.
     pub(crate) fn expr(&mut self, expr: &Expr, block: usize) -> Option<Spanned<Value>> {
         let mut terms = expr.terms.iter();
         let mut sum = self.term(terms.next()?, block).map(weighed);
         for term in terms {
-            // Every term is computed even after an error, so that its own is reported too.
+            // Every term is computed even after an error, to report its errors too.
             let right = self.term(term, block).map(weighed);
             sum = sum.zip(right).and_then(|((left, weight), right)| self.add(left, weight, right));
         }
         sum.map(|(value, _)| Spanned::new(value.value, expr.span))
     }
 
-    /// The text of an expression; numbers are written out.
+    /// The text of an expression; numbers are converted.
     pub(crate) fn text(&mut self, expr: &Expr, what: &str, block: usize) -> Option<String> {
         match self.expr(expr, block)?.value {
             Value::Str(text) => Some(text),
@@ -56,7 +56,7 @@ impl Evaluator<'_> {
             let span = value.span;
             let key = key.as_ref().map(|key| self.key(key, block));
             let value = self.expr(value, block);
-            // Checked as it grows: a large variable may be named many times.
+            // Checked while it grows: a large variable may be used many times.
             weight += value.as_ref().map_or(0, |value| value.value.weight());
             if weight > VALUE_BYTES_MAX {
                 self.too_large(span);
@@ -138,7 +138,7 @@ impl Evaluator<'_> {
         }
     }
 
-    /// `left + right`
+    /// Computes `left + right`.
     pub(crate) fn add(
         &mut self,
         left: Spanned<Value>,
@@ -182,11 +182,11 @@ impl Evaluator<'_> {
         Some((Spanned::new(sum, span), weight))
     }
 
-    /// Appends; a key that is there already must have the same value, and is not kept twice.
+    /// Appends elements. A repeated key must have the same value, and is kept once.
     fn join(&mut self, mut list: Vec<Item>, more: Vec<Item>) -> Option<Vec<Item>> {
         let mut places: HashMap<String, usize> = HashMap::new();
         if more.len() < SEARCHED_MAX {
-            // Making a map of a long list for each element appended costs more than searching it.
+            // Building a map of a long list for each appended element costs more than searching it.
             for (key, _) in more.iter().filter(|(key, _)| key.is_some()) {
                 if let Some(at) = list.iter().position(|(other, _)| other == key) {
                     places.extend(key.clone().map(|key| (key.text, at)));

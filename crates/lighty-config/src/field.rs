@@ -1,4 +1,4 @@
-//! What of a request can be compared.
+//! Fields of a request that conditions can compare.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -6,7 +6,7 @@ use std::net::IpAddr;
 /// The field that a condition compares.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// `$SERVER["socket"]`: the listener that accepted the connection, as it was written.
+    /// `$SERVER["socket"]`: the listener that accepted the connection, as written.
     Socket,
     /// `$HTTP["scheme"]`
     Scheme,
@@ -32,11 +32,11 @@ pub enum Field {
     PhysicalPath,
     /// `$PHYSICAL["existing-path"]` (1.5).
     PhysicalExistingPath,
-    /// `$REQUEST_HEADER["…"]` (1.4); the name in lower case.
+    /// `$REQUEST_HEADER["…"]` (1.4), with the name in lower case.
     RequestHeader(String),
 }
 
-/// Spelling, then what it means. The first spelling of a field is the one that is shown.
+/// Spellings and their fields. The first spelling of a field is used for output.
 const FIELDS: [(&str, &str, Field); 16] = [
     ("SERVER", "socket", Field::Socket),
     ("HTTP", "scheme", Field::Scheme),
@@ -69,12 +69,12 @@ impl Field {
         found.map(|(_, _, field)| field.clone())
     }
 
-    /// All spellings as they are written, for messages.
+    /// All spellings, for messages.
     pub(crate) fn spellings() -> impl Iterator<Item = (&'static str, &'static str)> {
         FIELDS.iter().map(|(object, name, _)| (*object, *name))
     }
 
-    /// A small number for the kind of field; all request headers share the last one.
+    /// A small number for the kind of field. All request headers share the last one.
     pub(crate) fn slot(&self) -> usize {
         match self {
             Field::Socket => 0,
@@ -109,11 +109,11 @@ impl std::fmt::Display for Field {
 
 /// The request's values. Queried only for fields that some condition uses.
 pub trait Facts {
-    /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now;
-    /// a header that the client did not send is `Some("")`.
+    /// The text of a field. `None`: not known *yet*, so that conditions on it do not apply now. A
+    /// header that the client did not send is `Some("")`.
     fn get(&self, field: &Field) -> Option<Cow<'_, str>>;
 
-    /// The client's address; `None` if it has none (a unix socket). Whether it is known already
-    /// is what [`get`](Facts::get) says about [`Field::RemoteIp`].
+    /// The client's address; `None` if it has none (a unix socket). [`get`](Facts::get) of
+    /// [`Field::RemoteIp`] tells whether it is known already.
     fn remote_ip(&self) -> Option<IpAddr>;
 }

@@ -1,9 +1,9 @@
 //! The formatter: one style for all configurations.
 //!
-//! Four spaces per level; one space around operators; `else` after the brace that it continues;
-//! an array that was written over several lines gets one element per line, its `=>` aligned and
-//! a comma after every element. Comments, their order, and single blank lines are kept. What a
-//! text means never changes, and formatting twice gives the same as formatting once.
+//! Four spaces per level; one space around operators; `else` after the brace that it continues; an
+//! array with line breaks gets one element per line, its `=>` aligned and a comma after every
+//! element. Comments, their order, and single blank lines are kept. The meaning of a text never
+//! changes, and formatting twice gives the same as formatting once.
 
 use crate::diag::Diagnostics;
 use crate::lex::{Lexeme, Lexer, Token};
@@ -11,20 +11,20 @@ use crate::parse::parse;
 use crate::source::Sources;
 use crate::typographic;
 
-/// A key that is longer than this does not push the `=>` of its neighbours to the right.
+/// A longer key does not push the `=>` of its neighbours to the right.
 const ALIGNED_KEY_MAX: usize = 40;
 
-/// Formats a configuration text. A text with syntax errors is not touched: the errors are
-/// returned with the [`Sources`] that they point into.
+/// Formats a configuration text. A text with syntax errors is not changed: the errors are returned
+/// with the [`Sources`] that they refer to.
 ///
-/// Typographic quotes, dashes and arrows that stand outside of strings and comments become plain.
+/// Typographic quotes, dashes and arrows outside strings and comments become plain.
 pub fn format(name: &str, text: &str) -> Result<String, (Diagnostics, Sources)> {
     let slips = typographic::slips(text);
     if slips.is_empty() {
         return format_plain(name, text);
     }
     let mended = format_plain(name, &typographic::mended(text, &slips));
-    // Other errors are shown in the original text.
+    // Other errors are reported for the original text.
     mended.or_else(|_| format_plain(name, text))
 }
 
@@ -60,23 +60,23 @@ struct Printer<'a> {
     tokens: Vec<Lexeme>,
     at: usize,
     lines: Vec<String>,
-    /// Comments from the middle of an expression, to be put before what they are part of.
+    /// Comments from the middle of an expression. They are moved to the line before.
     strays: Vec<&'a str>,
 }
 
-/// One element of an array that is written over several lines.
+/// An element of an array with one element per line.
 #[derive(Default)]
 struct Element<'a> {
-    /// Lines before it: comments, or empty for a blank line.
+    /// Lines before the element: comments, or empty for a blank line.
     before: Vec<&'a str>,
     key: Option<String>,
     value: String,
-    /// Comments at the end of its line.
+    /// Comments at the end of the element's line.
     after: Vec<&'a str>,
 }
 
 impl<'a> Printer<'a> {
-    /// Statements up to a closing brace (not consumed) or the end.
+    /// Formats statements up to a closing brace (not consumed) or the end.
     fn body(&mut self, depth: usize) {
         let first = self.lines.len();
         let mut newlines = 1;
@@ -135,7 +135,7 @@ impl<'a> Printer<'a> {
         self.line(depth, &text);
     }
 
-    /// A block and all branches that follow it.
+    /// Formats a block and all its branches.
     fn chain(&mut self, depth: usize) {
         let mut prefix = "";
         loop {
@@ -158,7 +158,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Whether an `else` follows; if so, moves to it, or to the comments before it.
+    /// True if an `else` follows. Then moves to it, or to the comments before it.
     fn skip_to_else(&mut self, adjacent: bool) -> bool {
         let mut at = self.at;
         let skips = |token: Token| token == Token::Newline || !adjacent && token == Token::Comment;
@@ -197,7 +197,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// The head of a block up to its brace.
+    /// Formats the head of a block up to its brace.
     fn head(&mut self, depth: usize) -> String {
         let mut parts: Vec<String> = Vec::new();
         loop {
@@ -220,7 +220,7 @@ impl<'a> Printer<'a> {
         }
     }
 
-    /// Terms joined with `+`. Inside parentheses newlines are white space.
+    /// Formats terms joined by `+`. Inside parentheses newlines are white space.
     fn expr(&mut self, depth: usize, inside: bool) -> String {
         self.skip_blanks();
         let mut out = self.term(depth);
@@ -229,7 +229,7 @@ impl<'a> Printer<'a> {
                 let before = (self.at, self.strays.len());
                 self.skip_blanks();
                 if self.token() != Token::Plus {
-                    // Comments here come after the expression, not in the middle of it.
+                    // Comments here are placed after the expression, not in the middle of it.
                     self.at = before.0;
                     self.strays.truncate(before.1);
                 }
@@ -260,7 +260,7 @@ impl<'a> Printer<'a> {
         if spread { spread_out(&elements, &rest, depth) } else { one_line(&elements) }
     }
 
-    /// Whether the array has a line break or a comment of its own, not inside an inner one.
+    /// True if the array itself has a line break or a comment, not only an inner array.
     fn is_spread(&self) -> bool {
         let mut depth = 0;
         for lexeme in &self.tokens[self.at..] {
@@ -275,7 +275,7 @@ impl<'a> Printer<'a> {
         false
     }
 
-    /// The elements up to `)`, and the comments after the last one.
+    /// Formats the elements up to `)`, and the comments after the last one.
     fn elements(&mut self, depth: usize) -> (Vec<Element<'a>>, Vec<&'a str>) {
         let mut list: Vec<Element<'a>> = Vec::new();
         let (mut before, mut newlines) = (Vec::new(), 0);
@@ -302,7 +302,7 @@ impl<'a> Printer<'a> {
                         _ => before.push(comment),
                     }
                     newlines = 0;
-                    // The newline that ends the comment starts the count.
+                    // Counts from the newline that ends the comment.
                     if self.token() == Token::Newline {
                         self.at += 1;
                         newlines = 1;
@@ -436,7 +436,7 @@ fn push_lines(out: &mut String, lines: &[&str], indent: &str) {
     }
 }
 
-/// Columns of a key; one that goes over several lines is never aligned.
+/// Width of a key in columns. A key of several lines is never aligned.
 fn width(key: &str) -> usize {
     if key.contains('\n') { usize::MAX } else { key.chars().count() }
 }
@@ -457,7 +457,8 @@ mod tests {
         assert_eq!(essence(text), essence(&once));
     }
 
-    /// What must not change: all tokens but line breaks and last commas; comments apart.
+    /// The parts that must not change: all tokens except line breaks and trailing commas, and
+    /// separately the comments.
     fn essence(text: &str) -> (Vec<(Token, String)>, Vec<String>) {
         let mut lexer = Lexer::with_comments(text, FileId(0));
         let (mut tokens, mut comments) = (Vec::new(), Vec::new());

@@ -1,8 +1,8 @@
 //! The loader for real files, commands and the real environment.
 //!
-//! This is the one place in the crate that does I/O, and only for a caller that opts in by
-//! making an [`FsLoader`]. It is here, and not with the callers, because the server, the
-//! formatter and the checker all need the same one.
+//! This is the only code in the crate that does I/O, and only for a caller that opts in by creating
+//! an [`FsLoader`]. It is in this crate because the server, the formatter and the checker all need
+//! it.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -18,7 +18,7 @@ use crate::glob;
 use crate::limits::{COMMAND_SECONDS_MAX, FILE_BYTES_MAX};
 use crate::loader::Loader;
 
-/// Reads files, runs commands with `/bin/sh -c`, sees the process environment.
+/// Reads files, runs commands with `/bin/sh -c`, and reads the process's environment.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsLoader;
 
@@ -53,8 +53,8 @@ impl Loader for FsLoader {
     }
 }
 
-/// Runs a command and returns its output. A command that is still running after `limit` is ended
-/// with all that it has started: a start, a check or a reload waits for it.
+/// Runs a command and returns its output. After `limit`, kills the command with all its child
+/// processes: a start, a check or a reload is waiting for it.
 fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
     let mut shell = Command::new("/bin/sh");
     shell.args(["-c", command]).stdin(Stdio::null()).stdout(Stdio::piped()).process_group(0);
@@ -73,19 +73,19 @@ fn run_command(command: &str, limit: Duration) -> io::Result<Vec<u8>> {
     })
 }
 
-/// Process groups of commands that run; none once the process ends.
+/// Process groups of running commands; `None` once the process is stopping.
 static GROUPS: Mutex<Option<Vec<u32>>> = Mutex::new(Some(Vec::new()));
 
 fn groups() -> MutexGuard<'static, Option<Vec<u32>>> {
     GROUPS.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// A command that runs; dropped when it has ended.
+/// A running command. Dropped when the command has ended.
 struct Running(u32);
 
 impl Running {
-    /// Starts a command. The lock is held meanwhile, so that the end of the process finds every
-    /// command that has begun.
+    /// Starts a command. Holds the lock meanwhile, so that a stopping process finds every command
+    /// that has started.
     fn start(command: &mut Command) -> io::Result<(Child, Self)> {
         let mut groups = groups();
         let Some(groups) = groups.as_mut() else {
@@ -106,13 +106,13 @@ impl Drop for Running {
     }
 }
 
-/// Ends the commands that `include_shell` has started and that still run, for a process that ends
-/// while another thread reads a configuration. No further one begins.
+/// Kills the commands of `include_shell` that are still running, and prevents further ones. For a
+/// process that stops while another thread reads a configuration.
 pub fn end_commands() {
     groups().take().unwrap_or_default().into_iter().for_each(end_group);
 }
 
-/// What a child prints, once it has ended.
+/// The output of a child, once the child has exited.
 fn output_of(mut child: Child) -> io::Result<Vec<u8>> {
     let output = child.stdout.take().map_or(Ok(Vec::new()), read_limited);
     if output.as_ref().map_or(true, |bytes| bytes.len() > FILE_BYTES_MAX) {
@@ -128,13 +128,14 @@ fn output_of(mut child: Child) -> io::Result<Vec<u8>> {
     output
 }
 
-/// Kills a process group. The shell does it, because the standard library knows single processes.
+/// Kills a process group. Uses the shell, because the standard library only supports single
+/// processes.
 fn end_group(group: u32) {
     let _ = Command::new("/bin/sh").args(["-c", &format!("kill -KILL -{group}")]).status();
 }
 
-/// Refuses a named pipe: opening one waits until somebody writes to it. A pipe of this process
-/// (`-f /dev/stdin`, or a shell's `<(command)`) has its writer already.
+/// Refuses a named pipe: opening one blocks until another process writes to it. A pipe of this
+/// process (`-f /dev/stdin`, or a shell's `<(command)`) already has its writer.
 fn refuse_fifo(path: &Path) -> io::Result<()> {
     let is_own = path.starts_with("/dev") || path.starts_with("/proc");
     if !is_own && std::fs::metadata(path)?.file_type().is_fifo() {
@@ -144,7 +145,7 @@ fn refuse_fifo(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// One byte more than is allowed, so that the caller sees that there is too much.
+/// Reads one byte more than allowed, so that the caller detects an oversized input.
 fn read_limited(from: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     from.take(FILE_BYTES_MAX as u64 + 1).read_to_end(&mut bytes)?;
@@ -179,12 +180,12 @@ mod tests {
         let child = std::fs::read_to_string(&pid).unwrap();
         std::fs::remove_file(&pid).unwrap();
         let state = || std::fs::read_to_string(format!("/proc/{}/stat", child.trim()));
-        // A zombie, if its new parent has not looked yet.
+        // A zombie, if its new parent has not reaped it yet.
         while state().is_ok_and(|stat| !stat.contains(") Z ")) {
             assert!(begun.elapsed() < Duration::from_secs(60), "its child lives on");
             thread::sleep(Duration::from_millis(10));
         }
-        // One that has closed its output is no exception.
+        // A command that has closed its output is killed as well.
         let error = run_command("exec >&-; sleep 3600", limit).unwrap_err();
         assert!(error.to_string().contains("still running after"), "{error}");
     }

@@ -1,14 +1,13 @@
-//! Patterns of `include`: `*`, `?`, `[a-z]`, `[!a]` and `{a,b}`, each within one part of a path.
+//! Patterns of `include`: `*`, `?`, `[a-z]`, `[!a]` and `{a,b}`, each within one path component.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// How many alternatives braces may expand to.
+/// Maximum number of alternatives that braces may expand to.
 const BRACE_ALTERNATIVES_MAX: usize = 1024;
 
-/// The existing paths that a pattern matches: sorted for each alternative of its braces, as a
-/// shell does it. A directory that cannot be listed matches nothing if it does not exist, and
-/// is an error otherwise.
+/// The existing paths that match a pattern, sorted within each alternative of its braces, like a
+/// shell. A directory that cannot be listed is an error, unless it does not exist.
 pub(crate) fn expand(pattern: &str) -> io::Result<Vec<PathBuf>> {
     let mut list = Vec::new();
     for pattern in braces(pattern)? {
@@ -51,7 +50,7 @@ fn is_absent(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Whether a name matches. Goes back only to the last `*`, so time is at most quadratic.
+/// True if a name matches. Only backtracks to the last `*`, so the time is at most quadratic.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n, mut star) = (0, 0, None);
     while n < name.len() {
@@ -77,7 +76,7 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern[p..].iter().all(|&b| b == b'*')
 }
 
-/// The length of the first element of a pattern if it matches a byte.
+/// The length of a pattern's first element, if it matches a byte.
 fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     match pattern {
         [b'?', ..] => Some(1),
@@ -90,7 +89,8 @@ fn one(pattern: &[u8], byte: u8) -> Option<usize> {
     }
 }
 
-/// `a-z]` after the bracket: whether it matches, and its length. `None` if it is not closed.
+/// Matches `a-z]`, the text after the bracket: the result, and its length. `None` if it is not
+/// closed.
 fn class(text: &[u8], byte: u8) -> Option<(bool, usize)> {
     let negative = matches!(text.first(), Some(b'!' | b'^'));
     let start = usize::from(negative);
@@ -111,7 +111,7 @@ fn class(text: &[u8], byte: u8) -> Option<(bool, usize)> {
     Some((found != negative, close + 1))
 }
 
-/// `a{b,c}d` to `abd` and `acd`; nested braces too.
+/// Expands `a{b,c}d` to `abd` and `acd`, also for nested braces.
 fn braces(pattern: &str) -> io::Result<Vec<String>> {
     let mut done = Vec::new();
     let mut todo = vec![pattern.to_owned()];
@@ -131,7 +131,7 @@ fn braces(pattern: &str) -> io::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Where the first pair of braces begins, its alternatives, and where it has ended.
+/// The first pair of braces: start, alternatives, end.
 fn first_braces(pattern: &str) -> Option<(usize, Vec<&str>, usize)> {
     let open = pattern.find('{')?;
     let (mut depth, mut from, mut parts) = (0, open + 1, Vec::new());

@@ -1,18 +1,18 @@
-//! Text to tokens. Every byte belongs to a token or to the white space between two, and no
-//! input makes the lexer fail: what it does not know becomes [`Token::Unknown`].
+//! Converts text to tokens. Every byte belongs to a token or to white space, and the lexer never
+//! fails: unknown input becomes [`Token::Unknown`].
 
 use crate::source::{FileId, Span};
 
-/// The kinds of token.
+/// Kinds of tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token {
     /// `[A-Za-z0-9._-]+` that is not a number.
     Key,
-    /// Decimal digits, with a minus sign perhaps.
+    /// Decimal digits, with an optional minus sign.
     Int,
     /// `"…"` with its quotes. Only `\"` is an escape; line breaks are allowed inside.
     Str,
-    /// A string whose end is missing: reaches to the end of its first line.
+    /// A string without an end. Reaches to the end of its first line.
     OpenStr,
     /// `$`
     Dollar,
@@ -53,7 +53,7 @@ pub(crate) enum Token {
 }
 
 impl Token {
-    /// How the token is named in a message.
+    /// The token's name for messages.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Token::Key => "a name",
@@ -85,13 +85,13 @@ impl Token {
         }
     }
 
-    /// Whether a key before it makes a statement.
+    /// True for an operator that makes a preceding key an assignment.
     pub(crate) fn is_assignment(self) -> bool {
         matches!(self, Token::Assign | Token::Append | Token::Replace)
     }
 }
 
-/// A token and where it is.
+/// A token and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lexeme {
     pub(crate) token: Token,
@@ -104,14 +104,14 @@ pub(crate) struct Lexer<'a> {
     file: FileId,
     at: usize,
     comments: bool,
-    /// A string without end was met: then no later quote can close one either (each has a
-    /// backslash before it), and searching again would take quadratic time.
+    /// Set after a string without end. No later quote can close one either (each has a backslash
+    /// before it), and searching again would take quadratic time.
     no_closing_quote: bool,
 }
 
 impl<'a> Lexer<'a> {
     pub(crate) fn new(text: &'a str, file: FileId) -> Self {
-        // A byte order mark is what some editors put before the first line.
+        // Some editors put a byte order mark before the first line.
         let at = if text.starts_with('\u{feff}') { '\u{feff}'.len_utf8() } else { 0 };
         Lexer { text, file, at, comments: false, no_closing_quote: false }
     }
@@ -121,7 +121,7 @@ impl<'a> Lexer<'a> {
         Lexer { comments: true, ..Lexer::new(text, file) }
     }
 
-    /// The next token; [`Token::Eof`] for ever at the end.
+    /// The next token; [`Token::Eof`] repeatedly at the end.
     pub(crate) fn next(&mut self) -> Lexeme {
         loop {
             self.skip_blanks();
@@ -135,7 +135,7 @@ impl<'a> Lexer<'a> {
         }
     }
 
-    /// Goes on at a later byte.
+    /// Continues at a later byte.
     pub(crate) fn go_to(&mut self, at: usize) {
         self.at = self.at.max(at);
     }
@@ -148,7 +148,7 @@ impl<'a> Lexer<'a> {
         loop {
             match self.rest() {
                 [b' ' | b'\t' | b'\r', ..] => self.at += 1,
-                // A no-break space, which comes with text copied from web pages.
+                // A no-break space, common in text copied from web pages.
                 [0xc2, 0xa0, ..] => self.at += 2,
                 _ => return,
             }
@@ -222,8 +222,8 @@ impl<'a> Lexer<'a> {
     }
 }
 
-/// Whether something can go on like this after a string. If not, a string over several lines is
-/// rather one whose closing quote was forgotten, and what follows began as another string.
+/// True if this text may follow a string. Otherwise a string of several lines probably lacks its
+/// closing quote, and the quote found began another string.
 fn may_follow_string(rest: &[u8]) -> bool {
     let blank = rest.iter().position(|b| !matches!(b, b' ' | b'\t' | b'\r'));
     let next = blank.map(|at| rest[at]);

@@ -1,22 +1,22 @@
-//! The configuration language of lighttpd 1.4 and 1.5, read once and resolved for good.
+//! The configuration language of lighttpd 1.4 and 1.5, parsed and resolved when it is loaded.
 //!
-//! A file goes in; out comes a list of everything that is wrong with it, or a [`Config`]: typed
-//! settings, each already parsed by the row of the [`Table`] that names it, and conditions
-//! compiled so that a request finds its settings with a few hash look-ups. After loading
-//! nothing compares names, parses text or merges arrays.
+//! Loading a file produces a list of all its errors, or a [`Config`]: typed settings, each parsed
+//! by the row of the [`Table`] for its name, and conditions compiled so that a request finds its
+//! settings with a few hash look-ups. After loading, no names are compared, no text is parsed and
+//! no arrays are merged.
 //!
-//! [`load`] reads the text of a [`Main`] by the rows of a table. `tests/integration/usage.rs` is
-//! the smallest use: one row, one file, and the setting that they give.
+//! [`load`] reads the text of a [`Main`] by the rows of a table. `tests/integration/usage.rs` is a
+//! minimal example: one row, one file, and the resulting setting.
 //!
 //! The crate knows no directive by name (the caller's table does), touches no files, clock or
-//! environment (a [`Loader`] does; [`FsLoader`] is opt-in), and never guesses: it reports what it
-//! does not understand, with the place and a suggestion, and continues.
+//! environment (a [`Loader`] does; [`FsLoader`] is opt-in), and never guesses: it reports unknown
+//! input with its position and a suggestion, and continues.
 //!
-//! Reading order: `source` and `diag` (places and diagnostics), `lex`, `typographic` (typographic
-//! characters in place of plain ones), `ast`, `parse` (text to tree), `value`, `eval` and `expr`
-//! (tree to blocks), `directive` and `table` (what names mean), `pattern`, `condition`, `compile`
-//! (blocks to setters), `config`, `screen` and `evaluate` (per request), `snapshot`, `explain`,
-//! `fmt`. Every limit is in `limits`.
+//! Reading order: `source` and `diag` (positions and diagnostics), `lex`, `typographic`
+//! (typographic characters in place of plain ones), `ast`, `parse` (text to tree), `value`, `eval`
+//! and `expr` (tree to blocks), `directive` and `table` (the known names), `pattern`, `condition`,
+//! `compile` (blocks to setters), `config`, `screen` and `evaluate` (per request), `snapshot`,
+//! `explain`, `fmt`. Every limit is in `limits`.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

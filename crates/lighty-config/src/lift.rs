@@ -1,5 +1,5 @@
-//! Lifts what a listener is told inside of other conditions to the listener, as lighttpd reads it:
-//! a connection has its listener before there is a request to judge.
+//! Moves a listener's directives out of other conditions, as lighttpd does: a connection has its
+//! listener before there is a request to test.
 
 use crate::condition::Op;
 use crate::diag::{Diagnostic, Diagnostics};
@@ -8,9 +8,9 @@ use crate::eval::{Entry, RawBlock};
 use crate::field::Field;
 use crate::table::Table;
 
-/// Moves the listener's own entries of each `$SERVER["socket"] == "…"` inside of another condition
-/// to a block of the top level, and copies what handshakes there need.
-/// `on_socket` says of each block whether it looks at the listener only.
+/// Moves the listener's own entries of each `$SERVER["socket"] == "…"` inside another condition to
+/// a block of the top level, and copies the entries that its handshakes need. `on_socket` is true
+/// for blocks that only test the listener.
 pub(crate) fn lift<S>(
     raw: &mut Vec<RawBlock>,
     on_socket: &[bool],

@@ -1,4 +1,4 @@
-//! From a file to a [`Config`]: the one entry point of the crate.
+//! Loads a file into a [`Config`]: the entry point of the crate.
 
 use std::path::Path;
 
@@ -10,13 +10,13 @@ use crate::loader::Loader;
 use crate::source::{Sources, Span};
 use crate::table::{Lookup, Table};
 
-/// Where the configuration is.
+/// Source of the main configuration.
 #[derive(Clone, Debug)]
 pub enum Main<'a> {
-    /// In a file.
+    /// A file.
     File(&'a Path),
-    /// In memory (standard input, a command line), under a name for messages. Includes are
-    /// relative to the current directory.
+    /// A text (standard input, a command line), with a name for messages. Includes are relative to
+    /// the current directory.
     Text {
         /// The name.
         name: &'a str,
@@ -25,8 +25,8 @@ pub enum Main<'a> {
     },
 }
 
-/// Loads a configuration. There is a [`Config`] exactly if there were no errors; everything
-/// that is wrong with the text is in the [`Diagnostics`] of one run.
+/// Loads a configuration. Returns a [`Config`] exactly if there were no errors. One run reports all
+/// errors of the text in the [`Diagnostics`].
 pub fn load<S: Clone + Default>(
     loader: &dyn Loader,
     main: &Main<'_>,

@@ -1,52 +1,51 @@
-//! The interface to the outside: how the language reads files, runs commands and sees the
-//! environment. The caller implements it.
+//! Interface to files, commands and the environment. The caller implements it.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Everything outside that loading a configuration needs.
+/// External access needed to load a configuration.
 pub trait Loader {
-    /// The bytes of a file. May stop after [`FILE_BYTES_MAX`](crate::limits::FILE_BYTES_MAX)
-    /// + 1 bytes: more are refused anyway.
+    /// Reads a file. May stop after [`FILE_BYTES_MAX`](crate::limits::FILE_BYTES_MAX) + 1 bytes,
+    /// because a larger file is rejected anyway.
     fn read(&self, path: &Path) -> io::Result<Vec<u8>>;
 
-    /// The paths that a pattern matches, sorted; none is not an error.
+    /// The paths that match a pattern, sorted. An empty result is not an error.
     fn glob(&self, pattern: &str) -> io::Result<Vec<PathBuf>>;
 
     /// The standard output of a command.
     ///
     /// # Errors
-    /// It did not start, did not end in time, or failed.
+    /// The command could not be started, exceeded its time limit, or failed.
     fn shell(&self, command: &str) -> io::Result<Vec<u8>>;
 
-    /// A variable of the environment.
+    /// An environment variable.
     fn env(&self, name: &str) -> Option<String>;
 
-    /// The current directory: `var.CWD`, and what `./…` is relative to.
+    /// The current directory: `var.CWD`, and the base of `./…`.
     fn cwd(&self) -> PathBuf;
 
     /// The process id: `var.PID`.
     fn pid(&self) -> u32;
 
-    /// One name for all names of a file, so that cycles are seen. The path itself will do.
+    /// A name shared by all paths of a file, to detect cycles. The path itself is sufficient.
     fn identity(&self, path: &Path) -> PathBuf {
         path.to_path_buf()
     }
 }
 
-/// A loader without I/O, for text in memory and for tests: files by name.
+/// A loader without I/O, for text in memory and for tests.
 #[derive(Clone, Debug, Default)]
 pub struct MemoryLoader {
-    /// Path and content.
+    /// Paths and contents.
     pub files: Vec<(PathBuf, Vec<u8>)>,
-    /// Environment.
+    /// Environment variables.
     pub env: Vec<(String, String)>,
     /// Commands and their output.
     pub commands: Vec<(String, Result<String, String>)>,
 }
 
 impl MemoryLoader {
-    /// A loader with these files.
+    /// Creates a loader with these files.
     pub fn new(files: &[(&str, &str)]) -> Self {
         let files = files.iter().map(|(path, text)| (path.into(), text.as_bytes().to_vec()));
         MemoryLoader { files: files.collect(), ..MemoryLoader::default() }
@@ -59,7 +58,7 @@ impl Loader for MemoryLoader {
         found.map(|(_, bytes)| bytes.clone()).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 
-    /// Understands one `*` in the last place only, which is what tests need.
+    /// Supports one `*`, in the last component only, which suffices for tests.
     fn glob(&self, pattern: &str) -> io::Result<Vec<PathBuf>> {
         let (head, tail) = pattern.split_once('*').unwrap_or((pattern, ""));
         let names = self.files.iter().filter_map(|(path, _)| path.to_str());

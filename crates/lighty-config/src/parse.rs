@@ -1,7 +1,7 @@
-//! Tokens to the tree of a file.
+//! Parses tokens to the tree of a file.
 //!
-//! After an error the parser goes on at the next statement, so that one run reports everything.
-//! It recurses only for nested arrays and blocks, to [`NESTING_MAX`] levels; what is deeper is
+//! After an error the parser continues at the next statement, so that one run reports all errors.
+//! It recurses only for nested arrays and blocks, up to [`NESTING_MAX`] levels; deeper ones are
 //! skipped without recursion.
 
 mod stray;
@@ -14,7 +14,7 @@ use crate::limits::NESTING_MAX;
 use crate::source::{FileId, Sources, Span, Spanned};
 use crate::typographic;
 
-/// Parses a file; errors go to `diagnostics`, the rest is returned.
+/// Parses a file. Reports errors to `diagnostics` and returns the remaining statements.
 pub(crate) fn parse(sources: &Sources, file: FileId, diagnostics: &mut Diagnostics) -> Vec<Stmt> {
     let source = sources.get(file);
     let slips = typographic::slips(&source.text);
@@ -25,9 +25,9 @@ pub(crate) fn parse(sources: &Sources, file: FileId, diagnostics: &mut Diagnosti
     parser.statements(None)
 }
 
-/// An error that has been reported already, and where the parser stands.
+/// An error that has been reported already, with the position of the parser.
 enum Fail {
-    /// In the middle of the statement: the rest must be skipped.
+    /// In the middle of the statement. The rest must be skipped.
     Midway,
     /// At the start of the next statement.
     Border,
@@ -35,20 +35,20 @@ enum Fail {
 
 type Parsed<T> = Result<T, Fail>;
 
-/// The position; cloned to look ahead.
+/// The parser's position, cloned to look ahead.
 #[derive(Clone)]
 struct Cursor<'a> {
     lexer: Lexer<'a>,
-    /// The text as it stands in the file, where characters had to be made plain for the lexer.
+    /// The text as in the file. Some characters had to be made plain for the lexer.
     written: &'a str,
     now: Lexeme,
-    /// The token before.
+    /// The previous token.
     last: Span,
-    /// Open parentheses: newlines between them are white space.
+    /// Number of open parentheses, in which newlines are white space.
     parens: usize,
-    /// Whether `now` is the first token of its line.
+    /// True if `now` is the first token of its line.
     line_start: bool,
-    /// The last string that went over several lines: a quote may be missing there.
+    /// The last string of several lines, which may lack a quote.
     long: Option<Span>,
 }
 
@@ -75,7 +75,7 @@ impl<'a> Cursor<'a> {
     }
 }
 
-/// A place with whole characters of what is written.
+/// Extends a span to whole characters of `written`.
 fn whole(mut span: Span, written: &str) -> Span {
     while !written.is_char_boundary(span.start as usize) {
         span.start -= 1;
@@ -95,7 +95,7 @@ struct Parser<'a, 'd> {
 }
 
 impl<'a> Parser<'a, '_> {
-    /// Statements up to the end of the file, or of the block that `open` opened.
+    /// Parses statements up to the end of the file, or of the block that began at `open`.
     fn statements(&mut self, open: Option<Span>) -> Vec<Stmt> {
         let mut list = Vec::new();
         loop {
@@ -236,7 +236,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// `else {`, `else $…`, `else if $…`, `elif $…`; stands at the first word.
+    /// Parses `else {`, `else $…`, `else if $…` or `elif $…`, starting at the first word.
     fn else_arm(&mut self) -> Parsed<Arm> {
         let start = self.span();
         let is_plain_else = self.word() == "else";
@@ -254,13 +254,13 @@ impl<'a> Parser<'a, '_> {
         Ok(Arm { guard: Guard::Else, span: start, body })
     }
 
-    /// A condition and its block; stands at `$`.
+    /// Parses a condition and its block, starting at `$`.
     fn arm(&mut self) -> Parsed<Arm> {
         let start = self.span();
         let guard = match self.condition() {
             Ok(cond) => Guard::If(cond),
             Err(fail) => {
-                // The body belongs to it whatever is wrong with the condition.
+                // The body belongs to it even if the condition is wrong.
                 while !matches!(self.token(), Token::LBrace | Token::Newline | Token::Eof) {
                     self.cursor.bump();
                 }
@@ -313,7 +313,7 @@ impl<'a> Parser<'a, '_> {
         })
     }
 
-    /// `{ … }`, on the next line perhaps.
+    /// Parses `{ … }`, which may begin on the next line.
     fn block(&mut self) -> Parsed<Vec<Stmt>> {
         let before = self.cursor.clone();
         self.skip_newlines();
@@ -401,7 +401,7 @@ impl<'a> Parser<'a, '_> {
         items.map(|items| Spanned::new(Term::Array(items), span)).ok_or(Fail::Midway)
     }
 
-    /// The elements up to `)`, where it stops; `None` if some of them were wrong.
+    /// Parses the elements up to `)`, which is not consumed; `None` if some of them were wrong.
     #[expect(clippy::type_complexity, reason = "a name for it would be used once")]
     fn elements(&mut self, open: Span) -> Parsed<Option<Vec<(Option<Expr>, Expr)>>> {
         let (mut items, mut ok) = (Vec::new(), true);
@@ -448,7 +448,7 @@ impl<'a> Parser<'a, '_> {
         Ok((Some(first), self.expr()?))
     }
 
-    /// Neither `,` nor `)` follows an element.
+    /// Reports an element that is followed by neither `,` nor `)`.
     fn after_element(&mut self) {
         let is_value = matches!(self.token(), Token::Str | Token::Int | Token::LParen | Token::Key);
         if is_value {
@@ -480,7 +480,7 @@ impl<'a> Parser<'a, '_> {
         Fail::Border
     }
 
-    /// Whether a new statement begins here although a parenthesis is open.
+    /// True if a new statement begins here although a parenthesis is open.
     fn at_statement(&self) -> bool {
         self.cursor.line_start && self.opens_statement()
     }
@@ -509,8 +509,8 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// Skips to the next statement; a block on the way is parsed, so that braces stay in
-    /// balance and its errors are reported too.
+    /// Skips to the next statement. A block on the way is parsed, to keep braces balanced and to
+    /// report its errors too.
     fn recover(&mut self, list: &mut Vec<Stmt>) {
         self.skip_statement();
         if self.token() == Token::LBrace {
@@ -538,7 +538,7 @@ impl<'a> Parser<'a, '_> {
         self.cursor.parens = 0;
     }
 
-    /// Reports nesting past the limit once, and skips the whole construct without recursion.
+    /// Reports excessive nesting once, and skips the whole construct without recursion.
     fn too_deep(&mut self) -> Fail {
         let text = format!("nested more than {NESTING_MAX} levels deep");
         self.report(Diagnostic::error("limit", self.span(), text));
@@ -557,7 +557,8 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// The line or the block ends here, or as in 1.4 the next statement stands on the same line.
+    /// Checks that the line or the block ends here, or that the next statement follows on the same
+    /// line, as 1.4 allows.
     fn end_of_statement(&mut self) {
         if matches!(self.token(), Token::Newline | Token::Eof | Token::RBrace)
             || self.opens_statement()
@@ -606,7 +607,7 @@ impl<'a> Parser<'a, '_> {
         Fail::Midway
     }
 
-    /// Reports the current token and steps over it.
+    /// Reports the current token and skips it.
     fn fail_after(&mut self, found: Diagnostic) -> Fail {
         self.report(found);
         self.cursor.bump();
@@ -617,7 +618,7 @@ impl<'a> Parser<'a, '_> {
         self.diagnostics.push(found);
     }
 
-    /// Keeps note of strings over several lines and refuses text that is not UTF-8.
+    /// Records strings of several lines and rejects text that is not UTF-8.
     fn check_text(&mut self, span: Span) {
         let word = self.word();
         if word.contains('\n') {
@@ -629,7 +630,7 @@ impl<'a> Parser<'a, '_> {
         }
     }
 
-    /// As in 1.4 a value may begin on a line below; a statement that stands there is none.
+    /// Skips to a value, which may begin on a later line as in 1.4. A statement is not a value.
     fn skip_to_value(&mut self) {
         self.skip_newlines_to(|parser| match parser.token() {
             Token::Str | Token::Int | Token::LParen => true,
@@ -644,7 +645,7 @@ impl<'a> Parser<'a, '_> {
         self.skip_newlines_to(|parser| operators.contains(&parser.token()));
     }
 
-    /// Stays where it is if what is wanted does not follow.
+    /// Skips newlines if `wanted` holds after them.
     fn skip_newlines_to(&mut self, wanted: impl Fn(&Self) -> bool) {
         if self.token() == Token::Newline {
             let before = self.cursor.clone();
@@ -671,7 +672,7 @@ impl<'a> Parser<'a, '_> {
 
     fn word(&self) -> &'a str {
         let span = self.span();
-        // Where a character had to be made plain, spaces fill its place.
+        // Replaced characters leave padding spaces.
         self.text[span.start as usize..span.end as usize].trim_matches(' ')
     }
 
@@ -680,7 +681,7 @@ impl<'a> Parser<'a, '_> {
     }
 }
 
-/// Words that begin a statement which is no assignment.
+/// True for words that begin a statement other than an assignment.
 fn opens_with(word: &str) -> bool {
     matches!(word, "include" | "include_shell" | "global" | "if") || is_else(word)
 }

@@ -1,10 +1,10 @@
-//! Regular expressions, as PCRE without options means them: unanchored, case sensitive, `\d` and
-//! the like ASCII only.
+//! Regular expressions with the meaning of PCRE without options: unanchored, case sensitive, `\d`
+//! and similar ASCII only.
 //!
-//! Two engines match them. The crate `regex` matches what can be matched in linear time. The rest
-//! (look-around, back-references, atomic groups, possessive repetitions, recursion) is matched by a
-//! backtracking engine ([`Backtracker`]) in a bounded number of steps: a match that needs more is
-//! not guessed, but [`Undecided`].
+//! Two engines match them. The crate `regex` matches all patterns that can be matched in linear
+//! time. The others (look-around, back-references, atomic groups, possessive repetitions,
+//! recursion) are matched by a backtracking engine ([`Backtracker`]) in a bounded number of steps:
+//! a match that needs more is [`Undecided`] rather than guessed.
 
 use std::sync::Arc;
 
@@ -21,10 +21,10 @@ mod syntax;
 
 pub(crate) use syntax::ascii_classes;
 
-/// A match was given up: the pattern may match or not.
+/// An abandoned match: the pattern may match or not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Undecided {
-    /// The pattern and why, for a log.
+    /// The pattern and the reason, for the log.
     pub words: String,
 }
 
@@ -41,7 +41,7 @@ impl Bounded {
         let Some(compile) = means.backtracking else { return Err(beyond(source)) };
         let compiled = compile(source, is_text);
         let engine = compiled.map_err(|(words, at)| {
-            // What was read last is what is wrong.
+            // The error is at the last character read.
             let at = at.min(source.len());
             let from = (0..at).rev().find(|from| source.is_char_boundary(*from)).unwrap_or(0);
             let message = format!("not a regular expression: {words}");
@@ -60,7 +60,7 @@ impl Bounded {
     }
 }
 
-/// The error if there is no backtracking engine.
+/// The error for a missing backtracking engine.
 fn beyond(source: &str) -> BadCondition {
     match syntax::beyond_linear(source) {
         Some((what, at)) => {
@@ -71,7 +71,7 @@ fn beyond(source: &str) -> BadCondition {
     }
 }
 
-/// A pattern that is matched against text.
+/// A pattern for text.
 #[derive(Clone, Debug)]
 pub(crate) enum TextPattern {
     Linear(Arc<regex::Regex>),
@@ -107,7 +107,7 @@ impl TextPattern {
         }
     }
 
-    /// Room for what the groups of the pattern match.
+    /// Empty storage for the positions of the pattern's groups.
     pub(crate) fn places(&self) -> Places {
         match self {
             TextPattern::Linear(regex) => Places::Linear(regex.capture_locations()),
@@ -115,7 +115,7 @@ impl TextPattern {
         }
     }
 
-    /// Fills `places`, which are this pattern's; `false` if it does not match.
+    /// Fills `places`, which must be from this pattern; `false` if it does not match.
     pub(crate) fn read(&self, places: &mut Places, value: &str) -> Result<bool, Undecided> {
         match (self, places) {
             (TextPattern::Linear(regex), Places::Linear(places)) => {
@@ -129,7 +129,7 @@ impl TextPattern {
     }
 }
 
-/// Where the groups of a pattern matched.
+/// Positions of a pattern's groups.
 pub(crate) enum Places {
     Linear(regex::CaptureLocations),
     Bounded(Vec<Place>),
@@ -141,7 +141,7 @@ impl Places {
         Places::Bounded(Vec::new())
     }
 
-    /// Has one group, which is all of a text of so many bytes.
+    /// Sets one group that covers a text of `length` bytes.
     pub(crate) fn set_whole(&mut self, length: usize) {
         if let Places::Bounded(places) = self {
             places.clear();
@@ -157,7 +157,7 @@ impl Places {
     }
 }
 
-/// What is wrong with a pattern that neither engine takes.
+/// The error for a pattern that neither engine accepts.
 fn worse(linear: Option<regex::Error>, pcre: BadCondition) -> BadCondition {
     match linear {
         Some(regex::Error::CompiledTooBig(_)) => {
@@ -169,7 +169,7 @@ fn worse(linear: Option<regex::Error>, pcre: BadCondition) -> BadCondition {
     }
 }
 
-/// What is said about a pattern that is not matched in linear time, and where it is not linear.
+/// A note about a pattern that is not matched in linear time, and the position of the construct.
 pub(crate) type Notice = (String, Option<std::ops::Range<usize>>);
 
 pub(crate) fn notice(pattern: &str) -> Notice {
@@ -186,7 +186,7 @@ pub(crate) fn notice(pattern: &str) -> Notice {
     )
 }
 
-/// A regular expression for bytes.
+/// A pattern for bytes.
 #[derive(Clone, Debug)]
 pub enum BytePattern {
     /// Matched in linear time.
@@ -195,16 +195,16 @@ pub enum BytePattern {
     Bounded(Box<Bounded>),
 }
 
-/// What the groups of a pattern matched.
+/// Matches of a pattern's groups.
 pub enum Groups<'s> {
-    /// Of a pattern matched in linear time.
+    /// Groups of a pattern matched in linear time.
     Linear(regex::bytes::Captures<'s>),
-    /// The subject, and the places of the groups in it.
+    /// The subject, and the positions of the groups in it.
     Bounded(&'s [u8], Vec<Place>),
 }
 
 impl<'s> Groups<'s> {
-    /// The text of a group; 0 is the whole match. `None` if the group took no part.
+    /// The text of a group; 0 is the whole match. `None` if the group did not participate.
     pub fn get(&self, n: usize) -> Option<&'s [u8]> {
         match self {
             Groups::Linear(groups) => groups.get(n).map(|group| group.as_bytes()),
@@ -217,11 +217,11 @@ impl<'s> Groups<'s> {
 }
 
 impl BytePattern {
-    /// Compiles a regular expression in a value, as the language means it (see conditions with
-    /// `=~`), but for bytes: `.` is any byte.
+    /// Compiles a regular expression in a value, with the meaning of conditions with `=~`, but for
+    /// bytes: `.` is any byte.
     ///
     /// # Errors
-    /// What is no regular expression, what is too large.
+    /// The pattern is not a regular expression, or is too large.
     pub fn compile(pattern: &str, span: Span, ctx: &CompileCtx) -> Result<BytePattern, Reject> {
         let refused = match syntax::possessive(pattern) {
             Some(_) => None,
@@ -231,25 +231,25 @@ impl BytePattern {
             },
         };
         let built = Bounded::compile(pattern, false, ctx.means)
-            // A class that names other characters than ASCII has no meaning for single bytes.
+            // A class with non-ASCII characters has no meaning for single bytes.
             .or_else(|bad| Bounded::compile(pattern, true, ctx.means).map_err(|_| bad));
         let own = built.map_err(|bad| worse(refused, bad).reject(pattern).at(span))?;
         ctx.note(Reject::new(format!("has \"{pattern}\": {}", notice(pattern).0)).at(span));
         Ok(BytePattern::Bounded(Box::new(own)))
     }
 
-    /// Compiles a small pattern of linear time; `None` for any other. Takes no time that a request
-    /// would feel.
+    /// Compiles a small pattern that is matched in linear time; `None` for any other. Fast enough
+    /// to run during a request.
     pub fn small(pattern: &str) -> Option<BytePattern> {
         let is_linear = syntax::possessive(pattern).is_none();
         let regex = is_linear.then(|| linear(pattern, SMALL_REGEX_BYTES_MAX).ok()).flatten();
         regex.map(BytePattern::Linear)
     }
 
-    /// Whether the pattern occurs in `subject`.
+    /// True if the pattern occurs in `subject`.
     ///
     /// # Errors
-    /// It would take more steps than it may.
+    /// The match exceeds its step limit.
     pub fn is_match(&self, subject: &[u8]) -> Result<bool, Undecided> {
         match self {
             BytePattern::Linear(regex) => Ok(regex.is_match(subject)),
@@ -257,10 +257,10 @@ impl BytePattern {
         }
     }
 
-    /// What the pattern's groups match in `subject`, if it matches.
+    /// The pattern's groups in `subject`, if it matches.
     ///
     /// # Errors
-    /// It would take more steps than it may.
+    /// The match exceeds its step limit.
     pub fn groups<'s>(&self, subject: &'s [u8]) -> Result<Option<Groups<'s>>, Undecided> {
         match self {
             BytePattern::Linear(regex) => Ok(regex.captures(subject).map(Groups::Linear)),
@@ -273,12 +273,12 @@ impl BytePattern {
     }
 }
 
-/// A pattern in the words of the linear engine, for who looks at what it consists of.
+/// Translates a pattern to the syntax of the linear engine, for callers that analyse it.
 pub fn linear_syntax(pattern: &str) -> String {
     ascii_classes(pattern)
 }
 
-/// Bytes of a regular expression that is compiled within a tenth of a millisecond or so.
+/// Maximum compiled bytes of a small regular expression, which compiles within about 0.1 ms.
 const SMALL_REGEX_BYTES_MAX: usize = 16 << 10;
 
 fn linear(pattern: &str, bytes_max: usize) -> Result<regex::bytes::Regex, regex::Error> {
@@ -287,7 +287,7 @@ fn linear(pattern: &str, bytes_max: usize) -> Result<regex::bytes::Regex, regex:
         let mut builder = regex::bytes::RegexBuilder::new(&text);
         builder.size_limit(bytes_max).unicode(unicode).build()
     };
-    // A class that names other characters than ASCII has no meaning for single bytes.
+    // A class with non-ASCII characters has no meaning for single bytes.
     build(false).or_else(|_| build(true))
 }
 

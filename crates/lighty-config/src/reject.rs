@@ -1,22 +1,21 @@
-//! What is wrong with a value or a condition, before it is known where it stands.
+//! Errors of values and conditions, before their position is known.
 
 use crate::source::Span;
 use crate::suggest::nearest;
 
-/// Why a value is rejected.
+/// Reason why a value is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reject {
-    /// What is wrong, as a sentence that goes on after the directive's name:
-    /// `must be a number`.
+    /// The error, as a sentence that continues the directive's name: `must be a number`.
     pub message: String,
-    /// What to write instead.
+    /// The correct form.
     pub help: Option<String>,
-    /// The element of an array that is at fault.
+    /// The array element at fault.
     pub span: Option<Span>,
 }
 
 impl Reject {
-    /// A reason.
+    /// Creates an error with a message.
     pub fn new(message: impl Into<String>) -> Self {
         Reject { message: message.into(), help: None, span: None }
     }
@@ -27,7 +26,7 @@ impl Reject {
         self
     }
 
-    /// Suggests the candidate that was probably meant, if one is near enough to be a slip.
+    /// Suggests the candidate that was probably meant, if one is similar enough.
     pub fn did_you_mean<'a>(
         self,
         written: &str,
@@ -39,20 +38,20 @@ impl Reject {
         }
     }
 
-    /// Says that the rest of the configuration holds without the value.
+    /// Adds that the value is ignored and the rest of the configuration is used.
     pub(crate) fn without_effect(mut self) -> Self {
         self.message.push_str("; this value has no effect");
         self
     }
 
-    /// Points at an element.
+    /// Sets the element at fault.
     pub fn at(mut self, span: Span) -> Self {
         self.span = Some(span);
         self
     }
 }
 
-/// Why a condition cannot be compiled. `at` is a range of bytes of the right side.
+/// Reason why a condition cannot be compiled. `at` is a range of bytes of the right side.
 #[derive(Debug)]
 pub(crate) struct BadCondition {
     pub(crate) message: String,
@@ -65,7 +64,7 @@ impl BadCondition {
         BadCondition { message: message.into(), help: help.map(str::to_owned), at: None }
     }
 
-    /// As what is wrong with a value.
+    /// Converts it to the error of a value.
     pub(crate) fn reject(self, pattern: &str) -> Reject {
         let reject = Reject::new(format!("has {pattern:?}: {}", self.message));
         self.help.map_or(reject.clone(), |help| reject.help(help))

@@ -1,32 +1,33 @@
-//! Which of many patterns can match at all.
+//! Screening of many patterns: finds the ones that can match.
 //!
-//! A pattern whose matches all hold some text is tried only where that text occurs; one pass over
-//! the subject finds every such text at once.
+//! A pattern that requires a certain text is tried only if that text occurs in the subject. One
+//! pass over the subject finds all such texts.
 
 use std::collections::BTreeMap;
 
 use aho_corasick::{AhoCorasick, AhoCorasickKind, MatchKind};
 use regex_syntax::hir::{Hir, HirKind};
 
-/// Patterns from which on a pass over the subject is cheaper than trying them one by one.
+/// Minimum number of patterns for which a pass over the subject is cheaper than trying them one by
+/// one.
 pub(crate) const SCREENED_MIN: usize = 16;
 
-/// Bytes of a text that is searched for at most: longer ones tell patterns apart no better.
+/// Maximum bytes of a searched text: longer ones do not distinguish patterns better.
 const NEEDLE_BYTES_MAX: usize = 32;
 
-/// Bytes of a text below which searching for it rules out too little.
+/// Minimum bytes of a searched text: shorter ones rule out too little.
 const NEEDLE_BYTES_MIN: usize = 2;
 
-/// The longest text that surely is part of whatever matches, if there is one worth a search.
+/// The longest text contained in every match, if it is long enough to search for.
 pub fn required_text(hir: &Hir) -> Option<Vec<u8>> {
     let mut best = Vec::new();
     longest(hir, &mut best);
     (best.len() >= NEEDLE_BYTES_MIN).then_some(best)
 }
 
-/// What to search for in place of a whole text; `None` if that is too short.
+/// The part of a text to search for; `None` if the text is too short.
 pub(crate) fn needle(text: &[u8]) -> Option<&[u8]> {
-    // Patterns that differ mostly do so at the end of their texts.
+    // Patterns usually differ at the end of their texts.
     let from = text.len().saturating_sub(NEEDLE_BYTES_MAX);
     (text.len() >= NEEDLE_BYTES_MIN).then(|| &text[from..])
 }
@@ -45,17 +46,17 @@ fn longest(hir: &Hir, best: &mut Vec<u8>) {
     }
 }
 
-/// Patterns in their order, and what rules them out.
+/// Patterns in order, with their required texts.
 #[derive(Default)]
 pub struct Screen {
     count: u32,
     texts: Option<Texts>,
-    /// Patterns of which no text is known, in order.
+    /// Patterns without a known text, in order.
     always: Box<[u32]>,
 }
 
 impl Screen {
-    /// A screen of patterns by the text that each of them [requires](required_text).
+    /// Builds a screen from the text that each pattern [requires](required_text).
     pub fn build(needles: &[Option<Vec<u8>>]) -> Screen {
         let count = u32::try_from(needles.len()).unwrap_or(u32::MAX);
         let numbered = || (0u32..).zip(needles);
@@ -68,7 +69,7 @@ impl Screen {
         Screen { count, texts, always }
     }
 
-    /// The first pattern for which `matches` holds. Allocates only where a text occurs.
+    /// The first pattern for which `matches` holds. Allocates only if a text occurs.
     pub fn first(&self, subject: &[u8], matches: impl Fn(u32) -> bool) -> Option<u32> {
         let Some(texts) = &self.texts else { return (0..self.count).find(|at| matches(*at)) };
         let mut occur = Vec::new();
@@ -92,22 +93,22 @@ impl Screen {
     }
 }
 
-/// Whether capital letters are told from small ones.
+/// Case sensitivity of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Letters {
     Exact,
     Folded,
 }
 
-/// A search for many texts at once, and whose they are.
+/// A search for many texts at once, with the owners of each text.
 pub(crate) struct Texts {
     search: AhoCorasick,
-    /// By text: the numbers that came with it, in the order in which they came.
+    /// Owners by text, in the order in which they were added.
     owners: Vec<Box<[u32]>>,
 }
 
 impl Texts {
-    /// `None` where no search can be made: then everything has to be tried.
+    /// Builds a search. `None` if that fails; the caller then tries all patterns.
     pub(crate) fn build(
         texts: impl Iterator<Item = (Vec<u8>, u32)>,
         letters: Letters,
@@ -125,16 +126,16 @@ impl Texts {
         Some(Texts { search, owners: by_text.into_values().map(Into::into).collect() })
     }
 
-    /// Puts the texts that occur into `found`, each once.
+    /// Writes the texts that occur to `found`, without duplicates.
     pub(crate) fn find(&self, subject: &[u8], found: &mut Vec<u32>) {
         found.clear();
         found.extend(self.search.find_overlapping_iter(subject).map(|hit| hit.pattern().as_u32()));
-        // A text that occurs often counts once: its owners are not gathered again and again.
+        // A text that occurs often counts once, so that its owners are not collected repeatedly.
         found.sort_unstable();
         found.dedup();
     }
 
-    /// Whose a text is that was found.
+    /// The owners of a found text.
     pub(crate) fn of(&self, text: u32) -> &[u32] {
         &self.owners[text as usize]
     }
@@ -165,7 +166,7 @@ mod tests {
     }
 
     fn needles(count: u32) -> Vec<Option<Vec<u8>>> {
-        // Every tenth pattern requires nothing.
+        // Every tenth pattern has no required text.
         (0..count).map(|i| (i % 10 != 9).then(|| format!("/{i}/").into_bytes())).collect()
     }
 

@@ -1,4 +1,4 @@
-//! Merged settings, made once per combination of conditions.
+//! Cache of merged settings, one per combination of conditions.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::config::Config;
 use crate::evaluate::Active;
 use crate::limits::SNAPSHOT_VARIANTS_MAX;
 
-/// Caches the settings of every combination of true conditions that a worker has met. One cache
+/// Caches the settings of every combination of true conditions that a worker has seen. A cache
 /// belongs to one [`Config`]: create a new one after a reload.
 pub struct SnapshotCache<S> {
     variants: HashMap<Box<[u64]>, Rc<S>, RandomState>,
@@ -26,12 +26,12 @@ impl<S> Default for SnapshotCache<S> {
 }
 
 impl<S> SnapshotCache<S> {
-    /// A cache of [`SNAPSHOT_VARIANTS_MAX`] variants.
+    /// Creates a cache of [`SNAPSHOT_VARIANTS_MAX`] variants.
     pub fn new() -> Self {
         SnapshotCache::default()
     }
 
-    /// A cache that starts over when it would hold more than `variants_max` variants.
+    /// Creates a cache that is cleared when it would exceed `variants_max` variants.
     pub fn with_limit(variants_max: usize) -> Self {
         let (variants, last_words) = (HashMap::default(), Vec::new());
         SnapshotCache { variants, last_words, last: None, variants_max }
@@ -42,14 +42,14 @@ impl<S> SnapshotCache<S> {
         self.variants.len()
     }
 
-    /// Whether nothing is held.
+    /// True if the cache is empty.
     pub fn is_empty(&self) -> bool {
         self.variants.is_empty()
     }
 }
 
 impl<S: Clone> SnapshotCache<S> {
-    /// The settings for a set of true conditions. Allocates only for a set not met before.
+    /// The settings for a set of true conditions. Allocates only for a new set.
     pub fn get(&mut self, config: &Config<S>, active: &Active) -> &Rc<S> {
         if self.last_words != active.words() {
             self.last = None;

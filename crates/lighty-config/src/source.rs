@@ -1,8 +1,8 @@
-//! The text that was read, and places in it.
+//! Source texts, and positions in them.
 
 use std::path::{Path, PathBuf};
 
-/// Which of the [`Sources`] a place is in.
+/// Number of a file in [`Sources`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileId(pub(crate) u32);
 
@@ -13,7 +13,7 @@ pub struct Span {
     pub file: FileId,
     /// First byte.
     pub start: u32,
-    /// One past the last byte.
+    /// Byte after the last one.
     pub end: u32,
 }
 
@@ -25,34 +25,34 @@ impl Span {
     }
 }
 
-/// Something that was written at a known place.
+/// A value with its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Spanned<T> {
-    /// What was written.
+    /// The value.
     pub value: T,
-    /// Where.
+    /// The position.
     pub span: Span,
 }
 
 impl<T> Spanned<T> {
-    /// Ties a value to its place.
+    /// Adds a position to a value.
     pub fn new(value: T, span: Span) -> Self {
         Spanned { value, span }
     }
 }
 
-/// One file, or the output of one command.
+/// A file, or the output of a command.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// The name shown to the user: a path, `-`, or `include_shell "…"`.
+    /// The name for messages: a path, `-`, or `include_shell "…"`.
     pub name: String,
-    /// The path it was read from, if it was.
+    /// The file that it was read from, if any.
     pub path: Option<PathBuf>,
-    /// The text. Bytes that were not UTF-8 are U+FFFD here.
+    /// The text, with U+FFFD in place of bytes that were not UTF-8.
     pub text: String,
-    /// Whether some bytes were not UTF-8.
+    /// True if some bytes were not UTF-8.
     pub lossy: bool,
-    /// The `include` that named it.
+    /// The `include` statement.
     pub included_from: Option<Span>,
     line_starts: Vec<u32>,
 }
@@ -71,7 +71,7 @@ impl Source {
     }
 }
 
-/// A place as people read it.
+/// A position for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Location<'a> {
     /// Name of the file.
@@ -88,7 +88,7 @@ impl std::fmt::Display for Location<'_> {
     }
 }
 
-/// All text that one configuration was read from.
+/// All texts of a configuration.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     files: Vec<Source>,
@@ -115,7 +115,7 @@ impl Sources {
         id
     }
 
-    /// Adds raw bytes, and notes what is not UTF-8 and who included it.
+    /// Adds raw bytes. Records invalid UTF-8, and the `include` statement.
     pub(crate) fn add_bytes(
         &mut self,
         name: &str,
@@ -134,12 +134,12 @@ impl Sources {
         id
     }
 
-    /// The file of an id.
+    /// The file with this id.
     pub fn get(&self, id: FileId) -> &Source {
         &self.files[id.0 as usize]
     }
 
-    /// All files in the order in which they were read; the first is the main one.
+    /// All files in the order of reading; the first is the main one.
     pub fn iter(&self) -> impl Iterator<Item = (FileId, &Source)> {
         self.files.iter().enumerate().map(|(at, file)| (FileId(at as u32), file))
     }
@@ -149,17 +149,17 @@ impl Sources {
         self.files.len()
     }
 
-    /// Whether nothing has been read.
+    /// True if there are no files.
     pub fn is_empty(&self) -> bool {
         self.files.is_empty()
     }
 
-    /// The text of a place.
+    /// The text at a position.
     pub fn text(&self, span: Span) -> &str {
         self.get(span.file).text.get(span.start as usize..span.end as usize).unwrap_or("")
     }
 
-    /// Name, line and column of the start of a place.
+    /// Name, line and column of a position's start.
     pub fn locate(&self, span: Span) -> Location<'_> {
         let file = self.get(span.file);
         let line = file.line_starts.partition_point(|&start| start <= span.start);

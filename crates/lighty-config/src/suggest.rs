@@ -2,8 +2,8 @@
 
 use crate::limits::CANDIDATES_MAX;
 
-/// The candidate most like what was written, if one is near enough to be a slip. Looks at the
-/// first [`CANDIDATES_MAX`].
+/// The candidate most similar to the written name, if it is near enough to be a typing error. Looks
+/// at the first [`CANDIDATES_MAX`].
 pub(crate) fn nearest(
     written: &str,
     candidates: impl Iterator<Item = impl AsRef<str>>,
@@ -20,7 +20,7 @@ pub(crate) fn nearest(
         .map(|(_, c)| c.as_ref().to_owned())
 }
 
-/// Which bytes occur, modulo 64: one edit adds one at most and takes away one at most.
+/// The set of bytes that occur, modulo 64. One edit adds at most one and removes at most one.
 fn letters(text: &str) -> u64 {
     text.bytes().fold(0, |set, byte| set | 1 << (byte % 64))
 }

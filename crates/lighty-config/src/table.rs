@@ -1,4 +1,4 @@
-//! The table of all directives: the one place that says what a name means.
+//! The table of all directives, which defines all names.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -10,17 +10,17 @@ use crate::reject::Reject;
 use crate::suggest::nearest;
 use crate::value::Value;
 
-/// What a name stands for.
+/// Result of looking up a name.
 pub enum Lookup<'a, S> {
-    /// A row, by its own name or an alias.
+    /// A row, by its name or an alias.
     Row(&'a Directive<S>),
-    /// Known, but not in this version; with what it belongs to.
+    /// A known name that this version does not support, with its module.
     Planned(&'static str),
-    /// Its module was given up; with that.
+    /// A name that was removed along with this module.
     Gone(&'static str),
-    /// Gone for good; with what to write instead.
+    /// A removed name, with its replacement.
     Removed(&'static str),
-    /// A directive that was left out of this build.
+    /// A directive that this build lacks.
     Absent(AbsentDirectives),
     /// Unknown.
     Unknown,
@@ -31,9 +31,9 @@ pub enum Lookup<'a, S> {
 pub struct AbsentDirectives {
     /// A name, or a prefix of names that ends with a dot.
     pub names: &'static str,
-    /// Name of their part of the server, such as `mod_webdav`.
+    /// Name of the missing part of the server, such as `mod_webdav`.
     pub part: &'static str,
-    /// The feature that builds it.
+    /// The cargo feature that adds it.
     pub feature: &'static str,
 }
 
@@ -43,18 +43,18 @@ impl AbsentDirectives {
     }
 }
 
-/// Rows, aliases, and names that are known in other ways.
+/// Rows, aliases, and other known names.
 #[derive(Clone)]
 pub struct Table<S> {
     rows: BTreeMap<&'static str, Directive<S>>,
     aliases: HashMap<&'static str, &'static str>,
     planned: HashMap<&'static str, &'static str>,
     gone: HashMap<&'static str, &'static str>,
-    /// By what planned and gone names belong to: what does its work.
+    /// Alternatives to modules of planned and gone names.
     instead: HashMap<&'static str, &'static str>,
     removed: HashMap<&'static str, &'static str>,
     absent: Vec<AbsentDirectives>,
-    /// Compiles patterns that cannot be matched in linear time; without it they are refused.
+    /// Compiles patterns that cannot be matched in linear time. Without it they are rejected.
     pub(crate) backtracking: Option<Backtracking>,
     /// Names that were added twice, for [`Table::lint`].
     twice: Vec<&'static str>,
@@ -77,12 +77,12 @@ impl<S> Default for Table<S> {
 }
 
 impl<S> Table<S> {
-    /// An empty table.
+    /// Creates an empty table.
     pub fn new() -> Self {
         Table::default()
     }
 
-    /// Sets what compiles patterns that cannot be matched in linear time.
+    /// Sets the compiler for patterns that cannot be matched in linear time.
     pub fn backtracking(mut self, compile: Backtracking) -> Self {
         self.backtracking = Some(compile);
         self
@@ -113,8 +113,8 @@ impl<S> Table<S> {
         }
     }
 
-    /// Adds names that are known but not supported yet, each with what it belongs to. A name
-    /// that also has a row has the row.
+    /// Adds known names that are not supported yet, each with its module. A name that also has a
+    /// row is supported.
     pub fn planned(
         mut self,
         names: impl IntoIterator<Item = (&'static str, &'static str)>,
@@ -123,7 +123,7 @@ impl<S> Table<S> {
         self
     }
 
-    /// Adds what does the work meanwhile of what planned names belong to.
+    /// Adds alternatives to the modules of planned names.
     pub fn instead(
         mut self,
         names: impl IntoIterator<Item = (&'static str, &'static str)>,
@@ -132,18 +132,18 @@ impl<S> Table<S> {
         self
     }
 
-    /// What does the work meanwhile of what a planned name belongs to.
+    /// The alternative to a planned name's module.
     pub fn get_instead(&self, module: &str) -> Option<&'static str> {
         self.instead.get(module).copied()
     }
 
-    /// Adds names that went with their module, each with that.
+    /// Adds names that were removed with their module, each with the module.
     pub fn gone(mut self, names: impl IntoIterator<Item = (&'static str, &'static str)>) -> Self {
         self.gone.extend(names);
         self
     }
 
-    /// Adds names that stop the start (2.1), each with what to write instead.
+    /// Adds names that prevent the start, each with its replacement.
     pub fn removed(
         mut self,
         names: impl IntoIterator<Item = (&'static str, &'static str)>,
@@ -152,14 +152,14 @@ impl<S> Table<S> {
         self
     }
 
-    /// Adds directives that this build lacks. Configurations that use them are refused: access may
-    /// depend on them.
+    /// Adds directives that this build lacks. Configurations that use them are rejected, because
+    /// access may depend on them.
     pub fn absent(mut self, directives: impl IntoIterator<Item = AbsentDirectives>) -> Self {
         self.absent.extend(directives);
         self
     }
 
-    /// What a name stands for.
+    /// Looks up a name.
     pub fn lookup(&self, name: &str) -> Lookup<'_, S> {
         if let Some(absent) = self.absent.iter().find(|absent| absent.include(name)) {
             return Lookup::Absent(*absent);
@@ -192,21 +192,21 @@ impl<S> Table<S> {
         self.rows.values()
     }
 
-    /// Names that are known but not supported yet, sorted, without those that have a row.
+    /// Known names that are not supported yet, sorted, without names that have a row.
     pub fn iter_planned(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let sorted: BTreeMap<_, _> =
             self.planned.iter().filter(|(name, _)| self.get(name).is_none()).collect();
         sorted.into_iter().map(|(name, module)| (*name, *module))
     }
 
-    /// The known name most like a wrong one.
+    /// The known name most similar to a wrong one.
     pub fn suggest(&self, name: &str) -> Option<String> {
         let known = self.rows.keys().chain(self.aliases.keys()).chain(self.planned.keys());
         let mut known: Vec<&str> = known.copied().collect();
         known.sort_unstable();
         known.dedup();
         nearest(name, known.iter()).or_else(|| {
-            // `port` for `server.port`: right name, wrong family.
+            // `port` for `server.port`: right name, missing prefix.
             let tail = name.rsplit('.').next().filter(|tail| tail.len() > 3)?;
             let same = |n: &&&str| n.rsplit('.').next() == Some(tail);
             let mut found = known.iter().filter(same);
@@ -214,7 +214,7 @@ impl<S> Table<S> {
         })
     }
 
-    /// What is wrong with the rows themselves: for a test that keeps the table honest.
+    /// Errors in the rows themselves, for a test of the table.
     pub fn lint(&self) -> Vec<String> {
         let mut found: Vec<String> =
             self.twice.iter().map(|name| format!("{name}: defined twice")).collect();
@@ -241,7 +241,7 @@ impl<S> Table<S> {
         found
     }
 
-    /// Rows whose default, when applied, differs from `S::default()`: the table and the type
+    /// Rows with a default that differs from `S::default()` when applied: the table and the type
     /// must agree about every default.
     pub fn lint_defaults(&self) -> Vec<String>
     where

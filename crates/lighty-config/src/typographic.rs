@@ -1,6 +1,6 @@
-//! Characters that web pages and word processors put in the place of plain ones: quotes, dashes,
-//! arrows, spaces. Inside a proper string or a comment they are text; elsewhere nothing can be
-//! meant by them but the plain one.
+//! Typographic characters of web pages and word processors: quotes, dashes, arrows, spaces. Inside
+//! a proper string or a comment they are text; elsewhere they can only stand for the plain
+//! character.
 
 use std::borrow::Cow;
 
@@ -8,21 +8,21 @@ use crate::diag::Diagnostic;
 use crate::lex::{Lexer, Token};
 use crate::source::{FileId, Span};
 
-/// What a character stands for.
+/// The plain form of a character.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Plain {
     /// `"` at the beginning of a string.
     Opening,
-    /// `"` at its end.
+    /// `"` at the end of a string.
     Closing,
     Dash,
     Arrow,
     Space,
-    /// Nothing: it has no width.
+    /// Nothing: the character has no width.
     Nothing,
 }
 
-/// A character that stands where its plain form belongs.
+/// A typographic character in place of its plain form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Slip {
     at: usize,
@@ -30,7 +30,7 @@ pub(crate) struct Slip {
     plain: Plain,
 }
 
-/// Every slip of a text, in its order.
+/// Every such character of a text, in order.
 pub(crate) fn slips(text: &str) -> Vec<Slip> {
     let mut found = Vec::new();
     if text.is_ascii() {
@@ -68,7 +68,7 @@ pub(crate) fn slips(text: &str) -> Vec<Slip> {
     }
 }
 
-/// What is said of a slip; of quotes that belong together the first one speaks.
+/// Reports typographic characters. Matching quotes are reported once, for the first one.
 pub(crate) fn report<'a>(slips: &'a [Slip], file: FileId) -> impl Iterator<Item = Diagnostic> + 'a {
     let is_second = |at: usize| {
         slips[at].plain == Plain::Closing && at > 0 && slips[at - 1].plain == Plain::Opening
@@ -89,7 +89,7 @@ pub(crate) fn report<'a>(slips: &'a [Slip], file: FileId) -> impl Iterator<Item 
     })
 }
 
-/// The text with plain characters, every byte at its place, so that the rest can be read.
+/// The text with plain characters. Byte positions are unchanged, so that the rest can be parsed.
 pub(crate) fn padded<'a>(text: &'a str, slips: &[Slip]) -> Cow<'a, str> {
     replaced(text, slips, |slip| {
         let width = slip.written.len_utf8();
@@ -103,7 +103,7 @@ pub(crate) fn padded<'a>(text: &'a str, slips: &[Slip]) -> Cow<'a, str> {
     })
 }
 
-/// The text as it was meant.
+/// The text with plain characters, for the formatter.
 pub(crate) fn mended<'a>(text: &'a str, slips: &[Slip]) -> Cow<'a, str> {
     replaced(text, slips, |slip| {
         let plain = match slip.plain {
@@ -138,7 +138,7 @@ fn replaced<'a>(text: &'a str, slips: &[Slip], by: impl Fn(&Slip) -> String) -> 
     Cow::Owned(out)
 }
 
-/// Where a string that this character opens ends on its line, and with what.
+/// End and closing character, on the same line, of a string that `opening` opens.
 fn closing(text: &str, start: usize, opening: char) -> Option<(usize, char)> {
     let from = start + opening.len_utf8();
     let line = text[from..].split('\n').next()?;
@@ -168,7 +168,7 @@ fn plain(c: char) -> Option<Plain> {
     })
 }
 
-/// What Unicode, or everybody, calls it.
+/// The character's Unicode name, or its common name.
 fn name(c: char) -> &'static str {
     match c {
         '\u{201c}' => "left double quotation mark",

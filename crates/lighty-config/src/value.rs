@@ -6,7 +6,7 @@ use std::ops::Deref;
 
 use crate::source::{Span, Spanned};
 
-/// What stands on the right of an assignment once expressions have been computed.
+/// The value of an assignment after expressions have been computed.
 #[derive(Clone, Debug)]
 pub enum Value {
     /// `"text"`
@@ -17,15 +17,15 @@ pub enum Value {
     Array(Vec<Item>),
 }
 
-/// One element of an array, with its key if it has one.
+/// An element of an array, with its key if it has one.
 pub type Item = (Option<Key>, Spanned<Value>);
 
-/// The key of an element: a text, and where it is written.
+/// The key of an element, with its position.
 #[derive(Clone, Debug)]
 pub struct Key {
     /// The text.
     pub text: String,
-    /// Where it is.
+    /// The position.
     pub span: Span,
 }
 
@@ -36,7 +36,7 @@ impl Deref for Key {
     }
 }
 
-/// Places are not compared.
+/// Ignores positions.
 impl PartialEq for Key {
     fn eq(&self, other: &Key) -> bool {
         self.text == other.text
@@ -44,7 +44,7 @@ impl PartialEq for Key {
 }
 
 impl PartialEq for Value {
-    /// Places are not compared.
+    /// Ignores positions.
     fn eq(&self, other: &Value) -> bool {
         match (self, other) {
             (Value::Str(a), Value::Str(b)) => a == b,
@@ -67,7 +67,7 @@ impl Value {
         }
     }
 
-    /// The number; a string of digits counts, as in 1.5.
+    /// The number. A string of digits counts, as in 1.5.
     pub fn as_int(&self) -> Option<i64> {
         match self {
             Value::Int(number) => Some(*number),
@@ -77,7 +77,7 @@ impl Value {
     }
 
     /// The switch: `"enable"` and `"disable"` (1.5), also `"enabled"`, `"disabled"`, `"true"`,
-    /// `"false"`, `1` and `0` (1.4), whatever their case.
+    /// `"false"`, `1` and `0` (1.4), ignoring case.
     pub fn as_bool(&self) -> Option<bool> {
         match self {
             Value::Str(text) => match text.to_ascii_lowercase().as_str() {
@@ -111,7 +111,7 @@ impl Value {
         Some(&found.1)
     }
 
-    /// What it is, for messages.
+    /// The type's name, for messages.
     pub fn type_name(&self) -> &'static str {
         match self {
             Value::Str(_) => "a string",
@@ -120,7 +120,7 @@ impl Value {
         }
     }
 
-    /// As it would be written in a configuration, on one line.
+    /// The value in configuration syntax, on one line.
     pub fn to_source(&self) -> String {
         let mut out = String::new();
         self.write_source(&mut out);
@@ -147,7 +147,7 @@ impl Value {
         }
     }
 
-    /// Bytes of all text in it, and something for every element.
+    /// Approximate bytes: all text, and an overhead for every element.
     pub(crate) fn weight(&self) -> usize {
         match self {
             Value::Str(text) => text.len(),
@@ -159,7 +159,7 @@ impl Value {
         }
     }
 
-    /// Levels of arrays.
+    /// Nesting depth of arrays.
     pub(crate) fn depth(&self) -> usize {
         match self {
             Value::Array(items) => {
@@ -169,7 +169,7 @@ impl Value {
         }
     }
 
-    /// Whether any text in it (keys aside) satisfies the test.
+    /// True if any text in it (except keys) satisfies the test.
     pub(crate) fn any_text(&self, test: &dyn Fn(&str) -> bool) -> bool {
         match self {
             Value::Str(text) => test(text),
@@ -201,7 +201,7 @@ impl Value {
     }
 }
 
-/// A string as it is written: in quotes, with `\"` for a quote.
+/// A string in configuration syntax: in quotes, with `\"` for a quote.
 pub(crate) fn quote(text: &str) -> String {
     format!("\"{}\"", text.replace('"', "\\\""))
 }

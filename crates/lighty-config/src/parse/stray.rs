@@ -1,12 +1,12 @@
-//! An `else` that follows no condition.
+//! An `else` without a condition before it.
 
 use super::{Fail, Parser};
 use crate::ast::{Guard, Stmt};
 use crate::diag::Diagnostic;
 
 impl Parser<'_, '_> {
-    /// An `else` with nothing before it, as at the beginning of an included file. lighttpd starts
-    /// with it: a condition behind it stands alone, and a block without one always holds.
+    /// Handles an `else` with nothing before it, as at the beginning of an included file. lighttpd
+    /// accepts it: a condition after it stands alone, and a block without one always holds.
     pub(super) fn stray_else(&mut self, list: &mut Vec<Stmt>) {
         let text = "this `else` does not follow the closing brace of a condition, and belongs to \
                     none";

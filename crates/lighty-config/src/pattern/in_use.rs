@@ -1,21 +1,21 @@
-//! Compiled patterns that are in use, by their source.
+//! Table of compiled patterns in use, by source.
 //!
 //! During a reload the old and the new configuration exist side by side and mostly have the same
-//! patterns. A compiled pattern is tens of kilobytes, so both use the same one.
+//! patterns. A compiled pattern takes tens of kilobytes, so both share it.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use regex::Regex;
 
-/// Dead entries are not looked for in a smaller table.
+/// Minimum length of the table before dead entries are removed.
 const SWEEP_LEN_MIN: usize = 64;
 
 /// A table of patterns. An entry does not keep its pattern alive.
 #[derive(Default)]
 pub(super) struct InUse {
     by_source: HashMap<Box<str>, Weak<Regex>>,
-    /// Length at which entries of patterns that are gone are removed.
+    /// Length at which dead entries are removed.
     sweep_len: usize,
 }
 
@@ -33,7 +33,7 @@ impl InUse {
     }
 }
 
-/// The pattern with this source: one that is in use, or what `compile` makes.
+/// The pattern with this source: the one in use, or the result of `compile`.
 pub(super) fn get_or_compile<E>(
     source: &str,
     compile: impl FnOnce() -> Result<Regex, E>,

@@ -1,4 +1,4 @@
-//! What a pattern is made of, as far as it decides about the engine that matches it.
+//! Constructs of a pattern that decide which engine matches it.
 
 use std::iter::Peekable;
 use std::ops::Range;
@@ -6,25 +6,25 @@ use std::str::Chars;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
-    /// A backslash and what belongs to it.
+    /// A backslash and its operands.
     Escape,
     /// `\Q…\E`
     Quoted,
     /// `[…]`
     Class,
-    /// `(`, with what says which kind of group begins.
+    /// `(`, with the characters that select the kind of group.
     Open,
     Close,
     /// `(*NAME)`
     Verb,
-    /// `*`, `+`, `?`, `{1,2}`, with what follows to make it lazy.
+    /// `*`, `+`, `?` or `{1,2}`, with an optional `?` that makes it lazy.
     Repetition,
-    /// As `Repetition`, possessive.
+    /// A possessive `Repetition`.
     Possessive,
     Other,
 }
 
-/// The parts of a pattern in their order.
+/// The constructs of a pattern in order.
 struct Parts<'p> {
     pattern: &'p str,
     at: usize,
@@ -78,7 +78,7 @@ fn escape(rest: &str) -> (Kind, usize) {
     }
 }
 
-/// The length of a class. A bracket right after its begin is one of its characters.
+/// The length of a class. A bracket right after its start is one of its characters.
 fn class(rest: &str) -> usize {
     let bytes = rest.as_bytes();
     let mut at = 1 + usize::from(bytes.get(1) == Some(&b'^'));
@@ -117,7 +117,7 @@ fn open(rest: &str) -> (Kind, usize) {
     (Kind::Open, length)
 }
 
-/// The length of `{1}`, `{1,}` or `{1,2}`; any other brace is a character.
+/// The length of `{1}`, `{1,}` or `{1,2}`. Any other brace is a literal character.
 fn counted(rest: &str) -> Option<usize> {
     let end = rest.find('}')?;
     let (low, high) = rest[1..end].split_once(',').unwrap_or((&rest[1..end], ""));
@@ -133,14 +133,15 @@ fn repetition(rest: &str, length: usize) -> (Kind, usize) {
     }
 }
 
-/// The first possessive repetition. The linear engine would take it for a repetition of one.
+/// The first possessive repetition. The linear engine would read it as a repetition of a
+/// repetition.
 pub(super) fn possessive(pattern: &str) -> Option<Range<usize>> {
     let found = parts(pattern).find(|(kind, _)| *kind == Kind::Possessive);
-    // The plus alone may belong to what is repeated.
+    // The range includes the quantifier: a plus alone would look like an ordinary repetition.
     found.map(|(_, range)| range)
 }
 
-/// The first part of a pattern that no linear engine can match, and its name.
+/// The first construct of a pattern that no linear engine can match, and its name.
 pub(super) fn beyond_linear(pattern: &str) -> Option<(&'static str, Range<usize>)> {
     parts(pattern).find_map(|(kind, range)| {
         let text = &pattern[range.clone()];
@@ -168,7 +169,7 @@ pub(super) fn beyond_linear(pattern: &str) -> Option<(&'static str, Range<usize>
     })
 }
 
-/// A pattern of PCRE without options in the words of the linear engine.
+/// Translates a pattern of PCRE without options to the syntax of the linear engine.
 pub(crate) fn ascii_classes(pattern: &str) -> String {
     let mut out = String::with_capacity(pattern.len() + 16);
     for (kind, range) in parts(pattern) {
@@ -182,7 +183,7 @@ pub(crate) fn ascii_classes(pattern: &str) -> String {
             (Kind::Escape, r"\W") => out.push_str("[^0-9A-Za-z_]"),
             (Kind::Escape, r"\S") => out.push_str("[^\\t-\\r ]"),
             (Kind::Escape, r"\Z") => out.push_str("\\z"),
-            // Escaped, these are ends of words to the engine.
+            // Escaped, they are word boundaries in the linear engine.
             (Kind::Escape, r"\/" | r"\<" | r"\>") => out.push_str(&text[1..]),
             _ => out.push_str(text),
         }
@@ -210,7 +211,7 @@ fn class_in_words(class: &str, out: &mut String) {
                 before = ' ';
             }
             '[' if chars.peek() == Some(&':') => named_class(&mut chars, out),
-            // These mean nothing to PCRE here, but sets of sets to the engine.
+            // Literal in PCRE, but set operations in the linear engine.
             '[' | ']' | '&' | '~' => out.extend(['\\', c]),
             '-' if is_first || own == '-' => {
                 out.push_str("\\-");

@@ -1,4 +1,4 @@
-//! Every file of `testdata/config`, whole and cut off at every byte.
+//! Every file of `testdata/config`, whole and truncated at every byte.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
-//! Random configurations and requests: the indexed evaluation agrees with the plain one, and
-//! a dump means what the original means.
+//! Random configurations and requests: the indexed evaluation agrees with the plain one, and a dump
+//! has the same meaning as the original.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -150,7 +150,7 @@ proptest! {
     }
 }
 
-/// Conditions that ask for a part of a field, enough of them to be searched for at once.
+/// Conditions on a part of a field, enough of them for a combined search.
 fn parts() -> impl Strategy<Value = String> {
     let op = prop::sample::select(vec!["=^", "=$", "=~", "=~", "!~", "=="]);
     let text = prop::sample::select(vec![

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use lighty_config::{Config, Directive, FsLoader, LoadOptions, Main, Style, Table, load};
 
-/// A directory that goes away with the test.
+/// A directory that is removed with the test.
 struct Directory(PathBuf);
 
 impl Directory {

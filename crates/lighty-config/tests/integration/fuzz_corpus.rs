@@ -1,4 +1,4 @@
-//! Replays what the fuzzer found interesting (`fuzz/corpus/config`) through the same function.
+//! Replays the fuzzer's corpus (`fuzz/corpus/config`) through the same function.
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the function public")]
 #[path = "../../../../fuzz/src/language.rs"]

@@ -1,4 +1,4 @@
-//! The semantics of the language, seen from outside: text in, settings and findings out.
+//! Semantics of the language: text in, settings and findings out.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -654,7 +654,7 @@ fn a_value_may_begin_on_a_line_below() {
     );
     assert_eq!(&*config.global().index[0], "a");
     assert_eq!(tag(&config, &Request::host("b")), "x");
-    // A statement is none, and is not lost.
+    // A statement is not taken as the value, and is not lost.
     assert_eq!(
         findings("server.tag =\nserver.tagg = 1\n"),
         ["1:13 syntax", "2:1 unknown-directive"]
@@ -669,7 +669,7 @@ fn statements_of_every_kind_share_a_line() {
     assert_eq!(findings("a = 1 b"), ["1:7 syntax"]);
 }
 
-/// A connection has its listener before there is a request: so does lighttpd read it.
+/// A connection has its listener before there is a request, as in lighttpd.
 #[test]
 fn a_listener_inside_of_a_condition_is_a_listener() {
     let inside = "$HTTP[\"host\"] == \"a\" { $SERVER[\"socket\"] == \":80\" { PLACE } }";

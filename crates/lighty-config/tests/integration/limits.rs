@@ -105,7 +105,7 @@ fn size_of_a_value_and_of_all() {
     let text = format!("a = \"{half}\"\nb = a + a\n");
     assert!(errors(&text).is_empty());
     assert_eq!(errors(&format!("{text}c = b + \"y\"\n")), ["limit"]);
-    // 8 values of 8 MiB fit, and nothing beside them.
+    // 8 values of 8 MiB fit, and nothing else.
     let more = |n: usize| {
         let lines: String = (0..n).map(|i| format!("b{i} = b + \"\"\n")).collect();
         errors(&format!("{text}a := \"\"\n{lines}"))
@@ -166,7 +166,7 @@ fn time_grows_with_the_length_of_the_text_only() {
 
 #[test]
 fn long_chains_and_many_mistakes_take_no_more_than_their_share() {
-    // Each is a matter of seconds at most; what grew with the square took minutes and gigabytes.
+    // Each takes seconds at most; quadratic growth took minutes and gigabytes.
     let branches = |field: &dyn Fn(usize) -> String| -> String {
         let branch = |n| format!("else ${} == \"h{n}\" {{ server.port = {} }}\n", field(n), n % 10);
         let rest: String = (1..10_000).map(branch).collect();

@@ -1,4 +1,4 @@
-//! The configuration language from outside: corpora, evaluation of conditions, limits.
+//! Integration tests of the configuration language: corpora, evaluation of conditions, limits.
 
 mod corpus;
 mod evaluation;

@@ -1,4 +1,4 @@
-//! The smallest use of the crate: a table of one directive, and a file that sets it.
+//! Minimal use of the crate: a table of one directive, and a file that sets it.
 
 use lighty_config::{Directive, LoadOptions, Main, MemoryLoader, Table, load};
 

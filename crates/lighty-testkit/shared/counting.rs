@@ -1,11 +1,11 @@
-//! An allocator that counts. What counts allocations has this file by `#[path]`: the testkit itself
-//! has no `unsafe` code, and a binary has one allocator.
+//! A counting allocator. Test binaries that count allocations include this file by `#[path]`: the
+//! testkit itself has no `unsafe` code, and a binary has one allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator, with counts.
+/// The system's allocator, with counters.
 struct Counting;
 
 #[global_allocator]
@@ -34,12 +34,12 @@ fn count() {
     let _ = OWN.try_with(|own| own.set(own.get() + 1));
 }
 
-// SAFETY: every call is passed on to the system's allocator unchanged; counting allocates nothing
+// SAFETY: every call is forwarded to the system's allocator unchanged; counting allocates nothing
 // (a const thread-local without a destructor, and an atomic).
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promise is the system allocator's.
+        // SAFETY: the caller upholds the contract, which is the system allocator's.
         unsafe { System.alloc(layout) }
     }
 

@@ -1,7 +1,7 @@
-//! Scripted backends: a listener whose connections each follow a script on a thread of their own.
+//! Scripted backends: a listener whose connections each run a script on a thread of their own.
 //!
-//! What was asked is kept as it came, so that a test can hold what a proxy sent against what it
-//! should have sent. A script that panics fails the test when the backend is dropped.
+//! Requests are kept as received, so that a test can compare the proxy's output with the expected
+//! bytes. A script that panics fails the test when the backend is dropped.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -18,28 +18,28 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with
 use crate::client::End;
 use crate::response::Chunks;
 
-/// Bytes of each connection that are kept as they came.
+/// Maximum bytes of each connection that are kept as received.
 const KEPT_BYTES_MAX: usize = 1 << 20;
 
-/// A response with these fields (each line with its CRLF) and a body of known length.
+/// Formats a response with these fields (each line with its CRLF) and a body of known length.
 #[must_use]
 pub fn answer(status: &str, fields: &str, body: &str) -> Vec<u8> {
     let length = body.len();
     format!("HTTP/1.1 {status}\r\n{fields}Content-Length: {length}\r\n\r\n{body}").into_bytes()
 }
 
-/// A request as a backend saw it.
+/// A request as received by a backend.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     /// Request line and fields, without the final empty line.
     pub head: String,
-    /// Body without its framing.
+    /// Body, decoded from its framing.
     pub body: Vec<u8>,
-    /// Lines behind the last chunk.
+    /// Lines after the last chunk.
     pub trailers: Vec<String>,
-    /// Number of the connection it came on, from 0.
+    /// Number of the request's connection, from 0.
     pub connection: usize,
-    /// When its head was complete.
+    /// Time at which its head was complete.
     pub at: Option<Instant>,
 }
 
@@ -68,7 +68,7 @@ impl Asked {
         lines.filter(move |(n, _)| n.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim())
     }
 
-    /// The value of the only field of this name; panics when there are several.
+    /// The value of the only field of this name; panics if there are several.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.all(name);
@@ -82,7 +82,7 @@ type Script = dyn Fn(&mut Peer) + Send + Sync;
 
 struct Shared {
     script: Box<Script>,
-    /// How TLS is spoken, if it is.
+    /// TLS configuration, if the backend uses TLS.
     tls: Option<Arc<ServerConfig>>,
     stopping: AtomicBool,
     opened: AtomicUsize,
@@ -105,7 +105,7 @@ impl Shared {
     }
 }
 
-/// A listener on 127.0.0.1 and the connections it accepted.
+/// A listener on 127.0.0.1 with its accepted connections.
 pub struct Backend {
     address: SocketAddr,
     listener: Arc<TcpListener>,
@@ -114,13 +114,13 @@ pub struct Backend {
 }
 
 impl Backend {
-    /// Runs `script` for each connection; the connection is closed where the script ends.
+    /// Runs `script` for each connection. The connection is closed when the script returns.
     #[must_use]
     pub fn start(script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         Self::over(TcpListener::bind("127.0.0.1:0").expect("a port"), None, Box::new(script))
     }
 
-    /// The same over TLS: the script begins behind the handshake.
+    /// Like [`Backend::start`], over TLS: the script runs after the handshake.
     #[must_use]
     pub fn start_tls(
         config: &Arc<ServerConfig>,
@@ -130,19 +130,20 @@ impl Backend {
         Self::over(listener, Some(Arc::clone(config)), Box::new(script))
     }
 
-    /// The same on a port that was set aside.
+    /// Like [`Backend::start`], on a reserved port.
     #[must_use]
     pub fn start_at(port: &Port, script: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         Self::over(TcpListener::bind(port.address()).expect("the port"), None, Box::new(script))
     }
 
-    /// Answers every request with this body and keeps the connection.
+    /// Responds to every request with this body and keeps the connection.
     #[must_use]
     pub fn answering(body: &'static str) -> Self {
         Self::start(move |peer| peer.respond_to_all(body))
     }
 
-    /// Answers each request, whose body was read, with the bytes that `answer` gives; none close.
+    /// Reads each request with its body, and responds with the bytes that `answer` returns. An
+    /// empty response closes the connection.
     #[must_use]
     pub fn replying(answer: impl Fn(&Asked) -> Vec<u8> + Send + Sync + 'static) -> Self {
         Self::start(move |peer| {
@@ -155,7 +156,7 @@ impl Backend {
         })
     }
 
-    /// Reads a request on each connection and then does this; closed where that ends.
+    /// Reads a request on each connection and then runs `act`. The connection is closed afterwards.
     #[must_use]
     pub fn after_request(act: impl Fn(&mut Peer) + Send + Sync + 'static) -> Self {
         Self::start(move |peer| {
@@ -184,13 +185,13 @@ impl Backend {
         Self { address, listener, shared, acceptor: Some(acceptor) }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Where it listens, as it is written in a configuration.
+    /// Address of the listener, as text for a configuration.
     #[must_use]
     pub fn name(&self) -> String {
         self.address.to_string()
@@ -202,41 +203,42 @@ impl Backend {
         self.shared.opened.load(Ordering::SeqCst)
     }
 
-    /// Connections whose script still runs.
+    /// Connections with a running script.
     #[must_use]
     pub fn open(&self) -> usize {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// The most connections there ever were at a time.
+    /// Maximum number of concurrent connections so far.
     #[must_use]
     pub fn most_open(&self) -> usize {
         self.shared.most_open.load(Ordering::SeqCst)
     }
 
-    /// Every request so far, in the order in which their heads were complete.
+    /// All requests so far, in the order in which their heads were complete.
     #[must_use]
     pub fn asked(&self) -> Vec<Asked> {
         self.shared.state().asked.clone()
     }
 
-    /// Requests whose target is this one.
+    /// Requests for this target.
     #[must_use]
     pub fn asked_for(&self, target: &str) -> Vec<Asked> {
         self.asked().into_iter().filter(|asked| asked.target() == target).collect()
     }
 
-    /// The bytes of each connection as they came, up to a megabyte each.
+    /// The bytes of each connection as received, up to a megabyte each.
     #[must_use]
     pub fn heard(&self) -> Vec<Vec<u8>> {
         self.shared.state().heard.clone()
     }
 
-    /// Ends it as a kill does: it listens no more, and every connection is closed.
+    /// Stops like a killed process: the listener and every connection are closed.
     pub fn kill(&mut self) {
         let Some(acceptor) = self.acceptor.take() else { return };
         self.shared.stopping.store(true, Ordering::SeqCst);
-        // Wakes the acceptor; a listener cannot be shut down everywhere, so it is called too.
+        // Wakes the acceptor. Some systems cannot shut down a listener, so a connection is made
+        // too.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
         let _ = TcpStream::connect_timeout(&self.address, Duration::from_millis(100));
         acceptor.join().expect("the acceptor ends");
@@ -282,7 +284,7 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
 }
 
 fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<Shared>) {
-    /// Counts down though the script panics.
+    /// Decrements the counter even if the script panics.
     struct Count<'a>(&'a Shared);
     impl Drop for Count<'_> {
         fn drop(&mut self) {
@@ -307,7 +309,7 @@ fn shake_hands(config: &Arc<ServerConfig>, socket: &TcpStream) -> io::Result<Ser
     Ok(tls)
 }
 
-/// The backend's end of one connection.
+/// The backend's end of a connection.
 pub struct Peer {
     socket: Arc<TcpStream>,
     tls: Option<ServerConnection>,
@@ -323,8 +325,8 @@ impl Peer {
         self.number
     }
 
-    /// Reads the head of a request and leaves its body where it is; `None` where the connection
-    /// ends instead.
+    /// Reads the head of a request and leaves its body unread; `None` if the connection ends
+    /// instead.
     pub fn head(&mut self) -> Option<Asked> {
         let end = loop {
             if let Some(at) = self.pending.windows(4).position(|w| w == b"\r\n\r\n") {
@@ -345,7 +347,7 @@ impl Peer {
         Some(asked)
     }
 
-    /// Reads a request with its body; `None` where the connection ends before it does.
+    /// Reads a request with its body; `None` if the connection ends before.
     pub fn request(&mut self) -> Option<Asked> {
         let at = self.shared.state().asked.len();
         let mut asked = self.head()?;
@@ -373,7 +375,7 @@ impl Peer {
         Some((chunks.body, chunks.trailers))
     }
 
-    /// Reads one line, byte by byte, so that what follows stays in the socket.
+    /// Reads one line, byte by byte, so that later bytes stay in the socket.
     pub fn line(&mut self) -> String {
         let mut line = Vec::new();
         let mut byte = [0];
@@ -383,11 +385,11 @@ impl Peer {
         String::from_utf8_lossy(&line).into_owned()
     }
 
-    /// Passes bytes both ways between the client and another address until either ends.
+    /// Relays bytes both ways between the client and another address until either ends.
     pub fn relay(&mut self, to: SocketAddr) {
         let other = TcpStream::connect(to).expect("connected");
         let pass = |mut from: &TcpStream, mut to: &TcpStream| {
-            // However it ends, the other way ends with it.
+            // An end or error in one direction also ends the other.
             let _ = io::copy(&mut from, &mut to);
             let _ = to.shutdown(Shutdown::Both);
             let _ = from.shutdown(Shutdown::Both);
@@ -398,7 +400,7 @@ impl Peer {
         });
     }
 
-    /// Reads exactly so many bytes; `None` where fewer come.
+    /// Reads exactly `count` bytes; `None` if the connection ends before.
     pub fn read_exact(&mut self, count: usize) -> Option<Vec<u8>> {
         while self.pending.len() < count {
             if self.fill() == 0 {
@@ -408,7 +410,7 @@ impl Peer {
         Some(self.pending.drain(..count).collect())
     }
 
-    /// Reads and drops what comes, at most `count` bytes; how many came.
+    /// Reads and drops at most `count` bytes; returns the number of bytes.
     pub fn skip(&mut self, count: u64) -> u64 {
         let mut got = 0;
         while got < count {
@@ -423,7 +425,7 @@ impl Peer {
         got
     }
 
-    /// Sends bytes; `false` when the other side does not take them.
+    /// Sends bytes; `false` if the peer does not accept them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
         match &mut self.tls {
             None => (&*self.socket).write_all(bytes.as_ref()).is_ok(),
@@ -435,20 +437,20 @@ impl Peer {
         }
     }
 
-    /// The name that the client wants, where TLS is spoken.
+    /// The server name that the client requested over TLS.
     #[must_use]
     pub fn server_name(&self) -> Option<String> {
         self.tls.as_ref()?.server_name().map(str::to_owned)
     }
 
-    /// Whether TLS went on with an earlier session.
+    /// True if TLS resumed an earlier session.
     #[must_use]
     pub fn is_resumed(&self) -> bool {
         let kind = self.tls.as_ref().and_then(|tls| tls.handshake_kind());
         kind == Some(rustls::HandshakeKind::Resumed)
     }
 
-    /// Tells the client over TLS that nothing follows.
+    /// Sends close_notify over TLS.
     pub fn say_end(&mut self) {
         if let Some(tls) = &mut self.tls {
             tls.send_close_notify();
@@ -456,7 +458,7 @@ impl Peer {
         }
     }
 
-    /// Sends bytes in pieces of the given size with a pause behind each.
+    /// Sends bytes in pieces of the given size with a pause after each.
     pub fn drip(&mut self, bytes: impl AsRef<[u8]>, piece: usize, pause: Duration) -> bool {
         bytes.as_ref().chunks(piece).all(|part| {
             let sent = self.send(part);
@@ -465,12 +467,12 @@ impl Peer {
         })
     }
 
-    /// Answers 200 with a body of known length, and keeps the connection.
+    /// Responds 200 with a body of known length, and keeps the connection.
     pub fn answer(&mut self, body: &str) -> bool {
         self.send(format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()))
     }
 
-    /// Answers request after request.
+    /// Responds to every request of the connection.
     pub fn respond_to_all(&mut self, body: &str) {
         while let Some(asked) = self.request() {
             if asked.method() == "HEAD" {
@@ -481,25 +483,25 @@ impl Peer {
         }
     }
 
-    /// Ends the sending direction only.
+    /// Closes the sending direction only.
     pub fn half_close(&mut self) {
         let _ = self.socket.shutdown(Shutdown::Write);
     }
 
-    /// Ends both directions, as a close does; tells whether bytes had come by then that nobody
-    /// has read. What comes later is refused by the kernel.
+    /// Closes both directions, like a close. Returns true if there were unread bytes by then. The
+    /// kernel rejects later ones.
     pub fn end(&mut self) -> bool {
         let _ = self.socket.shutdown(Shutdown::Both);
         let flags = RecvFlags::PEEK | RecvFlags::DONTWAIT;
         rustix::net::recv(&*self.socket, &mut [0; 1], flags).is_ok_and(|(_, count)| count > 0)
     }
 
-    /// The close at the end of the script will be a reset.
+    /// Makes the close at the end of the script a reset.
     pub fn reset(&mut self) {
         sockopt::set_socket_linger(&*self.socket, Some(Duration::ZERO)).expect("SO_LINGER");
     }
 
-    /// Says nothing until the other side ends the connection; tells how it did.
+    /// Sends nothing until the peer ends the connection; returns the kind of end.
     pub fn hang(&mut self) -> End {
         let mut piece = [0; 64 * 1024];
         loop {
@@ -512,13 +514,13 @@ impl Peer {
         }
     }
 
-    /// Whether the backend is being ended.
+    /// True if the backend is being stopped.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.shared.stopping.load(Ordering::SeqCst)
     }
 
-    /// Reads what there is; 0 at the end of the connection, however it came.
+    /// Reads available bytes; returns 0 at the end of the connection or after an error.
     fn fill(&mut self) -> usize {
         let mut piece = [0; 64 * 1024];
         let read = match &mut self.tls {
@@ -535,18 +537,18 @@ impl Peer {
     }
 }
 
-/// A port of 127.0.0.1 that nobody else is given, and on which nobody listens yet.
+/// A reserved port of 127.0.0.1 without a listener.
 pub struct Port {
     address: SocketAddr,
-    /// Bound and never listening; a program that sets SO_REUSEADDR may listen beside it.
+    /// Bound but never listening. A program that sets SO_REUSEADDR may listen on the port as well.
     holder: OwnedFd,
 }
 
 impl Port {
-    /// Sets a port aside.
+    /// Reserves a port.
     #[must_use]
     pub fn reserve() -> Self {
-        // Not for the servers that tests start: they would seem to listen there.
+        // Not inherited by servers that tests start: they would seem to listen on it.
         let flags = SocketFlags::CLOEXEC;
         let holder = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None);
         let holder = holder.expect("a socket");
@@ -565,7 +567,7 @@ impl Port {
     }
 }
 
-/// A listener that does not accept and whose queue is full: a connect to it hangs.
+/// A listener that does not accept and has a full queue: connecting to it hangs.
 pub struct FullListener {
     address: SocketAddr,
     _listener: OwnedFd,
@@ -587,7 +589,7 @@ impl FullListener {
         Self { address, _listener: port.holder, _waiting: waiting }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address

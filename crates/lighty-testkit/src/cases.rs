@@ -1,4 +1,4 @@
-//! Conversations as data: what is sent, and what must come back.
+//! Conversations as data: bytes to send, and the expected responses.
 //!
 //! A file of cases is plain text. Lines:
 //!
@@ -25,7 +25,7 @@ use std::time::Duration;
 use crate::client::Client;
 use crate::response::Response;
 
-/// One conversation.
+/// A conversation.
 #[derive(Debug, Clone)]
 pub struct Case {
     /// File and name, for messages.
@@ -52,7 +52,8 @@ enum Fate {
     End,
 }
 
-/// Reads every `*.case` file of a directory. Panics on a file that is not as described above.
+/// Reads every `*.case` file of a directory. Panics on a file with another format than described
+/// above.
 #[must_use]
 pub fn read_all(directory: &Path) -> Vec<Case> {
     let mut paths: Vec<_> = std::fs::read_dir(directory)
@@ -140,10 +141,10 @@ impl Case {
         Some(())
     }
 
-    /// Holds the conversation over a fresh connection, sending `piece` bytes at a time.
+    /// Runs the conversation over a fresh connection, sending `piece` bytes at a time.
     ///
     /// # Errors
-    /// What came that should not have come, or the other way round, in words.
+    /// A description of the first difference from the expected responses.
     pub fn run(&self, mut client: Client, piece: usize) -> Result<(), String> {
         client.set_deadline(Duration::from_secs(10));
         client.send_in_pieces(&self.request, piece);
@@ -209,7 +210,7 @@ impl Answer {
     }
 }
 
-/// Resolves the escapes of a line; `None` where one is not understood.
+/// Resolves the escapes of a line; `None` if one is unknown.
 pub fn unescape(text: &str, out: &mut Vec<u8>) -> Option<()> {
     let mut rest = text;
     while let Some((plain, escape)) = rest.split_once('\\') {

@@ -1,5 +1,5 @@
-//! A raw client: sends exactly the bytes it is given, when it is told to, and reads answers with
-//! the strict reader of [`crate::response`]. Every wait has a deadline; missing it fails the test.
+//! A raw client: sends exactly the given bytes, when told to, and reads responses with the strict
+//! reader of [`crate::response`]. Every wait has a deadline; missing it fails the test.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -13,17 +13,17 @@ use rustls::{ClientConnection, StreamOwned};
 
 use crate::response::{Chunks, Framing, Head, Response, parse_head};
 
-/// How long any single wait of a client may take before the test fails.
+/// Time limit of a client's single wait, after which the test fails.
 pub const DEADLINE: Duration = Duration::from_secs(60);
 
-/// How a connection ended.
+/// Kind of a connection's end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum End {
     /// The peer closed its side in order.
     Closed,
     /// The peer reset the connection.
     Reset,
-    /// The peer closed its side without saying so in TLS first.
+    /// The peer closed its side without close_notify over TLS.
     Torn,
 }
 
@@ -35,10 +35,10 @@ enum Socket {
 
 type TlsStream = StreamOwned<ClientConnection, TcpStream>;
 
-/// One connection to a server.
+/// A connection to a server.
 pub struct Client {
     socket: Socket,
-    /// Bytes received and not yet taken by a response.
+    /// Bytes received but not yet used by a response.
     pending: Vec<u8>,
 }
 
@@ -49,22 +49,22 @@ impl Client {
         Self::try_tcp(address).expect("the server accepts a connection")
     }
 
-    /// Connects over TCP; an error where no server listens.
+    /// Connects over TCP.
     ///
     /// # Errors
-    /// What `connect` says.
+    /// The error of `connect`, for example if no server listens.
     pub fn try_tcp(address: SocketAddr) -> std::io::Result<Self> {
         let stream = TcpStream::connect_timeout(&address, DEADLINE)?;
         stream.set_nodelay(true)?;
         Ok(Self::over(Socket::Tcp(stream)))
     }
 
-    /// Connects over TCP with a receive buffer of about `bytes`, so that the server soon finds
-    /// its own send buffer full.
+    /// Connects over TCP with a receive buffer of about `bytes`, so that the server's send buffer
+    /// soon fills up.
     #[must_use]
     pub fn tcp_with_receive_buffer(address: SocketAddr, bytes: usize) -> Self {
         let family = if address.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
-        // Not for the servers that other tests start: they would hold the connection open.
+        // Not inherited by servers that other tests start: they would hold the connection open.
         let socket = socket_with(family, SocketType::STREAM, SocketFlags::CLOEXEC, None);
         let socket = socket.expect("a socket");
         sockopt::set_socket_recv_buffer_size(&socket, bytes).expect("SO_RCVBUF");
@@ -80,7 +80,7 @@ impl Client {
         Self::over(Socket::Unix(UnixStream::connect(path).expect("the server accepts")))
     }
 
-    /// Goes on over TLS.
+    /// Wraps a TLS connection.
     #[must_use]
     pub fn over_tls(stream: StreamOwned<ClientConnection, TcpStream>) -> Self {
         Self::over(Socket::Tls(Box::new(stream)))
@@ -92,7 +92,7 @@ impl Client {
         client
     }
 
-    /// Changes how long a read or write may wait.
+    /// Sets the time limit of reads and writes.
     pub fn set_deadline(&self, deadline: Duration) {
         let both = match &self.socket {
             Socket::Tcp(s) => s
@@ -109,15 +109,15 @@ impl Client {
         both.expect("socket time-outs");
     }
 
-    /// Sends bytes; fails the test when the peer does not take them.
+    /// Sends bytes; fails the test if the peer does not accept them.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         self.try_send(bytes).expect("the server takes the bytes");
     }
 
-    /// Sends bytes that the peer may refuse by closing.
+    /// Sends bytes that the peer may reject by closing.
     ///
     /// # Errors
-    /// What `write` says.
+    /// The error of `write`.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> std::io::Result<()> {
         match &mut self.socket {
             Socket::Tcp(s) => s.write_all(bytes.as_ref()),
@@ -130,13 +130,13 @@ impl Client {
     pub fn send_in_pieces(&mut self, bytes: &[u8], piece: usize) {
         for part in bytes.chunks(piece) {
             if self.try_send(part).is_err() {
-                // A refused request: the response is read by the caller.
+                // A rejected request: the caller reads the response.
                 return;
             }
         }
     }
 
-    /// Ends the sending direction only.
+    /// Closes the sending direction only.
     pub fn half_close(&self) {
         let done = match &self.socket {
             Socket::Tcp(s) => s.shutdown(Shutdown::Write),
@@ -146,7 +146,7 @@ impl Client {
         done.expect("shutdown");
     }
 
-    /// Ends the sending direction where the peer has not closed already.
+    /// Closes the sending direction, unless the peer has already closed the connection.
     pub fn half_close_quietly(&self) {
         let _ = match &self.socket {
             Socket::Tcp(s) => s.shutdown(Shutdown::Write),
@@ -160,7 +160,7 @@ impl Client {
         sockopt::set_socket_linger(&self, Some(Duration::ZERO)).expect("SO_LINGER");
     }
 
-    /// Reads the response to a request that was not HEAD.
+    /// Reads the response to a request other than HEAD.
     #[must_use]
     pub fn response(&mut self) -> Response {
         self.try_response(false).unwrap_or_else(|error| panic!("no proper response: {error}"))
@@ -175,7 +175,7 @@ impl Client {
     /// Reads a response.
     ///
     /// # Errors
-    /// In words: torn or malformed, with what was received.
+    /// A description of a truncated or malformed response, with the received bytes.
     pub fn try_response(&mut self, to_head: bool) -> Result<Response, String> {
         let mut interim = Vec::new();
         loop {
@@ -201,7 +201,7 @@ impl Client {
         head.response.status
     }
 
-    /// Reads only the head of a response; the body is left to [`Client::read_exact`].
+    /// Reads only the head of a response. Read the body with [`Client::read_exact`].
     #[must_use]
     pub fn response_head(&mut self) -> Response {
         let head = self.head(false).unwrap_or_else(|error| panic!("no proper head: {error}"));
@@ -209,7 +209,7 @@ impl Client {
         head.response
     }
 
-    /// Whether bytes have been received that no response was made of yet.
+    /// True if received bytes have not been used by a response yet.
     #[must_use]
     pub fn has_pending(&self) -> bool {
         !self.pending.is_empty()
@@ -269,7 +269,7 @@ impl Client {
     /// Reads exactly `count` raw bytes.
     ///
     /// # Errors
-    /// How many came instead.
+    /// The number of bytes received before the connection ended.
     pub fn read_exact(&mut self, count: usize) -> Result<Vec<u8>, usize> {
         while self.pending.len() < count {
             match self.fill() {
@@ -281,7 +281,7 @@ impl Client {
         Ok(std::mem::replace(&mut self.pending, rest))
     }
 
-    /// Reads everything until the connection ends; fails the test when it does not.
+    /// Reads everything until the connection ends; fails the test if it stays open.
     pub fn read_to_end(&mut self) -> (Vec<u8>, End) {
         loop {
             match self.fill() {
@@ -298,14 +298,14 @@ impl Client {
         }
     }
 
-    /// Fails the test unless the peer closes (or resets) without another byte.
+    /// Fails the test unless the peer closes (or resets) without sending another byte.
     pub fn expect_end(&mut self) -> End {
         let (rest, end) = self.read_to_end();
         assert!(rest.is_empty(), "unasked bytes: {:?}", String::from_utf8_lossy(&rest));
         end
     }
 
-    /// Whether nothing at all comes within `wait`: neither bytes nor an end.
+    /// True if neither bytes nor an end of the connection arrive within `wait`.
     #[must_use]
     pub fn stays_silent(&mut self, wait: Duration) -> bool {
         self.set_deadline(wait);
@@ -322,8 +322,7 @@ impl Client {
             Socket::Unix(s) => s.read(&mut piece),
             Socket::Tls(s) => s.read(&mut piece),
         };
-        // A process that is stopped and goes on finds its wait interrupted, for it has a limit
-        // (signal(7)).
+        // Stopping and continuing a process interrupts reads with a time limit (signal(7)).
         let count = loop {
             match read() {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}

@@ -1,5 +1,5 @@
-//! File contents that tell where they are from: a byte that is missing, doubled or out of place
-//! shows at the first comparison.
+//! File contents that depend on their offset: a missing, duplicate or misplaced byte shows at the
+//! first comparison.
 
 use std::io::{Seek, SeekFrom, Write};
 use std::path::Path;
@@ -19,7 +19,7 @@ pub fn pattern(offset: u64, length: usize) -> Vec<u8> {
     bytes
 }
 
-/// A body in chunks of this many bytes, with the last chunk (RFC 9112 section 7.1).
+/// Encodes a body in chunks of this many bytes, with the last chunk (RFC 9112 section 7.1).
 #[must_use]
 pub fn chunked(body: &[u8], chunk_bytes: usize) -> Vec<u8> {
     let mut chunked = Vec::new();
@@ -32,7 +32,7 @@ pub fn chunked(body: &[u8], chunk_bytes: usize) -> Vec<u8> {
     chunked
 }
 
-/// A number that looks random and differs for each block.
+/// A pseudo-random number for each block.
 fn mixed(block: u64) -> u64 {
     let mut x = block.wrapping_add(0x9e37_79b9_7f4a_7c15);
     x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -40,7 +40,7 @@ fn mixed(block: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Fails the test at the first byte of `got` that is not the pattern's, which begins at `offset`.
+/// Fails the test at the first byte of `got` that differs from the pattern at `offset`.
 pub fn assert_pattern(got: &[u8], offset: u64, what: &str) {
     let wanted = pattern(offset, got.len());
     if got != wanted {
@@ -49,8 +49,8 @@ pub fn assert_pattern(got: &[u8], offset: u64, what: &str) {
     }
 }
 
-/// Makes a file of `length` bytes that is a hole but for pieces of the pattern, each `piece`
-/// bytes long, at these offsets.
+/// Creates a sparse file of `length` bytes with pieces of the pattern, each `piece` bytes long, at
+/// these offsets.
 pub fn sparse_file(path: &Path, length: u64, offsets: &[u64], piece: usize) {
     let mut file = std::fs::File::create(path).expect("a file");
     file.set_len(length).expect("room for a hole");

@@ -1,4 +1,4 @@
-//! A client of WebDAV: requests with bodies, locks and properties.
+//! A WebDAV client: requests with bodies, locks and properties.
 
 use std::path::Path;
 
@@ -7,24 +7,24 @@ use crate::response::Response;
 use crate::server::{Server, Setup};
 
 impl Setup {
-    /// Serves its document root by WebDAV, with further lines of configuration.
+    /// Serves the document root by WebDAV, with additional lines of configuration.
     #[must_use]
     pub fn webdav(self, lines: &str) -> Self {
         self.config(&format!("webdav.activate = \"enable\"\n{lines}"))
     }
 
-    /// The same, with a database beside the document root.
+    /// Like `webdav`, with a database beside the document root.
     #[must_use]
     pub fn webdav_with_database(self, lines: &str) -> Self {
         self.webdav(&format!("webdav.sqlite-db-name = \"@DIR@/dav.db\"\n{lines}"))
     }
 }
 
-/// What [`lock`] asks for.
+/// Body of the request of [`lock`].
 pub const LOCK_BODY: &str = "<D:lockinfo xmlns:D='DAV:'><D:lockscope><D:exclusive/></D:lockscope>\
     <D:locktype><D:write/></D:locktype><D:owner>me</D:owner></D:lockinfo>";
 
-/// One request with further lines, each with its CRLF, and a body.
+/// Sends one request with additional lines, each with its CRLF, and a body.
 #[must_use]
 pub fn request(server: &Server, method: &str, target: &str, lines: &str, body: &str) -> Response {
     let length = body.len();
@@ -34,32 +34,32 @@ pub fn request(server: &Server, method: &str, target: &str, lines: &str, body: &
     ask(server.connect(), &text)
 }
 
-/// The status of a request without a body.
+/// Sends a request without a body and returns the status.
 #[must_use]
 pub fn status(server: &Server, method: &str, target: &str, lines: &str) -> u16 {
     let text = format!("{method} {target} HTTP/1.1\r\nHost: localhost\r\n{lines}\r\n");
     ask(server.connect(), &text).status
 }
 
-/// The status of a PUT.
+/// Sends a PUT and returns the status.
 #[must_use]
 pub fn put(server: &Server, target: &str, body: &str) -> u16 {
     request(server, "PUT", target, "", body).status
 }
 
-/// Asks for an exclusive lock.
+/// Requests an exclusive lock.
 #[must_use]
 pub fn lock(server: &Server, target: &str, lines: &str) -> Response {
     request(server, "LOCK", target, lines, LOCK_BODY)
 }
 
-/// The token of a lock that was given.
+/// The token of a granted lock.
 #[must_use]
 pub fn token_of(response: &Response) -> String {
     response.field("Lock-Token").expect("a token").to_owned()
 }
 
-/// What a directory holds, sorted.
+/// Names in a directory, sorted.
 #[must_use]
 pub fn names(directory: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(directory).expect("a directory");
@@ -71,7 +71,7 @@ pub fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// Gives a resource a property of its own.
+/// Sets a custom property of a resource.
 #[must_use]
 pub fn set_color(server: &Server, target: &str, color: &str) -> Response {
     let body = format!(
@@ -81,7 +81,7 @@ pub fn set_color(server: &Server, target: &str, color: &str) -> Response {
     request(server, "PROPPATCH", target, "", &body)
 }
 
-/// The property that [`set_color`] gives.
+/// The property that [`set_color`] sets.
 #[must_use]
 pub fn color(server: &Server, target: &str) -> Option<String> {
     let body = "<propfind xmlns='DAV:'><prop><color xmlns='urn:x'/></prop></propfind>";

@@ -1,9 +1,9 @@
-//! Replays what fuzzers found interesting.
+//! Replays the corpora of fuzzers.
 
 use std::path::Path;
 
-/// Runs a fuzz target over every input of its corpus (`fuzz/corpus/TARGET`), and prints each
-/// input's name before, so that the one which fails is known.
+/// Runs a fuzz target over every input of its corpus (`fuzz/corpus/TARGET`). Prints each input's
+/// name first, to identify the one that fails.
 ///
 /// # Panics
 /// There is no corpus, or it is empty.

@@ -1,10 +1,10 @@
-//! A program behind FastCGI, SCGI, uwsgi or AJP13 that answers with what it was told: a line
-//! `NAME=value` for each variable, sorted. Of AJP13's parts the names are the codes of the
-//! protocol: `uri`, `server_name`, `field a00b` (Host), `attribute 05` (the query).
+//! Programs behind FastCGI, SCGI, uwsgi or AJP13 that respond with the variables they received: a
+//! line `NAME=value` for each, sorted. The parts of AJP13 are named by the codes of the protocol:
+//! `uri`, `server_name`, `field a00b` (Host), `attribute 05` (the query).
 
 use crate::backend::{Backend, Peer};
 
-/// What such a program speaks.
+/// Protocol of such a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gateway {
     /// FastCGI 1.0.
@@ -20,7 +20,7 @@ pub enum Gateway {
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 
 impl Gateway {
-    /// Starts one that answers one request on each connection.
+    /// Starts a program that responds to one request on each connection with its variables.
     #[must_use]
     pub fn telling_variables(self) -> Backend {
         Backend::start(move |peer| {
@@ -31,7 +31,7 @@ impl Gateway {
         })
     }
 
-    /// Starts one that prints this, the head of a response and its body, all at once.
+    /// Starts a program that prints `output`, the head of a response and its body, all at once.
     #[must_use]
     pub fn printing(self, output: &'static str) -> Backend {
         Backend::start(move |peer| {
@@ -68,8 +68,7 @@ impl Gateway {
 }
 
 impl Gateway {
-    /// Output as the protocols carry it. AJP13 has codes of its own for the head; its status is
-    /// 200.
+    /// Encodes output for the protocol. AJP13 encodes the head separately; its status is 200.
     fn wrapped(self, output: &[u8]) -> Vec<u8> {
         match self {
             Self::Fastcgi => {
@@ -114,7 +113,7 @@ fn read_fastcgi(peer: &mut Peer) -> Option<Variables> {
         peer.read_exact(usize::from(head[6]))?;
         match head[1] {
             4 => params.extend(content),
-            // The body has ended: all was read.
+            // The end of the body, and of the request.
             5 if length == 0 => break,
             _ => {}
         }
@@ -128,7 +127,7 @@ fn read_fastcgi(peer: &mut Peer) -> Option<Variables> {
     Some(told)
 }
 
-/// A length of FastCGI's: one byte, or four of which the first is marked.
+/// Reads a FastCGI length: one byte, or four with the first one marked.
 fn length(rest: &mut &[u8]) -> usize {
     match rest[0] {
         short @ 0..128 => {
@@ -196,7 +195,7 @@ fn read_ajp13(peer: &mut Peer) -> Option<Variables> {
     }
     while rest.first().is_some_and(|code| *code != 0xff) {
         let name = match take(&mut rest, 1)[0] {
-            // The one attribute that is a number.
+            // The only numeric attribute.
             11 => {
                 let bits = number(&mut rest).to_string();
                 told.push((b"attribute 0b".to_vec(), bits.into()));
@@ -217,7 +216,7 @@ fn number(rest: &mut &[u8]) -> u16 {
 
 fn ajp_string(rest: &mut &[u8]) -> Vec<u8> {
     match number(rest) {
-        // None at all.
+        // A null string.
         u16::MAX => Vec::new(),
         length => {
             let text = take(rest, usize::from(length));

@@ -1,6 +1,6 @@
-//! Field blocks of HTTP/2 (RFC 7541): written plainly, read completely.
+//! HTTP/2 field blocks (RFC 7541): an encoder without compression, and a complete decoder.
 
-/// Appends a field as a literal that enters no table.
+/// Appends a field as a literal that is not added to a table.
 pub fn push_field(name: &str, value: &str, out: &mut Vec<u8>) {
     out.push(0);
     for text in [name, value] {
@@ -9,7 +9,7 @@ pub fn push_field(name: &str, value: &str, out: &mut Vec<u8>) {
     }
 }
 
-/// An integer with a prefix of seven bits.
+/// Appends an integer with a prefix of seven bits.
 fn push_length(mut length: usize, out: &mut Vec<u8>) {
     if length < 127 {
         return out.push(length as u8);
@@ -23,18 +23,18 @@ fn push_length(mut length: usize, out: &mut Vec<u8>) {
     out.push(length as u8);
 }
 
-/// Reads field blocks of one connection.
+/// Decodes the field blocks of one connection.
 #[derive(Default)]
 pub struct Decoder {
-    /// The latest entry first.
+    /// The dynamic table, newest entry first.
     table: Vec<(String, String)>,
 }
 
-/// Bytes of the dynamic table.
+/// Maximum bytes of the dynamic table.
 const TABLE_BYTES_MAX: usize = 4096;
 
 impl Decoder {
-    /// Reads a whole block; fails the test if it is malformed.
+    /// Decodes a whole block; fails the test if it is malformed.
     pub fn decode(&mut self, block: &[u8]) -> Vec<(String, String)> {
         let mut fields = Vec::new();
         let mut at = 0;
@@ -113,7 +113,8 @@ fn string(block: &[u8], at: &mut usize) -> String {
     String::from_utf8(plain).expect("text")
 }
 
-/// Codes of a length are consecutive, in the order of their symbols.
+/// Decodes a Huffman-coded string. Codes of one length are consecutive, in the order of their
+/// symbols.
 fn decoded(bytes: &[u8]) -> Vec<u8> {
     let mut symbols: Vec<usize> = (0..CODE_BITS.len()).collect();
     symbols.sort_by_key(|&symbol| (CODE_BITS[symbol], symbol));
@@ -138,7 +139,7 @@ fn decoded(bytes: &[u8]) -> Vec<u8> {
     plain
 }
 
-/// Bits of the code of each symbol: RFC 7541 appendix B. The code is canonical.
+/// Bits of each symbol's code: RFC 7541 appendix B. The code is canonical.
 #[rustfmt::skip]
 const CODE_BITS: [u8; 257] = [
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -156,7 +157,8 @@ const CODE_BITS: [u8; 257] = [
     26, 27, 26, 26, 27, 27, 27, 27, 27, 28, 27, 27, 27, 27, 27, 26, 30,
 ];
 
-/// Names and values of the static table: RFC 7541 appendix A, a line each, a bar between them.
+/// Names and values of the static table: RFC 7541 appendix A, one entry per line, name and value
+/// separated by a bar.
 const STATIC: &str = ":authority|\n\
      :method|GET\n\
      :method|POST\n\
@@ -223,7 +225,7 @@ const STATIC: &str = ":authority|\n\
 mod tests {
     use super::*;
 
-    /// RFC 7541 appendix C.6.1.
+    /// The example of RFC 7541 appendix C.6.1.
     #[test]
     fn the_example_of_the_rfc_is_read() {
         let block = "488264025885aec3771a4b6196d07abe941054d444a8200595040b8166e082a62d1bff\

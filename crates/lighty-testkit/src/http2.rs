@@ -1,4 +1,4 @@
-//! A raw client of HTTP/2: it sends the frames that it is told to, and reads responses strictly.
+//! A raw HTTP/2 client: sends the given frames, and reads responses strictly.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,11 +16,11 @@ pub mod kind {
     pub const RST_STREAM: u8 = 3;
     /// Parameters of a connection, and their acknowledgement: section 6.5.
     pub const SETTINGS: u8 = 4;
-    /// A measurement of the round trip: section 6.7.
+    /// A round-trip measurement: section 6.7.
     pub const PING: u8 = 6;
     /// The end of a connection, with the last stream processed: section 6.8.
     pub const GOAWAY: u8 = 7;
-    /// Bytes added to a window of flow control: section 6.9.
+    /// Bytes added to a flow-control window: section 6.9.
     pub const WINDOW_UPDATE: u8 = 8;
     /// The next part of a field section: section 6.10.
     pub const CONTINUATION: u8 = 9;
@@ -28,7 +28,7 @@ pub mod kind {
 
 /// Flags of frames. ACK and END_STREAM are the same bit.
 pub const END_STREAM: u8 = 1;
-/// The flag of a frame that completes a field section.
+/// Flag of a frame that completes a field section.
 pub const END_HEADERS: u8 = 4;
 
 /// Error codes: RFC 9113 section 7.
@@ -39,43 +39,43 @@ pub const PROTOCOL_ERROR: u32 = 1;
 pub const INTERNAL_ERROR: u32 = 2;
 /// The stream was refused before any processing, so that the request may be sent again.
 pub const REFUSED_STREAM: u32 = 7;
-/// The stream is not needed any more.
+/// The stream is no longer needed.
 pub const CANCEL: u32 = 8;
-/// The peer causes more load than it may.
+/// The peer causes excessive load.
 pub const ENHANCE_YOUR_CALM: u32 = 11;
 
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The setting of the window with which streams begin.
+/// The setting for the initial window of streams.
 pub const INITIAL_WINDOW_SIZE: u16 = 4;
 
-/// One frame.
+/// A frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Frame {
-    /// Its type, one of [`kind`].
+    /// The frame's type, one of [`kind`].
     pub kind: u8,
-    /// Flags, whose meaning depends on the type.
+    /// Flags. Their meaning depends on the type.
     pub flags: u8,
     /// The stream's number; 0 is the connection.
     pub stream: u32,
-    /// What follows the header of nine bytes, as received.
+    /// The bytes after the nine-byte header, as received.
     pub payload: Vec<u8>,
 }
 
 impl Frame {
-    /// The 32 bits at an offset of the payload.
+    /// The 32-bit number at an offset of the payload.
     #[must_use]
     pub fn number(&self, at: usize) -> u32 {
         u32::from_be_bytes(self.payload[at..at + 4].try_into().expect("four bytes"))
     }
 }
 
-/// What has arrived on one stream.
+/// Received parts of a response on one stream.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
     /// Statuses and fields of the interim responses.
     pub interim: Vec<(u16, Vec<(String, String)>)>,
-    /// 0 until the head is there.
+    /// Status; 0 until the head has arrived.
     pub status: u16,
     /// Names and values of the final response, in the order received.
     pub fields: Vec<(String, String)>,
@@ -85,7 +85,7 @@ pub struct Answer {
     pub trailers: Vec<(String, String)>,
     /// The stream ended in order.
     pub has_ended: bool,
-    /// The code with which it was reset.
+    /// The error code, if the stream was reset.
     pub reset: Option<u32>,
 }
 
@@ -109,35 +109,35 @@ impl Answer {
     }
 }
 
-/// One connection.
+/// A connection.
 pub struct Http2 {
     client: Client,
     decoder: Decoder,
     next_stream: u32,
     answers: BTreeMap<u32, Answer>,
     authority: String,
-    /// Windows are given back as content arrives.
+    /// Credits windows as content arrives.
     pub credits: bool,
-    /// GOAWAY frames: last stream, code, words.
+    /// GOAWAY frames: last stream, code, debug data.
     pub goaways: Vec<(u32, u32, String)>,
     /// The server's settings.
     pub settings: BTreeMap<u16, u32>,
 }
 
 impl Http2 {
-    /// Connects with prior knowledge and the settings that every end begins with.
+    /// Connects with prior knowledge and default settings.
     #[must_use]
     pub fn connect(address: SocketAddr) -> Self {
         Self::over(Client::tcp(address), &address.to_string(), &[])
     }
 
-    /// Connects with settings of its own.
+    /// Connects with these settings.
     #[must_use]
     pub fn connect_with(address: SocketAddr, settings: &[(u16, u32)]) -> Self {
         Self::over(Client::tcp(address), &address.to_string(), settings)
     }
 
-    /// Begins on a connection.
+    /// Starts HTTP/2 on a connection.
     #[must_use]
     pub fn over(mut client: Client, authority: &str, settings: &[(u16, u32)]) -> Self {
         client.send(PREFACE);
@@ -160,20 +160,20 @@ impl Http2 {
         http2
     }
 
-    /// The connection beneath.
+    /// The underlying connection.
     pub fn client(&mut self) -> &mut Client {
         &mut self.client
     }
 
-    /// Sends a frame; fails the test if the server does not take it.
+    /// Sends a frame; fails the test if the server does not accept it.
     pub fn send_frame(&mut self, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
         self.try_send_frame(kind, flags, stream, payload).expect("the server takes a frame");
     }
 
-    /// Sends a frame that the server may refuse by closing.
+    /// Sends a frame that the server may reject by closing.
     ///
     /// # Errors
-    /// What `write` says.
+    /// The error of `write`.
     pub fn try_send_frame(
         &mut self,
         kind: u8,
@@ -197,7 +197,7 @@ impl Http2 {
         .to_vec()
     }
 
-    /// Sends the head of a request and returns its stream; `ends` if it has no content.
+    /// Sends the head of a request and returns its stream. `ends` is true if it has no content.
     pub fn request(
         &mut self,
         method: &str,
@@ -219,18 +219,18 @@ impl Http2 {
         stream
     }
 
-    /// A GET and its response.
+    /// Sends a GET and reads the response.
     pub fn get(&mut self, target: &str) -> Answer {
         self.get_with(target, &[])
     }
 
-    /// A GET with more fields.
+    /// Like [`Http2::get`], with additional fields.
     pub fn get_with(&mut self, target: &str, more: &[(&str, &str)]) -> Answer {
         let stream = self.request("GET", target, more, true);
         self.answer(stream)
     }
 
-    /// A POST of content in one frame, with its length.
+    /// Sends a POST with content in one frame and its length, and reads the response.
     pub fn post(&mut self, target: &str, content: &[u8]) -> Answer {
         let length = content.len().to_string();
         let stream = self.request("POST", target, &[("content-length", &length)], false);
@@ -238,7 +238,7 @@ impl Http2 {
         self.answer(stream)
     }
 
-    /// Sends content, in frames as large as may be. Windows are the caller's business.
+    /// Sends content, in frames of the maximum size. The caller observes the windows.
     pub fn send_data(&mut self, stream: u32, content: &[u8], ends: bool) {
         let mut pieces = content.chunks(16_384).peekable();
         if pieces.peek().is_none() {
@@ -250,7 +250,7 @@ impl Http2 {
         }
     }
 
-    /// Opens a stream's window, or the connection's (0), by so many bytes.
+    /// Opens the window of a stream, or of the connection (0), by this many bytes.
     pub fn open_window(&mut self, stream: u32, bytes: u32) {
         self.send_frame(kind::WINDOW_UPDATE, 0, stream, &bytes.to_be_bytes());
     }
@@ -260,17 +260,17 @@ impl Http2 {
         self.send_frame(kind::RST_STREAM, 0, stream, &code.to_be_bytes());
     }
 
-    /// Reads until a stream is over; fails the test if the connection ends before.
+    /// Reads until a stream is complete; fails the test if the connection ends before.
     pub fn answer(&mut self, stream: u32) -> Answer {
         self.read_until(stream, Answer::is_over)
     }
 
-    /// Reads until the head of a stream's response is there.
+    /// Reads until the head of a stream's response has arrived.
     pub fn head(&mut self, stream: u32) -> Answer {
         self.read_until(stream, |answer| answer.status != 0 || answer.is_over())
     }
 
-    /// Reads until what has arrived on a stream is enough.
+    /// Reads until `is_enough` accepts the data received on a stream.
     pub fn read_until(&mut self, stream: u32, is_enough: impl Fn(&Answer) -> bool) -> Answer {
         loop {
             let answer = self.answers.entry(stream).or_default();
@@ -283,19 +283,19 @@ impl Http2 {
         }
     }
 
-    /// What has arrived on a stream so far.
+    /// Data received on a stream so far.
     #[must_use]
     pub fn so_far(&self, stream: u32) -> Answer {
         self.answers.get(&stream).cloned().unwrap_or_default()
     }
 
-    /// Reads up to the end of the connection. Returns whether it was closed or reset.
+    /// Reads up to the end of the connection. Returns the kind of end.
     pub fn read_to_end(&mut self) -> End {
         while self.next_frame().is_some() {}
         self.client.read_to_end().1
     }
 
-    /// Reads the next frame and takes notice of it; `None` at the end of the connection.
+    /// Reads the next frame and processes it; `None` at the end of the connection.
     pub fn next_frame(&mut self) -> Option<Frame> {
         let head = self.client.read_exact(9).ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
@@ -320,7 +320,7 @@ impl Http2 {
                     let value = u32::from_be_bytes(entry[2..].try_into().expect("four bytes"));
                     self.settings.insert(id, value);
                 }
-                // The server may have ended the connection.
+                // The server may already have ended the connection.
                 let _ = self.try_send_frame(kind::SETTINGS, 1, 0, &[]);
             }
             kind::PING if frame.flags & 1 == 0 => {
@@ -373,7 +373,7 @@ impl Http2 {
     }
 }
 
-/// The bytes of a frame.
+/// Encodes a frame.
 #[must_use]
 pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
@@ -383,7 +383,7 @@ pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A field block.
+/// Encodes a field block.
 #[must_use]
 pub fn block(fields: &[(String, String)]) -> Vec<u8> {
     let mut bytes = Vec::new();

@@ -1,9 +1,9 @@
-//! What the tests of several crates share: a harness for the built server, a raw client with a
-//! strict reader of its own, contents that tell where they are from, a file system that stalls,
-//! backends that follow a script.
+//! Support for the tests of several crates: a harness for the built server, a raw client with its
+//! own strict reader, contents that depend on their offset, a file system that stalls, scripted
+//! backends.
 //!
-//! It depends on no other crate of the project, so that no mistake of theirs can hide itself
-//! here. It offers no retries: a wait has a deadline, and missing it fails the test.
+//! It depends on no other crate of the project, so that it cannot share their mistakes. It offers
+//! no retries: a wait has a deadline, and missing it fails the test.
 //!
 //! Read in this order: `server`, `client`, `response`, `http2`, `hpack`, `content`, `cases`,
 //! `stallfs`, `tls`, `backend`, `gateway`, `peer`, `real`, `transfer`, `websocket`, `dav`,
@@ -39,7 +39,7 @@ pub mod websocket;
 
 use std::time::{Duration, Instant};
 
-/// Polls until `condition` holds; `false` when it does not within `deadline`.
+/// Polls until `condition` holds; `false` if it does not within `deadline`.
 pub fn wait_until(deadline: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let start = Instant::now();
     loop {

@@ -1,4 +1,4 @@
-//! A name server for `.test`: dnsmasq on a port of its own, its records in files that can change.
+//! A name server for `.test`: dnsmasq on its own port, with records in files that can change.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
@@ -9,10 +9,10 @@ use tempfile::TempDir;
 
 use crate::wait_until;
 
-/// Longer than its start takes.
+/// Time limit of its start.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A running name server. Dropping it ends it.
+/// A running name server. Dropping it stops it.
 pub struct NameServer {
     child: Option<Child>,
     dir: TempDir,
@@ -21,13 +21,13 @@ pub struct NameServer {
 }
 
 impl NameServer {
-    /// Starts one with these lines of a hosts file and these options of dnsmasq.
+    /// Starts a name server with these lines of a hosts file and these options of dnsmasq.
     ///
     /// # Panics
     /// If dnsmasq is missing or does not start.
     #[must_use]
     pub fn start(hosts: &str, options: &[&str]) -> Self {
-        // The port may be taken between asking for it and starting; then another one is tried.
+        // Another process may take the port before dnsmasq does; then another port is tried.
         for _ in 0..5 {
             let dir = tempfile::tempdir().expect("a directory");
             fs::write(dir.path().join("hosts"), hosts).expect("a hosts file");
@@ -41,13 +41,13 @@ impl NameServer {
         panic!("dnsmasq (Debian: dnsmasq-base) does not start");
     }
 
-    /// Where it listens.
+    /// Address of the server.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Replaces the hosts file and has it read.
+    /// Replaces the hosts file and makes the server read it.
     ///
     /// # Panics
     /// If the server is not running.
@@ -58,7 +58,7 @@ impl NameServer {
         rustix::process::kill_process(pid, rustix::process::Signal::HUP).expect("a signal");
     }
 
-    /// Ends it; its port answers nothing then.
+    /// Stops it. Its port does not respond then.
     pub fn stop(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -66,7 +66,7 @@ impl NameServer {
         }
     }
 
-    /// Starts it again at the same address.
+    /// Restarts it at the same address.
     ///
     /// # Panics
     /// If there is no dnsmasq.

@@ -1,4 +1,4 @@
-//! A backend that speaks HTTP/1.1 and answers every request with its name.
+//! An HTTP/1.1 backend that responds to every request with its name.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -29,13 +29,13 @@ impl State {
 }
 
 impl Origin {
-    /// Starts one on a port that the kernel chooses.
+    /// Starts a backend on a port that the kernel chooses.
     #[must_use]
     pub fn start(name: &str) -> Self {
         Self::start_at((Ipv4Addr::LOCALHOST, 0).into(), name)
     }
 
-    /// Starts one at an address.
+    /// Starts a backend at an address.
     ///
     /// # Panics
     /// If the address is taken.
@@ -66,19 +66,19 @@ impl Origin {
         Self { address, state, thread: Some(thread) }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
     }
 
-    /// Requests it has answered.
+    /// Number of requests it has responded to.
     #[must_use]
     pub fn requests(&self) -> usize {
         self.state.requests.load(Ordering::SeqCst)
     }
 
-    /// Answers with this status from now on.
+    /// Sets the status of later responses.
     pub fn set_status(&self, status: u16) {
         self.state.status.store(status, Ordering::SeqCst);
     }
@@ -87,7 +87,7 @@ impl Origin {
 impl Drop for Origin {
     fn drop(&mut self) {
         self.state.stopped.store(true, Ordering::SeqCst);
-        // Wakes the thread up, which then closes the listener.
+        // Wakes the thread, which then closes the listener.
         drop(TcpStream::connect(self.address));
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -98,7 +98,7 @@ impl Drop for Origin {
     }
 }
 
-/// Requests have no body here.
+/// Responds to the requests of a connection. They must not have a body.
 fn respond(mut stream: TcpStream, state: &State) {
     let mut heard = Vec::new();
     let mut buffer = [0; 4096];

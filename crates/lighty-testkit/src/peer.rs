@@ -1,4 +1,4 @@
-//! lighttpd 1.4, where it is installed: the same configuration, the same requests, side by side.
+//! lighttpd 1.4, if it is installed: the same configuration and the same requests, side by side.
 
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use crate::response::Response;
 use crate::server::{Server, Setup};
 use crate::wait_until;
 
-/// Where distributions put it.
+/// Paths of the program in distributions.
 const PLACES: [&str; 3] = ["/usr/sbin/lighttpd", "/usr/local/sbin/lighttpd", "/usr/bin/lighttpd"];
 
 /// A running lighttpd, on a unix socket in its own directory.
@@ -19,7 +19,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// A server to be started with [`Peer::start`]; `None`, and a word about it, where none is
+    /// A server for [`Peer::start`]. Returns `None`, and prints a note, if lighttpd is not
     /// installed.
     #[must_use]
     pub fn setup(modules: &str) -> Option<Setup> {
@@ -39,14 +39,14 @@ impl Peer {
         let config = setup.write_config();
         let socket = setup.directory().join("socket");
         let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
-        // The socket is there before it is listened on.
+        // The socket exists before it is listened on.
         let is_open = || UnixStream::connect(&socket).is_ok();
         let listens = wait_until(Duration::from_secs(30), || is_open() || server.has_exited());
         assert!(listens && is_open(), "lighttpd does not listen:\n{}", server.log());
         Self { server, socket }
     }
 
-    /// A connection of its own.
+    /// Opens a connection.
     #[must_use]
     pub fn connect(&self) -> Client {
         Client::unix(&self.socket)
@@ -58,21 +58,21 @@ impl Peer {
         ask(self.connect(), request)
     }
 
-    /// What it wrote so far.
+    /// Its output so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.server.log()
     }
 }
 
-/// How it ends is not what is tested: told to by TERM, it may report an error.
+/// Kills it: its exit status after TERM may report an error, which is not tested.
 impl Drop for Peer {
     fn drop(&mut self) {
         self.server.kill();
     }
 }
 
-/// Sends a whole request on a connection of its own and reads the response.
+/// Sends a whole request on a new connection and reads the response.
 #[must_use]
 pub fn ask(mut client: Client, request: &str) -> Response {
     client.send(request);

@@ -2,12 +2,11 @@
 
 use std::fs;
 
-/// True while a process of this number runs: a zombie has ended, whether somebody has waited for
-/// it or not.
+/// True while a process with this id runs. A zombie counts as ended.
 #[must_use]
 pub fn is_running(pid: u32) -> bool {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The program's name, in parentheses, may hold parentheses.
+    // The program's name, in parentheses, may contain parentheses.
     stat.rsplit_once(") ").is_some_and(|(_, state)| !state.starts_with(['Z', 'X']))
 }
 

@@ -1,9 +1,9 @@
-//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, servers of WebSockets and of gRPC; and
-//! Pebble, an authority. Each is started on ports or sockets of its own with a configuration made
-//! for the test, and ended with it.
+//! Real backends: PHP-FPM, uWSGI, Tomcat, nginx, Apache, WebSocket and gRPC servers; and Pebble, a
+//! certificate authority. Each is started on its own ports or sockets with a configuration made for
+//! the test, and stopped with the test.
 //!
-//! A program that is not installed fails the test that wants it. Where `LIGHTY_TESTS_MAY_SKIP` is
-//! set, the test says so and passes.
+//! A missing program fails the test that needs it. If `LIGHTY_TESTS_MAY_SKIP` is set, the test
+//! reports it and passes.
 
 pub mod apache;
 pub mod chromium;
@@ -33,15 +33,15 @@ use crate::backend::Port;
 use crate::process::is_running;
 use crate::server::write_file;
 
-/// How long a backend may take to answer at first; a Java machine on a busy computer is slow.
+/// Time limit of a backend's first response; a Java program on a busy computer is slow.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// Starts the program, notes its process id, and kills all of its process group when the test is
-/// gone, however it went: standard input ends with it. Some programs make a group of their own.
+/// Starts the program, writes its process id to a file, and kills its process group when the test
+/// ends, however it ends: standard input is closed then. Some programs create their own group.
 const KEEPER: &str = "note=$1; shift; \"$@\" </dev/null & child=$!; echo $child >\"$note\"; \
     read -r _; kill -KILL $child -$child; kill -KILL 0";
 
-/// Where a backend listens.
+/// Address of a backend's listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listen {
     /// TCP.
@@ -51,8 +51,9 @@ pub enum Listen {
 }
 
 impl Listen {
-    /// A port of 127.0.0.1 that nobody else is given, not even for a connection, as long as this
-    /// process runs. What listens there has to set SO_REUSEADDR, as servers do.
+    /// A port of 127.0.0.1 that the kernel gives to no other socket, not even for a connection,
+    /// while this process runs. The program that listens on it must set SO_REUSEADDR, as servers
+    /// do.
     #[must_use]
     pub fn free_port() -> Self {
         let port = Port::reserve();
@@ -61,7 +62,7 @@ impl Listen {
         Self::Tcp(address)
     }
 
-    /// As `proxy-core.backends` has it.
+    /// Format for `proxy-core.backends`.
     #[must_use]
     pub fn backend(&self) -> String {
         match self {
@@ -70,7 +71,7 @@ impl Listen {
         }
     }
 
-    /// As a host of `fastcgi.server` and its like has it.
+    /// Format for a host of `fastcgi.server` and similar directives.
     #[must_use]
     pub fn host_keys(&self) -> String {
         match self {
@@ -79,7 +80,7 @@ impl Listen {
         }
     }
 
-    /// The address on TCP.
+    /// The TCP address; panics for a unix socket.
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         match self {
@@ -95,7 +96,7 @@ impl Listen {
         }
     }
 
-    /// Sends bytes and returns the beginning of what comes back.
+    /// Sends bytes and returns the beginning of the response.
     fn ask(&self, request: &[u8]) -> Option<Vec<u8>> {
         let mut response = vec![0; 64];
         let wait = Some(Duration::from_secs(5));
@@ -118,9 +119,8 @@ impl Listen {
     }
 }
 
-/// The path of a program: one of these names on the path, or one of these whole paths. Without it
-/// the test fails; where `LIGHTY_TESTS_MAY_SKIP` is set, it is reported as skipped and this returns
-/// `None`.
+/// Finds a program by several names in `PATH`, or by absolute paths. If it is missing the test
+/// fails, or, with `LIGHTY_TESTS_MAY_SKIP`, is reported as skipped and this returns `None`.
 #[must_use]
 pub fn find(names: &[&str]) -> Option<PathBuf> {
     let found = search(names);
@@ -130,8 +130,8 @@ pub fn find(names: &[&str]) -> Option<PathBuf> {
     found
 }
 
-/// Like [`find`], for programs that some distributions do not package: without it the test is
-/// skipped, and the report of `make test` names it.
+/// Like [`find`], for programs that some distributions do not package: a missing one skips the
+/// test, and the report of `make test` names it.
 #[must_use]
 pub fn find_optional(names: &[&str]) -> Option<PathBuf> {
     skipped_without(search(names), names.first().unwrap_or(&"a program"))
@@ -147,14 +147,14 @@ fn skipped_without(found: Option<PathBuf>, name: &str) -> Option<PathBuf> {
 fn search(names: &[&str]) -> Option<PathBuf> {
     let path = std::env::var("PATH").unwrap_or_default();
     let places: Vec<&str> = path.split(':').chain(["/usr/sbin", "/usr/local/sbin"]).collect();
-    // Whole paths replace what they are joined to.
+    // An absolute path replaces the directory that it is joined to.
     names
         .iter()
         .flat_map(|name| places.iter().map(move |place| Path::new(place).join(name)))
         .find(|file| file.is_file())
 }
 
-/// The path of a program that `scripts/needs.sh` builds where Go is installed.
+/// Finds a program that `scripts/needs.sh` builds if Go is installed.
 fn built(name: &str) -> Option<PathBuf> {
     let workspace = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let target = std::env::var("CARGO_TARGET_DIR").unwrap_or_else(|_| "target".to_owned());
@@ -164,7 +164,7 @@ fn built(name: &str) -> Option<PathBuf> {
     skipped_without(found, name)
 }
 
-/// A Python that has a library: the system's before others, since packages go there.
+/// Finds a Python with a library. Prefers the system's, for which packages are installed.
 fn python_with(library: &str) -> Option<PathBuf> {
     let found = search_python(library);
     if found.is_none() {
@@ -187,7 +187,7 @@ fn missing(what: &str) {
     eprintln!("SKIPPED: {what} is not installed");
 }
 
-/// A running program with a directory of its own.
+/// A running program with its own directory.
 pub struct Program {
     keeper: Child,
     directory: TempDir,
@@ -196,16 +196,16 @@ pub struct Program {
 }
 
 impl Program {
-    /// A directory for a program's files.
+    /// Creates a directory for a program's files.
     #[must_use]
     pub fn directory() -> TempDir {
         TempDir::with_prefix("lighty-real-").expect("a directory for a backend")
     }
 
-    /// Starts a command line in a process group of its own.
+    /// Starts a command line in its own process group.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(directory: TempDir, line: &[&str], environment: &[(&str, &str)]) -> Self {
         let line: Vec<String> = line.iter().map(|word| (*word).to_owned()).collect();
@@ -215,19 +215,19 @@ impl Program {
         Self { keeper, directory, line, environment }
     }
 
-    /// Kills it and starts it anew.
+    /// Kills it and starts it again.
     pub fn restart(&mut self) {
         self.kill();
         let _ = std::fs::remove_file(self.path().join("pid"));
         self.keeper = spawn(self.path(), &self.line, &self.environment);
     }
 
-    /// Waits until something accepts connections there.
+    /// Waits until a connection is accepted at `listen`.
     pub fn await_listening(&mut self, listen: &Listen) {
         self.await_that("accepts no connection", || listen.accepts());
     }
 
-    /// Waits until bytes sent there are answered with `beginning`.
+    /// Waits until `request` gets a response that starts with `beginning`.
     pub fn await_response(&mut self, listen: &Listen, request: &[u8], beginning: &[u8]) {
         self.await_that("does not answer", || {
             listen.ask(request).is_some_and(|response| response.starts_with(beginning))
@@ -251,16 +251,16 @@ impl Program {
         Pid::from_raw(text.trim().parse().ok()?)
     }
 
-    /// Sends the program a signal.
+    /// Sends a signal to the program.
     pub fn signal(&self, signal: Signal) {
         let pid = self.pid().expect("a process id");
         rustix::process::kill_process(pid, signal).expect("the program is there");
     }
 
-    /// Whether the program has ended by itself.
+    /// True if the program has ended by itself.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        // Before the note is written the program is about to be started.
+        // Before the file is written, the program has yet to start.
         let Some(pid) = self.pid() else { return false };
         !is_running(pid.as_raw_nonzero().get().unsigned_abs())
     }
@@ -271,20 +271,20 @@ impl Program {
         self.directory.path()
     }
 
-    /// What it and its children wrote.
+    /// Output of the program and its children.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = std::fs::read(self.path().join("output.log")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Ends it and all it started, at once.
+    /// Kills it and its children at once.
     pub fn kill(&mut self) {
         let pid = self.pid();
-        // The keeper does it, itself included, as soon as it hears no more from us.
+        // The shell kills the whole group, itself included, when its standard input is closed.
         drop(self.keeper.stdin.take());
         let _ = self.keeper.wait();
-        // Its ports are free once its last thread is gone, which may be after the keeper.
+        // Its ports are free once its last thread is gone, which may be after the shell.
         let threads = |pid: Pid| {
             let tasks = std::fs::read_dir(format!("/proc/{pid}/task"));
             let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
@@ -330,14 +330,14 @@ fn text(path: &Path) -> &str {
     path.to_str().expect("a path in UTF-8")
 }
 
-/// Runs a command to its end; panics with what it wrote unless it succeeds.
+/// Runs a command to its end; panics with its error output if it fails.
 fn run(command: &mut Command) {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {said}");
 }
 
-/// The lines that a command prints; panics with its errors unless it succeeds.
+/// The output lines of a command; panics with its errors if it fails.
 fn lines_of(command: &mut Command) -> Vec<String> {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     let (said, error) = (String::from_utf8_lossy(&output.stdout), &output.stderr);

@@ -1,31 +1,31 @@
-//! A strict reader of HTTP/1 responses: what a careful client would refuse, it refuses.
+//! A strict reader of HTTP/1 responses: rejects every response that a careful client would reject.
 //!
-//! Written apart from the server's own codec on purpose: a mistake shared by both would not be
-//! seen. RFC 9112 sections 4 to 7.
+//! Deliberately independent of the server's own codec: a mistake shared by both would go unnoticed.
+//! RFC 9112 sections 4 to 7.
 
 use std::fmt;
 
-/// One answer, with its body decoded.
+/// A response with its body decoded.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Response {
     /// Minor version: 0 or 1.
     pub minor: u8,
     /// Status code.
     pub status: u16,
-    /// Fields in order, names as sent.
+    /// Fields in order, with names as sent.
     pub fields: Vec<(String, String)>,
-    /// Body without its framing.
+    /// Body, decoded from its framing.
     pub body: Vec<u8>,
     /// Status codes of the interim responses (1xx) before this one.
     pub interim: Vec<u16>,
-    /// Whether the body ended with the connection.
+    /// True if the body ended with the connection.
     pub until_close: bool,
-    /// Lines behind the last chunk.
+    /// Lines after the last chunk.
     pub trailers: Vec<String>,
 }
 
 impl Response {
-    /// The value of the only field of this name; panics when there are several.
+    /// The value of the only field of this name; panics if there are several.
     #[must_use]
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut found = self.all(name);
@@ -42,13 +42,13 @@ impl Response {
             .map(|(_, v)| v.as_str())
     }
 
-    /// The body as text; panics where it is none.
+    /// The body as text; panics if it is not UTF-8.
     #[must_use]
     pub fn text(&self) -> &str {
         std::str::from_utf8(&self.body).expect("the body is text")
     }
 
-    /// Whether the server said that it closes the connection.
+    /// True if the response announces that the connection closes.
     #[must_use]
     pub fn says_close(&self) -> bool {
         let options = self.field("Connection").unwrap_or("");
@@ -68,7 +68,7 @@ impl fmt::Debug for Response {
     }
 }
 
-/// How the end of a body is found.
+/// Framing of a body.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Framing {
     Length(u64),
@@ -76,17 +76,17 @@ pub(crate) enum Framing {
     UntilClose,
 }
 
-/// A parsed head: the response without its body, and how to read that.
+/// A parsed head: the response without its body, and the body's framing.
 pub(crate) struct Head {
     pub(crate) response: Response,
     pub(crate) framing: Framing,
     pub(crate) length: usize,
 }
 
-/// Parses a head once it is complete in `bytes`. `Ok(None)`: more is needed.
+/// Parses a head once it is complete in `bytes`. `Ok(None)`: more bytes are needed.
 ///
 /// # Errors
-/// Says what is wrong with what the server sent.
+/// A description of the error in the server's output.
 pub(crate) fn parse_head(bytes: &[u8], to_head: bool) -> Result<Option<Head>, String> {
     let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") else { return Ok(None) };
     let text = std::str::from_utf8(&bytes[..end]).map_err(|_| "head is not UTF-8")?;
@@ -136,7 +136,8 @@ fn field_line(line: &str) -> Result<(String, String), String> {
     Ok((name.to_owned(), value.trim_matches([' ', '\t']).to_owned()))
 }
 
-/// RFC 9112 section 6.3, with everything that a lenient reader would let pass as an error.
+/// Determines the framing. RFC 9112 section 6.3, with an error for everything that a lenient reader
+/// accepts.
 fn framing_of(response: &Response, to_head: bool) -> Result<Framing, String> {
     let length = response.field("Content-Length");
     let coding = response.field("Transfer-Encoding");
@@ -164,12 +165,12 @@ fn framing_of(response: &Response, to_head: bool) -> Result<Framing, String> {
     }
 }
 
-/// A chunked body as it comes in.
+/// A chunked body during reception.
 #[derive(Default)]
 pub(crate) struct Chunks {
     /// Data of the complete chunks so far.
     pub(crate) body: Vec<u8>,
-    /// Lines behind the last chunk.
+    /// Lines after the last chunk.
     pub(crate) trailers: Vec<String>,
 }
 
@@ -177,7 +178,7 @@ impl Chunks {
     /// Takes complete chunks off the front of `bytes`; `true` after the last one.
     ///
     /// # Errors
-    /// Says what is wrong with what the server sent.
+    /// A description of the error in the server's output.
     pub(crate) fn take(&mut self, bytes: &mut Vec<u8>) -> Result<bool, String> {
         let mut at = 0;
         let ended = loop {
@@ -222,7 +223,7 @@ fn next_chunk(bytes: &[u8]) -> Result<Step, String> {
     }
 }
 
-/// The lines behind the last chunk, up to the empty one.
+/// Parses the lines after the last chunk, up to the empty one.
 fn trailer_section(bytes: &[u8], before: usize) -> Result<Step, String> {
     let (mut at, mut trailers) = (0, Vec::new());
     while let Some(length) = bytes[at..].windows(2).position(|w| w == b"\r\n") {

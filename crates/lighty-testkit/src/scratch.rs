@@ -1,22 +1,21 @@
-//! A directory of a test's own that leaves nothing behind.
+//! A test's own directory, which is removed completely.
 
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{UnmountFlags, unmount};
 use tempfile::TempDir;
 
-/// A temporary directory; when it is dropped, what is still mounted beneath it is unmounted first,
-/// and then all of it is removed.
+/// A temporary directory. Dropping it unmounts all file systems beneath it, and then removes it.
 pub struct Scratch(TempDir);
 
 impl Scratch {
-    /// Makes one whose name begins with `prefix`.
+    /// Creates a directory with a name that begins with `prefix`.
     #[must_use]
     pub fn new(prefix: &str) -> Self {
         Self(TempDir::with_prefix(prefix).expect("a directory for the test"))
     }
 
-    /// Where it is.
+    /// Path of the directory.
     #[must_use]
     pub fn path(&self) -> &Path {
         self.0.path()
@@ -25,14 +24,14 @@ impl Scratch {
 
 impl Drop for Scratch {
     fn drop(&mut self) {
-        // The last mounted first: one may lie in another.
+        // In reverse order, because mounts can be nested.
         for place in mounts_beneath(self.path()).iter().rev() {
             let _ = unmount(place, UnmountFlags::FORCE | UnmountFlags::DETACH);
         }
     }
 }
 
-/// Mount points beneath a directory, in the order in which they were mounted.
+/// Mount points beneath a directory, in the order of mounting.
 fn mounts_beneath(directory: &Path) -> Vec<PathBuf> {
     let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
     let places = table.lines().filter_map(|line| line.split(' ').nth(1)).map(PathBuf::from);

@@ -1,13 +1,13 @@
-//! Files that any backend may name to be sent in its stead (`X-Sendfile`).
+//! Checks of files that backends name instead of sending a body (`X-Sendfile`).
 
 use crate::response::Response;
 
-/// Asks for what a document root has inside (`inside`, and `fine`, a link to that) and what it must
-/// not let out: `secret` beside it, also behind the links `link` and `up`; a directory; a name that
-/// is not absolute.
+/// Requests files inside a document root (`inside`, and `fine`, a link to it) and files that must
+/// not be sent: `secret` beside it, also through the links `link` and `up`; a directory; a relative
+/// name.
 ///
 /// # Panics
-/// When one of them is answered otherwise.
+/// If one of them gets another response.
 pub fn stays_inside(root: &str, get: impl Fn(&str) -> Response) {
     let inside = get(&format!("{root}inside"));
     assert_eq!(inside.text(), "x", "an empty list is the document root");

@@ -1,8 +1,8 @@
-//! Starts the server under test with a configuration of its own, waits until it answers, ends it,
-//! and reads what it logged.
+//! Starts the server under test with its own configuration, waits until it responds, stops it, and
+//! reads its log.
 //!
-//! Each server has a directory of its own (removed afterwards) with `root/`, its document root,
-//! and a port that the kernel chose: tests run side by side.
+//! Each server has its own directory (removed afterwards) with `root/`, its document root, and a
+//! port that the kernel chose: tests run in parallel.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -18,11 +18,11 @@ use crate::response::Response;
 use crate::scratch::Scratch;
 use crate::wait_until;
 
-/// How long a server may take to answer its first request.
+/// Time limit of a server's first response.
 const START_DEADLINE: Duration = Duration::from_secs(60);
 
-/// How long a server told to stop may take before it counts as hanging, on a machine however busy.
-/// Tests of how fast it stops have limits of their own.
+/// Time limit of a server's stop, even on a busy machine. Tests of the stop's speed have their own
+/// limits.
 pub const STOP_DEADLINE: Duration = Duration::from_secs(30);
 
 /// A server to be started: its files and configuration.
@@ -47,14 +47,14 @@ macro_rules! lighty {
     };
 }
 
-/// The binary to test: `LIGHTY_BIN` where it is set, else the given one.
+/// The binary to test: `LIGHTY_BIN` if it is set, else the given one.
 #[must_use]
 pub fn binary(built: &str) -> PathBuf {
     std::env::var_os("LIGHTY_BIN").map_or_else(|| built.into(), PathBuf::from)
 }
 
 impl Setup {
-    /// A server without files, with one worker and nothing else configured.
+    /// Creates a server without files, with one worker and no other configuration.
     #[must_use]
     pub fn new(binary: PathBuf) -> Self {
         let directory = Scratch::new("lighty-test-");
@@ -85,28 +85,28 @@ impl Setup {
         self.directory.path().join("root").join(path)
     }
 
-    /// A file beneath the document root, with the directories that lead to it.
+    /// Adds a file beneath the document root, and creates its directories.
     #[must_use]
     pub fn file(self, path: &str, content: impl AsRef<[u8]>) -> Self {
         write_file(&self.root(path), content);
         self
     }
 
-    /// A symbolic link beneath the document root.
+    /// Adds a symbolic link beneath the document root.
     #[must_use]
     pub fn link(self, path: &str, target: impl AsRef<Path>) -> Self {
         std::os::unix::fs::symlink(target, self.root(path)).expect("a symbolic link");
         self
     }
 
-    /// Lines of configuration; `@DIR@` stands for the test's directory.
+    /// Adds lines of configuration; `@DIR@` stands for the test's directory.
     #[must_use]
     pub fn config(mut self, lines: &str) -> Self {
         self.lines.push(lines.to_owned());
         self
     }
 
-    /// Everything goes to this backend, over HTTP.
+    /// Forwards all requests to this HTTP backend.
     #[must_use]
     pub fn in_front_of(self, backend: &str) -> Self {
         self.config(&format!(
@@ -121,8 +121,8 @@ impl Setup {
         self
     }
 
-    /// Runs the server through this command (`prlimit`, `sh -c` ...), which gets the server's own
-    /// command line as further arguments.
+    /// Runs the server through this command (`prlimit`, `sh -c` ...), which gets the server's
+    /// command line as additional arguments.
     #[must_use]
     pub fn through<const N: usize>(mut self, command: [&str; N]) -> Self {
         self.before = command.map(str::to_owned).to_vec();
@@ -136,21 +136,21 @@ impl Setup {
         self
     }
 
-    /// A further argument of the command line.
+    /// Adds an argument to the command line.
     #[must_use]
     pub fn argument(mut self, argument: &str) -> Self {
         self.arguments.push(argument.to_owned());
         self
     }
 
-    /// What the server gets as standard input; default is the null device.
+    /// Sets the server's standard input; the default is the null device.
     #[must_use]
     pub fn stdin(mut self, stdin: impl Into<Stdio>) -> Self {
         self.stdin = Some(stdin.into());
         self
     }
 
-    /// Leaves `server.bind` and `server.port` out of the configuration: the test sets them.
+    /// Leaves `server.bind` and `server.port` out of the configuration, for tests that set them.
     #[must_use]
     pub fn without_listener(mut self) -> Self {
         self.own_listener = false;
@@ -195,7 +195,7 @@ impl Setup {
         server
     }
 
-    /// Starts the binary with these arguments and does not wait for it to listen.
+    /// Starts the binary with these arguments without waiting for it to listen.
     #[must_use]
     pub fn spawn(mut self, arguments: &[&str]) -> Server {
         let mut line = std::mem::take(&mut self.before);
@@ -218,7 +218,7 @@ impl Setup {
     }
 
     /// Runs the binary to its end with these arguments (`@CONF@` stands for the configuration
-    /// file): exit code, standard output, standard error.
+    /// file). Returns exit code, standard output and standard error.
     #[must_use]
     pub fn run(&self, arguments: &[&str]) -> (i32, String, String) {
         let config = self.write_config();
@@ -237,8 +237,8 @@ impl Setup {
     }
 }
 
-/// A running server. Dropping it stops it, and fails the test if it did not stop in order or if
-/// it logged a panic.
+/// A running server. Dropping it stops it, and fails the test if it did not stop in order or if it
+/// logged a panic.
 pub struct Server {
     child: Child,
     directory: Scratch,
@@ -248,7 +248,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Waits until the process listens on TCP, and takes the address.
+    /// Waits until the process listens on TCP, and records the address.
     fn await_listening(&mut self) {
         let start = Instant::now();
         loop {
@@ -300,19 +300,19 @@ impl Server {
         self.directory.path().join("root").join(path)
     }
 
-    /// Connects.
+    /// Opens a connection.
     #[must_use]
     pub fn connect(&self) -> Client {
         Client::tcp(self.address())
     }
 
-    /// One GET on a connection of its own.
+    /// Sends a GET on a new connection and reads the response.
     #[must_use]
     pub fn get(&self, target: &str) -> Response {
         self.get_with(target, "")
     }
 
-    /// One GET with further header lines (each with its CRLF) on a connection of its own.
+    /// Like [`Server::get`], with additional header lines, each with its CRLF.
     #[must_use]
     pub fn get_with(&self, target: &str, lines: &str) -> Response {
         let mut client = self.connect();
@@ -325,8 +325,8 @@ impl Server {
         response
     }
 
-    /// The body of the response, a 200, to a POST whose body is framed as the header line `framing`
-    /// says.
+    /// Sends a POST with the framing of the header line `framing`. The response must be a 200;
+    /// returns its body.
     #[must_use]
     pub fn post(&self, target: &str, framing: &str, body: &[u8]) -> Vec<u8> {
         let mut client = self.connect();
@@ -337,14 +337,14 @@ impl Server {
         response.body
     }
 
-    /// Everything the server wrote to its standard streams so far.
+    /// The server's output so far.
     #[must_use]
     pub fn log(&self) -> String {
         let bytes = std::fs::read(&self.output).unwrap_or_default();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 
-    /// Waits until the log holds `words`.
+    /// Waits until the log contains `words`.
     pub fn await_log(&self, words: &str) {
         let found = wait_until(Duration::from_secs(30), || self.log().contains(words));
         assert!(found, "the log does not say {words:?}:\n{}", self.log());
@@ -356,7 +356,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).expect("the process is there");
     }
 
-    /// Whether the process has ended.
+    /// True if the process has ended.
     pub fn has_exited(&mut self) -> bool {
         if self.exited.is_none() {
             self.exited = self.child.try_wait().expect("a child to wait for");
@@ -364,7 +364,7 @@ impl Server {
         self.exited.is_some()
     }
 
-    /// Waits for the process to end and returns how it ended, and after how long.
+    /// Waits for the process to end. Returns its status and the time waited.
     pub fn await_exit(&mut self, deadline: Duration) -> (ExitStatus, Duration) {
         let start = Instant::now();
         while !self.has_exited() {
@@ -393,18 +393,18 @@ impl Server {
         assert!(!log.contains("panicked"), "the server panicked:\n{log}");
     }
 
-    /// Descriptors that the process has open.
+    /// Number of open descriptors of the process.
     #[must_use]
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.pid())).map_or(0, Iterator::count)
     }
 
-    /// Processor time that the process has used so far.
+    /// Processor time used by the process.
     #[must_use]
     pub fn cpu_time(&self) -> Duration {
         let path = format!("/proc/{}/stat", self.pid());
         let text = std::fs::read_to_string(path).expect("the process is there");
-        // Behind the name in parentheses, utime and stime are the 12th and 13th field.
+        // After the name in parentheses, utime and stime are the 12th and 13th field.
         let fields: Vec<&str> =
             text[text.rfind(')').expect("a name") + 2..].split_whitespace().collect();
         let ticks: u64 = fields[11..13].iter().map(|f| f.parse::<u64>().expect("ticks")).sum();
@@ -412,20 +412,20 @@ impl Server {
         Duration::from_millis(ticks * 1000 / per_second)
     }
 
-    /// Most memory that the process ever had resident, in KiB.
+    /// Peak resident memory of the process, in KiB.
     #[must_use]
     pub fn peak_resident_kib(&self) -> u64 {
         self.memory_kib("VmHWM:")
     }
 
-    /// Memory that the process holds now, in KiB, without the pages of files that it has mapped:
-    /// its own text grows with each path that is taken for the first time.
+    /// Current private memory of the process, in KiB, without pages of mapped files: the resident
+    /// part of the program text grows with each code path that runs for the first time.
     #[must_use]
     pub fn own_kib(&self) -> u64 {
         self.memory_kib("RssAnon:")
     }
 
-    /// Memory that the process has resident now, in KiB.
+    /// Current resident memory of the process, in KiB.
     #[must_use]
     pub fn resident_kib(&self) -> u64 {
         self.memory_kib("VmRSS:")
@@ -438,13 +438,13 @@ impl Server {
         value.trim().trim_end_matches(" kB").parse().expect("a number")
     }
 
-    /// Pages that the process was given by the kernel so far, nothing being read for them.
+    /// Minor page faults of the process so far.
     #[must_use]
     pub fn minor_faults(&self) -> u64 {
         let path = format!("/proc/{}/stat", self.pid());
         let text = std::fs::read_to_string(path).expect("the process is there");
         let mut fields = text[text.rfind(')').expect("a name") + 2..].split_whitespace();
-        // Behind the name in parentheses, minflt is the 8th field.
+        // After the name in parentheses, minflt is the 8th field.
         fields.nth(7).and_then(|field| field.parse().ok()).expect("faults")
     }
 }
@@ -467,7 +467,7 @@ impl Drop for Server {
     }
 }
 
-/// Writes a file and makes the directories that lead to it.
+/// Writes a file and creates its directories.
 pub fn write_file(path: &Path, content: impl AsRef<[u8]>) {
     if let Some(parent) = path.parent() {
         std::fs::create_dir_all(parent).expect("a directory");
@@ -489,7 +489,7 @@ fn socket_inodes(pid: u32) -> BTreeSet<String> {
         .collect()
 }
 
-/// A line of `/proc/net/tcp*` as an address, if it is a listener with one of these inodes.
+/// The address in a line of `/proc/net/tcp*`, if it is a listener with one of these inodes.
 fn listener(line: &str, inodes: &BTreeSet<String>) -> Option<SocketAddr> {
     const LISTEN: &str = "0A";
     let fields: Vec<&str> = line.split_whitespace().collect();
@@ -498,7 +498,7 @@ fn listener(line: &str, inodes: &BTreeSet<String>) -> Option<SocketAddr> {
     }
     let (address, port) = fields[1].split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
-    // Words of 32 bits, each in the byte order of this machine.
+    // 32-bit words, each in the byte order of this machine.
     let words: Option<Vec<[u8; 4]>> = address
         .as_bytes()
         .chunks(8)

@@ -1,9 +1,9 @@
 //! Cuts input into pieces, as networks do.
 //!
-//! A codec is right when it says the same about a message however the message arrives. Each vector
-//! is run in two pieces cut at every place, byte by byte, and in random pieces from a fixed seed.
+//! A codec must give the same result for a message in any pieces. Each vector is run in two pieces
+//! cut at every position, byte by byte, and in random pieces from a fixed seed.
 
-/// Runs `run` with `input` in one piece, and cut in two at every place (empty pieces included).
+/// Runs `run` with `input` in one piece, and cut in two at every position (empty pieces included).
 pub fn every_split(input: &[u8], mut run: impl FnMut(&[&[u8]])) {
     run(&[input]);
     for at in 0..=input.len() {
@@ -18,7 +18,7 @@ pub fn byte_by_byte(input: &[u8], mut run: impl FnMut(&[&[u8]])) {
     run(&pieces);
 }
 
-/// Runs `run` `rounds` times with `input` in random pieces, mostly small ones. The same seed makes
+/// Runs `run` `rounds` times with `input` in random pieces, mostly small ones. The same seed gives
 /// the same pieces.
 pub fn random_fragments(input: &[u8], seed: u64, rounds: u32, mut run: impl FnMut(&[&[u8]])) {
     let mut random = SplitMix { state: seed };
@@ -36,7 +36,7 @@ pub fn random_fragments(input: &[u8], seed: u64, rounds: u32, mut run: impl FnMu
     }
 }
 
-/// All three ways.
+/// Runs `run` in all three ways.
 pub fn shred(input: &[u8], mut run: impl FnMut(&[&[u8]])) {
     const SEED: u64 = 0x6C69_6768_7479;
     const ROUNDS: u32 = 20;
@@ -45,7 +45,7 @@ pub fn shred(input: &[u8], mut run: impl FnMut(&[&[u8]])) {
     random_fragments(input, SEED, ROUNDS, &mut run);
 }
 
-/// A small generator, good enough to choose lengths (Steele, Lea and Flood, 2014).
+/// A small generator, sufficient to choose lengths (Steele, Lea and Flood, 2014).
 struct SplitMix {
     state: u64,
 }

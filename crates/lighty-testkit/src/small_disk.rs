@@ -1,15 +1,16 @@
-//! A file system that is soon full.
+//! A small file system, to test a full disk.
 
 use std::ffi::CStr;
 use std::path::{Path, PathBuf};
 
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 
-/// A tmpfs on a directory, until it is dropped.
+/// A tmpfs mounted on a directory. Dropping it unmounts it.
 pub struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    /// Mounts it with these options (`size=1m`). `None`, with a word, where nobody may mount.
+    /// Mounts it with these options (`size=1m`). Returns `None`, and prints a note, if mounting is
+    /// not permitted.
     pub fn mount(directory: &Path, options: &CStr) -> Option<Self> {
         match mount(c"tmpfs", directory, c"tmpfs", MountFlags::NOSUID, Some(options)) {
             Ok(()) => Some(Self(directory.to_owned())),
@@ -22,10 +23,10 @@ impl SmallDisk {
 }
 
 impl SmallDisk {
-    /// Unmounts it as an operator does: not while anybody has a file or a directory open there.
+    /// Unmounts it as an operator does, which fails while a file or a directory is open on it.
     ///
     /// # Errors
-    /// EBUSY then.
+    /// EBUSY in that case.
     pub fn unmount(&self) -> std::io::Result<()> {
         Ok(unmount(&self.0, UnmountFlags::empty())?)
     }

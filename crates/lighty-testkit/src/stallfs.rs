@@ -1,8 +1,8 @@
-//! A file system that stalls and fails on command: a few files, served through `/dev/fuse` by
-//! this process itself. Needs root; [`StallFs::mount`] says when it cannot be had.
+//! A file system that stalls and fails on command: a few files, served through `/dev/fuse` by this
+//! process. Needs root; [`StallFs::mount`] fails if it is not available.
 //!
-//! The root directory holds every name that begins with one of these words, each
-//! [`FILE_BYTES`] long and filled with the test pattern:
+//! The root directory contains every name that begins with one of these words, each [`FILE_BYTES`]
+//! long and filled with the test pattern:
 //!
 //! - `plain`: always answers at once,
 //! - `stall`: while the file system is stalled, reads wait,
@@ -25,13 +25,13 @@ use crate::content::pattern;
 /// Length of every file.
 pub const FILE_BYTES: u64 = 512 * 1024;
 
-/// From this offset on, reads of an `eio` file fail.
+/// Offset from which reads of an `eio` file fail.
 pub const EIO_FROM: u64 = FILE_BYTES / 2;
 
-/// No stall lasts longer, so that a failing test cannot hang what touches the files.
+/// Maximum length of a stall, so that a failing test cannot hang programs that use the files.
 const STALL_MAX: Duration = Duration::from_secs(30);
 
-/// A mounted file system; dropping it ends every stall and unmounts it.
+/// A mounted file system. Dropping it ends every stall and unmounts it.
 pub struct StallFs {
     path: PathBuf,
     shared: Arc<Shared>,
@@ -48,7 +48,7 @@ struct State {
     stalled: bool,
     waiting: usize,
     gave_up: bool,
-    /// Names of the files looked up so far; a file's node number is its index plus 2.
+    /// Names of the files looked up so far. A file's node number is its index plus 2.
     names: Vec<Vec<u8>>,
 }
 
@@ -56,7 +56,8 @@ impl StallFs {
     /// Mounts the file system on a directory.
     ///
     /// # Errors
-    /// Why it cannot be had here (no root, no `/dev/fuse`): a reason to skip a test, aloud.
+    /// The reason why it is not available (no root, no `/dev/fuse`), for a visible skip of the
+    /// test.
     pub fn mount(path: &Path) -> Result<Self, String> {
         let device = File::options()
             .read(true)
@@ -75,7 +76,7 @@ impl StallFs {
         Ok(Self { path: path.to_owned(), shared })
     }
 
-    /// From now on what can stall does.
+    /// Starts a stall.
     pub fn stall(&self) {
         self.shared.state.lock().expect("no panic").stalled = true;
     }
@@ -86,13 +87,13 @@ impl StallFs {
         self.shared.changed.notify_all();
     }
 
-    /// Whether a request waited for so long that it was answered in the midst of a stall.
+    /// True if a request waited so long that it was answered during a stall.
     #[must_use]
     pub fn gave_up(&self) -> bool {
         self.shared.state.lock().expect("no panic").gave_up
     }
 
-    /// Requests that wait for the stall to end.
+    /// Number of requests waiting for the stall to end.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.shared.state.lock().expect("no panic").waiting
@@ -102,8 +103,8 @@ impl StallFs {
 impl Drop for StallFs {
     fn drop(&mut self) {
         self.resume();
-        // By force, which cuts the connection: a file that this process still has open when it
-        // ends would otherwise wait, while being closed, for a response from threads that are gone.
+        // Forced, which aborts the connection: otherwise a file that this process still has open at
+        // its end would wait, while being closed, for a response from threads that are gone.
         let flags = UnmountFlags::FORCE | UnmountFlags::DETACH;
         let _ = rustix::mount::unmount(&self.path, flags);
     }
@@ -116,7 +117,7 @@ const ENODATA: i32 = 61;
 const ROOT_NODE: u64 = 1;
 const HEADER_BYTES: usize = 40;
 
-/// Answers requests until the file system is unmounted.
+/// Serves requests until the file system is unmounted.
 fn serve(device: &File, shared: &Arc<Shared>) {
     let mut buffer = vec![0; 256 * 1024];
     loop {
@@ -172,7 +173,7 @@ impl Shared {
     }
 }
 
-/// What the kernel asks.
+/// A request of the kernel.
 enum Ask {
     Init { minor: u32 },
     Lookup { name: Vec<u8> },
@@ -252,15 +253,16 @@ impl Request {
         message.extend_from_slice(&error.to_ne_bytes());
         message.extend_from_slice(&self.unique.to_ne_bytes());
         message.extend_from_slice(&body);
-        // An error means that the request was given up meanwhile: nobody waits for the response.
+        // An error means that the request was abandoned meanwhile: the kernel does not need the
+        // response.
         let _ = device.write(&message);
     }
 }
 
-/// `fuse_init_out`: many reads in flight, small read-ahead.
+/// `fuse_init_out`: many concurrent reads, small read-ahead.
 fn init(kernel_minor: u32) -> Vec<u8> {
     const ASYNC_READ: u32 = 1;
-    /// Without it the kernel looks names up one after the other, and one that waits holds all.
+    /// Without it the kernel serialises look-ups, and one that waits blocks all.
     const PARALLEL_DIROPS: u32 = 1 << 18;
     let mut out = Vec::with_capacity(64);
     for word in [7, kernel_minor.min(31), 128 * 1024, ASYNC_READ | PARALLEL_DIROPS] {
@@ -275,7 +277,7 @@ fn init(kernel_minor: u32) -> Vec<u8> {
     out
 }
 
-/// `fuse_entry_out`, not to be kept: every look-up comes here again.
+/// `fuse_entry_out`, not cached: every look-up is sent to this process.
 fn entry(node: u64) -> Vec<u8> {
     let mut out = Vec::with_capacity(128);
     out.extend_from_slice(&node.to_ne_bytes());
@@ -302,7 +304,7 @@ fn attributes(node: u64) -> Vec<u8> {
     out
 }
 
-/// `fuse_statfs_out`: of a size, with nothing free.
+/// `fuse_statfs_out`: a size with no free space.
 fn file_system() -> Vec<u8> {
     let mut out = vec![0; 80];
     out[..8].copy_from_slice(&1024u64.to_ne_bytes());

@@ -1,22 +1,22 @@
-//! How long the server took for something, on a machine that may have other things to do.
+//! Measures the server's time for an operation, on a machine that may be busy.
 //!
-//! What is to be bounded is the server's time, not that of a build beside it. The kernel knows how
-//! long each thread stood ready without a processor; so much is taken off. On a machine that has
-//! processors to spare that is nothing, and where the kernel does not tell, too.
+//! Limits apply to the server's time, not to that of a build running beside it. The kernel records
+//! the time for which each thread was ready without a processor; this is subtracted. It is zero on
+//! an idle machine, and where the kernel does not provide it.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::server::Server;
 
-/// Processor time that this thread has used: what others do beside it adds little.
+/// Processor time used by this thread, which hardly depends on other processes.
 #[must_use]
 pub fn thread_time() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::try_from(now).unwrap_or_default()
 }
 
-/// Runs from its making on.
+/// A stopwatch that runs from its creation.
 pub struct Stopwatch {
     begun: Instant,
     server: u32,
@@ -24,22 +24,22 @@ pub struct Stopwatch {
 }
 
 impl Stopwatch {
-    /// Begins.
+    /// Starts a stopwatch.
     #[must_use]
     pub fn start(server: &Server) -> Self {
         let server = server.pid();
-        // First what takes its time.
+        // The slow call comes first.
         let waited_before = waited(server);
         Self { begun: Instant::now(), server, waited_before }
     }
 
-    /// Time that went by, all of it.
+    /// Elapsed time.
     #[must_use]
     pub fn elapsed(&self) -> Duration {
         self.begun.elapsed()
     }
 
-    /// Time that went by, without that for which this test and its server waited for a processor.
+    /// Elapsed time, without the time for which this test and its server waited for a processor.
     #[must_use]
     pub fn took(&self) -> Duration {
         let elapsed = self.begun.elapsed();
@@ -47,9 +47,10 @@ impl Stopwatch {
     }
 }
 
-/// How long the threads of the server, and those of this test, have waited for a processor.
+/// Time for which the threads of the server and of this test have waited for a processor.
 fn waited(server: u32) -> Duration {
-    // A thread that is given no name has that of its maker: those of one test are alike.
+    // A thread without a name of its own inherits its creator's, so the threads of one test have
+    // the same name.
     let mine = std::fs::read("/proc/thread-self/comm").unwrap_or_default();
     let of_this_test =
         |task: &Path| std::fs::read(task.join("comm")).is_ok_and(|name| name == mine);
@@ -83,8 +84,8 @@ mod tests {
         let name = std::fs::read("/proc/thread-self/comm").expect("a name");
         let child = std::thread::spawn(|| std::fs::read("/proc/thread-self/comm"));
         assert_eq!(child.join().expect("it ends").expect("a name"), name);
-        // More threads than processors that all want one: some of them wait. There is no process 0,
-        // so only this test's own are counted.
+        // More busy threads than processors, so that some wait. There is no process 0, so only this
+        // test's threads are counted.
         let threads = 2 + std::thread::available_parallelism().map_or(1, usize::from);
         let (before, told) = (waited(0), AtomicBool::new(false));
         std::thread::scope(|scope| {

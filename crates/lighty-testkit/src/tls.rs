@@ -1,4 +1,4 @@
-//! Certificates made for a test, and clients that speak TLS.
+//! Certificates for tests, and TLS clients.
 
 use std::io::{self, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -13,20 +13,20 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Stream
 
 use crate::client::{Client, DEADLINE};
 
-/// An authority that writes what it signs into a directory.
+/// An authority that writes signed certificates to a directory.
 pub struct Authority {
     directory: PathBuf,
     issuer: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Authority {
-    /// A new one, which clients that know `ca.pem` in the directory trust.
+    /// Creates an authority. Clients with `ca.pem` of the directory trust it.
     #[must_use]
     pub fn new(directory: &Path) -> Self {
         Self::named(directory, "ca.pem")
     }
 
-    /// As [`new`](Self::new), in another file.
+    /// Like [`new`](Self::new), with another file name.
     #[must_use]
     pub fn named(directory: &Path, file: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
@@ -34,7 +34,7 @@ impl Authority {
         Self::written(directory, file, issuer.expect("an authority"))
     }
 
-    /// An authority that this one has signed, in another file.
+    /// Creates an authority signed by this one, with another file name.
     #[must_use]
     pub fn below(&self, file: &str) -> Self {
         let key = KeyPair::generate().expect("a key");
@@ -61,7 +61,7 @@ impl Authority {
         std::fs::write(self.directory.join(file), leaf + &key).expect("written");
     }
 
-    /// As [`issue`](Self::issue), with the key in a file of its own.
+    /// Like [`issue`](Self::issue), with the key in another file.
     pub fn issue_apart(&self, file: &str, key_file: &str, names: &[&str]) {
         let key = KeyPair::generate().expect("a key");
         let (leaf, key) = self.sign(names, &key);
@@ -69,7 +69,7 @@ impl Authority {
         std::fs::write(self.directory.join(key_file), key).expect("written");
     }
 
-    /// As [`issue`](Self::issue), of a certificate that has expired.
+    /// Like [`issue`](Self::issue), for an expired certificate.
     pub fn issue_expired(&self, file: &str, names: &[&str]) {
         let key = KeyPair::generate().expect("a key");
         let mut params = Self::params(names);
@@ -96,7 +96,7 @@ impl Authority {
         params
     }
 
-    /// A client that trusts this authority alone.
+    /// Creates a client that trusts only this authority.
     #[must_use]
     pub fn client(&self) -> TlsClient {
         let mut roots = RootCertStore::empty();
@@ -104,7 +104,7 @@ impl Authority {
         TlsClient { roots, own: None, alpn: Vec::new(), versions: rustls::ALL_VERSIONS.to_vec() }
     }
 
-    /// What a server shares that shows the certificate in this file; sessions can be resumed.
+    /// Shared configuration of a server with the certificate in this file; sessions can be resumed.
     #[must_use]
     pub fn server(&self, file: &str) -> Arc<ServerConfig> {
         let leaf = CertificateDer::from_pem_file(self.path(file)).expect("a certificate");
@@ -125,7 +125,7 @@ impl Authority {
     }
 }
 
-/// A client that speaks TLS.
+/// A TLS client.
 #[derive(Clone)]
 pub struct TlsClient {
     roots: RootCertStore,
@@ -135,7 +135,7 @@ pub struct TlsClient {
 }
 
 impl TlsClient {
-    /// A client that trusts the authorities in this file alone.
+    /// Creates a client that trusts only the authorities in this file.
     #[must_use]
     pub fn trusting(file: &Path) -> Self {
         let mut roots = RootCertStore::empty();
@@ -144,7 +144,7 @@ impl TlsClient {
         Self { roots, own: None, alpn: Vec::new(), versions: rustls::ALL_VERSIONS.to_vec() }
     }
 
-    /// Shows the certificate in this file, with its key.
+    /// Presents the certificate in this file, with its key.
     #[must_use]
     pub fn with_certificate(mut self, file: PathBuf) -> Self {
         self.own = Some(file);
@@ -158,14 +158,14 @@ impl TlsClient {
         self
     }
 
-    /// Speaks TLS 1.2.
+    /// Uses TLS 1.2.
     #[must_use]
     pub fn with_tls12(mut self) -> Self {
         self.versions = vec![&rustls::version::TLS12];
         self
     }
 
-    /// What connections share, resumed sessions among it.
+    /// Shared configuration of connections, including the cache of sessions.
     #[must_use]
     pub fn config(&self) -> Arc<ClientConfig> {
         let builder = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -184,25 +184,25 @@ impl TlsClient {
         Arc::new(config)
     }
 
-    /// Connects and shakes hands with the server of this name.
+    /// Connects and completes the handshake with the server of this name.
     #[must_use]
     pub fn connect(&self, address: SocketAddr, name: &str) -> Client {
         self.try_connect(address, name).unwrap_or_else(|error| panic!("no handshake: {error}"))
     }
 
-    /// As [`connect`](Self::connect).
+    /// Like [`connect`](Self::connect), but returns errors.
     ///
     /// # Errors
-    /// What the server or this client says of it.
+    /// The error of the handshake, from the server or this client.
     pub fn try_connect(&self, address: SocketAddr, name: &str) -> io::Result<Client> {
         connect(&self.config(), address, name).map(Client::over_tls)
     }
 }
 
-/// A connection whose handshake is done. With TLS 1.3 the server may still refuse the client.
+/// Connects and completes the handshake. With TLS 1.3 the server may still reject the client.
 ///
 /// # Errors
-/// What the server or the client says of it.
+/// The error of the handshake, from the server or the client.
 pub fn connect(
     config: &Arc<ClientConfig>,
     address: SocketAddr,
@@ -211,10 +211,10 @@ pub fn connect(
     shake_hands(say_hello(config, address, name)?)
 }
 
-/// A connection on which the client has said hello and not looked at what is answered.
+/// Connects and sends the client's hello, without reading the response.
 ///
 /// # Errors
-/// What the system says of it.
+/// The system's error.
 pub fn say_hello(
     config: &Arc<ClientConfig>,
     address: SocketAddr,
@@ -224,10 +224,10 @@ pub fn say_hello(
     say_hello_on(config, socket, name)
 }
 
-/// As [`say_hello`], on a connection that is there.
+/// Like [`say_hello`], on an existing connection.
 ///
 /// # Errors
-/// What the system says of it.
+/// The system's error.
 pub fn say_hello_on(
     config: &Arc<ClientConfig>,
     socket: TcpStream,
@@ -240,10 +240,10 @@ pub fn say_hello_on(
     Ok(stream)
 }
 
-/// As [`say_hello`], in pieces of so many bytes.
+/// Like [`say_hello`], in pieces of this many bytes.
 ///
 /// # Errors
-/// What the system says of it.
+/// The system's error.
 pub fn say_hello_in_pieces(
     config: &Arc<ClientConfig>,
     address: SocketAddr,
@@ -272,10 +272,10 @@ fn begin(
     Ok(StreamOwned::new(connection, socket))
 }
 
-/// The rest of the handshake.
+/// Completes the handshake.
 ///
 /// # Errors
-/// What the server or the client says of it.
+/// The error of the handshake, from the server or the client.
 pub fn shake_hands(
     mut stream: StreamOwned<ClientConnection, TcpStream>,
 ) -> io::Result<StreamOwned<ClientConnection, TcpStream>> {

@@ -1,40 +1,40 @@
-//! Large bodies through the server, neither end of which holds them: what stands at each place is
-//! known from its number, so that a byte that is missing, doubled or displaced shows.
+//! Large bodies through the server, generated and checked without storing them: each byte follows
+//! from its offset, so that a missing, duplicate or misplaced byte shows.
 //!
-//! Byte `n` of every such body is `n % 251`; backends make and check it in their own languages.
+//! Byte `n` of every such body is `n % 251`; backends generate and check it in their own languages.
 
 use crate::client::Client;
 use crate::response::Response;
 use crate::server::Server;
 
-/// How long the content repeats itself: a prime, so that no power of two hides a displacement.
+/// Period of the content: a prime, so that no power of two hides a displacement.
 pub const UNIT: usize = 251;
 
-/// Bytes sent and looked at in one piece.
+/// Bytes sent and checked in one piece.
 pub const BLOCK: usize = UNIT * 256;
 
-/// KiB by which the server may grow while it carries a body of any length.
+/// Maximum KiB by which the server may grow while it transfers a body of any length.
 const GROWTH_KIB_MAX: u64 = 32 * 1024;
 
-/// Bytes of a large body: 256 MiB, or as many as `LIGHTY_TRANSFER_MB` says.
+/// Bytes of a large body: 256 MiB, or `LIGHTY_TRANSFER_MB`.
 #[must_use]
 pub fn large() -> u64 {
     let named = std::env::var("LIGHTY_TRANSFER_MB").ok().and_then(|text| text.parse().ok());
     named.unwrap_or(256_u64) << 20
 }
 
-/// One block of the content.
+/// A block of the content.
 #[must_use]
 pub fn block() -> Vec<u8> {
     (0..BLOCK).map(|at| (at % UNIT) as u8).collect()
 }
 
-/// How a body is framed on its way up.
+/// Framing of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Framing {
-    /// With its length.
+    /// With Content-Length.
     Length,
-    /// In chunks.
+    /// Chunked.
     Chunked,
 }
 
@@ -69,7 +69,7 @@ pub fn upload(server: &Server, target: &str, bytes: u64, framing: Framing) -> Re
     client.response()
 }
 
-/// Gets a body of `bytes`, which must have a length, and checks each byte of it.
+/// Downloads a body of `bytes`, which must have a length, and checks each byte.
 pub fn download(server: &Server, target: &str, bytes: u64) {
     let mut client = server.connect();
     client.send(format!("GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
@@ -79,7 +79,7 @@ pub fn download(server: &Server, target: &str, bytes: u64) {
     expect_content(&mut client, bytes);
 }
 
-/// Reads `bytes` of the content.
+/// Reads and checks `bytes` of the content.
 pub fn expect_content(client: &mut Client, bytes: u64) {
     let block = block();
     let mut got = 0;

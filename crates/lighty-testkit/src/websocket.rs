@@ -3,48 +3,48 @@
 use crate::client::{Client, End};
 use crate::response::Response;
 
-/// The key of the example in RFC 6455 section 1.3, and what proves that it was read.
+/// The key of the example in RFC 6455 section 1.3.
 const KEY: &str = "dGhlIHNhbXBsZSBub25jZQ==";
-/// The value of Sec-WebSocket-Accept with which [`handshake`] is answered.
+/// The value of Sec-WebSocket-Accept in the response to [`handshake`].
 pub const ACCEPT: &str = "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=";
 
-/// What masks the frames of a client.
+/// Mask of the client's frames.
 const MASK: [u8; 4] = [0x5a, 0xc3, 0x11, 0x7e];
 
-/// What a frame is (RFC 6455 section 5.2).
+/// Type of a frame (RFC 6455 section 5.2).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opcode {
-    /// A further part of a message.
+    /// A continuation of a message.
     Continuation = 0,
     /// Text.
     Text = 1,
     /// Bytes.
     Binary = 2,
-    /// The end.
+    /// The end of the connection.
     Close = 8,
-    /// A question whether the peer is there.
+    /// A ping; the peer must reply with a pong.
     Ping = 9,
-    /// Its response.
+    /// The reply to a ping.
     Pong = 10,
 }
 
-/// One frame as the server sent it.
+/// A frame from the server.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Frame {
     /// The first byte: FIN, reserved bits, opcode.
     pub first: u8,
-    /// What it carries.
+    /// The payload.
     pub payload: Vec<u8>,
 }
 
 impl Frame {
-    /// Whether it is the whole or last part of this kind.
+    /// True if it is the whole or last frame of a message of this kind.
     #[must_use]
     pub fn is(&self, opcode: Opcode) -> bool {
         self.first == 0x80 | opcode as u8
     }
 
-    /// The status code of a close.
+    /// The status code of a close frame.
     #[must_use]
     pub fn close_code(&self) -> Option<u16> {
         let code = self.payload.first_chunk().filter(|_| self.is(Opcode::Close))?;
@@ -52,7 +52,7 @@ impl Frame {
     }
 }
 
-/// The request for a WebSocket; `lines` are further fields, each with its CRLF.
+/// A request for a WebSocket; `lines` are additional fields, each with its CRLF.
 #[must_use]
 pub fn handshake(target: &str, lines: &str) -> String {
     format!(
@@ -62,7 +62,7 @@ pub fn handshake(target: &str, lines: &str) -> String {
     )
 }
 
-/// A frame of a client: masked, whole, or the beginning of a message if not `last`.
+/// Encodes a frame of a client: masked. If not `last`, it is a fragment.
 #[must_use]
 pub fn frame(opcode: Opcode, last: bool, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![opcode as u8 | if last { 0x80 } else { 0 }];
@@ -84,21 +84,21 @@ pub fn frame(opcode: Opcode, last: bool, payload: &[u8]) -> Vec<u8> {
 
 /// An open WebSocket.
 pub struct WebSocket {
-    /// The connection beneath it.
+    /// The underlying connection.
     pub client: Client,
     /// The response to the handshake.
     pub response: Response,
 }
 
 impl WebSocket {
-    /// Asks for one and fails the test unless it is given.
+    /// Opens a WebSocket; fails the test if the server refuses.
     #[must_use]
     pub fn open(mut client: Client, target: &str, lines: &str) -> Self {
         client.send(handshake(target, lines));
         Self::await_open(client)
     }
 
-    /// Reads the response to a handshake that was sent.
+    /// Reads the response to a handshake that was already sent.
     #[must_use]
     pub fn await_open(mut client: Client) -> Self {
         let response = client.response_head();
@@ -133,7 +133,7 @@ impl WebSocket {
         self.client.read_exact(count).unwrap_or_else(|came| panic!("{came} of {count} bytes"))
     }
 
-    /// Fails the test unless the connection ends without another byte.
+    /// Fails the test unless the connection ends without sending another byte.
     pub fn expect_end(&mut self) -> End {
         self.client.expect_end()
     }

@@ -1,10 +1,10 @@
-//! Apache as a backend that speaks HTTP.
+//! Apache as an HTTP backend.
 
 use std::path::Path;
 
 use super::{Listen, Program, find, missing, put, text};
 
-/// Where distributions put its modules.
+/// Module directories of distributions.
 const MODULES: [&str; 3] =
     ["/usr/lib/apache2/modules", "/usr/lib64/httpd/modules", "/usr/local/apache2/modules"];
 
@@ -15,7 +15,7 @@ pub struct Apache {
 }
 
 impl Apache {
-    /// Starts one that serves `root`.
+    /// Starts a server for `root`.
     #[must_use]
     pub fn start(root: &Path) -> Option<Self> {
         let binary = find(&["apache2", "httpd"])?;
@@ -34,7 +34,7 @@ impl Apache {
         Some(Self { _program: program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
@@ -46,7 +46,7 @@ fn configuration(own: &Path, root: &Path, listen: &Listen, modules: &Path) -> St
     let load: String = wanted
         .iter()
         .map(|name| (name, modules.join(format!("mod_{name}.so"))))
-        // What is compiled in has no file.
+        // Compiled-in modules have no file.
         .filter(|(_, file)| file.exists())
         .map(|(name, file)| format!("LoadModule {name}_module {}\n", file.display()))
         .collect();

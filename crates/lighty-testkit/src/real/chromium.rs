@@ -1,4 +1,4 @@
-//! Chromium without a screen, led by its driver over the WebDriver protocol (W3C, WebDriver 2).
+//! Headless Chromium, controlled through its driver by the WebDriver protocol (W3C, WebDriver 2).
 
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
@@ -7,13 +7,13 @@ use super::{Program, find_optional, text};
 use crate::client::Client;
 use crate::response::Response;
 
-/// How long the driver may take to start.
+/// Time limit of the driver's start.
 const START_DEADLINE: Duration = Duration::from_secs(180);
 
-/// How long the browser may take for one command: it starts many processes on a busy computer.
+/// Time limit of one command of the browser, which starts many processes on a busy computer.
 const COMMAND_DEADLINE: Duration = Duration::from_secs(60);
 
-/// Authorities of tests are known to no browser.
+/// Accepts invalid certificates: the browser does not know the authorities of tests.
 const CAPABILITIES: &str = r#"{"capabilities":{"alwaysMatch":{"acceptInsecureCerts":true,
 "goog:chromeOptions":{"args":
 ["--headless=new","--no-sandbox","--disable-gpu","--disable-dev-shm-usage"]}}}}"#;
@@ -26,7 +26,7 @@ pub struct Chromium {
 }
 
 impl Chromium {
-    /// Starts one; `None` where Chromium or its driver is not installed.
+    /// Starts a browser; `None` if Chromium or its driver is not installed.
     #[must_use]
     pub fn start() -> Option<Self> {
         let driver = find_optional(&["chromedriver"])?;
@@ -48,7 +48,7 @@ impl Chromium {
         let _ = self.command("POST", &target, &format!("{{\"url\":\"{url}\"}}"));
     }
 
-    /// Runs a script in the page; the text that it returns.
+    /// Runs a script in the page and returns its text result.
     #[must_use]
     pub fn run(&self, script: &str) -> String {
         let target = format!("/session/{}/execute/sync", self.session);
@@ -72,7 +72,7 @@ impl Chromium {
     }
 }
 
-/// The driver says which port the kernel gave it.
+/// Waits for the driver's start and returns the port that the kernel gave it.
 fn await_port(driver: &Program) -> SocketAddr {
     let start = Instant::now();
     loop {
@@ -90,7 +90,7 @@ fn await_port(driver: &Program) -> SocketAddr {
     }
 }
 
-/// The text of a member of a flat answer. Scripts return texts without quotes and backslashes.
+/// The text of a member of a flat JSON object. Scripts return texts without quotes and backslashes.
 fn member(json: &str, name: &str) -> String {
     let found = json.split(&format!("\"{name}\":\"")).nth(1);
     let found = found.and_then(|rest| rest.split('"').next());

@@ -1,6 +1,6 @@
 //! HTTP clients of other platforms: Go's `net/http`, Node's `http2` and `fetch`, Java's
-//! `java.net.http`, boto3; and the SPDY/3.1 upgrade of kubectl. A test is skipped where its client
-//! is not installed.
+//! `java.net.http`, boto3; and the SPDY/3.1 upgrade of kubectl. A test is skipped if its client is
+//! not installed.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -27,11 +27,11 @@ pub enum Platform {
     Java,
 }
 
-/// The lines of a client that downloads, uploads, cancels downloads and cuts uploads. It trusts the
-/// authorities in the file.
+/// Output lines of a client that downloads, uploads, cancels downloads and aborts uploads. It
+/// trusts the authorities in the file.
 ///
 /// # Panics
-/// If a request fails that should not.
+/// If a request fails that should succeed.
 #[must_use]
 pub fn requests(platform: Platform, url: &str, authorities: &Path) -> Option<Vec<String>> {
     match platform {
@@ -47,7 +47,7 @@ pub fn requests(platform: Platform, url: &str, authorities: &Path) -> Option<Vec
     }
 }
 
-/// The lines of Java's WebSocket client, which sends messages to a server that echoes.
+/// Output lines of Java's WebSocket client, which sends messages to an echo server.
 ///
 /// # Panics
 /// If a message fails.
@@ -57,7 +57,7 @@ pub fn java_websocket(url: &str, authorities: &Path) -> Option<Vec<String>> {
 }
 
 fn java(words: &[&str], authorities: &Path) -> Option<Vec<String>> {
-    // The compiler comes with it.
+    // The JDK contains both, so a missing compiler means a missing JDK.
     find_optional(&["javac"])?;
     run_script(&find_optional(&["java"])?, "Requests.java", JAVA, words, authorities)
 }
@@ -76,12 +76,12 @@ fn run_script(
     Some(lines_of(command))
 }
 
-/// The program in Go, which `scripts/needs.sh` builds of `clients/go`.
+/// The Go program that `scripts/needs.sh` builds from `clients/go`.
 fn go_peer() -> Option<PathBuf> {
     built("http-peer")
 }
 
-/// A server that runs in a program of its own.
+/// A server in its own process.
 pub struct Peer {
     _program: Program,
     listen: Listen,
@@ -116,14 +116,14 @@ impl Peer {
         Self { _program: program, listen }
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
 }
 
-/// The lines of kubectl's end of `exec`.
+/// Output lines of kubectl's end of `exec`.
 ///
 /// # Panics
 /// If the upgrade fails.
@@ -132,7 +132,7 @@ pub fn spdy_exec(url: &str) -> Option<Vec<String>> {
     Some(lines_of(Command::new(go_peer()?).args(["spdy-exec", url])))
 }
 
-/// The lines of boto3, which stores objects under odd keys.
+/// Output lines of boto3, which stores objects under odd keys.
 ///
 /// # Panics
 /// If a request fails.

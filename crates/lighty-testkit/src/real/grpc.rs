@@ -1,5 +1,5 @@
-//! Services and clients of gRPC: Python's `grpcio` and Go's `grpc-go`, which say the same in words
-//! of their own.
+//! gRPC services and clients: Python's `grpcio` and Go's `grpc-go`, with equivalent programs for
+//! both.
 
 use std::io::{BufRead, BufReader, Lines, Write};
 use std::path::{Path, PathBuf};
@@ -10,10 +10,10 @@ use super::{Listen, Program, built, lines_of, put, python_with, text};
 const SERVER: &str = include_str!("grpc/server.py");
 const CLIENT: &str = include_str!("grpc/client.py");
 
-/// Who speaks gRPC.
+/// Implementation of gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Library {
-    /// `grpcio`, which stands on the library of C.
+    /// `grpcio`, which is based on the C library.
     Python,
     /// `grpc-go`.
     Go,
@@ -26,7 +26,7 @@ pub struct GrpcService {
 }
 
 impl GrpcService {
-    /// Starts one, over TLS if there is a file with a certificate and its key.
+    /// Starts a service. Uses TLS if there is a file with a certificate and its key.
     #[must_use]
     pub fn start(library: Library, pair: Option<&Path>) -> Option<Self> {
         let directory = Program::directory();
@@ -51,17 +51,17 @@ impl GrpcService {
         Some(Self { _program: program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
 }
 
-/// What a client says of its calls, a line for each; over TLS if there is a file of authorities.
+/// Output of a client, one line for each call. Uses TLS if there is a file of authorities.
 ///
 /// # Panics
-/// If a call fails that should not.
+/// If a call fails that should succeed.
 #[must_use]
 pub fn call(library: Library, address: &str, authorities: Option<&Path>) -> Option<Vec<String>> {
     match library {
@@ -73,10 +73,10 @@ pub fn call(library: Library, address: &str, authorities: Option<&Path>) -> Opti
     }
 }
 
-/// The lines of a client that sends `calls` unary calls while it cancels streams all the time.
+/// Output lines of a client that sends `calls` unary calls while it constantly cancels streams.
 ///
 /// # Panics
-/// If the client does not end well.
+/// If the client fails.
 #[must_use]
 pub fn call_among_cancellations(
     library: Library,
@@ -90,10 +90,10 @@ pub fn call_among_cancellations(
     }
 }
 
-/// What a client says of a call that cannot be answered.
+/// Output of a client whose call gets no response.
 ///
 /// # Panics
-/// If the client does not end well.
+/// If the client fails.
 #[must_use]
 pub fn call_in_vain(address: &str) -> Option<Vec<String>> {
     run_python(&["down", address], None)
@@ -108,32 +108,32 @@ fn run_python(words: &[&str], authorities: Option<&Path>) -> Option<Vec<String>>
     Some(lines_of(command))
 }
 
-/// The program in Go, which `scripts/needs.sh` builds of `grpc/go`.
+/// The Go program that `scripts/needs.sh` builds from `grpc/go`.
 fn go_peer() -> Option<PathBuf> {
     built("grpc-peer")
 }
 
-/// What a client of Go's does until it is told to end.
+/// Activity of a Go client until it is told to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lasting {
-    /// Many calls, one after the other and side by side, and streams that are always open.
+    /// Many calls, sequential and concurrent, and streams that are always open.
     Load,
-    /// One call in which nothing happens, with a PING every ten seconds.
+    /// One idle call, with a PING every ten seconds.
     Rest,
 }
 
-/// A client of Go's that runs beside the test. It ends with it.
+/// A Go client that runs during the test, and is stopped with it.
 pub struct GrpcClient {
     child: Child,
-    /// It ends when this is closed.
+    /// Closing it ends the client.
     input: Option<ChildStdin>,
     said: Lines<BufReader<ChildStdout>>,
-    /// Frames, if they are written down.
+    /// Log of frames, if enabled.
     frames: Lines<BufReader<ChildStderr>>,
 }
 
 impl GrpcClient {
-    /// Starts one, over TLS if there is a file of authorities.
+    /// Starts a client. Uses TLS if there is a file of authorities.
     ///
     /// # Panics
     /// If it cannot be started.
@@ -157,39 +157,39 @@ impl GrpcClient {
         Some(Self { input: child.stdin.take(), child, said, frames })
     }
 
-    /// Waits until 100 calls more have come back.
+    /// Waits until 100 more calls have completed.
     ///
     /// # Panics
-    /// If it has ended.
+    /// If the client has ended.
     pub fn await_calls(&mut self) {
         let input = self.input.as_mut().expect("it runs");
         input.write_all(b"\n").expect("it reads");
         self.await_line("more");
     }
 
-    /// Waits for a line that begins so.
+    /// Waits for a line with this beginning.
     ///
     /// # Panics
-    /// If it ends without having said it.
+    /// If the client ends without such a line.
     pub fn await_line(&mut self, beginning: &str) {
         let found = self.said.by_ref().map_while(Result::ok).any(|l| l.starts_with(beginning));
         assert!(found, "it has ended without: {beginning}");
     }
 
-    /// Waits until it has written down a frame of which all of these parts are said.
+    /// Waits until the client logs a frame with all of these parts.
     ///
     /// # Panics
-    /// If it ends without one.
+    /// If the client ends without one.
     pub fn await_frame(&mut self, parts: &[&str]) {
         let is_it = |line: String| parts.iter().all(|part| line.contains(part));
         let found = self.frames.by_ref().map_while(Result::ok).any(is_it);
         assert!(found, "it has ended without a frame: {parts:?}");
     }
 
-    /// Tells it to end; what it has still said.
+    /// Tells the client to end, and returns its remaining output.
     ///
     /// # Panics
-    /// If it does not end well.
+    /// If the client fails.
     #[must_use]
     pub fn finish(mut self) -> Vec<String> {
         self.input = None;
@@ -203,7 +203,7 @@ impl GrpcClient {
 
 impl Drop for GrpcClient {
     fn drop(&mut self) {
-        // It may have ended already.
+        // It may already have ended.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }

@@ -1,4 +1,4 @@
-//! nginx as a backend that speaks HTTP.
+//! nginx as an HTTP backend.
 
 use std::path::Path;
 
@@ -11,19 +11,19 @@ pub struct Nginx {
 }
 
 impl Nginx {
-    /// Starts one that serves `root`; `server` are further lines of its server block.
+    /// Starts a server for `root`; `server` are additional lines of its server block.
     #[must_use]
     pub fn start(root: &Path, server: &str) -> Option<Self> {
         Self::start_with("", root, server)
     }
 
-    /// The same over TLS; `server` names the certificate.
+    /// Like [`Nginx::start`], over TLS; `server` names the certificate.
     #[must_use]
     pub fn start_tls(root: &Path, server: &str) -> Option<Self> {
         Self::start_with(" ssl", root, server)
     }
 
-    /// The same with further words of its `listen`.
+    /// Like [`Nginx::start`], with additional words in its `listen`.
     #[must_use]
     pub fn start_with(how: &str, root: &Path, server: &str) -> Option<Self> {
         let binary = find(&["nginx"])?;
@@ -41,13 +41,13 @@ impl Nginx {
         Some(Self { program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
 
-    /// Requests it answered, each with the number of its connection, as its log has them.
+    /// The access log: each request with the number of its connection.
     #[must_use]
     pub fn access_log(&self) -> String {
         std::fs::read_to_string(self.program.path().join("access.log")).unwrap_or_default()

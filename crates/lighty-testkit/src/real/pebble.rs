@@ -1,5 +1,5 @@
-//! Pebble: an authority for tests that signs certificates over ACME, with a name server that finds
-//! every host on this machine.
+//! Pebble: a certificate authority for tests that uses ACME, with a name server that resolves every
+//! host to this machine.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,15 +14,16 @@ pub struct Pebble {
     listen: Listen,
     management: Listen,
     records: Listen,
-    /// Where it looks for proofs over HTTP.
+    /// Listener that it contacts for http-01 challenges.
     pub http: Listen,
-    /// Where it looks for proofs in a handshake.
+    /// Listener that it contacts for tls-alpn-01 challenges.
     pub https: Listen,
 }
 
 impl Pebble {
-    /// Starts one. `environment` holds its switches: `PEBBLE_WFE_NONCEREJECT` is the percentage of
-    /// nonces that it refuses. `lines` are further members of its configuration, each with a comma.
+    /// Starts an authority. `environment` contains its switches: `PEBBLE_WFE_NONCEREJECT` is the
+    /// percentage of nonces that it rejects. `lines` are additional members of its configuration,
+    /// each with a comma.
     #[must_use]
     pub fn start(lines: &str, environment: &[(&str, &str)]) -> Option<Self> {
         let (binary, names) = (built("pebble")?, built("pebble-challtestsrv")?);
@@ -69,7 +70,7 @@ impl Pebble {
         put(&directory, "pebble.json", config);
         let conf = directory.path().join("pebble.json");
         let line = [text(&binary), "-config", text(&conf), "-dnsserver", &dns_at];
-        // By default it takes its time, at random.
+        // By default it waits for random times.
         let quick = [("PEBBLE_VA_NOSLEEP", "1"), ("PEBBLE_AUTHZREUSE", "0")];
         let mut program = Program::start(directory, &line, &[&quick, environment].concat());
         program.await_listening(&listen);
@@ -77,19 +78,19 @@ impl Pebble {
         Some(Self { program, names, listen, management, records, http, https })
     }
 
-    /// The URL of its directory.
+    /// The URL of its ACME directory.
     #[must_use]
     pub fn directory(&self) -> String {
         format!("https://{}/dir", self.listen.address())
     }
 
-    /// The file of the authority that vouches for its own server.
+    /// File of the CA certificate for its own HTTPS server.
     #[must_use]
     pub fn ca_file(&self) -> PathBuf {
         self.program.path().join("ca.pem")
     }
 
-    /// A file of the authority whose certificates it hands out.
+    /// Writes the root certificate of the certificates it issues, and returns the file.
     #[must_use]
     pub fn root(&self) -> PathBuf {
         let path = self.program.path().join("root.pem");
@@ -99,7 +100,7 @@ impl Pebble {
         path
     }
 
-    /// What it says of the certificate in a file: JSON with `Status`, and `Reason` if revoked.
+    /// Pebble's record of the certificate in a file: JSON with `Status`, and `Reason` if revoked.
     #[must_use]
     pub fn status(&self, file: &Path) -> String {
         let mut openssl = Command::new("openssl");
@@ -113,36 +114,36 @@ impl Pebble {
         String::from_utf8(curl.output().expect("curl runs").stdout).expect("text")
     }
 
-    /// What it wrote.
+    /// Its output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()
     }
 
-    /// Certificates that it has signed.
+    /// Number of certificates that it has signed.
     #[must_use]
     pub fn signed(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
     }
 
-    /// Ends it; nobody answers at its address then.
+    /// Kills it. Its address does not respond then.
     pub fn kill(&mut self) {
         self.program.kill();
     }
 
-    /// Starts it anew. It has forgotten everything.
+    /// Restarts it without its state.
     pub fn restart(&mut self) {
         self.program.restart();
         self.program.await_listening(&self.listen);
     }
 
-    /// Where the name server takes records: a POST to `/set-txt` or `/clear-txt`.
+    /// Address at which the name server takes records: a POST to `/set-txt` or `/clear-txt`.
     #[must_use]
     pub fn records(&self) -> std::net::SocketAddr {
         self.records.address()
     }
 
-    /// Writes a program that sets and removes TXT records, and notes its calls in a file beside it.
+    /// Writes a program that sets and removes TXT records, and logs its calls to a file beside it.
     #[must_use]
     pub fn dns_hook(&self, directory: &Path) -> PathBuf {
         let path = directory.join("hook");
@@ -158,7 +159,7 @@ impl Pebble {
         path
     }
 
-    /// What the name server wrote.
+    /// Output of the name server.
     #[must_use]
     pub fn names_log(&self) -> String {
         self.names.log()

@@ -1,4 +1,4 @@
-//! PHP as FastCGI programs: PHP-FPM, and `php-cgi` as it is started by hand.
+//! PHP as FastCGI programs: PHP-FPM, and a manually started `php-cgi`.
 
 use std::path::Path;
 use std::time::Duration;
@@ -7,14 +7,14 @@ use tempfile::TempDir;
 
 use super::{Listen, Program, find, put, text};
 
-/// Names that distributions give it.
+/// Names of the program in distributions.
 const FPM: [&str; 5] = ["php-fpm8.2", "php-fpm", "php-fpm8.3", "php-fpm8.4", "php-fpm8.1"];
 const CGI: [&str; 3] = ["php-cgi", "php-cgi8.2", "php-cgi8.4"];
 
-/// How long php-cgi takes at most to find that it cannot bind.
+/// Time limit for php-cgi to detect that it cannot bind.
 const BIND_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Settings of PHP: no limit to a body, and what goes wrong goes to the error stream.
+/// Settings of PHP: no limit on bodies, and errors go to the error stream.
 const SETTINGS: [(&str, &str); 5] = [
     ("post_max_size", "0"),
     ("upload_max_filesize", "4G"),
@@ -30,7 +30,7 @@ pub struct PhpFpm {
 }
 
 impl PhpFpm {
-    /// Starts one on a unix socket with so many children.
+    /// Starts it on a unix socket with this many children.
     #[must_use]
     pub fn unix(children: u32) -> Option<Self> {
         let directory = Program::directory();
@@ -38,7 +38,7 @@ impl PhpFpm {
         Self::start(directory, listen, children)
     }
 
-    /// Starts one on TCP with so many children.
+    /// Starts it on TCP with this many children.
     #[must_use]
     pub fn tcp(children: u32) -> Option<Self> {
         Self::start(Program::directory(), Listen::free_port(), children)
@@ -52,7 +52,7 @@ impl PhpFpm {
         Some(Self { program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
@@ -63,7 +63,7 @@ impl PhpFpm {
         self.program.kill();
     }
 
-    /// Kills it and starts another in its place.
+    /// Kills it and starts another one in its place.
     pub fn restart(&mut self) {
         self.program.kill();
         if let Listen::Unix(path) = &self.listen {
@@ -73,7 +73,7 @@ impl PhpFpm {
         self.program.await_listening(&self.listen);
     }
 
-    /// What it wrote.
+    /// Its output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()
@@ -123,11 +123,11 @@ impl PhpCgi {
         Some(started)
     }
 
-    /// Starts them where others have listened; `None` if these still do.
+    /// Starts them on a port that others have listened on; `None` if the others still do.
     #[must_use]
     pub fn at(listen: &Listen, children: u32) -> Option<Self> {
         let started = Self::spawn(listen.clone(), children)?;
-        // It ends if it cannot bind, and else has children.
+        // It exits if it cannot bind, and otherwise creates children.
         let has_children = || {
             let pid = started.program.pid().map(|pid| pid.as_raw_nonzero());
             let children = pid.map(|pid| format!("/proc/{pid}/task/{pid}/children"));
@@ -152,12 +152,12 @@ impl PhpCgi {
         Some(Self { program, listen })
     }
 
-    /// Asks them to end, as a service manager does.
+    /// Sends them TERM, as a service manager does.
     pub fn ask_to_end(&self) {
         self.program.signal(rustix::process::Signal::TERM);
     }
 
-    /// Where they listen.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen

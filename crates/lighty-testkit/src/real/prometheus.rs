@@ -1,4 +1,4 @@
-//! Prometheus, which collects metrics every second and is asked about them.
+//! Prometheus, which collects metrics every second and answers queries about them.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use super::{Listen, Program, find, put, text};
 use crate::client::Client;
 use crate::server::Server;
 
-/// How long it may take until a query has a result.
+/// Time limit for a query to have a result.
 const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A running collector.
@@ -18,8 +18,8 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts one that collects from this path of a server; with native histograms, it asks for
-    /// protocol buffers.
+    /// Starts a collector for this path of a server. With native histograms, it requests protocol
+    /// buffers.
     #[must_use]
     pub fn collecting(server: &Server, path: &str, native: bool) -> Option<Self> {
         let binary = find(&["prometheus"])?;
@@ -46,7 +46,7 @@ impl Prometheus {
         Some(Self { program, listen })
     }
 
-    /// The result of a query: a list of series. Panics if the query is none.
+    /// The result of a query: a list of series. Panics if the query is invalid.
     #[must_use]
     pub fn query(&self, query: &str) -> Vec<Value> {
         let encoded: String = query.bytes().map(|byte| format!("%{byte:02X}")).collect();
@@ -64,7 +64,7 @@ impl Prometheus {
         value["data"]["result"].as_array().cloned().unwrap_or_default()
     }
 
-    /// The number that a query has as its first result, once it has any.
+    /// Waits for a result of a query and returns the first number.
     #[must_use]
     pub fn await_number(&self, query: &str) -> f64 {
         let start = Instant::now();

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::{Listen, Program, find, missing, put, run, text};
 
-/// Where distributions put it.
+/// Paths of Tomcat in distributions.
 const HOMES: [&str; 4] =
     ["/usr/share/tomcat10", "/usr/share/tomcat11", "/usr/share/tomcat9", "/opt/tomcat"];
 
@@ -16,13 +16,13 @@ pub struct Tomcat {
 }
 
 impl Tomcat {
-    /// Starts one whose servlet, of the class `name` with this source, takes every request.
+    /// Starts a server with one servlet for all requests, the class `name` with this source.
     #[must_use]
     pub fn start(name: &str, source: &str, secret: &str) -> Option<Self> {
         Self::start_at(Listen::free_port(), name, source, secret)
     }
 
-    /// The same on this port.
+    /// Like [`Tomcat::start`], on this port.
     #[must_use]
     pub fn start_at(listen: Listen, name: &str, source: &str, secret: &str) -> Option<Self> {
         let (java, javac) = (find(&["java"])?, find(&["javac"])?);
@@ -46,18 +46,18 @@ impl Tomcat {
         let line = command_line(&java, home, base);
         let line: Vec<&str> = line.iter().map(String::as_str).collect();
         let mut program = Program::start(directory, &line, &[]);
-        // CPING and CPONG of AJP13.
+        // CPing and CPong of AJP13.
         program.await_response(&listen, &[0x12, 0x34, 0, 1, 10], &[b'A', b'B', 0, 1, 9]);
         Some(Self { program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen
     }
 
-    /// What it wrote.
+    /// Its output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()

@@ -1,15 +1,15 @@
-//! uWSGI with one application in Python, on three sockets that speak three protocols.
+//! uWSGI with one Python application, on three sockets with different protocols.
 
 use super::{Listen, Program, find, put, text};
 
 /// A running uWSGI.
 pub struct Uwsgi {
     _program: Program,
-    /// The socket that speaks uwsgi.
+    /// The uwsgi socket.
     pub uwsgi: Listen,
-    /// The socket that speaks SCGI.
+    /// The SCGI socket.
     pub scgi: Listen,
-    /// The socket that speaks HTTP with keep-alive.
+    /// The socket for HTTP with keep-alive.
     pub http: Listen,
 }
 

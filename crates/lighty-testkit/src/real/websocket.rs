@@ -1,4 +1,4 @@
-//! A WebSocket server that echoes: Python's `websockets`.
+//! A WebSocket echo server: Python's `websockets`.
 
 use super::{Listen, Program, put, python_with, text};
 
@@ -34,7 +34,7 @@ pub struct WebSocketServer {
 }
 
 impl WebSocketServer {
-    /// Starts one on TCP.
+    /// Starts a server on TCP.
     #[must_use]
     pub fn start() -> Option<Self> {
         let python = python_with("websockets")?;
@@ -49,7 +49,7 @@ impl WebSocketServer {
         Some(Self { _program: program, listen })
     }
 
-    /// Where it listens.
+    /// Address of the listener.
     #[must_use]
     pub fn listen(&self) -> &Listen {
         &self.listen

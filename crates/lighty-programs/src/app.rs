@@ -1,11 +1,12 @@
-//! The loop of a FastCGI application: accepts, reads requests, has the application answer, writes.
+//! The loop of a FastCGI application: accepts connections, reads requests, calls the application,
+//! writes responses.
 //!
-//! One thread with an event loop; many connections, one request at a time on each, kept open where
-//! the server says so (FCGI_KEEP_CONN; FastCGI 1.0, section 3.5). What blocks is for the
-//! application to do elsewhere.
+//! One thread with an event loop; many connections, one request at a time on each, kept open if the
+//! server asks for it (FCGI_KEEP_CONN; FastCGI 1.0, section 3.5). The application must do blocking
+//! work on other threads.
 //!
 //! Reading order: this file (listening and stopping), `connection` (one connection), `message`
-//! (what the application sees).
+//! (requests and responses).
 
 mod connection;
 mod message;
@@ -27,13 +28,13 @@ pub use message::{Request, Response};
 
 /// A FastCGI application in the responder's role.
 pub trait Application: 'static {
-    /// The bodies of requests are kept for it; else they are read and dropped.
+    /// If true, bodies of requests are passed to it; otherwise they are read and dropped.
     const TAKES_BODIES: bool;
 
-    /// Makes the response to a complete request.
+    /// Responds to a complete request.
     fn respond<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Response> + 'a;
 
-    /// Lines of statistics, written to standard error at USR2.
+    /// Statistics as lines of text, written to standard error on SIGUSR2.
     fn statistics(&self) -> Vec<String> {
         Vec::new()
     }
@@ -42,13 +43,14 @@ pub trait Application: 'static {
 /// Limits of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Connections at a time. Beyond it an idle one is closed; if none is idle, new ones wait.
+    /// Maximum concurrent connections. Beyond it an idle one is closed; if none is idle, new ones
+    /// wait.
     pub connections_max: usize,
-    /// Bytes of a request's body; a longer one gets a 413.
+    /// Maximum bytes of a request's body; a longer one gets a 413.
     pub body_bytes_max: usize,
-    /// Seconds that the server may be silent within a request, or not take the response.
+    /// Seconds without progress from the server: within a request, or while sending the response.
     pub io_timeout_s: u64,
-    /// Seconds that requests under way have after TERM.
+    /// Seconds for requests in progress after SIGTERM.
     pub stop_timeout_s: u64,
 }
 
@@ -63,7 +65,7 @@ impl Default for Limits {
     }
 }
 
-/// Where an application listens.
+/// Listening socket of an application.
 #[derive(Clone, Debug)]
 pub struct Site {
     /// The address; `None`: the socket that a spawner passed as standard input.
@@ -75,19 +77,19 @@ pub struct Site {
 }
 
 impl Site {
-    /// Reads an address as it is typed: `ADDR:PORT`, `:PORT`, `[V6]:PORT` or `/unix/path`.
+    /// Parses an address in one of the forms `ADDR:PORT`, `:PORT`, `[V6]:PORT` or `/unix/path`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The reason why it is invalid.
     pub fn address(text: &str) -> Result<BindSpec, BindSpecError> {
         text.parse()
     }
 
-    /// The socket, and the guard of its file if it is a unix socket of our own. Call before there
-    /// are threads.
+    /// Opens the socket. Also returns the guard of its file, if it is a unix socket of our own.
+    /// Call before there are threads.
     ///
     /// # Errors
-    /// Nothing was passed and no address was given, or the address cannot be had.
+    /// No socket was passed and no address was given, or the address is not available.
     pub fn listen(&self) -> io::Result<(BoundSocket, Option<SocketFile>)> {
         let Some(address) = &self.address else {
             let passed = socket_on_stdin()?;
@@ -110,10 +112,11 @@ impl Site {
     }
 }
 
-/// Runs an application until TERM, INT or USR1, then lets requests under way end.
+/// Runs an application until SIGTERM, SIGINT or SIGUSR1, then lets requests in progress finish.
 ///
 /// # Errors
-/// No runtime or handler of signals can be had, or the socket accepts no connections any more.
+/// The runtime or the signal handlers cannot be created, or the socket no longer accepts
+/// connections.
 pub fn run<A: Application>(
     name: &'static str,
     socket: BoundSocket,
@@ -129,14 +132,14 @@ pub fn run<A: Application>(
     })
 }
 
-/// What all connections share.
+/// State shared by all connections.
 struct Shared<A> {
     name: &'static str,
     limits: Limits,
     application: A,
-    /// A connection waits for the place of an idle one.
+    /// Notified when a connection waits for an idle one to close.
     room: Notify,
-    /// True once no further request is begun.
+    /// True once no new requests may begin.
     stopping: watch::Receiver<bool>,
 }
 
@@ -185,7 +188,8 @@ async fn serve<A: Application>(
     broken.map_or(Ok(()), Err)
 }
 
-/// libfcgi ends in order at USR1, so servers and spawners may send that too.
+/// Waits for a signal to stop. SIGUSR1 counts: libfcgi stops in order on it, so servers and
+/// spawners may send it.
 async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &Shared<A>) {
     loop {
         match signals.next().await {

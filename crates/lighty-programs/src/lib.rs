@@ -1,11 +1,11 @@
-//! Programs beside the server: what starts FastCGI applications, and FastCGI applications.
+//! Programs beside the server: spawners of FastCGI applications, and FastCGI applications.
 //!
-//! Each runs in a process of its own and knows nothing of the server: it makes a listening socket
-//! or is handed one, and speaks FastCGI on it. Codecs are lighty-wire's, system calls lighty-io's.
+//! Each runs in its own process and does not depend on the server: it creates or inherits a
+//! listening socket, and uses FastCGI on it. Codecs are in lighty-wire, system calls in lighty-io.
 //!
-//! Reading order: `spawn_fcgi` (spawn-fcgi, option by option), `supervisor` (`lighty spawn`), `app`
-//! (the loop of a FastCGI application), `stat_accel` and `magnet` (what runs in it), `timing_plot`
-//! (pictures from logs).
+//! Reading order: `spawn_fcgi` (compatible with spawn-fcgi), `supervisor` (`lighty spawn`), `app`
+//! (the loop of a FastCGI application), `stat_accel` and `magnet` (applications), `timing_plot`
+//! (charts from logs).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -21,7 +21,7 @@ mod svg;
 pub mod timing_plot;
 pub mod top;
 
-/// Writes a line to standard error, as programs without a log do.
+/// Writes a line to standard error, for programs without a log.
 pub(crate) fn complain(program: &str, text: &dyn std::fmt::Display) {
     use std::io::Write;
     // Without standard error the message is lost.

@@ -1,9 +1,9 @@
-//! `lighty load`: makes load and says what a server's users felt of it.
+//! `lighty load`: generates load and reports latency.
 //!
-//! `options` says what is asked, `pace` when, `http1` and `http2` ask, `watch` keeps their time
-//! limits, `tally` sums up, `felt` ranks what failed, `report` and `plot` write, `compare` reads.
-//! Each thread (`worker`) has an event loop of its own with its share of the connections
-//! (`shared`); `attend` watches all.
+//! `options` has the options, `pace` schedules requests, `http1` and `http2` send them, `watch`
+//! enforces their time limits, `tally` sums up, `felt` ranks failures, `report` and `plot` write
+//! results, `compare` reads them. Each thread (`worker`) has its own event loop with its share of
+//! the connections (`shared`); `attend` shows progress.
 
 mod attend;
 mod chance;
@@ -46,7 +46,7 @@ pub use report::{failures, http_load, json, text};
 pub use tally::{Failure, Tally, Times};
 pub use target::LoadUrl;
 
-/// Responses and failures so far, for who shows progress, and a wish to end.
+/// Counts of responses and failures for progress reports, and a flag to stop the load.
 #[derive(Clone, Debug, Default)]
 pub struct Progress {
     responses: Arc<AtomicU64>,
@@ -65,7 +65,7 @@ impl Progress {
         self.failures.load(Ordering::Relaxed)
     }
 
-    /// Ends the load; what is under way is not waited for.
+    /// Stops the load without waiting for requests in progress.
     pub fn end(&self) {
         self.is_ended.store(true, Ordering::Relaxed);
     }
@@ -83,11 +83,11 @@ impl Progress {
     }
 }
 
-/// Makes the load and waits for its end.
+/// Generates the load and waits for its end.
 ///
 /// # Errors
-/// The URLs are of several servers or of one that is not found, the method is none, too few
-/// descriptors are allowed, or there is no thread.
+/// The URLs belong to several servers or to an unknown one, the method is invalid, too few
+/// descriptors are allowed, or no thread can be created.
 pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
     let first = options.urls.first().ok_or_else(|| io::Error::other("no URL"))?;
     let is_elsewhere =
@@ -137,7 +137,7 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
     Ok(tally)
 }
 
-/// Descriptors beside those of connections.
+/// Descriptors in addition to the connections'.
 const OTHER_DESCRIPTORS: u64 = 64;
 
 fn reserve_descriptors(connections: usize) -> io::Result<()> {
@@ -159,7 +159,7 @@ fn too_few(connections: usize, wanted: u64, allowed: u64) -> Option<String> {
     })
 }
 
-/// The share of one of several threads.
+/// The share of thread `number` in `whole`.
 fn share(whole: usize, threads: usize, number: usize) -> usize {
     whole / threads + usize::from(number < whole % threads)
 }

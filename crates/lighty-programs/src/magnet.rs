@@ -1,12 +1,11 @@
 //! lua-fastcgi-magnet: a FastCGI program that runs Lua scripts with the engine of mod_magnet.
 //!
-//! SCRIPT_FILENAME names the script. Compiled scripts are kept, and compiled again when their file
-//! changes; each request has an environment of its own. What a script prints is its output, as of a
-//! CGI program; or it sets `lighty.header` and `lighty.content` and returns a status, as in the
-//! server.
+//! SCRIPT_FILENAME is the script. Compiled scripts are kept, and compiled again when their file
+//! changes; each request has its own environment. A script prints its output, like a CGI program;
+//! or it sets `lighty.header` and `lighty.content` and returns a status, as in the server.
 //!
-//! Reading order: this file (a request's way), `request` (what a script sees), `scripts` (the
-//! compiled ones), `calls` (what a script waits for), `output` (the response).
+//! Reading order: this file (handling of a request), `request` (data for scripts), `scripts`
+//! (compiled scripts), `calls` (blocking calls of scripts), `output` (the response).
 
 mod calls;
 mod output;
@@ -32,7 +31,7 @@ pub use lighty_lua::Limits;
 /// The program's name, in its messages.
 pub const NAME: &str = "lua-fastcgi-magnet";
 
-/// Threads for what blocks.
+/// Threads for blocking work.
 const THREADS: usize = 16;
 
 /// The application.
@@ -42,27 +41,27 @@ pub struct Magnet {
     pool: ThreadPool,
     limits: Limits,
     accounts: Accounts,
-    /// Requests whose memory is used again.
+    /// Requests that are kept to reuse their memory.
     spare: RefCell<Vec<FastcgiRequest>>,
 }
 
-/// Requests kept for use.
+/// Maximum number of kept requests.
 const SPARE_MAX: usize = 64;
 
-/// What a script returns to start its request over: `lighty.RESTART_REQUEST`.
+/// Return value with which a script restarts its request: `lighty.RESTART_REQUEST`.
 const RESTART: i64 = 99;
 
-/// How often one request may start over; as `magnet.max-restarts` without a value.
+/// Maximum restarts of one request, the default of `magnet.max-restarts`.
 const RESTARTS_MAX: usize = 10;
 
-/// A script's end: what it returned, or why it failed.
+/// Result of a script: its return value, or its failure.
 type Ended = (FastcgiRequest, Result<i64, Failure>);
 
 impl Magnet {
-    /// An engine of its own, for one thread.
+    /// Creates an engine for one thread.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua cannot allocate memory.
     pub fn new(limits: Limits, unsafe_calls: bool) -> io::Result<Self> {
         let options = lighty_lua::Options { unsafe_calls, ..Default::default() };
         let engine = Engine::new(&Clock::start(), &options)
@@ -83,7 +82,7 @@ impl Magnet {
         })
     }
 
-    /// Runs a script to its end, and accounts for it.
+    /// Runs a script to its end, and adds its cost to its account.
     async fn drive(&self, script: &Rc<Script>, request: FastcgiRequest) -> Ended {
         let mut run = match self.engine.start(script) {
             Ok(run) => run,
@@ -120,7 +119,7 @@ impl Magnet {
         }
     }
 
-    /// Runs the script of this path, and the one that it leads to if it starts the request over.
+    /// Runs the script at a path, and the next one if the script restarts the request.
     async fn respond_by(
         &self,
         mut path: Vec<u8>,

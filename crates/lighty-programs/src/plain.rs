@@ -1,9 +1,9 @@
-//! Texts of others on a terminal.
+//! Text from others, for output on a terminal.
 
-/// A text without what would steer the terminal, or show it in another order than it has: a client
-/// or a file may have put that there.
+/// Replaces characters that would control the terminal or change the direction of text: clients or
+/// files may contain them.
 pub(crate) fn plain(text: &str) -> String {
-    // Marks and overrides of direction (Unicode 16, annex 9), and separators of lines.
+    // Directional marks and overrides (Unicode 16, annex 9), and line separators.
     let turns = |one| {
         matches!(one, '\u{200e}' | '\u{200f}' | '\u{061c}' | '\u{2028}'..='\u{202e}'
             | '\u{2066}'..='\u{2069}')

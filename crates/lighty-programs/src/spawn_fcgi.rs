@@ -1,11 +1,12 @@
-//! spawn-fcgi: makes a listening socket, gives up rights, starts programs on the socket, and ends.
+//! spawn-fcgi: opens a listening socket, drops privileges, starts programs on the socket, and
+//! exits.
 //!
-//! Command line, output, exit codes and pid file are those of spawn-fcgi 1.6.4, so that scripts
-//! written for it work. Different: numbers that are none are refused, a file in the place of the
-//! socket is not removed, a number without a user drops root's group too, and each of several
-//! programs that ends at once is reported.
+//! Command line, output, exit codes and pid file are those of spawn-fcgi 1.6.4, so that existing
+//! scripts work. Differences: invalid numbers are rejected, a regular file at the socket's path is
+//! not removed, a numeric user id without an account also drops root's group, and every program
+//! that ends at once is reported.
 //!
-//! `options` reads the command line, this file carries it out, `refusal` says why it does not.
+//! `options` parses the command line, this file executes it, `refusal` describes errors.
 
 mod options;
 mod refusal;
@@ -26,10 +27,10 @@ use lighty_io::process::spawn::detached::{self, Detached};
 use options::{Address, Asked, Options, Started};
 use refusal::Refusal;
 
-/// How long a program has to fail before it counts as started.
+/// Time within which a program may fail; afterwards it counts as started.
 const PROBATION: Duration = Duration::from_millis(100);
 
-/// Exit code of an error of our own.
+/// Exit code for our own errors.
 const FAILED: u8 = 255;
 
 /// Runs the program with its arguments (without its own name). Returns the exit code. Call before
@@ -71,10 +72,10 @@ fn spawn(options: &Options) -> Result<u8, Refusal> {
             .map_err(|error| Refusal::Directory(directory.clone(), error))?;
     }
     let program = program(options, &socket)?;
-    // The programs alone accept on it from here on.
+    // From now on only the programs accept connections on it.
     drop(socket);
     if options.no_fork {
-        // `-F 0` starts nothing, not in our place either.
+        // `-F 0` does not replace this process either.
         if options.forks == 0 {
             return Ok(0);
         }
@@ -85,7 +86,7 @@ fn spawn(options: &Options) -> Result<u8, Refusal> {
     start(&program, options.forks, pid_file.as_mut())
 }
 
-/// Makes the socket and changes root and identity, in the order that each step needs.
+/// Opens the socket and changes root directory and identity, in the order required by each step.
 fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     if !privileges::is_root() {
         return listen(options, None);
@@ -93,7 +94,7 @@ fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     let identity = identity(options.user.as_deref(), options.group.as_deref())?;
     let owner = identity_of_socket(options, &identity)?;
     let before = options.socket_before_chroot.then(|| listen(options, Some(&owner))).transpose()?;
-    // While /etc/group can be read.
+    // While /etc/group is readable.
     privileges::assume_group(&identity).map_err(Refusal::Identity)?;
     if let Some(root) = &options.chroot {
         privileges::enter_chroot(root).map_err(|error| {
@@ -111,10 +112,11 @@ fn take_rights(options: &Options) -> Result<BoundSocket, Refusal> {
     Ok(socket)
 }
 
-/// Never root's: an empty or a forgotten name must not start a program with all rights.
+/// Looks up the identity. Never root's: an empty or missing name must not start a program with all
+/// privileges.
 fn identity(user: Option<&str>, group: Option<&str>) -> Result<Identity, Refusal> {
     let known = |user, group| match Identity::lookup(user, group) {
-        // Zero is nobody's name, and was most likely meant as none.
+        // Zero is not a user's name, and was probably meant as no user.
         Ok(_) if [user, group].into_iter().flatten().any(is_zero) => None,
         Ok(identity) => Some(identity),
         Err(_) => None,
@@ -133,7 +135,7 @@ fn is_zero(name: &str) -> bool {
     name.parse::<u32>() == Ok(0)
 }
 
-/// The socket belongs to whom `-U` and `-G` name, else to the identity of the programs.
+/// The socket's owner: the user and group of `-U` and `-G`, else the identity of the programs.
 fn identity_of_socket(options: &Options, programs: &Identity) -> Result<Identity, Refusal> {
     let named = identity(options.socket_user.as_deref(), options.socket_group.as_deref())?;
     Ok(Identity {
@@ -173,7 +175,7 @@ fn program(options: &Options, socket: &BoundSocket) -> Result<Detached, Refusal>
     Ok(Detached { path, args, environment: children.into_iter().collect(), socket })
 }
 
-/// Starts the programs and says what became of each. The exit code is that of the last one which
+/// Starts the programs and reports the outcome of each. The exit code is that of the last one that
 /// ended at once.
 fn start(
     program: &Detached,
@@ -213,8 +215,8 @@ fn start(
     Ok(code)
 }
 
-/// In a root without `/dev/null` the program keeps our error output, and an error of `exec` is
-/// seen.
+/// Reports that `/dev/null` is missing in the root directory: the program then keeps our standard
+/// error, so an error of `exec` is shown.
 fn complain_of_output(error: &io::Error, exec: Option<&io::Error>) {
     let text = "couldn't open and redirect stdout/stderr to '/dev/null'";
     crate::complain(NAME, &format!("{text}: {}", os_text(error)));
@@ -224,9 +226,9 @@ fn complain_of_output(error: &io::Error, exec: Option<&io::Error>) {
 }
 
 enum Outcome {
-    /// With this process id.
+    /// The program is running with this process id.
     Runs(i32),
-    /// Words about it, and the exit code that is ours then.
+    /// The program has ended: a description, and our exit code.
     Ended(String, u8),
 }
 
@@ -234,7 +236,7 @@ fn outcome(started: io::Result<i32>) -> Outcome {
     let pid = match started {
         Ok(pid) => pid,
         Err(error) => {
-            // The process that could not become the program ends with the number of the error.
+            // The process that failed to execute the program exits with the error number.
             let code = code_of(&error);
             return Outcome::Ended(format!("child exited with: {code}"), code);
         }
@@ -254,7 +256,7 @@ fn code_of(error: &io::Error) -> u8 {
     error.raw_os_error().and_then(|code| u8::try_from(code).ok()).unwrap_or(FAILED)
 }
 
-/// Opens the pid file before rights are given up.
+/// Opens the pid file before privileges are dropped.
 fn open_pid_file(path: &Path) -> Result<std::fs::File, Refusal> {
     let is_other = std::fs::metadata(path).is_ok_and(|meta| !meta.is_file());
     if is_other {

@@ -1,9 +1,9 @@
-//! fcgi-stat-accel: opens the file that a request is for, so that the kernel knows it, and names it
-//! to the server, which sends it (`X-LIGHTTPD-send-file`).
+//! fcgi-stat-accel: opens the requested file, so that the kernel caches it, and returns its name to
+//! the server, which sends it (`X-LIGHTTPD-send-file`).
 //!
-//! The server's own loop never waits for the disk then, whatever it is written in; the waiting is
-//! done by the threads here. Statuses are those of lighttpd 1.5's companion: 403 for what is
-//! missing or a directory, 404 for what cannot be opened.
+//! The server's own loop then never waits for the disk, whatever server it is; the threads of this
+//! program wait instead. Statuses are those of lighttpd 1.5's companion: 403 for a missing file or
+//! a directory, 404 for a file that cannot be opened.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -14,16 +14,16 @@ use lighty_io::threads::pool::{Lane, PoolLimits, ThreadPool};
 
 use crate::app::{Application, Request, Response};
 
-/// Threads that open files, unless PHP_FCGI_CHILDREN says otherwise, as spawn-fcgi's `-C` sets it.
+/// Default number of threads. PHP_FCGI_CHILDREN overrides it, which spawn-fcgi's `-C` sets.
 pub const THREADS_DEFAULT: usize = 20;
 
-/// The variable that says how many threads there are.
+/// The environment variable for the number of threads.
 pub const THREADS_VARIABLE: &str = "PHP_FCGI_CHILDREN";
 
-/// Threads at most.
+/// Maximum number of threads.
 pub const THREADS_MAX: usize = 4_096;
 
-/// The field that names the file.
+/// The field with the file's name.
 const FIELD: &str = "X-LIGHTTPD-send-file: ";
 
 /// The application.
@@ -32,7 +32,7 @@ pub struct StatAccel {
 }
 
 impl StatAccel {
-    /// With so many threads.
+    /// Creates the application with this many threads.
     #[must_use]
     pub fn new(threads: usize) -> Self {
         let stat_threads_max = threads.clamp(1, THREADS_MAX);
@@ -40,8 +40,7 @@ impl StatAccel {
         Self { pool: ThreadPool::new(limits) }
     }
 
-    /// The number of threads that the environment asks for; 0 and what is no number are the
-    /// default.
+    /// The number of threads in the environment variable. 0 and invalid numbers give the default.
     #[must_use]
     pub fn threads_of(variable: Option<&str>) -> usize {
         let asked = variable.and_then(|text| text.trim().parse().ok());
@@ -76,26 +75,26 @@ impl Application for StatAccel {
     }
 }
 
-/// The path as servers read it in the field: percent signs are decoded there.
+/// Escapes the path for the field, in which servers decode percent signs.
 fn escaped(path: &[u8]) -> Vec<u8> {
     let pieces: Vec<&[u8]> = path.split(|byte| *byte == b'%').collect();
     pieces.join(&b"%25"[..])
 }
 
-/// What is under a path.
+/// Result of looking up a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Found {
     /// A file that can be opened.
     File,
-    /// Nothing, or something else than a file.
+    /// Missing, or not a regular file.
     NoFile,
     /// A file that cannot be opened.
     Unreadable,
 }
 
-/// Looks the path up and opens the file: both bring inodes and directories into memory.
+/// Looks the path up and opens the file, which brings inodes and directories into memory.
 fn touch(path: &[u8]) -> Found {
-    // A name with a line break in it could end the field.
+    // A name with a line break could end the field.
     if path.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
         return Found::NoFile;
     }

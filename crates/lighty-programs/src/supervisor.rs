@@ -1,9 +1,9 @@
 //! `lighty spawn`: keeps FastCGI workers running on one listening socket.
 //!
-//! The workers share the socket, which stays open as long as the supervisor runs: while one is
-//! replaced, connections wait in the socket's queue and none is refused. A worker that ends is
-//! started again, sooner or later ([`worker`]); one by one all are replaced when an operator asks
-//! for it; and all at once when no worker answers a ping ([`ping`]).
+//! The workers share the socket, which stays open while the supervisor runs: during a replacement,
+//! connections wait in the socket's queue and none is refused. A worker that ends is started again,
+//! after a pause ([`worker`]). All are replaced one by one when an operator asks for it, and all at
+//! once when no worker answers a ping ([`ping`]).
 //!
 //! Reading order: this file (start, orders, stop), `worker`, `ping`.
 
@@ -28,23 +28,24 @@ use tokio::task::{JoinHandle, LocalSet};
 
 use worker::Crew;
 
-/// Workers at most.
+/// Maximum number of workers.
 pub const WORKERS_MAX: usize = 4_096;
 
-/// How long the command line waits for the reply to an order. A worker may take its grace to end.
+/// Time for which the command line waits for the reply to an order. A worker may use its whole
+/// grace period.
 const REPLY_PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 
-/// What is supervised, and how.
+/// Options of the supervisor.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Where the workers listen.
+    /// Address of the workers' socket.
     pub address: BindSpec,
-    /// Access bits of a unix socket; `None`: read and write for user and group, as far as the umask
+    /// Access bits of a unix socket; `None`: read and write for user and group, as the umask
     /// allows.
     pub mode: Option<u32>,
     /// Connections that the kernel queues.
     pub backlog: i32,
-    /// How many workers.
+    /// Number of workers.
     pub workers: usize,
     /// The program and its arguments.
     pub command: Vec<OsString>,
@@ -54,28 +55,28 @@ pub struct Options {
     pub user: Option<String>,
     /// Group of the workers and of a unix socket.
     pub group: Option<String>,
-    /// What asks a worker to finish its request and end.
+    /// The signal that asks a worker to finish its request and exit.
     pub stop_signal: StopSignal,
-    /// Seconds that a worker then has before KILL.
+    /// Seconds from that signal to SIGKILL.
     pub grace_s: u64,
-    /// Milliseconds that a new worker must live before the one that it replaces is asked to end.
+    /// Milliseconds that a new worker must live before the one that it replaces is asked to exit.
     pub settle_ms: u64,
-    /// How the workers are asked whether they answer; `None`: they are not.
+    /// Parameters of pings; `None`: no pings.
     pub ping: Option<Ping>,
-    /// File with the supervisor's process id; its control socket lies beside it.
+    /// File for the supervisor's process id. The control socket is next to it.
     pub pid_file: Option<PathBuf>,
 }
 
-/// The signal that asks a worker to end in order.
+/// The signal that asks a worker to exit in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StopSignal {
-    /// As FastCGI 1.0 says, and php-cgi does.
+    /// For php-cgi, and as FastCGI 1.0 specifies.
     Term,
-    /// For applications of libfcgi's.
+    /// For applications based on libfcgi.
     Usr1,
-    /// For applications that end in order at it.
+    /// For applications that exit in order on SIGINT.
     Int,
-    /// As PHP-FPM has it.
+    /// For PHP-FPM.
     Quit,
 }
 
@@ -90,33 +91,33 @@ impl StopSignal {
     }
 }
 
-/// How workers are pinged.
+/// Parameters of pings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ping {
     /// The path to request; `None`: FCGI_GET_VALUES.
     pub path: Option<String>,
-    /// Seconds from one ping to the next.
+    /// Seconds between pings.
     pub interval_s: u64,
-    /// Seconds that one may take.
+    /// Time limit of a ping in seconds.
     pub timeout_s: u64,
-    /// How many in succession must fail before all workers are replaced.
+    /// Successive failures after which all workers are replaced.
     pub failures: u32,
 }
 
-/// What a worker's task is told.
+/// An order for a worker's task.
 enum Order {
-    /// Start another worker in its place; says how that went.
+    /// Start another worker in its place, and send the result.
     Replace(oneshot::Sender<Result<(), ReplaceError>>),
-    /// Ask the worker to end, and start no other.
+    /// Ask the worker to exit, and start no other.
     Stop,
 }
 
-/// Why a worker was not replaced.
+/// Reason why a worker was not replaced.
 #[derive(Debug)]
 enum ReplaceError {
-    /// Another could not be started.
+    /// The new worker could not be started.
     Start(io::Error),
-    /// The other ended before it had settled; how.
+    /// The new worker ended before it had settled: process id and exit.
     Ended(i32, io::Result<Exit>),
     Stopping,
 }
@@ -131,10 +132,10 @@ impl fmt::Display for ReplaceError {
     }
 }
 
-/// Why a rolling restart was not carried out.
+/// Reason why a rolling restart was not completed.
 #[derive(Debug)]
 enum RestartError {
-    /// Another is under way.
+    /// Another restart is in progress.
     Busy,
     /// A worker was not replaced.
     GivenUp { done: usize, count: usize, why: ReplaceError },
@@ -151,10 +152,10 @@ impl fmt::Display for RestartError {
     }
 }
 
-/// Runs the supervisor until TERM or INT. Call before there are threads.
+/// Runs the supervisor until SIGTERM or SIGINT. Call before there are threads.
 ///
 /// # Errors
-/// The socket, the identity, the pid file or a handler of signals cannot be had.
+/// The socket, the identity, the pid file or a signal handler is not available.
 pub fn run(options: Options) -> io::Result<()> {
     let identity = Identity::lookup(options.user.as_deref(), options.group.as_deref())?;
     let socket = ProgramSocket {
@@ -171,12 +172,12 @@ pub fn run(options: Options) -> io::Result<()> {
     LocalSet::new().block_on(&runtime, supervise(options, identity, socket))
 }
 
-/// Why a running supervisor did not do what it was asked for.
+/// Reason why a running supervisor did not carry out a request.
 #[derive(Debug)]
 pub enum AskError {
-    /// Its control socket, which has this path, cannot be reached.
+    /// Its control socket at this path cannot be reached.
     Unreachable(PathBuf, io::Error),
-    /// It refuses, in these words.
+    /// It refuses, with this message.
     Refused(String),
 }
 
@@ -191,10 +192,10 @@ impl fmt::Display for AskError {
 
 impl std::error::Error for AskError {}
 
-/// Asks a running supervisor for something: `restart` or `status`. Returns its reply.
+/// Sends a request to a running supervisor: `restart` or `status`. Returns its reply.
 ///
 /// # Errors
-/// There is none, or it refuses.
+/// No supervisor is running, or it refuses.
 pub fn ask(pid_file: &Path, request: &str) -> Result<String, AskError> {
     let path = control::path_beside(pid_file);
     let reply = control::ask(&path, request, REPLY_PATIENCE)
@@ -211,7 +212,7 @@ struct Supervisor {
     crew: Rc<Crew>,
     orders: Vec<mpsc::UnboundedSender<Order>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
-    /// Held while workers are replaced: one thing at a time.
+    /// Held while workers are replaced, to serialise replacements.
     replacing: tokio::sync::Mutex<()>,
 }
 
@@ -247,7 +248,7 @@ async fn supervise(options: Options, identity: Identity, socket: BoundSocket) ->
     }
     tokio::select! {
         () = supervisor.stop() => {}
-        // Asked a second time: dropping a worker kills it.
+        // After a second signal: dropping a worker kills it.
         () = stop_asked(&mut signals) => supervisor.crew.say("workers are killed"),
     }
     Ok(())
@@ -262,12 +263,12 @@ impl Supervisor {
         let crew = Rc::new(crew);
         let (mut orders, mut tasks) = (Vec::new(), Vec::new());
         for number in 0..crew.options.workers {
-            // As many orders as operators give; each is a word.
+            // Unbounded: operators send few orders, and each is small.
             let (order, ordered) = mpsc::unbounded_channel();
             orders.push(order);
             tasks.push(tokio::task::spawn_local(Rc::clone(&crew).keep(number, ordered)));
         }
-        // Workers that end in order are known to serve before the first of them does.
+        // Establishes that workers respond before the first of them ends in order.
         if crew.options.ping.is_some() {
             crew.probe();
         }
@@ -275,8 +276,8 @@ impl Supervisor {
         Rc::new(Self { crew, orders, tasks: RefCell::new(tasks), replacing })
     }
 
-    /// Replaces the workers one after the other. Gives up at the first that cannot be replaced: the
-    /// others go on as they are.
+    /// Replaces the workers one after the other. Stops at the first that cannot be replaced; the
+    /// others stay as they are.
     async fn replace_in_turn(&self) -> Result<String, RestartError> {
         let Ok(_alone) = self.replacing.try_lock() else { return Err(RestartError::Busy) };
         let count = self.orders.len();

@@ -1,4 +1,4 @@
-//! Charts as SVG: what several pictures share.
+//! SVG charts: common code of several plots.
 
 use std::io::{self, Write};
 
@@ -10,10 +10,10 @@ pub(crate) const LEFT: f64 = 70.0;
 const RIGHT: f64 = 180.0;
 const TOP: f64 = 80.0;
 
-/// Distance from one chart to the next.
+/// Vertical distance between charts.
 const STEP: f64 = CHART_HEIGHT + 90.0;
 
-/// Hues that are told apart, in the order in which they are given out.
+/// Distinguishable hues, in the order of use.
 const HUES: [u32; 12] = [210, 30, 140, 0, 270, 55, 180, 320, 90, 240, 15, 160];
 
 const STYLE: &str = "<style>\
@@ -21,7 +21,7 @@ text{font:12px sans-serif;fill:#222}.title{font-size:17px;font-weight:600}.head{
 .axis{stroke:#888;fill:none}.grid{stroke:#8884}.line{fill:none;stroke-width:1.5}\
 @media (prefers-color-scheme:dark){text{fill:#ddd}}</style>";
 
-/// Begins a picture of so many charts, one below the other, with its title above them.
+/// Begins a picture of `charts` charts, one below the other, with a title above them.
 pub(crate) fn begin(charts: usize, title: &str, out: &mut impl Write) -> io::Result<()> {
     let title = escaped(title);
     writeln!(
@@ -32,19 +32,19 @@ pub(crate) fn begin(charts: usize, title: &str, out: &mut impl Write) -> io::Res
     )
 }
 
-/// Text without markup.
+/// Escapes markup in text.
 fn escaped(text: &str) -> String {
     let mut out = Vec::with_capacity(text.len());
     html::escape(text.as_bytes(), &mut out);
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Ends a picture of so many charts with a line below them, without markup.
+/// Ends a picture with a line of text below the charts, which must not contain markup.
 pub(crate) fn end(charts: usize, line: &str, out: &mut impl Write) -> io::Result<()> {
     writeln!(out, "<text x=\"{LEFT}\" y=\"{}\">{line}</text>\n</svg>", top(charts) - 30.0)
 }
 
-/// Where a chart begins.
+/// Vertical position of a chart.
 fn top(nth: usize) -> f64 {
     TOP + nth as f64 * STEP
 }
@@ -54,10 +54,10 @@ pub(crate) fn color(nth: usize) -> String {
     format!("hsl({} 65% {lightness}%)", HUES[nth % HUES.len()])
 }
 
-/// A mark on the horizontal axis: how far from left to right (0 to 1), and its text.
+/// A mark on the horizontal axis: position from left to right (0 to 1), and text.
 pub(crate) type Tick = (f64, String);
 
-/// Marks for so many seconds, at times that are easy to read.
+/// Marks for a duration in seconds, at round times.
 pub(crate) fn time_ticks(seconds: f64) -> Vec<Tick> {
     if seconds <= 0.0 {
         return Vec::new();
@@ -74,14 +74,14 @@ pub(crate) fn time_ticks(seconds: f64) -> Vec<Tick> {
         .collect()
 }
 
-/// Marks on a time axis at most, the first one aside.
+/// Maximum number of marks on a time axis, without the first one.
 const TICKS_MAX: f64 = 8.0;
 
 /// Mapping of values to heights.
 #[derive(Clone, Copy)]
 enum Scale {
     Linear,
-    /// From this value on; nothing is drawn below it.
+    /// Starts at this value; lower values are not drawn.
     Logarithmic(f64),
 }
 
@@ -95,13 +95,13 @@ pub(crate) struct Chart {
 }
 
 impl Chart {
-    /// The chart at a place, for so many values, none of which is above `most`.
+    /// Creates chart `nth` for `count` values of at most `most`.
     pub(crate) fn new(nth: usize, count: usize, most: f64) -> Self {
         Self { top: top(nth), count, scale: Scale::Linear, most: nice(most) }
     }
 
-    /// Likewise with a logarithmic scale, which shows short and long times alike. Values that are
-    /// not positive leave a gap.
+    /// Like [`Chart::new`], with a logarithmic scale, which shows short and long times alike.
+    /// Values that are not positive leave a gap.
     pub(crate) fn logarithmic(nth: usize, count: usize, values: impl Iterator<Item = f64>) -> Self {
         let positive = values.filter(|value| *value > 0.0);
         let (least, most) = positive.fold((f64::INFINITY, 0.0_f64), |(least, most), value| {
@@ -147,7 +147,7 @@ impl Chart {
             .collect()
     }
 
-    /// Axes, grid and a title.
+    /// Draws axes, grid and a title.
     pub(crate) fn frame(
         &self,
         title: &str,
@@ -186,8 +186,8 @@ impl Chart {
         Ok(())
     }
 
-    /// A line through values from left to right, in the color of a legend. It has gaps where a
-    /// logarithmic scale has no place for a value.
+    /// Draws a line through values from left to right, in the colour of a legend. Values that a
+    /// logarithmic scale cannot show leave a gap.
     pub(crate) fn line(
         &self,
         nth: usize,
@@ -233,7 +233,7 @@ impl Chart {
     }
 }
 
-/// The next number above whose quarters are easy to read, at most a third higher.
+/// The next higher number with round quarters, at most a third higher.
 fn nice(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -243,7 +243,7 @@ fn nice(value: f64) -> f64 {
     steps.iter().map(|step| step * unit).find(|most| *most >= value).unwrap_or(10.0 * unit)
 }
 
-/// A number without digits that say nothing.
+/// Formats a number without trailing zeros.
 fn number(value: f64) -> String {
     let text = format!("{value:.4}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -1,7 +1,7 @@
-//! `lighty timing plot`: pictures of where the time of requests went, from a log.
+//! `lighty timing plot`: charts of the time of requests, from a log.
 //!
-//! A log of any length is read line by line and summed up in buckets of time, which grow as the log
-//! does. `lines` reads, `series` sums up, `svg` and `gnuplot` draw.
+//! A log of any length is read line by line and summed in time buckets, which widen as needed.
+//! `lines` parses, `series` sums, `svg` and `gnuplot` draw.
 
 mod gnuplot;
 mod lines;
@@ -13,26 +13,26 @@ use std::io::{self, BufRead, Write};
 use lines::Line;
 use series::Series;
 
-/// Bytes of a line that are read; what is longer is broken.
+/// Maximum bytes of a line. A longer one counts as broken.
 const LINE_BYTES_MAX: u64 = 1 << 20;
 
-/// What was in a log.
+/// Counts of a log's lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Summary {
     /// Requests with times.
     pub requests: u64,
-    /// Lines about something else.
+    /// Other lines.
     pub others: u64,
     /// Lines with times that cannot be read.
     pub broken: u64,
-    /// The first of these: its number, and why.
+    /// The first broken line: its number, and the reason.
     pub first_broken: Option<(u64, &'static str)>,
 }
 
-/// A log that was read.
+/// The contents of a log.
 pub struct Plot {
     series: Series,
-    /// What was in it.
+    /// Counts of the log's lines.
     pub summary: Summary,
 }
 
@@ -40,7 +40,7 @@ impl Plot {
     /// Reads an error log with lines of `debug.log-timing`, or an access log in JSON.
     ///
     /// # Errors
-    /// Those of the input.
+    /// Errors of the input.
     pub fn read(mut input: impl BufRead) -> io::Result<Self> {
         let (mut series, mut summary) = (Series::default(), Summary::default());
         let (mut line, mut number) = (Vec::new(), 0);
@@ -65,18 +65,18 @@ impl Plot {
         Ok(Self { series, summary })
     }
 
-    /// Draws it: above the three waits of lighttpd 1.5's picture, below all stages.
+    /// Draws the charts: above the three waits of lighttpd 1.5's picture, below all stages.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn write_svg(&self, out: &mut impl Write) -> io::Result<()> {
         svg::write(&self.series, &self.summary, out)
     }
 
-    /// Writes a script with its data, from which gnuplot draws the same.
+    /// Writes a gnuplot script that contains the data and draws the same charts.
     ///
     /// # Errors
-    /// Those of the output.
+    /// Errors of the output.
     pub fn write_gnuplot(&self, out: &mut impl Write) -> io::Result<()> {
         gnuplot::write(&self.series, out)
     }

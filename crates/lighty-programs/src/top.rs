@@ -1,7 +1,7 @@
-//! `lighty top`: what a server is doing, in a terminal, from its status page's JSON.
+//! `lighty top`: shows a server's activity in a terminal, from the JSON of its status page.
 //!
-//! `sample` reads the JSON, `table` makes rows of it, `screen` draws them, `keys` says what was
-//! typed.
+//! `sample` parses the JSON, `table` makes rows of it, `screen` draws them, `keys` parses keyboard
+//! input.
 
 mod keys;
 mod sample;
@@ -25,38 +25,38 @@ use screen::State;
 
 pub use table::View;
 
-/// How long a server may take to reply.
+/// Time limit of a server's reply.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Bytes of a reply: with many backends and connections there is much to tell.
+/// Maximum bytes of a reply, which is large with many backends and connections.
 const REPLY_BYTES_MAX: usize = 64 << 20;
 
-/// Bytes of keys that are read at a time.
+/// Bytes of keyboard input per read.
 const KEYS_BYTES: usize = 64;
 
-/// Columns and rows of a terminal that does not say.
+/// Columns and rows of a terminal with unknown size.
 const SIZE: (usize, usize) = (80, 24);
 
-/// Another screen beside the one with the shell, without a cursor; and back.
+/// Switches to the alternate screen without a cursor; [`LEAVE`] switches back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 
-/// What is shown, and how.
+/// Options of `lighty top`.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// URL of the status page.
     pub url: String,
-    /// The table to begin with.
+    /// The initial table.
     pub view: View,
-    /// The column to sort by, as its heading has it; otherwise the view's own.
+    /// Heading of the column to sort by; by default the view's own.
     pub sort: Option<String>,
-    /// Only rows that contain this.
+    /// Show only rows that contain this text.
     pub filter: String,
-    /// Time between two looks.
+    /// Time between two samples.
     pub interval: Duration,
-    /// Over TLS: a file of trusted authorities; `None`: the system's.
+    /// For TLS: a file of trusted authorities; `None`: the system's.
     pub ca_file: Option<PathBuf>,
-    /// Over TLS: certificates are not verified.
+    /// For TLS: do not verify certificates.
     pub insecure: bool,
 }
 
@@ -80,7 +80,7 @@ impl Options {
     }
 }
 
-/// Asks for a status page again and again.
+/// Requests a status page repeatedly.
 struct Watch {
     fetcher: Fetcher,
     request: Request<Vec<u8>>,
@@ -122,11 +122,10 @@ impl Watch {
     }
 }
 
-/// Writes the status once: as JSON, or two samples' table where rates need them.
+/// Writes the status once: as JSON, or as a table from two samples, which rates need.
 ///
 /// # Errors
-/// The server does not reply, or not with its status; there is no such column; or the output is
-/// closed.
+/// The server does not reply with its status, the column does not exist, or the output is closed.
 pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<()> {
     options.check_column()?;
     let watch = Watch::new(options)?;
@@ -143,8 +142,7 @@ pub fn once(options: &Options, json: bool, out: &mut impl Write) -> io::Result<(
 /// Shows the status on a terminal until a key ends it.
 ///
 /// # Errors
-/// There is no terminal, the URL is none, there is no such column, or the first reply does not
-/// come.
+/// There is no terminal, the URL is invalid, the column does not exist, or the first request fails.
 pub fn run(options: &Options) -> io::Result<()> {
     options.check_column()?;
     let watch = Watch::new(options)?;
@@ -159,7 +157,7 @@ pub fn run(options: &Options) -> io::Result<()> {
     runtime.block_on(show(state, watch, options.interval, &input))
 }
 
-/// The other screen, until this is dropped.
+/// Guard of the alternate screen.
 struct Screen;
 
 impl Screen {
@@ -171,7 +169,7 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing.
+        // An error means that the terminal is gone.
         let _ = put(LEAVE);
     }
 }
@@ -189,7 +187,7 @@ async fn show(
     input: &io::Stdin,
 ) -> io::Result<()> {
     let (samples, mut sampled) = mpsc::channel(1);
-    // The server may hang, which must not keep keys from being heard.
+    // In a thread, because a hanging server must not block keyboard input.
     lighty_io::threads::start("samples", None, move || {
         loop {
             std::thread::sleep(interval);

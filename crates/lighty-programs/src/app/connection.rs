@@ -1,4 +1,4 @@
-//! One connection of a web server.
+//! A connection from a web server.
 
 use std::io;
 use std::time::Duration;
@@ -9,14 +9,13 @@ use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, Role, Values};
 
 use super::{Application, Request, Response, Shared};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Output that stays allocated between requests, in bytes.
+/// Maximum capacity of the output buffer that is kept between requests, in bytes.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// Serves requests until the server closes, the connection is not to be kept, or something is
-/// wrong with it.
+/// Serves requests until the server closes the connection, it is not kept open, or an error occurs.
 pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
     let mut connection = Connection {
         shared,
@@ -27,18 +26,18 @@ pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
         is_fresh: true,
         keeps: true,
     };
-    // A peer that broke the protocol, or has gone, learns by the close.
+    // The close tells the peer, if it is still there, that it violated the protocol.
     let _ = connection.run(&stream).await;
 }
 
-/// How far the request has come.
+/// Progress of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum State {
-    /// There is none.
+    /// No request.
     Idle,
-    /// It arrives.
+    /// The request is being received.
     Arriving,
-    /// It arrives, and its body is longer than allowed.
+    /// The request is being received, and its body is longer than allowed.
     TooLarge,
 }
 
@@ -48,9 +47,9 @@ struct Connection<'a, A> {
     body: Vec<u8>,
     out: Vec<u8>,
     state: State,
-    /// Nothing has arrived yet.
+    /// No bytes have arrived yet.
     is_fresh: bool,
-    /// The connection stays open when the request is over.
+    /// The connection stays open after the request.
     keeps: bool,
 }
 
@@ -74,8 +73,9 @@ impl<A: Application> Connection<'_, A> {
         Ok(())
     }
 
-    /// Bytes of the server; `None` when the connection is over. Between requests it is over as soon
-    /// as the process stops or its place is needed; before the first a request is on its way.
+    /// Reads bytes from the server; `None` at the end of the connection. Between requests the
+    /// connection also ends when the process stops or its slot is needed, but not before the first
+    /// request, which is about to arrive.
     async fn read(&mut self, stream: &Stream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         let read = if self.state == State::Idle && !self.is_fresh {
             let mut stopping = self.shared.stopping.clone();
@@ -97,7 +97,7 @@ impl<A: Application> Connection<'_, A> {
         tokio::time::timeout(limit, step).await?
     }
 
-    /// Acts on an event; false when the connection is to be closed.
+    /// Handles an event; false if the connection must be closed.
     async fn take(&mut self, event: Event, input: &[u8]) -> bool {
         match event {
             Event::Begin(begin) => {
@@ -184,7 +184,7 @@ impl<A: Application> Connection<'_, A> {
         }
     }
 
-    /// Sends what there is.
+    /// Sends the pending output.
     async fn flush(&mut self, stream: &Stream) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.out.len() {

@@ -1,4 +1,4 @@
-//! A request as an application sees it, and its response.
+//! Requests and responses of an application.
 
 use lighty_wire::fastcgi::app::RequestDecoder;
 
@@ -10,7 +10,7 @@ pub struct Request<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// A parameter; of several with one name the first.
+    /// A parameter. Of several with the same name, returns the first.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&'a [u8]> {
         self.params().find(|(known, _)| *known == name.as_bytes()).map(|(_, value)| value)
@@ -22,19 +22,19 @@ impl<'a> Request<'a> {
     }
 }
 
-/// What an application answers.
+/// The response of an application.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
-    /// Head and body, as of a CGI program (RFC 3875, section 6).
+    /// Head and body in CGI format (RFC 3875, section 6).
     pub output: Vec<u8>,
-    /// For the server's error log.
+    /// Text for the server's error log.
     pub errors: Vec<u8>,
-    /// The exit status that a CGI program would have had.
+    /// The exit status that a CGI program would have.
     pub app_status: u32,
 }
 
 impl Response {
-    /// An empty response with a status line of CGI, such as `404 Not Found`.
+    /// An empty response with a CGI status line, such as `404 Not Found`.
     #[must_use]
     pub fn status(status: &str) -> Self {
         let output = format!("Status: {status}\r\nContent-Type: text/plain\r\n\r\n").into_bytes();

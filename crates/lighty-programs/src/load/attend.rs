@@ -1,4 +1,4 @@
-//! Who watches the load: shows how it goes on, and ends it when told to.
+//! Progress display of the load. Signals stop the load early.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
@@ -13,18 +13,18 @@ use super::options::Options;
 use super::tally::Tally;
 use super::{Progress, run};
 
-/// How often a terminal shows how it goes on, and how often there is a line elsewhere.
+/// Intervals of progress reports: on a terminal, and of lines elsewhere.
 const TERMINAL: Duration = Duration::from_secs(1);
 const LINE: Duration = Duration::from_secs(10);
 
-/// Exit status of who was told twice to end.
+/// Exit status after a second signal.
 const TOLD_TWICE: i32 = 130;
 
-/// [`run`], with a line on standard error that tells how it goes on if that is a terminal or
-/// `shows` is set. SIGINT and SIGTERM end the load early; the tally is what there is then.
+/// Like [`run`], with a progress line on standard error if that is a terminal or `shows` is set.
+/// SIGINT and SIGTERM stop the load early; the tally then covers the time until the signal.
 ///
 /// # Errors
-/// Those of [`run`].
+/// The errors of [`run`].
 pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
     let progress = Progress::default();
     let (over, is_over) = channel();
@@ -37,12 +37,12 @@ pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
     let watching = threads::start("load-progress", None, move || watcher.run(is_over))?;
     let tally = run(options, &progress);
     drop(over);
-    // Whatever became of the watcher, the load was made.
+    // The result does not depend on the watcher.
     let _ = watching.join();
     tally
 }
 
-/// Whole ones, of which the last may be shorter.
+/// Rounds up to whole seconds.
 fn seconds(length: Duration) -> u64 {
     length.as_secs() + u64::from(length.subsec_nanos() > 0)
 }
@@ -108,7 +108,7 @@ impl Watcher {
     }
 
     fn write(&self, text: &str) {
-        // Without standard error nobody looks.
+        // Without standard error nothing can be shown.
         let _ = io::stderr().write_all(text.as_bytes());
     }
 }

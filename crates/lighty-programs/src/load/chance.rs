@@ -1,4 +1,4 @@
-//! Numbers by chance, the same ones for the same seed.
+//! Pseudo-random numbers, reproducible by their seed.
 
 use std::cell::Cell;
 
@@ -7,7 +7,7 @@ pub(super) struct Chance(Cell<u64>);
 
 impl Chance {
     pub(super) fn new(seed: u64) -> Self {
-        // Zero would stay zero.
+        // The generator would stay at zero.
         Self(Cell::new(seed.max(1)))
     }
 

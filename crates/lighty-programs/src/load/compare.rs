@@ -1,9 +1,9 @@
-//! Two runs beside each other, and whether their difference is noise.
+//! Compares two runs, and decides whether their difference is noise.
 //!
-//! The parts of each run are drawn anew many times (a bootstrap of blocks: Künsch, 1989):
-//! neighbours stay together, since a stall reaches over several. Where nearly all such pairs of
-//! runs differ in one direction, the difference is not noise of these runs. What changes between
-//! runs, as memory that lies elsewhere after a restart, shows only where several are made in turns.
+//! The parts of each run are resampled many times (block bootstrap: Künsch, 1989). Neighbouring
+//! parts stay together, since a stall affects several of them. If nearly all resampled pairs differ
+//! in one direction, the difference is not noise within these runs. Variation between runs, such as
+//! another memory layout after a restart, only shows if several runs are made in alternation.
 
 use std::fmt::Write;
 use std::io;
@@ -19,28 +19,28 @@ use super::report::{UNSENT, at_least};
 use super::tally::Failure;
 use crate::plain::plain;
 
-/// Runs that are drawn.
+/// Number of resamples.
 const DRAWS: usize = 2000;
 
-/// Draws that lie outside of what is told, in all.
+/// Fraction of resamples outside the reported interval, both sides together.
 const OUTSIDE: f64 = 0.01;
 
-/// Parts that are drawn together: a second at their first length.
+/// Parts that are drawn together: one second at their initial length.
 const BLOCK: usize = 5;
 
-/// Of the numbers that draw.
+/// Seed of the resampling.
 const SEED: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// What no part of a run exceeds: buckets, responses, and the sum of their times in microseconds.
-/// With these the sums of all parts stay in range.
+/// Upper limits of a part of a run: buckets, responses, and the sum of their times in microseconds.
+/// They keep the sums of all parts in range.
 const PAIRS_MAX: usize = 512;
 const COUNT_MAX: u64 = 1 << 40;
 const SUM_US_MAX: u64 = 1 << 50;
 
-/// With fewer parts nothing can be said.
+/// Minimum number of parts for a comparison.
 const PARTS_MIN: usize = 20;
 
-/// A run that was measured before.
+/// A recorded run.
 #[derive(Clone, Debug)]
 pub struct Run {
     name: String,
@@ -49,7 +49,7 @@ pub struct Run {
     intervals: Intervals,
 }
 
-/// Settings that two runs should share, as far as both tell them.
+/// Settings that two runs should share, if both files contain them.
 const SETTINGS: [&str; 9] = [
     "url",
     "http2",
@@ -62,14 +62,14 @@ const SETTINGS: [&str; 9] = [
     "timeout_s",
 ];
 
-/// Where a part has the requests that failed in it. Older runs do not say when theirs did.
+/// Index of the failed requests in a part. Older files do not have them per part.
 const FAILED_AT: usize = 3;
 
 impl Run {
-    /// Reads what `lighty load --json` wrote.
+    /// Reads the output of `lighty load --json`.
     ///
     /// # Errors
-    /// There is no such file, or it is another one.
+    /// The file does not exist, or has another format.
     pub fn read(path: &Path) -> io::Result<Self> {
         let at = |error: io::Error| io::Error::other(format!("{}: {error}", path.display()));
         let text = std::fs::read(path).map_err(at)?;
@@ -100,7 +100,8 @@ impl Run {
         })
     }
 
-    /// The parts that were whole: not the last one, nor the first, in which connections were made.
+    /// The complete parts: without the last one, and without the first, in which connections were
+    /// made.
     fn parts(&self) -> &[Interval] {
         let parts = self.intervals.parts();
         parts.get(1..parts.len().saturating_sub(1)).unwrap_or_default()
@@ -124,14 +125,14 @@ fn spread(pairs: &Value) -> Option<Spread> {
     let mut spread = Spread::default();
     for pair in pairs {
         let (lowest_us, count) = (pair[0].as_u64()?, pair[1].as_u64()?);
-        // An hour is the longest that is told apart.
+        // Times beyond an hour are not distinguished.
         spread.add_pair(lowest_us.min(1 << 32), within(count, COUNT_MAX)?);
     }
     Some(spread)
 }
 
-/// Has failures, of which nobody knows when they were, fall on all parts alike. Responses that were
-/// not as expected are among the times of such parts already.
+/// Spreads failures evenly over all parts if their times were not recorded. Unexpected responses
+/// are already among the times of their parts.
 fn spread_evenly(parts: &mut [Interval], failures: &[(String, u64)]) -> Option<()> {
     let has_response = |words: &str| {
         let known = [Failure::Status, Failure::Length, Failure::Checksum];
@@ -144,7 +145,8 @@ fn spread_evenly(parts: &mut [Interval], failures: &[(String, u64)]) -> Option<(
     }
     let whole = parts.len() as u64;
     for (at, part) in (0..).zip(parts) {
-        // The middle of what a part stands for: the last one has no more than others.
+        // Rounds in the middle of a part's share, so that the last part does not get more than
+        // others.
         let until = |count: u64, at: u64| (count * at + whole / 2) / whole;
         let of = |count| until(count, at + 1) - until(count, at);
         part.failed = of(failed);
@@ -157,20 +159,20 @@ fn within(figure: u64, max: u64) -> Option<u64> {
     Some(figure).filter(|figure| *figure <= max)
 }
 
-/// What is compared.
+/// A compared quantity.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Measure {
-    /// Responses a second.
+    /// Responses per second.
     Rate,
     /// The mean time.
     Mean,
-    /// The time that a share of requests does not exceed.
+    /// The time within which this share of requests completed.
     Share(f64),
     /// The share of requests that failed.
     Failed,
 }
 
-/// By name; the last one has a say in what is said of the others.
+/// Measures by name. The last one affects the verdicts on the others.
 const MEASURES: [(&str, Measure); 6] = [
     ("responses/s", Measure::Rate),
     ("mean", Measure::Mean),
@@ -181,7 +183,7 @@ const MEASURES: [(&str, Measure); 6] = [
 ];
 
 impl Measure {
-    /// What it is of parts that take so long in all.
+    /// The value for parts that take `seconds` together.
     fn of(self, sum: &Interval, seconds: f64) -> Figure {
         let exact = |value| Figure { value, is_bound: false };
         match self {
@@ -192,7 +194,7 @@ impl Measure {
         }
     }
 
-    /// By how many percent a value differs from another, or in a share by how many points.
+    /// The change in percent, or for shares in percentage points.
     fn change(self, from: f64, to: f64) -> f64 {
         match self {
             Self::Failed => to - from,
@@ -209,7 +211,7 @@ impl Measure {
         }
     }
 
-    /// How it changed: between which bounds, and in one word.
+    /// The change, with its bounds and verdict.
     fn show_change(self, row: &Row) -> String {
         let Row { change, low, high, verdict, .. } = row;
         let word = verdict.words();
@@ -220,13 +222,13 @@ impl Measure {
     }
 }
 
-/// How a measure of one run lies to that of another.
+/// Verdict on a measure of one run relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
     Better,
     Worse,
     Noise,
-    /// More than noise, but failures stand in the way of saying what it means.
+    /// More than noise, but failures prevent an interpretation.
     Unclear,
 }
 
@@ -253,13 +255,13 @@ struct Row {
 }
 
 impl Row {
-    /// What can be said of it, where failures changed like this.
+    /// Adjusts the verdict for the change in failures.
     fn settle(&mut self, failures: Verdict) {
         let are_bounds = self.here.is_bound && self.there.is_bound;
         let is_unclear = match (self.verdict, failures) {
-            // To serve fewer users is no way to be quicker.
+            // Serving fewer requests does not count as faster.
             (Verdict::Better, Verdict::Worse) => true,
-            // Before, users waited for longer than is known.
+            // The earlier times are only lower bounds.
             (Verdict::Worse, Verdict::Better) => self.here.is_bound,
             (Verdict::Better | Verdict::Worse, _) => {
                 are_bounds && matches!(self.measure, Measure::Share(_))
@@ -272,10 +274,10 @@ impl Row {
     }
 }
 
-/// The table, in words; about the second run.
+/// The comparison as a table, from the point of view of the second run.
 pub fn compare(one: &Run, other: &Run) -> String {
     let mut out = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write_table(one, other, &mut out);
     out
 }
@@ -358,10 +360,10 @@ fn sum(parts: &[Interval]) -> Interval {
     sum
 }
 
-/// The changes of each measure, of runs drawn from two.
+/// The changes of each measure between resampled runs.
 fn draw(one: &[Interval], other: &[Interval], seconds: f64) -> [Vec<f64>; MEASURES.len()] {
     let mut changes = MEASURES.map(|_| Vec::with_capacity(DRAWS));
-    // The same two files have the same answer.
+    // The same two files must give the same result.
     let chance = Chance::new(SEED);
     for _ in 0..DRAWS {
         let (here, there) = (drawn(one, &chance), drawn(other, &chance));
@@ -374,7 +376,8 @@ fn draw(one: &[Interval], other: &[Interval], seconds: f64) -> [Vec<f64>; MEASUR
     changes
 }
 
-/// The sum of as many parts as a run has, in blocks that begin anywhere and go round at its end.
+/// The sum of as many parts as the run has, drawn in blocks that start at random positions and wrap
+/// around.
 fn drawn(parts: &[Interval], chance: &Chance) -> Interval {
     let mut sum = Interval::default();
     let mut left = parts.len();
@@ -392,7 +395,7 @@ fn drawn(parts: &[Interval], chance: &Chance) -> Interval {
 mod tests {
     use super::*;
 
-    /// Sixty parts of about so many responses that take about so long.
+    /// A run of sixty parts with about `responses` responses each, which take about `us`.
     fn run(name: &str, responses: u64, us: u64, seed: u64) -> Run {
         let chance = Chance::new(seed);
         let mut intervals = Intervals::default();
@@ -433,7 +436,7 @@ mod tests {
         assert_eq!(verdicts(&table)[0], "noise", "{table}");
     }
 
-    /// Has each part of a run end with so many requests that failed after they waited for so long.
+    /// Adds `count` failed requests to each part of a run, which failed after `waited_us`.
     fn failing(mut run: Run, count: u64, waited_us: u64) -> Run {
         let mut parts = run.intervals.parts().to_vec();
         for part in &mut parts {
@@ -447,14 +450,14 @@ mod tests {
     fn a_run_of_which_half_fails_is_not_better() {
         let slow = run("a", 200, 2000, 1);
         let quick = |name| run(name, 100, 1000, 2);
-        // Those that hang, and those that are refused at once.
+        // Requests that hang, and requests that are refused at once.
         for waited_us in [1_000_000, 100] {
             let table = compare(&slow, &failing(quick("b"), 100, waited_us));
             let found = verdicts(&table);
             assert!(!found.contains(&"better"), "{table}");
             assert_eq!((found[0], found[5]), ("worse", "worse"), "{table}");
             assert!(table.contains("Since more requests failed in b, nothing of it"), "{table}");
-            // The half that does not fail took less.
+            // The requests that do not fail were faster.
             assert_eq!(found[2], "unclear", "{table}");
             assert!(table.lines().any(|line| line.starts_with("99 %") && line.contains(" >")));
         }
@@ -504,7 +507,7 @@ mod tests {
         ] {
             assert_eq!(settled(row(verdict, here, there), failures), wanted);
         }
-        // One that failed among thousands does not keep a mean from being compared.
+        // A single failure among thousands does not prevent a comparison of means.
         let mean = Row { measure: Measure::Mean, ..row(Verdict::Better, true, true) };
         assert_eq!(settled(mean, Verdict::Noise), Verdict::Better);
     }
@@ -529,12 +532,12 @@ mod tests {
         assert!(table.contains(&format!("hung: 200 {UNSENT}\n")), "{table}");
         assert!(table.contains("failed           0.00 %      50.00 %  +50.00 pt"), "{table}");
         assert_eq!(verdicts(&table)[3..], ["worse"; 4], "{table}");
-        // Their responses are counted among the others.
+        // Such responses are counted among the others.
         let wrong = old("wrong", json!({"unexpected statuses": 6200}), 0);
         assert!(compare(&well, &wrong).contains(" 100.00 %"));
         let one = old("one", json!({"responses timed out": 1}), 0);
         assert_eq!(one.intervals.parts()[30].failed, 1);
-        // A setting that a run does not tell is none that differs.
+        // A setting missing in one file does not count as different.
         let mut timed = well.clone();
         timed.settings.push(("timeout_s", "1.0".to_owned()));
         assert!(!compare(&well, &timed).contains("differ"));

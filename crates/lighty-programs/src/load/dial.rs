@@ -1,4 +1,4 @@
-//! A connection to the server: found, encrypted, and of the wanted protocol.
+//! Opens connections to the server: TCP, TLS, and the chosen protocol.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -9,10 +9,10 @@ use lighty_io::transport::Stream;
 
 use super::tally::Failure;
 
-/// What ALPN calls HTTP/2: RFC 9113 section 3.2.
+/// The ALPN name of HTTP/2: RFC 9113 section 3.2.
 pub(super) const ALPN_H2: &str = "h2";
 
-/// Why the first connection broke that did.
+/// Reason of the first broken connection.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
 
@@ -27,18 +27,18 @@ impl Trouble {
     }
 }
 
-/// How the server is reached.
+/// Data needed to connect to the server.
 #[derive(Clone)]
 pub(super) struct Dial {
     pub(super) target: Target,
-    /// How TLS is spoken, if it is.
+    /// TLS policy, if the server uses TLS.
     pub(super) policy: Option<Arc<ClientPolicy>>,
     pub(super) is_http2: bool,
     pub(super) trouble: Trouble,
 }
 
 impl Dial {
-    /// Connects, and shakes hands if the server speaks TLS.
+    /// Connects, with a TLS handshake if the server uses TLS.
     pub(super) async fn open(&self) -> Result<Stream, Failure> {
         let mut stream =
             connect(&self.target, &ConnectOptions::default()).await.map_err(|error| match error

@@ -1,32 +1,32 @@
-//! What users felt: times of responses, and of requests that have failed.
+//! Latency statistics that include failed requests.
 //!
-//! A run that leaves out the requests that hung looks better by exactly its slowest ones. One that
-//! counts a failure with the time it took looks best where a server refuses at once. So whatever
-//! failed stands behind all responses: no failure makes a share of requests quicker than it is
-//! among responses. What is told of such a request is a bound: for how long it had waited when it
-//! was given up (0: nothing is known), or the longest response where that took longer.
+//! Leaving out requests that hung would improve a result by exactly its slowest requests. Counting
+//! failures with their elapsed time would favour a server that refuses at once. Therefore all
+//! failures rank after all responses: a failure never improves a quantile. The time of a failed
+//! request is a lower bound: the time for which it had waited when it was abandoned (0: unknown),
+//! or the longest response if that took longer.
 
-/// A figure, as a time in microseconds, or what it is at least.
+/// A time in microseconds, exact or a lower bound.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Figure {
     pub(super) value: f64,
-    /// It rests on requests that failed: their time is longer, if it ever ends.
+    /// The value depends on failed requests: the real time is longer.
     pub(super) is_bound: bool,
 }
 
-/// Times that are counted in some way.
+/// A sorted collection of times.
 pub(super) trait Sorted {
-    /// How many there are.
+    /// Number of times.
     fn count(&self) -> u64;
-    /// What this share of them does not exceed. There are some.
+    /// The quantile `share`. The collection must not be empty.
     fn quantile_us(&self, share: f64) -> f64;
-    /// What is known to be reached at this share of them. There are some.
+    /// A lower bound of the quantile `share`. The collection must not be empty.
     fn reached_us(&self, share: f64) -> f64;
-    /// Their sum, each counted as no less than a time.
+    /// The sum of the times, each counted as at least `least_us`.
     fn sum_us(&self, least_us: f64) -> f64;
 }
 
-/// What this share of all requests does not exceed; `None` if there is nothing to tell.
+/// The quantile `share` of all requests; `None` if there are no data.
 pub(super) fn quantile(right: &impl Sorted, failed: &impl Sorted, share: f64) -> Option<Figure> {
     let (rights, fails) = (right.count(), failed.count());
     let wanted = share * (rights + fails) as f64;
@@ -44,13 +44,13 @@ pub(super) fn quantile(right: &impl Sorted, failed: &impl Sorted, share: f64) ->
     }
 }
 
-/// A figure, unless nothing is known of the times that it stands for.
+/// The figure, unless it is zero, which means unknown.
 fn known(figure: Figure) -> Option<Figure> {
     (figure.value > 0.0).then_some(figure)
 }
 
-/// The mean of all requests, of which those that failed count as no quicker than the mean of the
-/// others; `None` if there is nothing to tell. `right_sum_us` is the exact sum of those others.
+/// The mean of all requests, in which failed ones count as no faster than the mean of the others;
+/// `None` if there are no data. `right_sum_us` is the exact sum of the others' times.
 pub(super) fn mean(right_sum_us: f64, right: &impl Sorted, failed: &impl Sorted) -> Option<Figure> {
     let (rights, fails) = (right.count(), failed.count());
     let right_us = right_sum_us / rights.max(1) as f64;
@@ -77,7 +77,7 @@ mod tests {
         spread
     }
 
-    /// The shares of both ways to count, which know times to an eighth.
+    /// The quantiles of both kinds of collections, which are accurate to an eighth.
     fn quantiles(right: &[u64], failed: &[u64], share: f64) -> [Option<Figure>; 2] {
         [
             quantile(&times(right), &times(failed), share),

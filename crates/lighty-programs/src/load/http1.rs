@@ -1,4 +1,4 @@
-//! A connection that asks one request after the other, by HTTP/1.1.
+//! A connection that sends one request after the other over HTTP/1.1.
 
 use std::rc::Rc;
 
@@ -15,7 +15,7 @@ use super::watch::Watch;
 /// Bytes of a connection's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
-/// Asks for as long as there is something to ask.
+/// Sends requests until there are no more.
 pub(super) async fn ask_on(shared: Rc<Shared>) {
     let (watch, mut kept) = (shared.watches.add(), None);
     while let Some(due_us) = shared.pace.next().await {
@@ -26,7 +26,7 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
     }
 }
 
-/// One request, which was due at a time.
+/// Sends a request that was due at `due_us`.
 async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Connection>) {
     let at = shared.choose();
     watch.begin(shared.now_us());
@@ -36,7 +36,7 @@ async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Conn
     shared.count(at, due_us, outcome);
     if !keeps {
         *kept = None;
-        // A server that refuses at once must not keep the thread from everything else.
+        // A server that refuses at once must not monopolise the thread.
         tokio::task::yield_now().await;
     }
 }
@@ -51,7 +51,7 @@ async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> 
         let _busy = shared.busy();
         let (was_used, sent_us) = (connection.is_used, now_us());
         match connection.ask(&shared.requests[at], shared.method, sums, &now_us).await {
-            // The server had closed it in the meantime, which it may.
+            // The server may have closed the idle connection meanwhile.
             Err(Failure::Closed | Failure::Reset) if was_used => {}
             Ok(received) => {
                 *kept = Some(connection);
@@ -62,14 +62,14 @@ async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> 
     }
 }
 
-/// A connection and what was read of it.
+/// A connection with its read buffer.
 struct Connection {
     stream: Stream,
     buffer: Box<[u8]>,
     filled: usize,
     head: ResponseHead,
     decoder: ChunkedDecoder,
-    /// Something was asked by it before.
+    /// The connection has been used for a request before.
     is_used: bool,
 }
 
@@ -85,7 +85,7 @@ impl Connection {
         }
     }
 
-    /// Sends a request and receives its response. `now_us` tells the time.
+    /// Sends a request and receives its response. `now_us` returns the time.
     async fn ask(
         &mut self,
         request: &Bytes,
@@ -213,7 +213,7 @@ impl Connection {
         }
     }
 
-    /// Takes bytes of the body.
+    /// Consumes bytes of the body.
     fn take(&mut self, count: usize, received: &mut Received, sums: bool) {
         if sums {
             received.checksum = sum(received.checksum, &self.buffer[..count]);

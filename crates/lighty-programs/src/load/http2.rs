@@ -1,4 +1,4 @@
-//! A connection that asks many requests at a time, by HTTP/2.
+//! A connection that sends many requests at a time over HTTP/2.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -19,22 +19,23 @@ use super::shared::Shared;
 use super::tally::Failure;
 use super::watch::Watch;
 
-/// Bytes read at a time: room for the longest frame.
+/// Bytes per read: room for the longest frame.
 const INPUT_BYTES: usize = 4 * (FRAME_BYTES_MAX + FRAME_HEAD_BYTES);
 
-/// Bytes that wait to be written before no more content is taken.
+/// Limit of pending output, above which no more content is added.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
-/// What a connection may have under way beyond the streams' own windows.
+/// Window of a connection, in addition to the streams' own windows.
 const CONNECTION_WINDOW_BYTES: u32 = 16 << 20;
 
-/// Reads after which a connection lets others go on: a socket that never empties has no end.
+/// Reads after which a connection yields to others: a socket that always has data would monopolise
+/// the thread.
 const READS_MAX: usize = 8;
 
-/// How often a request is asked again that a connection did not take.
+/// Maximum tries of a request that connections did not accept.
 const TRIES_MAX: u8 = 3;
 
-/// A request that is to be asked.
+/// A request to be sent.
 #[derive(Clone, Copy)]
 struct Todo {
     at: usize,
@@ -42,17 +43,17 @@ struct Todo {
     tries: u8,
 }
 
-/// A request that was asked.
+/// A sent request.
 struct Asked {
     key: StreamKey,
     todo: Todo,
     sent_us: u64,
     received: Received,
-    /// Bytes of the request's body that are written.
+    /// Bytes of the request's body written so far.
     body_sent: usize,
 }
 
-/// Asks for as long as there is something to ask, on one connection at a time.
+/// Sends requests until there are no more, on one connection at a time.
 pub(super) async fn ask_on(shared: Rc<Shared>) {
     let (watch, mut todo) = (shared.watches.add(), VecDeque::new());
     loop {
@@ -75,7 +76,7 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
     }
 }
 
-/// Why a connection goes on.
+/// Reason why a connection continues.
 enum Woken {
     Read(io::Result<usize>),
     Writable,
@@ -87,20 +88,20 @@ struct Driver<'a> {
     shared: &'a Shared,
     stream: Stream,
     machine: Connection,
-    /// In the order in which they were sent.
+    /// Requests in the order of sending.
     asked: Vec<Asked>,
     input: Vec<u8>,
-    /// What of it is not handled yet.
+    /// The unhandled part of `input`.
     pending: std::ops::Range<usize>,
     out: Vec<u8>,
     sent: usize,
-    /// It had a response.
+    /// The connection has received a response.
     is_used: bool,
-    /// Nothing more is asked on it.
+    /// No more requests are sent on the connection.
     is_closing: bool,
-    /// Nothing more is read of it.
+    /// Nothing more is read from the connection.
     dead: Option<Failure>,
-    /// Since when the server has taken no stream, although none is open.
+    /// Start of the period in which the server accepts no stream although none is open.
     refused_since_us: Option<u64>,
 }
 
@@ -129,8 +130,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Asks until there is nothing more to ask or the connection ends. What it did not take is left
-    /// in `todo`.
+    /// Runs until there are no more requests or the connection ends. Requests that it did not
+    /// accept are left in `todo`.
     async fn run(mut self, watch: &Watch, todo: &mut VecDeque<Todo>) {
         for turn in 1.. {
             let wants_more = self.ask_more(todo);
@@ -178,8 +179,8 @@ impl<'a> Driver<'a> {
         .await
     }
 
-    /// Asks what there is and what the server takes. Returns whether it could take more that is not
-    /// due yet.
+    /// Sends the requests that are due and that the server accepts. Returns true if it could accept
+    /// more when they are due.
     fn ask_more(&mut self, todo: &mut VecDeque<Todo>) -> bool {
         let options = &self.shared.options;
         let streams_max = if options.keep_alive { options.streams } else { 1 };
@@ -200,7 +201,7 @@ impl<'a> Driver<'a> {
                 },
             };
             if !can_open {
-                // It takes no stream at all: it has to say when it does, in time.
+                // The server accepts no stream at all, and must allow one before the time limit.
                 self.refused_since_us.get_or_insert_with(|| self.shared.now_us());
                 todo.push_front(one);
                 return true;
@@ -231,13 +232,13 @@ impl<'a> Driver<'a> {
             }
             Err(fault) => {
                 self.shared.note(fault.words());
-                // The next one would go the same way: others have their turn first.
+                // The next request would fail too, so other tasks run first.
                 self.is_closing = true;
                 return self.fail(one, Failure::Protocol);
             }
         };
         if body > 0 {
-            // A stream that was just opened has nothing queued and takes a body.
+            // A newly opened stream has no queued data and accepts a body.
             let _ = self.machine.queue_data(key, body, true);
         }
         let received = Received { checksum: SUM_START, ..Received::default() };
@@ -245,7 +246,7 @@ impl<'a> Driver<'a> {
         self.asked.push(Asked { key, todo: one, sent_us, received, body_sent: 0 });
     }
 
-    /// Writes as much as the socket takes.
+    /// Writes as much as the socket accepts.
     fn flush(&mut self) {
         loop {
             self.collect();
@@ -353,7 +354,7 @@ impl<'a> Driver<'a> {
                     self.again(one, todo);
                 }
             }
-            // An interim response is not the response; a client gets no requests, and this one
+            // An interim response is not the response; a client receives no requests, and this one
             // sends no PING.
             Event::Interim { .. }
             | Event::Request { .. }
@@ -372,7 +373,7 @@ impl<'a> Driver<'a> {
         Some(self.asked.remove(at))
     }
 
-    /// A response is complete.
+    /// Counts a complete response.
     fn finish(&mut self, key: StreamKey) {
         let Some(asked) = self.remove(key) else { return };
         self.is_used = true;
@@ -383,7 +384,7 @@ impl<'a> Driver<'a> {
         self.shared.count(one.at, one.due_us, Err(failure));
     }
 
-    /// A request was not taken, and may be asked on another connection.
+    /// Requeues a request that was not accepted, for another connection.
     fn again(&self, one: Todo, todo: &mut VecDeque<Todo>) {
         match one.tries {
             TRIES_MAX.. => self.fail(one, Failure::Stream),
@@ -391,7 +392,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Requests that have waited for too long are cancelled.
+    /// Cancels requests that have waited too long.
     fn cut_late(&mut self, todo: &mut VecDeque<Todo>) {
         if self.asked.is_empty() {
             todo.drain(..).for_each(|one| self.fail(one, Failure::Timeout));
@@ -409,8 +410,8 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// The connection has ended. What a used one had not begun to answer is asked again, as the
-    /// server may have closed it in the meantime.
+    /// Handles the end of the connection. Requests without a response yet are requeued if the
+    /// connection was used before, as the server may have closed it meanwhile.
     fn give_up(mut self, failure: Failure, todo: &mut VecDeque<Todo>) {
         for asked in std::mem::take(&mut self.asked) {
             let has_begun = asked.received.first_byte_us > 0;

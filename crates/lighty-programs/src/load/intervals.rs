@@ -1,23 +1,23 @@
-//! The run in equal parts: how many responses each had, and how their times are spread.
+//! The run in equal parts: number of responses and distribution of their times.
 //!
-//! Times are counted in buckets, eight to an octave. A run of any length has a bounded number of
-//! parts: they double when there are too many.
+//! Times are counted in buckets, eight per octave. A run of any length has a bounded number of
+//! parts: their length doubles when there are too many.
 
 use std::ops::AddAssign;
 use std::time::Duration;
 
 use super::felt::{Figure, Sorted, mean, quantile};
 
-/// The length that parts have at first, in microseconds.
+/// The initial length of parts, in microseconds.
 const LENGTH_US: u64 = 200_000;
 
-/// More parts than these double their length.
+/// Number of parts beyond which their length doubles.
 const PARTS_MAX: usize = 1500;
 
-/// Buckets of an octave, as a power of two.
+/// Buckets per octave, as a power of two.
 const OCTAVE_BITS: u32 = 3;
 
-/// How times are spread.
+/// Distribution of times.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spread(Vec<u64>);
 
@@ -33,18 +33,18 @@ impl Spread {
         self.0[bucket] += count;
     }
 
-    /// Adds what [`Spread::pairs`] tells.
+    /// Adds a pair from [`Spread::pairs`].
     pub(super) fn add_pair(&mut self, lowest_us: u64, count: u64) {
         self.add(bucket(lowest_us), count);
     }
 
-    /// The lowest time of each bucket that holds something, and how many there are.
+    /// The lowest time of each non-empty bucket, and its count.
     pub(super) fn pairs(&self) -> impl Iterator<Item = (u64, u64)> {
         let held = self.0.iter().enumerate().filter(|(_, count)| **count > 0);
         held.map(|(bucket, count)| (lowest_us(bucket), *count))
     }
 
-    /// The bucket that this share of all ends in, and how far into it.
+    /// The bucket that contains this quantile, and the fraction of the bucket below it.
     fn find(&self, share: f64) -> (usize, f64) {
         let wanted = share * self.count() as f64;
         let (mut below, mut found) = (0.0, (0, 0.0));
@@ -65,7 +65,7 @@ impl Sorted for Spread {
         self.0.iter().sum()
     }
 
-    /// As if times were even within a bucket.
+    /// Assumes that times are evenly distributed within a bucket.
     fn quantile_us(&self, share: f64) -> f64 {
         let (bucket, within) = self.find(share);
         let (from, to) = (lowest_us(bucket) as f64, lowest_us(bucket + 1) as f64);
@@ -95,7 +95,7 @@ fn bucket(us: u64) -> usize {
     ((u64::from(octave) << OCTAVE_BITS) + (us >> octave)) as usize
 }
 
-/// The lowest time that is in a bucket.
+/// The lowest time of a bucket.
 fn lowest_us(bucket: usize) -> u64 {
     let octave = (bucket >> OCTAVE_BITS).saturating_sub(1);
     let within = bucket - (octave << OCTAVE_BITS);
@@ -105,34 +105,34 @@ fn lowest_us(bucket: usize) -> u64 {
 /// A part of the run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interval {
-    /// Responses that ended in it, as expected or not.
+    /// Responses that ended in it, expected or not.
     pub responses: u64,
-    /// The sum of the times of those as expected, in microseconds.
+    /// The sum of the expected responses' times, in microseconds.
     pub sum_us: u64,
-    /// These times.
+    /// Distribution of these times.
     pub(super) spread: Spread,
     /// Requests that failed, or were not sent.
     pub failed: u64,
-    /// For how long these had waited.
+    /// Distribution of the times for which these had waited.
     pub(super) lost: Spread,
 }
 
 impl Interval {
-    /// Notes a response as expected.
+    /// Records an expected response.
     pub(super) fn end(&mut self, took_us: u64) {
         self.responses += 1;
         self.sum_us += took_us;
         self.spread.note(took_us);
     }
 
-    /// Notes a request that failed, or was not sent.
+    /// Records a request that failed, or was not sent.
     pub(super) fn fail(&mut self, waited_us: u64, has_response: bool) {
         self.responses += u64::from(has_response);
         self.failed += 1;
         self.lost.note(waited_us);
     }
 
-    /// What this share of its requests does not exceed.
+    /// The quantile `share` of its requests.
     pub(super) fn quantile(&self, share: f64) -> Option<Figure> {
         quantile(&self.spread, &self.lost, share)
     }
@@ -173,7 +173,7 @@ impl Default for Intervals {
 }
 
 impl Intervals {
-    /// Parts of a run that was measured before; `None` if no run has such.
+    /// Parts of a recorded run; `None` if the length or number is invalid.
     pub(super) fn of(length: Duration, parts: Vec<Interval>) -> Option<Self> {
         let length_us = u64::try_from(length.as_micros()).ok()?;
         let doubled = length_us / LENGTH_US;
@@ -181,7 +181,7 @@ impl Intervals {
         (is_known && parts.len() <= PARTS_MAX).then_some(Self { length_us, parts })
     }
 
-    /// Their length.
+    /// Length of the parts.
     pub fn length(&self) -> Duration {
         Duration::from_micros(self.length_us)
     }
@@ -191,7 +191,7 @@ impl Intervals {
         &self.parts
     }
 
-    /// The part so long after the start.
+    /// The part at a time after the start.
     pub(super) fn at(&mut self, since_start_us: u64) -> &mut Interval {
         while since_start_us / self.length_us >= PARTS_MAX as u64 {
             self.widen();
@@ -203,7 +203,7 @@ impl Intervals {
         &mut self.parts[at]
     }
 
-    /// Adds those of another thread.
+    /// Adds another thread's parts.
     pub(super) fn merge(&mut self, other: &Self) {
         let mut other = other.clone();
         while self.length_us < other.length_us {
@@ -220,7 +220,7 @@ impl Intervals {
         }
     }
 
-    /// Makes one part of each two.
+    /// Merges the parts in pairs.
     pub(super) fn widen(&mut self) {
         self.length_us *= 2;
         let sum = |pair: &[Interval]| {

@@ -1,4 +1,4 @@
-//! What load is made, and what is expected of the responses.
+//! Options of the load, and expectations on responses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,30 +17,29 @@ fn is_host(name: &str) -> bool {
     name.eq_ignore_ascii_case("host")
 }
 
-/// When no further request begins.
+/// Limits after which no further request begins.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Until {
-    /// After so many requests that are counted; `None`: whatever their number.
+    /// Maximum number of counted requests; `None`: unlimited.
     pub requests: Option<u64>,
-    /// After so long, the warm-up aside; `None`: however long it takes.
+    /// Maximum duration, without the warm-up; `None`: unlimited.
     pub duration: Option<Duration>,
 }
 
-/// What a response has to be like.
+/// Expectations on a response.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Expected {
-    /// Its status; `None`: 200 to 399.
+    /// The status; `None`: 200 to 399.
     pub status: Option<u16>,
-    /// The length of its body; `None`: the same as that of the first response for the URL, if
-    /// `same` is set.
+    /// The length of the body; `None`: that of the first response for the URL, if `same` is set.
     pub length: Option<u64>,
-    /// All responses for a URL have bodies of one length, or with `checksum` of one content.
+    /// All responses for a URL have bodies of the same length, or with `checksum` the same content.
     pub same: bool,
-    /// Bodies are summed up, so that other content of the same length is found.
+    /// Bodies are summed, to detect other content of the same length.
     pub checksum: bool,
 }
 
-/// A field as it stands in a head: its name and its value.
+/// Parses a header line into name and value.
 pub fn parse_field(text: &str) -> Option<(String, String)> {
     let (name, value) = text.split_once(':')?;
     let value = value.trim();
@@ -50,47 +49,47 @@ pub fn parse_field(text: &str) -> Option<(String, String)> {
 /// Options of `lighty load`.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// URLs, of which each request takes one at random; all of one server.
+    /// URLs, one of which is chosen at random for each request; all of one server.
     pub urls: Vec<LoadUrl>,
-    /// Connections at a time.
+    /// Number of connections.
     pub connections: usize,
-    /// Threads that share them.
+    /// Number of threads that share them.
     pub threads: usize,
-    /// Requests a second, at fixed times; `None`: each connection asks again once it has its
-    /// response.
+    /// Requests per second, at fixed times; `None`: each connection sends the next request after
+    /// its response.
     pub rate: Option<f64>,
-    /// When it ends.
+    /// When to stop.
     pub until: Until,
-    /// Before anything is counted.
+    /// Time before counting starts.
     pub warm_up: Duration,
-    /// How long a response may take.
+    /// Time limit of a response.
     pub timeout: Duration,
-    /// Whether HTTP/2 is spoken: chosen by ALPN over TLS, else with prior knowledge.
+    /// Use HTTP/2: chosen by ALPN over TLS, else with prior knowledge.
     pub http2: bool,
-    /// By HTTP/2: requests at a time on each connection.
+    /// For HTTP/2: concurrent requests on each connection.
     pub streams: usize,
-    /// A unix socket (`@name`: an abstract one) that the server is reached by.
+    /// The server's unix socket (`@name`: an abstract one).
     pub unix_socket: Option<PathBuf>,
-    /// Whether connections are kept for further requests.
+    /// Keep connections for further requests.
     pub keep_alive: bool,
-    /// The method.
+    /// The request method.
     pub method: String,
-    /// Fields, each a name and a value.
+    /// Request fields, each a name and a value.
     pub fields: Vec<(String, String)>,
-    /// The body.
+    /// The request body.
     pub body: Bytes,
-    /// What is expected.
+    /// Expectations on responses.
     pub expected: Expected,
-    /// Over TLS: a file of trusted authorities; `None`: the system's.
+    /// For TLS: a file of trusted authorities; `None`: the system's.
     pub ca_file: Option<Arc<str>>,
-    /// Over TLS: certificates are not verified.
+    /// For TLS: do not verify certificates.
     pub insecure: bool,
-    /// Seed of the choice of URLs.
+    /// Seed for the choice of URLs.
     pub seed: u64,
 }
 
 impl Options {
-    /// A closed loop of one connection for one second.
+    /// Options for a closed loop of one connection for one second.
     pub fn new(urls: Vec<LoadUrl>) -> Self {
         Self {
             urls,
@@ -114,7 +113,7 @@ impl Options {
         }
     }
 
-    /// How TLS is spoken, if it is.
+    /// The TLS policy, if the URL uses TLS.
     pub(super) fn policy(&self, url: &LoadUrl) -> Result<Option<ClientPolicy>, TlsError> {
         if !url.tls {
             return Ok(None);
@@ -133,12 +132,12 @@ impl Options {
         ClientPolicy::new(&options, &materials).map(Some)
     }
 
-    /// The requests for the URLs as HTTP/1.1 has them.
+    /// The encoded HTTP/1.1 requests for the URLs.
     pub(super) fn requests(&self) -> Vec<Bytes> {
         self.urls.iter().map(|url| self.request(url)).collect()
     }
 
-    /// The fields of the requests for the URLs as HTTP/2 has them.
+    /// The HTTP/2 request fields for the URLs.
     pub(super) fn http2_fields(&self) -> Vec<Fields> {
         self.urls.iter().map(|url| self.fields_for(url)).collect()
     }
@@ -160,13 +159,13 @@ impl Options {
         fields
     }
 
-    /// The host that requests for a URL name.
+    /// The host for requests to a URL.
     pub(super) fn authority<'a>(&'a self, url: &'a LoadUrl) -> &'a str {
         let given = self.fields.iter().find(|(name, _)| is_host(name));
         given.map_or(&*url.authority, |(_, value)| value)
     }
 
-    /// What name and password of a URL become, unless there is such a field already.
+    /// The `Authorization` value from a URL's name and password, unless the field is already set.
     fn credentials<'a>(&self, url: &'a LoadUrl) -> Option<&'a str> {
         url.credentials.as_deref().filter(|_| !self.has("authorization"))
     }

@@ -1,4 +1,4 @@
-//! When requests are due, and when there are no more.
+//! Schedule of requests, and the end of the run.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -10,11 +10,11 @@ use lighty_io::clock::ticks::Ticks;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// The shortest and the longest time between two looks at what is due.
+/// Minimum and maximum time between two checks for due requests.
 const TICK_US_MIN: f64 = 50.0;
 const TICK_US_MAX: f64 = 1000.0;
 
-/// Requests that may still begin, of all threads.
+/// Number of requests that may still begin, for all threads.
 #[derive(Clone, Debug)]
 pub(super) struct Quota(Arc<AtomicU64>);
 
@@ -30,14 +30,14 @@ impl Quota {
     }
 }
 
-/// What there is to ask.
+/// State of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Next {
     /// A request that was due at this time.
     Due(u64),
-    /// Nothing yet.
+    /// No request is due yet.
     Later,
-    /// Nothing any more.
+    /// There are no more requests.
     Over,
 }
 
@@ -45,15 +45,16 @@ pub(super) enum Next {
 pub(super) struct Pace {
     clock: Clock,
     quota: Quota,
-    /// Time between two requests; `None`: as soon as a connection is free.
+    /// Time between two requests; `None`: each free connection sends the next one.
     period_us: Option<f64>,
-    /// Requests that are due earlier warm up: nobody counts them.
+    /// Requests due earlier belong to the warm-up and are not counted.
     counted_from_us: u64,
     end_us: u64,
-    /// When the first of a fixed rate is due: when looks begin, so that each request is looked for
-    /// right when it is due.
+    /// Due time of the first request at a fixed rate: when ticks begin, so that each request is
+    /// seen as soon as it is due.
     first_due_us: Cell<u64>,
-    /// Requests of this thread that have become due, and those that connections have taken.
+    /// Number of this thread's requests that have become due; `taken` is the number that
+    /// connections have taken.
     made: Cell<u64>,
     taken: Cell<u64>,
     more: Notify,
@@ -61,7 +62,7 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// Begins now. `rate` is this thread's, and `duration` what comes after the warm-up.
+    /// Starts the schedule. `rate` is this thread's, and `duration` excludes the warm-up.
     pub(super) fn begin(
         clock: Clock,
         quota: Quota,
@@ -91,18 +92,17 @@ impl Pace {
         &self.clock
     }
 
-    /// When the first request is due that is counted.
+    /// Due time of the first counted request.
     pub(super) fn counted_from_us(&self) -> u64 {
         self.counted_from_us
     }
 
-    /// Whether a request that is due then may begin. The number that was asked for is that of
-    /// counted ones.
+    /// True if a request with this due time may begin. The quota only applies to counted requests.
     fn may_begin(&self, due_us: u64) -> bool {
         due_us < self.counted_from_us || self.quota.take()
     }
 
-    /// When the next request is due that a connection takes; `None`: there are no more.
+    /// Waits for the next request and returns its due time; `None`: there are no more.
     pub(super) async fn next(&self) -> Option<u64> {
         loop {
             match self.try_next() {
@@ -131,7 +131,7 @@ impl Pace {
         }
     }
 
-    /// When the request of that number is due.
+    /// The due time of request `number`.
     fn due_us(&self, number: u64, period_us: f64) -> u64 {
         self.first_due_us.get() + (number as f64 * period_us) as u64
     }
@@ -141,13 +141,13 @@ impl Pace {
         self.more.notified()
     }
 
-    /// Has no further request begin.
+    /// Prevents further requests.
     pub(super) fn stop(&self) {
         self.taken.set(self.made.get());
         self.finish();
     }
 
-    /// Makes requests due at their times, at a fixed rate, until there are no more.
+    /// Releases requests at their due times, at a fixed rate, until there are no more.
     pub(super) async fn run(&self) {
         let Some(period_us) = self.period_us else { return };
         let mut ticks = Ticks::every(tick(period_us));
@@ -181,12 +181,12 @@ impl Pace {
         self.more.notify_waiters();
     }
 
-    /// Requests that were due and for which no connection was free until now.
+    /// Due requests that no connection has been free for yet.
     pub(super) fn unsent(&self) -> u64 {
         self.made.get() - self.taken.get()
     }
 
-    /// When those were due that are counted.
+    /// Due times of the counted ones among them.
     pub(super) fn unsent_due_us(&self) -> impl Iterator<Item = u64> {
         let period_us = self.period_us.unwrap_or_default();
         let numbers = self.taken.get()..self.made.get();
@@ -194,17 +194,17 @@ impl Pace {
         due_us.filter(|due_us| *due_us >= self.counted_from_us)
     }
 
-    /// When no further request begins, if that has a time.
+    /// Time after which no further request begins, if there is a limit.
     pub(super) fn end_us(&self) -> u64 {
         self.end_us
     }
 }
 
-/// The time between two looks at what is due. It divides the time between two requests, so that a
-/// look comes right after each is due.
+/// The time between two checks for due requests. It divides the period of requests, so that a check
+/// comes right after each due time.
 fn tick(period_us: f64) -> Duration {
     let parts = (period_us / TICK_US_MAX).ceil().max(1.0);
-    // Not shorter than exact: a look that comes a little too early would see a request late.
+    // Rounded up: a check slightly too early would see the request a tick late.
     let nanos = (period_us * 1e3 / parts).ceil().max(TICK_US_MIN * 1e3);
     Duration::from_nanos(nanos as u64)
 }

@@ -1,4 +1,4 @@
-//! The picture of a run: what it did over time, and how its times are spread.
+//! Charts of a run: its course over time, and the distribution of times.
 
 use std::io::{self, Write};
 
@@ -15,16 +15,16 @@ use crate::svg::{self, Chart};
 /// Three charts, one below the other.
 const CHARTS: usize = 3;
 
-/// Points of the curve of shares, each a tenth of those that were left before.
+/// Decades of the quantile curve: each covers nine tenths of the remaining requests.
 const DECADES: u32 = 4;
 
-/// Points within each.
+/// Points within each decade.
 const POINTS: u32 = 25;
 
-/// Writes it as SVG.
+/// Writes the charts as SVG.
 ///
 /// # Errors
-/// `out` fails.
+/// Writing to `out` fails.
 pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     svg::begin(CHARTS, &title(options), out)?;
     let parts = Parts::of(tally);
@@ -53,14 +53,14 @@ pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result
     svg::end(CHARTS, &line, out)
 }
 
-/// Longest title in characters: a URL may be of any length.
+/// Maximum characters of the title, since a URL may have any length.
 const TITLE_MAX: usize = 110;
 
-/// URL, settings and time of the run.
+/// The title: URL, settings and time of the run.
 fn title(options: &Options) -> String {
     let url = options.urls.first().map_or_else(String::new, |url| {
         let scheme = if url.tls { "https" } else { "http" };
-        // An authority has no place for a password here.
+        // A password must not appear in the title.
         let authority = url.authority.rsplit_once('@').map_or(&*url.authority, |(_, host)| host);
         format!("{scheme}://{authority}{}", url.target)
     });
@@ -83,8 +83,8 @@ fn title(options: &Options) -> String {
     format!("{} {shown}{settings}", options.method)
 }
 
-/// The parts of a run, each with its length in seconds. The last one is shorter than the others:
-/// taken for a whole one, it would look as if the server had slowed down.
+/// The parts of a run, each with its length in seconds. The last one is shorter: with the full
+/// length, its rate would look like a slowdown of the server.
 struct Parts<'a> {
     length_s: f64,
     all: Vec<(&'a Interval, f64)>,
@@ -106,12 +106,12 @@ impl<'a> Parts<'a> {
     }
 }
 
-/// Milliseconds, for what is known at least and for nothing too.
+/// A figure in milliseconds, including lower bounds; 0 without data.
 fn millis(figure: Option<Figure>) -> f64 {
     figure.unwrap_or_default().value / 1e3
 }
 
-/// Which share of requests took no longer than what, the last ones drawn apart.
+/// Draws the distribution of times, with increasing resolution for the slowest requests.
 fn shares(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     let share = |point: f64| 1.0 - 10f64.powf(-point);
     let points = DECADES * POINTS;
@@ -136,7 +136,7 @@ fn shares(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<
     Ok(())
 }
 
-/// `0 %`, `90 %`, `99 %`, `99.9 %` and on.
+/// `0 %`, `90 %`, `99 %`, `99.9 %` and so on.
 fn percent(nines: u32) -> String {
     match nines {
         0 => "0 %".to_owned(),
@@ -156,7 +156,7 @@ mod tests {
 
     fn run(took_ms: u64) -> Tally {
         let mut tally = Tally { took: Duration::from_millis(took_ms), ..Tally::default() };
-        // A thousand a second.
+        // A thousand per second.
         for at_ms in 0..took_ms {
             tally.intervals.at(at_ms * 1000).end(2_000);
             tally.total.record(2_000);

@@ -1,26 +1,26 @@
-//! How a response was, and whether it is the expected one.
+//! Data of a received response, and the check against expectations.
 
 use std::io;
 
 use super::options::Expected;
 use super::tally::Failure;
 
-/// Start of the sums of bodies, and what they are multiplied by (FNV-1a).
+/// Initial value of checksums, and their factor (FNV-1a).
 pub(super) const SUM_START: u64 = 0xCBF2_9CE4_8422_2325;
 const SUM_FACTOR: u64 = 0x0100_0000_01B3;
 
-/// How a response was.
+/// Data of a received response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Received {
     pub(super) status: u16,
-    /// Bytes of the body, and with the head.
+    /// Bytes of the body; `bytes` includes the head.
     pub(super) body_bytes: u64,
     pub(super) bytes: u64,
-    /// The sum of the body's bytes, if it is wanted.
+    /// Checksum of the body, if requested.
     pub(super) checksum: u64,
-    /// When the first byte came, in microseconds of the clock.
+    /// Arrival of the first byte, in microseconds of the clock.
     pub(super) first_byte_us: u64,
-    /// The connection can be used again.
+    /// The connection can be reused.
     pub(super) keeps: bool,
 }
 
@@ -40,7 +40,8 @@ pub(super) fn failure(error: &io::Error) -> Failure {
     }
 }
 
-/// What is wrong with a response, if anything. `first` is that of the first response for the URL.
+/// The violated expectation, if any. `first` has length and checksum of the first response for the
+/// URL.
 pub(super) fn judge(
     received: &Received,
     expected: &Expected,

@@ -1,4 +1,4 @@
-//! What came of the load, in words and as JSON.
+//! Results of the load, as text and JSON.
 
 use std::fmt::Write;
 
@@ -9,7 +9,7 @@ use super::intervals::{Interval, Spread};
 use super::options::Options;
 use super::tally::{Failure, Tally, Times};
 
-/// Shares of responses whose times are told.
+/// Quantiles in reports.
 const SHARES: [(&str, f64); 6] = [
     ("50 %", 0.5),
     ("75 %", 0.75),
@@ -19,18 +19,18 @@ const SHARES: [(&str, f64); 6] = [
     ("99.99 %", 0.9999),
 ];
 
-/// What requests are called that no connection came free for.
+/// Description of requests that no connection was free for.
 pub(super) const UNSENT: &str = "requests were due, and no connection was free for them";
 
-/// What the whole time of a request is called: at a fixed rate it begins when the request is due.
+/// Name of a request's total time. At a fixed rate it starts at the due time.
 pub(super) fn whole_name(options: &Options) -> &'static str {
     if options.rate.is_some() { "from due" } else { "whole" }
 }
 
-/// For people.
+/// Result for people.
 pub fn text(options: &Options, tally: &Tally) -> String {
     let mut out = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write_text(options, tally, &mut out);
     out
 }
@@ -54,10 +54,10 @@ fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::R
     write_failures(tally, out)
 }
 
-/// The result of a run without a response: its failures.
+/// Result of a run without responses: its failures.
 pub fn failures(tally: &Tally) -> String {
     let mut out = String::from("no responses\n");
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write_connections(tally, &mut out);
     let _ = write_failures(tally, &mut out);
     out
@@ -84,7 +84,7 @@ fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// The table of times, and what it says.
+/// Writes the table of times.
 fn write_times(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::Result {
     let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
     writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
@@ -119,7 +119,7 @@ fn write_times(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::
     }
 }
 
-/// Mean, shares and the longest as JSON calls them.
+/// Mean, quantiles and maximum, with their names in JSON.
 fn figures(right: &Times, failed: &Times) -> impl Iterator<Item = (String, Option<Figure>)> {
     let right_sum_us = right.mean_us() * right.count() as f64;
     let share = |(name, share): (&str, f64)| {
@@ -131,7 +131,7 @@ fn figures(right: &Times, failed: &Times) -> impl Iterator<Item = (String, Optio
     [mean].into_iter().chain(SHARES.map(share)).chain([longest])
 }
 
-/// A time, which is longer if it rests on failures.
+/// Formats a time, with `>` for a lower bound.
 pub(super) fn at_least(figure: Option<Figure>) -> String {
     figure.map_or_else(
         || "-".to_owned(),
@@ -157,7 +157,7 @@ fn bytes(count: f64) -> String {
     if unit == 0 { format!("{value:.0} B") } else { format!("{value:.1} {}", units[unit]) }
 }
 
-/// Six digits that count, as the `%g` of C has them, but never with an exponent.
+/// Formats a number with six significant digits, like `%g` in C, but without an exponent.
 fn digits(value: f64) -> String {
     let before = if value >= 1.0 { value.log10().floor() as usize + 1 } else { 1 };
     let text = format!("{value:.*}", 6usize.saturating_sub(before));
@@ -167,7 +167,7 @@ fn digits(value: f64) -> String {
     }
 }
 
-/// In the form of http_load.
+/// Result in the format of http_load.
 pub fn http_load(tally: &Tally) -> String {
     let took_s = tally.took.as_secs_f64().max(1e-9);
     let mut out = format!(
@@ -184,7 +184,7 @@ pub fn http_load(tally: &Tally) -> String {
     let (fetches, bytes) = (tally.per_s(), tally.body_bytes as f64 / took_s);
     out += &format!("{} fetches/sec, {} bytes/sec\n", digits(fetches), digits(bytes));
     let times = [("connect", &tally.connect), ("first-response", &tally.first_byte)];
-    // Of nothing it says nothing.
+    // http_load omits times without data.
     for (name, times) in times.into_iter().filter(|(_, times)| times.count() > 0) {
         let ms = [times.mean_us(), times.max_us() as f64, times.min_us() as f64].map(|us| us / 1e3);
         let [mean, max, min] = ms.map(digits);
@@ -207,7 +207,7 @@ pub fn http_load(tally: &Tally) -> String {
     out
 }
 
-/// For programs, and to compare runs.
+/// Result for programs, and for comparing runs.
 pub fn json(options: &Options, tally: &Tally) -> Value {
     let none = Times::default();
     let words = |failure: &Failure| failure.words().to_owned();
@@ -260,7 +260,7 @@ fn json_of_times(right: &Times, failed: &Times) -> Value {
         };
         bounds.extend(figure.filter(|one| one.is_bound).map(|_| name));
     }
-    // The names of those that are longer.
+    // Names of the figures that are lower bounds.
     object["at_least"] = bounds.into();
     object
 }
@@ -318,7 +318,7 @@ mod tests {
         let (words, value) = said(&tally);
         let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
         let figures: Vec<&str> = row.split_whitespace().skip(1).collect();
-        // What was not sent is not taken to be quick.
+        // Unsent requests do not count as fast.
         let bounds = [">2.000ms", ">1.00s", ">1.00s", ">1.00s", ">1.00s", ">1.00s"];
         assert_eq!(figures[1..3], ["2.000ms", bounds[0]], "{words}");
         assert_eq!(figures[3..], bounds[1..], "{words}");

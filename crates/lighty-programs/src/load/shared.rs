@@ -1,4 +1,4 @@
-//! What the connections of a thread share: what is asked, when, and what came of it.
+//! State shared by the connections of a thread: requests, schedule and results.
 
 use std::cell::{Cell, RefCell};
 use std::time::Duration;
@@ -16,30 +16,30 @@ use super::received::{Received, judge};
 use super::tally::{Failure, Tally};
 use super::watch::Watches;
 
-/// What the connections of a thread share.
+/// State shared by the connections of a thread.
 pub(super) struct Shared {
     pub(super) options: Options,
     dial: Dial,
-    /// Each URL's request by HTTP/1.1.
+    /// Each URL's encoded HTTP/1.1 request.
     pub(super) requests: Vec<Bytes>,
-    /// Their fields by HTTP/2.
+    /// Each URL's HTTP/2 fields.
     pub(super) fields: Vec<Fields>,
     pub(super) method: Option<Method>,
     pub(super) progress: Progress,
     pub(super) pace: Pace,
     pub(super) watches: Watches,
     tally: RefCell<Tally>,
-    /// When the last response ended.
+    /// End of the last response.
     last_us: Cell<u64>,
-    /// Connections that are in use.
+    /// Number of connections in use.
     busy: Cell<usize>,
-    /// Length and sum of the first response for each URL.
+    /// Length and checksum of the first response for each URL.
     first: RefCell<Vec<Option<(u64, u64)>>>,
     chance: Chance,
     counted_from_us: u64,
 }
 
-/// How a request went: what was received, and when the request was sent.
+/// Outcome of a request: the received data, and the time of sending.
 pub(super) type Outcome = Result<(Received, u64), Failure>;
 
 impl Shared {
@@ -72,7 +72,7 @@ impl Shared {
         self.pace.clock().precise_us()
     }
 
-    /// Counts a connection as in use for as long as the result lives.
+    /// Counts a connection as in use while the result lives.
     pub(super) fn busy(&self) -> Busy<'_> {
         let busy = self.busy.get() + 1;
         self.busy.set(busy);
@@ -81,7 +81,7 @@ impl Shared {
         Busy(&self.busy)
     }
 
-    /// Opens a connection.
+    /// Opens a connection and records the time.
     pub(super) async fn open(&self) -> Result<Stream, Failure> {
         let began_us = self.now_us();
         let stream = self.dial.open().await?;
@@ -91,8 +91,8 @@ impl Shared {
         Ok(stream)
     }
 
-    /// What came of it all: over the time in which requests began, and until the last response
-    /// after it. What timed out later does not make the others look slower.
+    /// Summarises the run. It covers the time in which requests began, and lasts until the last
+    /// response after it. A later time-out does not extend it, which would lower the rate.
     pub(super) fn sum_up(&self) -> Tally {
         let began_until_us = self.now_us().min(self.pace.end_us());
         let ended_us = self.last_us.get().max(began_until_us);
@@ -104,19 +104,19 @@ impl Shared {
         tally
     }
 
-    /// Counts bytes that were received at a time.
+    /// Counts bytes received at a time.
     pub(super) fn count_bytes(&self, count: usize, now_us: u64) {
         if now_us >= self.counted_from_us {
             self.tally.borrow_mut().bytes += count as u64;
         }
     }
 
-    /// Notes why connections broke.
+    /// Records the reason of a broken connection.
     pub(super) fn note(&self, words: &str) {
         self.dial.trouble.note(words.to_owned());
     }
 
-    /// Counts a request for a URL that was due at a time.
+    /// Counts the outcome of a request for URL `at` that was due at `due_us`.
     pub(super) fn count(&self, at: usize, due_us: u64, outcome: Outcome) {
         if due_us < self.counted_from_us {
             return;
@@ -149,13 +149,13 @@ impl Shared {
         }
     }
 
-    /// A URL at random.
+    /// A random URL.
     pub(super) fn choose(&self) -> usize {
         self.chance.below(self.options.urls.len())
     }
 }
 
-/// A connection that is in use.
+/// Guard of a connection in use.
 pub(super) struct Busy<'a>(&'a Cell<usize>);
 
 impl Drop for Busy<'_> {

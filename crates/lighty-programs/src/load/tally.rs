@@ -1,4 +1,4 @@
-//! What came of the load.
+//! Results of the load.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,32 +9,32 @@ use hdrhistogram::iterators::IterationValue;
 use super::felt::Sorted;
 use super::intervals::Intervals;
 
-/// The longest time that is told apart, an hour, in microseconds.
+/// The longest time that is distinguished, an hour, in microseconds.
 const LONGEST_US: u64 = 3_600_000_000;
 
 /// Significant digits of times.
 const DIGITS: u8 = 3;
 
-/// Why there is no response, or not the one that is expected.
+/// Reason why there is no response, or not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Failure {
-    /// Nobody listens.
+    /// Connection refused: no server is listening.
     Refused,
-    /// No connection for another reason.
+    /// The connection failed for another reason.
     Connect,
-    /// The handshake of TLS failed.
+    /// The TLS handshake failed.
     Handshake,
     /// The connection ended before a response began.
     Closed,
-    /// It ended within a response.
+    /// The connection ended within a response.
     Short,
-    /// It was reset.
+    /// The connection was reset.
     Reset,
-    /// The server has reset the stream of the request, or refused it several times.
+    /// The server reset the stream of the request, or refused it several times.
     Stream,
     /// The response took too long.
     Timeout,
-    /// What came is not HTTP.
+    /// The received bytes are not HTTP.
     Protocol,
     /// The status is not the expected one.
     Status,
@@ -45,7 +45,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// In words.
+    /// Description for reports.
     pub fn words(self) -> &'static str {
         match self {
             Self::Refused => "connections refused",
@@ -63,7 +63,7 @@ impl Failure {
         }
     }
 
-    /// True if a response came, although not the right one.
+    /// True if there was a response, although not the expected one.
     pub fn has_response(self) -> bool {
         matches!(self, Self::Status | Self::Length | Self::Checksum)
     }
@@ -76,19 +76,19 @@ pub struct Times(Histogram<u64>);
 impl Default for Times {
     fn default() -> Self {
         let bounded = Histogram::new_with_bounds(1, LONGEST_US, DIGITS);
-        // The bounds are valid; without them it grows as it must.
+        // The bounds are valid; the fallback is unbounded.
         let any = || Histogram::new(DIGITS).unwrap_or_else(|_| unreachable!("three digits"));
         Self(bounded.unwrap_or_else(|_| any()))
     }
 }
 
 impl Times {
-    /// Adds one.
+    /// Adds a time.
     pub(super) fn record(&mut self, us: u64) {
         self.0.saturating_record(us.max(1));
     }
 
-    /// Adds what a time is at least; 0: nothing is known of it.
+    /// Adds a lower bound of a time; 0: unknown.
     pub(super) fn record_bound(&mut self, us: u64) {
         self.0.saturating_record(us);
     }
@@ -98,17 +98,17 @@ impl Times {
         let _ = self.0.add(&other.0);
     }
 
-    /// The mean; 0 of nothing.
+    /// The mean; 0 without data.
     pub fn mean_us(&self) -> f64 {
         if self.0.is_empty() { 0.0 } else { self.0.mean() }
     }
 
-    /// The longest; 0 of nothing.
+    /// The maximum; 0 without data.
     pub fn max_us(&self) -> u64 {
         self.0.max()
     }
 
-    /// The shortest; 0 of nothing.
+    /// The minimum; 0 without data.
     pub fn min_us(&self) -> u64 {
         if self.0.is_empty() { 0 } else { self.0.min() }
     }
@@ -135,67 +135,67 @@ impl Sorted for Times {
     }
 }
 
-/// What came of the load, of one thread or all.
+/// Results of one thread or of all.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Responses, as expected or not.
+    /// Responses, expected or not.
     pub responses: u64,
-    /// Bytes of their bodies.
+    /// Bytes of the responses' bodies.
     pub body_bytes: u64,
     /// Bytes received, heads included.
     pub bytes: u64,
     /// Connections made.
     pub connections: u64,
-    /// The most that were in use at a time.
+    /// Maximum number of connections in use at a time.
     pub parallel: usize,
     /// Responses by status.
     pub statuses: BTreeMap<u16, u64>,
-    /// Why the first connection broke that did.
+    /// Reason of the first broken connection.
     pub trouble: Option<String>,
-    /// What went wrong.
+    /// Number of failures by kind.
     pub failures: BTreeMap<Failure, u64>,
-    /// Times of connecting.
+    /// Times to connect.
     pub connect: Times,
-    /// Times from the request to the first byte of its response.
+    /// Times from sending the request to the first byte of its response.
     pub first_byte: Times,
-    /// Times from when a request was due to the end of its response, of those as expected.
+    /// Times of expected responses, from the due time of the request to the end of the response.
     pub total: Times,
-    /// For how long requests that failed, or were not sent, had waited since they were due.
+    /// Times for which failed or unsent requests had waited since they were due.
     pub lost: Times,
-    /// Requests that were due at a fixed rate, and for which no connection was free.
+    /// Requests due at a fixed rate for which no connection was free.
     pub unsent: u64,
     /// The run in equal parts.
     pub intervals: Intervals,
-    /// How long it took.
+    /// Duration of the run.
     pub took: Duration,
 }
 
 impl Tally {
-    /// Notes a request that failed after it had waited for so long. It belongs to a time after the
-    /// start: that of its response, or where there is none, that at which it was due, as the time
-    /// limit may be up long after the run.
+    /// Records a request that failed after it had waited for `waited_us`. It is assigned to the
+    /// time of its response, or without one to its due time, as its time limit may expire long
+    /// after the run.
     pub(super) fn fail(&mut self, failure: Failure, since_start_us: u64, waited_us: u64) {
         *self.failures.entry(failure).or_default() += 1;
-        // Where nobody listens there is nothing that a client would wait for.
+        // A refused connection has no waiting time.
         let waited_us = if failure == Failure::Refused { 0 } else { waited_us };
         self.lost.record_bound(waited_us);
         self.intervals.at(since_start_us).fail(waited_us, failure.has_response());
     }
 
-    /// Notes a request that was due so long after the start and was not sent.
+    /// Records a request that was due at a time after the start and was not sent.
     pub(super) fn omit(&mut self, since_start_us: u64, waited_us: u64) {
         self.unsent += 1;
         self.lost.record_bound(waited_us);
         self.intervals.at(since_start_us).fail(waited_us, false);
     }
 
-    /// Notes a response as expected that ended so long after the start.
+    /// Records an expected response that ended at a time after the start.
     pub(super) fn end(&mut self, since_start_us: u64, took_us: u64) {
         self.intervals.at(since_start_us).end(took_us);
         self.total.record(took_us);
     }
 
-    /// Adds another thread's.
+    /// Adds another thread's results.
     pub(super) fn merge(&mut self, other: &Self) {
         self.responses += other.responses;
         self.body_bytes += other.body_bytes;
@@ -217,12 +217,12 @@ impl Tally {
         self.took = self.took.max(other.took);
     }
 
-    /// Responses a second.
+    /// Responses per second.
     pub fn per_s(&self) -> f64 {
         self.responses as f64 / self.took.as_secs_f64().max(1e-9)
     }
 
-    /// Failures of all kinds.
+    /// Number of failures of all kinds.
     pub fn failed(&self) -> u64 {
         self.failures.values().sum()
     }

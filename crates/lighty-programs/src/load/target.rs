@@ -1,4 +1,4 @@
-//! What is asked for: URLs, and where their server is.
+//! URLs of the load, and the address of their server.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
@@ -6,28 +6,28 @@ use std::time::Duration;
 
 use lighty_io::connect::Target;
 
-/// How long one of several addresses may take to be known as one where somebody listens.
+/// Time limit to test that one of several addresses accepts connections.
 const LOOK: Duration = Duration::from_secs(2);
 
 /// A URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoadUrl {
-    /// Whether it is `https`.
+    /// True for `https`.
     pub tls: bool,
-    /// Its host, without a port.
+    /// The URL's host, without a port.
     pub host: String,
-    /// Its port, or that of its scheme.
+    /// The URL's port, or the default of its scheme.
     pub port: u16,
-    /// Host and port as the URL has them.
+    /// Host and port as written in the URL.
     pub authority: String,
-    /// The field `Authorization` that its name and password ask for.
+    /// The value of `Authorization` for the URL's name and password.
     pub credentials: Option<String>,
     /// Path and query.
     pub target: String,
 }
 
 impl LoadUrl {
-    /// Reads one; `None` if it is none of http or https. Without a scheme it is http.
+    /// Parses a URL; `None` if its scheme is neither http nor https. The default scheme is http.
     pub fn parse(text: &str) -> Option<Self> {
         let text = text.trim();
         let whole = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
@@ -45,10 +45,10 @@ impl LoadUrl {
         })
     }
 
-    /// Where its server is: the first of its addresses where somebody listens, or else the first.
+    /// Resolves the server's address: the first one that accepts connections, or else the first.
     ///
     /// # Errors
-    /// The name is not found.
+    /// The name cannot be resolved.
     pub fn resolve(&self) -> io::Result<Target> {
         let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", self.host));
         let found = (self.host.as_str(), self.port).to_socket_addrs().map_err(at)?;

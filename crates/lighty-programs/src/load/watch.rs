@@ -1,38 +1,38 @@
-//! Time limits that cost nothing while they are kept.
+//! Time limits without timers.
 //!
 //! A timer for each request would be armed and disarmed hundreds of thousands of times a second.
-//! Each connection says instead since when it has waited, and all are looked at in turn.
+//! Instead, each connection records the start of its wait, and all are checked in turn.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-/// How often connections are looked at.
+/// Interval of the checks.
 pub(super) const LOOK: Duration = Duration::from_millis(20);
 
-/// What a connection waits for.
+/// Time limit of one connection.
 #[derive(Default)]
 pub(super) struct Watch {
-    /// Since when; `None`: it does not.
+    /// Start of the wait; `None`: it is not waiting.
     since_us: Cell<Option<u64>>,
     is_late: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
 impl Watch {
-    /// Waits from then on.
+    /// Starts a wait.
     pub(super) fn begin(&self, since_us: u64) {
         self.since_us.set(Some(since_us));
         self.is_late.set(false);
     }
 
-    /// Waits no more.
+    /// Ends the wait.
     pub(super) fn end(&self) {
         self.since_us.set(None);
     }
 
-    /// Ready when it has waited for too long.
+    /// Ready when the wait has exceeded its limit.
     pub(super) fn poll_late(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.is_late.get() {
             return Poll::Ready(());
@@ -44,7 +44,7 @@ impl Watch {
         Poll::Pending
     }
 
-    /// What comes of a future; `None` if it takes too long.
+    /// The output of a future; `None` if it exceeds the limit.
     pub(super) async fn within<F: Future>(&self, future: F) -> Option<F::Output> {
         let mut future = std::pin::pin!(future);
         let done = std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
@@ -57,7 +57,7 @@ impl Watch {
     }
 }
 
-/// The connections of a thread.
+/// The time limits of a thread's connections.
 #[derive(Clone, Default)]
 pub(super) struct Watches(Rc<RefCell<Vec<Rc<Watch>>>>);
 
@@ -68,7 +68,7 @@ impl Watches {
         watch
     }
 
-    /// Tells those that have waited for longer than `limit_us`.
+    /// Wakes connections that have waited longer than `limit_us`.
     pub(super) fn look(&self, now_us: u64, limit_us: u64) {
         for watch in &*self.0.borrow() {
             let is_over = |since_us| now_us.saturating_sub(since_us) > limit_us;

@@ -1,4 +1,4 @@
-//! A thread's part of the load.
+//! A thread that generates part of the load.
 
 use std::io;
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::tally::Tally;
 use super::watch::LOOK;
 use super::{Progress, http1, http2};
 
-/// What a thread has to do.
+/// Parameters of a thread.
 pub(super) struct Worker {
     pub(super) options: Options,
     pub(super) dial: Dial,
@@ -47,7 +47,7 @@ impl Worker {
             };
         }
         tokio::select! {
-            // A task that panicked has asked nothing more.
+            // A task that panicked sends no more requests.
             () = async { while tasks.join_next().await.is_some() {} } => {}
             _ = looking => tasks.abort_all(),
         }
@@ -60,7 +60,7 @@ async fn release(shared: Rc<Shared>) {
     shared.pace.run().await;
 }
 
-/// Looks after time limits; returns when somebody wants the load to end.
+/// Checks time limits; returns when the load is stopped.
 async fn look(shared: Rc<Shared>) {
     let limit_us = u64::try_from(shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
     let mut ticks = Ticks::every(LOOK);

@@ -1,4 +1,4 @@
-//! What scripts wait for, done by the threads.
+//! Blocking calls of scripts, done by threads.
 
 use std::ffi::OsStr;
 use std::io;
@@ -13,7 +13,7 @@ use lighty_lua::{Call, Reply, Stat};
 
 use super::Magnet;
 
-/// Names in a directory that a script gets.
+/// Maximum number of names in a directory listing.
 const NAMES_MAX: usize = 100_000;
 
 /// Performs a call.
@@ -44,7 +44,7 @@ pub(super) async fn perform(magnet: &Magnet, call: Call) -> Reply {
             tokio::time::sleep(Duration::from_millis(ms.min(limits.time_ms))).await;
             Reply::Done
         }
-        // It is there before the script begins.
+        // The body is complete before the script begins.
         Call::CollectBody => Reply::Done,
         Call::CollectResponse => Reply::Failed("there is no response yet".to_owned()),
         Call::ClientsOpen | Call::OpenRequests => {

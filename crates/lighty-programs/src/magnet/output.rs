@@ -14,10 +14,10 @@ use super::NAME;
 use super::request::FastcgiRequest;
 use crate::app::Response;
 
-/// Media type of what a script prints without saying what it is.
+/// Media type of printed output without a head.
 const TYPE_DEFAULT: &[u8] = b"Content-Type: text/html\r\n";
 
-/// A response without a script.
+/// The response if no script is run.
 pub(super) fn refused(status: &str, words: &str) -> Response {
     let errors = format!("{NAME}: {words}").into_bytes();
     Response { errors, ..Response::status(status) }
@@ -34,7 +34,7 @@ pub(super) fn failed(request: &mut FastcgiRequest, path: &str, failure: &Failure
     response
 }
 
-/// The response of a script that has ended with this value.
+/// The response of a script that returned `status`.
 pub(super) async fn response(
     pool: &ThreadPool,
     request: &mut FastcgiRequest,
@@ -77,13 +77,13 @@ pub(super) async fn response(
     Response { output, errors, ..Response::default() }
 }
 
-/// True if a script has printed fields and an empty line, as CGI programs do.
+/// True if the printed output begins with CGI fields and an empty line.
 fn begins_with_head(printed: &[u8]) -> bool {
     let mut head = CgiHead::new();
     matches!(parse_head(printed, &HeadLimits::default(), &mut head), Ok(Head::Complete { .. }))
 }
 
-/// Part of a file. A negative offset counts from the end.
+/// Reads part of a file. A negative offset counts from the end.
 fn read(path: &[u8], offset: i64, length: Option<u64>, room: usize) -> io::Result<Vec<u8>> {
     use std::io::{Read, Seek, SeekFrom};
     let path = PathBuf::from(OsStr::from_bytes(path));

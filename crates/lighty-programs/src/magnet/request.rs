@@ -1,4 +1,4 @@
-//! A FastCGI request as scripts see it.
+//! The interface of a FastCGI request for scripts.
 
 use std::borrow::Cow;
 
@@ -9,26 +9,26 @@ use crate::app::Request;
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// The request, and what a script has made of its response.
+/// The request, and the response of a script.
 #[derive(Default)]
 pub(super) struct FastcgiRequest {
     params: Vec<Pair>,
     body: Vec<u8>,
-    /// Values of `lighty.env` that the script has changed.
+    /// Values of `lighty.env` that the script has set.
     changed: Vec<Pair>,
-    /// What was printed.
+    /// Printed output.
     pub(super) printed: Vec<u8>,
     /// Response fields.
     pub(super) fields: Vec<Pair>,
-    /// The body that was set in place of printing.
+    /// The body that was set instead of printing.
     pub(super) pieces: Vec<Piece>,
-    /// For the server's error log.
+    /// Text for the server's error log.
     pub(super) errors: Vec<u8>,
     /// The counters of the process.
     accounts: Accounts,
 }
 
-/// Attributes, and the parameters that hold them.
+/// Attributes, and the parameters that contain them.
 const ATTRIBUTES: [(&str, &str); 19] = [
     ("physical.path", "SCRIPT_FILENAME"),
     ("physical.rel-path", "SCRIPT_NAME"),
@@ -70,8 +70,8 @@ impl FastcgiRequest {
         self.pieces.clear();
     }
 
-    /// Drops the response, keeps what the script has changed of the request, and returns the path
-    /// of the script that is next.
+    /// Drops the response, keeps the script's changes to the request, and returns the path of the
+    /// next script.
     pub(super) fn start_over(&mut self) -> Vec<u8> {
         self.drop_response();
         self.attribute(b"physical.path").map(Cow::into_owned).unwrap_or_default()
@@ -105,7 +105,7 @@ impl FastcgiRequest {
         }
     }
 
-    /// A request field by its name.
+    /// A request field.
     fn header(&self, name: &[u8]) -> Option<&[u8]> {
         let param = param_of(name);
         self.param(&param)
@@ -149,7 +149,7 @@ fn param_of(field: &[u8]) -> Vec<u8> {
     }
 }
 
-/// A field's name out of its CGI variable: `HTTP_USER_AGENT` is `User-Agent`.
+/// The field name for a CGI variable: `User-Agent` for `HTTP_USER_AGENT`.
 fn field_of(param: &[u8]) -> Option<Vec<u8>> {
     let name = match param {
         b"CONTENT_TYPE" | b"CONTENT_LENGTH" => param,
@@ -168,7 +168,7 @@ fn find<'a>(pairs: &'a [Pair], name: &[u8]) -> Option<&'a [u8]> {
     pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
 }
 
-/// Sets or removes a pair; names of fields are the same in any case.
+/// Sets or removes a pair. Names of fields are case-insensitive.
 fn put(pairs: &mut Vec<Pair>, name: &[u8], value: Option<&[u8]>, ignores_case: bool) {
     let same = |known: &[u8]| match ignores_case {
         true => known.eq_ignore_ascii_case(name),

@@ -1,4 +1,4 @@
-//! Compiled scripts by path. One `stat` for each request says whether a file has changed.
+//! Compiled scripts by path. One `stat` per request detects changes of a file.
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -16,12 +16,12 @@ use lighty_lua::{Chunk, Engine, LoadError, Requests, Script};
 use super::output;
 use crate::app::Response;
 
-/// Why a module cannot be run.
+/// Reason why a module cannot be run.
 #[derive(Debug)]
 pub(super) enum ModuleError {
-    /// Its file cannot be read.
+    /// The file cannot be read.
     Read(io::Error),
-    /// It is not Lua.
+    /// The file is not valid Lua.
     Load(LoadError),
 }
 
@@ -34,7 +34,7 @@ impl fmt::Display for ModuleError {
     }
 }
 
-/// The scripts that were compiled, and the modules that they require.
+/// Compiled scripts, and the modules that they require.
 pub(super) struct Scripts(ScriptCache<Stamp>, ModuleCache<Stamp>);
 
 impl Scripts {
@@ -42,7 +42,7 @@ impl Scripts {
         Self(ScriptCache::new(accounts), ModuleCache::default())
     }
 
-    /// The script, compiled if necessary; or the response that says why there is none.
+    /// The script, compiled if necessary; or the response that explains the failure.
     pub(super) async fn get<R: Requests>(
         &self,
         pool: &ThreadPool,
@@ -70,8 +70,7 @@ impl Scripts {
         Ok(self.0.insert(path, stamp, script))
     }
 
-    /// A file of Lua of at most `most` bytes that a script requires, compiled if necessary; or why
-    /// there is none.
+    /// A Lua module that a script requires, of at most `most` bytes, compiled if necessary.
     pub(super) async fn module<R: Requests>(
         &self,
         pool: &ThreadPool,
@@ -92,15 +91,15 @@ impl Scripts {
         Ok(chunk)
     }
 
-    /// A script that is known, if its file is as it was. Its inode is in memory: it was asked for
-    /// before, so that this does not wait for a disk.
+    /// A compiled script, if its file has not changed. Its inode is cached, because the file was
+    /// read before, so this does not wait for a disk.
     fn unchanged(&self, path: &[u8]) -> Option<Rc<Script>> {
         let now = Stamp::of(Path::new(OsStr::from_bytes(path)));
         self.0.get(path, |stamp| now.is_ok_and(|now| now == *stamp))
     }
 }
 
-/// The stamp is that of the file which is read.
+/// Reads a file. The stamp is that of the opened file.
 fn read(path: &Path, most: u64) -> io::Result<(Stamp, Vec<u8>)> {
     Stamp::of(path)?;
     let file = SmallFile::open(path)?;

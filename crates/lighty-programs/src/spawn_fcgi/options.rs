@@ -1,5 +1,5 @@
-//! The command line of spawn-fcgi, read as `getopt` reads it: `-p8080` and `-p 8080`, `-nS`, the
-//! program after the first word that is no option.
+//! The command line of spawn-fcgi, parsed like `getopt`: `-p8080` and `-p 8080`, `-nS`; the first
+//! word that is not an option is the program.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::PathBuf;
 
-/// What `-h` prints.
+/// Output of `-h`.
 pub(super) const USAGE: &str = "\
 Usage: spawn-fcgi [options] [-- <program> [arguments of the program]]
 
@@ -37,20 +37,20 @@ For root only:
  -G <group>     group of the unix socket (default: -g)
 ";
 
-/// What `-v` prints.
+/// Output of `-v`.
 pub(super) const VERSION: &str = concat!(
     "spawn-fcgi of lighty/",
     env!("CARGO_PKG_VERSION"),
     " (as 1.6.4) (ipv6) - spawns FastCGI processes\n"
 );
 
-/// Number of programs at most: each is a process.
+/// Maximum number of programs: each is a process.
 const FORKS_MAX: u32 = 4_096;
 
-/// unix(7): 108 bytes with the final zero.
+/// unix(7): 108 bytes with the terminating zero.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// What the command line asks for.
+/// Action requested by the command line.
 #[derive(Debug)]
 pub(super) enum Asked {
     Spawn(Box<Options>),
@@ -58,21 +58,21 @@ pub(super) enum Asked {
     Version,
 }
 
-/// What is wrong with the command line.
+/// Error in the command line.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Misuse {
-    /// Nothing was typed.
+    /// There are no arguments.
     Empty,
-    /// No such option.
+    /// Unknown option.
     Unknown(char),
     /// An option without its value.
     Valueless(char),
-    /// A value or a combination makes no sense.
+    /// An invalid value or combination.
     Wrong(Wrong),
 }
 
 impl Misuse {
-    /// True if the options themselves cannot be told apart.
+    /// True if the options themselves cannot be parsed.
     pub(super) fn is_syntax(&self) -> bool {
         matches!(self, Self::Unknown(_) | Self::Valueless(_))
     }
@@ -89,7 +89,7 @@ impl fmt::Display for Misuse {
     }
 }
 
-/// A value or a combination that makes no sense.
+/// An invalid value or combination.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wrong {
     NoProgram,
@@ -125,7 +125,7 @@ impl fmt::Display for Wrong {
     }
 }
 
-/// Everything that was typed.
+/// The parsed options.
 #[derive(Debug)]
 pub(super) struct Options {
     pub(super) program: Started,
@@ -145,7 +145,7 @@ pub(super) struct Options {
     pub(super) socket_group: Option<String>,
 }
 
-/// What is started.
+/// The program to start.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Started {
     /// A file with its arguments.
@@ -154,18 +154,18 @@ pub(super) enum Started {
     Shell(OsString),
 }
 
-/// Where it listens.
+/// Address of the socket.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Address {
     Inet(SocketAddr),
     Unix(PathBuf),
 }
 
-/// Options that take a value, and those that take none.
+/// Options with a value; [`PLAIN`] has the options without one.
 const VALUED: &[u8] = b"cdfgapbusCFPUGM";
 const PLAIN: &[u8] = b"?hnvS";
 
-/// Option letters with their values, and the words behind them.
+/// Option letters with their values, and the words after them.
 #[derive(Default)]
 struct Typed {
     options: Vec<(u8, OsString)>,
@@ -173,7 +173,7 @@ struct Typed {
 }
 
 impl Typed {
-    /// The last value of an option counts.
+    /// The value of an option. The last one counts.
     fn value(&self, letter: u8) -> Option<&OsStr> {
         let same = self.options.iter().rev().find(|(known, _)| *known == letter);
         same.map(|(_, value)| value.as_os_str())
@@ -192,13 +192,13 @@ impl Typed {
     }
 }
 
-/// Reads the arguments, without the program's own name.
+/// Parses the arguments, without the program's own name.
 pub(super) fn read(arguments: impl IntoIterator<Item = OsString>) -> Result<Asked, Misuse> {
     let typed = split(arguments)?;
     if typed.options.is_empty() && typed.words.is_empty() {
         return Err(Misuse::Empty);
     }
-    // The first of them decides, as it does where each option is carried out as it is read.
+    // The first of them decides, as in a parser that executes options immediately.
     let first = typed.options.iter().find(|(letter, _)| b"?hv".contains(letter));
     match first {
         Some((b'v', _)) => return Ok(Asked::Version),
@@ -256,7 +256,7 @@ fn options(mut typed: Typed) -> Result<Options, Wrong> {
     if forks > FORKS_MAX {
         return Err(Wrong::TooMany(forks));
     }
-    // A negative number leaves the variable alone, as it always did.
+    // A negative number leaves the variable unchanged, as in spawn-fcgi.
     let php_children = match typed.text(b'C') {
         Some(text) if text.starts_with('-') => None,
         _ => number(&typed, b'C', "children count")?,
@@ -282,7 +282,7 @@ fn options(mut typed: Typed) -> Result<Options, Wrong> {
     })
 }
 
-/// The words after the options count before `-f`.
+/// The program to start. Words after the options take precedence over `-f`.
 fn program(typed: &mut Typed) -> Result<Started, Wrong> {
     if !typed.words.is_empty() {
         let path = typed.words.remove(0);

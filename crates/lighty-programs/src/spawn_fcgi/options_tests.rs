@@ -26,7 +26,7 @@ fn options_are_read_as_getopt_reads_them() {
     assert_eq!((read.php_children, read.forks, read.backlog), (Some(4), 3, 7));
     assert_eq!(read.mode, Some(0o600));
     assert_eq!(read.program, Started::Arguments("prog".into(), vec!["-x".into()]));
-    // The first word that is no option ends them.
+    // The first word that is not an option ends them.
     let read = options("-s /s prog -n");
     assert!(!read.no_fork);
     assert_eq!(read.program, Started::Arguments("prog".into(), vec!["-n".into()]));

@@ -1,4 +1,4 @@
-//! Why nothing was started, in the words of spawn-fcgi.
+//! Errors that prevent a start, in the words of spawn-fcgi.
 
 use std::path::PathBuf;
 use std::{fmt, io};
@@ -6,20 +6,20 @@ use std::{fmt, io};
 use lighty_io::listen::ProgramSocketError;
 use lighty_io::os_text;
 
-/// Why nothing was started, or the pid file lacks what was.
+/// Reason why no program was started, or why the pid file is incomplete.
 #[derive(Debug)]
 pub(super) enum Refusal {
     Directory(PathBuf, io::Error),
     Chroot(PathBuf, io::Error),
     User(String),
     Group(String),
-    /// A program is not started as root on demand.
+    /// Programs are not started as root.
     RootUser,
     RootGroup,
     Identity(io::Error),
     Listen(ProgramSocketError),
     Duplicate(io::Error),
-    /// The pid file is a device, a directory or the like.
+    /// The pid file is a device, a directory or similar.
     PidFileKind(PathBuf),
     OpenPidFile(PathBuf, io::Error),
     WritePidFile(io::Error),

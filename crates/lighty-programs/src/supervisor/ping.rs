@@ -1,4 +1,4 @@
-//! Pings: a FastCGI message to the workers' socket, which any of them may answer.
+//! Pings: a FastCGI message to the workers' socket, which any worker may answer.
 
 use std::fmt;
 use std::io;
@@ -12,15 +12,15 @@ use lighty_wire::fastcgi::{Begin, Decoder, Event, FastcgiFault, Role, encode};
 
 use super::Ping;
 
-/// Bytes of an answer at most.
+/// Maximum bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 
-/// Why a ping failed.
+/// Reason why a ping failed.
 #[derive(Debug)]
 pub(super) enum PingFault {
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     Talk(io::Error),
-    /// It took too long: all workers are busy, or hang.
+    /// Time-out: all workers are busy or hang.
     Timeout { timeout_s: u64 },
     /// The connection closed, or the request ended, without an answer.
     Closed,
@@ -44,7 +44,7 @@ impl fmt::Display for PingFault {
     }
 }
 
-/// Pings once.
+/// Sends a ping and waits for the answer.
 pub(super) async fn ask(address: &BindSpec, ping: &Ping) -> Result<(), PingFault> {
     let limit = Duration::from_secs(ping.timeout_s);
     let asked = tokio::time::timeout(limit, ask_patiently(address, ping.path.as_deref())).await;
@@ -66,7 +66,8 @@ async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), Pin
         let count = stream.read(&mut buffer).await.map_err(PingFault::Talk)?;
         read_bytes += count;
         if count == 0 {
-            // A worker has taken the connection: it does not hang. Some know no such message.
+            // A worker has accepted the connection, so it does not hang. Some do not know this
+            // message.
             return if path.is_none() { Ok(()) } else { Err(PingFault::Closed) };
         }
         if read_bytes > ANSWER_BYTES_MAX {
@@ -86,7 +87,7 @@ async fn ask_patiently(address: &BindSpec, path: Option<&str>) -> Result<(), Pin
     }
 }
 
-/// A request as PHP-FPM's `ping.path` wants it: the path is the script. Any output is an answer.
+/// Encodes a request for PHP-FPM's `ping.path`: the path is the script. Any output is an answer.
 fn push_request(path: &str, out: &mut Vec<u8>) -> Result<(), FastcgiFault> {
     encode::begin_request(Begin { role: Role::Responder, keep_conn: false }, out);
     let path = path.as_bytes();
@@ -114,7 +115,7 @@ async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Where to connect to reach what listens there.
+/// The address to connect to for a listening address.
 fn target(address: &BindSpec) -> Target {
     match address {
         BindSpec::Unix(path) => Target::unix(path),

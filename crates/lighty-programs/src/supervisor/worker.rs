@@ -1,4 +1,4 @@
-//! One worker's place: start, restart with back-off, replacement.
+//! One worker slot: start, restart with back-off, replacement.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -15,34 +15,33 @@ use tokio::task::JoinHandle;
 
 use super::{Options, Order, Ping, ReplaceError, ping};
 
-/// First pause in milliseconds before a worker that ended soon is started again; doubles each time.
+/// Initial pause in milliseconds before a worker that ended early is restarted. Doubles each time.
 pub(super) const PAUSE_MS_MIN: u64 = 100;
 
-/// Longest pause, in milliseconds.
+/// Maximum pause, in milliseconds.
 pub(super) const PAUSE_MS_MAX: u64 = 10_000;
 
-/// A worker that ran this many milliseconds did not end because of a bad start.
+/// A worker that ran for this many milliseconds did not fail to start.
 pub(super) const LIVED_MS: u64 = 10_000;
 
-/// The same of one that ended with exit code 0.
+/// Like [`LIVED_MS`], for a worker that ended with exit code 0.
 const DONE_MS: u64 = 1_000;
 
-/// A worker that ends with exit code 0 sooner than this was started wrongly, even where others
-/// answer.
+/// A worker that ends with exit code 0 sooner than this failed to start, even if others answer.
 const BEGUN_MS: u64 = 20;
 
-/// An answer to a ping says for so many milliseconds that workers which end with exit code 0 have
-/// served what they were written to serve.
+/// Milliseconds after an answer to a ping during which workers that end with exit code 0 are
+/// assumed to have served their number of requests.
 const ANSWERED_MS: u64 = 30_000;
 
-/// How long a ping after an orderly end may take: workers may be busy.
+/// Time limit of a ping after an orderly end, in seconds: workers may be busy.
 const PROBE_TIMEOUT_S: u64 = 10;
 
-/// The shortest pause, in milliseconds, in which connections are closed rather than kept waiting:
-/// four starts in succession have failed then.
+/// Minimum pause, in milliseconds, in which connections are closed rather than queued: four
+/// successive starts have failed by then.
 const REFUSE_MS: u64 = 800;
 
-/// How often is looked whether a worker's own children have ended, in milliseconds.
+/// Interval of checks for a worker's remaining child processes, in milliseconds.
 const COMPANY_MS: u64 = 50;
 
 /// All workers.
@@ -52,20 +51,20 @@ pub(super) struct Crew {
     identity: Identity,
     clock: Clock,
     places: RefCell<Vec<Place>>,
-    /// When a worker last answered a ping; 0 if none has.
+    /// Time of the last answer to a ping; 0 if there was none.
     answered_ms: Cell<u64>,
-    /// A ping after an orderly end is under way.
+    /// A ping after an orderly end is in progress.
     probes: Cell<bool>,
-    /// Told of each answer, which ends the pauses of workers that ended with exit code 0.
+    /// Notified of each answer, which ends the pauses of workers that ended with exit code 0.
     answers: Notify,
-    /// Workers that were replaced and finish their last request.
+    /// Replaced workers that are finishing their last request.
     retired: RefCell<Vec<JoinHandle<()>>>,
 }
 
-/// What is known of a worker's place.
+/// State of a worker slot.
 #[derive(Clone, Copy, Default)]
 struct Place {
-    /// Process id; 0 while none runs.
+    /// Process id; 0 if there is none.
     pid: i32,
     began_ms: u64,
     starts: u64,
@@ -73,11 +72,11 @@ struct Place {
 
 /// A worker's end.
 struct End {
-    /// Its process and exit code, or the reason that it was not started.
+    /// Its process id and exit code, or the reason why it was not started.
     why: String,
     /// True if the exit code was 0.
     is_done: bool,
-    /// True if it ended after as many requests as it is written to serve.
+    /// True if it ended after its number of requests.
     is_orderly: bool,
     lived_ms: u64,
 }
@@ -85,7 +84,7 @@ struct End {
 /// The outcome of waiting for a worker.
 enum Run {
     Ended(End),
-    /// This process goes on in its place.
+    /// This process replaces it.
     Replaced(Child),
     Stopped,
 }
@@ -120,14 +119,14 @@ impl Crew {
         self.clock.mono_ms()
     }
 
-    /// A worker has answered a ping.
+    /// Records that a worker has answered a ping.
     pub(super) fn note_answer(&self) {
         self.answered_ms.set(self.now_ms());
         self.answers.notify_waiters();
     }
 
-    /// True if a worker that ended has served what it was written to serve: busy workers that end
-    /// after so many requests, as php-cgi does, may live for less than a second.
+    /// True if a worker that ended has served its number of requests: busy workers with such a
+    /// limit, like php-cgi, may live for less than a second.
     fn ended_in_order(&self, ended: &io::Result<Exit>, lived_ms: u64) -> bool {
         let answered_ms = self.answered_ms.get();
         matches!(ended, Ok(Exit::Code(0)))
@@ -136,7 +135,7 @@ impl Crew {
             && self.now_ms().saturating_sub(answered_ms) < ANSWERED_MS
     }
 
-    /// Asks the workers whether any answers, beside what goes on.
+    /// Pings the workers in the background.
     pub(super) fn probe(self: &Rc<Self>) {
         if self.probes.replace(true) {
             return;
@@ -152,7 +151,7 @@ impl Crew {
         });
     }
 
-    /// A line for each worker.
+    /// One line for each worker.
     pub(super) fn status(&self) -> String {
         let now_ms = self.now_ms();
         let places = self.places.borrow();
@@ -195,7 +194,7 @@ impl Crew {
                 pause_ms = PAUSE_MS_MIN;
                 continue;
             }
-            // One that was written to end after so many requests was not started wrongly either.
+            // A worker that ends after its number of requests did not fail to start either.
             if end.lived_ms >= if end.is_done { DONE_MS } else { LIVED_MS } {
                 pause_ms = PAUSE_MS_MIN;
             }
@@ -206,7 +205,7 @@ impl Crew {
             tokio::select! {
                 () = pause => {}
                 () = self.refuse(), if refuses => {}
-                // The others answer, so this one ended after its number of requests.
+                // Other workers answer, so this one has served its number of requests.
                 () = answered, if end.is_done && end.lived_ms >= BEGUN_MS => {
                     pause_ms = PAUSE_MS_MIN;
                 }
@@ -224,8 +223,8 @@ impl Crew {
         }
     }
 
-    /// Closes all connections as long as no worker runs: their requests fail now rather than after
-    /// the front end's time-out. Ends only if the socket is broken.
+    /// Closes all connections while no worker is running: their requests fail now instead of after
+    /// the front end's time-out. Returns only if the socket is broken.
     async fn refuse(&self) {
         let has_worker = || {
             self.places.borrow().iter().any(|place| place.pid != 0)
@@ -242,7 +241,7 @@ impl Crew {
         }
     }
 
-    /// Starts a worker, unless one runs, and waits until it ends or an order comes.
+    /// Starts a worker, unless one is running, and waits until it ends or an order arrives.
     async fn run(
         self: &Rc<Self>,
         number: usize,
@@ -296,8 +295,8 @@ impl Crew {
         if place.starts == 0 { otherwise_ms } else { place.began_ms }
     }
 
-    /// Starts another worker; once that has settled, the old one is asked to end. Returns the one
-    /// that goes on.
+    /// Starts another worker, and asks the old one to exit once the new one has settled. Returns
+    /// the one that keeps running.
     async fn replace(
         self: &Rc<Self>,
         old: Child,
@@ -320,8 +319,8 @@ impl Crew {
         new
     }
 
-    /// Starts a worker that has settled. One that ended in order before has shown that it serves;
-    /// another takes its place.
+    /// Starts a worker and waits until it has settled. If it ends in order before, it has responded
+    /// to requests, and another one is started.
     async fn start_settled(self: &Rc<Self>) -> Result<Child, ReplaceError> {
         let settle = Duration::from_millis(self.options.settle_ms);
         let began_ms = self.now_ms();
@@ -334,12 +333,12 @@ impl Crew {
         Err(ReplaceError::Ended(new.id(), ended))
     }
 
-    /// Asks a worker to finish and end, and kills it when its grace is over.
+    /// Asks a worker to finish and exit, and kills it after its grace period.
     async fn retire(&self, child: Child) {
         child.signal(self.options.stop_signal.number());
         let in_order = async {
             let ended = child.ended().await;
-            // Children of its own may serve requests longer than it lives.
+            // Its child processes may serve requests longer than it lives.
             while child.has_company() {
                 tokio::time::sleep(Duration::from_millis(COMPANY_MS)).await;
             }
@@ -375,7 +374,7 @@ impl Crew {
     }
 }
 
-/// How a worker ended, as what follows its number.
+/// Describes the end of a worker, to follow its number.
 pub(super) fn words(ended: &io::Result<Exit>) -> String {
     match ended {
         Ok(exit) => format!("ended: {exit}"),

@@ -1,4 +1,4 @@
-//! A script for gnuplot, its data included.
+//! A gnuplot script with its data.
 
 use std::io::{self, Write};
 
@@ -43,7 +43,7 @@ pub(super) fn write(series: &Series, out: &mut impl Write) -> io::Result<()> {
     )?;
     match stages {
         0 => Ok(()),
-        // The sum of the stages up to one, drawn from the highest to the lowest.
+        // The cumulative sum of the stages, drawn from the highest to the lowest.
         _ => writeln!(
             out,
             "plot for [last={}:{}:-1] $times using 1:(sum [column={}:last] column(column)) \

@@ -1,25 +1,25 @@
-//! Lines of logs.
+//! Parser of log lines.
 
 use serde_json::Value;
 
-/// Longest name of a stage.
+/// Maximum bytes of a stage's name.
 const NAME_BYTES_MAX: usize = 32;
 
-/// What a line of a log says.
+/// Contents of a log line.
 #[derive(Debug, PartialEq)]
 pub(super) enum Line {
-    /// Where a request's time went.
+    /// Times of a request.
     Times(Times),
-    /// Something else.
+    /// Another line.
     Other,
-    /// It should say where a request's time went.
+    /// Invalid times of a request.
     Broken(&'static str),
 }
 
-/// Where a request's time went.
+/// Times of a request.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Times {
-    /// Microseconds since 1970.
+    /// Time of the line, in microseconds since 1970.
     pub(super) at_us: i64,
     /// Names of stages, with microseconds.
     pub(super) stages: Vec<(String, u64)>,
@@ -49,9 +49,9 @@ fn read_json(text: &str) -> Result<Times, &'static str> {
     Ok(Times { at_us, stages: stages.iter().map(stage).collect::<Result<_, _>>()? })
 }
 
-/// A line of `debug.log-timing`, from the time on. The stages stand behind the total.
+/// Parses a line of `debug.log-timing`, starting at the time. The stages follow the total.
 fn read_timing(text: &str) -> Result<Times, &'static str> {
-    // Behind it is what the log says of every request.
+    // The fields that every line about a request has follow after the comma.
     let text = text.split_once(',').map_or(text, |(times, _)| times);
     let mut words = text.split_ascii_whitespace();
     let at_s = words.next().and_then(|word| word.parse::<f64>().ok());
@@ -74,7 +74,7 @@ fn read_timing(text: &str) -> Result<Times, &'static str> {
     }
 }
 
-/// A stage's name, which becomes part of pictures.
+/// Checks a stage's name, which becomes part of charts.
 fn name_of(text: &str) -> Result<String, &'static str> {
     let is_sound = text.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-');
     match is_sound && (1..=NAME_BYTES_MAX).contains(&text.len()) {
@@ -83,7 +83,7 @@ fn name_of(text: &str) -> Result<String, &'static str> {
     }
 }
 
-/// `2026-11-24T08:15:00.123456+01:00` (RFC 3339) in microseconds since 1970.
+/// Converts `2026-11-24T08:15:00.123456+01:00` (RFC 3339) to microseconds since 1970.
 fn unix_us(text: &str) -> Option<i64> {
     let number = |at: std::ops::Range<usize>| text.get(at)?.parse::<i64>().ok();
     let (year, month, day) = (number(0..4)?, number(5..7)?, number(8..10)?);
@@ -107,9 +107,9 @@ fn unix_us(text: &str) -> Option<i64> {
     is_date.then_some(seconds * 1_000_000 + micros)
 }
 
-/// Days since 1970 of a date of the Gregorian calendar.
+/// Days from 1970 to a date of the Gregorian calendar.
 fn days(year: i64, month: i64, day: i64) -> i64 {
-    // Years begin in March, so that the day that some years lack is the last.
+    // Counts years from March, so that the leap day is the last day.
     let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
     let (era, of_era) = (year.div_euclid(400), year.rem_euclid(400));
     let of_year = (153 * month + 2) / 5 + day - 1;

@@ -4,35 +4,35 @@ use std::collections::BTreeMap;
 
 use super::lines::Times;
 
-/// Buckets that are kept; beyond it each becomes twice as wide.
+/// Maximum number of buckets; beyond it their width doubles.
 const BUCKETS_MAX: usize = 240;
 
-/// Kinds of stages; further ones are one, the last.
+/// Maximum number of stages; the last one collects all further ones.
 const STAGES_MAX: usize = 32;
 
 /// Stages that are not part of a request's time.
 const OUTSIDE: [&str; 4] = ["accept", "tls", "tunnel", "delay"];
 
-/// What did not find a place among the stages.
+/// Name of the stage that collects all further ones.
 const REST: &str = "others";
 
 /// The times of many requests.
 pub(super) struct Series {
-    /// The stages that were met, in this order.
+    /// The stages, in order of first occurrence.
     pub(super) stages: Vec<String>,
-    /// Microseconds of a bucket.
+    /// Width of a bucket in microseconds.
     pub(super) width_us: i64,
-    /// By number: a bucket begins at its number times the width.
+    /// Buckets by number; a bucket starts at its number times the width.
     buckets: BTreeMap<i64, Bucket>,
 }
 
-/// The requests of a stretch of time.
+/// The requests of a bucket.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Bucket {
     pub(super) requests: u64,
-    /// Microseconds in each stage, all requests together.
+    /// Microseconds in each stage, summed over all requests.
     pub(super) sums_us: Vec<u64>,
-    /// Of one request at most.
+    /// Longest time of one request.
     pub(super) longest_us: u64,
 }
 
@@ -68,7 +68,7 @@ impl Series {
         self.stages.len() - 1
     }
 
-    /// Buckets from the first to the last, empty ones included.
+    /// Number of buckets from the first to the last, including empty ones.
     fn span(&self) -> i64 {
         let first = self.buckets.keys().next().copied().unwrap_or(0);
         self.buckets.keys().next_back().map_or(0, |last| last - first + 1)
@@ -81,7 +81,7 @@ impl Series {
         }
     }
 
-    /// All buckets from the first to the last: when each begins, in microseconds since 1970.
+    /// All buckets from the first to the last, with their start in microseconds since 1970.
     pub(super) fn buckets(&self) -> impl Iterator<Item = (i64, Bucket)> {
         let first = self.buckets.keys().next().copied().unwrap_or(0);
         let numbers = first..first + self.span();
@@ -102,21 +102,21 @@ impl Bucket {
         }
     }
 
-    /// Milliseconds of a request in a stage, on average.
+    /// Mean milliseconds of a request in a stage.
     pub(super) fn mean_ms(&self, stage: usize) -> f64 {
         let sum_us = self.sums_us.get(stage).copied().unwrap_or(0);
         sum_us as f64 / 1e3 / self.requests.max(1) as f64
     }
 }
 
-/// The waits of lighttpd 1.5's picture, and the stages that they are made of.
+/// The waits in lighttpd 1.5's picture, and their stages.
 pub(super) const WAITS: [(&str, &[&str]); 3] = [
     ("read-queue-wait", &["file-queued"]),
     ("read-time", &["file-read"]),
     ("write-time", &["send-queued", "write"]),
 ];
 
-/// Milliseconds of a request in some stages, on average.
+/// Mean milliseconds of a request in several stages.
 pub(super) fn mean_of(series: &Series, bucket: &Bucket, names: &[&str]) -> f64 {
     let stages = series.stages.iter().enumerate();
     stages
@@ -143,7 +143,7 @@ mod tests {
         assert!((BUCKETS_MAX / 2 - 1..=BUCKETS_MAX).contains(&all.len()), "{}", all.len());
         assert_eq!(all.iter().map(|(_, bucket)| bucket.requests).sum::<u64>(), 10_000);
         assert!(all.iter().all(|(_, bucket)| (bucket.mean_ms(0) - 2.0).abs() < 1e-9));
-        // A clock that was set back by decades.
+        // The clock was set back by decades.
         series.add(&times(-1_000_000_000_000_000, "write", 1));
         assert!(series.buckets().count() <= BUCKETS_MAX);
     }

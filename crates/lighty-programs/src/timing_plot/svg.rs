@@ -1,4 +1,4 @@
-//! The pictures.
+//! The SVG charts.
 
 use std::io::{self, Write};
 
@@ -30,7 +30,7 @@ pub(super) fn write(series: &Series, summary: &Summary, out: &mut impl Write) ->
     svg::end(CHARTS, &line, out)
 }
 
-/// lighttpd 1.5's picture: a line for each of its waits.
+/// Draws lighttpd 1.5's picture: a line for each of its waits.
 fn waits(
     series: &Series,
     buckets: &[(i64, Bucket)],
@@ -49,7 +49,7 @@ fn waits(
     Ok(())
 }
 
-/// All stages, one upon the other.
+/// Draws all stages, stacked.
 fn stages(
     series: &Series,
     buckets: &[(i64, Bucket)],
@@ -89,7 +89,7 @@ fn stages(
     writeln!(out)
 }
 
-/// A time in UTC.
+/// Formats a time in UTC.
 fn time_of(at_us: i64) -> String {
     String::from_utf8_lossy(&date::iso8601(at_us.div_euclid(1_000_000))).into_owned()
 }

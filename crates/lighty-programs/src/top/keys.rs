@@ -1,4 +1,4 @@
-//! What was typed.
+//! Parser of keyboard input.
 
 /// A key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,11 +14,11 @@ pub(super) enum Key {
     PageUp,
     PageDown,
     Char(char),
-    /// One without a meaning.
+    /// A key without a function.
     Other,
 }
 
-/// Sequences of terminals, and what they stand for.
+/// Escape sequences of terminals, and their keys.
 const SEQUENCES: [(&str, Key); 10] = [
     ("\x1b[A", Key::Up),
     ("\x1b[B", Key::Down),
@@ -32,7 +32,7 @@ const SEQUENCES: [(&str, Key); 10] = [
     ("\x1b[6~", Key::PageDown),
 ];
 
-/// The keys that were typed; the end of the input is the key that ends everything.
+/// Parses typed bytes. The end of the input counts as [`Key::Quit`].
 pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
     if bytes.is_empty() {
         return vec![Key::Quit];
@@ -52,7 +52,7 @@ pub(super) fn parse(bytes: &[u8]) -> Vec<Key> {
             '\x7f' | '\x08' => Key::Backspace,
             '\t' => Key::Right,
             '\x1b' if left.starts_with('[') => {
-                // A sequence that is not known ends with a letter or a tilde.
+                // An unknown sequence ends with a letter or a tilde.
                 let end = left[1..].find(|one: char| one.is_ascii_alphabetic() || one == '~');
                 left = end.map_or("", |end| &left[end + 2..]);
                 Key::Other

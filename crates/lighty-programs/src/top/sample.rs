@@ -1,4 +1,4 @@
-//! A status page's JSON at one moment.
+//! A sample of a status page's JSON.
 
 use std::io;
 
@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::plain::plain;
 
-/// How long requests took.
+/// Distribution of request durations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Durations {
     pub(super) requests: u64,
@@ -75,10 +75,10 @@ pub(super) struct Second {
     pub(super) p99_us: u64,
 }
 
-/// Everything that is shown of one moment.
+/// Data of one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Sample {
-    /// When it was taken, in microseconds of the monotonic clock.
+    /// Time of the sample, in microseconds of the monotonic clock.
     pub(super) taken_us: u64,
     pub(super) version: String,
     pub(super) uptime_s: u64,
@@ -96,7 +96,7 @@ pub(super) struct Sample {
 }
 
 impl Sample {
-    /// Reads the JSON.
+    /// Parses the JSON.
     pub(super) fn read(json: &[u8]) -> io::Result<Self> {
         let value: Value = serde_json::from_slice(json).map_err(io::Error::other)?;
         if value["routes"].as_array().is_none() {
@@ -129,7 +129,7 @@ fn number(value: &Value, name: &str) -> u64 {
     value[name].as_u64().unwrap_or(0)
 }
 
-/// Clients choose some of it.
+/// Sanitises text, which may come from clients.
 fn text(value: &Value, name: &str) -> String {
     plain(value[name].as_str().unwrap_or_default())
 }

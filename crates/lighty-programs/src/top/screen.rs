@@ -1,4 +1,4 @@
-//! What is seen.
+//! The screen contents.
 
 use std::fmt::Write;
 use std::io;
@@ -8,10 +8,10 @@ use super::keys::Key;
 use super::sample::Sample;
 use super::table::{Order, Row, Tone, View, arrange, bytes, micros, rows, tone};
 
-/// Widths of a terminal that a table without one is made for.
+/// Columns of a table that is not for a terminal.
 const PLAIN_COLUMNS: usize = 160;
 
-/// Begins at the top left, and clears the rest of a line or screen.
+/// Moves to the top left; the next two clear the rest of a line and of the screen.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K";
 const CLEAR_BELOW: &str = "\x1b[J";
@@ -19,14 +19,14 @@ const REVERSE: &str = "\x1b[7m";
 const BOLD: &str = "\x1b[1m";
 const NORMAL: &str = "\x1b[0m";
 
-/// Colors of rows that need a look; none where `NO_COLOR` is set.
+/// Colours of rows that need attention; not used if `NO_COLOR` is set.
 const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 
 const HELP: &str =
     "q quit  ? help  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
 
-/// Help text of the key `?`.
+/// Help text for the key `?`.
 const HELP_LINES: [&str; 20] = [
     "Keys",
     "  q, Ctrl-C       quit",
@@ -50,7 +50,7 @@ const HELP_LINES: [&str; 20] = [
     "req/s, sent/s, cpu and share are rates between two samples; the rest counts from the start",
 ];
 
-/// What is shown now.
+/// Current state of the display.
 pub(super) struct State {
     url: String,
     view: View,
@@ -60,10 +60,10 @@ pub(super) struct State {
     /// The filter is being typed.
     is_typing: bool,
     is_paused: bool,
-    /// The help is shown in place of the table.
+    /// The help is shown instead of the table.
     is_helping: bool,
     has_color: bool,
-    /// Rows above the first that is shown.
+    /// Number of rows scrolled off the top.
     above: usize,
     now: Option<Sample>,
     before: Option<Sample>,
@@ -93,7 +93,7 @@ impl State {
         state
     }
 
-    /// Takes a sample, or notes why there is none.
+    /// Records a sample, or the reason why there is none.
     pub(super) fn note(&mut self, sample: io::Result<Sample>) {
         match sample {
             Ok(sample) => self.take(sample),
@@ -113,7 +113,7 @@ impl State {
         (_, self.column) = view.columns();
     }
 
-    /// Does what a key means. [`Key::Quit`] is the end.
+    /// Handles a key. Returns [`Key::Quit`] if it ends the program.
     pub(super) fn press(&mut self, key: Key) -> Key {
         if self.is_typing {
             return self.type_filter(key);
@@ -163,7 +163,7 @@ impl State {
         key
     }
 
-    /// The whole screen, for a terminal of so many columns and rows.
+    /// The whole screen, for a terminal of this width and height.
     pub(super) fn frame(&mut self, (width, height): (usize, usize)) -> String {
         let lines = self.lines(width, height);
         let mut out = String::from(HOME);
@@ -174,7 +174,7 @@ impl State {
         out + CLEAR_BELOW
     }
 
-    /// Everything as plain text.
+    /// The contents as plain text.
     pub(super) fn plain(&mut self) -> String {
         let lines = self.lines(PLAIN_COLUMNS, usize::MAX);
         lines.iter().map(|(_, line)| format!("{}\n", line.trim_end())).collect()
@@ -213,7 +213,7 @@ impl State {
         lines
     }
 
-    /// The views, what rows are sorted by, and what is left out.
+    /// The bar with the views, the sort column, and the filter.
     fn bar(&self) -> String {
         let views = View::ALL.iter().enumerate().map(|(at, view)| match *view == self.view {
             true => format!("[{} {}]", at + 1, view.name()),
@@ -260,7 +260,7 @@ fn figures(now: &Sample) -> String {
     )
 }
 
-/// Widths of columns: as wide as their widest cell; what is too much is taken from the widest.
+/// Widths of columns: that of their widest cell. If they do not fit, the widest ones shrink.
 fn widths(columns: &[&str], table: &[Row], width: usize) -> Vec<usize> {
     let of_column = |at: usize| {
         let cells = table.iter().map(|row| row[at].text.chars().count());
@@ -279,7 +279,7 @@ fn table_heading(columns: &[&str], sorted: usize, widths: &[usize]) -> String {
     let cell = |(at, (name, width)): (usize, (&&str, &usize))| {
         let mark = if at == sorted { "*" } else { "" };
         let text = cut(&format!("{name}{mark}"), *width);
-        // The last column of text has no other behind it to be told from.
+        // Left-aligned, because no column follows.
         let is_left = at == 0 || matches!(*name, "reason" | "request" | "engine");
         if is_left { format!("{text:<width$}") } else { format!("{text:>width$}") }
     };

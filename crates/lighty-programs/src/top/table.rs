@@ -1,29 +1,29 @@
-//! Rows of what is going on.
+//! Tables of a server's activity.
 
 use super::sample::{Durations, Route, Sample};
 
-/// Which table.
+/// Kind of table.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum View {
-    /// What answers requests.
+    /// Routes of requests.
     #[default]
     Routes,
-    /// Where their time goes.
+    /// Stages of requests.
     Stages,
     /// Backends of all upstreams.
     Backends,
-    /// Event loops.
+    /// Workers.
     Workers,
-    /// Clients.
+    /// Connections.
     Connections,
 }
 
 impl View {
-    /// All of them, in their order.
+    /// All views, in order.
     pub const ALL: [Self; 5] =
         [Self::Routes, Self::Stages, Self::Backends, Self::Workers, Self::Connections];
 
-    /// Its name.
+    /// The view's name.
     pub fn name(self) -> &'static str {
         match self {
             Self::Routes => "routes",
@@ -34,7 +34,7 @@ impl View {
         }
     }
 
-    /// Headings of the columns, and the one that rows are sorted by at first.
+    /// Headings of the columns, and the default sort column.
     pub(super) fn columns(self) -> (&'static [&'static str], usize) {
         match self {
             Self::Routes => {
@@ -57,28 +57,28 @@ impl View {
 }
 
 impl View {
-    /// The number of the column with that heading.
+    /// The number of the column with this heading.
     pub(super) fn column(self, heading: &str) -> Option<usize> {
         let (columns, _) = self.columns();
         columns.iter().position(|column| column.eq_ignore_ascii_case(heading))
     }
 }
 
-/// A cell: what is shown, and what it is sorted by.
+/// A cell: its text, and its sort key.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Cell {
     pub(super) text: String,
     pub(super) order: Order,
 }
 
-/// What a cell is sorted by.
+/// Sort key of a cell.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 pub(super) enum Order {
     Text(String),
     Number(f64),
 }
 
-/// Cells of a row, in the order of the columns.
+/// Cells in the order of the columns.
 pub(super) type Row = Vec<Cell>;
 
 fn word(text: &str) -> Cell {
@@ -102,7 +102,7 @@ fn percent(share: f64) -> Cell {
     Cell { text: format!("{:.1} %", share * 100.0), order: Order::Number(share) }
 }
 
-/// Microseconds, short.
+/// Formats microseconds in short form.
 pub(super) fn micros(us: u64) -> String {
     match us {
         0 => "-".to_owned(),
@@ -112,7 +112,7 @@ pub(super) fn micros(us: u64) -> String {
     }
 }
 
-/// Bytes, short.
+/// Formats bytes in short form.
 pub(super) fn bytes(count: f64) -> String {
     let units = ["B", "K", "M", "G", "T"];
     let (mut value, mut unit) = (count, 0);
@@ -172,7 +172,8 @@ fn routes(
 /// Stages that are not part of a request's time.
 const OUTSIDE: [&str; 4] = ["accept", "tls", "tunnel", "delay"];
 
-/// Shares are those of the time between the samples, or of all time where nothing happened.
+/// Rows of the stages. Shares refer to the time between the samples, or to all time if there were
+/// no requests in between.
 fn stages(now: &Sample, before: Option<&Sample>) -> Vec<Row> {
     let within = || now.stages.iter().filter(|stage| !OUTSIDE.contains(&&*stage.name));
     let spent = |stage: &Route| {
@@ -281,7 +282,8 @@ pub(super) fn tone(view: View, row: &Row) -> Tone {
     }
 }
 
-/// Keeps rows that contain the text, and sorts by a column: numbers from the highest, texts from A.
+/// Keeps rows that contain the text, and sorts by a column: numbers in descending order, texts
+/// alphabetically.
 pub(super) fn arrange(rows: &mut Vec<Row>, filter: &str, column: usize, reversed: bool) {
     if !filter.is_empty() {
         let wanted = filter.to_lowercase();

@@ -312,8 +312,8 @@ impl<S> Directive<S> {
         self
     }
 
-    /// Marks a directive that TLS handshakes read before there is a request. Inside another
-    /// condition, it also applies to the listeners whose directives are in the same block.
+    /// Marks a directive that TLS handshakes read before there is a request. If it is beside a
+    /// listener's own directives inside another condition, it also applies to the listener.
     #[must_use]
     pub fn for_handshakes(mut self) -> Self {
         self.for_handshakes = true;

@@ -85,7 +85,7 @@ pub struct Exchange {
     pub(crate) owed: Fields,
     /// Bookkeeping of the request: restarts, fault, handler, progress.
     pub state: RequestState,
-    /// Times at which the request came to each stage.
+    /// Times at which the request reached each stage.
     pub stages: Stages,
 }
 

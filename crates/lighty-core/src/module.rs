@@ -60,7 +60,7 @@ pub enum FileFate {
     Removed,
 }
 
-/// Connection features that modules need.
+/// Features of connections that modules need.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub struct Needs {
     /// Connections may begin with a PROXY protocol header.
@@ -103,7 +103,7 @@ pub trait Module {
         false
     }
 
-    /// Connection features that the module needs under a configuration that includes it.
+    /// Features of connections that the module needs under a configuration that includes it.
     fn needs(&self, _config: &Config<Settings>) -> Needs {
         Needs::default()
     }
@@ -323,7 +323,7 @@ impl ModuleList {
         !self.part(Phase::ResponseHead, settings).is_empty()
     }
 
-    /// Connection features that any module needs.
+    /// Features of connections that any module needs.
     pub(crate) fn needs(&self, config: &Config<Settings>) -> Needs {
         self.iter().map(|module| module.needs(config)).fold(Needs::default(), |all, one| Needs {
             proxy_header: all.proxy_header || one.proxy_header,

@@ -344,7 +344,7 @@ pub struct CoreSettings {
     pub document_root: Arc<str>,
     /// `Server` field; empty: not sent.
     pub tag: Arc<str>,
-    /// `server.name`: SERVER_NAME of programs; `None`: the host that the client asks for.
+    /// `server.name`: SERVER_NAME of programs; `None`: the requested host.
     pub server_name: Option<Arc<str>>,
     /// `server.max-keep-alive-requests`: requests on one connection; 1: no keep-alive.
     pub max_keep_alive_requests: u32,

@@ -109,7 +109,7 @@ pub struct RequestState {
     pub completed: bool,
     /// State of rewriting.
     pub rewriting: Rewriting,
-    /// Whether the settings from before a restart decide about the response's head.
+    /// Use of the settings from before a restart for the response's head.
     pub keeps_settings: KeptSettings,
     /// The settings from before a restart. Their modules take part in the response's head as well.
     pub asked_settings: Option<Rc<Settings>>,

@@ -172,7 +172,7 @@ impl Default for SpanTimes {
 }
 
 impl SpanTimes {
-    /// Starts anew with [`Span::Head`].
+    /// Restarts at [`Span::Head`].
     #[inline]
     pub(super) fn begin(&mut self, now_us: u32) {
         (self.current, self.since_us, self.met) = (Span::Head, now_us, 0);

@@ -24,7 +24,7 @@ pub enum Stage {
     LookUp,
     /// The path is looked up; a file is open.
     Open,
-    /// It asks for a connection to a backend.
+    /// It requests a connection to a backend.
     BackendQueue,
     /// It has a place at a backend, or may start a program.
     Connect,

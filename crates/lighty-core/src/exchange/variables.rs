@@ -109,8 +109,7 @@ pub fn split_path(ex: &Exchange) -> (&[u8], &[u8]) {
     }
 }
 
-/// Uses the connection's address, since a wildcard listener does not tell which one the client
-/// used.
+/// `SERVER_ADDR`. For a wildcard listener, the address of the connection.
 fn server_addr(ex: &Exchange) -> String {
     let listener: Option<SocketAddr> = ex.request.local_socket.parse().ok();
     let listener = listener.map(|at| at.ip()).filter(|ip| !ip.is_unspecified());

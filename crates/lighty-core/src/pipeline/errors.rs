@@ -108,8 +108,8 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
 /// `server.error-handler`, a file is sent with the error's status, while a script chooses its own
 /// unless `server.error-intercept` is set; with `server.error-handler-404`, a file is sent with
 /// 200. If the handler fails, the original error stands, except for a handler that may choose its
-/// status. The error also stands if the handler for all errors redirects: to a directory's slash,
-/// or by a script without content.
+/// status. The error also stands if the handler for all errors gives a 2xx or 3xx without content:
+/// the redirect to a directory's slash, or the response of a script.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.state.error_status else { return };
     let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);

@@ -43,7 +43,7 @@ pub struct Request<'a> {
     pub tls_key_bits: Option<u16>,
     /// The client's certificate, in PEM.
     pub tls_certificate: Option<&'a [u8]>,
-    /// The authenticated user, whom the container trusts without a check.
+    /// The authenticated user. The container accepts it without a check.
     pub remote_user: Option<&'a [u8]>,
     /// The authentication scheme, such as `Basic`.
     pub auth_type: Option<&'a [u8]>,

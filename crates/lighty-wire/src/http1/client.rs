@@ -31,8 +31,8 @@ pub struct RequestLine<'a> {
 /// Fields written from [`RequestLine`].
 const STATED: [Known; 3] = [Known::Host, Known::ContentLength, Known::TransferEncoding];
 
-/// Appends the head of a request: request line, `Host`, `fields` without those in [`STATED`], the
-/// framing and the empty line.
+/// Appends the head of a request: request line, `Host`, `fields` except the ones that `line`
+/// states, the framing and the empty line.
 ///
 /// `fields` have the form of [`Fields::iter_known`]. The caller removes hop-by-hop fields.
 ///

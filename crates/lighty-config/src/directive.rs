@@ -67,7 +67,7 @@ impl Kind {
 /// Blocks in which a directive is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
-    /// Once for the server: at the top level.
+    /// Once for the server, at the top level only.
     Server,
     /// Per listener: at the top level or in `$SERVER["socket"]`.
     Socket,

@@ -58,7 +58,7 @@ impl Peer {
         ask(self.connect(), request)
     }
 
-    /// Its output so far.
+    /// lighttpd's output so far.
     #[must_use]
     pub fn log(&self) -> String {
         self.server.log()

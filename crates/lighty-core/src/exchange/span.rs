@@ -84,7 +84,7 @@ impl Span {
         Self::Delay,
     ];
 
-    /// Its name in logs, fields and metrics.
+    /// The span's name in logs, fields and metrics.
     pub fn name(self) -> &'static str {
         match self {
             Self::Accept => "accept",

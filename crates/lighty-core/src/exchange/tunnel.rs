@@ -23,7 +23,7 @@ pub trait Tunnel {
 
 /// The far end of a tunnel, kept as long as the tunnel lasts.
 pub trait FarEnd {
-    /// Its bytes.
+    /// The byte stream of the far end.
     fn bytes(&self) -> &dyn ByteStream;
 
     /// Called when the tunnel ends, unless its idle limit ended it.

@@ -47,7 +47,7 @@ impl ConnState {
     pub const ALL: [ConnState; 5] =
         [ConnState::Idle, ConnState::Head, ConnState::Body, ConnState::Handler, ConnState::Write];
 
-    /// Its index in [`ConnState::ALL`].
+    /// The state's index in [`ConnState::ALL`].
     pub fn place(self) -> usize {
         let told = if self == ConnState::Duplex { ConnState::Write } else { self };
         Self::ALL.iter().position(|known| *known == told).unwrap_or(0)
@@ -81,7 +81,7 @@ impl ConnState {
 pub struct Connection {
     /// Number of the connection, unique within its worker. Streams have their connection's.
     pub number: u32,
-    /// Its state.
+    /// State of the connection.
     pub doing: ConnState,
     /// Seconds in this state.
     pub for_s: u32,
@@ -240,7 +240,7 @@ pub struct Backend {
     pub failed: u64,
     /// Mean time to the first response byte in microseconds; 0: unknown.
     pub first_byte_us: u32,
-    /// Its share of requests.
+    /// The backend's share of requests.
     pub weight: u32,
 }
 

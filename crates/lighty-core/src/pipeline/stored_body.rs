@@ -115,7 +115,7 @@ impl StoredBody {
         written.map_err(|error| StoreFault::Disk(error.to_string()))
     }
 
-    /// Its length in bytes.
+    /// Length of the body in bytes.
     pub fn length(&self) -> u64 {
         let in_memory: usize = self.memory.iter().map(Bytes::len).sum();
         in_memory as u64 + self.disk.written_bytes()

@@ -114,7 +114,7 @@ impl Pebble {
         String::from_utf8(curl.output().expect("curl runs").stdout).expect("text")
     }
 
-    /// Its output.
+    /// Pebble's output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()

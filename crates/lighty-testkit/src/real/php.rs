@@ -73,7 +73,7 @@ impl PhpFpm {
         self.program.await_listening(&self.listen);
     }
 
-    /// Its output.
+    /// PHP-FPM's output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()

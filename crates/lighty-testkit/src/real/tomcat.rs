@@ -57,7 +57,7 @@ impl Tomcat {
         &self.listen
     }
 
-    /// Its output.
+    /// Tomcat's output.
     #[must_use]
     pub fn log(&self) -> String {
         self.program.log()

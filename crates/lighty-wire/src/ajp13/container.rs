@@ -27,7 +27,7 @@ pub struct Received {
     pub remote_host: Option<Vec<u8>>,
     /// The requested host.
     pub server_name: Option<Vec<u8>>,
-    /// Its port.
+    /// The requested port.
     pub server_port: u16,
     /// True if the client uses TLS.
     pub is_tls: bool,

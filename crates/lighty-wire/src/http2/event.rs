@@ -37,7 +37,7 @@ pub enum Event {
     /// Content. The driver takes the bytes out of its input, and returns them to the peer's windows
     /// with [`super::Connection::credit`] after consuming them.
     Data {
-        /// Its stream.
+        /// The stream of the content.
         stream: StreamKey,
         /// Offset of the bytes in the input.
         start: usize,

@@ -2,8 +2,8 @@
 //!
 //! The workers share the socket, which stays open while the supervisor runs: during a replacement,
 //! connections wait in the socket's queue and none is refused. A worker that ends is started again,
-//! after a pause ([`worker`]). All are replaced one by one when an operator asks for it, and all at
-//! once when no worker answers a ping ([`ping`]).
+//! after a pause (`worker`). All are replaced one by one when an operator asks for it, and all at
+//! once when no worker answers a ping (`ping`).
 //!
 //! Reading order: this file (start, orders, stop), `worker`, `ping`.
 

@@ -56,7 +56,7 @@ const OWED: [Known; 6] = [
     Known::RetryAfter,
 ];
 
-/// Copies the fields of [`OWED`].
+/// Copies the fields of an error that every page of it carries (`OWED`).
 pub fn keep_owed(from: &Fields, to: &mut Fields) {
     for name in OWED {
         from.get_all(name).for_each(|value| to.push_known(name, value));

@@ -1,11 +1,11 @@
-//! A client that is not the limit of what `bench/hot.py` measures.
+//! A lean HTTP client, so that the client does not limit the rates that `bench/hot.py` measures.
 //!
-//! It asks for one URL over keep-alive connections, on each for the next response when the last one
-//! is whole, and reads of a response its status and its length only. wrk parses every field and
-//! times every response: on a core of its own it needs more than some servers do, which then wait
-//! for it, wake for a few requests at a time, and pay for that.
+//! It requests one URL over keep-alive connections, one request at a time on each, and reads only
+//! the status and the length of a response. wrk parses every field and times every response: on a
+//! core of its own it uses more processor time than some servers. These then wait for it, wake for
+//! a few requests at a time, and pay for that.
 //!
-//! usage: `asker ADDRESS:PORT PATH CONNECTIONS SECONDS`; it prints what wrk would.
+//! usage: `asker ADDRESS:PORT PATH CONNECTIONS SECONDS`; the output has wrk's format.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -19,16 +19,16 @@ const OK: &[u8] = b"HTTP/1.1 200 ";
 
 struct Conn {
     stream: TcpStream,
-    /// Bytes of the response under way that have come.
+    /// Bytes received of the response in progress.
     got: usize,
 }
 
-/// What one run came to.
+/// Totals of one run.
 #[derive(Default)]
 struct Tally {
     requests: u64,
     bytes: u64,
-    /// Answers that were not 200.
+    /// Responses with a status other than 200.
     refused: u64,
     /// Connections that ended or failed.
     broken: u64,
@@ -53,7 +53,7 @@ fn usage(what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, words)
 }
 
-/// Length of a whole response, head included: all are of the same, as only their dates differ.
+/// Length of a whole response, head included. All responses have it, as only their dates differ.
 fn response_bytes(address: &str, request: &[u8]) -> io::Result<usize> {
     const HEAD_END: &[u8] = b"\r\n\r\n";
     const LENGTH: &str = "content-length:";
@@ -119,7 +119,7 @@ fn ask(
     Ok(tally)
 }
 
-/// Reads what has come, and asks again when that was the rest of a response.
+/// Reads the available bytes, and sends the next request once the response is complete.
 fn take(
     conn: &mut Conn,
     request: &[u8],

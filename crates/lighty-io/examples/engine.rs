@@ -1,9 +1,9 @@
-//! What one operation of each file engine costs on data that are in memory.
+//! Measures the cost of each file engine's operations on data in memory.
 //!
-//! `cargo run --release -p lighty-io --example engine [DIR] [SECONDS]` makes a few files of
-//! 100 KB in DIR (default: the system's temporary directory) and prints, for the io_uring engine
-//! and for the threads, operations a second and microseconds of processor time for each, with 64
-//! under way at once; and, for comparison, what the non-blocking fast paths reach.
+//! `cargo run --release -p lighty-io --example engine [DIR] [SECONDS]` creates a few files of 100
+//! KB in DIR (default: the system's temporary directory). For the io_uring engine and for the
+//! threads it prints operations per second and microseconds of processor time per operation, with
+//! 64 operations in flight, and, for comparison, the figures of the non-blocking fast paths.
 
 use std::cell::Cell;
 use std::io;
@@ -95,7 +95,7 @@ impl Bench {
         self.engine.read(&self.file, 0, OwnedBuf::zeroed(length)).await.1.map(drop)
     }
 
-    /// Runs an operation over and over from many tasks at once.
+    /// Runs an operation repeatedly from many concurrent tasks.
     async fn crowd<F, Fut>(&self, what: &str, operation: F) -> io::Result<()>
     where
         F: Fn(Bench, usize) -> Fut + Copy + 'static,

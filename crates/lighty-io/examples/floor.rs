@@ -1,9 +1,9 @@
-//! The floor that `bench/hot.py` measures servers against: a tokio loop that answers every request
-//! with the same bytes.
+//! The baseline that `bench/hot.py` compares servers with: a tokio loop that sends the same
+//! response to every request.
 //!
-//! One `current_thread` runtime, one task and one buffer a connection, one `recv` and one `send` a
-//! request. It looks for the empty line that ends a head and for nothing else: no parsing, no
-//! files, no dates, no limits, no time-outs. What a server spends above it is the server's own.
+//! One `current_thread` runtime, one task and one buffer per connection, one `recv` and one `send`
+//! per request. It only searches for the empty line that ends a head: no parsing, no files, no
+//! dates, no limits, no timeouts. The time that a server needs beyond it is the server's own cost.
 //!
 //! usage: `floor PORT` (on 127.0.0.1; with 0 the kernel chooses, and the address is printed)
 
@@ -14,7 +14,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::LocalSet;
 
-/// What a static file server sends for the 44-byte page: a head of usual length, then the body.
+/// Response of a static file server for the 44-byte page: a head of usual length, then the body.
 const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\n\
     Content-Type: text/html\r\n\
     ETag: \"0123456789abcdef\"\r\n\
@@ -44,15 +44,15 @@ async fn listen(port: u16) -> io::Result<()> {
     loop {
         let (stream, _) = listener.accept().await?;
         stream.set_nodelay(true)?;
-        // A client that vanishes ends its own task; there is nobody to tell.
+        // A connection error ends only this task; there is no caller to report it to.
         tokio::task::spawn_local(async move { respond(stream).await.ok() });
     }
 }
 
-/// Answers until the client closes, or sends a head that does not fit the buffer.
+/// Responds until the client closes or sends a head that does not fit the buffer.
 ///
-/// `read` and not `try_read`: tokio's `poll_read` knows that a read which did not fill the buffer
-/// has emptied the socket, and saves the call that would only say so.
+/// Uses `read`, not `try_read`: tokio's `poll_read` knows that a read which did not fill the buffer
+/// has emptied the socket, and saves the call that would only confirm it.
 async fn respond(mut stream: TcpStream) -> io::Result<()> {
     let mut buffer = [0; BUFFER_BYTES];
     let mut filled = 0;

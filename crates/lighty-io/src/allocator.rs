@@ -4,11 +4,11 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use libmimalloc_sys as mi;
 
-/// mimalloc, asked for an alignment only where not every block has it: its aligned blocks take
-/// four times as long.
+/// mimalloc, with an explicit alignment only where the natural one does not suffice: its aligned
+/// allocations take four times as long.
 pub struct Allocator;
 
-/// Every block of at least so many bytes is aligned to them, every smaller one to a word
+/// Every block of at least this many bytes is aligned to as many, every smaller one to a word
 /// (`MI_MAX_ALIGN_SIZE`).
 const NATURAL: usize = 16;
 
@@ -28,8 +28,8 @@ fn is_natural(layout: Layout, bytes: usize) -> bool {
     layout.align() <= size_of::<usize>() || layout.align() <= NATURAL && bytes >= NATURAL
 }
 
-// SAFETY: mimalloc's blocks hold what was asked for, at the alignment that was asked for or that
-// all have; `mi_free` takes blocks of either kind.
+// SAFETY: mimalloc's blocks have the requested size and at least the requested alignment, given
+// explicitly or natural; `mi_free` takes blocks of either kind.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {

@@ -3,7 +3,7 @@
 //! Reading it costs one load. It is set once per turn of the event loop (see
 //! [`Clock::refresh_current`]) and by a slow tick for a loop too busy to park, so that no request
 //! asks the kernel for the time. A turn reads only the monotonic clock. The wall clock is assumed
-//! to run along with it, and is compared at each tick.
+//! to advance with it, and is compared at each tick.
 
 pub mod deadline;
 pub mod local_time;
@@ -38,7 +38,7 @@ struct Times {
     late_us: Cell<u64>,
 }
 
-/// Where the time comes from.
+/// Source of the time.
 #[derive(Clone, Copy, Debug)]
 enum Source {
     /// The machine's monotonic clock, since this reading of it in microseconds.
@@ -60,13 +60,14 @@ impl Source {
     }
 }
 
-/// The machine's monotonic clock in microseconds. An `Instant` counts in nanoseconds and checks
-/// what cannot overflow here; this is read once in each turn of the loop.
+/// The machine's monotonic clock in microseconds. An `Instant` counts nanoseconds and checks for
+/// overflows that cannot happen here; this is read once in each turn of the loop.
 #[inline]
 pub(crate) fn machine_us() -> u64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `now` is a timespec of ours, which the call fills in. It fails only for a clock that
-    // does not exist. (Another way to the vDSO would read what valgrind hides.)
+    // SAFETY: `now` is a local timespec, which the call fills in. It fails only for a clock that
+    // does not exist. (The vDSO is only reached through libc: valgrind hides it from other
+    // readers.)
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &raw mut now) };
     now.tv_sec.unsigned_abs() * 1_000_000 + now.tv_nsec.unsigned_abs() / 1000
 }
@@ -82,8 +83,8 @@ fn whole_us(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX / 2)
 }
 
-/// The wall clock now, since 1970, to compare with what a file system says. 0 where the machine has
-/// no clock and tells a time before 1970.
+/// The wall clock now, since 1970, for comparison with the times of files. 0 if the machine's clock
+/// is set to a time before 1970.
 pub(crate) fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
@@ -167,7 +168,7 @@ impl Clock {
         self.0.mono_us.get()
     }
 
-    /// The current monotonic time rather than that of this turn: asks the kernel.
+    /// The current monotonic time instead of that of this turn; asks the kernel.
     pub fn precise_us(&self) -> u64 {
         match self.0.source.elapsed_us() {
             Some(elapsed_us) => MONO_START_US + elapsed_us,
@@ -180,8 +181,8 @@ impl Clock {
         self.0.unix_s.get()
     }
 
-    /// Seconds since 1970 as the process knew them at its start, counted on by the monotonic clock:
-    /// the same for all workers, never goes back.
+    /// Seconds since 1970: the wall clock at the start of the process, advanced by the monotonic
+    /// clock. The same for all workers, never goes back.
     pub fn steady_unix_s(&self) -> u64 {
         let started_us = match self.0.source {
             Source::Machine(_) => *PROCESS_STARTED_UNIX_US,
@@ -271,8 +272,8 @@ impl Clock {
         }
     }
 
-    /// The longest delay of a tick since this was last asked, in microseconds: for so long the loop
-    /// was busy with one thing, or had no processor.
+    /// The longest delay of a tick since the last call, in microseconds. For this long one task
+    /// kept the loop busy, or the loop had no processor.
     pub fn take_late_us(&self) -> u64 {
         self.0.late_us.take()
     }
@@ -322,7 +323,7 @@ mod tests {
         let clock = Clock::start();
         let (wall, steady) = (clock.unix_s(), clock.steady_unix_s());
         assert!(steady.abs_diff(steady_unix_s()) <= 1);
-        // As `compare` does where the wall clock was set back by an hour.
+        // As `compare` does after the wall clock was set back by an hour.
         let started_us = clock.0.started_unix_us.get();
         clock.0.started_unix_us.set(started_us - 3_600_000_000);
         clock.refresh();

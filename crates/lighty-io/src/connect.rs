@@ -22,7 +22,7 @@ use tokio::net::{TcpSocket, TcpStream, UnixStream};
 use crate::simulated;
 use crate::transport::Stream;
 
-/// How long to retry a unix socket whose backlog is full, in milliseconds.
+/// Default of [`ConnectOptions::full_backlog_ms`].
 pub const FULL_BACKLOG_MS_DEFAULT: u64 = 1_000;
 
 /// The pause between such retries grows from 1 ms to this.
@@ -34,7 +34,7 @@ pub struct ConnectOptions {
     /// The source address; port 0 lets the kernel choose the port. Only for TCP targets of the same
     /// family.
     pub source: Option<SocketAddr>,
-    /// How long to retry if a unix socket's backlog is full, in milliseconds.
+    /// Time for retries if a unix socket's backlog is full, in milliseconds.
     pub full_backlog_ms: u64,
 }
 
@@ -81,8 +81,8 @@ async fn connect_tcp(address: SocketAddr, options: &ConnectOptions) -> io::Resul
     Ok(stream)
 }
 
-/// Binds without reserving a port yet: the kernel then chooses one that is free for this target
-/// rather than for all targets.
+/// Binds without reserving a port yet. The kernel then chooses one that is free for this target
+/// instead of one that is free for all targets.
 fn bind_source(socket: &TcpSocket, source: SocketAddr) -> io::Result<()> {
     if source.port() == 0 {
         // A kernel before 4.2 refuses and reserves a port now: scarcer, but correct.
@@ -106,15 +106,17 @@ fn bind_address_no_port(socket: &TcpSocket) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// A connect to an unused local port in the kernel's ephemeral range may connect to itself (RFC
-/// 9293, section 3.5, simultaneous open) and look established.
+/// True if a connection may be one of the socket to itself. A connect to an unused local port in
+/// the kernel's ephemeral range may connect to itself (RFC 9293, section 3.5, simultaneous open)
+/// and look established.
 fn may_be_itself(address: SocketAddr) -> bool {
-    /// The lowest port that a kernel hands out unless it was told otherwise, and by a margin.
+    /// The lowest ephemeral port of a kernel with default settings, less a margin.
     const EPHEMERAL_PORT_MIN: u16 = 10_000;
     address.ip().is_loopback() && address.port() >= EPHEMERAL_PORT_MIN
 }
 
-/// A unix socket's full backlog returns EAGAIN at once, with no event when there is room.
+/// Connects, with retries while the backlog is full: the kernel then returns EAGAIN immediately,
+/// and no event reports free space.
 async fn connect_unix(path: &Path, options: &ConnectOptions) -> io::Result<UnixStream> {
     let mut waited_ms = 0;
     let mut pause_ms = 1;

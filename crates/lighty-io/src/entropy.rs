@@ -4,10 +4,10 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 use crate::simulated;
 
-/// `N` random bytes from the kernel.
+/// Returns `N` random bytes from the kernel.
 ///
 /// # Errors
-/// What the kernel reports; after start it always has some.
+/// Errors of the system. After boot, the kernel always has random bytes.
 pub fn random_bytes<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     if let Some(world) = simulated::world() {

@@ -1,12 +1,12 @@
 //! The file engines: open, stat and read without blocking the loop.
 //!
-//! What is in the kernel's caches is available immediately (`try_open_cached`, `try_read`,
-//! `resident`). Everything else waits in a ring (io_uring) or in the thread pool. Both behave the
-//! same; [`FileEngine::report`] says which one runs and why.
+//! Data in the kernel's caches is available immediately (`try_open_cached`, `try_read`,
+//! `resident`). All other operations wait in a ring (io_uring) or in the thread pool. Both behave
+//! the same; [`FileEngine::report`] says which one runs and why.
 //!
-//! Reading order: `meta` and `open_file` (what is known of a file), `root` and `resolve` (how a
-//! path becomes a descriptor), `flight` (what an operation owns while it runs), `threads` and
-//! `ring` (the two engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
+//! Reading order: `meta` and `open_file` (metadata of a file), `root` and `resolve` (from a path to
+//! a descriptor), `flight` (resources of an operation while it runs), `threads` and `ring` (the two
+//! engines), `resident` (is it in memory?), `read_dir`, `fault` (for tests).
 
 mod buf;
 pub mod cache_file;
@@ -97,7 +97,7 @@ impl Default for EngineLimits {
     }
 }
 
-/// Which engine runs, and why.
+/// Name of the running engine and the reason for the choice.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineReport {
     /// `io-uring` or `threads`.
@@ -172,7 +172,7 @@ impl FileEngine {
         Ok(FileEngine(inner))
     }
 
-    /// Which engine runs, and why.
+    /// Name of the running engine and the reason for the choice.
     pub fn report(&self) -> &EngineReport {
         &self.0.report
     }
@@ -332,7 +332,7 @@ impl FileEngine {
         if file.fs().answers_from_cache() {
             file.note_cold(self.now_ms());
         } else {
-            // Such a file system cannot be queried; what was just read is the best guess.
+            // Such a file system cannot be queried; assume that the data just read is resident.
             file.believe_resident(self.span(offset, done), self.now_ms());
         }
         Ok(done)
@@ -358,10 +358,10 @@ impl FileEngine {
         ReadDir::open(self.0.pool.clone(), &dir, rel, self.how(follow, false)).await
     }
 
-    /// Removes the name `rel` of a file or link beneath the root.
+    /// Removes the file or link `rel` beneath the root.
     ///
     /// # Errors
-    /// As for [`FileEngine::open`], and those of the removal.
+    /// As for [`FileEngine::open`], and errors of `unlinkat`.
     pub async fn remove(&self, root: &Root, rel: &[u8], follow: Follow) -> io::Result<()> {
         let dir = self.fresh_dir(root).await?.as_fd().try_clone_to_owned()?;
         let (how, rel) = (self.how(follow, false), rel.to_vec());
@@ -611,7 +611,7 @@ impl Inner {
         }
     }
 
-    /// The operation is no longer needed: the kernel may cancel it, a pool thread cannot.
+    /// Abandons an operation: the kernel may cancel it, a pool thread cannot.
     fn cancel(&self, id: Id) {
         if let Some(ring) = &self.ring {
             ring.cancel(id);

@@ -1,13 +1,13 @@
-//! The C libraries that this crate links, and where a library's code comes from.
+//! The C libraries that this crate links, and the file that each was loaded from.
 
 use std::path::{Path, PathBuf};
 
 /// A library written in C.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Library {
-    /// The name that users know.
+    /// Its name for users.
     pub name: &'static str,
-    /// The version that runs, as the library says it.
+    /// Version of the running library, as it reports it.
     pub version: String,
     /// Prefix of the shared object's file name, such as `libpcre2-8.so`.
     pub shared_object: &'static str,
@@ -22,7 +22,7 @@ impl Library {
     }
 }
 
-/// The mapped file whose name begins with `prefix`.
+/// The mapped file with a name that starts with `prefix`.
 fn mapped(maps: &str, prefix: &str) -> Option<PathBuf> {
     let paths = maps.lines().filter_map(|line| Some(Path::new(line.get(line.find('/')?..)?)));
     let mut named = paths.filter(|path| {
@@ -62,7 +62,7 @@ mod tests {
     fn this_build_has_its_own_pcre2() {
         let pcre = &libraries()[0];
         assert!(pcre.version.starts_with("10."), "{pcre:?}");
-        // A packager's build links the system's: then the test is none.
+        // A packager's build links the system's library; the test does not apply then.
         if std::env::var_os("PCRE2_SYS_STATIC").is_none_or(|value| value == "1") {
             assert_eq!(pcre.loaded_from(), None);
         }

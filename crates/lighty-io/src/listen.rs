@@ -93,7 +93,7 @@ pub struct BoundSocket {
     origin: Origin,
 }
 
-/// The origin of a socket, which limits what may be done with it.
+/// Origin of a socket, which limits the operations on it.
 #[derive(Clone, Debug)]
 enum Origin {
     /// Bound by this process with these options.
@@ -118,7 +118,8 @@ impl BoundSocket {
     /// kind, is left alone.
     ///
     /// # Errors
-    /// The kernel's error, with the address in the text, and who holds it or what is missing.
+    /// The kernel's error, with the address and the cause in the text: the holder of the port, the
+    /// missing privilege.
     pub fn bind(spec: &BindSpec, options: &BindOptions) -> io::Result<Self> {
         let bound = match spec {
             BindSpec::Inet(address) => bind_inet(*address, options),
@@ -170,15 +171,15 @@ impl BoundSocket {
     /// # Errors
     /// EMFILE and the like.
     pub async fn has_caller(&self) -> io::Result<()> {
-        // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long as
-        // it lives, and the registration owns it.
+        // SAFETY: an `OwnedFd` that is not replaced refers to the same open descriptor for as long
+        // as it lives, and the registration owns it.
         let heard =
             unsafe { AsyncFd::register_with_interest(self.duplicate()?, Interest::READABLE) }?;
         heard.readable().await.map(|_| ())
     }
 
-    /// Closes a connection that is pending. Programs accept on this socket, which blocks for them:
-    /// none of them may run, since for a moment it does not.
+    /// Closes a pending connection. No program that accepts on this socket may be running: its
+    /// socket would briefly be non-blocking.
     ///
     /// # Errors
     /// None is pending, or EMFILE and the like.
@@ -255,8 +256,8 @@ fn local_inet(socket: &Socket) -> io::Result<SocketAddr> {
 fn set_defer_accept(socket: &Socket, seconds: u32) -> io::Result<()> {
     use std::os::fd::AsRawFd;
     let seconds = libc::c_int::try_from(seconds).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the descriptor is open for the whole call, and the option takes one c_int, which
-    // is what the pointer and the size describe.
+    // SAFETY: the descriptor is open for the whole call, and the option takes one c_int, which the
+    // pointer and the size describe.
     let result = unsafe {
         libc::setsockopt(
             socket.as_raw_fd(),
@@ -276,7 +277,7 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     remove_stale_socket(path)?;
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.bind(&SockAddr::unix(path)?)?;
-    // Before `listen`, so that no one can connect under the wrong access bits.
+    // Before `listen`, so that no client can connect under the wrong access bits.
     if let Some(mode) = options.unix_mode {
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
     }
@@ -315,8 +316,8 @@ fn remove_stale_socket(path: &Path) -> io::Result<()> {
 }
 
 impl SocketFile {
-    /// Moves the socket to another path, in the place of the file there. Nothing happens if it is
-    /// there.
+    /// Moves the socket to another path, replacing the file there. Does nothing if it already is at
+    /// that path.
     ///
     /// # Errors
     /// The errors of `rename`.
@@ -357,7 +358,7 @@ enum Accepting {
     Unix(UnixListener),
 }
 
-/// Why no connection was accepted.
+/// Reason for not accepting a connection.
 #[derive(Debug)]
 pub enum AcceptError {
     /// The process (EMFILE), the system (ENFILE) or its memory has no room for another connection.
@@ -372,7 +373,7 @@ pub enum AcceptError {
 /// example when a system call filter rejects each of them.
 pub const PASSED_OVER_MAX: u32 = 1_000;
 
-/// How long to pause after [`AcceptError::OutOfResources`].
+/// Pause after [`AcceptError::OutOfResources`].
 pub const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 impl Listener {
@@ -449,7 +450,7 @@ impl Listener {
     }
 }
 
-/// What an error of `accept` means for the listener.
+/// Consequence of an `accept` error for the listener.
 enum Verdict {
     NextConnection,
     Pause,

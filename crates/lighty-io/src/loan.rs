@@ -1,7 +1,7 @@
-//! A value that a caller lends for the length of a call, to functions that C calls in between.
+//! A value that a caller lends, for the duration of a call, to functions that C calls in between.
 //!
-//! Such functions are given no argument of ours. What they work on would otherwise have to be moved
-//! to where they find it, and back.
+//! C passes such functions no argument of ours. Without a loan, the value would have to be moved to
+//! a place where they find it, and back.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
@@ -12,7 +12,7 @@ pub trait Lend: 'static {
     type Of<'a>;
 }
 
-/// The place in which the functions find the value.
+/// Holds the pointer by which the functions find the value.
 pub struct Loan<L: Lend>(Cell<Option<NonNull<L::Of<'static>>>>);
 
 impl<L: Lend> Default for Loan<L> {
@@ -21,7 +21,7 @@ impl<L: Lend> Default for Loan<L> {
     }
 }
 
-/// Puts a pointer back when it goes, also while a panic unwinds.
+/// Restores a pointer on drop, also while a panic unwinds.
 struct Restore<'a, T> {
     place: &'a Cell<Option<NonNull<T>>>,
     value: Option<NonNull<T>>,
@@ -34,20 +34,20 @@ impl<T> Drop for Restore<'_, T> {
 }
 
 impl<L: Lend> Loan<L> {
-    /// Runs `work`, while which [`Loan::with`] finds the value.
+    /// Runs `work`; meanwhile [`Loan::with`] finds the value.
     pub fn lend<T>(&self, value: &mut L::Of<'_>, work: impl FnOnce() -> T) -> T {
         let lent = NonNull::from(value).cast();
         let _restore = Restore { place: &self.0, value: self.0.replace(Some(lent)) };
         work()
     }
 
-    /// Runs `work` with the value; `None` if none is lent, or another `with` has it.
+    /// Runs `work` with the value; `None` if none is lent, or if another `with` is using it.
     pub fn with<T>(&self, work: impl for<'a> FnOnce(&mut L::Of<'a>) -> T) -> Option<T> {
         let lent = self.0.take()?;
         let _restore = Restore { place: &self.0, value: Some(lent) };
-        // SAFETY: the pointer is that of a call of `lend`, which has not returned and has lent its
-        // own reference; it is not here while another `with` uses it. `work` cannot keep what it
-        // borrows, because it accepts any lifetime, and `Of` has the same layout for all of them.
+        // SAFETY: the pointer comes from a call of `lend`, which has not returned and has lent its
+        // own reference; the cell is empty while another `with` uses it. `work` cannot keep the
+        // borrow, because it accepts any lifetime, and `Of` has the same layout for all of them.
         let value = unsafe { lent.cast::<L::Of<'_>>().as_mut() };
         Some(work(value))
     }

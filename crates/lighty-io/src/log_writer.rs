@@ -44,7 +44,7 @@ const KEEP_BYTES: usize = 256 << 10;
 
 const STACK_BYTES: usize = 128 << 10;
 
-/// One log of the process.
+/// A log of the process.
 pub struct LogWriter {
     shared: Arc<Shared>,
 }
@@ -71,7 +71,7 @@ impl Buffer {
         self.bytes.is_empty() && self.dropped_lines == 0
     }
 
-    /// Queues a line in the form that its destination takes.
+    /// Queues a line in its destination's format.
     fn push(&mut self, line: &[u8], head: Option<LineHead>) {
         let mut line = line;
         if let Some(default) = self.default_severity {
@@ -86,7 +86,7 @@ impl Buffer {
         }
     }
 
-    /// Moves what goes to the present destination into `taken`, which is empty.
+    /// Moves the bytes for the current destination into `taken`, which is empty.
     fn take(&mut self, taken: &mut Vec<u8>) {
         match &mut self.before_switch {
             None => std::mem::swap(&mut self.bytes, taken),
@@ -95,12 +95,12 @@ impl Buffer {
     }
 }
 
-/// Attributes of a line for the system's log, besides its text.
+/// Attributes of a line for syslog, besides its text.
 #[derive(Clone, Copy, Debug)]
 pub struct LineHead {
     /// 0 to 7, most severe first (RFC 5424, 6.2.1).
     pub severity: u8,
-    /// Bytes of the time that the line begins with.
+    /// Number of bytes of the time at the beginning of the line.
     pub stamp_bytes: usize,
 }
 
@@ -133,16 +133,16 @@ struct Control {
     flushes_done: u64,
 }
 
-/// What the thread was told before it started a write.
+/// Orders to the thread at the start of a write.
 #[derive(Default)]
 struct Order {
-    /// Stop waiting for what cannot be written.
+    /// Stop waiting for lines that cannot be written.
     stop: bool,
     /// Reopen the log once its pending lines are written or have failed.
     reopen: bool,
     /// Callers that want it to be reopened.
     reopening: Vec<Arc<Reopening>>,
-    /// The log was switched meanwhile, which lets go of lines held back for the new destination.
+    /// The log was switched meanwhile, which releases lines held back for the new destination.
     switched: bool,
 }
 
@@ -156,10 +156,10 @@ type Report = Box<dyn Fn(&str) + Send + Sync>;
 
 static REPORT: OnceLock<Report> = OnceLock::new();
 
-/// Lines that logs of this process have lost.
+/// Lines lost by all logs of this process.
 static LOST_LINES: AtomicU64 = AtomicU64::new(0);
 
-/// Lines that logs of this process have lost so far, as far as it was noticed.
+/// Number of lines that logs of this process are known to have lost.
 pub fn lost_lines() -> u64 {
     LOST_LINES.load(Ordering::Relaxed)
 }
@@ -255,7 +255,7 @@ impl LogWriter {
         let buffer = Buffer { before_switch, default_severity, ..Buffer::default() };
         let buffer = Arc::new(Mutex::new(buffer));
         let mut buffers = lock(&self.shared.buffers);
-        // Those of workers' earlier generations, once they are empty.
+        // Drops the empty buffers of earlier worker generations.
         buffers.retain(|known| Arc::strong_count(known) > 1 || !lock(known).is_empty());
         buffers.push(Arc::clone(&buffer));
         drop(buffers);
@@ -322,8 +322,8 @@ impl LogHandle {
         self.queue(line, None);
     }
 
-    /// Like [`write_line`](Self::write_line), for a destination that wants to know more of a line
-    /// than its text.
+    /// Like [`write_line`](Self::write_line), for destinations that need more than the text of a
+    /// line.
     pub fn write_line_with(&self, head: LineHead, line: &[u8]) {
         self.queue(line, Some(head));
     }
@@ -347,7 +347,7 @@ impl LogHandle {
         }
     }
 
-    /// A handle whose lines are not written: they wait for [`take_lines`](Self::take_lines).
+    /// A handle whose lines are not written: they stay until [`take_lines`](Self::take_lines).
     pub fn in_memory() -> Self {
         let shared = Shared {
             name: Mutex::new("memory".to_owned()),
@@ -355,13 +355,13 @@ impl LogHandle {
             control: Mutex::default(),
             wake: Condvar::new(),
             written: Condvar::new(),
-            // So no line starts a thread.
+            // So that no line starts a thread.
             awake: AtomicBool::new(true),
         };
         LogHandle { buffer: Arc::default(), shared: Arc::new(shared) }
     }
 
-    /// Takes the lines that wait.
+    /// Takes the queued lines.
     pub fn take_lines(&self) -> Vec<u8> {
         std::mem::take(&mut lock(&self.buffer).bytes)
     }
@@ -388,7 +388,7 @@ impl Shared {
         if control.sink.is_none() {
             self.wake.notify_one();
         } else if self.start_thread(&mut control).is_err() {
-            // The next line tries again.
+            // The next line retries.
             self.awake.store(false, Ordering::SeqCst);
         }
     }
@@ -474,7 +474,7 @@ impl Shared {
                 self.report_unopened(&error, &order.reopening);
             }
         }
-        // No lock is held here: the last of the logs may write a line about it.
+        // No lock is held here: when the last log is done, a line may be written about it.
         order.reopening.clear();
     }
 
@@ -492,7 +492,7 @@ impl Shared {
             return;
         }
         self.awake.store(false, Ordering::SeqCst);
-        // A line may have come before the store, from a thread that saw this one awake.
+        // A line may have arrived before the store, from a thread that saw this one awake.
         if self.has_lines() {
             self.awake.store(true, Ordering::SeqCst);
             return;
@@ -576,7 +576,7 @@ impl Shared {
 }
 
 impl Order {
-    /// Takes over that the log is to be reopened, and for whom.
+    /// Takes over a pending request to reopen, and its callers.
     fn take_reopening(&mut self, control: &mut Control) {
         self.reopen |= std::mem::take(&mut control.reopen);
         self.reopening.append(&mut control.reopening);

@@ -1,8 +1,8 @@
-//! Functions in C's manner, by which scripts reach their host: values by name, fields, the body.
-//! Closures of Rust behind mlua's handles cost ten times as much.
+//! C functions by which scripts access their host: values by name, fields, the body. Rust closures
+//! behind mlua's handles cost ten times as much.
 //!
-//! Lua leaves a function by unwinding or by jumping. Therefore no value with a destructor is alive
-//! here where Lua may do so: [`ask`] has dropped all of them when it returns.
+//! Lua leaves a function by unwinding or by jumping. Therefore no value with a destructor may be
+//! alive at any point where Lua may do so: [`ask`] has dropped all of them when it returns.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -14,7 +14,7 @@ use mlua::{Function, IntoLua, Lua, Result, Table, Value, ffi};
 
 use crate::lua_hook;
 
-/// Where scripts' values come from and go to.
+/// Source and destination of scripts' values.
 pub trait Host {
     /// The value of a name in a group.
     fn get(&self, group: usize, name: &[u8], answer: &mut Answer);
@@ -29,7 +29,7 @@ pub trait Host {
     fn add_body(&self, bytes: &[u8], answer: &mut Answer);
 }
 
-/// What a host answers: nil, unless it says something else.
+/// A host's reply to a script; nil by default.
 #[derive(Default)]
 pub struct Answer {
     kind: Kind,
@@ -44,34 +44,34 @@ pub(crate) enum Kind {
     Bool,
     Number,
     Bytes,
-    /// The bytes are an error, to be raised.
+    /// The bytes are an error message to raise.
     Error,
 }
 
 impl Answer {
-    /// A truth value.
+    /// Replies with a boolean.
     pub fn bool(&mut self, value: bool) {
         (self.kind, self.number) = (Kind::Bool, value.into());
     }
 
-    /// A number.
+    /// Replies with a number.
     pub fn number(&mut self, value: i64) {
         (self.kind, self.number) = (Kind::Number, value);
     }
 
-    /// A text.
+    /// Replies with a string.
     pub fn bytes(&mut self, bytes: &[u8]) {
         self.kind = Kind::Bytes;
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// A text that is given away, without a copy.
+    /// Replies with a string, without a copy.
     pub fn own_bytes(&mut self, bytes: Vec<u8>) {
         self.kind = Kind::Bytes;
         self.bytes = bytes;
     }
 
-    /// An error, raised where the script called.
+    /// Replies with an error, raised where the script made the call.
     pub fn error(&mut self, text: &str) {
         self.kind = Kind::Error;
         self.bytes.clear();
@@ -79,13 +79,13 @@ impl Answer {
     }
 }
 
-/// Instructions that take as long as a question to the host: fields are searched one by one.
+/// Cost of a call to the host in instructions: fields are searched one by one.
 const QUESTION: u64 = 100;
 
-/// Bytes of an answer or a value that take an instruction's time: they are copied several times.
+/// Bytes of a reply or a value that cost one instruction: they are copied several times.
 const BYTES_INSTRUCTION: usize = 4;
 
-/// Bytes of an answer that are kept for the next one.
+/// Capacity of the reply buffer that is kept for the next reply.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 thread_local! {
@@ -95,7 +95,7 @@ thread_local! {
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
 }
 
-/// Runs `work`, while which this host answers this thread's scripts. A panic of the host goes on
+/// Runs `work`; meanwhile this host serves the scripts of this thread. A panic of the host resumes
 /// here.
 pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
     struct Leave;
@@ -114,7 +114,7 @@ pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// An answer without a destructor. The bytes are the thread's until the next question.
+/// A reply without a destructor. Its bytes belong to the thread, until the next call of the host.
 #[derive(Clone, Copy)]
 pub(crate) struct Said {
     pub(crate) kind: Kind,
@@ -143,10 +143,10 @@ pub(crate) fn ask(question: impl FnOnce(&dyn Host, &mut Answer)) -> Said {
     })
 }
 
-/// Leaves the answer on the stack, or raises it.
+/// Pushes the reply on the stack, or raises it.
 ///
 /// # Safety
-/// As for [`get`]; no question was asked since.
+/// As for [`get`]; the host was not called since.
 unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
     // SAFETY: as the caller promises. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
@@ -168,7 +168,7 @@ unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
     }
 }
 
-/// The bytes of a text on the stack. A number becomes one.
+/// The bytes of a string on the stack. A number is converted to a string.
 ///
 /// # Safety
 /// As for [`get`]; the value stays on the stack as long as the bytes are used.
@@ -184,7 +184,7 @@ pub(crate) unsafe fn text<'a>(state: *mut ffi::lua_State, index: c_int) -> Optio
 /// `object[name]`. Its upvalue is the group.
 ///
 /// # Safety
-/// Lua alone calls this, with a state that is running.
+/// Only Lua calls this, with a running state.
 unsafe extern "C-unwind" fn get(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: as above; the name is the call's argument until it returns.
     unsafe {
@@ -222,47 +222,47 @@ unsafe extern "C-unwind" fn set(state: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// `object[name]` of a group, as a function of Lua's.
+/// `object[name]` of a group, as a Lua function.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn getter(lua: &Lua, group: usize) -> Result<Function> {
     closure(lua, get, &[group.into_lua(lua)?])
 }
 
-/// `object[name] = value` of a group, as a function of Lua's.
+/// `object[name] = value` of a group, as a Lua function.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn setter(lua: &Lua, group: usize) -> Result<Function> {
     closure(lua, set, &[group.into_lua(lua)?])
 }
 
-/// A function of C's with upvalues.
+/// A C function with upvalues.
 fn closure(lua: &Lua, function: ffi::lua_CFunction, upvalues: &[Value]) -> Result<Function> {
     let count = upvalues.len() as c_int;
     let upvalues: mlua::MultiValue = upvalues.iter().cloned().collect();
-    // SAFETY: the upvalues lie on the stack; the functions here keep to what Lua demands of C's.
+    // SAFETY: the upvalues are on the stack; the functions here follow Lua's rules for C functions.
     unsafe { lua.exec_raw(upvalues, |state| ffi::lua_pushcclosure(state, function, count)) }
 }
 
 /// The table that holds a run's environment ([`ENVIRONMENT`]) and its `lighty` ([`OBJECT`]).
 pub type Current = Table;
 
-/// Where [`Current`] has the environment.
+/// Index of the environment in [`Current`].
 pub const ENVIRONMENT: c_int = 1;
 
-/// Where it has the object that scripts call `lighty`.
+/// Index of the object that scripts call `lighty`.
 pub const OBJECT: c_int = 2;
 
 /// The script sets fields by `lighty.header`.
 pub const HAS_HEADER: u8 = 1;
 
-/// A function that makes a run's environment and returns its script, ready to be called. Its
-/// arguments are a function that makes the script, and [`HAS_HEADER`] or 0.
+/// A function that creates a run's environment and returns its script, ready to be called. Its
+/// arguments are a function that creates the script, and [`HAS_HEADER`] or 0.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn enterer(lua: &Lua, current: &Current, env_meta: Table, meta: Table) -> Result<Function> {
     let names = ["lighty", "header"];
     let [lighty, header] = names.map(|name| lua.create_string(name).map(Value::String));
@@ -274,7 +274,7 @@ pub fn enterer(lua: &Lua, current: &Current, env_meta: Table, meta: Table) -> Re
 /// # Safety
 /// As for [`get`].
 unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: as above; five values fit on any stack (LUA_MINSTACK), the upvalues are those of
+    // SAFETY: as above; five values fit on any stack (LUA_MINSTACK), the upvalues are set by
     // [`enterer`].
     unsafe {
         let flags = ffi::lua_tointeger(state, 2) as u8;
@@ -297,7 +297,8 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
         ffi::lua_rawseti(state, ffi::lua_upvalueindex(1), OBJECT as _);
         ffi::lua_pushvalue(state, env);
         ffi::lua_rawseti(state, ffi::lua_upvalueindex(1), ENVIRONMENT as _);
-        // LuaJIT's functions have the environment of the one that makes them; Lua 5.4's take it.
+        // In LuaJIT a function inherits the environment of its creator; in Lua 5.4 it is an
+        // argument.
         #[cfg(feature = "luajit")]
         {
             ffi::lua_setfenv(state, 1);
@@ -314,12 +315,12 @@ unsafe extern "C-unwind" fn enter(state: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// A function that makes a closure of a chunk with an environment: its arguments are the function
-/// that makes it, and the environment. It cannot be suspended between the two steps: other runs
-/// give the same function other environments.
+/// A function that instantiates a chunk with an environment. Its arguments are the function that
+/// creates the closure, and the environment. It cannot be suspended between the two steps: other
+/// runs give the same function other environments.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn instantiator(lua: &Lua) -> Result<Function> {
     closure(lua, instantiate, &[])
 }
@@ -341,16 +342,17 @@ unsafe extern "C-unwind" fn instantiate(state: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Fields or pieces that [`finisher`]'s function goes through: it cannot be interrupted.
+/// Maximum number of fields or pieces that [`finisher`]'s function processes: it cannot be
+/// interrupted.
 pub(crate) const AT_ONCE_MAX: c_int = 256;
 
-/// A function that takes what a script returned, sets the fields of `lighty.header` in this group,
-/// and makes the body of `lighty.content` if the script responds. It returns the number that the
-/// script returned; with a second value, true, nothing is done yet: fields, body or the number are
-/// none that it knows.
+/// A function for the end of a run. Its argument is the script's result. It sets the fields of
+/// `lighty.header` in this group, and the body from `lighty.content` if the script responds. It
+/// returns the script's number. If number, fields or body have types that it does not handle, it
+/// changes nothing and returns `true` as a second value.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn finisher(lua: &Lua, current: &Current, group: usize) -> Result<Function> {
     let names = ["header", "content"];
     let [header, content] = names.map(|name| lua.create_string(name).map(Value::String));
@@ -361,8 +363,8 @@ pub fn finisher(lua: &Lua, current: &Current, group: usize) -> Result<Function> 
 /// # Safety
 /// As for [`get`].
 unsafe extern "C-unwind" fn finish(state: *mut ffi::lua_State) -> c_int {
-    // SAFETY: as above; at most seven values stand on the stack at a time (LUA_MINSTACK), the
-    // upvalues are those of [`finisher`].
+    // SAFETY: as above; at most seven values are on the stack at a time (LUA_MINSTACK), the
+    // upvalues are set by [`finisher`].
     unsafe {
         ffi::lua_settop(state, 1);
         let kind = ffi::lua_type(state, 1);
@@ -389,10 +391,10 @@ unsafe extern "C-unwind" fn finish(state: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// True of what is no table, or one of few texts.
+/// True if the value is not a table, or a table of at most [`AT_ONCE_MAX`] strings and numbers.
 ///
 /// # Safety
-/// As for [`get`]; the index is a place on the stack.
+/// As for [`get`]; the index is valid.
 unsafe fn is_list_of_texts(state: *mut ffi::lua_State, index: c_int) -> bool {
     // SAFETY: as the caller promises.
     unsafe {
@@ -410,12 +412,12 @@ unsafe fn is_list_of_texts(state: *mut ffi::lua_State, index: c_int) -> bool {
     }
 }
 
-/// True of what is no table, or a small one.
+/// True if the value is not a table, or one with fewer than [`AT_ONCE_MAX`] pairs.
 ///
 /// # Safety
 /// As for [`is_list_of_texts`].
 unsafe fn has_few(state: *mut ffi::lua_State, index: c_int) -> bool {
-    // SAFETY: as the caller promises; the pairs are taken from the stack again.
+    // SAFETY: as the caller promises; the pairs are popped again.
     unsafe {
         if ffi::lua_type(state, index) != ffi::LUA_TTABLE {
             return true;
@@ -432,7 +434,7 @@ unsafe fn has_few(state: *mut ffi::lua_State, index: c_int) -> bool {
     }
 }
 
-/// Sets each pair of texts as a field. What is no text is left out.
+/// Sets each pair of a string and a string or number as a field. Other pairs are skipped.
 ///
 /// # Safety
 /// As for [`is_list_of_texts`].
@@ -460,7 +462,7 @@ unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
     }
 }
 
-/// Makes the response's body of a list of texts.
+/// Sets the response's body from a list of strings.
 ///
 /// # Safety
 /// As for [`is_list_of_texts`].

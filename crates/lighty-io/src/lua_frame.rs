@@ -1,11 +1,11 @@
-//! A script with its environment, which the next run uses again if this one left it as it was.
+//! A script with its environment, which the next run uses again if this one left it unchanged.
 //!
-//! Most scripts set fields and a body and define no globals. Making and collecting three tables
-//! takes longer than the rest of such a run, so that a run's end looks at them instead: the
-//! environment must hold `lighty` and nothing else. The prelude puts into it whatever else a script
-//! names that could change a table past its metatable (`rawset`, libraries, `_G`), and so it does
-//! when a script gives `lighty` a name of its own. What is left are `header` and `content`, which
-//! are looked at here.
+//! Most scripts set fields and a body and define no globals. Creating and collecting three tables
+//! takes longer than the rest of such a run. Therefore the end of a run checks them instead: the
+//! environment must hold `lighty` and nothing else. The prelude adds to the environment anything
+//! else that the script uses and that could change a table past its metatable (`rawset`, libraries,
+//! `_G`), and does the same when a script gives `lighty` a name of its own. This leaves `header`
+//! and `content`, which are checked here.
 //!
 //! No function here that Lua may leave by an error runs outside `exec_raw`.
 
@@ -17,10 +17,10 @@ use mlua::{Lua, Result, Table, ffi};
 use crate::lua_call::{AT_ONCE_MAX, ENVIRONMENT, Kind, OBJECT, ask, text};
 use crate::lua_thread::{Coroutine, First, Pinned};
 
-/// Fields beyond which their table is not used again.
+/// A table with more fields than this is not used again.
 const FEW: c_int = 8;
 
-/// Places on the coroutine's stack of the values that a run's end looks at.
+/// Stack positions in the coroutine of the values that the end of a run checks.
 const OBJECT_AT: c_int = 2;
 const HEADER_AT: c_int = 3;
 const CONTENT_AT: c_int = 4;
@@ -36,33 +36,32 @@ pub struct Frame {
     object: Pinned,
     /// `lighty.header`, if the script names it.
     header: Option<Pinned>,
-    /// Addresses of `lighty` and its `header`, by which a run's end recognizes them.
+    /// Addresses of `lighty` and its `header`, by which the end of a run recognizes them.
     object_address: Cell<*const c_void>,
     header_address: Cell<*const c_void>,
-    /// Address of the name `lighty`, of which Lua has one copy.
+    /// Address of the string `lighty`, of which Lua has one copy.
     name_address: Cell<*const c_void>,
     is_clean: Cell<bool>,
 }
 
-/// The values that all frames of a state share.
+/// Values shared by all frames of a state.
 #[derive(Debug)]
 pub struct FrameTables {
     /// The metatable of environments.
     environment_meta: Table,
-    /// The metatable of what scripts call `lighty`.
+    /// The metatable of the `lighty` objects.
     object_meta: Table,
-    /// The environment and the `lighty` of the run that runs.
+    /// Holds the environment and the `lighty` of the current run.
     current: Pinned,
     header_name: Pinned,
     content_name: Pinned,
 }
 
 impl FrameTables {
-    /// With these metatables. `current` holds the environment and the `lighty` of the run that
-    /// runs.
+    /// Creates the tables. `current` holds the environment and the `lighty` of the current run.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn new(
         lua: &Lua,
         environment_meta: Table,
@@ -81,10 +80,10 @@ impl FrameTables {
 }
 
 impl Frame {
-    /// For the script that this function makes. There is no environment yet.
+    /// Creates a frame for the script that `factory` creates, without an environment yet.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn new(lua: &Lua, factory: &mlua::Function, has_header: bool) -> Result<Self> {
         let none = || Pinned::new(lua, false);
         Ok(Self {
@@ -100,12 +99,12 @@ impl Frame {
         })
     }
 
-    /// The function that makes the script.
+    /// The function that creates the script.
     pub fn factory(&self) -> &Pinned {
         &self.factory
     }
 
-    /// True if the last run has left the environment as it was.
+    /// True if the last run left the environment unchanged.
     pub fn is_clean(&self) -> bool {
         self.is_clean.get()
     }
@@ -115,17 +114,17 @@ impl Frame {
         self.environment.place
     }
 
-    /// Makes the script with an environment in which no run was.
+    /// Creates the script with a new environment.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn renew(&self, lua: &Lua, tables: &FrameTables) -> Result<()> {
         let keep = |state: *mut ffi::lua_State, pinned: &Pinned| {
             // SAFETY: the value is on the stack, and the place in the registry is there.
             unsafe { ffi::lua_rawseti(state, ffi::LUA_REGISTRYINDEX, pinned.place as _) }
         };
-        // SAFETY: at most seven values stand on the stack at a time (LUA_MINSTACK). Nothing here
-        // has a destructor.
+        // SAFETY: at most seven values are on the stack at a time (LUA_MINSTACK). Nothing here has
+        // a destructor.
         unsafe {
             let arguments = (&tables.environment_meta, &tables.object_meta);
             lua.exec_raw::<()>(arguments, |state| {
@@ -152,8 +151,8 @@ impl Frame {
                 ffi::lua_rawset(state, environment);
                 ffi::lua_pushvalue(state, environment);
                 keep(state, &self.environment);
-                // LuaJIT's functions have the environment of the one that makes them; Lua 5.4's
-                // take it.
+                // In LuaJIT a function inherits the environment of its creator; in Lua 5.4 it is an
+                // argument.
                 #[cfg(feature = "luajit")]
                 {
                     ffi::lua_setfenv(state, environment - 1);
@@ -169,8 +168,8 @@ impl Frame {
         }
     }
 
-    /// Runs the script in its environment, which is clean. The current environment is this one
-    /// already if it `is_entered`.
+    /// Runs the script in its environment, which must be clean. `is_entered`: this is already the
+    /// current environment.
     pub fn begin(
         &self,
         lua: &Lua,
@@ -181,8 +180,8 @@ impl Frame {
         self.is_clean.set(false);
         let (main, state) = (lua.state(), coroutine.state());
         let mut results = 0;
-        // SAFETY: both states are alive. The coroutine's stack is empty, so that three values fit
-        // (LUA_MINSTACK). Both places in the current one are there, so that nothing is allocated.
+        // SAFETY: both states are alive. The coroutine's stack is empty, so three values fit
+        // (LUA_MINSTACK). Both slots of the current one exist, so nothing is allocated.
         let status = unsafe {
             if !is_entered {
                 push(state, &tables.current);
@@ -210,15 +209,15 @@ impl Frame {
         First::Returned
     }
 
-    /// Sets the fields of `lighty.header` in this group, makes the body of `lighty.content` if the
-    /// script responds, and returns the number that the script returned. `None` if fields, body or
-    /// the number are others than texts and numbers: then it is left to be done, but for fields
-    /// that are set already.
+    /// Sets the fields of `lighty.header` in this group, sets the body from `lighty.content` if the
+    /// script responds, and returns the script's number. `None` if fields, body or result have
+    /// other types than string and number: then the caller has to do the rest, as only some fields
+    /// may be set.
     pub fn finish(&self, coroutine: &Coroutine, tables: &FrameTables, group: usize) -> Option<f64> {
         let state = coroutine.state();
-        // SAFETY: the coroutine has returned, and one value lies on its stack. At most nine do
-        // (LUA_MINSTACK). Nothing here allocates in Lua or raises an error: only texts are read as
-        // such, and only nil is assigned, to what is there.
+        // SAFETY: the coroutine has returned, and one value is on its stack. At most nine are
+        // (LUA_MINSTACK). Nothing here allocates in Lua or raises an error: only strings are read
+        // as such, and only nil is assigned, to existing keys.
         unsafe {
             let number = match ffi::lua_type(state, 1) {
                 ffi::LUA_TNIL => 0.0,
@@ -300,14 +299,14 @@ unsafe fn push(state: *mut ffi::lua_State, pinned: &Pinned) {
     }
 }
 
-/// Sets each pair of texts as a field, and takes it from the table if it `empties` that. Returns
-/// their number; `None` if something else is among them, there are many, or the host refuses one.
+/// Sets each pair of strings as a field, and removes it from the table if `empties` is set. Returns
+/// their number; `None` if there are other types or too many pairs, or the host refuses one.
 ///
 /// # Safety
 /// As in [`Frame::finish`].
 unsafe fn set_fields(state: *mut ffi::lua_State, group: usize, empties: bool) -> Option<c_int> {
     // SAFETY: as the caller promises; name and value are on the stack while their bytes are used.
-    // A walk through a table allows to assign nil to what is there.
+    // Assigning nil to an existing key is permitted during a traversal.
     unsafe {
         let (name_at, value_at) = (HEADER_AT + 1, HEADER_AT + 2);
         let mut count = 0;
@@ -335,9 +334,9 @@ unsafe fn set_fields(state: *mut ffi::lua_State, group: usize, empties: bool) ->
     }
 }
 
-/// Makes the response's body of a list of texts, if the script responds. True if there is a value
-/// for the body, `None` if it is something else than texts, there are many, or the host refuses
-/// one. The value is the topmost then.
+/// Sets the response's body from a list of strings, if the script responds. Returns true if there
+/// is a value for the body, which is then on top of the stack; `None` if it has other types or too
+/// many pieces, or the host refuses one.
 ///
 /// # Safety
 /// As in [`Frame::finish`].
@@ -377,7 +376,7 @@ unsafe fn finish_content(
     }
 }
 
-/// Takes the value for the body from `lighty`. True.
+/// Removes the value for the body from `lighty`. Returns true.
 ///
 /// # Safety
 /// As in [`Frame::finish`].

@@ -1,6 +1,6 @@
-//! Interrupts scripts: a hook that Lua calls after so many instructions, and states that may load C
-//! modules. The script engine above decides what happens; what Lua's interface demands of the
-//! caller stays here.
+//! Interrupts scripts: a hook that Lua calls after a number of instructions, and states that may
+//! load C modules. The script engine above decides about a script; the rules of Lua's C interface
+//! are observed here.
 
 use std::cell::Cell;
 use std::os::raw::{c_char, c_int};
@@ -11,7 +11,7 @@ use mlua::{Lua, LuaOptions, StdLib, ffi};
 /// instructions are cheap.
 pub const FIRST: i32 = 100;
 
-/// What becomes of the script that the hook interrupted.
+/// Decision about an interrupted script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// Let it run on.
@@ -38,11 +38,11 @@ pub struct Interruption {
     pub cycle_ended: bool,
 }
 
-/// Decides about a script, and after how many instructions the hook is called again.
+/// Decides about a script. The number is the instructions until the next call of the hook.
 pub type Judge = fn(Interruption) -> (Verdict, i32);
 
-/// Books work that is not done in Lua's instructions, in instructions that would take as long; true
-/// if the hook should be called at the next instruction.
+/// Records work outside Lua's instructions, as the number of instructions that would take as long;
+/// true if the hook should be called at the next instruction.
 pub type Book = fn(work: u64) -> bool;
 
 thread_local! {
@@ -50,15 +50,15 @@ thread_local! {
     static BOOK: Cell<Option<Book>> = const { Cell::new(None) };
 }
 
-/// Steps of the garbage collector between two questions to the judge, in KB of its debt: some
-/// 50 microseconds. Lua 5.4 takes no step where it owes none, but a basic one for 0.
+/// Size of the garbage collector's steps between two calls of the judge, in KB of its debt: about
+/// 50 microseconds. Lua 5.4 takes no step without debt, but a basic one for 0.
 const COLLECT_KB: c_int = if cfg!(feature = "luajit") { 64 } else { 0 };
 
-/// A new state with Lua's own libraries, `ffi` and, outside LuaJIT, nothing else left out. C
-/// modules can be loaded; the engine decides which script may.
+/// A new state with all of Lua's own libraries except `ffi`. C modules can be loaded; the engine
+/// decides which script may.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn new_state() -> mlua::Result<Lua> {
     #[cfg(not(feature = "luajit"))]
     let coroutine = StdLib::COROUTINE;
@@ -81,16 +81,16 @@ pub fn new_state() -> mlua::Result<Lua> {
     // SAFETY: the libraries that can corrupt memory are `debug`, `package` (C modules) and `jit`.
     // The engine keeps a reference to each before any script runs and hands scripts none of them.
     let lua = unsafe { Lua::unsafe_new_with(libraries, LuaOptions::new().catch_rust_panics(true)) };
-    // SAFETY: the function keeps to what Lua demands of one in C.
+    // SAFETY: the function follows Lua's rules for C functions.
     #[cfg(not(feature = "luajit"))]
     lua.globals().set("newproxy", unsafe { lua.create_c_function(new_proxy)? })?;
     Ok(lua)
 }
 
-/// `newproxy` of Lua 5.1: a value that is no table, with a metatable of its own.
+/// `newproxy` of Lua 5.1: a value other than a table, with a metatable of its own.
 ///
 /// # Safety
-/// Lua alone calls this, with a state that is running.
+/// Only Lua calls this, with a running state.
 #[cfg(not(feature = "luajit"))]
 unsafe extern "C-unwind" fn new_proxy(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: as above; two values fit on any stack (LUA_MINSTACK), and the userdata holds nothing.
@@ -102,8 +102,8 @@ unsafe extern "C-unwind" fn new_proxy(state: *mut ffi::lua_State) -> c_int {
     1
 }
 
-/// Has `judge` called after [`FIRST`] instructions of this thread's scripts, and `book` for what
-/// [`booker`]'s function books.
+/// Installs `judge`, called after [`FIRST`] instructions of this thread's scripts, and `book`,
+/// called for work that [`booker`]'s function records.
 pub fn watch(lua: &Lua, judge: Judge, book: Book) {
     JUDGE.set(Some(judge));
     BOOK.set(Some(book));
@@ -116,24 +116,24 @@ pub fn rearm(lua: &Lua) {
     unsafe { arm(lua.state(), FIRST) }
 }
 
-/// A function of Lua's that books as many instructions as its argument says.
+/// A Lua function that records its argument as a number of instructions.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn booker(lua: &Lua) -> mlua::Result<mlua::Function> {
-    // SAFETY: the function keeps to what Lua demands of one in C.
+    // SAFETY: the function follows Lua's rules for C functions.
     unsafe { lua.create_c_function(book) }
 }
 
 /// # Safety
-/// Lua alone calls this, with a state that is running. No value here has a destructor.
+/// Only Lua calls this, with a running state. No value here has a destructor.
 unsafe extern "C-unwind" fn book(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: as above.
     unsafe { book_on(state, ffi::lua_tonumber(state, 1) as u64) }
     0
 }
 
-/// Books work of a function in C's manner.
+/// Records work of a C function.
 ///
 /// # Safety
 /// The state is running.
@@ -144,7 +144,7 @@ pub(crate) unsafe fn book_on(state: *mut ffi::lua_State, work: u64) {
     }
 }
 
-/// Calls the hook at the next instruction of the script that runs.
+/// Calls the hook at the next instruction of the running script.
 pub fn call_next(lua: &Lua) {
     // SAFETY: as above.
     unsafe { arm(lua.state(), 1) }
@@ -166,26 +166,26 @@ unsafe extern "C-unwind" {
 #[cfg(not(feature = "luajit"))]
 use ffi::lua_isyieldable;
 
-/// Instructions that are charged for an error that a script catches.
+/// Instructions charged for an error that a script catches.
 const CAUGHT: i32 = 200;
 
-/// A function for whoever catches a script's errors: it asks the judge as the hook does, raises the
-/// error that stops a script, and returns true if the script should be suspended. Lua calls no hook
-/// where the stack has no room for one, but raises an error that a script may catch; and this
-/// function, which needs the same room, cannot be passed there either.
+/// A function for code that catches a script's errors. It calls the judge as the hook does, raises
+/// the error that stops a script, and returns true if the script should be suspended. Lua calls no
+/// hook if the stack has no space for one, but raises an error that a script may catch; this
+/// function needs the same space, so a script cannot get past it either.
 ///
 /// # Errors
-/// Lua has no memory.
+/// Lua is out of memory.
 pub fn checkpoint(lua: &Lua) -> mlua::Result<mlua::Function> {
-    // SAFETY: the function keeps to what Lua demands of one in C.
+    // SAFETY: the function follows Lua's rules for C functions.
     unsafe { lua.create_c_function(check) }
 }
 
 /// # Safety
-/// Lua alone calls this, with a state that is running. No value here has a destructor.
+/// Only Lua calls this, with a running state. No value here has a destructor.
 unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
     let Some(judge) = JUDGE.get() else { return 0 };
-    // SAFETY: as for [`interrupt`], in a function of C's instead of a hook.
+    // SAFETY: as for [`interrupt`], in a C function instead of a hook.
     unsafe {
         match verdict(state, judge, CAUGHT) {
             Verdict::Continue | Verdict::Collect => 0,
@@ -198,13 +198,13 @@ unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
     }
 }
 
-/// Asks the judge until it does not want garbage collected, and arms the hook as it says.
+/// Calls the judge until it requests no more garbage collection, and arms the hook accordingly.
 ///
 /// # Safety
 /// As for [`check`].
 unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -> Verdict {
-    // SAFETY: as the caller promises; finalizers of scripts are off, and those of the engine's
-    // values call no script.
+    // SAFETY: as the caller promises; finalizers of scripts are disabled, and the ones of the
+    // engine's values call no script.
     unsafe {
         let before = ffi::lua_gethookcount(state);
         let used = || {
@@ -243,12 +243,12 @@ unsafe fn stop(state: *mut ffi::lua_State) -> ! {
 const STOPPED: &std::ffi::CStr = c"the script was stopped: it exceeds a limit";
 
 /// # Safety
-/// Lua alone calls this, with a state that is running. No value here has a destructor, because Lua
-/// leaves by unwinding or by jumping.
+/// Only Lua calls this, with a running state. No value here has a destructor, because Lua leaves by
+/// unwinding or by jumping.
 unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::lua_Debug) {
     let Some(judge) = JUDGE.get() else { return };
-    // SAFETY: as above: the state is valid and the hook may call what Lua allows in a count hook:
-    // to yield without values, and to raise an error. Two values fit on any stack (LUA_MINSTACK).
+    // SAFETY: as above: the state is valid, and the hook only does what Lua allows in a count hook:
+    // it yields without values or raises an error. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
         let every = ffi::lua_gethookcount(state);
         match verdict(state, judge, every) {

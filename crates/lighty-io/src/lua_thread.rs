@@ -1,13 +1,13 @@
-//! Coroutines of Lua's that run one function after the other.
+//! Lua coroutines that run one function after the other.
 //!
-//! The first step of a run, which is the whole of most, goes past mlua's handles. What it yields,
-//! and the steps after it, are mlua's again.
+//! The first step of a run, which is the whole of most runs, bypasses mlua's handles. Yielded
+//! values and later steps use mlua.
 
 use std::os::raw::c_int;
 
 use mlua::{Error, Function, IntoLua, Lua, MultiValue, Result, Thread, Value, WeakLua, ffi};
 
-/// A value that is kept where a coroutine finds it.
+/// A value in the registry, where a coroutine finds it.
 pub struct Pinned {
     lua: WeakLua,
     pub(crate) place: c_int,
@@ -17,10 +17,10 @@ impl Pinned {
     /// Keeps a value other than nil.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn new(lua: &Lua, value: impl IntoLua) -> Result<Self> {
         let mut place = ffi::LUA_NOREF;
-        // SAFETY: the value lies on the stack and is taken from it.
+        // SAFETY: the value is on the stack and is popped.
         unsafe {
             lua.exec_raw::<()>(value.into_lua(lua)?, |state| {
                 place = ffi::luaL_ref(state, ffi::LUA_REGISTRYINDEX);
@@ -49,21 +49,21 @@ impl Drop for Pinned {
 #[derive(Debug)]
 pub struct Coroutine(Thread);
 
-/// What the first step of a run came to.
+/// Result of a run's first step.
 #[derive(Debug)]
 pub enum First {
-    /// The function returned nothing that counts. The coroutine can run another.
+    /// The function returned no value that matters. The coroutine can run another.
     Nothing,
-    /// The script of a [`Frame`](crate::lua_frame::Frame) returned. Its first result is all that
-    /// lies on the coroutine's stack.
+    /// The script of a [`Frame`](crate::lua_frame::Frame) returned. Only its first result is on the
+    /// coroutine's stack.
     Returned,
     /// The function's first result is this number.
     Number(f64),
     /// The function's first result is this string.
     Text(Vec<u8>),
-    /// It yielded these.
+    /// It yielded these values.
     Yielded(MultiValue),
-    /// It broke off with an error.
+    /// It failed with an error.
     Failed(Error),
 }
 
@@ -71,16 +71,16 @@ impl Coroutine {
     /// A coroutine that runs nothing yet.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn new(lua: &Lua) -> Result<Self> {
         let nothing = lua.globals().get::<Function>("type")?;
         let thread = lua.create_thread(nothing)?;
-        // SAFETY: it has not begun: the function is all that its stack holds.
+        // SAFETY: the coroutine has not started: its stack holds only the function.
         unsafe { ffi::lua_settop(thread.state(), 0) }
         Ok(Self(thread))
     }
 
-    /// The same, as mlua sees it.
+    /// The coroutine as mlua's type.
     pub fn thread(&self) -> &Thread {
         &self.0
     }
@@ -94,7 +94,7 @@ impl Coroutine {
         let (state, coroutine) = (lua.state(), self.0.state());
         let mut results = 0;
         // SAFETY: both states are alive, the coroutine as long as `self.0` is. Its stack is empty,
-        // so that three values fit (LUA_MINSTACK); what it leaves there is taken below.
+        // so three values fit (LUA_MINSTACK); the results are popped below.
         let status = unsafe {
             ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, main.place as _);
             ffi::lua_rawgeti(coroutine, ffi::LUA_REGISTRYINDEX, argument.place as _);
@@ -107,7 +107,7 @@ impl Coroutine {
         }
     }
 
-    /// Calls `main` with the one value that lies on the coroutine's stack.
+    /// Calls `main` with the only value on the coroutine's stack.
     pub fn call_on_result(&self, lua: &Lua, main: &Pinned) -> First {
         let (state, coroutine) = (lua.state(), self.0.state());
         let mut results = 0;
@@ -127,7 +127,7 @@ impl Coroutine {
     /// Calls `main(value)`. The last run has returned, and its results were taken.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn call(&self, lua: &Lua, main: &Pinned, value: Value) -> Result<First> {
         let coroutine = self.0.state();
         // SAFETY: the coroutine is alive, and its stack is empty.
@@ -141,7 +141,7 @@ impl Coroutine {
         Ok(self.call_on_result(lua, main))
     }
 
-    /// A step that has not ended the run.
+    /// Result of a step that did not return normally.
     pub(crate) fn stopped(&self, lua: &Lua, status: c_int, results: c_int) -> First {
         match status {
             ffi::LUA_YIELD => match self.taken(lua, results) {
@@ -173,10 +173,10 @@ impl Coroutine {
         }
     }
 
-    /// What the coroutine has yielded.
+    /// Takes the yielded values.
     fn taken(&self, lua: &Lua, results: c_int) -> Result<MultiValue> {
         let coroutine = self.0.state();
-        // SAFETY: so many values are on the coroutine's stack, and there is room for them.
+        // SAFETY: this many values are on the coroutine's stack, and there is space for them.
         unsafe {
             lua.exec_raw((), |state| {
                 if ffi::lua_checkstack(state, results) != 0 {
@@ -190,7 +190,7 @@ impl Coroutine {
     #[cold]
     fn error(&self, lua: &Lua, status: c_int) -> Error {
         let coroutine = self.0.state();
-        // SAFETY: the error is on top of the coroutine's stack; Lua catches what goes wrong here.
+        // SAFETY: the error is on top of the coroutine's stack; Lua catches errors raised here.
         let error = unsafe {
             lua.exec_raw::<Value>((), |state| {
                 ffi::lua_xmove(coroutine, state, 1);

@@ -1,9 +1,9 @@
 //! PCRE2, for patterns that cannot be matched in linear time.
 //!
 //! Such a match may take exponential time, and it runs in the event loop. PCRE2's own limits count
-//! events of very different cost, and anew at each place where a match may begin. So each part of
-//! a pattern calls out here, and what a match has looked at so far is counted in bytes and parts:
-//! the bound of its time holds for every pattern and subject.
+//! events of very different cost, and restart for each position where a match may begin. Therefore
+//! each part of a pattern has a call-out, which counts the bytes and parts inspected so far: the
+//! bound on the time of a match holds for every pattern and subject.
 
 use std::cell::RefCell;
 use std::ffi::{c_int, c_void};
@@ -13,30 +13,31 @@ use std::sync::OnceLock;
 
 use pcre2_sys as sys;
 
-/// Groups whose places are told: `$0` to `$9`, and those that are counted in between.
+/// Maximum number of groups with reported positions: `$0` to `$9`, and the others counted in
+/// between.
 const GROUPS_MAX: u32 = 32;
 
-/// Memory of a match without compilation to machine code.
+/// Memory limit of a match without JIT compilation, in KiB.
 const HEAP_KIB_MAX: u32 = 16 << 10;
 
-/// Stack of a match in machine code: enough to go back at every byte of the longest head.
+/// Stack of a JIT-compiled match: enough to backtrack at every byte of the longest head.
 const STACK_BYTES_MAX: usize = 1 << 20;
 
-/// Why a pattern is none.
+/// An invalid pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadPattern {
-    /// What PCRE2 says is wrong, in English.
+    /// PCRE2's message, in English.
     pub words: String,
-    /// How many bytes of the pattern were read when it was noticed.
+    /// Offset of the error in the pattern, in bytes.
     pub at: usize,
 }
 
-/// Why a match was given up.
+/// Reason for abandoning a match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GivenUp {
-    /// It would take more steps than it may.
+    /// It would take more steps than allowed.
     Steps,
-    /// PCRE2's code for anything else, such as a lack of memory.
+    /// PCRE2's code for any other reason, such as a lack of memory.
     Code(i32),
 }
 
@@ -45,7 +46,7 @@ pub struct Pattern {
     code: NonNull<sys::pcre2_code_8>,
 }
 
-// SAFETY: PCRE2 does not change compiled code any more; all that changes during a match is in the
+// SAFETY: PCRE2 does not change compiled code; the data that changes during a match is in the
 // thread's own `Room`.
 unsafe impl Send for Pattern {}
 // SAFETY: as above.
@@ -58,15 +59,15 @@ impl fmt::Debug for Pattern {
 }
 
 impl Pattern {
-    /// Compiles a pattern. `is_text`: a dot is a character of UTF-8, not a byte.
+    /// Compiles a pattern. `is_text`: a dot matches a UTF-8 character, not a byte.
     ///
     /// # Errors
-    /// It is none.
+    /// The pattern is invalid.
     pub fn compile(pattern: &str, is_text: bool) -> Result<Pattern, BadPattern> {
         let text = sys::PCRE2_UTF | sys::PCRE2_MATCH_INVALID_UTF;
         let options = sys::PCRE2_AUTO_CALLOUT | if is_text { text } else { 0 } | unsound_start();
         let (mut error, mut at) = (0, 0);
-        // SAFETY: pointer and length are those of a slice; both places for results are valid.
+        // SAFETY: pointer and length are of a slice; both result pointers are valid.
         let code = unsafe {
             let pattern = (pattern.as_ptr(), pattern.len());
             sys::pcre2_compile_8(
@@ -81,17 +82,17 @@ impl Pattern {
         let Some(code) = NonNull::new(code) else {
             return Err(BadPattern { words: words_of(error), at });
         };
-        // Where memory must not become executable this fails, and matches are interpreted.
-        // SAFETY: the code was compiled above and is not shared yet.
+        // Fails where memory must not become executable; then matches are interpreted. SAFETY: the
+        // code was compiled above and is not shared yet.
         unsafe { sys::pcre2_jit_compile_8(code.as_ptr(), sys::PCRE2_JIT_COMPLETE) };
         Ok(Pattern { code })
     }
 
-    /// Looks for the first match in at most `steps`. Begins and ends of the groups go to
-    /// `places`, that of the whole match first; a group that took no part has none.
+    /// Searches for the first match in at most `steps`. The start and end of each group go to
+    /// `places`, first the whole match; `None` for a group that took no part.
     ///
     /// # Errors
-    /// The match was given up: whether there is one is not known.
+    /// The match was abandoned: it is unknown whether there is one.
     pub fn find(
         &self,
         subject: &[u8],
@@ -126,11 +127,11 @@ pub fn version() -> String {
     String::from_utf8_lossy(&buffer[..length]).trim_end_matches('\0').to_owned()
 }
 
-/// The version in the crate `pcre2-sys`, which the tests run with.
+/// The version in the crate `pcre2-sys`, used by the tests.
 const TESTED_VERSION: (u32, u32) = (10, 46);
 
 /// The option that turns start optimisations off if the system's library is older than the tested
-/// one. Those of 10.42 miss `(?=(?<n>b))(c)?b` in `ab`.
+/// one. The optimisations of 10.42 miss `(?=(?<n>b))(c)?b` in `ab`.
 fn unsound_start() -> u32 {
     static OPTION: OnceLock<u32> = OnceLock::new();
     *OPTION.get_or_init(|| match is_older(&version()) {
@@ -148,10 +149,10 @@ fn is_older(version: &str) -> bool {
     number.is_none_or(|number: (u32, u32)| number < TESTED_VERSION)
 }
 
-/// PCRE2's words for one of its codes.
+/// PCRE2's message for one of its codes.
 fn words_of(code: i32) -> String {
     let mut buffer = [0_u8; 256];
-    // SAFETY: pointer and length are those of the buffer.
+    // SAFETY: pointer and length are of the buffer.
     let length = unsafe { sys::pcre2_get_error_message_8(code, buffer.as_mut_ptr(), buffer.len()) };
     let length = usize::try_from(length).unwrap_or(0).min(buffer.len());
     String::from_utf8_lossy(&buffer[..length]).into_owned()
@@ -167,7 +168,7 @@ impl fmt::Display for GivenUp {
 }
 
 thread_local! {
-    /// What a thread needs for matching, from its first match on.
+    /// A thread's memory for matching, created by its first match.
     static ROOM: RefCell<Option<Room>> = const { RefCell::new(None) };
 }
 
@@ -177,17 +178,17 @@ struct Room {
     stack: *mut sys::pcre2_jit_stack_8,
 }
 
-/// What a match has left.
+/// Progress of a match.
 struct Work {
     steps: usize,
-    /// Where in the subject the last part of the pattern began.
+    /// Position in the subject where the last part of the pattern began.
     at: usize,
 }
 
 impl Room {
     #[cold]
     fn make() -> Option<Room> {
-        // SAFETY: no context is given, so PCRE2 uses malloc; what it returns is checked.
+        // SAFETY: without a general context PCRE2 uses malloc; its results are checked.
         unsafe {
             let context = NonNull::new(sys::pcre2_match_context_create_8(ptr::null_mut()))?;
             let data = sys::pcre2_match_data_create_8(GROUPS_MAX, ptr::null_mut());
@@ -195,7 +196,7 @@ impl Room {
                 sys::pcre2_match_context_free_8(context.as_ptr());
                 return None;
             };
-            // Without it the machine's own stack serves, with 32 KB.
+            // If this fails, PCRE2 uses 32 KB of the machine stack.
             let stack = sys::pcre2_jit_stack_create_8(32 << 10, STACK_BYTES_MAX, ptr::null_mut());
             sys::pcre2_jit_stack_assign_8(context.as_ptr(), None, stack.cast());
             sys::pcre2_set_heap_limit_8(context.as_ptr(), HEAP_KIB_MAX);
@@ -211,8 +212,8 @@ impl Room {
         places: &mut Vec<Option<(usize, usize)>>,
     ) -> Result<bool, GivenUp> {
         let mut work = Work { steps: steps as usize, at: 0 };
-        // SAFETY: all pointers are of live objects of this thread; `work` outlives the match, and
-        // only the call-outs of this match look at it.
+        // SAFETY: all pointers are to live objects of this thread; `work` outlives the match, and
+        // only the call-outs of this match access it.
         let found = unsafe {
             let data = (&raw mut work).cast::<c_void>();
             pcre2_set_callout_8(self.context.as_ptr(), Some(count), data);
@@ -234,8 +235,8 @@ impl Room {
             0 => GROUPS_MAX as usize,
             code => usize::try_from(code).map_err(|_| GivenUp::Code(code))?,
         };
-        // SAFETY: after a match the vector holds a pair for each group up to the last one that
-        // took part, of which PCRE2 has told how many, and at most as many as there is room for.
+        // SAFETY: after a match the vector holds a pair for each group up to the last one that took
+        // part. PCRE2 returned their number, which is at most the vector's capacity.
         let pairs = unsafe {
             let vector = sys::pcre2_get_ovector_pointer_8(self.data.as_ptr());
             std::slice::from_raw_parts(vector, 2 * groups)
@@ -250,7 +251,7 @@ impl Room {
 
 impl Drop for Room {
     fn drop(&mut self) {
-        // SAFETY: made by `make`, freed once, the context that refers to the stack first.
+        // SAFETY: created by `make`, freed once, first the context, which refers to the stack.
         unsafe {
             sys::pcre2_match_context_free_8(self.context.as_ptr());
             sys::pcre2_match_data_free_8(self.data.as_ptr());
@@ -259,7 +260,7 @@ impl Drop for Room {
     }
 }
 
-/// The begin of PCRE2's `pcre2_callout_block`, which later versions only add to.
+/// The beginning of PCRE2's `pcre2_callout_block`. Later versions only append fields.
 #[repr(C)]
 struct CalloutBlock {
     version: u32,
@@ -276,7 +277,7 @@ struct CalloutBlock {
 
 type Callout = unsafe extern "C" fn(*mut CalloutBlock, *mut c_void) -> c_int;
 
-// The crate with PCRE2's other functions leaves out those with a pointer to a function.
+// `pcre2-sys` omits functions with a function pointer as argument.
 unsafe extern "C" {
     fn pcre2_set_callout_8(
         context: *mut sys::pcre2_match_context_8,
@@ -285,16 +286,17 @@ unsafe extern "C" {
     ) -> c_int;
 }
 
-/// Called before each part of the pattern that is tried: counts it, and the bytes since the last.
+/// Called before each attempt at a part of the pattern: counts it, and the bytes since the last
+/// one.
 unsafe extern "C" fn count(block: *mut CalloutBlock, work: *mut c_void) -> c_int {
-    // SAFETY: PCRE2 hands over its block and what `find` has set, both alive during the match.
+    // SAFETY: PCRE2 passes its block and the pointer set by `find`, both alive during the match.
     let (block, work) = unsafe { (&*block, &mut *work.cast::<Work>()) };
     let at = block.current_position;
     let mut cost = 1 + at.abs_diff(work.at) / BYTES_PER_STEP;
     work.at = at;
     if block.capture_top > 1 {
-        // A back-reference compares with the whole of what a group has matched.
-        // SAFETY: the vector holds a pair for each group below `capture_top`.
+        // A back-reference compares everything that a group has matched. SAFETY: the vector holds a
+        // pair for each group below `capture_top`.
         let pairs = unsafe {
             std::slice::from_raw_parts(block.offset_vector, 2 * block.capture_top as usize)
         };
@@ -313,7 +315,7 @@ unsafe extern "C" fn count(block: *mut CalloutBlock, work: *mut c_void) -> c_int
     }
 }
 
-/// Bytes that are looked at in the time of a step.
+/// Bytes inspected in the time of a step.
 const BYTES_PER_STEP: usize = 8;
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Sends queues of chunks to clients; all sending goes through this module.
 //!
-//! [`Sender::try_send`] is the hot path: it sends what needs no waiting and returns why it stopped.
+//! [`Sender::try_send`] is the hot path: it sends as much as it can without waiting and returns why
+//! it stopped.
 //! [`Sender::send`] continues until everything is sent, waiting for the socket and the disk. The
 //! network backend decides how file data is sent, one source file for each:
 //!
@@ -59,10 +60,10 @@ use linux_aio::AioContext;
 use socket::Step;
 use ways::Warm;
 
-/// What the file ranges of a queue hold.
+/// A file in the file ranges of a queue.
 pub type File = Rc<OpenFile>;
 
-/// What one connection may send before yielding to others.
+/// Maximum bytes that one connection may send before yielding to others.
 pub const TURN_BYTES_MAX: u64 = 1 << 20;
 
 /// Default bytes of a file read at a time (`server.read-chunk`). Below 384 KiB, many parallel
@@ -125,22 +126,22 @@ struct Inner {
 pub struct Sent {
     /// Bytes accepted by the socket.
     pub bytes: u64,
-    /// Why it stopped.
+    /// Reason for stopping.
     pub state: SendState,
 }
 
-/// Where the time of a [`Sender::send_timed`] went that was not spent on writing, in microseconds.
+/// Waiting times of a [`Sender::send_timed`] in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SendWaits {
-    /// The client had no room.
+    /// Waiting for the socket, because the client reads slowly.
     pub client_us: u64,
-    /// A thread that was to read had others to serve.
+    /// Waiting for a free thread to read from the disk.
     pub thread_us: u64,
-    /// The disk.
+    /// Waiting for the disk.
     pub disk_us: u64,
 }
 
-/// Why a sender stopped.
+/// Reason why a sender stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendState {
     /// The queue is empty.
@@ -153,7 +154,7 @@ pub enum SendState {
     NeedsDisk,
 }
 
-/// How to send the range at the front of a queue.
+/// Method of sending the range at the front of a queue.
 enum Plan {
     /// Send this many bytes straight from the page cache.
     Sendfile(u64),
@@ -208,8 +209,8 @@ impl Sender {
         }
     }
 
-    /// Sends what needs no waiting for the socket or the disk, up to `budget` bytes and
-    /// [`TURN_BYTES_MAX`]. Sent data is removed from the queue.
+    /// Sends as much as possible without waiting for the socket or the disk, up to `budget` bytes
+    /// and [`TURN_BYTES_MAX`]. Sent data is removed from the queue.
     ///
     /// # Errors
     /// Errors of the socket or the file; the connection must then be closed.
@@ -254,7 +255,7 @@ impl Sender {
         Ok(Sent { bytes, state })
     }
 
-    /// As [`send_timed`](Self::send_timed), without the times.
+    /// Like [`send_timed`](Self::send_timed), without the times.
     ///
     /// # Errors
     /// As for [`try_send`](Self::try_send).
@@ -270,10 +271,10 @@ impl Sender {
 
     /// Sends until the queue is empty or `budget` bytes are sent, waiting for the socket and the
     /// disk as needed. Returns the number of bytes sent. `progress` is updated continuously, so
-    /// that a sweep can distinguish a slow client from a stalled one; `waits` grows by the time of
-    /// each wait.
+    /// that a sweep can distinguish a slow client from a stalled one; each wait adds its time to
+    /// `waits`.
     ///
-    /// If the future is dropped, the queue holds what is left, with one exception: with
+    /// If the future is dropped, the queue holds the unsent remainder, with one exception: with
     /// `gthread-sendfile` a thread may still be sending, so the connection must be closed.
     ///
     /// # Errors
@@ -315,8 +316,8 @@ impl Sender {
         }
     }
 
-    /// Awaits what reads from the disk. Of the time, what this reading waited for threads is that
-    /// by which the counter grows while it is polled.
+    /// Awaits a read from the disk and measures it. Its waiting time for threads is the growth of
+    /// the counter during its own polls.
     async fn timed<T>(
         &self,
         mut reading: Pin<Box<impl Future<Output = T>>>,

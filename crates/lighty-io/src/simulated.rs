@@ -1,7 +1,7 @@
-//! A thread that is simulated: no sockets, no other threads, no time of its own.
+//! A simulated thread: no sockets, no other threads, simulated time.
 //!
 //! A simulation runs the whole server on one thread, over [`transport::memory`], and replays it
-//! from a seed. What would otherwise ask the machine asks the thread's [`World`] instead: connects,
+//! from a seed. Operations that depend on the machine use the thread's [`World`] instead: connects,
 //! random bytes, jobs of the thread pool and the clock. On other threads each of these costs one
 //! load.
 //!
@@ -21,7 +21,7 @@ use crate::transport::Stream;
 /// A connect in progress.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<Stream>>>>;
 
-/// What a simulated thread has in place of a machine.
+/// Replaces the machine on a simulated thread.
 pub trait World {
     /// Connects to a backend.
     fn connect(&self, target: &Target) -> Connecting;
@@ -29,14 +29,14 @@ pub trait World {
     /// The next random number.
     fn random(&self) -> u64;
 
-    /// How late a job of the thread pool runs; `None`: at once.
+    /// Delay of a job of the thread pool; `None`: no delay.
     ///
     /// # Errors
-    /// Why it does not run at all.
+    /// The job fails with this error instead of running.
     fn job(&self, lane: Lane) -> io::Result<Option<Duration>>;
 }
 
-/// Wall-clock seconds at which a simulation begins.
+/// Wall-clock time in seconds at the start of a simulation.
 pub const STARTED_UNIX_S: i64 = 1_800_000_000;
 
 thread_local! {
@@ -46,12 +46,12 @@ thread_local! {
         const { RefCell::new(None) };
 }
 
-/// The thread is simulated until this is dropped.
+/// Guard: the thread is simulated until this is dropped.
 #[derive(Debug)]
 #[must_use = "the simulation ends when this is dropped"]
 pub struct Inside(());
 
-/// Makes this thread a simulated one. Call it inside a runtime whose time is paused.
+/// Makes this thread a simulated one. Call it inside a runtime with paused time.
 pub fn enter(world: Rc<dyn World>) -> Inside {
     WORLD.set(Some((world, tokio::time::Instant::now())));
     IS_ON.set(true);
@@ -71,22 +71,22 @@ pub fn is_on() -> bool {
     IS_ON.get()
 }
 
-/// A bug that a test of the simulation plants, to see it found.
+/// A bug that a test plants in a simulation, to check that it is found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bug {
-    /// A finished operation on a file wakes no task.
+    /// A finished file operation does not wake its task.
     LostWakeup,
-    /// A connection to a backend keeps its permit when it is closed.
+    /// A connection to a backend keeps its permit after it is closed.
     PermitLeak,
-    /// A piece of a body has bytes of the piece before it, whosever that was.
+    /// A piece of a body contains bytes of the previous piece, possibly of another request.
     MixedBodies,
-    /// The sweep judges no request.
+    /// The sweep enforces no timeouts.
     MissingTimeout,
     /// A response is sent twice.
     TwoResponses,
-    /// A response is cut without a fault.
+    /// A response is truncated although no fault was injected.
     CutWithoutFault,
-    /// A body that breaks off looks whole.
+    /// A truncated body looks complete.
     SilentTruncation,
 }
 
@@ -103,7 +103,7 @@ impl Bug {
     ];
 }
 
-/// Plants a bug in the simulations of this thread, or removes it. Only debug builds have any.
+/// Plants a bug in the simulations of this thread, or removes it. Only works in debug builds.
 pub fn plant(bug: Option<Bug>) {
     PLANTED.set(bug);
 }
@@ -124,7 +124,7 @@ pub(crate) fn world() -> Option<Rc<dyn World>> {
     }
 }
 
-/// When the simulation began.
+/// Time at which the simulation began.
 pub(crate) fn started() -> Option<tokio::time::Instant> {
     if is_on() {
         WORLD.with_borrow(|world| world.as_ref().map(|(_, started)| *started))

@@ -1,11 +1,11 @@
-//! Bodies that wait on disk: bytes go in at the end, and come out as ranges of files that are sent
-//! without being read.
+//! Bodies buffered on disk: bytes are appended, and come out as file ranges that are sent without
+//! being read.
 //!
-//! A spool is one file without a name, so nothing is left behind however the server ends, and a
-//! body of any length costs two descriptors; where the reader has been, holes are punched, so that
-//! a body that is longer than the disk may pass through it. Only when a directory fails in the
-//! middle of a body does a second file in the next directory go on. Every call that may wait for
-//! the disk runs in the thread pool.
+//! A spool is one unnamed file, so nothing is left behind however the server ends, and a body of
+//! any length costs two descriptors. Holes are punched behind the reader, so that a body that is
+//! larger than the disk may pass through it. Only if a directory fails in the middle of a body does
+//! the spool continue with another file in the next directory. Every call that may wait for the
+//! disk runs in the thread pool.
 
 mod anonymous;
 #[cfg(test)]
@@ -25,42 +25,42 @@ use crate::file::OpenFile;
 use crate::send::File;
 use crate::threads::pool::{Lane, ThreadPool};
 
-/// How much is written by one job of the pool at most, in bytes.
+/// Maximum bytes written by one job of the pool.
 pub const WRITE_BYTES_MAX: usize = 1 << 20;
 /// Holes are punched in multiples of this, in bytes.
 pub const HOLE_BYTES: u64 = 1 << 20;
-/// Files that one spool may go on in; each but the first stands for a directory that failed.
+/// Maximum number of files per spool; each one after the first means that a directory failed.
 pub const SEGMENTS_MAX: usize = 16;
 
-/// Where a spool may be, and how long.
+/// Directories and size limit of a spool.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpoolOptions {
     /// The directories, in the order in which they are tried (`server.upload-dirs`).
     pub dirs: Vec<PathBuf>,
-    /// Bytes that are held on disk at once.
+    /// Maximum bytes held on disk at a time.
     pub held_bytes_max: u64,
 }
 
-/// Why bytes could not be stored. What was stored before stays good.
+/// Reason why bytes could not be stored. Data stored before stays valid.
 #[derive(Debug)]
 pub enum SpoolError {
-    /// As many bytes are held as may be.
+    /// The size limit is reached.
     Full {
         /// The limit.
         held_bytes_max: u64,
     },
-    /// Every directory failed; which and how is in the list, in the order of the attempts.
+    /// Every directory failed. The list has their errors, in the order of the attempts.
     Dirs(Vec<Trouble>),
-    /// The spool has gone from one failing directory to another [`SEGMENTS_MAX`] times.
+    /// The spool has used [`SEGMENTS_MAX`] files, because directories failed repeatedly.
     Segments,
 }
 
-/// What a directory reported.
+/// A failure of a directory.
 #[derive(Debug)]
 pub struct Trouble {
     /// The directory.
     pub dir: PathBuf,
-    /// What happened: no space, quota, I/O error, no such directory.
+    /// The system's error: no space, quota, I/O error, no such directory.
     pub error: io::Error,
 }
 
@@ -98,27 +98,27 @@ pub struct Spool {
     written: u64,
     taken: u64,
     released: u64,
-    /// A write was begun and its end not awaited: what it does to the file is not known.
+    /// A write was started and its result not awaited: its effect on the file is unknown.
     torn: bool,
     troubles: Vec<Trouble>,
 }
 
-/// One file.
+/// One file of a spool.
 struct Segment {
     dir: usize,
     /// `None` only while being dropped.
     writer: Option<Arc<OwnedFd>>,
     file: File,
-    /// The body's position of its first byte.
+    /// Position in the body of its first byte.
     start: u64,
     length: u64,
-    /// Up to where holes were punched, from its first byte.
+    /// End of the punched range, counted from its first byte.
     punched: u64,
     pool: ThreadPool,
 }
 
 impl Spool {
-    /// A spool that has neither a file nor bytes yet.
+    /// Creates a spool without files or bytes.
     pub fn new(options: Rc<SpoolOptions>, pool: ThreadPool) -> Spool {
         Spool {
             options,
@@ -132,12 +132,12 @@ impl Spool {
         }
     }
 
-    /// Stores bytes at the end. `bytes` loses what was stored, also when the rest was not: that
-    /// can be given another time, when there is room again. Dropping the future loses what was
-    /// under way.
+    /// Appends bytes. Stored bytes are removed from `bytes`, also if storing the rest failed: the
+    /// caller can retry with the rest when there is space again. Dropping the future loses bytes in
+    /// progress.
     ///
     /// # Errors
-    /// Why not everything could be stored.
+    /// The reason for not storing everything.
     pub async fn append(&mut self, bytes: &mut Bytes) -> Result<(), SpoolError> {
         let mut troubles = Vec::new();
         while !bytes.is_empty() {
@@ -163,8 +163,8 @@ impl Spool {
         self.written
     }
 
-    /// The next bytes of the body, `bytes_max` at most, as a range of a file. `None`: all that was
-    /// stored has been taken.
+    /// The next bytes of the body, at most `bytes_max`, as a range of a file. `None`: all stored
+    /// bytes have been taken.
     pub fn take(&mut self, bytes_max: u64) -> Option<FileRange<File>> {
         let position = self.taken;
         let segment = self.segments.iter().find(|segment| segment.covers(position))?;
@@ -177,7 +177,7 @@ impl Spool {
         Some(FileRange { file: Rc::clone(&segment.file), offset, length })
     }
 
-    /// Begins to read from the first byte again, for another backend; false when some of the body
+    /// Starts to read from the first byte again, for another backend; false if a part of the body
     /// has been released.
     pub fn rewind(&mut self) -> bool {
         if self.released > 0 {
@@ -187,8 +187,7 @@ impl Spool {
         true
     }
 
-    /// Gives the space of the body's first `bytes` back: they have been sent. What was not taken
-    /// yet stays.
+    /// Frees the space of the body's first `bytes`, which have been sent. Bytes not yet taken stay.
     pub fn release(&mut self, bytes: u64) {
         self.released = self.released.max(bytes.min(self.taken));
         let released = self.released;
@@ -203,7 +202,7 @@ impl Spool {
         }
     }
 
-    /// What directories reported since the last call, for the log; the spool may have gone on in
+    /// Failures of directories since the last call, for the log; the spool may have continued in
     /// another one.
     pub fn take_troubles(&mut self) -> Vec<Trouble> {
         std::mem::take(&mut self.troubles)
@@ -217,7 +216,7 @@ impl Spool {
         }
     }
 
-    /// The index of the segment that goes on: the last one, or a new one in the first directory
+    /// The index of the segment to append to: the last one, or a new one in the first directory
     /// that has not failed in this attempt.
     async fn writable_segment(&mut self, troubles: &mut Vec<Trouble>) -> Result<usize, SpoolError> {
         let options = Rc::clone(&self.options);
@@ -254,7 +253,7 @@ impl Spool {
         self.segments.pop_if(|segment| segment.length == 0);
     }
 
-    /// Writes at the end of a segment; says how much that was, and what stopped it.
+    /// Writes at the end of a segment. Returns the number of bytes written, and the error, if any.
     async fn write(&mut self, at: usize, bytes: Bytes) -> (usize, Option<io::Error>) {
         let segment = &self.segments[at];
         let Some(writer) = segment.writer.clone() else { return (0, None) };
@@ -271,7 +270,7 @@ impl Spool {
         (written, error)
     }
 
-    /// A directory failed: it is not tried again in this attempt.
+    /// Records that a directory failed, so that it is not tried again in this attempt.
     fn note(&mut self, dir: usize, error: io::Error, troubles: &mut Vec<Trouble>) {
         let path = &self.options.dirs[dir];
         let copy = error.raw_os_error().map_or_else(
@@ -279,7 +278,7 @@ impl Spool {
             io::Error::from_raw_os_error,
         );
         troubles.push(Trouble { dir: path.clone(), error });
-        // One line for each directory is enough until somebody has read it.
+        // One entry per directory is enough until the list is taken.
         if self.troubles.iter().all(|trouble| trouble.dir != *path) {
             self.troubles.push(Trouble { dir: path.clone(), error: copy });
         }
@@ -307,7 +306,7 @@ impl Segment {
         position >= self.start && position - self.start < self.length
     }
 
-    /// Gives the space up to a position of the body back, as far as it is worth a call.
+    /// Frees the space up to a position of the body, if there is enough of it to be worth a call.
     fn punch(&mut self, until: u64) {
         let until = until.saturating_sub(self.start).min(self.length) / HOLE_BYTES * HOLE_BYTES;
         let Some(writer) = self.writer.clone() else { return };
@@ -316,14 +315,15 @@ impl Segment {
         }
         let (from, length) = (self.punched, until - self.punched);
         self.punched = until;
-        // A file system without holes keeps the space until the end; so does a full queue.
+        // If the file system has no holes, or the queue is full, the space stays in use until the
+        // end.
         let _ =
             self.pool.spawn(Lane::Write, move || anonymous::punch(writer.as_fd(), from, length));
     }
 }
 
 impl Drop for Segment {
-    /// The last close of a long file frees its blocks, which takes its time.
+    /// Closes the file in the pool: closing a large file frees its blocks, which takes time.
     fn drop(&mut self) {
         let writer = self.writer.take();
         let _ = self.pool.spawn(Lane::Write, move || drop(writer));

@@ -5,8 +5,8 @@
 //! another name, a shared mapping), like `simple`. `disable` keeps nothing. Concurrent requests for
 //! a path share one wait. Errors are not cached: a missing file may exist at the next request.
 //!
-//! Reading order: `entry`, `table` (keys, eviction), `pending` (shared waits), `load` (how a path
-//! becomes an entry), `watch` (inotify).
+//! Reading order: `entry`, `table` (keys, eviction), `pending` (shared waits), `load` (loading a
+//! path as an entry), `watch` (inotify).
 
 mod entry;
 mod load;
@@ -35,7 +35,7 @@ use pending::{Join, Pending};
 use table::{AsAsked, Asked, Key, Slot, Table};
 use watch::{Change, Watcher, trimmed};
 
-/// How long an entry is trusted without a check.
+/// Time for which an entry is trusted without a check, in milliseconds.
 pub const TRUST_MS: u64 = 1_000;
 /// [`StatCache::sweep`] drops entries unused for this long: an open descriptor keeps a deleted file
 /// on disk and a file system mounted.
@@ -43,7 +43,7 @@ pub const IDLE_MS: u64 = 10_000;
 /// Entries that one [`StatCache::sweep`] inspects.
 pub const SWEEP_STEPS: usize = 512;
 
-/// How changes are detected (`server.stat-cache-engine`).
+/// Method of detecting changes (`server.stat-cache-engine`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheEngine {
     /// By checking at most once a second.
@@ -93,7 +93,7 @@ pub struct CacheCounters {
     pub joined: Cell<u64>,
     /// Entries dropped because of an event.
     pub invalidated: Cell<u64>,
-    /// Entries dropped to make room.
+    /// Entries dropped to make space.
     pub evicted: Cell<u64>,
 }
 
@@ -111,11 +111,11 @@ struct Inner {
     counters: CacheCounters,
     /// `None` unless the engine is inotify and started successfully.
     watcher: Option<Rc<Watcher>>,
-    /// Why inotify did not start.
+    /// The reason why inotify did not start.
     unwatched: Option<String>,
     /// Loads in progress, to be notified of changes that overtake them.
     loading: RefCell<Vec<Rc<Loading>>>,
-    /// How many of this process's own changes were processed.
+    /// Number of this process's own changes that were processed.
     applied: Cell<u64>,
 }
 
@@ -123,8 +123,8 @@ struct Inner {
 static CHANGES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// The same for a simulated thread, which is a process to itself: what others change beside it
-    /// must not show in its replay.
+    /// The same for a simulated thread, which counts as a process of its own: changes by other
+    /// threads must not affect its replay.
     static SIMULATED_CHANGES: Cell<u64> = const { Cell::new(0) };
 }
 
@@ -212,8 +212,8 @@ impl StatCache {
         self.look_again_or_load(root, &asked)
     }
 
-    /// What [`lookup`](Self::lookup) would find without disk access; `None` if it would need any,
-    /// or if nothing exists.
+    /// The result of [`lookup`](Self::lookup) if it needs no disk access; `None` if it does, or if
+    /// the path does not exist.
     pub fn known(
         &self,
         root: &Rc<Root>,
@@ -267,7 +267,7 @@ impl StatCache {
         self.len() == 0
     }
 
-    /// Bytes of cached contents, including those held only by a request.
+    /// Bytes of cached contents, including contents that only a request still holds.
     pub fn small_bytes(&self) -> u64 {
         self.0.small_bytes.get()
     }

@@ -1,7 +1,7 @@
-//! Where threads come from.
+//! Threads: creation, the pool, and handling of panics.
 //!
-//! A machine, a container or a user may have as many as it may have and no more (RLIMIT_NPROC,
-//! pids.max); the kernel then says no more than "try again".
+//! A machine, a container or a user has a limit on threads (RLIMIT_NPROC, pids.max); beyond it the
+//! kernel only reports "try again".
 
 pub mod blocking_actor;
 pub mod keep;
@@ -16,11 +16,11 @@ use std::thread::{Builder, JoinHandle};
 
 use crate::process::limits::{self, LimitKind};
 
-/// Stack of the main thread where nothing limits it (`ulimit -s`).
+/// Stack of the main thread if it is not limited (`ulimit -s`).
 const MAIN_STACK_BYTES: usize = 8 << 20;
 
-/// Runs the program's main function: on a thread of its own if the main thread's stack is limited
-/// to less than usual. Parsing a configuration and starting a server overflow 96 KiB.
+/// Runs the program's main function, on a thread of its own if the main thread's stack is smaller
+/// than usual. Parsing a configuration and starting a server overflow 96 KiB.
 pub fn with_usual_stack<T: Send + 'static>(main: fn() -> T) -> T {
     let limit = limits::get(LimitKind::StackSize).soft;
     if limit.is_none_or(|bytes| bytes >= MAIN_STACK_BYTES as u64) {
@@ -33,10 +33,10 @@ pub fn with_usual_stack<T: Send + 'static>(main: fn() -> T) -> T {
     }
 }
 
-/// Starts a thread; its name is shown by top(1) and the like.
+/// Starts a thread. Tools such as top(1) show its name.
 ///
 /// # Errors
-/// What the system says, with the limits that may be behind it; the kind stays as it is.
+/// The system's error, with the limits that may be the cause added to its text.
 pub fn start<T: Send + 'static>(
     name: &str,
     stack_bytes: Option<usize>,

@@ -1,19 +1,22 @@
-//! TLS: rustls shakes hands, the record layer is our own.
+//! TLS: rustls for the handshake, with a record layer of our own.
 //!
-//! Reading order: `materials` (certificates and keys, loaded beforehand), `policy` (what is made
-//! from them), `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then
-//! `traffic` over `record`: what passes afterwards, in records as long as `ramp` says. `names` has
-//! OpenSSL's words, `tickets` the keys of resumed sessions, `client_auth` clients' certificates,
-//! `certificate` what these say, `stapling` what their authority does, `compression` how they are
-//! sent in fewer bytes, `key_log` tells programs the keys, `offer` and `said_hello` have the words
-//! about a handshake that failed, `key_fault` those about a key that cannot be used;
-//! `local_authority` signs for sites that nobody has configured, `signing` makes keys and requests
-//! for certificates. With servers that we connect to,
-//! `client_policy` and `client_handshake`
-//! ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) take the places of `policy` and
-//! `handshake`; `driver` is what both handshakes share, and `dial` a client on a thread that may
-//! block. Nothing here waits for a disk but [`Materials`], [`TicketKeys::read_file`],
-//! [`KeyLog::open`], [`LocalAuthority`] and [`Dialer`], which belong on such a thread.
+//! Reading order:
+//!
+//! - `materials`: certificates and keys, loaded beforehand; `policy`: a configuration made of them.
+//! - `handshake` ([`Stream::accept_tls`](crate::transport::Stream::accept_tls)), then `traffic`
+//!   over `record`: the data after it, in records of a length that `ramp` chooses.
+//! - `names`: OpenSSL's names of ciphers; `tickets`: keys of resumed sessions.
+//! - `client_auth`: client certificates; `certificate`: parsing; `stapling`: OCSP responses;
+//!   `compression`: compressed certificates; `key_log`: a log of secrets for debuggers.
+//! - `offer`, `said_hello`: messages about a failed handshake; `key_fault`: about an unusable key.
+//! - `local_authority`: certificates for local sites; `signing`: keys and signing requests.
+//! - `client_policy` and `client_handshake`
+//!   ([`Stream::connect_tls`](crate::transport::Stream::connect_tls)) replace `policy` and
+//!   `handshake` for connections to servers; `driver`: shared by both handshakes; `dial`: a
+//!   blocking client.
+//!
+//! Only [`Materials`], [`TicketKeys::read_file`], [`KeyLog::open`], [`LocalAuthority`] and
+//! [`Dialer`] may wait for a disk; call them on a thread that may block.
 
 mod bare_key;
 mod certificate;

@@ -1,12 +1,12 @@
 //! The connection to a peer: TCP, a unix socket or memory, with or without TLS.
 //!
-//! [`Stream`] is the boundary: code above it does not know what carries the bytes, code below it
-//! does not know what they mean. Reads go through [`Stream::poll_read`]. Where it is true, a read
-//! which did not fill its buffer has emptied the socket, so the next wait costs no system call.
-//! Only [`Stream::plain_fd`] gives a descriptor away: bytes written to it pass by whatever a stream
-//! puts around them.
+//! [`Stream`] is the boundary: code above it does not depend on the transport, code below it does
+//! not interpret the bytes. Reads go through [`Stream::poll_read`]. If a short read has emptied the
+//! socket ([`Stream::is_emptied_by_short_read`]), the next wait costs no system call. Only
+//! [`Stream::plain_fd`] exposes a descriptor: bytes written to it bypass any encryption of the
+//! stream.
 
-/// Calls the same method on either kind of socket, or something else on a connection in memory.
+/// Calls the same method on either kind of socket, or another expression on a connection in memory.
 macro_rules! each {
     ($stream:expr, $socket:ident => $call:expr, $end:ident => $instead:expr) => {
         match $stream {
@@ -66,7 +66,7 @@ pub struct Stream {
     /// The local address, cached once queried because it takes a system call. Boxed, because most
     /// connections never query it.
     arrived_at: OnceCell<Box<SocketAddr>>,
-    /// What encrypts the bytes, if something does.
+    /// The encryption, if any.
     tls: Option<Box<Tls>>,
 }
 
@@ -126,7 +126,7 @@ impl Stream {
         self.poll_recv_ready(cx)
     }
 
-    /// True if bytes have arrived that the socket no longer holds.
+    /// True if bytes have arrived that are no longer in the socket.
     fn has_tls_input(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.has_input())
     }
@@ -164,7 +164,7 @@ impl Stream {
         }
     }
 
-    /// Reads what the socket has.
+    /// Reads bytes from the socket.
     fn poll_recv(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>> {
         loop {
             // Bypasses the standard library's call, a thread cancellation point with a cost.
@@ -187,7 +187,7 @@ impl Stream {
         }
     }
 
-    /// Reads what the socket has, whatever the reactor knows.
+    /// Reads bytes from the socket, even if the reactor has reported none.
     fn try_recv(&self, buffer: &mut [u8]) -> io::Result<usize> {
         each!(&self.socket, socket => {
             let (count, _) = rustix::net::recv(socket, buffer, RecvFlags::DONTWAIT)?;
@@ -198,8 +198,8 @@ impl Stream {
         })
     }
 
-    /// True if a read that did not fill its buffer has read all that has arrived. It is so for a
-    /// socket whose bytes are passed on as they come.
+    /// True if a read that did not fill its buffer has read everything that has arrived. This holds
+    /// for sockets without TLS.
     pub fn is_emptied_by_short_read(&self) -> bool {
         each!(&self.socket, _socket => self.tls.is_none(), _end => false)
     }
@@ -221,7 +221,7 @@ impl Stream {
         poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 
-    /// Writes what the socket accepts now.
+    /// Writes as many bytes as the socket accepts now.
     ///
     /// # Errors
     /// `WouldBlock` if it accepts nothing; otherwise errors of the socket.
@@ -232,8 +232,8 @@ impl Stream {
         }
     }
 
-    /// [`try_write`](Self::try_write) of several pieces. Those of a connection with TLS share
-    /// records; elsewhere only the first that is not empty is written.
+    /// [`try_write`](Self::try_write) for several pieces. With TLS they share records; otherwise
+    /// only the first non-empty piece is written.
     ///
     /// # Errors
     /// As for [`try_write`](Self::try_write).
@@ -245,7 +245,7 @@ impl Stream {
         }
     }
 
-    /// Writes bytes to the socket as they are.
+    /// Writes bytes to the socket unencrypted.
     fn try_send(&self, bytes: &[u8]) -> io::Result<usize> {
         each!(&self.socket, socket => {
             socket.try_io(Interest::WRITABLE, || {
@@ -272,7 +272,7 @@ impl Stream {
         }, _end => None)
     }
 
-    /// The descriptor, if what is written to it is what the peer reads: for those who send files.
+    /// The descriptor, if bytes written to it reach the peer unchanged; for sending files.
     pub fn plain_fd(&self) -> Option<BorrowedFd<'_>> {
         if self.tls.is_some() {
             return None;
@@ -341,7 +341,7 @@ impl Stream {
     /// and its number reused.
     ///
     /// # Errors
-    /// EMFILE and the like; `Unsupported` without a [`plain_fd`](Self::plain_fd).
+    /// EMFILE and others of the system; `Unsupported` without a [`plain_fd`](Self::plain_fd).
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         match self.plain_fd() {
             Some(fd) => fd.try_clone_to_owned(),

@@ -1,8 +1,8 @@
-//! How long a thread without an event loop waits.
+//! Deadlines of threads without an event loop.
 
 use std::time::{Duration, Instant};
 
-/// The end of a wait; `None` if it is too far away to be told.
+/// The end of a wait; `None` if it is beyond the range of `Instant`.
 #[derive(Clone, Copy, Debug)]
 pub struct Deadline(Option<Instant>);
 

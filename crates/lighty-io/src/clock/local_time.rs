@@ -1,4 +1,4 @@
-//! Local time: what the machine's clock on the wall would show. Logs ask for it, and pages.
+//! Local time in the machine's time zone, for logs and pages.
 
 /// A moment in the machine's time zone (`TZ`, else `/etc/localtime`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +31,8 @@ pub struct LocalTime {
 const ZONE_BYTES_MAX: usize = 8;
 
 impl LocalTime {
-    /// The local time at a moment. The zone's rules are read once in the life of the process, so
-    /// call it before `chroot`. A moment beyond the calendar of the C library is shown as 1970.
+    /// The local time at a moment. The zone's rules are read once per process, so call it before
+    /// `chroot`. A moment beyond the calendar of the C library is shown as 1970.
     pub fn at(unix_s: i64) -> Self {
         // SAFETY: every field of `tm` may be zero: integers and a pointer that may be null.
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };
@@ -41,7 +41,7 @@ impl LocalTime {
         if done.is_null() { Self::at(0) } else { Self::of(&tm, unix_s) }
     }
 
-    /// The same moment at Greenwich, whose zone is called `GMT`.
+    /// The same moment in UTC, with the zone name `GMT`.
     pub fn gmt_at(unix_s: i64) -> Self {
         // SAFETY: every field of `tm` may be zero: integers and a pointer that may be null.
         let mut tm: libc::tm = unsafe { std::mem::zeroed() };

@@ -1,9 +1,9 @@
-//! A steady beat that costs the event loop nothing between two beats.
+//! A periodic tick that costs the event loop nothing between two ticks.
 //!
-//! While a timer of the runtime is armed, each turn of its loop works out how long it may sleep,
-//! and sleeps with a time-out, for which the kernel arms and disarms a timer of its own: a worker
-//! with a periodic timer would pay for it hundreds of thousands of times a second. A timerfd is
-//! armed once, and is one more descriptor that becomes readable.
+//! While a timer of the runtime is armed, each turn of its loop computes how long it may sleep, and
+//! sleeps with a timeout, for which the kernel arms and disarms a timer of its own: a worker with a
+//! periodic timer would pay for it hundreds of thousands of times a second. A timerfd is armed
+//! once, and is one more descriptor that becomes readable.
 
 use std::future::pending;
 use std::io;
@@ -20,19 +20,19 @@ use tokio::time::{Interval, MissedTickBehavior};
 
 use crate::simulated;
 
-/// Beats at a fixed period. Beats that were not awaited are one beat.
+/// Ticks at a fixed period. Missed ticks count as one.
 #[derive(Debug)]
 pub struct Ticks(Source);
 
 #[derive(Debug)]
 enum Source {
     Timer(AsyncFd<OwnedFd>),
-    /// Where no descriptor is free for a timer, or time is simulated.
+    /// A timer of the runtime, if no descriptor is free for a timerfd or time is simulated.
     Runtime(Interval),
 }
 
 impl Ticks {
-    /// Begins to beat; the first beat comes after one period.
+    /// Starts to tick; the first tick comes after one period.
     pub fn every(period: Duration) -> Ticks {
         let timer = if simulated::is_on() { None } else { timer(period).ok() };
         Ticks(match timer {
@@ -46,7 +46,7 @@ impl Ticks {
         })
     }
 
-    /// Waits for the next beat.
+    /// Waits for the next tick.
     pub async fn next(&mut self) {
         match &mut self.0 {
             Source::Runtime(interval) => {
@@ -58,7 +58,7 @@ impl Ticks {
                     Ok(rustix::io::read(timer, &mut expirations)?)
                 });
                 if read.await.is_err() {
-                    // The runtime is being shut down: there is no next beat.
+                    // The runtime is shutting down: there is no next tick.
                     pending::<()>().await;
                 }
             }
@@ -73,8 +73,8 @@ fn timer(period: Duration) -> io::Result<AsyncFd<OwnedFd>> {
         Timespec { tv_sec: period.as_secs() as i64, tv_nsec: i64::from(period.subsec_nanos()) };
     let beat = Itimerspec { it_interval: period, it_value: period };
     timerfd_settime(&timer, TimerfdTimerFlags::empty(), &beat)?;
-    // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long as it
-    // lives, and the registration owns it.
+    // SAFETY: an `OwnedFd` that is not replaced refers to the same open descriptor for as long as
+    // it lives, and the registration owns it.
     Ok(unsafe { AsyncFd::register_with_interest(timer, Interest::READABLE) }?)
 }
 

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use crate::clock::deadline::Deadline;
 
-/// Time for one address of a host, so that the next is tried while there is time.
+/// Timeout for one address of a host, so that time remains for the next.
 const CONNECT_PATIENCE: Duration = Duration::from_secs(10);
 
-/// A connection whose calls together may take so long; they fail with [`io::ErrorKind::TimedOut`]
-/// once that is over.
+/// A connection with one deadline for all calls together; after it they fail with
+/// [`io::ErrorKind::TimedOut`].
 pub struct BlockingSocket {
     socket: TcpStream,
     deadline: Deadline,
@@ -20,7 +20,7 @@ impl BlockingSocket {
     /// Connects to the first address of a host that accepts.
     ///
     /// # Errors
-    /// The name cannot be resolved, or nobody answers in time.
+    /// The name cannot be resolved, or no address accepts in time.
     pub fn connect(host: &str, port: u16, deadline: Deadline) -> io::Result<Self> {
         let host = host.trim_matches(['[', ']']);
         let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
@@ -46,7 +46,7 @@ impl BlockingSocket {
     }
 }
 
-/// A socket's time-out has the word of one that would block.
+/// Converts the error of a socket's timeout, `WouldBlock`, to `TimedOut`.
 fn timed_out(error: io::Error) -> io::Error {
     match error.kind() {
         io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),

@@ -1,13 +1,13 @@
-//! Names of backends: looked up by DNS, and looked up again when the answer has lived its time.
+//! Resolves backend names by DNS, and again when the TTL of the answer has expired.
 //!
-//! A [`Resolver`] is shared by the workers. It works on a thread of its own, which starts with
-//! the first name that needs it; literal addresses never do. A worker asks once
-//! ([`Resolver::lookup`]) or keeps a [`Watch`], whose present answer it reads for the price of an
+//! A [`Resolver`] is shared by the workers. It works on a thread of its own, which starts with the
+//! first name that needs it; literal addresses never do. A worker makes a single look-up
+//! ([`Resolver::lookup`]) or keeps a [`Watch`]. Reading the current answer of a watch costs an
 //! atomic load as long as nothing has changed.
 //!
-//! Reading order: this file (what is asked and answered), `watch` (how an answer is kept fresh),
-//! `system` (which servers and which hosts file), `lookup` (one question). Without the feature
-//! `dns` the C library looks names up (`c_library`).
+//! Reading order: this file (questions and answers), `watch` (refreshing an answer), `system` (the
+//! name servers and the hosts file), `lookup` (one question). Without the feature `dns` the C
+//! library looks names up (`c_library`).
 
 #[cfg(feature = "dns")]
 mod lookup;
@@ -37,17 +37,17 @@ pub use watch::{Resolved, Standing, Watch};
 
 /// True if this build resolves SRV records; the C library does not.
 pub const FINDS_SERVICES: bool = cfg!(feature = "dns");
-/// Addresses that an answer may have; what comes beyond is left out.
+/// Maximum number of addresses in an answer; further ones are dropped.
 pub const ENDPOINTS_MAX: usize = 256;
-/// Hosts of a service that are looked up; what comes beyond is left out.
+/// Maximum number of a service's hosts that are looked up; further ones are dropped.
 pub const SERVICE_HOSTS_MAX: usize = 64;
-/// Look-ups that may be under way at once. Watches are not counted: the configuration has as many
-/// as it has names.
+/// Maximum number of concurrent look-ups. Watches are not counted: there is one for each name in
+/// the configuration.
 pub const QUESTIONS_MAX: usize = 1_024;
-/// How long an answer from the hosts file is believed, in milliseconds: it has no time to live.
+/// Lifetime of an answer from the hosts file, which has no TTL, in milliseconds.
 pub const HOSTS_TTL_MS: u64 = 5_000;
 
-/// What is to be looked up.
+/// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Question {
     /// The addresses of a host (A and AAAA), each with this port.
@@ -71,7 +71,7 @@ impl fmt::Display for Question {
 }
 
 impl Question {
-    /// The endpoint that the question names by itself, without any look-up.
+    /// The endpoint of a literal address, which needs no look-up.
     pub fn literal(&self) -> Option<Endpoint> {
         let Question::Host { host, port } = self else { return None };
         let digits = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
@@ -80,16 +80,16 @@ impl Question {
     }
 }
 
-/// One address that a name stands for.
+/// One address of a name.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Endpoint {
     /// Lower ones come first (SRV); 0 for addresses of a host.
     pub priority: u16,
-    /// Where to connect to.
+    /// Address to connect to.
     pub address: SocketAddr,
-    /// Share among those of the same priority (SRV); 0 for addresses of a host.
+    /// Weight among endpoints of the same priority (SRV); 0 for addresses of a host.
     pub weight: u16,
-    /// The host whose address it is.
+    /// Name of the address's host.
     pub host: Arc<str>,
 }
 
@@ -99,28 +99,27 @@ impl Endpoint {
     }
 }
 
-/// What a name stands for.
+/// Result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// By priority and address, without doubles: never empty.
+    /// Sorted by priority and address, without duplicates; never empty.
     pub endpoints: Arc<[Endpoint]>,
-    /// How long that is good for, in milliseconds, within the limits of the options. `None`: for
-    /// ever.
+    /// Lifetime in milliseconds, within the limits of the options. `None`: unlimited.
     pub ttl_ms: Option<u64>,
 }
 
-/// Why there is no answer.
+/// Reason for a failed look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ResolveError {
-    /// The name servers say that there is no such name, or nothing of the kind under it.
+    /// The name servers report that the name does not exist, or has no records of this type.
     NoSuchName(String),
-    /// No name server gave an answer in time (`timeout_ms`).
+    /// No name server replied in time (`timeout_ms`).
     Timeout,
-    /// The name is none: a label is too long, or the like.
+    /// The name is invalid: a label is too long, for example.
     BadName(String),
-    /// Whatever else a name server or the network to it reported.
+    /// Any other error of a name server or of the network.
     Failed(String),
-    /// [`QUESTIONS_MAX`] look-ups are under way already.
+    /// [`QUESTIONS_MAX`] look-ups are already in progress.
     Busy,
 }
 
@@ -138,7 +137,7 @@ impl fmt::Display for ResolveError {
 
 impl std::error::Error for ResolveError {}
 
-/// Which addresses are asked for.
+/// Address families to look up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Family {
     /// Both.
@@ -150,27 +149,27 @@ pub enum Family {
     V6,
 }
 
-/// How names are looked up.
+/// Options for resolving names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResolveOptions {
-    /// The name servers; none: those of `resolv_conf`.
+    /// The name servers. If empty, `resolv_conf` lists them.
     pub name_servers: Vec<SocketAddr>,
     /// The system's list of name servers and search domains.
     pub resolv_conf: PathBuf,
-    /// The system's list of hosts, which goes before DNS.
+    /// The system's hosts file, which takes precedence over DNS.
     pub hosts_file: PathBuf,
-    /// Which addresses are asked for.
+    /// Address families to look up.
     pub family: Family,
-    /// How long a name server may take, in milliseconds; it is asked twice.
+    /// Timeout of a request to a name server, in milliseconds; there are two attempts.
     pub timeout_ms: u64,
-    /// The shortest time an answer is kept, in milliseconds.
+    /// Minimum lifetime of an answer, in milliseconds.
     pub ttl_ms_min: u64,
-    /// The longest.
+    /// Maximum lifetime of an answer, in milliseconds.
     pub ttl_ms_max: u64,
-    /// How long a watch waits after a failure before it asks again, in milliseconds; the time
-    /// doubles with each further failure.
+    /// Delay of a watch's retry after a failure, in milliseconds. It doubles with each further
+    /// failure.
     pub retry_ms_min: u64,
-    /// The longest that it waits.
+    /// Maximum of that delay, in milliseconds.
     pub retry_ms_max: u64,
 }
 
@@ -203,16 +202,16 @@ struct Inner {
     watches: Mutex<HashMap<Question, Weak<watch::Shared>>>,
 }
 
-/// What the thread is asked to do.
+/// Job for the resolver's thread.
 enum Job {
     Lookup(Question, OwnedSemaphorePermit, oneshot::Sender<Result<Answer, ResolveError>>),
     Watch(watch::Task),
 }
 
 impl Resolver {
-    /// A resolver that has read the system's files, so that it works in a chroot too, and has
-    /// started nothing. A file that is missing counts as empty; without any name server, the one
-    /// of this machine is asked, as the C library does.
+    /// Creates a resolver. It reads the system's files now, so that it works in a chroot too, and
+    /// starts no thread. A missing file counts as empty. Without any name server, the one on this
+    /// machine is used, as the C library does.
     pub fn new(options: ResolveOptions) -> Resolver {
         let files = lookup::Files::read(&options);
         Resolver(Arc::new(Inner {
@@ -227,7 +226,7 @@ impl Resolver {
     /// Looks a name up now.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// [`ResolveError`] states the reason.
     pub async fn lookup(&self, question: &Question) -> Result<Answer, ResolveError> {
         if let Some(endpoint) = question.literal() {
             return Ok(Answer { endpoints: Arc::new([endpoint]), ttl_ms: None });
@@ -239,8 +238,8 @@ impl Resolver {
         take.await.unwrap_or_else(|_| Err(broken_off()))
     }
 
-    /// Looks a name up and keeps its answer fresh for as long as somebody holds the watch.
-    /// Returns at once; those who watch the same name share one watch.
+    /// Looks a name up and refreshes its answer as long as a watch for it exists. Returns
+    /// immediately. All watches of a name share one task.
     pub fn watch(&self, question: &Question) -> Watch {
         let mut watches = unpoisoned(&self.0.watches);
         if let Some(shared) = watches.get(question).and_then(Weak::upgrade) {
@@ -277,7 +276,7 @@ impl Resolver {
     }
 }
 
-/// What a name server sends is read by a library: should it panic, the look-up fails and no more.
+/// Name servers' replies are parsed by a library: if it panics, only this look-up fails.
 fn broken_off() -> ResolveError {
     ResolveError::Failed("the look-up broke off".into())
 }
@@ -294,13 +293,13 @@ fn start_thread(
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     threads::start("resolver", None, move || {
         runtime.block_on(serve(options, files, jobs));
-        // A look-up may be under way whose caller has gone: it is not waited for.
+        // Do not wait for look-ups without a caller.
         runtime.shutdown_timeout(Duration::ZERO);
     })?;
     Ok(sender)
 }
 
-/// Until the last handle to the resolver is gone.
+/// Runs until the last handle to the resolver is dropped.
 async fn serve(
     options: Arc<ResolveOptions>,
     files: lookup::Files,
@@ -311,7 +310,7 @@ async fn serve(
         let asker = Arc::clone(&asker);
         match job {
             Job::Lookup(question, room, give) => drop(tokio::spawn(async move {
-                // The caller may have gone.
+                // The caller may have been dropped.
                 let _ = give.send(asker.ask(&question).await);
                 drop(room);
             })),
@@ -324,7 +323,7 @@ async fn serve(
     }
 }
 
-// What is guarded is whole between any two statements.
+// Each statement leaves the guarded data consistent, so a poisoned lock can be used.
 fn unpoisoned<T>(lock: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     lock.lock().unwrap_or_else(PoisonError::into_inner)
 }

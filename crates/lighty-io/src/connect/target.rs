@@ -1,14 +1,14 @@
-//! Where to connect to.
+//! Addresses to connect to.
 
 use std::fmt;
 use std::net::SocketAddr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-/// Where to connect to.
+/// Address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Target {
-    /// An address of the internet family.
+    /// An IPv4 or IPv6 address and port.
     Tcp(SocketAddr),
     /// A unix socket by the path of its file.
     Unix(PathBuf),

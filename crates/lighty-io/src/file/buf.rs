@@ -4,16 +4,16 @@ use std::ops::{Deref, DerefMut};
 
 use lighty_buf::PooledBuf;
 
-/// Memory lent to an engine for a read: dropping the future that waits for the read leaves
-/// the memory with the engine until the kernel is done with it.
+/// Memory lent to an engine for a read. If the future that waits for the read is dropped, the
+/// memory stays with the engine until the kernel is done with it.
 ///
-/// Either kind keeps its bytes on the heap, so that they stay where they are when the value
+/// Both kinds keep their bytes on the heap, so that the address stays the same when the value
 /// moves.
 #[derive(Debug)]
 pub enum OwnedBuf {
-    /// Plain heap memory; its length is what may be read into it.
+    /// Plain heap memory; its length is the maximum of a read.
     Heap(Vec<u8>),
-    /// A buffer of a pool, which gets it back on drop.
+    /// A buffer of a pool, returned to it on drop.
     Pooled(PooledBuf),
 }
 

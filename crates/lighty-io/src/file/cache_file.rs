@@ -1,7 +1,7 @@
-//! Files that are kept because making them again would cost time: written beside, then renamed.
+//! Files that cache results which cost time to produce: written beside, then renamed.
 //!
-//! To be used on a thread of the pool. Whatever goes wrong (no room, no permission) means that the
-//! file is not kept, and nothing else: who writes it serves what it writes all the same.
+//! For pool threads. After any error (no space, no permission) the file is not kept; there are no
+//! other consequences, as the writer serves its result without the file.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A file that is not there before it is whole.
+/// A cache file, visible under its name only once it is complete.
 #[derive(Debug)]
 pub struct CacheFile {
     directory: PathBuf,
@@ -26,9 +26,9 @@ enum State {
 }
 
 impl CacheFile {
-    /// A file to be: `name` beneath `directory`, which is made with its parents if it is missing,
-    /// as directories between them are. Only the server's user may read either: the original may
-    /// be a private file. Touches nothing before the first byte.
+    /// Prepares the file `name` beneath `directory`. Missing directories, parents of `directory`
+    /// included, are created. Only the server's user may read the file and the directories, because
+    /// the original may be private. Touches nothing before the first byte.
     pub fn new(directory: &Path, name: &Path) -> Self {
         let name = directory.join(name);
         Self { directory: directory.to_owned(), name, state: State::New }
@@ -44,12 +44,12 @@ impl CacheFile {
         }
     }
 
-    /// The file is whole: it gets its name.
+    /// Gives the complete file its name.
     pub fn commit(mut self) {
         if let State::Open(_, temporary) = &self.state {
             let made = self.name.parent().map_or(Ok(()), make_directories);
             match made.and_then(|()| fs::rename(temporary, &self.name)) {
-                // Nothing is left to be removed.
+                // Nothing is left to remove.
                 Ok(()) => self.state = State::New,
                 Err(error) => self.fail(&error),
             }
@@ -94,7 +94,7 @@ impl CacheFile {
 }
 
 impl Drop for CacheFile {
-    /// Who was to read it has gone: half a file is of no use.
+    /// Removes the file if it is incomplete.
     fn drop(&mut self) {
         self.remove();
     }
@@ -104,7 +104,7 @@ fn make_directories(path: &Path) -> io::Result<()> {
     DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
 
-/// What went wrong last, until somebody asks.
+/// The last error, until [`take_failure`] returns it.
 static FAILURE: std::sync::Mutex<Option<String>> = std::sync::Mutex::new(None);
 
 fn note_failure(directory: &Path, error: &io::Error) {
@@ -112,7 +112,7 @@ fn note_failure(directory: &Path, error: &io::Error) {
     *FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner) = Some(words);
 }
 
-/// What went wrong since this was last asked, for the log.
+/// Returns and clears the last error, for the log.
 pub fn take_failure() -> Option<String> {
     FAILURE.lock().unwrap_or_else(std::sync::PoisonError::into_inner).take()
 }
@@ -166,14 +166,14 @@ mod tests {
     #[test]
     fn failures_are_reported_and_leave_nothing() {
         let dir = tempfile::tempdir().expect("a directory");
-        // Nor can it be made, beneath a file.
+        // It cannot be created either, beneath a file.
         let file = tempfile::NamedTempFile::new().expect("a file");
         let mut nowhere = CacheFile::new(&file.path().join("missing"), Path::new("x"));
         nowhere.append(b"bytes");
         nowhere.append(b"more");
         nowhere.commit();
         assert!(take_failure().expect("said").contains("missing"));
-        // A directory stands where the file should be.
+        // A directory has the file's name.
         fs::create_dir_all(dir.path().join("taken/below")).expect("directories");
         let mut taken = CacheFile::new(dir.path(), Path::new("taken"));
         taken.append(b"bytes");

@@ -1,22 +1,22 @@
-//! What the engine of one worker has done.
+//! Counters of one worker's file engine.
 
 use std::cell::Cell;
 
 use crate::clock::Stopwatch;
 
-/// Counts since start, and gauges. Times are summed in microseconds, over operations that had to
-/// wait; what was answered from the kernel's caches costs no time.
+/// Counts since start, and gauges. Times are sums in microseconds over operations that had to wait;
+/// hits in the kernel's caches count as no time.
 #[derive(Debug, Default)]
 pub struct FileCounters {
-    /// Opens that were asked for.
+    /// Opens requested.
     pub opens: Cell<u64>,
-    /// Stats that were asked for.
+    /// Stats requested.
     pub stats: Cell<u64>,
-    /// Opens and stats that were answered from the kernel's caches at once.
+    /// Opens and stats served immediately from the kernel's caches.
     pub lookups_cached: Cell<u64>,
     /// Reads (and warmings) that went through the engine.
     pub async_reads: Cell<u64>,
-    /// Reads done at once because the data were in memory.
+    /// Reads done immediately because the data was in memory.
     pub sync_reads: Cell<u64>,
     /// Bytes read, either way.
     pub bytes: Cell<u64>,
@@ -26,7 +26,7 @@ pub struct FileCounters {
     pub stat_wait_us: Cell<u64>,
     /// Time spent waiting for reads.
     pub read_wait_us: Cell<u64>,
-    /// Operations under way, waiting ones included.
+    /// Operations in progress, waiting ones included.
     pub in_flight: Cell<u64>,
     /// Operations that wait for a place in the ring.
     pub queued: Cell<u64>,
@@ -36,7 +36,7 @@ pub(super) fn add(counter: &Cell<u64>, n: u64) {
     counter.set(counter.get().wrapping_add(n));
 }
 
-/// Adds the time from its making to its end to a counter, also when the wait is given up.
+/// Adds the time from its creation to its drop to a counter, also when the wait is abandoned.
 pub(super) struct Wait<'a> {
     since: Stopwatch,
     counter: &'a Cell<u64>,

@@ -1,4 +1,4 @@
-//! Faults by rule, so that tests need no broken disk.
+//! Fault injection by rules, so that tests need no broken disk.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -20,33 +20,33 @@ pub enum FaultOp {
     Read,
 }
 
-/// What happens instead of, or before, the operation.
+/// Fault that replaces or precedes an operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// It fails with this `errno`.
     Errno(i32),
-    /// It gives at most so many bytes (reads only).
+    /// It returns at most this many bytes (reads only).
     Short(u64),
-    /// It takes so much longer.
+    /// It takes this much longer.
     Delay(Duration),
     /// It never ends.
     Never,
 }
 
-/// One rule: what happens to which operations.
+/// A rule: a fault, and the operations that it affects.
 #[derive(Clone, Debug)]
 pub struct FaultRule {
-    /// The operations concerned.
+    /// The kind of operation affected.
     pub op: FaultOp,
     /// For opens and stats: the end of the path. Empty: all of them.
     pub path_suffix: Vec<u8>,
     /// For reads: the inode. `None`: all of them.
     pub ino: Option<u64>,
-    /// How many operations pass untouched before the rule bites.
+    /// Number of matching operations to leave alone first.
     pub skip: u64,
-    /// How many it then bites.
+    /// Number of matching operations to affect after them.
     pub times: u64,
-    /// What happens to them.
+    /// The fault to inject.
     pub fault: Fault,
 }
 
@@ -57,8 +57,8 @@ impl FaultRule {
     }
 }
 
-/// Rules in order; the first that bites wins. Or faults that somebody draws, for every operation.
-/// Clones share their counts.
+/// Rules in order, of which the first that applies wins; or a function that draws faults for every
+/// operation. Clones share their counts.
 #[derive(Clone, Debug, Default)]
 pub struct FaultPlan(Rc<Plan>);
 
@@ -78,18 +78,18 @@ impl FaultPlan {
         FaultPlan(Rc::new(Plan { rules: RefCell::new(rules), ..Plan::default() }))
     }
 
-    /// A plan that asks `draw` at every operation. Nothing is taken from the kernel's caches, so
-    /// that the operations do not depend on what happens to be in them.
+    /// A plan that calls `draw` at every operation. The engine then does not use the kernel's
+    /// caches, so that the operations do not depend on their content.
     pub fn drawn(draw: impl Fn() -> Option<Fault> + 'static) -> FaultPlan {
         FaultPlan(Rc::new(Plan { draw: Some(Box::new(draw)), ..Plan::default() }))
     }
 
-    /// How many operations were made to fail, wait or fall short.
+    /// Number of operations that a fault affected.
     pub fn bitten(&self) -> u64 {
         self.0.bitten.get()
     }
 
-    /// Whether any rule is about this operation on this path, whatever its counts say.
+    /// True if any rule concerns this operation on this path, regardless of its counts.
     pub(super) fn concerns(&self, op: FaultOp, path: &[u8]) -> bool {
         let rules = self.0.rules.borrow();
         self.0.draw.is_some()
@@ -132,7 +132,7 @@ impl FileEngine {
         suffer(bite).await.map(drop)
     }
 
-    /// The most bytes that the read may give, if a rule says so.
+    /// Maximum number of bytes that the read may return, if a rule limits it.
     pub(super) async fn read_fault(&self, file: &OpenFile) -> io::Result<Option<u64>> {
         let Some(plan) = self.0.faults.borrow().clone() else { return Ok(None) };
         let ino = file.meta().ino;

@@ -25,7 +25,7 @@ use crate::threads::pool::Ticket;
 
 /// The operation to perform.
 pub(super) enum Job {
-    /// Open (or, `stat_only`, just look at) a path beneath a directory.
+    /// Open a path beneath a directory (or, if `stat_only`, only inspect it).
     Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool, ring: Box<RingOpen> },
     /// Read into a buffer.
     Read { file: Rc<OpenFile>, offset: u64, buf: OwnedBuf },
@@ -33,12 +33,12 @@ pub(super) enum Job {
     Warm { file: Rc<OpenFile>, offset: u64, length: u64, done: u64 },
 }
 
-/// What the ring keeps of an open.
+/// The ring's data for an open.
 #[derive(Default)]
 pub(super) struct RingOpen {
     /// Read by the kernel when the open is submitted.
     pub(super) how: OpenHow,
-    /// The path has been looked at and is a regular file: this open is for reading.
+    /// The path was inspected and is a regular file: this open is for reading.
     pub(super) for_reading: bool,
 }
 
@@ -59,7 +59,7 @@ impl Id {
     }
 }
 
-/// What came of it.
+/// Result of an operation.
 #[derive(Debug)]
 pub(super) enum Output {
     Opened(Opened),
@@ -68,7 +68,7 @@ pub(super) enum Output {
 }
 
 enum State {
-    /// Not yet started by anyone.
+    /// Not started yet.
     Waiting,
     /// The kernel or a thread runs it; with a ticket it may still be queued for a thread.
     Started(Option<Ticket>),
@@ -204,7 +204,7 @@ impl Flight {
         }
     }
 
-    /// The operation is no longer needed. Returns `true` if it runs and could be cancelled.
+    /// Abandons an operation. Returns `true` if it runs and could be cancelled.
     fn abandon(&self, id: Id) -> bool {
         {
             let mut slots = self.slots.borrow_mut();
@@ -214,7 +214,7 @@ impl Flight {
             let runs = match &slot.state {
                 State::Started(Some(ticket)) => !ticket.revoke(),
                 State::Started(None) => true,
-                // Still in the ring's queue, which will find it gone.
+                // Still in the ring's queue, which skips missing operations.
                 State::Waiting | State::Done(_) => false,
             };
             if !runs {

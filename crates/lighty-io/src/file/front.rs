@@ -1,4 +1,4 @@
-//! Small files that an operator named: pages of errors, headers of listings.
+//! Small files named in the configuration: error pages, headers of listings.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -10,11 +10,11 @@ use super::tree::meta_of_path;
 use crate::threads::pool::Lane;
 
 impl FileEngine {
-    /// Reads a file from its beginning, at most `bytes_max` bytes of it, in the pool. The path is
-    /// trusted: links are followed wherever they lead. `admit` is asked before it is opened.
+    /// Reads at most the first `bytes_max` bytes of a file, in the pool. The path is trusted: links
+    /// are followed anywhere. `admit` may refuse the file before it is opened.
     ///
     /// # Errors
-    /// What the system or `admit` says; `InvalidInput` for what is no regular file.
+    /// Errors of the system or of `admit`; `InvalidInput` if it is not a regular file.
     pub async fn read_front(
         &self,
         path: impl AsRef<Path> + Send + 'static,
@@ -23,7 +23,7 @@ impl FileEngine {
     ) -> io::Result<Vec<u8>> {
         let read = move || {
             let meta = meta_of_path(path.as_ref())?;
-            // The open of a FIFO would not end.
+            // Opening a FIFO would block.
             if meta.kind != FileKind::File {
                 return Err(io::ErrorKind::InvalidInput.into());
             }

@@ -1,14 +1,14 @@
-//! What is known of a file besides its bytes.
+//! Metadata of files and classes of file systems.
 
 use rustix::fs::{Statx, StatxFlags};
 
-/// The fields asked of `statx`.
+/// Fields requested from `statx`.
 pub(super) const STATX_MASK: StatxFlags = StatxFlags::BASIC_STATS;
 
-/// What sort of thing a path names.
+/// Type of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FileKind {
-    /// A regular file: the only kind whose bytes are served.
+    /// A regular file: the only kind that is served.
     File,
     /// A directory.
     Directory,
@@ -21,7 +21,7 @@ pub enum FileKind {
 /// The metadata of a file at one moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
-    /// What sort of thing it is.
+    /// Type of the file.
     pub kind: FileKind,
     /// Device number.
     pub dev: u64,
@@ -48,8 +48,8 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// Whether both describe the same content of the same file: device, inode, size and both
-    /// times are equal.
+    /// True if both describe the same content of the same file: device, inode, size and both times
+    /// are equal.
     pub fn same_content(&self, other: &Meta) -> bool {
         self.same_file(other)
             && self.size == other.size
@@ -57,7 +57,7 @@ impl Meta {
             && (self.ctime_s, self.ctime_ns) == (other.ctime_s, other.ctime_ns)
     }
 
-    /// Whether both describe the same inode.
+    /// True if both describe the same inode.
     pub fn same_file(&self, other: &Meta) -> bool {
         (self.dev, self.ino) == (other.dev, other.ino)
     }
@@ -96,17 +96,16 @@ fn kind_of(mode: u16) -> FileKind {
     }
 }
 
-/// What is known of a file system by its kind alone.
+/// Class of a file system.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FsClass {
-    /// tmpfs, ramfs: data are in memory by nature.
+    /// tmpfs, ramfs: data is always in memory.
     Memory,
-    /// A disk file system of this kernel: what is cached is had without waiting.
+    /// A disk file system of this kernel: cached data is available without waiting.
     Local,
-    /// overlayfs: local as a rule, but without the non-blocking calls.
+    /// overlayfs: usually local, but without the non-blocking calls.
     Layered,
-    /// FUSE, NFS and whatever is not known: another process or machine may have to answer, even
-    /// to close a file.
+    /// FUSE, NFS and unknown ones: another process or machine may have to respond, even to a close.
     Remote,
 }
 
@@ -122,7 +121,7 @@ impl FsClass {
         }
     }
 
-    /// Whether look-ups that hit the kernel's caches are certain not to wait.
+    /// True if look-ups that hit the kernel's caches never wait.
     pub fn answers_from_cache(self) -> bool {
         matches!(self, FsClass::Memory | FsClass::Local)
     }

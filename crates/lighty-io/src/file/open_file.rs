@@ -1,4 +1,4 @@
-//! An open file, and what is known about the residency of its pages.
+//! An open file, and the recorded residency of its pages.
 
 use std::cell::{Cell, OnceCell};
 use std::fmt;
@@ -11,10 +11,10 @@ use crate::threads::pool::{Lane, ThreadPool};
 
 /// Residency is tracked per file up to this size, and per window beyond.
 pub const RESIDENT_WHOLE_BYTES_MAX: u64 = 4 * 1024 * 1024;
-/// How long a residency result is trusted.
+/// Time for which a residency result is trusted, in milliseconds.
 pub const RESIDENT_TRUST_MS: u64 = 1_000;
-/// How long a file counts as cold after it had to be loaded: its residency is then queried each
-/// time. When memory is short, fresh data is evicted within a second.
+/// Time for which a file counts as cold after it had to be loaded, in milliseconds; its residency
+/// is then queried each time. When memory is short, fresh data is evicted within a second.
 pub(super) const COLD_MS: u64 = 10_000;
 /// A file found resident twice within this time is expected to stay.
 const FOUND_AGAIN_MS: u64 = 10_000;
@@ -42,7 +42,7 @@ struct Window {
     found: Found,
 }
 
-/// When something was found resident by a query at `asked_from`.
+/// Time when a query at offset `asked_from` found something resident.
 ///
 /// One result is not enough: the kernel evicts pages used once first. Pages used by two requests
 /// stay for a while.
@@ -54,7 +54,8 @@ struct Found {
 }
 
 impl Found {
-    /// Found now. A continuing transfer queries later offsets, which counts as the same use.
+    /// Records a result at `now_ms`. A continuing transfer queries later offsets, which counts as
+    /// the same use.
     fn anew(self, asked_from: u64, now_ms: u64) -> Found {
         let lately = self.at_ms != 0 && now_ms.wrapping_sub(self.at_ms) < FOUND_AGAIN_MS;
         let again = lately && (self.again || asked_from <= self.asked_from);
@@ -79,8 +80,8 @@ impl OpenFile {
         }
     }
 
-    /// A file of ours without a name, which grows while it is read: its size is not known, so its
-    /// metadata have the largest one.
+    /// An unnamed file of the server's own, which grows while it is read. Its size is unknown, so
+    /// its metadata has the largest possible size.
     pub(crate) fn growing(fd: OwnedFd, fs: FsClass, meta: Meta) -> OpenFile {
         let meta = Meta { size: i64::MAX as u64, ..meta };
         let opened = Opened { fd, meta, fs: Some(fs) };
@@ -89,9 +90,9 @@ impl OpenFile {
         file
     }
 
-    /// The descriptor, for a job in another thread. While it is held it stays open and refers to
-    /// this file, whatever happens to the requester. No new descriptor is needed, so none can be
-    /// lacking in the middle of a response.
+    /// The descriptor, for a job in another thread. While this is held, it stays open and refers to
+    /// this file, even if the request has ended. It needs no new descriptor, so a shortage cannot
+    /// interrupt a response.
     pub(crate) fn share_fd(&self) -> Arc<OwnedFd> {
         Arc::clone(self.held())
     }
@@ -106,7 +107,7 @@ impl OpenFile {
         &self.meta
     }
 
-    /// What kind of file system the file is on.
+    /// Class of the file's file system.
     pub fn fs(&self) -> FsClass {
         self.fs
     }
@@ -122,7 +123,7 @@ impl OpenFile {
         self.meta.kind == FileKind::File
     }
 
-    /// Whether a range that lies in `window_bytes` wide windows was found resident within
+    /// True if every window of a range, or the whole file, was found resident within
     /// [`RESIDENT_TRUST_MS`], and not for the first time.
     pub(super) fn believed_resident(&self, range: Span, now_ms: u64) -> bool {
         if now_ms < self.cold_until_ms.get() {
@@ -138,13 +139,13 @@ impl OpenFile {
         })
     }
 
-    /// Remembers that a range was found resident when `asked_from` was asked about: the windows
-    /// that it covers wholly, or the file when it covers that.
+    /// Records that a query at `asked_from` found a range resident: for the file if the range
+    /// covers it, otherwise for the windows that the range covers completely.
     pub(super) fn remember_resident(&self, range: Span, asked_from: u64, now_ms: u64) {
         self.for_each_found(range, |found| found.anew(asked_from, now_ms));
     }
 
-    /// Assumes that a range is resident, where the kernel cannot be asked.
+    /// Assumes that a range is resident, where the kernel cannot be queried.
     pub(super) fn believe_resident(&self, range: Span, now_ms: u64) {
         self.for_each_found(range, |_| Found { at_ms: now_ms, asked_from: 0, again: true });
     }
@@ -166,12 +167,12 @@ impl OpenFile {
         }
     }
 
-    /// Notes that it had to be brought in.
+    /// Records that data had to be loaded.
     pub(super) fn note_cold(&self, now_ms: u64) {
         self.cold_until_ms.set(now_ms + COLD_MS);
     }
 
-    /// Forgets what was remembered.
+    /// Clears the recorded residency.
     pub(super) fn forget_resident(&self) {
         self.whole.set(Found::default());
         for window in self.windows.get().into_iter().flat_map(|windows| windows.iter()) {
@@ -180,7 +181,7 @@ impl OpenFile {
     }
 }
 
-/// A range of a file and the width of the windows it is looked at through.
+/// A range of a file and the width of its windows.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Span {
     pub(super) offset: u64,
@@ -217,8 +218,8 @@ impl Drop for OpenFile {
     fn drop(&mut self) {
         let Some(fd) = self.fd.take() else { return };
         if self.fs == FsClass::Remote && self.is_readable() {
-            // FUSE flushes at close, NFS may talk to its server: both wait for a response. When
-            // the lane is full the descriptor closes here and now: later than wished, not never.
+            // FUSE flushes at close and NFS may contact its server: both wait for a response. If
+            // the lane is full, the descriptor is closed right here, which may block.
             let _ = ThreadPool::global().spawn(Lane::StatRemote, move || drop(fd));
         } else if self.closes_slowly {
             let _ = ThreadPool::global().spawn(Lane::Write, move || drop(fd));

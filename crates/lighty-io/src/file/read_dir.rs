@@ -15,17 +15,17 @@ use crate::threads::pool::{Lane, ThreadPool};
 /// Entries in one batch.
 pub const READ_DIR_BATCH: usize = 512;
 
-/// One name in a directory.
+/// An entry of a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DirEntry {
     /// The name, without its directory; any bytes but `/` and NUL.
     pub name: Vec<u8>,
-    /// What it is; links that may be followed are looked through. A link that leads nowhere, or
-    /// where it must not, is reported as itself.
+    /// Its metadata. Links that may be followed are; a link with a missing or forbidden target is
+    /// reported as itself.
     pub meta: Meta,
 }
 
-/// A directory being read. `.` and `..` are left out; the order is that of the file system.
+/// A directory being read. `.` and `..` are skipped; the order is that of the file system.
 pub struct ReadDir {
     pool: ThreadPool,
     lane: Lane,
@@ -34,7 +34,7 @@ pub struct ReadDir {
     dir: Option<Dir>,
 }
 
-/// Where the directory is, for looking through links.
+/// The directory's location, for following links.
 struct Place {
     root: OwnedFd,
     rel: Vec<u8>,
@@ -56,11 +56,11 @@ impl ReadDir {
         Ok(ReadDir { pool, lane, place, dir: Some(dir) })
     }
 
-    /// The next names, at most [`READ_DIR_BATCH`]; `None` at the end. Names that vanish while
-    /// they are read are left out.
+    /// Returns the next entries, at most [`READ_DIR_BATCH`]; `None` at the end. Entries that
+    /// disappear meanwhile are skipped.
     ///
     /// # Errors
-    /// What the system says; the directory is at its end then.
+    /// Errors of the system; the directory then counts as read to the end.
     pub async fn next_batch(&mut self) -> io::Result<Option<Vec<DirEntry>>> {
         let Some(dir) = self.dir.take() else { return Ok(None) };
         let place = self.place.clone();
@@ -76,13 +76,13 @@ impl Place {
         if found.meta.kind != FileKind::Directory {
             return Err(io::Error::from_raw_os_error(libc::ENOTDIR));
         }
-        // A description of its own: the position in a directory belongs to it.
+        // A new open file description: the position in a directory belongs to it.
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let open = || rustix::fs::openat(&found.fd, c".", flags, Mode::empty());
         Ok(Dir::new(resolve::retry(open)?)?)
     }
 
-    /// Reads a batch; gives the directory back if there may be more.
+    /// Reads a batch; returns the directory too if there may be more.
     fn read(&self, mut dir: Dir) -> io::Result<(Option<Dir>, Vec<DirEntry>)> {
         let mut batch = Vec::new();
         while batch.len() < READ_DIR_BATCH {

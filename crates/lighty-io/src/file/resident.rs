@@ -9,7 +9,7 @@ use super::meta::FsClass;
 use super::open_file::{OpenFile, RESIDENT_WHOLE_BYTES_MAX};
 use super::{FileEngine, threads};
 
-/// Whether a range can be sent without waiting for a disk.
+/// Result of a residency query: whether a range can be sent without waiting for a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Resident {
     /// All of it is in memory.
@@ -37,8 +37,9 @@ const PROBE_STEP_BYTES: u64 = 32 * 1024;
 const COPY_BYTES_MAX: u64 = 16 * 1024;
 
 impl FileEngine {
-    /// Whether the range is in memory. Free for a file recently found resident twice, the last time
-    /// less than a second ago. Anything past the end of the file counts as resident.
+    /// Tells whether the range is in memory. Costs no system call for a file recently found
+    /// resident twice, the last time less than a second ago. Anything past the end of the file
+    /// counts as resident.
     pub fn resident(&self, file: &OpenFile, offset: u64, length: u64) -> Resident {
         if !file.is_readable() {
             return Resident::No;
@@ -71,7 +72,8 @@ impl FileEngine {
         Resident::No
     }
 
-    /// Reads what is in memory, immediately. `None` if it would block: use [`FileEngine::read`].
+    /// Reads data that is in memory, immediately. `None` if it would block: use
+    /// [`FileEngine::read`].
     pub fn try_read(
         &self,
         file: &OpenFile,
@@ -131,8 +133,8 @@ impl Asking {
         }
     }
 
-    /// Queries `cachestat`; `None` if it cannot tell. Used first, because a read that finds nothing
-    /// starts read-ahead even when told not to block.
+    /// Queries `cachestat`; `None` if it gives no result. Used first, because a read that finds
+    /// nothing starts read-ahead even when told not to block.
     fn pages_present(&self, file: &OpenFile, offset: u64, length: u64) -> Option<bool> {
         // A zero length would mean "to the end".
         if self.cachestat_missing.get() || length == 0 {

@@ -24,13 +24,13 @@ use super::meta::{FileKind, FsClass, Meta, STATX_MASK};
 pub enum Follow {
     /// All of them, wherever they lead (`server.follow-symlink = "enable"`).
     All,
-    /// Those that stay beneath the root; others fail with `EXDEV`.
+    /// Links that stay beneath the root; others fail with `EXDEV`.
     Beneath,
     /// None: a link anywhere in the path fails with `ELOOP`.
     None,
 }
 
-/// How to resolve and open.
+/// Options for resolving and opening.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct How {
     pub(super) follow: Follow,
@@ -64,7 +64,7 @@ const LINKS_MAX: usize = 40;
 /// Retries of a look-up that the kernel aborted because of concurrent renames.
 const RENAME_RETRIES_MAX: usize = 16;
 
-/// Opens what `path` names beneath `dir`.
+/// Opens `path` beneath `dir`.
 pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Opened> {
     let (probe, meta) = find(dir, path, how)?;
     let fs = if how.no_xdev { None } else { Some(fs_class(probe.fd.as_fd())) };
@@ -74,13 +74,13 @@ pub(super) fn open(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Ope
     let fd = open_file(dir, path, &probe, how)?;
     let now = meta_of(fd.as_fd(), how.cached)?;
     if now.kind != FileKind::File {
-        // Replaced between the inspection and the open.
+        // The file was replaced between the inspection and the open.
         return Ok(Opened { fd: probe.fd, meta, fs });
     }
     Ok(Opened { fd, meta: now, fs })
 }
 
-/// Stats what `path` names beneath `dir`.
+/// Stats `path` beneath `dir`.
 pub(super) fn stat(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<Meta> {
     find(dir, path, how).map(|(_, meta)| meta)
 }
@@ -93,7 +93,7 @@ pub(super) fn remove(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(
     retry(|| rustix::fs::unlinkat(&parent.fd, name, AtFlags::empty()))
 }
 
-/// What `path` leads to, as an `O_PATH` descriptor.
+/// An `O_PATH` descriptor of the target of `path`.
 pub(super) fn find_fd(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<OwnedFd> {
     find(dir, path, how).map(|(found, _)| found.fd)
 }
@@ -314,7 +314,7 @@ fn walk(root: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<Found> 
     }
 }
 
-/// Puts the components of a link's target in front of what is still to be walked.
+/// Puts the components of a link's target before the remaining ones.
 fn follow_link(link: &OwnedFd, todo: &mut VecDeque<Vec<u8>>) -> io::Result<()> {
     let target = rustix::fs::readlinkat(link, c"", Vec::new())?;
     let target = target.as_bytes();

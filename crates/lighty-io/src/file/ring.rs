@@ -29,7 +29,7 @@ use crate::threads::pool::Lane;
 pub const RING_ROOM_MAX: usize = 2_048;
 /// Extra slots for cancellations.
 const CANCEL_PLACES: u32 = 32;
-/// User data of a cancellation or probe, whose completion is ignored.
+/// User data of cancellations and probes, whose completions are ignored.
 const NOBODY: u64 = u64::MAX;
 
 /// A ring and the operations waiting for a slot in it.
@@ -44,7 +44,7 @@ pub(super) struct Ring {
     unsubmitted: Cell<bool>,
 }
 
-/// Operations of one kind: how many run, how many may, which wait.
+/// Operations of one kind: the number running, its limit, and the waiting ones.
 struct Room {
     running: usize,
     running_max: usize,
@@ -57,7 +57,7 @@ impl Room {
     }
 }
 
-/// How to proceed after a completion.
+/// Next step after a completion.
 enum Next {
     Done(io::Result<Output>),
     /// Submit the same operation again.
@@ -66,7 +66,7 @@ enum Next {
     Elsewhere,
 }
 
-/// Why there is no ring, for the operator.
+/// Reason for not using a ring, for the operator.
 #[derive(Debug)]
 pub(super) enum RingError {
     Setup(io::Error),
@@ -113,7 +113,7 @@ impl Ring {
         let entries = (lookups_max + reads_max) as u32 + CANCEL_PLACES;
         let mut ring = build(entries).map_err(RingError::Setup)?;
         try_out(&mut ring)?;
-        // Bounded workers are those for files. Kernels before 5.15 have four per core.
+        // Bounded workers are the ones for files. Kernels before 5.15 have four per core.
         let _ =
             ring.submitter().register_iowq_max_workers(&mut [(lookups_max + reads_max) as u32, 0]);
         // SAFETY: the ring owns this descriptor and outlives the borrow.
@@ -134,7 +134,7 @@ impl Ring {
         if lane == Lane::Read { &self.reads } else { &self.lookups }
     }
 
-    /// An operation for which the kernel had no thread; the poller must run it elsewhere.
+    /// An operation for which the kernel had no thread; the poller must run it in the pool.
     pub(super) fn take_refused(&self) -> Option<(Lane, Id)> {
         self.refused.borrow_mut().pop()
     }
@@ -151,7 +151,7 @@ impl Ring {
         let cancel = opcode::AsyncCancel::new(id.to_u64()).build().user_data(NOBODY);
         // SAFETY: a cancellation points to no memory.
         let pushed = unsafe { self.ring.borrow_mut().submission().push(&cancel) };
-        // Without a free slot it is not cancelled, and ends by itself.
+        // Without a free slot it is not cancelled, and completes normally.
         if pushed.is_ok() {
             self.unsubmitted.set(true);
         }
@@ -165,7 +165,7 @@ impl Ring {
     /// Takes completions and submits queued operations.
     pub(super) fn poll(&self, cx: &mut Context<'_>, flight: &Flight) {
         while let Poll::Ready(Ok(mut ready)) = self.readiness.poll_read_ready(cx) {
-            // Cleared first: a completion that comes while these are taken sets it again.
+            // Cleared first: a completion that arrives during the loop sets it again.
             ready.clear_ready();
             self.take_completions(flight);
         }
@@ -221,8 +221,8 @@ impl Ring {
             }
             let Some(id) = room.waiting.pop_front() else { return };
             let mut ring = self.ring.borrow_mut();
-            // SAFETY: what the entry points to belongs to the slot, which lives until the
-            // completion of this entry has been taken, or is leaked with the engine.
+            // SAFETY: the memory that the entry points to belongs to the slot, which lives until
+            // the completion of this entry has been taken, or is leaked with the engine.
             let pushed = flight.start(id, |job| unsafe {
                 ring.submission().push(&entry_for(job).user_data(id.to_u64()))
             });
@@ -250,7 +250,7 @@ fn build(entries: u32) -> io::Result<IoUring> {
     let mut builder = IoUring::builder();
     builder.setup_clamp();
     let mut quiet = builder.clone();
-    // Completions need not interrupt what the loop is doing (5.19).
+    // Completions need not interrupt the running thread (5.19).
     quiet.setup_coop_taskrun();
     match quiet.build(entries) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => builder.build(entries),
@@ -258,7 +258,7 @@ fn build(entries: u32) -> io::Result<IoUring> {
     }
 }
 
-/// An existing ring may still lack operations, or be forbidden to enter.
+/// Tests the ring: it may lack operations, or entering it may be forbidden.
 fn try_out(ring: &mut IoUring) -> Result<(), RingError> {
     let mut probe = Probe::new();
     ring.submitter().register_probe(&mut probe).map_err(RingError::Register)?;
@@ -316,7 +316,7 @@ fn next_step(job: &mut Job, result: i32) -> Next {
     }
     match job {
         Job::Open { .. } => {
-            // SAFETY: a successful open gave this descriptor to us alone.
+            // SAFETY: a successful open returned this descriptor, which has no other owner.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             after_open(job, fd)
         }
@@ -336,7 +336,7 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
         // A signal to the kernel's worker, or a ".." that raced with a rename.
         Job::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => Next::Again,
         Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
-        // Cancelled by the kernel itself (io_wq_enqueue); by us, only what no caller waits for.
+        // Cancelled by the kernel itself (io_wq_enqueue). Operations that we cancel have no waiter.
         _ if errno == libc::ECANCELED => Next::Elsewhere,
         // Only the owner may leave access times unchanged.
         Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {
@@ -347,8 +347,8 @@ fn after_error(job: &mut Job, errno: i32) -> Next {
     }
 }
 
-/// After an inspection: a regular file is opened from the caches that the inspection has filled or,
-/// if that fails, through the ring.
+/// Continues after an inspection: opens a regular file from the caches, which the inspection has
+/// filled, or, if that fails, through the ring.
 fn after_open(job: &mut Job, fd: OwnedFd) -> Next {
     let Job::Open { dir, path, how, stat_only, ring } = job else {
         return Next::Done(Err(io::Error::other("file engine: not an open")));

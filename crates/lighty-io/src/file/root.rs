@@ -1,4 +1,4 @@
-//! A document root: a directory held by a descriptor, and followed when its path moves on.
+//! A document root: a directory held by a descriptor, and looked up again when its path changes.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -11,21 +11,21 @@ use std::rc::Rc;
 use super::meta::{FsClass, Meta};
 use super::resolve;
 
-/// How long a root is believed to be where its path says.
+/// Time for which a root's path is not looked up again, in milliseconds.
 pub const ROOT_TRUST_MS: u64 = 1_000;
 
 /// The directory beneath which paths are resolved. Held open, and looked up again at most once a
-/// second, so that a `current -> releases/42` link that moves on is followed.
+/// second, so that changes of a link such as `current -> releases/42` are noticed.
 pub struct Root {
     path: PathBuf,
     id: u64,
     dir: RefCell<Rc<RootDir>>,
     checked_ms: Cell<u64>,
-    /// Goes up when the path leads to another directory than before.
+    /// Increases when the path leads to another directory than before.
     generation: Cell<u64>,
 }
 
-/// The directory a root was found to be.
+/// The directory that a root's path led to.
 #[derive(Debug)]
 pub(crate) struct RootDir {
     fd: OwnedFd,
@@ -34,7 +34,7 @@ pub(crate) struct RootDir {
 }
 
 impl RootDir {
-    /// Opens the directory at a path. May wait.
+    /// Opens the directory at a path. May block.
     pub(super) fn open(path: &Path) -> io::Result<RootDir> {
         let (fd, meta) = resolve::open_directory(path.as_os_str().as_bytes(), false)?;
         let fs = resolve::fs_class(fd.as_fd());
@@ -64,7 +64,7 @@ impl Root {
         &self.path
     }
 
-    /// What kind of file system the directory is on.
+    /// Class of the directory's file system.
     pub fn fs(&self) -> FsClass {
         self.dir.borrow().fs
     }
@@ -74,13 +74,13 @@ impl Root {
         self.id
     }
 
-    /// Goes up each time the path was found to lead to another directory.
+    /// Increases each time the path was found to lead to another directory.
     pub(crate) fn generation(&self) -> u64 {
         self.generation.get()
     }
 
-    /// When the path was last found to lead to the held directory, in the clock's milliseconds:
-    /// a look-up beneath it a second later looks again.
+    /// Time when the path was last found to lead to the held directory, in the clock's
+    /// milliseconds. A look-up beneath it more than a second later checks the path again.
     pub fn checked_ms(&self) -> u64 {
         self.checked_ms.get()
     }
@@ -93,8 +93,8 @@ impl Root {
         now_ms.wrapping_sub(self.checked_ms.get()) < ROOT_TRUST_MS
     }
 
-    /// Looks the path up in the kernel's caches if its second is over. `false`: the caches do
-    /// not know, or it leads elsewhere now, and [`Root::adopt`] has to be called.
+    /// Looks the path up in the kernel's caches if the last check is more than a second old.
+    /// `false`: the caches lack it, or the path leads elsewhere now; then call [`Root::adopt`].
     pub(super) fn check_cached(&self, now_ms: u64) -> bool {
         if self.is_fresh(now_ms) {
             return true;
@@ -107,7 +107,7 @@ impl Root {
         same
     }
 
-    /// Takes what a fresh look-up of the path found.
+    /// Takes over the result of a fresh look-up of the path.
     pub(super) fn adopt(&self, dir: RootDir, now_ms: u64) {
         self.checked_ms.set(now_ms);
         if !dir.meta.same_file(&self.dir.borrow().meta) {

@@ -1,4 +1,4 @@
-//! Small files that are read whole where blocking is allowed: tables of users, keys, certificates.
+//! Small files read whole where blocking is allowed: user tables, keys, certificates.
 
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read};
@@ -11,8 +11,8 @@ pub struct SmallFile {
     stamp: Stamp,
 }
 
-/// What changes when the file is written or replaced. A file that changed within the last seconds
-/// may change again under the same stamp.
+/// Identifies a version of a file: it changes when the file is written or replaced. A file that
+/// changed within the last seconds may change again under the same stamp.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Stamp {
     inode: (u64, u64),
@@ -25,7 +25,7 @@ impl Stamp {
     /// The stamp of a file, without opening it.
     ///
     /// # Errors
-    /// There is none, or it is no regular file ([`io::ErrorKind::InvalidInput`]).
+    /// It does not exist, or is not a regular file ([`io::ErrorKind::InvalidInput`]).
     pub fn of(path: &Path) -> io::Result<Self> {
         let meta = std::fs::metadata(path)?;
         if !meta.is_file() {
@@ -50,10 +50,10 @@ impl Stamp {
 }
 
 impl SmallFile {
-    /// Opens a regular file; a FIFO without a writer does not hold up the caller.
+    /// Opens a regular file; a FIFO without a writer does not block the caller.
     ///
     /// # Errors
-    /// The system's; `InvalidInput` for what is no regular file.
+    /// Errors of the system; `InvalidInput` if it is not a regular file.
     pub fn open(path: &Path) -> io::Result<Self> {
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
         let meta = file.metadata()?;
@@ -64,7 +64,7 @@ impl SmallFile {
         Ok(Self { file, stamp })
     }
 
-    /// The stamp of what is about to be read.
+    /// The stamp of the open file.
     pub fn stamp(&self) -> Stamp {
         self.stamp
     }

@@ -89,15 +89,15 @@ impl Bed {
         errno
     }
 
-    /// Throws the pages of a file out of the cache, as far as the system lets itself be told.
+    /// Evicts the pages of a file from the cache, as far as the system obeys.
     fn evict(&self, name: &str) {
         let file = fs::File::open(self.path(name)).expect("open");
         file.sync_all().expect("sync");
         rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
     }
 
-    /// Asks about a file that was read, until the response is there. A kernel that keeps memory
-    /// free takes pages back at any moment; then they are read once more.
+    /// Repeats a query about a file that was read until it has a result. A kernel that keeps memory
+    /// free may evict pages at any moment; then they are read again.
     fn asked_until_there<T>(&self, name: &str, mut ask: impl FnMut() -> Option<T>) -> T {
         let read_and_ask = |_| {
             fs::read(self.path(name)).expect("read");
@@ -106,7 +106,7 @@ impl Bed {
         (0..TRIES).find_map(read_and_ask).expect("it is in memory")
     }
 
-    /// Whether all of a file that was read is found to be in memory, from this offset on.
+    /// True if the rest of a file that was read, from `offset`, is found to be in memory.
     fn is_found(&self, name: &str, file: &OpenFile, offset: u64) -> bool {
         let length = file.meta().size - offset;
         let found = || self.engine.resident(file, offset, length) == Resident::Yes;
@@ -114,7 +114,8 @@ impl Bed {
     }
 }
 
-/// How often data may be taken back before they are asked about.
+/// Attempts before a test fails: a kernel that keeps memory free may evict the data between a read
+/// and the query.
 const TRIES: usize = 100;
 
 fn pattern(length: usize) -> Vec<u8> {
@@ -271,7 +272,7 @@ fn fifos_and_sockets_are_reported_but_not_opened() {
             assert!(bed.engine.warm(&open, 0, 10).await.is_err());
             assert_eq!(bed.engine.resident(&open, 0, 10), Resident::No);
         }
-        // The FIFO is not open for reading: a writer that does not wait is refused.
+        // The FIFO is not open for reading: a non-blocking writer is refused.
         let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::NONBLOCK;
         let writer = rustix::fs::open(&fifo, flags, rustix::fs::Mode::empty());
         assert_eq!(writer.expect_err("no reader"), rustix::io::Errno::NXIO);
@@ -292,7 +293,7 @@ fn warm_caches_answer_at_once() {
             let meta = bed.engine.try_stat_cached(&bed.root, b"d/f", follow);
             assert_eq!(meta.expect("cached").expect("stat").size, 7);
         }
-        // Other users' files: O_NOATIME is only tried.
+        // Other users' files: O_NOATIME is only attempted.
         let open = bed.engine.try_open_cached(&bed.root, b"d/f", Follow::All, true);
         assert!(open.expect("cached").is_ok());
         // A mount on the way is not entered.
@@ -349,23 +350,24 @@ fn cold_data_are_found_cold_and_are_warm_after_warming() {
             assert!(bed.engine.try_read(&file, 0, &mut one).is_none());
             assert_eq!(bed.engine.warm(&file, 0, size + 999).await.expect("warm"), size);
             assert!(bed.is_found("cold", &file, 0));
-            // Not only believed: asked again.
+            // The kernel was queried; this is not a remembered result.
             bed.clock.advance(Duration::from_millis(RESIDENT_TRUST_MS));
             assert!(bed.is_found("cold", &file, 0));
             let read = || bed.engine.try_read(&file, size - 1, &mut one);
             let n = bed.asked_until_there("cold", read).expect("read");
             assert_eq!((n, one[0]), (1, pattern(length)[length - 1]));
-            // What had to be brought in may leave again soon: it is asked about each time.
+            // Loaded data may be evicted soon: it is queried each time.
             bed.evict("cold");
             assert_eq!(bed.engine.resident(&file, 0, size), Resident::No);
-            // Once found it may be about to leave; going on with the same transfer proves nothing.
+            // Data found once may be about to be evicted; continuing the same transfer proves
+            // nothing.
             bed.clock.advance(Duration::from_millis(super::open_file::COLD_MS));
             fs::read(bed.path("cold")).expect("read");
             assert!(bed.is_found("cold", &file, 0));
             assert!(bed.is_found("cold", &file, 1));
             bed.evict("cold");
             assert_eq!(bed.engine.resident(&file, 0, size), Resident::No);
-            // A file that stays is believed for a second, and no longer.
+            // A file that stays is trusted for a second, and no longer.
             fs::read(bed.path("cold")).expect("read");
             assert!(bed.is_found("cold", &file, 0));
             assert!(bed.is_found("cold", &file, 0));
@@ -390,7 +392,7 @@ fn windows_of_a_large_file_are_distinguished() {
             return;
         }
         for (offset, length) in [(9 * chunk + 7, 100), (10 * chunk, 5)] {
-            // As often as a kernel that keeps memory free takes it back.
+            // Repeated, because a kernel that keeps memory free may evict it again.
             let mut tries = 0..TRIES;
             while bed.engine.resident(&file, offset, length) == Resident::No {
                 assert!(tries.next().is_some(), "at {offset}");
@@ -413,7 +415,7 @@ fn a_dropped_read_leaves_its_buffer_and_file_with_the_engine() {
             }
             let file = bed.open("f", Follow::All).await.expect("open");
             let read = bed.engine.read(&file, 0, OwnedBuf::zeroed(2_000_000));
-            // Polled once, so that it is under way, and given up.
+            // Polled once, so that it is in progress, then dropped.
             tokio::select! {
                 biased;
                 () = tokio::task::yield_now() => {}
@@ -430,7 +432,7 @@ fn a_dropped_read_leaves_its_buffer_and_file_with_the_engine() {
     });
 }
 
-/// What an operation says the first time it is asked.
+/// Result of polling an operation once.
 fn at_once<T>(operation: impl Future<Output = T>) -> Poll<T> {
     std::pin::pin!(operation).poll(&mut std::task::Context::from_waker(Waker::noop()))
 }
@@ -614,7 +616,7 @@ fn an_engine_stops_while_a_read_hangs() {
                 engine.read(&hung, 0, OwnedBuf::zeroed(100)).await.1
             });
             tokio::task::yield_now().await;
-            // Others go on while it hangs.
+            // Other operations continue while it hangs.
             assert!(bed.open("f", Follow::All).await.is_ok());
             task.abort();
             assert!(task.await.expect_err("aborted").is_cancelled());

@@ -129,11 +129,11 @@ fn warm(file: Lent, offset: u64, length: u64) -> io::Result<u64> {
     Ok(done)
 }
 
-/// The most bytes one read into the scratch memory takes.
+/// Maximum number of bytes per read into the scratch memory.
 pub(super) const SCRATCH_BYTES: usize = 1024 * 1024;
 
-/// Memory that data are read into to be forgotten, one for the process: all warmings of all
-/// workers write to it at once, and it is never read.
+/// Write-only memory for reads whose data is discarded, one for the process. All workers' warming
+/// reads write to it concurrently, and it is never read.
 pub(super) fn scratch() -> *mut u8 {
     static SCRATCH: OnceLock<usize> = OnceLock::new();
     let at = *SCRATCH.get_or_init(|| {

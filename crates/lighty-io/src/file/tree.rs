@@ -1,4 +1,4 @@
-//! Changes what is beneath a directory: creating, removing, copying, moving, uploading.
+//! Changes beneath a directory: creating, removing, copying, moving, uploading.
 //!
 //! Every function blocks on the disk and is meant for pool threads. Paths are resolved beneath the
 //! held directory and never leave it. The last name of a path is never followed, so the change
@@ -8,10 +8,9 @@
 //! and renamed when complete. A writer holds a lock on the staged file that ends with the process:
 //! an unlocked one was left by a crash, see [`Tree::sweep`].
 //!
-//! Reading order: this file (single entries), `whereabouts` (the place a path leads to), `upload`
-//! (a file from a client), `remove` and `copy` (whole trees), `place` (moving, and renaming staged
-//! files to their targets) with `apart`, `staging` (their names), `survey` (who has to see all of
-//! it).
+//! Reading order: this file (single entries), `whereabouts` (the location of a path), `upload` (a
+//! file from a client), `remove` and `copy` (whole trees), `place` (moving, and renaming staged
+//! files to their targets) with `apart`, `staging` (their names), `survey` (listing a whole tree).
 
 mod apart;
 mod copy;
@@ -226,7 +225,7 @@ fn is_one_of(error: &io::Error, list: &[Errno]) -> bool {
     list.iter().any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
 }
 
-/// True if continuing is pointless because the rest of the tree would fail alike.
+/// True if continuing is pointless because the rest of the tree would fail in the same way.
 fn ends_all(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::Interrupted
         || is_one_of(error, &[Errno::NOSPC, Errno::DQUOT, Errno::IO, Errno::MFILE, Errno::NFILE])

@@ -1,8 +1,8 @@
-//! The end of a listener, without the loss of a connection.
+//! Closes a listener without losing a connection.
 //!
-//! When a listening socket is closed, the kernel resets the connections that wait in its queue, and
-//! those whose handshake is under way. So before that no new handshake is let in, those under way
-//! are given the time to end, and the queue is emptied.
+//! When a listening socket is closed, the kernel resets the connections in its queue and the
+//! unfinished handshakes. Therefore new handshakes are blocked first, the unfinished ones get time
+//! to complete, and the queue is emptied.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use socket2::{SockFilter, SockRef};
 
 use super::{Accepting, Listener, Origin};
 
-/// How long handshakes that are under way are waited for: a round trip to a client far away.
+/// Time for unfinished handshakes to complete: a round trip to a distant client.
 pub const CLOSING_TIME: Duration = Duration::from_millis(250);
 
 /// Classic BPF over a TCP header: segments with SYN and without ACK, which begin a handshake, are
@@ -30,15 +30,15 @@ const NO_HANDSHAKES: [SockFilter; 5] = {
 };
 
 impl Listener {
-    /// From now on nobody begins to connect; who tries does so again a second later, and is refused
-    /// then or meets another server. Those who began already are still accepted: go on with
-    /// [`accept`](Self::accept) for [`CLOSING_TIME`], and until none is left.
+    /// Blocks new handshakes. A client that starts one retries a second later, and is then refused
+    /// or reaches another server. Connections in progress are still accepted: continue to call
+    /// [`accept`](Self::accept) for [`CLOSING_TIME`], and until the queue is empty.
     ///
-    /// A socket that was inherited is left as it is: its owner may have another server go
-    /// on with it. A unix socket has no handshake; its file is to be removed before.
+    /// An inherited socket is left as it is: its owner may pass it to another server. A unix socket
+    /// has no handshake; remove its file before.
     pub fn refuse_new(&mut self) {
         if let (Accepting::Tcp(socket), Origin::Bound(_)) = (&self.socket, &self.origin) {
-            // Where it cannot be had (a sandbox), a few handshakes are lost.
+            // If the filter is not permitted (a sandbox), a few handshakes are lost.
             let _ = SockRef::from(socket).attach_filter(&NO_HANDSHAKES);
         }
     }

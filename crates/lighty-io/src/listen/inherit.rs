@@ -1,4 +1,4 @@
-//! Sockets that a supervisor opened for us: the LISTEN_FDS protocol (sd_listen_fds(3)).
+//! Sockets opened by a supervisor: the LISTEN_FDS protocol (sd_listen_fds(3)).
 
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -12,7 +12,7 @@ use super::{BindSpec, BoundSocket, Origin, local_inet};
 /// sd_listen_fds(3): the first descriptor passed.
 const LISTEN_FDS_START: RawFd = 3;
 
-/// More than any unit file has, few enough to look at one by one.
+/// More than any unit file has, few enough to check one by one.
 const LISTEN_FDS_MAX: RawFd = 1_024;
 
 /// An inherited socket.
@@ -24,11 +24,11 @@ pub struct Inherited {
     pub socket: BoundSocket,
 }
 
-/// The sockets handed to this process, in order; empty when there are none or when they are
-/// meant for another process. They can be taken once: a second call finds none.
+/// The sockets passed to this process, in order; empty if there are none or if they are meant for
+/// another process. They can be taken once: a second call finds none.
 ///
 /// # Errors
-/// When the variables are malformed, or a descriptor is not a listening stream socket.
+/// The variables are malformed, or a descriptor is not a listening stream socket.
 pub fn inherited_sockets() -> io::Result<Vec<Inherited>> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let variable = |name: &str| std::env::var(name).ok();
@@ -39,7 +39,7 @@ pub fn inherited_sockets() -> io::Result<Vec<Inherited>> {
     passed.into_iter().map(|(fd, name)| adopt(fd, name)).collect()
 }
 
-/// What the variables say, without touching a descriptor.
+/// Parses the variables, without touching a descriptor.
 fn passed_descriptors(
     variable: &dyn Fn(&str) -> Option<String>,
     own_pid: u32,
@@ -71,12 +71,12 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     let wrong = |why: &dyn std::fmt::Display| {
         io::Error::new(io::ErrorKind::InvalidInput, format!("inherited descriptor {fd}: {why}"))
     };
-    // SAFETY: only asked whether it is open; the response is EBADF if it is not.
+    // SAFETY: only checks whether it is open; the result is EBADF if it is not.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } == -1 {
         return Err(wrong(&io::Error::last_os_error()));
     }
-    // SAFETY: open, as was just seen, and ours: the protocol hands it to this process, and
-    // `inherited_sockets` takes each number once.
+    // SAFETY: open, as just checked, and owned by this process by the protocol; `inherited_sockets`
+    // takes each number once.
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     match check(&socket) {
         Ok(address) => {

@@ -1,15 +1,14 @@
-//! Addresses of this machine's interfaces, as other machines reach it.
+//! Addresses of this machine's interfaces under which other machines reach it.
 //!
-//! They are read from `/proc`, which needs neither a socket nor rights. Without `/proc` there are
-//! none.
+//! They are read from `/proc`, which requires neither a socket nor privileges. Without `/proc` the
+//! list is empty.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-/// Bytes of a table that are looked at: a router has very many routes.
+/// Maximum number of bytes read of a table: a router has very many routes.
 const TABLE_BYTES_MAX: usize = 1 << 20;
 
-/// Addresses of all interfaces but the loopback and those that are valid on one link only, IPv4
-/// first.
+/// Addresses of all interfaces, except loopback and link-local addresses, IPv4 first.
 pub fn network_addresses() -> Vec<IpAddr> {
     let table = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let (v4, v6) = (table("/proc/net/fib_trie"), table("/proc/net/if_inet6"));
@@ -21,7 +20,7 @@ fn front(table: &str) -> &str {
     table.get(..TABLE_BYTES_MAX).unwrap_or(table)
 }
 
-/// Each local address stands in a line of its own before `/32 host LOCAL`.
+/// Each local address is in a line of its own before `/32 host LOCAL`.
 fn ipv4_of_trie(table: &str) -> Vec<Ipv4Addr> {
     let (mut found, mut latest) = (Vec::new(), None);
     for line in table.lines().map(str::trim) {
@@ -37,7 +36,7 @@ fn ipv4_of_trie(table: &str) -> Vec<Ipv4Addr> {
     found
 }
 
-/// Each line begins with 32 digits; the fourth word is the scope, `00` for global addresses.
+/// Each line begins with 32 digits; the fourth column is the scope, `00` for global addresses.
 fn ipv6_of_table(table: &str) -> Vec<Ipv6Addr> {
     let address = |line: &str| {
         let words: Vec<&str> = line.split_ascii_whitespace().collect();

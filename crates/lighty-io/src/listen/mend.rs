@@ -1,9 +1,9 @@
 //! Makes a listener that no longer accepts listen again.
 //!
-//! Who shares a socket can shut it down for all (shutdown(2), SOCK_DESTROY of sock_diag(7)); then
-//! `accept` says EINVAL for ever. The socket still has its address: told to listen, it does so
-//! without a right that may have been given up. Where that is not the trouble, a new socket is
-//! bound.
+//! Any process that shares a socket can shut it down for all (shutdown(2), SOCK_DESTROY of
+//! sock_diag(7)); then `accept` fails with EINVAL forever. The socket still has its address, so
+//! `listen` works on it even without the privilege to bind, which may have been dropped. If that
+//! does not help, a new socket is bound.
 
 use std::io;
 use std::net::Shutdown;
@@ -14,7 +14,7 @@ use socket2::Socket;
 use super::local_inet;
 use super::{BindOptions, BindSpec, BoundSocket, LISTEN_BACKLOG_DEFAULT, Listener, Origin};
 
-/// Where a listener was, and how it was bound there.
+/// Address and options of a listener, to bind it again.
 #[derive(Clone, Debug)]
 pub struct Site {
     address: BindSpec,
@@ -22,13 +22,13 @@ pub struct Site {
 }
 
 impl Listener {
-    /// Tells the socket to listen, and registers it anew: the runtime does not forget that it was
-    /// hung up.
+    /// Calls `listen` on the socket again and registers it anew, because the runtime remembers that
+    /// it was shut down.
     ///
     /// # Errors
-    /// What the kernel said; the listener is as broken as it was.
+    /// The kernel's error; the listener is still broken.
     pub fn listen_again(&mut self) -> io::Result<()> {
-        // Where descriptors are short, one of the reserve makes way.
+        // Frees a reserved descriptor, in case there are no others.
         self.reserve.pop();
         let socket = Socket::from(OwnedFd::from(self.spare_descriptor()?));
         socket.listen(match &self.origin {
@@ -41,7 +41,7 @@ impl Listener {
         Ok(())
     }
 
-    /// A port that the kernel chose is lost with a shutdown, and listening takes another.
+    /// A shutdown loses a port that the kernel chose, and listening again picks another one.
     fn check_place(&self, socket: &Socket) -> io::Result<()> {
         match &self.address {
             BindSpec::Inet(address) if local_inet(socket)? != *address => {
@@ -52,9 +52,9 @@ impl Listener {
         }
     }
 
-    /// Where a new socket can take the place of this one, once this one is closed. `None` for one
-    /// that was inherited, and for a unix socket: its path may lead elsewhere by now, and others
-    /// may have connected to it.
+    /// Address and options for a new socket that replaces this one after it is closed. `None` for
+    /// an inherited socket, and for a unix socket: its path may lead elsewhere now, and other
+    /// sockets may have taken it.
     pub fn site(&self) -> Option<Site> {
         match (&self.origin, &self.address) {
             (Origin::Bound(options), BindSpec::Inet(_)) => {
@@ -66,10 +66,10 @@ impl Listener {
 }
 
 impl Site {
-    /// Binds and listens once more.
+    /// Binds and listens again.
     ///
     /// # Errors
-    /// What the kernel said: a port below 1024 is out of reach for who has given up root.
+    /// The kernel's error: after dropping root, a port below 1024 cannot be bound.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -102,7 +102,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_socket_that_was_shut_down_listens_again() {
-        // One that does not listen holds a port for those of the same user.
+        // A bound socket that does not listen reserves the port for sockets of the same user.
         let held = Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("socket");
         held.set_reuse_address(true).expect("option");
         held.bind(&"127.0.0.1:0".parse::<SocketAddr>().expect("address").into()).expect("bind");

@@ -10,30 +10,30 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, fstat, open};
 
 use crate::entropy;
 
-/// Names that are tried before it is given up.
+/// Number of random names to try.
 const TRIES_MAX: usize = 16;
 
-/// Access for the owner alone.
+/// Access bits: owner only.
 const MODE: u32 = 0o700;
 
-/// Hexadecimal digits behind the prefix of a name.
+/// Number of hexadecimal digits after a name's prefix.
 const DIGITS: usize = 16;
 
-/// A directory that no other user may enter, so that what is bound in it is reached by this user
-/// alone. Dropping it removes it with the sockets in it; one whose process was killed is removed by
-/// the next process that makes one.
+/// A directory that no other user may enter, so that only this user reaches the sockets in it.
+/// Dropping it removes it with its sockets. The next process that creates one removes the
+/// directories of killed processes.
 #[derive(Debug)]
 pub struct PrivateDir {
     path: PathBuf,
-    /// Locked for as long as the process lives, however it ends.
+    /// Locked as long as the process lives, however it ends.
     _lock: OwnedFd,
 }
 
 impl PrivateDir {
-    /// Makes one with an unpredictable name, in the directory for temporary files.
+    /// Creates one with an unpredictable name, in the directory for temporary files.
     ///
     /// # Errors
-    /// What the kernel said of the last try.
+    /// The kernel's error from the last attempt.
     pub fn create(prefix: &str) -> io::Result<Self> {
         Self::create_in(&std::env::temp_dir(), prefix)
     }
@@ -60,7 +60,7 @@ impl PrivateDir {
         }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -73,7 +73,7 @@ impl Drop for PrivateDir {
     }
 }
 
-/// Locks a directory, unless some process has; an error too if it is not there any more.
+/// Locks a directory; fails if another process has locked it or it no longer exists.
 fn lock(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = open(path, flags, Mode::empty())?;
@@ -85,8 +85,8 @@ fn lock(path: &Path) -> io::Result<OwnedFd> {
     Ok(dir)
 }
 
-/// Removes what processes of this user left behind that were killed. Nothing but sockets is
-/// removed, and nothing that a living process holds.
+/// Removes directories that killed processes of this user left behind. Removes only sockets and
+/// directories, and nothing that a living process has locked.
 fn remove_abandoned(parent: &Path, prefix: &str) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
@@ -113,7 +113,7 @@ fn remove_unlocked(path: &Path) {
             let _ = fs::remove_file(entry.path());
         }
     }
-    // One that holds something else stays.
+    // Fails if it contains anything else; then it stays.
     let _ = fs::remove_dir(path);
 }
 

@@ -1,4 +1,4 @@
-//! Listening sockets made for another program, as spawn-fcgi makes them: the program gets one as
+//! Listening sockets created for another program, as by spawn-fcgi: the program gets the socket as
 //! its standard input (FastCGI 1.0, section 2.2).
 
 use std::fmt;
@@ -14,13 +14,13 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::{BindOptions, BindSpec, BoundSocket, Origin, inherit, local_inet};
 
-/// Access bits of a unix socket whose mode was not given, before the umask.
+/// Default access bits of a unix socket, before the umask.
 const MODE_DEFAULT: u32 = 0o660;
 
-/// A socket to make.
+/// A socket to create.
 #[derive(Clone, Debug)]
 pub struct ProgramSocket {
-    /// Where it listens.
+    /// Address to listen on.
     pub address: BindSpec,
     /// Connections that the kernel queues.
     pub backlog: i32,
@@ -42,7 +42,7 @@ pub enum ProgramSocketError {
     NotASocket,
     /// The socket of an earlier program cannot be removed.
     RemoveOld(io::Error),
-    /// No socket can be made.
+    /// The socket cannot be created.
     Create(io::Error),
     /// The address cannot be bound.
     Bind(io::Error),
@@ -50,7 +50,7 @@ pub enum ProgramSocketError {
     Chown(io::Error),
     /// The unix socket's access bits cannot be set.
     Chmod(io::Error),
-    /// The socket does not listen.
+    /// Listening failed.
     Listen(io::Error),
 }
 
@@ -76,10 +76,10 @@ impl fmt::Display for ProgramSocketError {
 impl std::error::Error for ProgramSocketError {}
 
 impl ProgramSocket {
-    /// Binds and listens. The socket blocks, as programs expect of it.
+    /// Binds and listens. The socket blocks, as programs expect.
     ///
     /// # Errors
-    /// [`ProgramSocketError`].
+    /// See [`ProgramSocketError`].
     pub fn listen(&self) -> Result<BoundSocket, ProgramSocketError> {
         match &self.address {
             BindSpec::Inet(address) => {
@@ -101,7 +101,7 @@ impl ProgramSocket {
             Socket::new(Domain::UNIX, Type::STREAM, None).map_err(ProgramSocketError::Create)?;
         let address = SockAddr::unix(path).map_err(ProgramSocketError::Bind)?;
         socket.bind(&address).map_err(ProgramSocketError::Bind)?;
-        // Both before `listen`, so that a client can connect under the final rights only.
+        // Both before `listen`, so that clients can only connect under the final permissions.
         if self.uid.is_some() || self.gid.is_some() {
             let (uid, gid) = (self.uid.map(Uid::from_raw), self.gid.map(Gid::from_raw));
             rustix::fs::chown(path, uid, gid)
@@ -131,15 +131,15 @@ fn remove_old(path: &Path) -> Result<(), ProgramSocketError> {
     }
 }
 
-/// The process's umask, which can only be read by setting it: call before there are threads.
+/// The process's umask, which can only be read by setting it: call it before starting threads.
 fn umask() -> u32 {
     let now = rustix::process::umask(Mode::RWXG | Mode::RWXO);
     rustix::process::umask(now);
     now.bits()
 }
 
-/// The listening socket that a spawner handed to this process as its standard input; `None` if that
-/// is no listening socket.
+/// The listening socket that a spawner passed to this process as its standard input; `None` if that
+/// is not a listening socket.
 ///
 /// # Errors
 /// EMFILE, or a socket of another family.

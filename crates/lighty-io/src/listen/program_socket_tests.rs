@@ -19,7 +19,7 @@ fn a_unix_socket_has_the_mode_that_was_asked_for() {
     let wanted = ProgramSocket { mode: Some(0o604), ..socket(&path) };
     drop(wanted.listen().expect("listening"));
     assert_eq!(std::fs::metadata(&path).expect("the socket").mode() & 0o777, 0o604);
-    // Replaced: the program behind it is gone.
+    // Replaced, because no program accepts on it any more.
     drop(socket(&path).listen().expect("listening again"));
     let mode = std::fs::metadata(&path).expect("the socket").mode() & 0o777;
     assert_eq!(mode & !0o660, 0, "{mode:o}");

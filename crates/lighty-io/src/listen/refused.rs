@@ -1,5 +1,5 @@
-//! Why the kernel refuses an address: who holds the port, which right is missing, or that this
-//! machine has no such address. Looked up only after a bind has failed.
+//! Finds the cause of a failed bind: the process that holds the port, a missing privilege, or an
+//! address that this machine does not have. Runs only after a failure.
 
 use std::fs;
 use std::io;
@@ -11,10 +11,10 @@ use super::BindSpec;
 /// Sockets of `/proc/net/tcp` that listen (`TCP_LISTEN` of the kernel's `tcp_states.h`).
 const LISTENING: &str = "0A";
 
-/// Ports from this one on are free for everybody, where the kernel does not say otherwise.
+/// Lowest unprivileged port, unless the kernel's setting says otherwise.
 const FIRST_FREE_PORT: u16 = 1024;
 
-/// Words to append to the kernel's own: empty where nothing more is known.
+/// Text to append to the kernel's message; empty if the cause is unknown.
 pub(super) fn reason(spec: &BindSpec, error: &io::Error) -> String {
     let BindSpec::Inet(address) = spec else { return String::new() };
     match error.kind() {
@@ -41,7 +41,7 @@ fn holder(address: SocketAddr) -> String {
     }
 }
 
-/// The inode of the socket that listens where `address` would. A wildcard takes every address.
+/// The inode of the socket that listens on `address` or on a wildcard address.
 fn listening_inode(table: &str, address: SocketAddr) -> Option<String> {
     table.lines().skip(1).find_map(|line| {
         let mut columns = line.split_ascii_whitespace();
@@ -51,12 +51,12 @@ fn listening_inode(table: &str, address: SocketAddr) -> Option<String> {
             && (local.ip() == address.ip()
                 || local.ip().is_unspecified()
                 || address.ip().is_unspecified());
-        // Behind the state: queues, timer, retransmits, user, time-out, inode.
+        // After the state come queues, timer, retransmits, user, timeout, inode.
         (is_listening && overlaps).then(|| columns.nth(5).map(str::to_owned))?
     })
 }
 
-/// `0100007F:1F90`: words of the host's byte order, then the port.
+/// `0100007F:1F90`: words in the host's byte order, then the port.
 fn parse_local(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let word = |at: usize| u32::from_str_radix(ip.get(at * 8..at * 8 + 8)?, 16).ok();
@@ -74,7 +74,7 @@ fn parse_local(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, u16::from_str_radix(port, 16).ok()?))
 }
 
-/// The process that has the socket open, as far as this one may look.
+/// The process that has the socket open, as far as this one may see.
 fn process_of(inode: &str) -> Option<(String, String)> {
     let socket = format!("socket:[{inode}]");
     let numbered = |name: &str| name.bytes().all(|byte| byte.is_ascii_digit());

@@ -1,4 +1,4 @@
-//! Sockets that share a port (`SO_REUSEPORT`): which of them gets the new connections.
+//! Distribution of new connections among sockets that share a port (`SO_REUSEPORT`).
 
 use std::io;
 use std::net::Shutdown;
@@ -7,17 +7,17 @@ use std::os::fd::AsRawFd;
 use super::{BindSpec, BoundSocket};
 
 impl BoundSocket {
-    /// Directs all new connections of this port to the socket that was the `nth` of those that
-    /// listen there, from 0. While there is none of this number, the kernel distributes them.
-    /// Connections in the queues of the others stay there.
+    /// Directs all new connections of this port to one socket: the `nth`, from 0, in the order in
+    /// which they began to listen. If there is no such socket, the kernel distributes connections.
+    /// Connections in the queues of the other sockets stay there.
     ///
     /// # Errors
-    /// `Unsupported` for a unix socket; the kernel's, where the socket does not share its port.
+    /// `Unsupported` for a unix socket; the kernel's error if the socket does not share its port.
     pub fn direct_connections(&self, nth: u32) -> io::Result<()> {
         if let BindSpec::Unix(_) = self.address() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        // The program of one instruction returns the number.
+        // A program of one instruction, which returns the number.
         let code = (libc::BPF_RET | libc::BPF_K) as u16;
         let mut filter = [libc::sock_filter { code, jt: 0, jf: 0, k: nth }];
         let program = libc::sock_fprog { len: 1, filter: filter.as_mut_ptr() };
@@ -36,11 +36,11 @@ impl BoundSocket {
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Stops listening, although other processes may hold the socket: it leaves the sockets that
-    /// share its port, and connections in its queue are reset.
+    /// Stops listening, even if other processes hold the socket: it leaves the group of sockets
+    /// that share its port, and the kernel resets the connections in its queue.
     ///
     /// # Errors
-    /// The kernel's.
+    /// The kernel's error.
     pub fn stop_listening(&self) -> io::Result<()> {
         self.socket.shutdown(Shutdown::Both)
     }

@@ -1,4 +1,4 @@
-//! Addresses as they are written in a configuration.
+//! Addresses to listen on, as written in a configuration.
 
 use std::fmt;
 use std::io;
@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-/// Where to listen.
+/// Address to listen on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BindSpec {
     /// An internet address with its port; port 0 lets the kernel choose.
@@ -15,16 +15,16 @@ pub enum BindSpec {
     Unix(PathBuf),
 }
 
-/// What is wrong with an address.
+/// Error in an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BindSpecError {
-    /// Nothing was written.
+    /// The text is empty.
     Empty,
-    /// No port behind the address.
+    /// The port is missing.
     NoPort,
     /// The port is not a number up to 65535.
     BadPort(String),
-    /// Neither an IPv4 address, nor an IPv6 address in brackets. Only [`BindSpec::look_up`] knows
+    /// Neither an IPv4 address, nor an IPv6 address in brackets. Only [`BindSpec::look_up`] accepts
     /// names.
     BadAddress(String),
     /// sun_path has 108 bytes, one of which ends it.
@@ -35,7 +35,7 @@ pub enum BindSpecError {
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
 impl BindSpec {
-    /// Reads `addr:port`, `:port`, `*:port`, `[v6]:port`, `/path` or `unix:/path`. An address
+    /// Parses `addr:port`, `:port`, `*:port`, `[v6]:port`, `/path` or `unix:/path`. An address
     /// without a port gets `port_default`, if there is one.
     ///
     /// # Errors
@@ -60,11 +60,11 @@ impl BindSpec {
         Ok(BindSpec::Inet(SocketAddr::new(host, port)))
     }
 
-    /// The same, and where a name stands in place of an address, what the system knows under it:
-    /// of several addresses the first of the family that is preferred. May wait for a name server.
+    /// Like [`parse`](Self::parse), but also accepts a host name and resolves it by the system.
+    /// Prefers the first address of the given family. May wait for a name server.
     ///
     /// # Errors
-    /// A [`BindSpecError`], or what the resolver said.
+    /// A [`BindSpecError`], or the resolver's error.
     pub fn look_up(text: &str, port_default: Option<u16>, prefer: Family) -> io::Result<Self> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         match BindSpec::parse(text, port_default) {
@@ -80,7 +80,7 @@ impl BindSpec {
     }
 }
 
-/// Which of a name's addresses is taken if it has some of both kinds.
+/// Preferred family for a name with addresses of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     /// IPv4.
@@ -89,8 +89,8 @@ pub enum Family {
     V6,
 }
 
-/// A host name and its port. What consists of digits and dots is no name: resolvers would make
-/// 0.0.0.81 of "81".
+/// Splits a host name and its port. A text of digits and dots is not a name: resolvers would turn
+/// "81" into 0.0.0.81.
 fn name_and_port(text: &str, port_default: Option<u16>) -> Result<(&str, u16), BindSpecError> {
     let bad = || BindSpecError::BadAddress(text.to_owned());
     let (name, port) = match text.split_once(':') {
@@ -127,7 +127,7 @@ fn split_port(text: &str) -> Result<(IpAddr, Option<&str>), BindSpecError> {
         };
     }
     let (host, port) = match text.split_once(':') {
-        // An IPv6 address without its brackets.
+        // An IPv6 address without brackets.
         Some((_, port)) if port.contains(':') => return Err(bad()),
         Some((host, port)) => (host, Some(port)),
         None => (text, None),
@@ -241,7 +241,7 @@ mod tests {
         }
         assert!(said("localhost:http").contains("\"http\" is not a port"));
         assert!(said("localhost:65536").contains("\"65536\" is not a port"));
-        // A label has 63 characters at most: nobody is asked for this one.
+        // A label has at most 63 characters: no name server is queried for this one.
         assert!(!said(&format!("{}:80", "x".repeat(64))).is_empty());
     }
 }

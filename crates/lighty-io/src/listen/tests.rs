@@ -98,7 +98,7 @@ fn errors_of_accept_are_sorted() {
     assert!(matches!(verdict(Errno::BADF), Verdict::Broken));
 }
 
-/// In a process of its own, because it takes every descriptor there is.
+/// Runs in a process of its own, because it uses up all descriptors.
 #[test]
 fn running_out_of_descriptors_pauses_and_recovers() {
     const MARK: &str = "LIGHTY_TEST_OUT_OF_DESCRIPTORS";
@@ -132,7 +132,7 @@ async fn out_of_descriptors() {
     for _ in 0..2 {
         let error = listener.accept().await.expect_err("no descriptor is left");
         assert!(matches!(error, AcceptError::OutOfResources(_)), "{error}");
-        // What the listener held back is there for connections under way.
+        // The listener's reserve is available to open connections.
         let files: Vec<_> = (0..RESERVE_DESCRIPTORS).map(|_| client.try_clone()).collect();
         assert!(files.iter().all(Result::is_ok));
         assert!(client.try_clone().is_err(), "and no more than that");
@@ -148,7 +148,7 @@ async fn out_of_descriptors() {
     assert_eq!(heard, "served");
 }
 
-/// Times that an address is asked for.
+/// Number of look-ups of an address.
 const LOOKS: usize = 2_000;
 
 #[test]

@@ -1,10 +1,10 @@
-//! One request to reopen several logs.
+//! A request to reopen several logs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Shared by the logs that are being reopened. The last of them to be done calls a function with
-/// the number of logs that could not be opened.
+/// Shared by the logs that are being reopened. The last one calls a function with the number of
+/// logs that could not be opened.
 pub struct Reopening {
     failures: AtomicUsize,
     done: Box<dyn Fn(usize) + Send + Sync>,

@@ -1,5 +1,5 @@
-//! The far end of a log: what is written to, how it is opened, and how it is mended. All of it
-//! may block; only the thread of the log comes here.
+//! A log's destination: opening, writing and repairing it. All of these may block, so only the
+//! log's thread calls them.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -14,7 +14,7 @@ use super::syslog::Syslog;
 use crate::process::background;
 use crate::threads;
 
-/// "Informational": of lines in the journal that say nothing of their own, as an access log's.
+/// "Informational": severity of journal lines without a severity of their own, as in an access log.
 const JOURNAL_SEVERITY: u8 = 6;
 
 /// Stack of a thread that waits for a command.
@@ -50,14 +50,14 @@ impl Sink {
         is_journal.then_some(JOURNAL_SEVERITY)
     }
 
-    /// Called on the log's thread, once it has the sink: waits for the end of a command.
+    /// Called on the log's thread once it has the sink: starts to wait for the end of a command.
     pub(super) fn attend(&mut self) {
         if let Far::Pipe(command) = &mut self.far {
             command.reap();
         }
     }
 
-    /// Opens a file again under its name. The rest has no name that could be moved.
+    /// Opens a file again by its name. Other destinations cannot be renamed.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         if matches!(self.far, Far::File(_)) {
             self.far = Far::open(&self.target)?;
@@ -65,11 +65,11 @@ impl Sink {
         Ok(())
     }
 
-    /// After an error: makes a new pipe. A file is left as it is, for the
-    /// disk may have room again later.
+    /// Restarts a command after an error. A file is left as it is, because the disk may have space
+    /// again later.
     pub(super) fn repair(&mut self) {
         if matches!(self.far, Far::Pipe(_)) {
-            // If it fails, writing fails again, and this is the next to be tried.
+            // If this fails, the next write fails and calls this function again.
             if let Ok(far) = Far::open(&self.target) {
                 self.far = far;
                 self.attend();
@@ -77,7 +77,7 @@ impl Sink {
         }
     }
 
-    /// Writes some of the lines, and says how many bytes.
+    /// Writes a part of the lines and returns its length in bytes.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         let written = match &mut self.far {
             Far::File(file) => file.write(lines),
@@ -112,12 +112,12 @@ fn open_file(path: &Path) -> io::Result<File> {
     if is_fifo {
         return open_fifo(path);
     }
-    // Never writable for others, whatever the umask is.
+    // Never writable for other users, regardless of the umask.
     OpenOptions::new().append(true).create(true).mode(0o644).open(path)
 }
 
-/// A named pipe without a reader would block a caller that opens it for writing alone. Opened for
-/// both (fifo(7)), it keeps what is written for a reader who comes later.
+/// Opens a named pipe. Without a reader, opening it for writing only would block. Opened for both
+/// (fifo(7)), it buffers the lines for a later reader.
 fn open_fifo(path: &Path) -> io::Result<File> {
     let without_waiting = libc::O_NONBLOCK;
     match OpenOptions::new().append(true).custom_flags(without_waiting).open(path) {
@@ -134,9 +134,9 @@ fn open_fifo(path: &Path) -> io::Result<File> {
 
 /// A command that reads a log from its standard input.
 struct Command {
-    /// Closed on drop: the command ends when it has read what there is.
+    /// Closed on drop: the command ends when it has read the rest.
     input: Option<ChildStdin>,
-    /// Taken by the thread that waits for its end.
+    /// Taken by the thread that waits for the command.
     child: Arc<Mutex<Option<Child>>>,
 }
 
@@ -159,9 +159,9 @@ impl Command {
         }
     }
 
-    /// Waits for the end of the command on a thread of its own. Without that a shell that ends
-    /// while a program of its goes on reading the log would stay a zombie. Where no thread is to be
-    /// had, the next call tries again.
+    /// Waits for the end of the command on a thread of its own. Otherwise a shell that exits while
+    /// one of its programs still reads the log would stay a zombie. If no thread is available, the
+    /// next call tries again.
     fn reap(&self) {
         {
             let mut held = self.child.lock().unwrap_or_else(PoisonError::into_inner);

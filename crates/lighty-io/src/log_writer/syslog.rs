@@ -1,24 +1,24 @@
-//! The system's log. While nobody listens there, as in most containers, lines go to standard error.
+//! Syslog. While nothing listens on its socket, as in most containers, lines go to standard error.
 
 use std::io::{self, Write};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-/// Where the system's log listens.
+/// Syslog's socket.
 const SOCKET: &str = "/dev/log";
 
-/// Longer lines are cut: RFC 3164, 4.1 demands no more than 1024 bytes of a receiver, the receivers
-/// of today take this.
+/// Longer lines are truncated: RFC 3164, 4.1 requires receivers to accept only 1024 bytes; today's
+/// receivers accept this many.
 const LINE_BYTES_MAX: usize = 8_192;
 
 pub(super) struct Syslog {
     path: PathBuf,
     facility: u8,
-    /// Severity of lines that come without one.
+    /// Severity of lines without one.
     severity: u8,
-    /// Name and process, which every line begins with behind its priority.
+    /// Program name and process ID, which follow the priority in each line.
     head: String,
-    /// `None` while nobody listens.
+    /// `None` while syslog does not listen.
     socket: Option<UnixDatagram>,
     is_missed: bool,
 }
@@ -39,7 +39,7 @@ impl Syslog {
         self.severity
     }
 
-    /// Writes the first of the lines, and says how many bytes it has.
+    /// Writes the first line and returns its length in bytes.
     pub(super) fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.write_or(lines, &mut io::stderr())
     }
@@ -65,7 +65,8 @@ impl Syslog {
         Ok(length)
     }
 
-    /// One datagram for one line. A listener that was started again has another socket.
+    /// Sends a line as one datagram. Reconnects once, because a restarted listener has a new
+    /// socket.
     fn send(&mut self, severity: u8, line: &[u8]) -> io::Result<()> {
         let priority = format!("<{}>", self.facility * 8 + severity);
         let message = [priority.as_bytes(), self.head.as_bytes(), line].concat();
@@ -81,7 +82,7 @@ impl Syslog {
     }
 }
 
-/// The severity that a line begins with, such as `<4>`, and the rest of the line.
+/// Splits a severity such as `<4>` from the beginning of a line.
 fn split_severity(line: &[u8]) -> Option<(u8, &[u8])> {
     match line {
         [b'<', digit @ b'0'..=b'7', b'>', rest @ ..] => Some((digit - b'0', rest)),

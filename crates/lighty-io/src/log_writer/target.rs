@@ -1,27 +1,27 @@
-//! Where a log goes, as it is written in a configuration.
+//! Log destinations, as written in a configuration.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// Where a log goes.
+/// Destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogTarget {
-    /// A file, to which is appended.
+    /// A file to append to.
     File(PathBuf),
     /// A shell command that reads the lines from its standard input.
     Pipe(String),
-    /// The system's log.
+    /// Syslog.
     Syslog {
-        /// Facility and level in one number, as RFC 3164, 4.1.1 has it.
+        /// Facility and severity as one number (RFC 3164, 4.1.1).
         priority: u8,
-        /// The name that lines appear under.
+        /// Program name in the lines.
         name: String,
     },
     /// Standard error.
     Stderr,
 }
 
-/// RFC 3164, 4.1.1, table 1; the names are those of syslog.conf(5).
+/// Facilities of RFC 3164, 4.1.1, table 1, by their names in syslog.conf(5).
 const FACILITIES: [(&str, u8); 20] = [
     ("kern", 0),
     ("user", 1),
@@ -45,14 +45,14 @@ const FACILITIES: [(&str, u8); 20] = [
     ("local7", 23),
 ];
 
-/// RFC 3164, 4.1.1, table 2, from 0 on.
+/// Severities of RFC 3164, 4.1.1, table 2, from 0 on.
 const LEVELS: [&str; 8] = ["emerg", "alert", "crit", "err", "warning", "notice", "info", "debug"];
 
 const DAEMON: u8 = 3;
 const INFO: u8 = 6;
 
 impl LogTarget {
-    /// Reads `/path` or `|command`.
+    /// Parses `/path` or `|command`.
     pub fn parse(text: &str) -> Self {
         match text.strip_prefix('|') {
             Some(command) => LogTarget::Pipe(command.trim().to_owned()),
@@ -60,8 +60,8 @@ impl LogTarget {
         }
     }
 
-    /// The system's log. An unknown facility is taken for `daemon` (see
-    /// [`facilities`](Self::facilities)), an unknown level for `info`.
+    /// Syslog. An unknown facility counts as `daemon` (see [`facilities`](Self::facilities)), an
+    /// unknown level as `info`.
     pub fn syslog(facility: &str, level: &str, name: &str) -> Self {
         let facility = facility_number(facility).unwrap_or(DAEMON);
         let level = LEVELS.iter().position(|known| *known == level);
@@ -74,7 +74,7 @@ impl LogTarget {
         LogTarget::Stderr
     }
 
-    /// Names of the facilities that syslog knows.
+    /// Names of the facilities of syslog.
     pub fn facilities() -> impl Iterator<Item = &'static str> {
         FACILITIES.iter().map(|(name, _)| *name)
     }

@@ -13,7 +13,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).expect("read")
 }
 
-/// Waits for something that another process or thread does.
+/// Waits for the effect of another process or thread.
 fn until(what: &str, mut done: impl FnMut() -> bool) {
     let end = Instant::now() + PATIENCE;
     while !done() {
@@ -88,7 +88,7 @@ fn a_switch_divides_the_lines_exactly() {
         let next = LogWriter::prepare(LogTarget::File(path(number + 1))).expect("open");
         writer.switch(next);
         handle.write_line(format!("{} first", number + 1).as_bytes());
-        // One that is made while the log waits to be switched.
+        // A handle created while the log waits to be switched.
         writer.handle().write_line(format!("{} second", number + 1).as_bytes());
         until("the new file", || read(&path(number + 1)).lines().count() == 2);
         let expected = match number {
@@ -170,7 +170,7 @@ fn an_unread_pipe_stops_no_worker_and_loses_only_what_does_not_fit() {
     let (kind, mode) =
         (rustix::fs::FileType::Fifo, rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR);
     rustix::fs::mknodat(rustix::fs::CWD, &fifo, kind, mode, 0).expect("mkfifo");
-    // Holds the pipe open and reads nothing from it until it is told to end.
+    // Holds the pipe open and reads nothing from it until the FIFO says so.
     let command = format!("|read end < {}", fifo.display());
     // Dropped after the writer, which would start the command again.
     let _end = EndCommand(fifo);
@@ -186,7 +186,7 @@ fn an_unread_pipe_stops_no_worker_and_loses_only_what_does_not_fit() {
     assert!(begun.elapsed() < PATIENCE, "and nobody waits for it");
 }
 
-/// Ends the command that reads this FIFO, also when the test fails.
+/// Ends the command that reads this FIFO, also if the test fails.
 struct EndCommand(std::path::PathBuf);
 
 impl Drop for EndCommand {
@@ -217,7 +217,7 @@ fn a_command_gets_the_lines_and_is_started_again() {
     let handle = writer.handle();
     handle.write_line(b"first");
     until("the first line", || path.exists() && read(&path) == "first\n");
-    // The pipe breaks under one of these; a new command takes the rest.
+    // The pipe breaks under one of these; a new command gets the rest.
     until("another line", || {
         handle.write_line(b"more");
         std::thread::sleep(Duration::from_millis(10));
@@ -251,7 +251,7 @@ fn a_log_that_is_rotated_away_from_a_full_disk_goes_on_in_the_new_file() {
     let writer = open(&path);
     let handle = writer.handle();
     handle.write_line(b"before");
-    // The thread has the line, and nowhere to put it.
+    // The thread has taken the line, and cannot write it.
     until("taken", || lock(&handle.buffer).bytes.is_empty());
     std::fs::remove_file(&path).expect("rotate");
     writer.reopen(&Reopening::new(|_| {}));
@@ -273,7 +273,7 @@ fn a_log_that_cannot_be_written_does_not_spin_when_it_is_opened_again() {
     until("opened again", || !lock(&writer.shared.control).reopen);
 }
 
-/// In a process of its own, because who is told of trouble is settled once for a process.
+/// Runs in a process of its own, because the report function is set once per process.
 #[test]
 fn trouble_of_the_error_log_itself_may_be_written_to_it() {
     const MARK: &str = "LIGHTY_TEST_TROUBLE_IN_ITSELF";
@@ -322,7 +322,7 @@ fn a_fifo_without_a_reader_is_opened_and_keeps_its_lines() {
     let mut line = [0; 7];
     reader.read_exact(&mut line).expect("read");
     assert_eq!(&line, b"before\n");
-    // Now with somebody at the other end.
+    // Now with a reader.
     let second = open(&fifo);
     second.handle().write_line(b"beside");
     assert!(second.flush(PATIENCE));

@@ -43,8 +43,8 @@ fn bytes_that_are_no_text_are_bytes() {
     assert_eq!(text.find(b"\xfeb", STEPS, &mut places), Ok(true));
 }
 
-/// What takes exponential time, what scans to the end at every step, what compares long groups: for
-/// any of them the steps are the limit, wherever a match may begin.
+/// Patterns that take exponential time, scan to the end at every step, or compare long groups: the
+/// step limit stops each of them, wherever a match may begin.
 #[test]
 fn a_match_ends_with_its_steps_whatever_the_pattern() {
     let subjects = [
@@ -72,7 +72,7 @@ fn a_match_ends_with_its_steps_whatever_the_pattern() {
     }
 }
 
-/// A pattern that is written well passes at the longest subject that a request can have.
+/// A well-written pattern matches the longest subject of a request within the limit.
 #[test]
 fn ordinary_patterns_stay_far_below_the_limit() {
     let long = format!("/{}.phq?{}", "a/b-".repeat(1000), "x=y&".repeat(1000));

@@ -1,5 +1,5 @@
-//! Going to the background: the process that a shell started ends when the server serves, which has
-//! a session of its own and no terminal.
+//! Daemonization: the process started by the shell exits once the server is ready; the server has a
+//! session of its own and no terminal.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -9,8 +9,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 static IS_DETACHED: AtomicBool = AtomicBool::new(false);
 
-/// True in a process that goes to the background. Programs that it starts get no standard error
-/// output, because the caller of the server may wait for the end of it.
+/// True in a daemonized process. Programs that it starts get no standard error output, because the
+/// caller of the server may wait for the end of that stream.
 pub fn is_detached() -> bool {
     IS_DETACHED.load(Ordering::Relaxed)
 }
@@ -18,25 +18,26 @@ pub fn is_detached() -> bool {
 /// The two processes after [`detach`].
 #[derive(Debug)]
 pub enum Side {
-    /// The one that was started. It ends with this exit status; `None` if the other one has ended
-    /// without telling one.
+    /// The process that was started. It exits with this status; `None` if the server ended without
+    /// reporting one.
     Starter(Option<u8>),
-    /// The one that becomes the server.
+    /// The process that becomes the server.
     Server(Starting),
 }
 
-/// A server whose starter waits. Dropped, the starter is told nothing.
+/// A daemonized server during its start, while the starter waits. If dropped, the starter gets no
+/// status.
 #[derive(Debug)]
 pub struct Starting {
     outcome: File,
     null: File,
 }
 
-/// Splits the process in two. The starter's half returns when the start of the other has succeeded
-/// or failed. Call before there is another thread that does anything.
+/// Forks. In the starter, returns when the start of the server has succeeded or failed. Call it
+/// before any other thread is active.
 ///
 /// # Errors
-/// The system's, if there can be no other process or `/dev/null` is not there.
+/// The system's, if `fork` fails or `/dev/null` is missing.
 pub fn detach() -> io::Result<Side> {
     let null = OpenOptions::new().read(true).write(true).open("/dev/null")?;
     let (outcome, told) = pipe_with(PipeFlags::CLOEXEC)?;
@@ -49,9 +50,9 @@ pub fn detach() -> io::Result<Side> {
     }
     drop(outcome);
     rustix::process::setsid()?;
-    // The leader of a session could get a terminal again.
+    // A session leader could acquire a terminal again.
     if fork()? {
-        // SAFETY: ends the process at once, without anything that the other half also does.
+        // SAFETY: ends the process at once, without the exit handlers that the child will run.
         unsafe { libc::_exit(0) };
     }
     IS_DETACHED.store(true, Ordering::Relaxed);
@@ -60,8 +61,8 @@ pub fn detach() -> io::Result<Side> {
 
 /// True in the parent.
 fn fork() -> io::Result<bool> {
-    // SAFETY: the only other thread there may be is one that waits for this one and holds no lock
-    // (`threads::with_usual_stack`), so the child can go on with everything.
+    // SAFETY: any other thread only waits for this one and holds no lock
+    // (`threads::with_usual_stack`), so the child can continue normally.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => Ok(false),
@@ -70,7 +71,7 @@ fn fork() -> io::Result<bool> {
 }
 
 impl Starting {
-    /// The server serves: lets go of the standard streams, and the starter ends with status 0.
+    /// Reports success: detaches from the standard streams, and the starter exits with status 0.
     ///
     /// # Errors
     /// The system's, about the streams.
@@ -82,13 +83,13 @@ impl Starting {
         Ok(())
     }
 
-    /// The server does not serve, and has said why: the starter ends with this status.
+    /// Reports failure, after the error was printed: the starter exits with this status.
     pub fn fail(self, status: u8) {
         self.end(status);
     }
 
     fn end(mut self, status: u8) {
-        // A starter that is gone does not matter.
+        // It does not matter if the starter is gone.
         let _ = self.outcome.write_all(&[status]);
     }
 }

@@ -1,10 +1,10 @@
-//! Capabilities of a process whose user is not root, as a unit's `AmbientCapabilities=` gives them.
+//! Capabilities of a process that is not root, as granted by a unit's `AmbientCapabilities=`.
 
 /// Keeps programs that this process starts from inheriting its capabilities. The process itself
 /// keeps them. Call before there is a second thread: the ambient set belongs to a thread.
 pub fn keep_from_programs() {
-    // A kernel before 4.3 has no such set and refuses.
-    // SAFETY: takes numbers, touches no memory of ours.
+    // A kernel before 4.3 has no ambient set and returns an error. SAFETY: takes numbers, touches
+    // no memory of ours.
     let _ = unsafe {
         libc::prctl(
             libc::PR_CAP_AMBIENT,

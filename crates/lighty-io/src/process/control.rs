@@ -1,5 +1,5 @@
-//! The control socket: a unix socket beside the pid file, by which a caller has the server do
-//! something and learns how it ended. Main serves it, never a worker.
+//! The control socket: a unix socket beside the pid file. A caller sends a request and gets a reply
+//! with its outcome. The main thread serves it, never a worker.
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -12,11 +12,11 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinHandle;
 
-/// Longest request, and longest reply that a caller reads.
+/// Maximum lengths of a request and of a reply, in bytes.
 const REQUEST_BYTES_MAX: u64 = 256;
 const REPLY_BYTES_MAX: u64 = 4 << 20;
 
-/// How long a caller may take to send its request or to read the reply. Others wait meanwhile.
+/// Timeout for a caller's request and for sending the reply. Other callers wait meanwhile.
 const CALLER_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The path of the control socket of a server with this pid file.
@@ -30,7 +30,7 @@ fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-/// The server's end. Its file is removed when it is dropped.
+/// The server's end. Dropping it removes its file.
 #[derive(Debug)]
 pub struct ControlSocket {
     /// Accepts callers, also while [`next`](Self::next) is not awaited.
@@ -45,13 +45,13 @@ pub struct ControlSocket {
 #[derive(Debug)]
 pub struct Caller {
     stream: UnixStream,
-    /// What it asks for.
+    /// The request's text.
     pub request: String,
 }
 
 impl ControlSocket {
-    /// Binds the socket in place of that of an earlier server. Only the user that starts the
-    /// server, and root, may connect.
+    /// Binds the socket, replacing that of an earlier server. Only the server's user and root may
+    /// connect.
     ///
     /// # Errors
     /// Errors with the path in the text.
@@ -73,7 +73,7 @@ impl ControlSocket {
         if std::fs::symlink_metadata(path).is_ok() && !is_socket(path) {
             return Err(io::Error::new(io::ErrorKind::AddrInUse, "it is there, and no socket"));
         }
-        // Callers find it under its name only once it listens and is private.
+        // It gets its name only once it listens and is private.
         let unnamed = beside(path, "~");
         if is_socket(&unnamed) {
             std::fs::remove_file(&unnamed)?;
@@ -93,7 +93,7 @@ impl ControlSocket {
         Ok(Self { accepting, calls: Mutex::new(calls), path: path.to_owned(), identity })
     }
 
-    /// The next caller that may call and says what it wants. No caller is lost if the future is
+    /// The next permitted caller with a complete request. No caller is lost if the future is
     /// dropped before it is ready.
     pub async fn next(&self) -> Caller {
         match self.calls.lock().await.recv().await {
@@ -103,11 +103,11 @@ impl ControlSocket {
     }
 }
 
-/// Reads one request after the other; besides root only the owner may call.
+/// Reads one request after the other; only root and the owner may connect.
 async fn accept_calls(listener: UnixListener, owner: u32, queue: mpsc::Sender<Caller>) {
     loop {
         let Ok((stream, _)) = listener.accept().await else {
-            // Descriptors ran out: those that are served give some back.
+            // Out of descriptors: wait until connections in progress return some.
             tokio::time::sleep(CALLER_PATIENCE).await;
             continue;
         };
@@ -136,23 +136,23 @@ impl Drop for ControlSocket {
         self.accepting.abort();
         let found = std::fs::symlink_metadata(&self.path);
         if found.is_ok_and(|meta| (meta.dev(), meta.ino()) == self.identity) {
-            // Where the directory allows it no more, the next start removes it.
+            // If the directory does not permit it any more, the next start removes the file.
             let _ = std::fs::remove_file(&self.path);
         }
     }
 }
 
 impl Caller {
-    /// Sends the reply. A caller that has gone misses it.
+    /// Sends the reply. A caller that is gone misses it.
     pub async fn reply(mut self, text: &str) {
         let _ = tokio::time::timeout(CALLER_PATIENCE, self.stream.write_all(text.as_bytes())).await;
     }
 }
 
-/// Asks the server behind a control socket, and waits at most `patience` for its reply.
+/// Sends a request to a control socket, and waits at most `patience` for the reply.
 ///
 /// # Errors
-/// No server is there, it may not be asked, or it ended or took too long.
+/// No server listens, it denies access, or it ended or took too long.
 pub fn ask(path: &Path, request: &str, patience: Duration) -> io::Result<String> {
     let mut stream = net::UnixStream::connect(path)?;
     stream.write_all(request.as_bytes())?;
@@ -216,7 +216,7 @@ mod tests {
             let socket = ControlSocket::bind(&path).expect("a socket");
             let mut caller = UnixStream::connect(&path).await.expect("connected");
             caller.write_all(b"rel").await.expect("written");
-            // It was accepted, and has said half of what it wants.
+            // The connection was accepted, and half of the request has been read.
             let brief = tokio::time::timeout(Duration::from_millis(50), socket.next());
             brief.await.expect_err("nobody has said all yet");
             caller.write_all(b"oad").await.expect("written");

@@ -1,5 +1,5 @@
-//! Resource limits of the process. Filters of system calls (seccomp of containers) may forbid
-//! `prlimit64`, by which C libraries read and set them; /proc tells the limits then.
+//! Resource limits of the process. System call filters (seccomp of containers) may forbid
+//! `prlimit64`, by which C libraries read and set them; then they are read from /proc.
 
 use std::{fs, io};
 
@@ -11,7 +11,7 @@ pub(crate) enum LimitKind {
     StackSize,
 }
 
-/// A limit in its unit; `None`: there is none.
+/// A limit in its unit; `None`: unlimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Limit {
     pub(crate) soft: Option<u64>,
@@ -37,7 +37,7 @@ impl LimitKind {
     }
 }
 
-/// Reads a limit. A limit that cannot be read counts as none.
+/// Reads a limit. A limit that cannot be read counts as unlimited.
 pub(crate) fn get(kind: LimitKind) -> Limit {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: the kernel writes the structure, which lives on this stack.

@@ -1,6 +1,6 @@
-//! How busy the machine is.
+//! The machine's load average.
 
-/// The load average of the last minute: how many processes ran or wanted to. Never blocks.
+/// The load average of the last minute: the number of runnable or waiting processes. Never blocks.
 pub fn load_average() -> f64 {
     // In 65536ths (`SI_LOAD_SHIFT`).
     rustix::system::sysinfo().loads[0] as f64 / 65536.0

@@ -1,4 +1,4 @@
-//! Memory that is free and still resident, and how much the process may have.
+//! Returns free memory to the kernel, and reads the process's memory limit.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -10,13 +10,14 @@ use libmimalloc_sys as _;
 
 #[cfg(feature = "mimalloc")]
 unsafe extern "C" {
-    /// mimalloc.h: of this thread's heap and of the arenas; forced, all that is free goes at once.
+    /// mimalloc.h: collects this thread's heap and the arenas; with `force`, frees all unused
+    /// memory at once.
     fn mi_collect(force: bool);
 }
 
-/// Gives back to the kernel what this thread has freed, and what lies free in common. For a thread
-/// that has computed and rests now: it takes milliseconds, and the next allocation has to
-/// fetch it anew. Does something where the allocator is mimalloc (the feature of that name).
+/// Returns the memory freed by this thread, and unused memory of the shared arenas, to the kernel.
+/// For a thread that has finished a computation: it takes milliseconds, and the next allocations
+/// have to map memory again. Only works with mimalloc (the feature of that name).
 pub fn give_back() {
     #[cfg(feature = "mimalloc")]
     // SAFETY: may be called on any thread at any time; memory in use is not touched.
@@ -25,20 +26,20 @@ pub fn give_back() {
     }
 }
 
-/// How often something large was freed.
+/// Number of calls of [`note_freed`].
 static FREED: AtomicU32 = AtomicU32::new(0);
 
-/// Seconds after which what other threads held of it is free, too: longer than those of the pool
-/// stay idle.
+/// Seconds until other threads have freed their share as well: longer than the pool's threads stay
+/// idle.
 const SETTLING_S: u8 = 7;
 
-/// Something large was freed: event loops give back what they have of it within a second, and once
-/// more when the threads that helped have left.
+/// Reports that something large was freed. Each event loop returns its free memory within a second,
+/// and again when the helping threads have exited.
 pub fn note_freed() {
     FREED.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Called by each event loop once a second: does nothing unless there is much to be given back.
+/// Called by each event loop once a second; does nothing unless something large was freed lately.
 pub fn settle() {
     thread_local!(static SEEN: Cell<(u32, u8)> = const { Cell::new((0, 0)) });
     let freed = FREED.load(Ordering::Relaxed);
@@ -54,21 +55,21 @@ pub fn settle() {
     }
 }
 
-/// Unmaps the program's code, of which the start has run much that never runs again. It stays in
-/// the page cache; what runs on is mapped again at its next step. Does nothing without `/proc`.
+/// Unmaps the program's code, because much of it only runs during the start. It stays in the page
+/// cache, and code that is executed again is mapped again. Does nothing without `/proc`.
 pub fn unmap_startup_code() {
     let Ok(maps) = std::fs::read_to_string("/proc/self/maps") else { return };
     let Ok(program) = std::fs::read_link("/proc/self/exe") else { return };
     for (start, length) in code_of(&maps, &program) {
         let start = std::ptr::with_exposed_provenance_mut(start);
         // SAFETY: the range is a private mapping of the program's file that is never written to, so
-        // each of its pages holds what the file holds and comes back with that when it is needed.
-        // A kernel that refuses leaves it mapped.
+        // each of its pages has the file's content and is restored from it on access. If the kernel
+        // refuses, it stays mapped.
         let _ = unsafe { rustix::mm::madvise(start, length, rustix::mm::Advice::LinuxDontNeed) };
     }
 }
 
-/// Start and length of the mappings of a program that are run and not written to.
+/// Start and length of a program's mappings that are executable and not writable.
 fn code_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
     let mapping = |line: &str| {
         let (range, rest) = line.split_once(' ')?;
@@ -80,8 +81,8 @@ fn code_of(maps: &str, program: &Path) -> Vec<(usize, usize)> {
     maps.lines().filter_map(mapping).collect()
 }
 
-/// Bytes that the process may have, if its control group or one around it has a limit (of version 1
-/// or 2). Asked of the kernel once.
+/// Memory limit of the process in bytes, if its control group or a parent of it has one (version 1
+/// or 2). Read once.
 pub fn limit() -> Option<u64> {
     static LIMIT: OnceLock<Option<u64>> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -90,15 +91,15 @@ pub fn limit() -> Option<u64> {
     })
 }
 
-/// So many bytes as are wanted, but no more than one of so many parts of what the process may have.
+/// Limits `wanted` bytes to the memory limit divided by `parts`.
 pub fn within(wanted: u64, parts: u64) -> u64 {
     limit().map_or(wanted, |limit| wanted.min(limit / parts.max(1)))
 }
 
-/// More is no limit: version 1 writes a number near 2^63 where there is none.
+/// A larger value means no limit: version 1 reports a number near 2^63 if there is none.
 const NO_LIMIT: u64 = 1 << 60;
 
-/// The least limit of the groups that `/proc/self/cgroup` names.
+/// The lowest limit of the groups in `/proc/self/cgroup` and their parents.
 fn limit_of(groups: &str, mount: &Path) -> Option<u64> {
     groups.lines().filter_map(|line| limit_of_group(line, mount)).min()
 }

@@ -6,22 +6,22 @@ use std::os::fd::AsRawFd;
 
 use rustix::fs::{MemfdFlags, memfd_create};
 
-/// A file without a name, until it is dropped. Programs that are started do not inherit it.
+/// A file without a name, until it is dropped. Child processes do not inherit it.
 #[derive(Debug)]
 pub struct MemoryFile(File);
 
 impl MemoryFile {
-    /// Makes a file with this content.
+    /// Creates a file with this content.
     ///
     /// # Errors
-    /// The system has no such files, or no memory.
+    /// The system does not support such files, or is out of memory.
     pub fn new(content: &[u8]) -> io::Result<Self> {
         let mut file = File::from(memfd_create("lighty", MemfdFlags::CLOEXEC)?);
         file.write_all(content)?;
         Ok(Self(file))
     }
 
-    /// The path by which this process opens it.
+    /// The path under which this process can open it.
     pub fn path(&self) -> String {
         format!("/proc/self/fd/{}", self.0.as_raw_fd())
     }

@@ -75,8 +75,8 @@ pub fn look_users_up_in_files() {
             ) -> libc::c_int;
         }
         for database in [c"passwd", c"group", c"initgroups"] {
-            // SAFETY: two strings that live as long as the program; no other thread runs yet that
-            // looks something up.
+            // SAFETY: both strings live as long as the program, and no other thread that looks
+            // something up is running yet.
             unsafe { __nss_configure_lookup(database.as_ptr(), c"files".as_ptr()) };
         }
     }
@@ -127,12 +127,12 @@ pub fn user_name(uid: u32) -> io::Result<Option<Vec<u8>>> {
     })
 }
 
-/// `getpwnam_r` and its like, which differ in what they are asked for and in what they fill in.
+/// `getpwnam_r` and similar functions, with their type of key and entry.
 type LookUp<K, E> =
     unsafe extern "C" fn(K, *mut E, *mut libc::c_char, libc::size_t, *mut *mut E) -> libc::c_int;
 
-/// What `read` takes from an entry, whose strings live as long as the call; `None` where there is
-/// none. A key that is a pointer leads to a string that outlives the call.
+/// Looks an entry up and passes it to `read`; its strings live as long as that call. `None` if
+/// there is no entry. A key that is a pointer must point to a string that outlives the call.
 fn entry<K: Copy, E, T>(
     look_up: LookUp<K, E>,
     key: K,
@@ -314,11 +314,11 @@ fn step(name: &str, result: libc::c_int) -> io::Result<()> {
     Err(io::Error::new(error.kind(), format!("{name}: {error}")))
 }
 
-/// Raises the limit on open descriptors as far as permitted; `None` asks for the maximum. Returns
-/// the new limit.
+/// Raises the limit on open descriptors as far as permitted, up to `wanted` or to the maximum.
+/// Returns the new limit.
 ///
 /// # Errors
-/// If the kernel refuses even what it claimed to allow.
+/// The kernel refuses even the limit that it reported as permitted.
 pub fn raise_max_files(wanted: Option<u64>) -> io::Result<u64> {
     let now = limits::get(LimitKind::OpenFiles);
     let hard = now.hard.unwrap_or(u64::MAX);
@@ -371,7 +371,7 @@ pub fn allow_core_dumps(allowed: bool) -> io::Result<()> {
     step("prctl", unsafe { libc::prctl(libc::PR_SET_DUMPABLE, 1 as libc::c_ulong) })
 }
 
-/// What the file of a process id may contain.
+/// Maximum length of a pid file.
 const PID_BYTES_MAX: u64 = 16;
 
 /// A file with the process id. On drop the file is removed if it is still ours, or emptied if
@@ -423,7 +423,7 @@ impl PidFile {
         Ok(PidFile { path: path.to_path_buf(), file, pid })
     }
 
-    /// Lets another server take the file over, while this one still finishes what is under way.
+    /// Releases the lock, so that another server may take the file over while this one drains.
     pub fn release(&self) {
         // Without locks there is nothing to release.
         let _ = flock(&self.file, FlockOperation::Unlock);
@@ -449,8 +449,8 @@ impl Drop for PidFile {
     fn drop(&mut self) {
         // A forked child must not remove its parent's file.
         if std::process::id() == self.pid && self.is_ours() && self.remove().is_err() {
-            // After the privilege drop the directory may not be writable: an empty file says
-            // "gone".
+            // After the privilege drop the directory may not be writable; an empty file means that
+            // the server is gone.
             let _ = self.file.set_len(0);
         }
     }
@@ -550,7 +550,7 @@ mod tests {
         assert_eq!(std::fs::read_to_string(&victim).expect("read"), "precious");
     }
 
-    /// In a process of its own, because there is no way back.
+    /// Runs in a process of its own, because the changes are permanent.
     #[test]
     fn limits_and_identity_of_a_process() {
         const MARK: &str = "LIGHTY_TEST_PRIVILEGES";

@@ -5,35 +5,36 @@ use std::task::{Context, Poll};
 
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// What the operator asked for.
+/// A signal, by its meaning for the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// TERM: stop at once.
+    /// TERM: stop immediately.
     Stop,
-    /// INT: finish what is under way, take nothing new, then stop.
+    /// INT: finish the requests in progress, accept no new ones, then stop.
     GracefulStop,
-    /// HUP: open the log files again.
+    /// HUP: reopen the log files.
     ReopenLogs,
-    /// USR1: read the configuration again.
+    /// USR1: reload the configuration.
     Reload,
     /// USR2: write the counters to the error log.
     Report,
 }
 
-/// How many signals at the head of the list end the server.
+/// Number of signals at the head of the list that end the server.
 const ENDING: usize = 2;
 
-/// The signals of the process, from the moment of [`listen`](Self::listen) on.
+/// The signals of the process, from [`listen`](Self::listen) on.
 #[derive(Debug)]
 pub struct Signals {
     streams: [(Signal, Stream); 5],
 }
 
 impl Signals {
-    /// Takes these signals over; their default action, ending the process, is gone for good.
+    /// Handles these signals from now on; their default action, ending the process, never happens
+    /// again.
     ///
     /// # Errors
-    /// When the runtime cannot install a handler.
+    /// The runtime cannot install a handler.
     ///
     /// # Panics
     /// Outside a tokio runtime.
@@ -41,7 +42,8 @@ impl Signals {
         forget_what_was_inherited()?;
         survive_the_file_size_limit()?;
         let streams = [
-            // The first in the list wins when several are pending: ending comes first.
+            // If several are pending, the first in the list wins, so the ones that end the server
+            // come first.
             (Signal::Stop, signal(SignalKind::terminate())?),
             (Signal::GracefulStop, signal(SignalKind::interrupt())?),
             (Signal::ReopenLogs, signal(SignalKind::hangup())?),
@@ -51,12 +53,12 @@ impl Signals {
         Ok(Signals { streams })
     }
 
-    /// The next signal. Signals of one kind that come in quick succession may be seen as one.
+    /// The next signal. Several signals of one kind in quick succession may be merged.
     pub async fn next(&mut self) -> Signal {
         std::future::poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// The next signal that ends the server, while others have to wait.
+    /// The next signal that ends the server. Other signals stay pending.
     pub async fn end(&mut self) -> Signal {
         std::future::poll_fn(|cx| self.poll_among(ENDING, cx)).await
     }
@@ -76,11 +78,11 @@ impl Signals {
     }
 }
 
-/// Who started us may have blocked signals, and ignored the one that tells of children: neither is
-/// meant for us, and each goes on through `exec`. Called before there is a second thread.
+/// Unblocks all signals and resets SIGCHLD. A parent may have blocked or ignored them for itself,
+/// and both are inherited through `exec`. Called before there is a second thread.
 fn forget_what_was_inherited() -> io::Result<()> {
-    // SAFETY: a set of signals that sigemptyset makes whole before it is read; the default action
-    // replaces whatever stood there, and no handler of ours did.
+    // SAFETY: sigemptyset initializes the set before it is read; the default action replaces the
+    // inherited one, and no handler of ours was set.
     unsafe {
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

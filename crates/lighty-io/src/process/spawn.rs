@@ -7,7 +7,7 @@
 //!
 //! Reading order: this file (starting and ending), `exec` (between `fork` and `exec`), `lines` (a
 //! child's output by line), `capture` (all of its output), `channel` (a conversation), `detached`
-//! (programs that are not children of ours for long).
+//! (programs that outlive the server).
 
 mod capture;
 mod channel;
@@ -94,8 +94,8 @@ pub enum Input {
     Null,
     /// A pipe; [`Child::stdin`] is our end.
     Pipe,
-    /// This descriptor. A listening socket here is what FastCGI calls FCGI_LISTENSOCK_FILENO
-    /// (FastCGI 1.0, section 2.2); see [`crate::listen::BoundSocket::duplicate`].
+    /// This descriptor. For FastCGI it is a listening socket, FCGI_LISTENSOCK_FILENO (FastCGI 1.0,
+    /// section 2.2); see [`crate::listen::BoundSocket::duplicate`].
     Fd(OwnedFd),
 }
 
@@ -110,12 +110,12 @@ pub enum Output {
     Fd(OwnedFd),
 }
 
-/// How a child ended.
+/// Exit status of a child.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
-    /// By itself, with this code.
+    /// It exited with this code.
     Code(i32),
-    /// By this signal.
+    /// This signal killed it.
     Signal(i32),
     /// Unknown: another waiter received the status.
     Unseen,
@@ -145,7 +145,7 @@ pub struct Child {
     pub stderr: Option<pipe::Receiver>,
 }
 
-/// How the end of a child is detected.
+/// Method of detecting a child's exit.
 #[derive(Debug)]
 enum ExitWatch {
     /// Its descriptor becomes readable.
@@ -158,12 +158,12 @@ impl ExitWatch {
     fn of(pid: Pid) -> io::Result<ExitWatch> {
         match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
             Ok(pidfd) => {
-                // SAFETY: the descriptor is open, and owned by what is registered until the end.
+                // SAFETY: the descriptor is open, and owned by the registration until the end.
                 let watched = unsafe { AsyncFd::register_with_interest(pidfd, Interest::READABLE) };
                 Ok(ExitWatch::Pidfd(watched?))
             }
-            // The program runs already: want of a descriptor must not look as if it had not
-            // started.
+            // The program is already running, so a lack of descriptors must not look like a failed
+            // start.
             Err(Errno::NOSYS | Errno::PERM | Errno::MFILE | Errno::NFILE) => Ok(ExitWatch::Asking),
             Err(error) => Err(error.into()),
         }
@@ -179,7 +179,7 @@ impl ExitWatch {
     }
 }
 
-/// Why a program did not start: what is inside an error of [`Child::spawn`].
+/// A program that did not start; the inner error of [`Child::spawn`]'s error.
 #[derive(Debug)]
 pub struct NotStarted {
     /// The program's path as it was given.
@@ -218,7 +218,7 @@ impl Child {
     }
 
     fn new(mut started: exec::Started) -> io::Result<Child> {
-        // From here on, dropping the child kills it if a later step fails.
+        // From here on, dropping `child` kills the process if a later step fails.
         let mut child = Child {
             pid: started.claim()?,
             watch: ExitWatch::Asking,
@@ -239,7 +239,7 @@ impl Child {
         self.pid.as_raw_nonzero().get()
     }
 
-    /// How it ended, if known.
+    /// Its exit status, if known.
     pub fn exit(&self) -> Option<Exit> {
         self.exit.get()
     }
@@ -259,8 +259,8 @@ impl Child {
         }
     }
 
-    /// Waits until it has ended and returns how. The rest of its process group lives on until
-    /// [`Child::wait`] is called.
+    /// Waits until it has ended and returns its exit status. The rest of its process group lives on
+    /// until [`Child::wait`] is called.
     ///
     /// # Errors
     /// If the runtime is shutting down.
@@ -276,23 +276,23 @@ impl Child {
         }
     }
 
-    /// True as long as processes that it started itself are in its group and run. Reads `/proc`.
+    /// True as long as other processes of its group are running. Reads `/proc`.
     pub fn has_company(&self) -> bool {
         let Ok(processes) = std::fs::read_dir("/proc") else { return false };
         let numbers = processes.flatten().filter_map(|one| one.file_name().to_str()?.parse().ok());
         numbers.filter(|pid: &i32| *pid != self.id()).any(|pid| runs_in_group(pid, self.id()))
     }
 
-    /// Sends a signal to it and its process group; false when it has ended.
+    /// Sends a signal to it and its process group; false if it has ended.
     pub fn signal(&self, signal: Signal) -> bool {
-        // As long as it was not waited for, its process id is not reused.
+        // Until it is reaped, its process id is not reused.
         self.exit.get().is_none() && rustix::process::kill_process_group(self.pid, signal).is_ok()
     }
 
-    /// Asks it to end by `signal`, and makes it end by KILL after `grace_ms`.
+    /// Asks it to end by `signal`, and kills it after `grace_ms`.
     ///
     /// # Errors
-    /// When the runtime is shutting down.
+    /// If the runtime is shutting down.
     pub async fn stop(&self, signal: Signal, grace_ms: u64) -> io::Result<Exit> {
         self.signal(signal);
         let grace = Duration::from_millis(grace_ms);
@@ -303,12 +303,12 @@ impl Child {
         self.wait().await
     }
 
-    /// Takes note of its end, if that has come.
+    /// Records its exit status, if it has ended.
     fn look(&self) -> io::Result<()> {
         if self.exit.get().is_some() || look_at(self.pid)?.is_none() {
             return Ok(());
         }
-        // It is a zombie yet, so the number of the group is still its own.
+        // It is still a zombie, so the group's number is not reused yet.
         let _ = rustix::process::kill_process_group(self.pid, Signal::KILL);
         if let Some(exit) = reap(self.pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)? {
             self.exit.set(Some(exit));
@@ -320,18 +320,18 @@ impl Child {
 /// True if this process belongs to the group and has not ended.
 fn runs_in_group(pid: i32, group: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // Behind the name in parentheses: state, parent, group.
+    // After the name in parentheses: state, parent, group.
     let mut words = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
     let (state, group_of) = (words.next(), words.nth(1));
     state.is_some_and(|state| state != "Z") && group_of == Some(group.to_string().as_str())
 }
 
-/// How a child ended, if it has; it stays a zombie.
+/// Exit status of a child, if it has ended; it stays a zombie.
 fn look_at(pid: Pid) -> io::Result<Option<Exit>> {
     reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT)
 }
 
-/// How a child ended. Frees its number, unless the options forbid it.
+/// Exit status of a child. Frees its process id, unless the options forbid it.
 fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
     match rustix::io::retry_on_intr(|| rustix::process::waitid(WaitId::Pid(pid), options)) {
         Ok(status) => Ok(status.map(|status| match status.terminating_signal() {
@@ -346,7 +346,7 @@ fn reap(pid: Pid, options: WaitIdOptions) -> io::Result<Option<Exit>> {
 /// Kills a child that is no longer waited for, and reaps it.
 fn abandon(pid: Pid) {
     let _ = rustix::process::kill_process_group(pid, Signal::KILL);
-    // It ends at once as a rule; one that hangs in the kernel must not hold a loop up.
+    // It usually ends at once; one that hangs in the kernel must not block a loop.
     let started = crate::threads::start("reaper", Some(64 << 10), move || {
         let _ = reap(pid, WaitIdOptions::EXITED);
     });

@@ -1,13 +1,12 @@
-//! System calls that this process may not make. A sandbox (seccomp) says EPERM, an old kernel
-//! ENOSYS: what was meant is done another way, the call is not tried again, and the operator is
-//! warned once.
+//! System calls that may be unavailable. If a sandbox (seccomp) returns EPERM, or an old kernel
+//! ENOSYS, a fallback is used, the call is not tried again, and the operator is warned once.
 
 use std::io;
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::io::Errno;
 
-/// A call that can be done without.
+/// A system call with a fallback.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Syscall {
     Sendfile,
@@ -36,12 +35,12 @@ impl Syscall {
         &STATES[self as usize]
     }
 
-    /// Whether it has been refused before.
+    /// True if it was refused before.
     pub(crate) fn is_refused(self) -> bool {
         self.state().load(Ordering::Relaxed) != POSSIBLE
     }
 
-    /// Remembers that it is refused, if that is what its error says.
+    /// Records the refusal, if the error is one.
     pub(crate) fn note(self, error: &io::Error) {
         if matches!(Errno::from_io_error(error), Some(Errno::NOSYS | Errno::PERM)) {
             self.change(POSSIBLE, REFUSED);
@@ -58,7 +57,7 @@ const POSSIBLE: u8 = 0;
 const REFUSED: u8 = 1;
 const TOLD: u8 = 2;
 
-/// What was found to be refused since this was asked last, in words for the log.
+/// Warnings about calls refused since the last call, for the log.
 pub fn take_warnings() -> impl Iterator<Item = &'static str> {
     Syscall::ALL.into_iter().filter(|call| call.change(REFUSED, TOLD)).map(Syscall::words)
 }

@@ -1,4 +1,4 @@
-//! The terminal that a person types at.
+//! The controlling terminal, for interactive commands.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -7,17 +7,17 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A terminal that does not show what is typed, until this is dropped.
+/// Disables the echo of a terminal until it is dropped, for reading secrets.
 pub struct Silenced<'a> {
     terminal: BorrowedFd<'a>,
     before: Termios,
 }
 
 impl<'a> Silenced<'a> {
-    /// Stops the echo of `terminal`; line ends are still shown.
+    /// Disables the echo of `terminal`; line ends are still shown.
     ///
     /// # Errors
-    /// ENOTTY and the like.
+    /// ENOTTY and others of the system.
     pub fn new(terminal: &'a impl AsFd) -> io::Result<Self> {
         let terminal = terminal.as_fd();
         let before = tcgetattr(terminal)?;
@@ -30,22 +30,22 @@ impl<'a> Silenced<'a> {
 
 impl Drop for Silenced<'_> {
     fn drop(&mut self) {
-        // A terminal that is gone shows nothing either.
+        // A terminal that is gone needs no restoring.
         let _ = tcsetattr(self.terminal, OptionalActions::Now, &self.before);
     }
 }
 
-/// A terminal that hands over each key as it is pressed, Ctrl-C included, until this is dropped.
+/// A terminal that delivers each key as it is pressed, Ctrl-C included, until this is dropped.
 pub struct KeyByKey<'a> {
     terminal: BorrowedFd<'a>,
     before: Termios,
 }
 
 impl<'a> KeyByKey<'a> {
-    /// Begins.
+    /// Switches the terminal.
     ///
     /// # Errors
-    /// ENOTTY and the like.
+    /// ENOTTY and others of the system.
     pub fn new(terminal: &'a impl AsFd) -> io::Result<Self> {
         let terminal = terminal.as_fd();
         let before = tcgetattr(terminal)?;
@@ -62,17 +62,17 @@ impl Drop for KeyByKey<'_> {
     }
 }
 
-/// Columns and rows of a terminal, if it has any.
+/// Columns and rows of a terminal, if it reports any.
 pub fn size(terminal: &impl AsFd) -> Option<(usize, usize)> {
     let size = tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col.into(), size.ws_row.into()))
 }
 
-/// What is typed at the terminal that standard input is.
+/// Input typed at the terminal on standard input.
 pub struct Typed(AsyncFd<io::Stdin>);
 
 impl Typed {
-    /// Begins to listen.
+    /// Registers standard input with the runtime.
     ///
     /// # Errors
     /// Standard input is a file, or no descriptor is left for the runtime.
@@ -80,16 +80,16 @@ impl Typed {
     /// # Panics
     /// Outside a tokio runtime.
     pub fn listen() -> io::Result<Self> {
-        // SAFETY: standard input is not closed while the process runs, so its number goes on to
-        // mean what was registered.
+        // SAFETY: standard input is not closed while the process runs, so its number keeps
+        // referring to the registered file.
         let input = unsafe { AsyncFd::register_with_interest(io::stdin(), Interest::READABLE) };
         Ok(Self(input?))
     }
 
-    /// Waits for something and reads it; 0 bytes at the end of the input.
+    /// Waits for input and reads it; 0 bytes at the end of the input.
     ///
     /// # Errors
-    /// The system's.
+    /// Errors of the system.
     pub async fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         let mut ready = self.0.readable().await?;
         ready.clear_ready();

@@ -1,13 +1,13 @@
-//! What the process uses, as the kernel tells it: proc(5).
+//! Resource usage of the process, from proc(5).
 
 use std::fs;
 
 use crate::process::limits::{self, LimitKind};
 
-/// What the process uses; what cannot be read is 0.
+/// Resource usage of the process; a value that cannot be read is 0.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Processor time in microseconds, in the kernel and outside.
+    /// Processor time in microseconds, user and system.
     pub cpu_us: u64,
     /// Bytes of memory that are resident.
     pub resident_bytes: u64,
@@ -17,11 +17,11 @@ pub struct Usage {
     pub threads: u64,
     /// Open descriptors.
     pub fds_open: u64,
-    /// The limit of descriptors; 0: none.
+    /// The limit on descriptors; 0: unlimited.
     pub fds_max: u64,
 }
 
-/// Reads it. Takes long with many open descriptors, so do it outside event loops.
+/// Reads the usage. Slow with many open descriptors, so call it outside event loops.
 #[must_use]
 pub fn usage() -> Usage {
     let mut usage = fs::read_to_string("/proc/self/stat").map_or_else(|_| Usage::default(), parse);
@@ -31,11 +31,11 @@ pub fn usage() -> Usage {
 }
 
 fn parse(stat: String) -> Usage {
-    // The name of the program may hold spaces and parentheses.
+    // The program's name may contain spaces and parentheses.
     let behind = stat.rsplit_once(") ").map_or("", |(_, behind)| behind);
     let fields: Vec<u64> =
         behind.split_ascii_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
-    // Fields are numbered from 1, and two are before.
+    // Fields are numbered from 1, and the first two were cut off.
     let field = |number: usize| fields.get(number - 3).copied().unwrap_or(0);
     let ticks_per_s = rustix::param::clock_ticks_per_second().max(1);
     Usage {

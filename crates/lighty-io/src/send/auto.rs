@@ -14,8 +14,8 @@ use super::{File, Sender};
 use crate::file::Resident;
 use crate::transport::Stream;
 
-/// How often a chunk is loaded for one client before it is sent through a buffer. If data leaves
-/// the page cache faster than the client takes it, loading it again does not help.
+/// Maximum number of loads of a chunk for one client before it is sent through a buffer. If data
+/// leaves the page cache faster than the client reads it, loading it again does not help.
 pub(super) const WARM_ROUNDS_MAX: u32 = 2;
 
 impl Sender {
@@ -38,7 +38,7 @@ impl Sender {
         if self.0.backend == super::NetworkBackend::Auto {
             return Ok(0);
         }
-        // For other backends that could not use their own method: send what is resident now.
+        // Reached for other backends that could not use their own method: send the resident data.
         let want = self.window_rest(range.offset).min(range.length).min(left);
         let step = self.sendfile(stream, &range, want)?;
         self.counters().sent(step.bytes);

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::ways::{Cold, Fill, Warm};
 use super::{linux_aio, posix_aio};
 
-/// What sets a backend apart.
+/// Properties that distinguish a backend from others.
 pub(super) struct Ways {
     pub warm: Warm,
     pub cold: Cold,
@@ -19,7 +19,7 @@ pub(super) struct Ways {
 /// Each line: documentation, variant, name, and the [`Ways`].
 macro_rules! registry {
     ($($(#[$about:meta])* $variant:ident $name:literal: $warm:ident $cold:ident $fill:ident $probe:expr;)*) => {
-        /// How file data reaches a client (`server.network-backend`).
+        /// Method of sending file data to a client (`server.network-backend`).
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
         pub enum NetworkBackend {
             $($(#[$about])* $variant,)*
@@ -82,7 +82,7 @@ impl NetworkBackend {
     /// Checks that this machine can run the backend.
     ///
     /// # Errors
-    /// Why it cannot run.
+    /// The reason why it cannot run.
     pub fn available(self) -> io::Result<()> {
         (self.ways().probe)()
     }

@@ -44,7 +44,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Starts to read what follows the first `done` bytes of the range, if buffers are plentiful.
+    /// Starts to read the data after the first `done` bytes of the range, if buffers are plentiful.
     fn read_next(&self, disk: &mut Disk, range: FileRange<File>, done: u64, left: u64) {
         let want = (range.length - done).min(left);
         if want == 0 || self.0.buffers.are_scarce() {

@@ -10,8 +10,8 @@ use super::socket::{self, Step, shrank};
 use super::{File, Sender};
 use crate::transport::Stream;
 
-/// Bytes read and written at a time. What the socket does not accept is read again later, so larger
-/// is not better.
+/// Bytes read and written at a time. The part that the socket does not accept is read again later,
+/// so larger is not better.
 pub(super) const COPY_BYTES: usize = 128 * 1024;
 
 impl Sender {

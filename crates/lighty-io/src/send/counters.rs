@@ -17,7 +17,7 @@ pub struct SendCounters {
     pub sendfile_bytes: Cell<u64>,
     /// Microseconds that connections waited for the disk, in total.
     pub read_wait_us: Cell<u64>,
-    /// Microseconds of it in which no thread was free.
+    /// Part of that time in which no thread was free, in microseconds.
     pub read_queue_us: Cell<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! What is read past the page cache.
+//! State of reads that bypass the page cache.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;

@@ -81,7 +81,7 @@ impl Disk {
 }
 
 impl Sender {
-    /// Fetches what the front of the queue needs, in the backend's way. Afterwards
+    /// Fetches the data needed at the front of the queue, in the backend's way. Afterwards
     /// [`try_send`](Self::try_send) can make progress, unless the data was already sent. Returns
     /// the number of bytes sent.
     pub(super) async fn fetch(

@@ -80,7 +80,8 @@ impl Sender {
         Ok(Some(segment))
     }
 
-    /// Sends a chunk that was read. What cannot be sent this way is left to the common path.
+    /// Sends a chunk from memory pages. If sendfile is not supported, the common path sends the
+    /// rest.
     pub(super) async fn send_segment(
         &self,
         disk: &mut Disk,

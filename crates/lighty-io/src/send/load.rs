@@ -1,5 +1,5 @@
-//! File data for protocols that put something around it: it is brought into memory, through the
-//! page cache, whatever the network backend.
+//! File data for protocols that frame it: loads it into memory, through the page cache, whatever
+//! the network backend.
 
 use std::io;
 
@@ -10,13 +10,13 @@ use super::socket::shrank;
 use super::{File, Sender, disk};
 use crate::file::OwnedBuf;
 
-/// Bytes that are brought into memory at a time.
+/// Bytes loaded into memory at a time.
 pub const LOAD_BYTES_MAX: usize = 128 << 10;
 
 /// Bytes loaded at a time when all pooled buffers are taken.
 const SPARE_BUFFER_BYTES: usize = super::buffered::SPARE_BUFFER_BYTES;
 
-/// What is known of the files that one response has loaded; empty until one was not in memory.
+/// State of a response's loads; empty until one was not in memory.
 #[derive(Default)]
 pub struct Loading(Option<Box<Disk>>);
 
@@ -55,7 +55,7 @@ impl Sender {
         Ok(true)
     }
 
-    /// As [`try_load`](Self::try_load), from the disk. What follows is read ahead meanwhile.
+    /// Like [`try_load`](Self::try_load), from the disk. The data after it is read ahead meanwhile.
     ///
     /// # Errors
     /// As for [`try_load`](Self::try_load).
@@ -72,7 +72,7 @@ impl Sender {
         if is_warm && self.try_load(loading, queue, want)? {
             return Ok(());
         }
-        // It does not stay in the page cache, or cannot be asked for there.
+        // It does not stay in the page cache, or its residency cannot be queried.
         let disk = loading.0.get_or_insert_default();
         let want = want.min(LOAD_BYTES_MAX) as u64;
         self.fill_buffer(disk, queue, range, want).await

@@ -37,7 +37,7 @@ mod gnu {
     }
 
     /// One request. Between `aio_read` and completion it belongs to the C library, so nothing in it
-    /// may be moved or freed, even if no one waits for it any more.
+    /// may be moved or freed, even if no future waits for it any more.
     struct Request {
         control: libc::aiocb,
         buf: OwnedBuf,
@@ -49,8 +49,8 @@ mod gnu {
     /// Pointer to a request in progress.
     struct UnderWay(*mut Request);
 
-    // SAFETY: the thread that takes the pointer out of the list owns what it points to:
-    // numbers, a buffer of our own, a descriptor, and the sending end of a channel.
+    // SAFETY: the thread that takes the pointer out of the list owns the request: numbers, a buffer
+    // of our own, a descriptor, and the sending end of a channel.
     unsafe impl Send for UnderWay {}
 
     /// Requests in progress in this process, keyed by the number in their notification.
@@ -74,8 +74,8 @@ mod gnu {
         let Some(requests) = requests.as_mut().filter(|requests| !requests.list.is_empty()) else {
             return;
         };
-        // SAFETY: what is in the list is not freed before it is taken out. aio_error waits for the
-        // lock under which the library ends a request, its notification included.
+        // SAFETY: a request is not freed while it is in the list. aio_error takes the lock under
+        // which the library ends a request, its notification included.
         let is_over = |request: &UnderWay| unsafe {
             libc::aio_error(&raw const (*request.0).control) != libc::EINPROGRESS
         };
@@ -143,8 +143,8 @@ mod gnu {
             function: Some(notified()),
             attributes: std::ptr::null_mut(),
         };
-        // SAFETY: `request` was just made from a box and is ours until aio_read accepts it. The
-        // place of the sigevent is large and aligned enough for a ThreadEvent, as asserted above.
+        // SAFETY: `request` was just created from a box and is ours until aio_read accepts it. The
+        // sigevent is large and aligned enough for a ThreadEvent, as asserted above.
         let code = unsafe {
             (&raw mut (*request).control.aio_sigevent).cast::<ThreadEvent>().write(event);
             libc::aio_read(&raw mut (*request).control)
@@ -155,7 +155,7 @@ mod gnu {
             return Ok(());
         }
         let error = io::Error::last_os_error();
-        // SAFETY: aio_read refused, so the pointer is known here alone.
+        // SAFETY: aio_read refused it, so this is the only pointer to it.
         let request = unsafe { Box::from_raw(request) };
         Err((request.buf, error))
     }
@@ -180,11 +180,11 @@ mod gnu {
 
     /// Hands the result to the waiting future.
     fn conclude(UnderWay(request): UnderWay) {
-        // SAFETY: it was made from a box, and what takes it out of the list owns it. The request
-        // is over: the notification, or what aio_error says under the library's lock, is the last
-        // that the library does with it.
+        // SAFETY: it was created from a box, and taking it out of the list transfers ownership. The
+        // request is over: the notification, or aio_error's result under the library's lock, is the
+        // library's last access to it.
         let mut request = unsafe { Box::from_raw(request) };
-        // SAFETY: the request is over, so its status may be asked, and its result taken once.
+        // SAFETY: the request is over, so its status may be read, and its result taken once.
         let (code, bytes) = unsafe {
             let code = libc::aio_error(&raw const request.control);
             (code, libc::aio_return(&raw mut request.control))

@@ -67,7 +67,7 @@ pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<Step> {
 }
 
 /// A partial write means that the socket is full. This is recorded to save a second call that would
-/// only say so. A stream without a plain descriptor takes the pieces one after the other.
+/// only confirm it. A stream without a plain descriptor takes the pieces one after the other.
 fn write_now(
     stream: &Stream,
     want: u64,

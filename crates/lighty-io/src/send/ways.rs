@@ -1,9 +1,9 @@
-//! How file data gets from the disk to a socket.
+//! Paths of file data from the disk to a socket.
 
-/// How a backend sends file data without waiting for the disk.
+/// Method of a backend for sending file data without waiting for the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Warm {
-    /// sendfile, whatever it costs the loop.
+    /// sendfile, even if it blocks the loop.
     Sendfile,
     /// Read in the loop, then written.
     Copy,
@@ -15,7 +15,7 @@ pub(super) enum Warm {
     Never,
 }
 
-/// How a backend gets what is left to the disk.
+/// Method of a backend for data that must come from the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Cold {
     /// Into the page cache or, if that does not help, into a buffer.
@@ -27,7 +27,7 @@ pub(super) enum Cold {
     Pages,
 }
 
-/// What fills a buffer.
+/// Reader that fills a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fill {
     Engine,

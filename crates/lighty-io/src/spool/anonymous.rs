@@ -1,4 +1,4 @@
-//! Files without a name, and what is done to them in the pool.
+//! Unnamed files, and the operations on them that run in the pool.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use crate::file::{FsClass, Meta};
 
-/// Names that are tried, where a file must have one for a moment.
+/// Number of names to try for a file that needs one for a moment.
 const NAMES_MAX: u32 = 16;
 
 /// Two descriptors of one file, so that each side may close its own.
@@ -21,10 +21,10 @@ pub(super) struct Descriptors {
     pub(super) meta: Meta,
 }
 
-/// A file in this directory that only we have, now and after a crash.
+/// Creates a file in this directory that no other process can open, now or after a crash.
 pub(super) fn create(dir: &Path) -> io::Result<Descriptors> {
     let writer = match create_unnamed(dir) {
-        // open(2): what file systems and kernels without O_TMPFILE say.
+        // open(2): errors of file systems and kernels without O_TMPFILE.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => create_and_unlink(dir)?,
         done => done?,
     };
@@ -61,7 +61,7 @@ pub(super) fn create_and_unlink(dir: &Path) -> io::Result<OwnedFd> {
     Err(last.into())
 }
 
-/// Writes as much as can be written; says how much that was, and what stopped it.
+/// Writes as many bytes as possible. Returns their number, and the error, if any.
 pub(super) fn write_all(
     file: BorrowedFd<'_>,
     bytes: &[u8],
@@ -79,9 +79,9 @@ pub(super) fn write_all(
     (done, None)
 }
 
-/// Gives the space of a range back; the file keeps its length.
+/// Frees the space of a range; the file keeps its length.
 pub(super) fn punch(file: BorrowedFd<'_>, from: u64, length: u64) {
     let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-    // Not every file system can; it costs space, not correctness.
+    // Not supported by every file system; then the space stays in use.
     let _ = rustix::fs::fallocate(file, flags, from, length);
 }

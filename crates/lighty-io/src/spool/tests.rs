@@ -78,7 +78,7 @@ impl SmallDisk {
 
 impl Drop for SmallDisk {
     fn drop(&mut self) {
-        // Lazily: the pool may have a descriptor yet to close.
+        // Lazily: the pool may still have a descriptor to close.
         let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
     }
 }
@@ -130,7 +130,7 @@ async fn the_limit_holds_at_n_and_n_plus_one() {
     let error = spool.append(&mut one).await.expect_err("n + 1");
     assert!(matches!(error, SpoolError::Full { held_bytes_max: 1_000 }), "{error}");
     assert_eq!((one.len(), spool.written_bytes()), (1, 1_000));
-    // What has been sent makes room.
+    // Releasing sent bytes frees space.
     spool.take(10).expect("taken");
     spool.release(10);
     let mut more = content(11);
@@ -192,7 +192,7 @@ async fn without_any_directory_that_works_everything_is_named() {
         assert!(error.contains(one.to_str().expect("text")), "{error}");
         assert!(error.contains(two.to_str().expect("text")), "{error}");
     }
-    // There is a way again.
+    // One directory works again.
     std::fs::create_dir(&two).expect("create");
     failing.append(&mut content(1)).await.expect("stored");
     let error = spool(&[], u64::MAX).append(&mut content(1)).await.expect_err("none");
@@ -206,7 +206,7 @@ async fn an_abandoned_write_costs_no_byte_written_later() {
     let options = SpoolOptions { dirs: vec![dir.path().to_owned()], held_bytes_max: u64::MAX };
     let mut spool = Spool::new(Rc::new(options), pool.clone());
     spool.append(&mut content(10)).await.expect("stored");
-    // The only thread that writes is busy.
+    // The only writing thread is busy.
     let (release, busy) = std::sync::mpsc::channel::<()>();
     let hang = move || {
         let _ = busy.recv();

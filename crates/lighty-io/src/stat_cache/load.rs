@@ -1,7 +1,7 @@
 //! Loads a path as an entry, and checks an entry again.
 //!
-//! Each step is first tried in the kernel's caches. Only what would block goes to a task, which
-//! outlives the look-up that started it because others may have joined.
+//! Each step is first tried in the kernel's caches. Only operations that would block go to a task,
+//! which outlives the look-up that started it because others may have joined.
 
 use std::io;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ const RACY_NS: i128 = 20_000_000;
 /// Fraction of the entries dropped when descriptors run out (one in this many).
 const SHED_FRACTION: usize = 8;
 
-/// A load in progress. Everyone who joined is notified when it ends, even by a panic.
+/// A load in progress. Its end, even by a panic, notifies all waiters.
 struct Load {
     cache: StatCache,
     key: Key,

@@ -113,7 +113,7 @@ pub(super) struct Slot {
     pub(super) valid_until_ms: Cell<u64>,
     /// For watched entries: the root's generation at load.
     pub(super) root_generation: u64,
-    /// The directories whose events report changes.
+    /// The watched directories, whose events report changes.
     pub(super) watched: Option<Hold>,
     pub(super) used_ms: Cell<u64>,
     /// Used since the clock hand last passed.

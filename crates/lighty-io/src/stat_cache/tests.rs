@@ -1,4 +1,4 @@
-//! Files change; what does the cache say?
+//! Reactions of the cache to changes of files.
 
 use std::fs;
 use std::future::Future;
@@ -94,7 +94,8 @@ impl Bed {
         self.clock.advance(Duration::from_millis(ms));
     }
 
-    /// A turn of the loop that begins after all that was done before, as a request's does.
+    /// Waits for a turn of the loop that begins after all previous changes, as a request's turn
+    /// does.
     async fn turn(&self) {
         let (mut client, mut server) = UnixStream::pair().expect("a pair");
         client.write_all(b"x").await.expect("sent");
@@ -110,7 +111,7 @@ fn text_of(entry: &Entry) -> String {
     String::from_utf8(entry.small().expect("small").to_vec()).expect("text")
 }
 
-/// Makes a file older than what could be mistaken for its next version.
+/// Sets a modification time old enough that the next change is certain to alter it.
 fn age(path: &std::path::Path) {
     let file = fs::File::options().write(true).open(path).expect("open");
     let old = std::time::SystemTime::now() - Duration::from_secs(60);
@@ -219,7 +220,7 @@ fn a_herd_shares_one_open_and_one_look() {
         let herd = async || {
             let mut waits: Vec<_> = (0..100).map(|_| bed.lookup("f")).collect();
             assert!(waits.iter().all(|lookup| matches!(lookup, Lookup::Wait(_))));
-            // The first goes away: the others get theirs all the same.
+            // The first waiter is dropped; the others still get their results.
             waits.remove(0);
             for lookup in waits {
                 assert_eq!(text_of(&lookup.entry().await.expect("an entry")), "shared");
@@ -267,7 +268,7 @@ fn entries_have_a_limit() {
         bed.text("c").await;
         assert_eq!(bed.text("d").await, "d");
         assert_eq!((bed.cache.len(), bed.cache.counters().evicted.get()), (3, 1));
-        // The one that nobody had asked for again has gone.
+        // The entry that was not requested again was evicted.
         let (hits, loads) = (bed.hits(), bed.cache.counters().loads.get());
         for name in ["a", "c", "d"] {
             bed.text(name).await;
@@ -298,7 +299,7 @@ fn entries_make_way_when_descriptors_run_out() {
         bed.cache.files().set_faults(Some(out(1)));
         assert_eq!(bed.text("new").await, "y");
         assert_eq!(bed.cache.len(), 16 - 2 + 1, "an eighth was let go");
-        // What is still out of descriptors after that says so.
+        // If descriptors still run out after that, the error is returned.
         bed.cache.clear();
         bed.cache.files().set_faults(Some(out(2)));
         assert_eq!(bed.errno("new").await, Some(libc::EMFILE));
@@ -392,7 +393,7 @@ fn inotify_sees_a_rewritten_file_at_the_next_request_each_time() {
             bed.turn().await;
             assert_eq!(bed.text("a/b/f").await, text);
         }
-        // And without changes it is looked at once a second, and never loaded again.
+        // Without changes it is checked once a second, and never loaded again.
         grow_old().await;
         bed.pass(TRUST_MS);
         bed.text("a/b/f").await;

@@ -1,11 +1,10 @@
-//! Watches directories, so that a change is known before an entry is next used.
+//! Watches directories, so that a change is noticed before an entry is next used.
 //!
 //! The kernel reports a change to the watches of the directory in which it was made by name. So an
 //! entry is watched through every directory on its path from the root, and only if the path has no
-//! symbolic link and the file has no second name. Some changes are not reported: those made by
-//! another machine, through a shared mapping or a name created later, and mounts over a directory.
-//! Entries on remote file systems are therefore not watched, and all entries are also checked each
-//! second.
+//! symbolic link and the file has no second name. Some changes are not reported: changes by another
+//! machine, through a shared mapping or a name created later, and mounts over a directory. Entries
+//! on remote file systems are therefore not watched, and all entries are also checked each second.
 //!
 //! Events wait in the kernel's queue. Before a look-up trusts an entry it drains the queue if the
 //! reactor has seen events; without events that costs nothing.
@@ -57,7 +56,7 @@ pub(super) struct Watcher {
     inotify: AsyncFd<OwnedFd>,
     watches_max: usize,
     state: RefCell<State>,
-    /// Why watching was abandoned.
+    /// The reason for abandoning the watches.
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
     /// Some directories are not watched, because there are too many.
@@ -95,7 +94,7 @@ pub(super) struct Hold {
     dirs: Vec<(DirKey, u64)>,
 }
 
-/// Whether a path can be watched.
+/// Result of trying to watch a path.
 pub(super) enum Acquired {
     /// All its directories are watched.
     Held(Hold),
@@ -177,7 +176,7 @@ impl Watcher {
         let fd = self.inotify.get_ref().try_clone().ok()?;
         let (path, wanted) = (root.path().to_owned(), dirs.len());
         let names: Vec<Vec<u8>> = dirs.iter().map(|dir| dir.rel.to_vec()).collect();
-        // Top down: once a lower watch is added, those above report its replacement.
+        // Top down: once a lower watch is added, the watches above report its replacement.
         let added = files
             .run(move || {
                 let add = |rel: &Vec<u8>| add_watch(&fd, &path, rel);
@@ -329,7 +328,7 @@ impl State {
 }
 
 impl Hold {
-    /// The generation of the root whose directories are watched.
+    /// The generation of the root that contains the watched directories.
     pub(super) fn root_generation(&self) -> Option<u64> {
         self.dirs.first().map(|(dir, _)| dir.generation)
     }

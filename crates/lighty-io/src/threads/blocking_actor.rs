@@ -1,7 +1,7 @@
 //! A thread that owns blocking state, such as a database. Callers queue jobs and wait without
 //! blocking an event loop.
 //!
-//! Jobs run in sequence, so each sees the effects of those before it. All workers share the
+//! Jobs run in sequence, so each sees the effects of the previous ones. All workers share the
 //! handles; the thread ends with the last one.
 
 use std::future::Future;

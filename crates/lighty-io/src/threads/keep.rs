@@ -1,4 +1,4 @@
-//! Tasks that begin again where they panic.
+//! Tasks that are restarted after a panic.
 
 use std::future::Future;
 
@@ -7,7 +7,7 @@ use tokio::task::JoinHandle;
 use super::panics::{Panicked, REST, catch};
 use crate::log_writer;
 
-/// Spawns a task of this thread that others depend on: where it panics, it begins again.
+/// Spawns a task of this thread that others depend on, and restarts it after a panic.
 pub fn keep<F>(name: &'static str, mut begin: impl FnMut() -> F + 'static) -> JoinHandle<()>
 where
     F: Future<Output = ()> + 'static,
@@ -19,7 +19,7 @@ where
     })
 }
 
-/// Says that a task begins again, and lets a while go by before it does.
+/// Reports that a task is restarted after a panic, and pauses before that.
 pub async fn rest(name: &str, Panicked(words): &Panicked) {
     log_writer::report(&format!("task \"{name}\" begins again after a panic at {words}"));
     tokio::time::sleep(REST).await;

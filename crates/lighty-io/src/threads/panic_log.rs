@@ -1,4 +1,4 @@
-//! Panics in the error log, and how many there were.
+//! Logs and counts panics.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
@@ -6,16 +6,16 @@ use std::sync::{Mutex, PoisonError};
 use super::panics;
 use crate::clock::Clock;
 
-/// Panics that are told of in one second; all are counted.
+/// Maximum number of panics logged per second; all are counted.
 pub const REPORTED_PER_SECOND_MAX: u64 = 20;
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// The second, and how many were told of in it.
+/// The current second, and the number of panics in it.
 static TOLD: Mutex<(i64, u64)> = Mutex::new((0, 0));
 
-/// From now on each panic is a line of `tell`, which must not panic and must not wait. Standard
-/// error hears of it too where a backtrace is asked for (`RUST_BACKTRACE`).
+/// Passes each panic as a line to `tell` from now on, which must not panic or block. With
+/// `RUST_BACKTRACE`, standard error gets it as well.
 pub fn report_to(tell: impl Fn(&str) + Send + Sync + 'static) {
     let before = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {

@@ -1,7 +1,7 @@
-//! Panics: told to the error log, counted, and survived by what others depend on.
+//! Panics: logged, counted, and contained.
 //!
-//! A panic is a bug. It costs the caller whose work failed, and no other: what a
-//! task holds is given back by `Drop`, and a task that others depend on begins again.
+//! A panic is a bug. It only affects the caller whose work failed: `Drop` releases the task's
+//! resources, and a task that others depend on is restarted.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -13,24 +13,24 @@ use std::sync::{Mutex, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// Bytes of a panic's message that are told. It may quote what a client sent.
+/// Maximum bytes of a panic's message in the log. It may quote a client's input.
 pub const MESSAGE_BYTES_MAX: usize = 1024;
 
-/// How long a task rests after a panic before it begins again.
+/// Pause before a task is restarted after a panic.
 pub const REST: Duration = Duration::from_millis(100);
 
 thread_local! {
-    /// The words of the latest panic of this thread.
+    /// Location and message of the latest panic of this thread.
     static LATEST: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Keeps the words of a panic until it is caught on this thread.
+/// Keeps the location and message of a panic until it is caught on this thread.
 pub(super) fn remember(words: String) {
-    // A thread that ends keeps none: nothing catches it any more.
+    // A thread that is ending keeps none: nothing catches the panic any more.
     let _ = LATEST.try_with(|latest| latest.replace(words));
 }
 
-/// Where and with what a thread panicked.
+/// Location and message of a panic.
 pub(super) fn words(info: &PanicHookInfo<'_>) -> String {
     let place = info.location().map(ToString::to_string).unwrap_or_default();
     format!("{place}: {}", bounded(message(info.payload())))
@@ -41,7 +41,7 @@ fn message(payload: &(dyn Any + Send)) -> &str {
     text.or_else(|| payload.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }
 
-/// No message forges a line of the log, or fills it.
+/// Escapes and truncates a message, so that it cannot forge a line of the log, or fill it.
 fn bounded(message: &str) -> String {
     let mut text = String::new();
     for letter in message.chars() {
@@ -57,14 +57,14 @@ fn bounded(message: &str) -> String {
     text
 }
 
-/// A future whose panics are outcomes.
+/// A future that returns panics as errors.
 pub struct Catch<F>(F);
 
-/// What a future panicked with: place and message.
+/// Location and message of a caught panic.
 #[derive(Debug)]
 pub struct Panicked(pub String);
 
-/// Catches what the future panics with. What it shares with others has to be whole, or made whole.
+/// Catches a future's panics. Data that it shares with others must stay consistent or be repaired.
 pub fn catch<F: Future>(future: F) -> Catch<F> {
     Catch(future)
 }
@@ -74,8 +74,8 @@ impl<F: Future> Future for Catch<F> {
 
     #[inline]
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        // SAFETY: the only field is pinned with the whole: nothing moves it out, and there is
-        // no `Drop` that could.
+        // SAFETY: the only field is pinned with the whole: nothing moves it out, and there is no
+        // `Drop` that could.
         let future = unsafe { self.map_unchecked_mut(|catch| &mut catch.0) };
         match catch_unwind(AssertUnwindSafe(|| future.poll(cx))) {
             Ok(polled) => polled.map(Ok),
@@ -84,10 +84,10 @@ impl<F: Future> Future for Catch<F> {
     }
 }
 
-/// The same for what does not wait.
+/// Catches the panics of a function.
 ///
 /// # Errors
-/// What `body` panicked with.
+/// The panic of `body`.
 pub fn caught_in<T>(body: impl FnOnce() -> T) -> Result<T, Panicked> {
     catch_unwind(AssertUnwindSafe(body)).map_err(caught)
 }
@@ -95,21 +95,21 @@ pub fn caught_in<T>(body: impl FnOnce() -> T) -> Result<T, Panicked> {
 #[cold]
 fn caught(payload: Box<dyn Any + Send>) -> Panicked {
     let known = LATEST.with(RefCell::take);
-    // Without a hook of ours only the message is known.
+    // Without our panic hook only the message is known.
     let words = if known.is_empty() { bounded(message(&*payload)) } else { known };
-    // What cannot even be dropped is left behind.
+    // A payload that panics in its destructor is leaked.
     if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(payload))) {
         std::mem::forget(again);
     }
     Panicked(words)
 }
 
-/// How many places have panics to come, so that other places need not be looked at.
+/// Number of places with pending drills, so that [`point`] costs one load without any.
 static DRILLS: AtomicUsize = AtomicUsize::new(0);
 
 static DRILLED: Mutex<Vec<(String, u32)>> = Mutex::new(Vec::new());
 
-/// A place at which a test of the server lets it panic, see [`drill`].
+/// A place where a test can make the server panic, see [`drill`].
 #[inline]
 pub fn point(place: &str) {
     if DRILLS.load(Ordering::Relaxed) > 0 {
@@ -130,8 +130,8 @@ fn panic_if_drilled(place: &str) {
     panic!("as a drill wants it: {place}");
 }
 
-/// The next `times` passers of a [`point`] panic. For tests that run the server in their own
-/// process: nothing that a configuration or a client says leads here.
+/// Makes the next `times` calls of a [`point`] panic. For tests that run the server in their own
+/// process: neither a configuration nor a client can reach this.
 pub fn drill(place: &str, times: u32) {
     if times > 0 {
         let mut drilled = DRILLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -144,7 +144,7 @@ pub fn drill(place: &str, times: u32) {
 mod tests {
     use super::*;
 
-    /// Not known to be false when this is compiled.
+    /// A static, so that the compiler cannot evaluate the assertion.
     static COUNT: u64 = 0;
 
     #[tokio::test]

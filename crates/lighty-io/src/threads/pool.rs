@@ -29,14 +29,13 @@ pub use super::lane::Lane;
 pub const STACK_BYTES: usize = 128 * 1024;
 /// Stack size of a compute thread in bytes: encoders keep tables on it.
 pub const COMPUTE_STACK_BYTES: usize = 1024 * 1024;
-/// Stack size in bytes of a thread for other jobs. The C library looks users up there, with
-/// whatever modules the administrator has configured (nsswitch.conf), and these expect the usual
-/// size.
+/// Stack size in bytes of a thread for other jobs. The C library looks users up there, with modules
+/// that the administrator has configured (nsswitch.conf), which expect the usual size.
 pub const OTHER_STACK_BYTES: usize = 2 * 1024 * 1024;
 /// Niceness of compute threads relative to event loops: a request that needs a few microseconds
 /// does not wait for a block that needs a thousand.
 pub const COMPUTE_NICENESS: i32 = 10;
-/// How long a thread waits for work before it exits.
+/// Time for which a thread waits for work before it exits, in milliseconds.
 pub const IDLE_MS: u64 = 5_000;
 /// Threads for other jobs: error files, opening logs.
 pub const OTHER_THREADS_MAX: usize = 16;
@@ -53,7 +52,7 @@ pub struct PoolLimits {
     pub read_threads_max: usize,
     /// Maximum queued jobs per lane.
     pub queued_jobs_max: usize,
-    /// How long an idle thread stays.
+    /// Time for which an idle thread stays, in milliseconds.
     pub idle_ms: u64,
 }
 
@@ -319,7 +318,7 @@ impl ThreadPool {
 /// Runs a job on the simulated thread itself.
 fn run_simulated(late: Option<Duration>, job: impl FnOnce() + 'static) -> io::Result<()> {
     let Some(late) = late else {
-        // A thread of the pool would survive it.
+        // A pool thread would survive a panic too.
         let _ = panics::caught_in(job);
         return Ok(());
     };
@@ -390,7 +389,7 @@ fn unpoisoned_job<F>(held: &Mutex<Option<F>>) -> MutexGuard<'_, Option<F>> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-// The guarded state is counters and a queue, consistent between any two statements.
+// The guarded counters and queue are consistent between any two statements.
 fn unpoisoned<'a, T>(
     lock: Result<MutexGuard<'a, T>, PoisonError<MutexGuard<'a, T>>>,
 ) -> MutexGuard<'a, T> {
@@ -423,7 +422,7 @@ mod tests {
         let pool = ThreadPool::new(limits(3));
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let (done, finished) = channel();
-        // Three jobs meet at the barrier: there are three threads at once.
+        // The barrier needs three concurrent jobs, so there are three threads.
         let barrier = Arc::new(Barrier::new(3));
         for _ in 0..300 {
             let (running, most, done) = (running.clone(), most.clone(), done.clone());
@@ -508,8 +507,8 @@ mod tests {
             .expect("spawned");
         }
         wait_for(|| pool.load(Lane::Read).idle == 4);
-        // Each job comes long before anybody has been idle for so long, were it not always the
-        // same.
+        // The jobs come too fast for any thread to time out, unless always the same thread gets
+        // them.
         wait_for(|| {
             pool.spawn(Lane::Read, || {}).expect("spawned");
             let at_rest = |load: LaneLoad| load.queued == 0 && load.idle == load.threads;

@@ -1,5 +1,5 @@
-//! Signatures of a handshake by certificates that the library cannot read: those before X.509
-//! version 3, or with what it refuses. Whether they are trusted is decided elsewhere.
+//! Verifies handshake signatures by certificates that rustls cannot parse: versions before X.509
+//! version 3, or with unsupported content. Trust in them is decided elsewhere.
 
 use rustls::client::danger::HandshakeSignatureValid;
 use rustls::crypto::WebPkiSupportedAlgorithms;
@@ -9,14 +9,14 @@ use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, Sig
 
 use super::certificate::Names;
 
-/// The version of TLS that a signature is for.
+/// The version of TLS of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum SignedIn {
     Tls12,
     Tls13,
 }
 
-/// Checks the signature by the key in a certificate that the library cannot read; `None` if it can.
+/// Verifies a signature by the key in a certificate that rustls cannot parse; `None` if it can.
 pub(super) fn verify(
     message: &[u8],
     cert: &CertificateDer<'_>,
@@ -41,7 +41,7 @@ fn verify_by_key(
     let fits = known.map_or(&[][..], |(_, algorithms)| *algorithms);
     let fits = match version {
         SignedIn::Tls12 => fits,
-        // A scheme names one curve there, that of the first.
+        // In TLS 1.3 a scheme implies one curve, that of the first algorithm.
         SignedIn::Tls13 if is_in_tls13(signed.scheme) => &fits[..fits.len().min(1)],
         SignedIn::Tls13 => &[],
     };

@@ -1,18 +1,19 @@
-//! What a certificate says of its holder (RFC 5280 section 4.1), in OpenSSL's words.
+//! Reads the subject, names and validity of certificates (RFC 5280 section 4.1), formatted as by
+//! OpenSSL.
 
-/// A certificate, as far as it is told to programs.
+/// Fields of a certificate that programs get.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CertificateText {
-    /// The holder's name on one line: `C = DE, O = "Shop, Inc.", CN = a`.
+    /// The subject's name on one line: `C = DE, O = "Shop, Inc.", CN = a`.
     pub subject: String,
-    /// The parts of that name: OpenSSL's short name, or numbers with dots, and the value.
+    /// The parts of that name: OpenSSL's short name, or dotted numbers, and the value.
     pub parts: Vec<(String, String)>,
     /// The serial number, in upper-case hexadecimal digits.
     pub serial: String,
 }
 
 impl CertificateText {
-    /// Reads a certificate in DER; `None` if it is broken.
+    /// Parses a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Self> {
         let names = Names::read(der)?;
         let serial = names.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty());
@@ -23,10 +24,10 @@ impl CertificateText {
     }
 }
 
-/// Whether a certificate is to be shown with a stapled response alone (RFC 7633).
+/// True if clients reject the certificate without a stapled OCSP response (must-staple, RFC 7633).
 pub(super) fn must_staple(der: &[u8]) -> bool {
-    // The extension's identifier, and the feature status_request in a list of its own; no other
-    // place of a certificate has these bytes in a row.
+    // The extension's identifier, and the feature status_request as the only one in the list; no
+    // other part of a certificate contains this sequence of bytes.
     const FEATURE: [u8; 17] = [
         0x06, 0x08, 0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x18, 0x04, 0x05, 0x30, 0x03, 0x02,
         0x01, 0x05,
@@ -41,8 +42,8 @@ pub(super) mod key_usage {
     pub(in super::super) const CERTIFICATE_SIGN: u8 = 0x04;
 }
 
-/// Returns true if the certificate's key may be used for one of these. A certificate without
-/// keyUsage allows every use, a malformed one none.
+/// True if the certificate's key may be used for one of these. A certificate without keyUsage
+/// allows every use, a malformed one none.
 pub(super) fn allows_usage(der: &[u8], usages: u8) -> bool {
     let Some(parsed) = Names::read(der) else { return false };
     for extension in parsed.extensions() {
@@ -79,23 +80,23 @@ fn one_line(name: &[u8]) -> Option<(String, Vec<(String, String)>)> {
     Some((line, parts))
 }
 
-/// What a renewal is planned by.
+/// Data for planning a certificate's renewal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFacts {
-    /// From when to when it is valid, in seconds since 1970.
+    /// Validity period, in seconds since 1970.
     pub valid_s: std::ops::Range<i64>,
-    /// The hosts that it is for: names and, in their usual form, addresses.
+    /// The hosts that it is valid for: names and, in canonical form, addresses.
     pub names: Vec<String>,
-    /// The serial number, as the certificate has it.
+    /// The serial number, as encoded in the certificate.
     pub serial: Vec<u8>,
     /// The identifier of the authority's key, if the certificate has it.
     pub authority_key: Option<Vec<u8>>,
-    /// The authority's name on one line.
+    /// The issuer's name on one line.
     pub issuer: String,
 }
 
 impl CertificateFacts {
-    /// Reads a certificate in DER; `None` if it is broken.
+    /// Parses a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Self> {
         let parsed = Names::read(der)?;
         let (mut names, mut authority_key) = (Vec::new(), None);
@@ -140,15 +141,15 @@ fn alternative_names(value: &[u8]) -> Option<Vec<String>> {
     Some(names)
 }
 
-/// From when to when a certificate is valid, in seconds since 1970; `None` if it is broken.
+/// Validity period of a certificate, in seconds since 1970; `None` if it is malformed.
 pub(super) fn validity(der: &[u8]) -> Option<std::ops::Range<i64>> {
     let mut times = Der(Names::read(der)?.validity);
     let from_s = time(times.next()?)?;
-    // The last second is one of it.
+    // The last second is part of the period.
     Some(from_s..time(times.next()?)? + 1)
 }
 
-/// UTCTime or GeneralizedTime, both of which end with the seconds and `Z` (RFC 5280 section
+/// Parses UTCTime or GeneralizedTime, both of which end with the seconds and `Z` (RFC 5280 section
 /// 4.1.2.5).
 pub(super) fn time((kind, text): (u8, &[u8])) -> Option<i64> {
     let digits = text.strip_suffix(b"Z")?;
@@ -179,7 +180,7 @@ fn days_to(year: i64, month: i64, day: i64) -> i64 {
     days + (153 * month + 2) / 5 + day - 1 - 719_468
 }
 
-/// A certificate in PEM.
+/// Encodes a certificate as PEM.
 pub fn pem(der: &[u8]) -> String {
     const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::from("-----BEGIN CERTIFICATE-----\n");
@@ -224,7 +225,7 @@ pub(super) struct Names<'a> {
     validity: &'a [u8],
     pub(super) subject: &'a [u8],
     public_key: &'a [u8],
-    /// What follows: the public key, and the extensions.
+    /// The remaining fields: the public key, and the extensions.
     rest: &'a [u8],
 }
 
@@ -246,7 +247,7 @@ impl<'a> Names<'a> {
         Some(Self { serial, issuer, validity, subject, public_key, rest: signed.0 })
     }
 
-    /// Identifiers and values of the extensions, `None` for a broken one.
+    /// Identifiers and values of the extensions, `None` for a malformed one.
     fn extensions(&self) -> impl Iterator<Item = Option<(&'a [u8], &'a [u8])>> + use<'a> {
         let of = |(tag, value)| (tag == EXTENSIONS).then(|| Der(value).next()).flatten();
         let list = Der(self.rest).find_map(of).map_or(&[][..], |(_, list)| list);
@@ -270,7 +271,7 @@ impl<'a> Names<'a> {
         Some((algorithm, key.strip_prefix(&[0])?))
     }
 
-    /// Whether the certificate is for this public key, a SubjectPublicKeyInfo in DER.
+    /// True if the certificate is for this public key, a SubjectPublicKeyInfo in DER.
     pub(super) fn has_public_key(&self, der: &[u8]) -> bool {
         Der(der).next() == Some((SEQUENCE, self.public_key))
     }
@@ -299,7 +300,7 @@ impl<'a> Iterator for Der<'a> {
     }
 }
 
-/// Text of one of the types that names are made of (RFC 5280 section 4.1.2.4).
+/// Decodes a string of one of the types in names (RFC 5280 section 4.1.2.4).
 fn text(kind: u8, value: &[u8]) -> Option<String> {
     match kind {
         // UTF8String, NumericString, PrintableString, IA5String.
@@ -315,8 +316,8 @@ fn text(kind: u8, value: &[u8]) -> Option<String> {
     }
 }
 
-/// A value as OpenSSL writes it on one line: with what separates values in quotes, and control
-/// characters in hexadecimal digits.
+/// Formats a value as OpenSSL does on one line: in quotes if it contains separators, and with
+/// control characters in hexadecimal.
 fn quoted(value: &str) -> String {
     let needs_quotes = value.contains([',', '+', '<', '>', ';'])
         || value.starts_with([' ', '#'])
@@ -419,7 +420,7 @@ mod tests {
     fn what_is_broken_is_none() {
         let der = certificate(&[(DnType::CommonName, "a")]);
         for end in 0..der.len() {
-            // The end of a certificate is its signature, which is not looked at.
+            // The certificate ends with its signature, which is not parsed.
             let _ = CertificateText::read(&der[..end]);
         }
         for at in 0..der.len() {

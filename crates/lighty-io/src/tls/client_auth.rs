@@ -1,4 +1,4 @@
-//! Certificates of clients: asked for, verified, and let through or not (`ssl.verifyclient.*`).
+//! Client certificates: requested, verified, and accepted or refused (`ssl.verifyclient.*`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,23 +18,23 @@ use super::certificate::{allows_usage, key_usage};
 use super::materials::Materials;
 use super::tls_error::TlsError;
 
-/// How clients' certificates are asked for.
+/// Options for client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthOptions {
     /// PEM file of the authorities that certificates are verified against.
     pub ca_file: Arc<str>,
-    /// PEM file whose subjects are named to clients; `None`: those of `ca_file`.
+    /// PEM file with the authorities whose subjects are sent to clients as hints; `None`:
+    /// `ca_file`.
     pub ca_dn_file: Option<Arc<str>>,
     /// PEM file of revocation lists; `None`: revocation is not checked.
     pub crl_file: Option<Arc<str>>,
-    /// Whether a handshake fails without a certificate that can be verified.
+    /// Fails the handshake without a certificate that can be verified.
     pub is_enforced: bool,
-    /// Certificates that a chain may have behind the leaf, the authority that is trusted among
-    /// them.
+    /// Maximum number of certificates after the leaf in a chain, including the trusted authority.
     pub depth: u8,
 }
 
-/// Verifies clients' certificates as a policy says.
+/// Verifies client certificates by a policy's options.
 #[derive(Debug)]
 pub(super) struct ClientAuth {
     webpki: Arc<dyn ClientCertVerifier>,
@@ -44,14 +44,14 @@ pub(super) struct ClientAuth {
     depth: u8,
 }
 
-/// What became of a client's certificate.
+/// Result of verifying a client's certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientVerdict {
-    /// It has sent none.
+    /// The client sent none.
     None,
-    /// An authority that is trusted has signed it.
+    /// A trusted authority has signed it.
     Verified,
-    /// It is let through all the same, because nothing is enforced.
+    /// Verification failed with this message, but is not enforced.
     Failed(String),
 }
 
@@ -77,7 +77,7 @@ impl ClientAuth {
         let algorithms = provider.signature_verification_algorithms;
         let mut builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider);
         if let Some(path) = &options.crl_file {
-            // Every authority of a chain needs a list, and one that is not out of date.
+            // Every authority of a chain needs a revocation list that has not expired.
             builder =
                 builder.with_crls(materials.revocations(path)).enforce_revocation_expiration();
         }
@@ -86,7 +86,7 @@ impl ClientAuth {
         Ok(Self { webpki, algorithms, hints, is_enforced, depth })
     }
 
-    /// Judges a chain, the leaf first; also one that was remembered with a session.
+    /// Verifies a chain, the leaf first; also one that was stored with a session.
     pub(super) fn judge(&self, chain: Option<&[CertificateDer<'static>]>) -> ClientVerdict {
         let Some([leaf, rest @ ..]) = chain else { return ClientVerdict::None };
         match self.verify(leaf, rest, UnixTime::now()) {
@@ -105,7 +105,7 @@ impl ClientAuth {
         rest: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, Error> {
-        // The library does not look at keyUsage. OpenSSL wants one of these of clients.
+        // rustls does not check keyUsage. OpenSSL requires one of these of clients.
         if !allows_usage(leaf, key_usage::DIGITAL_SIGNATURE | key_usage::KEY_AGREEMENT) {
             return Err(CertificateError::InvalidPurpose.into());
         }
@@ -113,7 +113,7 @@ impl ClientAuth {
         let signing: Vec<CertificateDer<'_>> = rest.iter().filter(signs).cloned().collect();
         let rest = &signing[..];
         let verified = self.webpki.verify_client_cert(leaf, rest, now)?;
-        // Clients may send more than is needed, such as the authority itself.
+        // Clients may send more certificates than needed, such as the authority itself.
         let is_within = usize::from(self.depth).checked_sub(1).is_some_and(|most| {
             let fewer = rest.get(..most);
             fewer.is_none_or(|rest| self.webpki.verify_client_cert(leaf, rest, now).is_ok())
@@ -146,7 +146,7 @@ fn words(error: &Error) -> String {
     }
 }
 
-/// Why a client's certificate is refused: in OpenSSL's words, where it has some.
+/// Message for a refused client certificate: OpenSSL's, if it has one.
 pub(super) fn certificate_words(why: &CertificateError) -> String {
     use CertificateError as E;
     let words = match why {
@@ -170,7 +170,7 @@ pub(super) fn certificate_words(why: &CertificateError) -> String {
     words.to_owned()
 }
 
-/// The words for what the library has only names for, which are in its errors.
+/// Message for an error of webpki that rustls only wraps, by its name.
 fn other_words(said: &str) -> String {
     let words = match said.split(['(', ' ', '{']).next().unwrap_or_default() {
         "CaUsedAsEndEntity" => "the certificate is that of an authority",
@@ -187,7 +187,7 @@ fn other_words(said: &str) -> String {
     words.to_owned()
 }
 
-/// Why a list of revoked certificates does not help to judge one.
+/// Message about a revocation list that cannot be used.
 pub(super) fn list_words(why: &CertRevocationListError) -> &'static str {
     match why {
         CertRevocationListError::BadSignature => "CRL signature failure",
@@ -217,7 +217,7 @@ impl ClientCertVerifier for ClientAuth {
     ) -> Result<ClientCertVerified, Error> {
         match self.verify(leaf, rest, now) {
             Err(error) if self.is_enforced => Err(error),
-            // What failed is said of the request (SSL_CLIENT_VERIFY).
+            // The failure is reported with the request (SSL_CLIENT_VERIFY).
             _ => Ok(ClientCertVerified::assertion()),
         }
     }

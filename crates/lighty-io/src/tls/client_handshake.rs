@@ -1,4 +1,4 @@
-//! The handshake of a connection that we have opened: the client's side.
+//! The handshake as a client, for connections that this server opened.
 
 use std::fmt;
 use std::io;
@@ -14,32 +14,32 @@ use super::offer;
 use super::traffic::{ClientKernel, Kernel, Traffic};
 use crate::transport::Stream;
 
-/// What records begin with: change cipher spec to heartbeat.
+/// First byte of a record: from change cipher spec to heartbeat.
 const CONTENT_TYPES: std::ops::RangeInclusive<u8> = 20..=24;
 
-/// What a handshake with a server has settled.
+/// Result of a handshake with a server.
 #[derive(Debug)]
 pub struct ServerInfo {
-    /// True if it went on with an earlier session.
+    /// True if it resumed an earlier session.
     pub is_resumed: bool,
-    /// The protocol above, as the server chose it by ALPN.
+    /// The protocol that the server chose by ALPN.
     pub alpn: Option<Box<[u8]>>,
 }
 
-/// Why a server is not spoken with.
+/// Reason for a failed handshake with a server.
 #[derive(Debug)]
 pub enum ServerFault {
     /// The connection broke.
     Io(io::Error),
-    /// It has closed the connection.
+    /// The server closed the connection.
     Closed,
-    /// It speaks something else.
+    /// The server does not speak TLS.
     ClearText,
-    /// Its certificate cannot be trusted: why, in words that go on after "its certificate".
+    /// Its certificate is not trusted; the message continues "its certificate".
     Untrusted(String),
-    /// It has given up, with this alert.
+    /// It aborted with this alert.
     Refused(String),
-    /// It broke the protocol, or shares nothing with us.
+    /// It violated the protocol, or has no parameters in common with us.
     Unfit(String),
 }
 
@@ -59,12 +59,12 @@ impl fmt::Display for ServerFault {
 impl std::error::Error for ServerFault {}
 
 impl Stream {
-    /// Turns the connection into one that speaks TLS, as the client.
+    /// Performs the TLS handshake on the connection, as the client.
     ///
     /// The caller limits how long this may take.
     ///
     /// # Errors
-    /// Why the server is not spoken with; it has been told, if it can be.
+    /// The reason for the failure. An alert was sent to the server, if possible.
     pub async fn connect_tls(&mut self, policy: &ClientPolicy) -> Result<ServerInfo, ServerFault> {
         let unfit = |error: Error| ServerFault::Unfit(error.to_string());
         let config = Arc::clone(&policy.config);
@@ -108,7 +108,7 @@ fn blame(broken: Broken, input: &[u8], name: &ServerName<'_>) -> ServerFault {
     }
 }
 
-/// What is wrong with a certificate, to go on after "its certificate".
+/// Message about a certificate that continues "its certificate".
 fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
     match why {
         CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
@@ -125,7 +125,7 @@ fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
         }
         CertificateError::BadSignature => "has a signature that is wrong".to_owned(),
         CertificateError::Revoked => "is revoked".to_owned(),
-        // What `openssl req -x509` makes is the certificate of an authority.
+        // `openssl req -x509` creates the certificate of an authority.
         CertificateError::Other(other) if other.to_string().starts_with("CaUsedAsEndEntity") => {
             "has signed itself, and is not among those that are trusted".to_owned()
         }
@@ -137,7 +137,7 @@ fn words(why: &CertificateError, name: &ServerName<'_>) -> String {
     }
 }
 
-/// A name without the words of the library around it: `DnsName("a.test")`.
+/// Strips the library's notation from a name: `DnsName("a.test")`.
 fn bare(presented: &str) -> &str {
     let within = presented.split_once('(').map(|(_, within)| within.trim_end_matches(')'));
     within.unwrap_or(presented).trim_matches('"')

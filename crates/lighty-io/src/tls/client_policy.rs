@@ -1,4 +1,4 @@
-//! How TLS is spoken with a server: whom to trust, what to show, which sessions to go on with.
+//! TLS configuration for one server: trust, client certificate, sessions to resume.
 
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -20,10 +20,10 @@ use super::names;
 use super::pem_file::PairFiles;
 use super::tls_error::TlsError;
 
-/// Sessions kept for one server: as many tickets as rustls keeps for a name.
+/// Sessions kept per server: as many tickets as rustls keeps for a name.
 const SESSIONS_MAX: usize = 8;
 
-/// Where systems keep the authorities that they trust: Debian, Fedora, openSUSE, Alpine.
+/// Bundles of trusted authorities of the system: Debian, Fedora, openSUSE, Alpine.
 const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -31,8 +31,8 @@ const SYSTEM_AUTHORITIES: [&str; 4] = [
     "/etc/ssl/cert.pem",
 ];
 
-/// The file of the authorities that the system trusts, `SSL_CERT_FILE` first; `None` if it has
-/// none. Looked for once, so that a later chroot does not hide it.
+/// The file of authorities that the system trusts, `SSL_CERT_FILE` first; `None` if it has none.
+/// Searched for once, so that a later chroot does not hide it.
 pub fn system_authorities() -> Option<&'static Arc<str>> {
     static FOUND: OnceLock<Option<Arc<str>>> = OnceLock::new();
     let look = || {
@@ -44,19 +44,19 @@ pub fn system_authorities() -> Option<&'static Arc<str>> {
     FOUND.get_or_init(look).as_ref()
 }
 
-/// What a [`ClientPolicy`] is made from.
+/// Options for building a [`ClientPolicy`].
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ClientOptions {
-    /// The name or the address that the server's certificate must be for. A name is told to the
+    /// The name or the address that the server's certificate must be for. A name is sent to the
     /// server (SNI, RFC 6066 section 3).
     pub server_name: Arc<str>,
-    /// PEM file of the authorities that are trusted; `None`: [`system_authorities`].
+    /// PEM file of the trusted authorities; `None`: [`system_authorities`].
     pub ca_file: Option<Arc<str>>,
-    /// Whether the certificate is verified at all.
+    /// Verify the certificate.
     pub is_verified: bool,
-    /// The client's certificate, shown to a server that asks for one.
+    /// The client's certificate, for a server that requests one.
     pub pair: Option<PairFiles>,
-    /// Protocols above TLS, by their names in ALPN.
+    /// Protocols offered by ALPN.
     pub alpn: &'static [&'static str],
 }
 
@@ -68,7 +68,7 @@ impl ClientOptions {
     }
 }
 
-/// How TLS is spoken with one server, with the sessions to resume.
+/// TLS configuration for one server, with the sessions to resume.
 #[derive(Debug)]
 pub struct ClientPolicy {
     pub(super) config: Arc<ClientConfig>,
@@ -76,10 +76,10 @@ pub struct ClientPolicy {
 }
 
 impl ClientPolicy {
-    /// Puts a policy together from what is loaded.
+    /// Builds a policy from loaded materials.
     ///
     /// # Errors
-    /// In words: something that the options name is not loaded or cannot be used.
+    /// A message: a file in the options is not loaded or cannot be used.
     pub fn new(options: &ClientOptions, materials: &Materials) -> Result<Self, TlsError> {
         let name = ServerName::try_from(options.server_name.as_ref().to_owned());
         let name = name.map_err(|_| format!("{}: it is no host name", options.server_name))?;
@@ -112,7 +112,8 @@ impl ClientPolicy {
     }
 }
 
-/// Takes a certificate that an authority has signed, and one that is in the file itself.
+/// Accepts certificates signed by a trusted authority, and certificates that are in the file
+/// themselves.
 #[derive(Debug)]
 pub(super) struct Verified {
     webpki: Arc<WebPkiServerVerifier>,
@@ -120,7 +121,7 @@ pub(super) struct Verified {
 }
 
 impl Verified {
-    /// Trusts what was read of a file.
+    /// Trusts the certificates read from `file`.
     pub(super) fn new(
         file: &str,
         trusted: Vec<CertificateDer<'static>>,
@@ -137,7 +138,8 @@ impl Verified {
         Ok(Self { webpki, trusted })
     }
 
-    /// A server's own certificate may be trusted as it is: self-signed ones are no authorities.
+    /// Accepts a server's own certificate that is in the file: self-signed ones are not
+    /// authorities.
     fn verify_known(
         &self,
         leaf: &CertificateDer<'_>,
@@ -193,7 +195,7 @@ impl ServerCertVerifier for Verified {
     }
 }
 
-/// Takes any certificate whose key signs the handshake.
+/// Accepts any certificate whose key signs the handshake.
 #[derive(Debug)]
 pub(super) struct Unverified(pub(super) Arc<CryptoProvider>);
 

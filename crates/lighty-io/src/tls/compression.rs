@@ -1,11 +1,11 @@
-//! Certificates in fewer bytes (RFC 8879). Browsers know Brotli or zlib, not all of them both.
+//! Certificate compression (RFC 8879). Browsers support Brotli or zlib, but not all support both.
 
 #[cfg(feature = "brotli")]
 mod brotli;
 
 use rustls::compress::{CertCompressor, ZLIB_COMPRESSOR};
 
-/// Those that a server has, the preferred one first. Each certificate is compressed once for a
+/// The algorithms of a server, the preferred one first. Each certificate is compressed once per
 /// policy of a worker.
 pub(super) fn compressors() -> Vec<&'static dyn CertCompressor> {
     vec![

@@ -15,11 +15,11 @@ use super::tls_error::TlsError;
 use crate::clock::deadline::Deadline;
 use crate::connect::blocking::BlockingSocket;
 
-/// Whom to trust.
+/// TLS client configuration with its trust settings.
 #[derive(Clone)]
 pub struct Dialer(Arc<ClientConfig>);
 
-/// A connection; reads and writes fail with [`io::ErrorKind::TimedOut`] once its time is up.
+/// A connection; reads and writes fail with [`io::ErrorKind::TimedOut`] after its deadline.
 pub struct Dialed(StreamOwned<ClientConnection, BlockingSocket>);
 
 fn provider() -> Arc<CryptoProvider> {
@@ -27,11 +27,11 @@ fn provider() -> Arc<CryptoProvider> {
 }
 
 impl Dialer {
-    /// Trusts the authorities in a file, or those of the system; and servers whose own certificate
-    /// is in it.
+    /// Trusts the authorities in a file, or the system's, and servers whose own certificate is in
+    /// that file.
     ///
     /// # Errors
-    /// In words: the file cannot be read or holds none, or the system has no bundle.
+    /// A message: the file cannot be read or holds none, or the system has no bundle.
     pub fn trusting(file: Option<&Path>) -> Result<Self, TlsError> {
         let file = match file {
             Some(file) => Some(file.to_str().ok_or("a path that is not UTF-8")?),
@@ -43,10 +43,10 @@ impl Dialer {
         Self::of(provider, Arc::new(verifier))
     }
 
-    /// Takes any certificate.
+    /// Accepts any certificate.
     ///
     /// # Errors
-    /// There is no TLS.
+    /// TLS is not available.
     pub fn unverified() -> Result<Self, TlsError> {
         let provider = provider();
         Self::of(Arc::clone(&provider), Arc::new(Unverified(provider)))
@@ -68,7 +68,7 @@ impl Dialer {
     /// Connects to a host. The handshake is part of the first read or write.
     ///
     /// # Errors
-    /// The name cannot be resolved, or nobody answers in time.
+    /// The name cannot be resolved, or no address accepts in time.
     pub fn dial(&self, host: &str, port: u16, deadline: Deadline) -> io::Result<Dialed> {
         let name = ServerName::try_from(host.trim_matches(['[', ']']).to_owned());
         let name = name.map_err(io::Error::other)?;

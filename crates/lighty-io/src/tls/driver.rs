@@ -1,4 +1,4 @@
-//! Drives rustls through a handshake over the connection's own buffers, on either side.
+//! Drives a rustls handshake over the connection's own buffers, as server or client.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, Unbuffered
 
 use crate::transport::Stream;
 
-/// Bytes of the peer's handshake that wait to be processed: a message of rustls' longest, and what
-/// may follow it.
+/// Maximum unprocessed bytes of the peer's handshake: rustls' longest message, and data that may
+/// follow it.
 const INPUT_BYTES_MAX: usize = 80 << 10;
 
-/// Bytes read at a time. A hello with a post-quantum key share has some 1,800.
+/// Bytes read at a time. A hello with a post-quantum key share has about 1,800.
 const PIECE_BYTES: usize = 4 << 10;
 
-/// A side of a handshake.
+/// A side of a handshake, server or client.
 pub(super) trait Side {
-    /// What rustls keeps for it.
+    /// rustls' data for this side.
     type Data;
 
-    /// Goes on with what has arrived.
+    /// Processes the bytes received so far.
     fn process<'c, 'i>(&'c mut self, input: &'i mut [u8]) -> UnbufferedStatus<'c, 'i, Self::Data>;
 }
 
@@ -40,16 +40,16 @@ impl Side for UnbufferedClientConnection {
     }
 }
 
-/// Why a handshake came to nothing.
+/// Reason for a failed handshake.
 #[derive(Debug)]
 pub(super) enum Broken {
-    /// The peer has closed the connection.
+    /// The peer closed the connection.
     Ended,
     /// The connection broke.
     Io(io::Error),
-    /// The peer sends more than a handshake can have.
+    /// The peer sent more than a handshake can need.
     TooLong,
-    /// The library gave up; the peer has been told, if it can be.
+    /// rustls reported an error. An alert was sent to the peer, if possible.
     Refused(rustls::Error),
 }
 
@@ -59,35 +59,35 @@ impl From<io::Error> for Broken {
     }
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 pub(super) struct Driver<'a> {
     stream: &'a Stream,
-    /// What has arrived and is not processed.
+    /// Bytes received and not yet processed.
     pub(super) input: Vec<u8>,
-    /// What is to be sent.
+    /// Bytes to send.
     pub(super) output: Vec<u8>,
     /// Application data that came with the peer's last message.
     pub(super) opened: Vec<u8>,
-    /// The peer has closed its direction: nothing follows what was opened.
+    /// The peer has closed its direction: no data follows `opened`.
     pub(super) has_closed: bool,
 }
 
 impl<'a> Driver<'a> {
-    /// `early` has arrived already.
+    /// Starts a handshake; `early` are bytes received before.
     pub(super) fn new(stream: &'a Stream, early: Vec<u8>) -> Self {
         Self { stream, input: early, output: Vec::new(), opened: Vec::new(), has_closed: false }
     }
 
-    /// Goes on until application data may be exchanged. `rest` is awaited before each step that
-    /// costs much time.
+    /// Continues until application data may be exchanged. `rest` is awaited before each expensive
+    /// step.
     pub(super) async fn run<S: Side>(
         &mut self,
         mut connection: S,
         rest: &impl AsyncFn(),
     ) -> Result<S, Broken> {
         loop {
-            // A close_notify in the clear, which the library ignores because it is not authentic.
-            // An attacker who could send it could end the connection in other ways, too.
+            // An unencrypted close_notify, which rustls ignores because it is not authenticated. An
+            // attacker who could send it could end the connection in other ways, too.
             if let [21, 3, _, 0, 2, 1, 0, ..] = self.input[..] {
                 return Err(Broken::Ended);
             }
@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
                 Err(error) => {
                     self.input.drain(..discard);
                     self.take_alerts(&mut connection);
-                    // A peer that does not read its alert learns less.
+                    // If the peer does not read its alert, it does not matter.
                     let _ = self.send().await;
                     return Err(Broken::Refused(error));
                 }
@@ -117,7 +117,7 @@ impl<'a> Driver<'a> {
                     self.input.drain(..discard);
                     return Ok(connection);
                 }
-                // RFC 8446 section 6.1: that closes one direction, and may come with the last
+                // RFC 8446 section 6.1: this closes one direction, and may come with the last
                 // message of the handshake and a whole request.
                 Ok(ConnectionState::PeerClosed) => self.has_closed = true,
                 Ok(ConnectionState::BlockedHandshake) if self.has_closed => {
@@ -134,9 +134,9 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Takes what the peer is told of an error: up to the alert, for behind it the library meets
-    /// the error again. The input stays as it is but for what is to be discarded: the library
-    /// remembers places in it.
+    /// Collects the output for an error, up to the alert: after it rustls returns the same error
+    /// again. Only discarded bytes are removed from the input, because rustls remembers positions
+    /// in it.
     fn take_alerts<S: Side>(&mut self, connection: &mut S) {
         loop {
             let UnbufferedStatus { discard, state } = connection.process(&mut self.input);
@@ -155,7 +155,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Reads more of what the peer sends.
+    /// Reads more bytes from the peer.
     pub(super) async fn receive(&mut self) -> Result<(), Broken> {
         let start = self.input.len();
         if start >= INPUT_BYTES_MAX {
@@ -170,7 +170,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    /// Sends what is to be sent.
+    /// Sends the pending output.
     pub(super) async fn send(&mut self) -> io::Result<()> {
         let mut sent = 0;
         while sent < self.output.len() {
@@ -187,15 +187,16 @@ impl<'a> Driver<'a> {
     }
 }
 
-/// TLS 1.2, whose alerts at this point are in the clear, has no certificate_required: a client
-/// without a certificate gets handshake_failure (RFC 5246 section 7.4.6).
+/// Replaces the alert certificate_required, which TLS 1.2 lacks: a client without a certificate
+/// gets handshake_failure (RFC 5246 section 7.4.6). In TLS 1.2, alerts are unencrypted at this
+/// point.
 fn use_old_alert(record: &mut [u8]) {
     if let [21, .., 0, 2, 2, description @ 116] = record {
         *description = 40;
     }
 }
 
-/// True of an alert's record, in the clear or sealed by TLS 1.3 (RFC 8446 section 5.2).
+/// True if the record is an alert, unencrypted or sealed by TLS 1.3 (RFC 8446 section 5.2).
 fn is_alert(record: &[u8]) -> bool {
     const SEALED_BYTES: usize = 5 + 2 + 1 + 16;
     match record.first() {
@@ -208,7 +209,7 @@ fn is_alert(record: &[u8]) -> bool {
 fn encode<D>(data: &mut EncodeTlsData<'_, D>, output: &mut Vec<u8>) {
     let start = output.len();
     let mut size = 0;
-    // The first attempt asks for the size.
+    // The first attempt determines the size.
     for _ in 0..2 {
         output.resize(start + size, 0);
         match data.encode(&mut output[start..]) {

@@ -1,4 +1,4 @@
-//! The handshake of an accepted connection: the server's side.
+//! The handshake as a server, for accepted connections.
 
 use std::io;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use crate::transport::Stream;
 /// The first byte of a handshake record.
 const HANDSHAKE: u8 = 22;
 
-/// What a client says before it is answered.
+/// The client's hello, as needed for choosing a policy.
 #[derive(Debug)]
 pub struct Hello<'a> {
-    /// The name that it wants, if it says one (SNI, RFC 6066 section 3). Lower case.
+    /// The requested server name, if any (SNI, RFC 6066 section 3). Lower case.
     pub server_name: Option<&'a str>,
-    /// An authority looks for a proof (RFC 8737): no other protocol is to be spoken.
+    /// The client is an authority that validates a challenge (RFC 8737): it uses no other protocol.
     pub wants_proof: bool,
 }
 
-/// Why a client that says hello is not served.
+/// Reason for refusing a client after its hello.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Denial {
-    /// The name that it wants is not served here.
+    /// The requested name is not served here.
     UnknownName,
-    /// The server cannot do it now.
+    /// The server has a temporary problem.
     Internal,
 }
 
@@ -45,7 +45,7 @@ impl Denial {
     }
 }
 
-/// What a handshake has settled.
+/// Result of a handshake.
 #[derive(Debug)]
 pub struct TlsInfo {
     /// OpenSSL's name of the version: `TLSv1.3`.
@@ -54,35 +54,34 @@ pub struct TlsInfo {
     pub cipher: &'static str,
     /// Bits of the suite's key.
     pub cipher_bits: u16,
-    /// The protocol above, as ALPN chose it.
+    /// The protocol chosen by ALPN.
     pub alpn: Option<Box<[u8]>>,
-    /// The name that the client wants, in lower case.
+    /// The requested server name, in lower case.
     pub server_name: Option<Box<str>>,
-    /// True if it went on with an earlier session.
+    /// True if it resumed an earlier session.
     pub is_resumed: bool,
     /// The client's certificate in DER, if it sent one.
     pub client_certificate: Option<Box<[u8]>>,
-    /// What became of it; `None` if it was not asked for.
+    /// Result of verifying it; `None` if none was requested.
     pub client_verdict: Option<ClientVerdict>,
-    /// What the connection was accepted under.
+    /// The policy in force at the handshake.
     pub policy: Arc<Policy>,
 }
 
-/// Why there is no TLS connection.
+/// Reason for a failed handshake.
 #[derive(Debug)]
 pub enum HandshakeFault {
-    /// The client has begun with something else: these bytes.
+    /// The client does not speak TLS; it sent these bytes.
     ClearText(Vec<u8>),
-    /// The client has gone, or broke the connection.
+    /// The client closed the connection, or it failed.
     Gone,
-    /// There was no policy for what it wants.
+    /// There is no policy for the requested name.
     Unserved,
-    /// It broke the protocol or shares nothing with the server: the cause, and what was offered and
-    /// wanted, if that is what it is about.
+    /// The client violated the protocol or has no parameters in common with the server.
     Refused {
-        /// What went wrong, in words for the log.
+        /// The cause, for the log.
         cause: String,
-        /// What was offered and wanted; empty where that is not the matter.
+        /// The parameters offered and required, if the cause is about them; otherwise empty.
         offer: String,
     },
 }
@@ -109,21 +108,21 @@ impl From<io::Error> for HandshakeFault {
     }
 }
 
-/// A handshake under way.
+/// A handshake in progress.
 struct Handshake<'a> {
     driver: Driver<'a>,
     offer: Option<Offer>,
 }
 
 impl Stream {
-    /// Turns the connection into one that speaks TLS, as the server. `early` has arrived already.
-    /// `choose` finds the policy for what the client says. `rest` is awaited before each step that
-    /// costs much time, so that a caller can spread them.
+    /// Performs the TLS handshake on the connection, as the server. `early` are bytes received
+    /// before. `choose` finds the policy for the client's hello. `rest` is awaited before each
+    /// expensive step, so that a caller can spread them.
     ///
     /// The caller limits how long this may take.
     ///
     /// # Errors
-    /// Why there is no TLS connection; the client has been told, if it can be.
+    /// The reason for the failure. An alert was sent to the client, if possible.
     pub async fn accept_tls(
         &mut self,
         early: Vec<u8>,
@@ -164,7 +163,7 @@ impl Handshake<'_> {
                 driver.receive().await?;
             }
             if let [20 | 21 | 23 | 24, 3, ..] = driver.input[..] {
-                // Another record of TLS than the one that begins a connection.
+                // A TLS record, but not of the type that begins a connection.
                 driver.output.extend(fatal(UNEXPECTED_MESSAGE));
                 let _ = driver.send().await;
                 return Err(HandshakeFault::refused("the first record is none of a handshake"));
@@ -173,7 +172,7 @@ impl Handshake<'_> {
                 return Err(HandshakeFault::ClearText(std::mem::take(&mut driver.input)));
             }
             let mut new = &driver.input[seen..];
-            // It takes a few KB at a time.
+            // It reads a few KB at a time.
             seen += acceptor.read_tls(&mut new)?;
             match acceptor.accept() {
                 Ok(Some(accepted)) => break accepted,
@@ -189,7 +188,7 @@ impl Handshake<'_> {
                     if driver.output.is_empty() {
                         driver.output.extend(fatal(DECODE_ERROR));
                     }
-                    // A client that does not read its alert learns less.
+                    // If the client does not read its alert, it does not matter.
                     let _ = driver.send().await;
                     return Err(early_refusal(&error, said.as_ref()));
                 }
@@ -214,7 +213,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Goes on until application data may be exchanged.
+    /// Continues until application data may be exchanged.
     async fn run(
         &mut self,
         connection: UnbufferedServerConnection,
@@ -226,7 +225,7 @@ impl Handshake<'_> {
         }
     }
 
-    /// Says what was wrong.
+    /// Describes an error for the log.
     fn refusal(&self, error: &rustls::Error) -> HandshakeFault {
         let offer = self.offer.as_ref().map(|offer| offer.words(error)).unwrap_or_default();
         HandshakeFault::Refused { cause: words(error), offer }
@@ -237,13 +236,13 @@ const UNEXPECTED_MESSAGE: u8 = 10;
 const RECORD_OVERFLOW: u8 = 22;
 const DECODE_ERROR: u8 = 50;
 
-/// The record of a fatal alert before there are keys.
+/// An unencrypted record with a fatal alert.
 const fn fatal(description: u8) -> [u8; 7] {
     [21, 3, 3, 0, 2, 2, description]
 }
 
-/// The alert that RFC 8446 sections 5 and 6 want for an error for which the library sends another
-/// one, or none.
+/// The alert that RFC 8446 sections 5 and 6 require for an error, if rustls sends a different one,
+/// or none.
 fn alert_of(error: &rustls::Error) -> Option<u8> {
     use rustls::{Error as E, InvalidMessage as I, PeerMisbehaved as P};
     match error {
@@ -256,7 +255,7 @@ fn alert_of(error: &rustls::Error) -> Option<u8> {
     }
 }
 
-/// Says what was wrong before there was a policy.
+/// Describes an error that occurred before a policy was chosen.
 fn early_refusal(error: &rustls::Error, said: Option<&SaidHello>) -> HandshakeFault {
     match said.and_then(|said| said.words(error)) {
         Some((cause, offer)) => HandshakeFault::Refused { cause: cause.to_owned(), offer },
@@ -293,7 +292,7 @@ fn describe(
     let chain = connection.peer_certificates();
     let client_verdict = policy.client_auth.as_ref().map(|auth| auth.judge(chain));
     let is_enforced = policy.client_auth.as_ref().is_some_and(|auth| auth.is_enforced());
-    // A resumed session remembers a certificate that may have expired or been revoked since.
+    // The session may store a certificate that has expired or been revoked since.
     if is_enforced && client_verdict != Some(ClientVerdict::Verified) {
         return Err(HandshakeFault::refused("the client's certificate is not valid"));
     }

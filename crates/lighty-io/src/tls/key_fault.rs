@@ -1,4 +1,4 @@
-//! What is wrong with a private key that the library does not take.
+//! Explains why a private key cannot be used.
 
 use rustls::pki_types::PrivateKeyDer;
 
@@ -6,13 +6,13 @@ use super::certificate::{Der, INTEGER, SEQUENCE, numbers};
 
 const IDENTIFIER: u8 = 0x06;
 const OCTETS: u8 = 0x04;
-/// The curve of a key in SEC 1 form (RFC 5915).
+/// Tag of the curve in a SEC 1 key (RFC 5915).
 const PARAMETERS: u8 = 0xa0;
 
-/// Sizes of RSA keys that the library takes.
+/// Supported sizes of RSA keys.
 const RSA_BITS: std::ops::RangeInclusive<usize> = 2048..=8192;
 
-/// Beginnings of PEM with a private key that is not read, and what to say of it.
+/// PEM labels of unsupported private keys, with their messages.
 const LABELS: [(&[u8], &str); 4] = [
     (b"-----BEGIN ENCRYPTED PRIVATE KEY-----", ENCRYPTED),
     (b"Proc-Type: 4,ENCRYPTED", ENCRYPTED),
@@ -26,14 +26,14 @@ const LABELS: [(&[u8], &str); 4] = [
 const ENCRYPTED: &str = "the private key is encrypted, and nobody can be asked for its passphrase: \
                          openssl pkey -in KEY -out NEW decrypts it";
 
-/// What keeps the private key in a file from being read; `None` if there is none, or nothing is
-/// known about it.
+/// Message about an unsupported private key in a file; `None` if there is none, or the cause is
+/// unknown.
 pub(super) fn of_file(bytes: &[u8]) -> Option<&'static str> {
     let has = |label: &[u8]| bytes.windows(label.len()).any(|part| part == label);
     LABELS.iter().find(|(label, _)| has(label)).map(|(_, why)| *why)
 }
 
-/// What keeps a private key from being used.
+/// Message about a private key that cannot be used.
 pub(super) fn of_key(key: &PrivateKeyDer<'_>) -> String {
     let why = match key {
         PrivateKeyDer::Pkcs1(key) => rsa(key.secret_pkcs1_der()),
@@ -116,7 +116,7 @@ mod tests {
         [&[tag, 0x82], &size.to_be_bytes()[..], &content].concat()
     }
 
-    /// RSA's private key, up to what is looked at.
+    /// An RSA private key, up to the parts that are parsed.
     fn rsa_key(modulus: &[u8]) -> Vec<u8> {
         value(SEQUENCE, &[&value(INTEGER, &[&[0]]), &value(INTEGER, &[modulus])])
     }

@@ -1,6 +1,6 @@
-//! A file of the secrets of connections, for programs that look into what passes (Wireshark).
+//! A log of connections' secrets, with which debuggers such as Wireshark decrypt traffic.
 //!
-//! Lines are of NSS's format, which programs know by the variable `SSLKEYLOGFILE`.
+//! Lines have NSS's format, known by the variable `SSLKEYLOGFILE`.
 
 use std::fmt::{self, Debug, Write as _};
 use std::fs::{File, OpenOptions};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::log_writer::{LogHandle, LogTarget, LogWriter};
 
-/// Where secrets are written to.
+/// A log of secrets.
 #[derive(Clone)]
 pub struct KeyLog(Arc<Inner>);
 
@@ -27,7 +27,7 @@ impl Debug for KeyLog {
 }
 
 impl KeyLog {
-    /// Opens a file, to which is appended; a new one is for its owner alone.
+    /// Opens a file for appending; a new one is readable for its owner only.
     ///
     /// # Errors
     /// The system's error about the file.
@@ -37,7 +37,7 @@ impl KeyLog {
         Ok(Self(Arc::new(Inner { path: path.into(), writer })))
     }
 
-    /// Tries whether it can be opened, and leaves nothing behind.
+    /// Checks that a file can be opened, and leaves nothing behind.
     ///
     /// # Errors
     /// The system's error about the file.
@@ -52,7 +52,7 @@ impl KeyLog {
         &self.0.path
     }
 
-    /// For one policy. What is written keeps the file open.
+    /// The log as used by one policy. It keeps the file open.
     pub(super) fn for_policy(&self) -> Arc<dyn rustls::KeyLog> {
         Arc::new(Lines { handle: self.0.writer.handle(), _file: self.clone() })
     }
@@ -81,7 +81,7 @@ impl rustls::KeyLog for Lines {
         for bytes in [client_random, secret] {
             line.push(' ');
             for byte in bytes {
-                // Writing to a text cannot fail.
+                // Writing to a string cannot fail.
                 let _ = write!(line, "{byte:02x}");
             }
         }

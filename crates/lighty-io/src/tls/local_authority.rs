@@ -1,5 +1,4 @@
-//! An authority of one user, whose certificates nobody else has to trust: for sites on this
-//! machine.
+//! A user's own certificate authority for sites on this machine. No other machine has to trust it.
 
 use std::fs;
 use std::io::{self, Write as _};
@@ -18,13 +17,13 @@ use super::tls_error::TlsError;
 
 const DAY_S: i64 = 86_400;
 
-/// Days for which the authority is good.
+/// Validity of the authority's certificate in days.
 const AUTHORITY_DAYS: i64 = 3_650;
 
-/// Days for which what it signs is good: more than a server runs that nobody has configured.
+/// Validity of issued certificates in days: longer than an unconfigured server runs.
 const LEAF_DAYS: i64 = 397;
 
-/// The authority's name. It tells browsers' users what they trust.
+/// The authority's name, which browsers show to their users.
 const NAME: &str = "lighty local authority";
 
 /// An authority that keeps its key in a directory.
@@ -34,10 +33,10 @@ pub struct LocalAuthority {
 }
 
 impl LocalAuthority {
-    /// Opens the authority in a directory; a new one if none is there.
+    /// Opens the authority in a directory, or creates it.
     ///
     /// # Errors
-    /// In words: the directory cannot be written, or what is in it cannot be read.
+    /// A message: the directory cannot be written, or its files cannot be read.
     pub fn open(directory: &Path) -> Result<Self, TlsError> {
         let at = |error: io::Error| format!("{}: {error}", directory.display());
         fs::DirBuilder::new().recursive(true).mode(0o700).create(directory).map_err(at)?;
@@ -61,7 +60,7 @@ impl LocalAuthority {
         Ok(authority)
     }
 
-    /// The authority's certificate, for clients that are to trust it.
+    /// The authority's certificate, for clients to trust.
     pub fn certificate(&self) -> PathBuf {
         self.directory.join("ca.pem")
     }
@@ -69,7 +68,7 @@ impl LocalAuthority {
     /// Signs a certificate for these names and addresses, and writes it with its key.
     ///
     /// # Errors
-    /// In words: a name is none, or the file cannot be written.
+    /// A message: a name is invalid, or the file cannot be written.
     pub fn issue(&self, names: &[String]) -> Result<PathBuf, TlsError> {
         let words = |error: rcgen::Error| error.to_string();
         let key = KeyPair::generate().map_err(words)?;
@@ -101,7 +100,7 @@ fn named(name: &str) -> DistinguishedName {
     names
 }
 
-/// From yesterday on, for clocks that are late.
+/// Sets the validity from yesterday on, for clocks that are slow.
 fn limit(params: &mut CertificateParams, days: i64) {
     let now_s = Clock::start().unix_s();
     let date = |unix_s| {
@@ -112,7 +111,7 @@ fn limit(params: &mut CertificateParams, days: i64) {
     params.not_after = date(now_s + days * DAY_S);
 }
 
-/// Writes beside the file and renames, so that no other process reads half of it.
+/// Writes a temporary file and renames it, so that no other process reads a part of it.
 fn write_private(file: &Path, text: &str) -> Result<(), TlsError> {
     let beside = file.with_extension(format!("{}.new", std::process::id()));
     let write = || {

@@ -1,9 +1,9 @@
 //! Certificates, keys, trust anchors, revocation lists and OCSP responses, read from files before
 //! they are needed.
 //!
-//! A handshake cannot wait for a disk, so everything that a configuration names is loaded when the
-//! configuration is. Changed files are loaded again behind it ([`Materials::refresh`]); a pair that
-//! no longer fits together, or a file that cannot be read, leaves what was loaded before in place.
+//! A handshake cannot wait for a disk, so all files that a configuration names are loaded with the
+//! configuration. Changed files are loaded again in the background ([`Materials::refresh`]). If a
+//! pair no longer matches, or a file cannot be read, the previous version stays in use.
 
 use std::collections::HashMap;
 use std::fmt::{self, Debug};
@@ -24,38 +24,38 @@ use super::stapling::Staple;
 use super::tls_error::TlsError;
 use crate::clock::Clock;
 
-/// Everything that the TLS of one configuration is made from.
+/// Certificates, keys and other files for the TLS of one configuration.
 #[derive(Default)]
 pub struct Materials {
     loaded: RwLock<Loaded>,
-    /// Grows when something was loaded again.
+    /// Increases when a file was loaded again.
     version: AtomicU64,
-    /// Those of names that no configuration says, which outlive it.
+    /// Certificates for names that are not in the configuration. They outlive it.
     on_demand: OnDemandPairs,
 }
 
 #[derive(Default)]
 struct Loaded {
     pairs: HashMap<PairFiles, Arc<CertifiedKey>>,
-    /// Those that the server gets by itself, in the order of the configuration.
+    /// Certificates that the server obtains by itself, in the order of the configuration.
     managed: Vec<Managed>,
     files: HashMap<Arc<str>, Arc<PemFile>>,
-    /// OCSP responses, or why there is none.
+    /// OCSP responses, or the reason why there is none.
     staples: HashMap<Arc<str>, Result<Staple, TlsError>>,
     stamps: HashMap<Arc<str>, Stamp>,
-    /// When the files were last looked at, in seconds since 1970.
+    /// When the files were last checked, in seconds since 1970.
     looked_s: i64,
 }
 
-/// A certificate that the server gets by itself.
+/// A certificate that the server obtains by itself.
 #[derive(Clone)]
 struct Managed {
     names: Arc<[String]>,
     files: PairFiles,
 }
 
-/// What tells one version of a file from another. It is taken before the file is read: what is
-/// written meanwhile is a change then.
+/// Identifies a version of a file. It is taken before the file is read, so that a concurrent write
+/// counts as a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Stamp(Option<(SystemTime, u64)>);
 
@@ -77,13 +77,13 @@ impl Debug for Materials {
 }
 
 impl Materials {
-    /// Nothing yet, but for what outlives the configuration of `before`.
+    /// No materials yet, except those of `before` that outlive its configuration.
     #[must_use]
     pub fn after(before: &Materials) -> Self {
         Self { on_demand: before.on_demand.clone(), ..Self::default() }
     }
 
-    /// Certificates of names that no configuration says.
+    /// Certificates for names that are not in the configuration.
     pub fn on_demand(&self) -> &OnDemandPairs {
         &self.on_demand
     }
@@ -91,19 +91,20 @@ impl Materials {
     /// Loads a certificate with its key.
     ///
     /// # Errors
-    /// In words: a file that cannot be read or holds no certificate or key, or a key that belongs
-    /// to another certificate.
+    /// A message: a file cannot be read or holds no certificate or key, or the key belongs to
+    /// another certificate.
     pub fn load_pair(&self, files: &PairFiles) -> Result<(), PairError> {
         let stamps = Stamp::of_all(files);
         self.keep_pair(files, Arc::new(read_pair(files)?), stamps);
         Ok(())
     }
 
-    /// Loads a certificate that the server gets by itself, from the file in which it keeps
-    /// certificate and key. Until that can be read, one that nobody trusts stands in for it.
+    /// Loads a certificate that the server obtains by itself, from the file that contains
+    /// certificate and key. Until that can be read, a self-signed certificate, which clients do not
+    /// trust, is used.
     ///
     /// # Errors
-    /// In words: a name is none, or no key can be made.
+    /// A message: a name is invalid, or no key can be generated.
     pub fn load_managed(
         &self,
         names: &Arc<[String]>,
@@ -121,7 +122,7 @@ impl Materials {
         Ok(())
     }
 
-    /// The certificates that the server gets by itself, each with its names.
+    /// The certificates that the server obtains by itself, each with its names.
     pub(super) fn managed(&self) -> Vec<(Arc<[String]>, Arc<CertifiedKey>)> {
         let loaded = self.read();
         let found = loaded.managed.iter().filter_map(|managed| {
@@ -130,9 +131,9 @@ impl Materials {
         found.collect()
     }
 
-    /// The address that a client is taken to want who names no host, as those do who ask for an
-    /// address: the one that it has reached, or, where another one leads there, the first of all.
-    /// `None` if the server gets no certificate for an address.
+    /// The address assumed for clients that send no server name, as clients do that connect by
+    /// address: the reached address, or, if it has no certificate, the first address that has one.
+    /// `None` if the server obtains no certificate for an address.
     pub fn unnamed(&self, reached: Option<IpAddr>) -> Option<IpAddr> {
         let loaded = self.read();
         let names = loaded.managed.iter().flat_map(|managed| managed.names.iter());
@@ -142,7 +143,7 @@ impl Materials {
         Some(if is_reached(&first) { first } else { addresses.find(is_reached).unwrap_or(first) })
     }
 
-    /// True if there are certificates that the server gets by itself.
+    /// True if there are certificates that the server obtains by itself.
     pub fn has_managed(&self) -> bool {
         !self.read().managed.is_empty()
     }
@@ -158,9 +159,9 @@ impl Materials {
         loaded.pairs.insert(files.clone(), pair);
     }
 
-    /// Takes over from `before` what is unchanged since it was loaded, and not readable any more: a
-    /// process that has given up its rights goes on with what it has read. `false` if there is no
-    /// such pair.
+    /// Takes a pair over from `before` if its files are not readable any more: after dropping
+    /// privileges, the process continues with the previously loaded pair. `false` if there is no
+    /// such pair, or the files are readable.
     pub fn take_over_pair(&self, files: &PairFiles, before: &Materials) -> bool {
         let stamps = Stamp::of_all(files);
         let known = before.read().pairs.get(files).cloned();
@@ -190,7 +191,7 @@ impl Materials {
     /// Loads certificates of authorities.
     ///
     /// # Errors
-    /// In words: a file that cannot be read or holds none.
+    /// A message: the file cannot be read or holds none.
     pub fn load_authorities(&self, path: &Arc<str>) -> Result<(), TlsError> {
         let (stamp, file) = (Stamp::of(path), read(path)?);
         if file.certificates.is_empty() {
@@ -203,7 +204,7 @@ impl Materials {
     /// Loads certificate revocation lists.
     ///
     /// # Errors
-    /// In words: a file that cannot be read or holds none.
+    /// A message: the file cannot be read or holds none.
     pub fn load_revocations(&self, path: &Arc<str>) -> Result<(), TlsError> {
         let (stamp, file) = (Stamp::of(path), read(path)?);
         if file.lists.is_empty() {
@@ -214,8 +215,8 @@ impl Materials {
     }
 
     /// Loads an OCSP response, or takes it over from `before`, as
-    /// [`take_over_pair`](Self::take_over_pair) does. A file that is missing or holds none is
-    /// warned of, and loaded when it changes.
+    /// [`take_over_pair`](Self::take_over_pair) does. A missing or empty file causes a warning, and
+    /// is loaded when it changes.
     pub fn load_staple(&self, path: &Arc<str>, before: &Materials) {
         let stamp = Stamp::of(path);
         let known = before.read().staples.get(path).cloned();
@@ -235,7 +236,7 @@ impl Materials {
         loaded.files.insert(Arc::clone(path), Arc::new(file));
     }
 
-    /// Loads again what has changed on disk. Returns what to log, a line for each file.
+    /// Loads changed files again. Returns log messages, one for each file.
     pub fn refresh(&self, now_s: i64) -> Vec<String> {
         let looked_s = std::mem::replace(&mut self.write().looked_s, now_s);
         let (stamps, has_turned) = {
@@ -253,7 +254,7 @@ impl Materials {
             .collect();
         let said = self.load_again(&|path| changed.iter().any(|(other, _)| other == path), now_s);
         if !changed.is_empty() || has_turned {
-            // Also of a file that was refused, so that it is reported once.
+            // Files that were refused are recorded too, so that each is reported once.
             self.write().stamps.extend(changed);
             self.version.fetch_add(1, Ordering::Release);
         }
@@ -291,7 +292,7 @@ impl Materials {
         said
     }
 
-    /// Loads a pair again, unless it has expired and the one loaded before has not.
+    /// Loads a pair again, unless the new one has expired and the previous one has not.
     fn load_pair_again(&self, files: &PairFiles, now_s: i64) -> Result<(), PairError> {
         let stamps = Stamp::of_all(files);
         let pair = read_pair(files)?;
@@ -323,8 +324,8 @@ impl Materials {
         said
     }
 
-    /// What is to be said of certificates that are not valid now, or only for `warn_s` seconds, and
-    /// of OCSP responses that are not sent.
+    /// Warnings about certificates that are not valid now or expire within `warn_s` seconds, and
+    /// about OCSP responses that are not sent.
     pub fn warnings(&self, now_s: i64, warn_s: i64) -> Vec<String> {
         let loaded = self.read();
         let pairs = loaded.pairs.iter().filter_map(|(files, pair)| {
@@ -346,7 +347,7 @@ impl Materials {
         said
     }
 
-    /// The files of certificates, and the wall-clock seconds in which they expire.
+    /// The files of certificates, and the times when they expire, in seconds since 1970.
     pub fn expiries(&self) -> Vec<(Arc<str>, i64)> {
         let expiry = |(files, pair): (&PairFiles, &Arc<CertifiedKey>)| {
             let valid_s = certificate::validity(pair.cert.first()?)?;
@@ -365,8 +366,8 @@ impl Materials {
         self.version.load(Ordering::Acquire)
     }
 
-    /// The pair; also if the chain was loaded with a key from elsewhere: conditions may bring a
-    /// chain together with the key of another.
+    /// The pair for these files. If only the chain was loaded, with a key from elsewhere, that
+    /// pair: conditions may combine a chain with the key of another.
     pub(super) fn pair(&self, files: &PairFiles) -> Option<Arc<CertifiedKey>> {
         let loaded = self.read();
         let of_chain = || loaded.pairs.iter().find(|(other, _)| other.chain == files.chain);
@@ -374,7 +375,7 @@ impl Materials {
         found.cloned()
     }
 
-    /// The response among those files that clients take now with this certificate.
+    /// A valid response for this certificate among these files.
     pub(super) fn staple(&self, paths: &[Arc<str>], leaf: &[u8], now_s: i64) -> Option<Vec<u8>> {
         let loaded = self.read();
         let staples = paths.iter().filter_map(|path| loaded.staples.get(path)?.as_ref().ok());
@@ -399,7 +400,7 @@ impl Materials {
 }
 
 impl Loaded {
-    /// Whether clients want a response with this certificate that there is not.
+    /// Message if the certificate requires a stapled response and there is none.
     fn lacks_staple(&self, leaf: &[u8], now_s: i64) -> Option<String> {
         let mut staples = self.staples.values().flatten();
         let is_lacking =
@@ -420,10 +421,11 @@ fn fitting<'a>(
     staples.find(|staple| staple.is_about(serial) && staple.is_valid(now_s))
 }
 
-/// Part of a certificate's life that is left when it should have been renewed.
+/// A certificate should have been renewed when this fraction of its life is left (one in this
+/// many).
 const LATE_PART: i64 = 6;
 
-/// `warn_s` before the end, or the last sixth of a short life.
+/// Warns `warn_s` before the end, or in the last sixth of a shorter life.
 pub(super) fn validity_words(
     valid: std::ops::Range<i64>,
     now_s: i64,
@@ -441,7 +443,7 @@ pub(super) fn validity_words(
     }
 }
 
-/// False if rights are missing.
+/// False if permission is denied.
 fn is_readable(path: &str) -> bool {
     let opened = pem_file::open(Path::new(path)).map(drop);
     !opened.is_err_and(|error| error.kind() == std::io::ErrorKind::PermissionDenied)

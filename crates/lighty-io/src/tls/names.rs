@@ -1,12 +1,12 @@
-//! Suites, groups and versions by OpenSSL's names, which lighttpd's directives use.
+//! OpenSSL's names of suites, groups and versions, as used in lighttpd's directives.
 
 use rustls::crypto::{CryptoProvider, SupportedKxGroup, aws_lc_rs};
 use rustls::{CipherSuite, NamedGroup, ProtocolVersion, SupportedCipherSuite};
 
 use super::tls_error::TlsError;
 
-/// One suite: OpenSSL's name, its bits, and the words of `openssl ciphers` that mean it and not all
-/// suites of TLS 1.2 that lighty has.
+/// A suite: OpenSSL's name, its bits, and the words of `openssl ciphers` that select it and not all
+/// of lighty's TLS 1.2 suites.
 struct Suite {
     id: CipherSuite,
     name: &'static str,
@@ -66,15 +66,15 @@ const SUITES: [Suite; 9] = [
     ),
 ];
 
-/// Words that mean every suite of TLS 1.2. Not among them are words for the message digest: these
-/// suites have none (`SHA256` and `SHA384` in their names belong to the key derivation), and words
-/// for a key exchange of RSA.
+/// Words that select every TLS 1.2 suite. They exclude words for the message digest, which these
+/// suites do not have (`SHA256` and `SHA384` in their names are for the key derivation), and words
+/// for RSA key exchange.
 const EVERY: [&str; 8] = ["ALL", "HIGH", "ECDH", "EECDH", "ECDHE", "kECDHE", "kEECDH", "TLSv1.2"];
 
-/// Prefixes of a string: OpenSSL's own choice, or that of a distribution that patched OpenSSL.
+/// Prefixes of a string: OpenSSL's default, or that of a distribution that patched OpenSSL.
 const DEFAULTS: [&str; 2] = ["DEFAULT", "PROFILE=SYSTEM"];
 
-/// Suite B (RFC 6460) at the beginning of a string is all that it means.
+/// With Suite B (RFC 6460) at its beginning, the rest of a string is ignored.
 const SUITE_B: [(&str, &str); 4] = [
     ("SUITEB128ONLY", "ECDHE-ECDSA-AES128-GCM-SHA256"),
     ("SUITEB128C2", "ECDHE-ECDSA-AES256-GCM-SHA384"),
@@ -94,13 +94,13 @@ impl Suite {
             .all(|part| self.name == part || EVERY.contains(&part) || self.words.contains(&part))
     }
 
-    /// Sort key in OpenSSL's order of the suites that a word selects.
+    /// Sort key: OpenSSL's order of the suites that a word selects.
     fn rank(&self) -> (bool, bool, bool) {
         (self.bits < 256, self.words.contains(&"CHACHA20"), self.words.contains(&"aRSA"))
     }
 }
 
-/// OpenSSL's name of a suite, and its bits; both are unknown for a suite that lighty does not have.
+/// OpenSSL's name of a suite, and its bits; unknown for a suite that lighty does not have.
 pub(crate) fn suite_name(id: CipherSuite) -> (&'static str, u16) {
     SUITES
         .iter()
@@ -116,11 +116,11 @@ pub(crate) fn version_name(version: ProtocolVersion) -> &'static str {
     }
 }
 
-/// The suites of TLS 1.2 that a cipher string (`CipherString`, `ssl.cipher-list`) leaves, in its
-/// order: as `openssl ciphers -tls1_2` has them, which ignores words that it does not know.
+/// The TLS 1.2 suites that a cipher string (`CipherString`, `ssl.cipher-list`) selects, in its
+/// order: the result of `openssl ciphers -tls1_2`, which ignores unknown words.
 ///
 /// # Errors
-/// In words, if none is left or the string is malformed.
+/// A message if none is left or the string is malformed.
 pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     let suite_b = SUITE_B.iter().find(|(word, _)| text.starts_with(word));
     let text = suite_b.map_or(text, |(_, meant)| meant);
@@ -145,12 +145,12 @@ pub(super) fn tls12_suites(text: &str) -> Result<Vec<CipherSuite>, TlsError> {
     }
 }
 
-/// Suites that a cipher string has chosen so far, and those that it has banned.
+/// Suites selected by a cipher string so far, and suites that it has banned.
 #[derive(Default)]
 struct Choice(Vec<&'static Suite>, Vec<&'static Suite>);
 
 impl Choice {
-    /// Applies the item at the beginning of a string. Returns what follows it.
+    /// Applies the item at the beginning of a string. Returns the rest.
     fn take_item<'t>(&mut self, text: &'t str) -> Result<&'t str, TlsError> {
         let (sign, body) = match text.strip_prefix(['!', '-', '+', '@']) {
             Some(body) => (text.as_bytes()[0], body),
@@ -164,7 +164,7 @@ impl Choice {
             return Err(format!("nothing can be made of \"{text}\" in a list of ciphers").into());
         }
         match sign {
-            // What else follows "@" says how weak keys may be, which changes no suite here.
+            // The other commands with "@" limit the strength of keys, which affects no suite here.
             b'@' if item == "STRENGTH" => self.0.sort_by_key(|suite| 256 - suite.bits),
             b'@' => {}
             sign => self.apply(sign, item),
@@ -196,11 +196,11 @@ impl Choice {
     }
 }
 
-/// The suites of TLS 1.3 that a list (`Ciphersuites`) names; those that lighty does not have are in
-/// the second list.
+/// The TLS 1.3 suites in a list (`Ciphersuites`). The second list has the names that lighty does
+/// not support.
 ///
 /// # Errors
-/// In words, if none is left.
+/// A message if none is left.
 pub(super) fn tls13_suites(text: &str) -> Result<(Vec<CipherSuite>, Vec<String>), TlsError> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for name in text.split([':', ',', ' ']).map(str::trim).filter(|name| !name.is_empty()) {
@@ -216,7 +216,7 @@ pub(super) fn tls13_suites(text: &str) -> Result<(Vec<CipherSuite>, Vec<String>)
     }
 }
 
-/// All suites, TLS 1.3 first.
+/// A provider with these suites and groups, TLS 1.3 first; `None` means all.
 pub(super) fn provider(
     tls12: Option<&[CipherSuite]>,
     tls13: Option<&[CipherSuite]>,
@@ -243,11 +243,11 @@ fn group(id: NamedGroup) -> Option<&'static dyn SupportedKxGroup> {
     aws_lc_rs::ALL_KX_GROUPS.iter().find(|group| id == group.name()).copied()
 }
 
-/// The groups that a list (`Groups`, `Curves`) names; those that lighty does not have are in the
-/// second list.
+/// The groups in a list (`Groups`, `Curves`). The second list has the names that lighty does not
+/// support.
 ///
 /// # Errors
-/// In words, if none is left.
+/// A message if none is left.
 pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), TlsError> {
     let (mut found, mut missing) = (Vec::new(), Vec::new());
     for name in text.split([':', ',', ' ', '/']).map(str::trim) {
@@ -277,7 +277,7 @@ pub(super) fn groups(text: &str) -> Result<(Vec<NamedGroup>, Vec<String>), TlsEr
 mod tests {
     use super::*;
 
-    /// The suites that a string selects, in short: key and cipher.
+    /// The suites that a string selects, abbreviated to key and cipher.
     fn names(text: &str) -> String {
         let short = |id| {
             let name = suite_name(id).0.trim_start_matches("ECDHE-").replace("-GCM", "");
@@ -288,7 +288,8 @@ mod tests {
         suites.into_iter().map(short).collect::<Vec<_>>().join(" ")
     }
 
-    /// Strings, and what `openssl ciphers -tls1_2` of 3.0 leaves of lighty's suites.
+    /// Cipher strings, with the subset of lighty's suites in the result of OpenSSL 3.0's
+    /// `openssl ciphers -tls1_2`.
     const STRINGS: &[(&str, &str)] = &[
         ("ALL", "E256 R256 EC RC E128 R128"),
         ("DEFAULT", "E256 R256 EC RC E128 R128"),

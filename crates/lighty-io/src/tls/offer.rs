@@ -1,4 +1,4 @@
-//! What a client offers, for the words about a handshake that failed.
+//! A client's offer, for messages about a failed handshake.
 
 use std::fmt::{Debug, Write as _};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use rustls::{CipherSuite, Error, NamedGroup, PeerIncompatible, SignatureScheme};
 use super::policy::Policy;
 use super::said_hello::{NO_VERSION, SaidHello};
 
-/// Names of one kind that are written.
+/// Maximum number of names of one kind in a message.
 const NAMES_MAX: usize = 12;
 
-/// What a client has offered, and what it was offered to.
+/// A client's offer, and the policy that it did not match.
 pub(super) struct Offer {
     suites: Vec<CipherSuite>,
     groups: Vec<NamedGroup>,
@@ -22,7 +22,7 @@ pub(super) struct Offer {
     policy: Arc<Policy>,
 }
 
-/// What is not in common; `None` if that is not what it is about.
+/// Message about a missing common parameter; `None` for other errors.
 pub(super) fn words(why: &PeerIncompatible) -> Option<&'static str> {
     match why {
         PeerIncompatible::NoCipherSuitesInCommon => Some("no cipher suite in common"),
@@ -40,7 +40,7 @@ pub(super) fn words(why: &PeerIncompatible) -> Option<&'static str> {
 }
 
 impl Offer {
-    /// `records` are those that `hello` was in.
+    /// Creates the offer from a hello, and from the `records` that contained it.
     pub(super) fn new(hello: &ClientHello<'_>, records: &[u8], policy: &Arc<Policy>) -> Self {
         let protocols = hello.alpn().map(|names| names.map(<[u8]>::to_vec).collect());
         Self {
@@ -53,7 +53,7 @@ impl Offer {
         }
     }
 
-    /// What was offered and what is wanted, where that is what an error is about.
+    /// The offered and the required parameters, if the error is about them; otherwise empty.
     pub(super) fn words(&self, error: &Error) -> String {
         let config = &self.policy.config;
         let provider = config.crypto_provider();
@@ -68,7 +68,7 @@ impl Offer {
             Error::PeerIncompatible(PeerIncompatible::NoSignatureSchemesInCommon) => {
                 format!("the client offers {}", list(&self.schemes))
             }
-            // The certificate's key has no signature that the client takes.
+            // The client supports no signature of the certificate's key.
             Error::General(_) => format!("the client offers {}", list(&self.schemes)),
             Error::PeerIncompatible(PeerIncompatible::NoCipherSuitesInCommon) => {
                 let own = provider.cipher_suites.iter().map(|suite| suite.suite());
@@ -95,7 +95,7 @@ fn list<T: Debug>(names: &[T]) -> String {
     let mut text = String::new();
     for (index, name) in names.iter().take(NAMES_MAX).enumerate() {
         let comma = if index > 0 { ", " } else { "" };
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{comma}{name:?}");
     }
     match names.len() {

@@ -1,4 +1,4 @@
-//! Certificates of names that no configuration says: they come while the server runs.
+//! Certificates for names that are not in the configuration, added while the server runs.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -12,17 +12,17 @@ use super::tls_error::TlsError;
 
 type Pairs = HashMap<Box<str>, Arc<CertifiedKey>>;
 
-/// Certificates with their keys, by name in lower case. Clones share them, so that they outlive a
+/// Certificates with their keys, by lower-case name. Clones share them, so they outlive a
 /// configuration.
 #[derive(Clone, Default)]
 pub struct OnDemandPairs(Arc<RwLock<Pairs>>);
 
 impl OnDemandPairs {
-    /// Loads a name's certificate, in place of the one before. Its file holds the key as well.
+    /// Loads a name's certificate, replacing the previous one. Its file holds the key as well.
     ///
     /// # Errors
-    /// In words: the file cannot be read, or does not hold a certificate with its key. The one
-    /// before stays.
+    /// A message: the file cannot be read, or does not hold a certificate with its key. The
+    /// previous certificate stays.
     pub fn load(&self, name: &str, file: &Path) -> Result<(), TlsError> {
         let chain: Arc<str> = file.to_str().ok_or("a path that is not UTF-8")?.into();
         let pair = Arc::new(read_pair(&PairFiles { chain, key: None })?);
@@ -30,7 +30,7 @@ impl OnDemandPairs {
         Ok(())
     }
 
-    /// Forgets a name's certificate.
+    /// Removes a name's certificate.
     pub fn remove(&self, name: &str) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name);
     }

@@ -1,4 +1,4 @@
-//! Files in PEM: certificates, keys, trust anchors and revocation lists.
+//! PEM files: certificates, keys, trust anchors and revocation lists.
 
 use std::fmt;
 use std::fs::File;
@@ -16,13 +16,13 @@ use super::certificate::{CertificateFacts, Der, Names, SEQUENCE};
 use super::key_fault;
 use super::tls_error::TlsError;
 
-/// Bytes of a file of certificates that are read: a bundle of all public authorities has 250 KB.
+/// Maximum size of a file: a bundle of all public authorities has 250 KB.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Where a certificate and its key are: `ssl.pemfile`, and `ssl.privkey` if the key stands alone.
+/// Files of a certificate and its key: `ssl.pemfile`, and `ssl.privkey` if the key is separate.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PairFiles {
-    /// The leaf, then the chain; the key as well, unless it has a file of its own.
+    /// The leaf, then the chain; also the key, unless it has a file of its own.
     pub chain: Arc<str>,
     /// The key.
     pub key: Option<Arc<str>>,
@@ -34,12 +34,12 @@ impl PairFiles {
     }
 }
 
-/// Why a certificate and its key cannot be loaded.
+/// Reason why a certificate and its key cannot be loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PairError {
-    /// The certificate's file is at fault.
+    /// The certificate's file is the cause.
     Chain(TlsError),
-    /// The key's, or the key does not belong to the certificate.
+    /// The key's file is the cause, or the key does not belong to the certificate.
     Key(TlsError),
 }
 
@@ -61,19 +61,19 @@ impl From<PairError> for TlsError {
     }
 }
 
-/// What a file holds.
+/// Contents of a PEM file.
 pub(super) struct PemFile {
     pub(super) certificates: Vec<CertificateDer<'static>>,
     keys: Vec<PrivateKeyDer<'static>>,
     pub(super) lists: Vec<CertificateRevocationListDer<'static>>,
-    /// Why a key in it is not among them.
+    /// Reason why a key in the file is not in `keys`.
     key_fault: Option<&'static str>,
 }
 
-/// What a certificate says that stands in a file together with its key.
+/// Reads the facts about a certificate from a file that holds it together with its key.
 ///
 /// # Errors
-/// In words: the file cannot be read, or does not hold a certificate with its key.
+/// A message: the file cannot be read, or does not hold a certificate with its key.
 pub fn examine(file: &Path) -> Result<CertificateFacts, TlsError> {
     let chain: Arc<str> = file.to_str().ok_or("a path that is not UTF-8")?.into();
     let pair = read_pair(&PairFiles { chain, key: None })?;
@@ -81,17 +81,17 @@ pub fn examine(file: &Path) -> Result<CertificateFacts, TlsError> {
     facts.ok_or_else(|| format!("{}: the certificate is broken", file.display()).into())
 }
 
-/// The first certificate in a file.
+/// Reads the first certificate in a file.
 ///
 /// # Errors
-/// In words: the file cannot be read, or holds none.
+/// A message: the file cannot be read, or holds none.
 pub fn read_leaf(file: &Path) -> Result<CertificateDer<'static>, TlsError> {
     let path = file.to_str().ok_or("a path that is not UTF-8")?;
     let first = read_certificates(path)?.into_iter().next();
     first.ok_or_else(|| format!("{path}: no certificate").into())
 }
 
-/// The certificates in a file.
+/// Reads the certificates in a file.
 pub(super) fn read_certificates(path: &str) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(read(path)?.certificates)
 }
@@ -115,15 +115,15 @@ pub(super) fn read_bytes(path: &Path) -> Result<Vec<u8>, TlsError> {
     Ok(bytes)
 }
 
-/// Opens a file for reading, without waiting where it is a pipe that nobody writes to.
+/// Opens a file for reading, without blocking on a pipe that has no writer.
 pub(super) fn open(path: &Path) -> std::io::Result<File> {
     let flags = rustix::fs::OFlags::NONBLOCK | rustix::fs::OFlags::NOCTTY;
     File::options().read(true).custom_flags(flags.bits() as i32).open(path)
 }
 
-/// The same file in the spelling that the parser knows, if it has another one that OpenSSL reads: a
-/// byte order mark, which editors of Windows write, and the old and the trusting names of a
-/// certificate.
+/// Rewrites variants that OpenSSL accepts and the parser does not: a byte order mark, which Windows
+/// editors write, and the labels `X509 CERTIFICATE` and `TRUSTED CERTIFICATE`. `None` if there are
+/// none.
 fn respelled(bytes: &[u8]) -> Option<Vec<u8>> {
     const OTHERS: [(&[u8], &[u8]); 3] = [
         (b"\xEF\xBB\xBF-----BEGIN ", b"-----BEGIN "),
@@ -147,8 +147,8 @@ fn respelled(bytes: &[u8]) -> Option<Vec<u8>> {
     respelled
 }
 
-/// The first value of a section. What follows a certificate says in a `TRUSTED CERTIFICATE` what
-/// it is trusted for; OpenSSL reads no further in the others either.
+/// The first value of a section. A `TRUSTED CERTIFICATE` has its trusted purposes after the
+/// certificate; OpenSSL ignores such an appendix in other sections, too.
 fn first_value(mut der: Vec<u8>) -> Vec<u8> {
     let mut values = Der(&der);
     if values.next().is_some() {
@@ -158,7 +158,7 @@ fn first_value(mut der: Vec<u8>) -> Vec<u8> {
     der
 }
 
-/// True of a revocation list of version 1, in which the version does not stand.
+/// True if it is a revocation list of version 1, which has no version field.
 fn is_list_of_version_1(der: &[u8]) -> bool {
     let signed = Der(der).next().and_then(|(_, list)| Der(list).next());
     signed.and_then(|(_, signed)| Der(signed).next()).is_some_and(|(tag, _)| tag == SEQUENCE)
@@ -172,7 +172,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
     for section in <(SectionKind, Vec<u8>) as PemObject>::pem_slice_iter(bytes) {
         let (kind, der) = match section {
             Ok(section) => section,
-            // Its head is not Base64.
+            // Its header is not Base64.
             Err(_) if key_fault.is_some() => continue,
             Err(error) => return Err(format!("its PEM is broken: {}", words(&error)).into()),
         };
@@ -190,7 +190,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
         }
     }
     if !found && bytes.first() == Some(&0x30) {
-        // DER, which has no name for what it holds.
+        // DER, which does not tell its type of content.
         match PrivateKeyDer::try_from(bytes.to_vec()) {
             Ok(key) => keys.push(key),
             Err(_) => certificates.push(CertificateDer::from(bytes.to_vec())),
@@ -199,7 +199,7 @@ fn parse(bytes: &[u8]) -> Result<PemFile, TlsError> {
     Ok(PemFile { certificates, keys, lists, key_fault })
 }
 
-/// The library's words, but for those that show lines as lists of numbers.
+/// The library's message, except for errors that show lines as lists of numbers.
 fn words(error: &pem::Error) -> String {
     match error {
         pem::Error::MissingSectionEnd { end_marker } => {
@@ -211,10 +211,10 @@ fn words(error: &pem::Error) -> String {
     }
 }
 
-/// Whether the key's own file has the key of the certificate.
+/// Checks that the key's own file has the key of the certificate.
 ///
 /// # Errors
-/// As for loading the pair, where a key that stands beside the certificate would do.
+/// As for loading the pair, which would also accept a key beside the certificate.
 pub fn check_key(files: &PairFiles) -> Result<(), PairError> {
     read_with(files, false).map(drop)
 }
@@ -230,7 +230,7 @@ fn read_with(files: &PairFiles, any_key: bool) -> Result<CertifiedKey, PairError
         return Err(PairError::Chain(why.into()));
     }
     let own = files.key.as_ref().map(|path| read(path).map_err(PairError::Key)).transpose()?;
-    // A chain that brings its own key does not need the other.
+    // A key in the chain's file is accepted instead.
     let beside = (any_key || own.is_none()).then_some(&chain);
     let keys: Vec<_> = own.iter().chain(beside).flat_map(|file| &file.keys).collect();
     let place = files.key.as_ref().unwrap_or(&files.chain);
@@ -255,7 +255,7 @@ fn read_with(files: &PairFiles, any_key: bool) -> Result<CertifiedKey, PairError
                 return Ok(pair);
             }
             Err(rustls::Error::InconsistentKeys(_)) => {}
-            // Of version 1, which OpenSSL signs by default and some clients take.
+            // Of X.509 version 1, which OpenSSL creates by default and some clients accept.
             Err(rustls::Error::InvalidCertificate(_)) if is_for_key(&pair) => return Ok(pair),
             Err(error) => {
                 let why = format!("{}: the certificate is broken: {error}", files.chain);

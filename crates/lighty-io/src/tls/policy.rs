@@ -1,4 +1,4 @@
-//! A policy: how the TLS of some connections is to be, put together once for all of them.
+//! A policy: the TLS configuration of some connections, built once for all of them.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -25,34 +25,35 @@ use super::tickets::TicketKeys;
 use super::tls_error::TlsError;
 use crate::clock::Clock;
 
-/// The protocol in which authorities look for proofs (RFC 8737 section 6.2).
+/// The ALPN protocol in which authorities validate a challenge (RFC 8737 section 6.2).
 pub(super) const PROOF: &str = "acme-tls/1";
 
-/// What a policy is made from.
+/// Options for building a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PolicyOptions {
-    /// The server's certificates, the preferred one first: a client gets the first whose signatures
-    /// it can verify. None: the server gets it by itself, for the name that the client wants.
+    /// The server's certificates, the preferred one first: a client gets the first one with a
+    /// signature that it supports. Empty: the server obtains certificates by itself, and chooses by
+    /// the name.
     pub pairs: Vec<PairFiles>,
-    /// Files of OCSP responses about them, in any order.
+    /// Files of OCSP responses for them, in any order.
     pub staples: Vec<Arc<str>>,
-    /// Authorities that complete the chain of a certificate that stands alone.
+    /// Authorities that complete the chain of a single certificate.
     pub chain_file: Option<Arc<str>>,
-    /// Whether TLS 1.2 (RFC 5246) is spoken.
+    /// TLS 1.2 (RFC 5246) is enabled.
     pub tls12: bool,
-    /// Whether TLS 1.3 (RFC 8446) is spoken.
+    /// TLS 1.3 (RFC 8446) is enabled.
     pub tls13: bool,
-    /// Whether the server's order of suites counts, and not the client's.
+    /// The server's order of suites takes precedence over the client's.
     pub prefers_own_order: bool,
-    /// Whether sessions can be resumed.
+    /// Sessions can be resumed.
     pub tickets: bool,
-    /// Suites and groups; `None`: all, as the library orders them.
+    /// Suites and groups; `None`: all, in the library's order.
     pub ciphers: Ciphers,
-    /// Clients' certificates; `None`: they are not asked for.
+    /// Client certificates; `None`: not requested.
     pub client_auth: Option<ClientAuthOptions>,
-    /// Protocols above TLS, by their names in ALPN.
+    /// Protocols offered by ALPN.
     pub alpn: Vec<&'static str>,
-    /// The address that clients are taken to want who name no host.
+    /// The address assumed for clients that send no server name.
     pub unnamed: Option<IpAddr>,
 }
 
@@ -65,34 +66,34 @@ pub struct Ciphers {
 }
 
 impl Ciphers {
-    /// Takes the suites of TLS 1.2 from an OpenSSL cipher string.
+    /// Sets the TLS 1.2 suites from an OpenSSL cipher string.
     ///
     /// # Errors
-    /// In words, if none is left.
+    /// A message if none is left.
     pub fn set_tls12(&mut self, text: &str) -> Result<(), TlsError> {
         self.tls12 = Some(names::tls12_suites(text)?);
         Ok(())
     }
 
-    /// Takes the suites of TLS 1.2 from `other` if they are not set here.
+    /// Sets the TLS 1.2 suites from `other` if they are not set here.
     pub fn set_default_tls12(&mut self, other: &Ciphers) {
         self.tls12 = self.tls12.take().or_else(|| other.tls12.clone());
     }
 
-    /// Takes the suites of TLS 1.3 from a list. Returns those that lighty does not have.
+    /// Sets the TLS 1.3 suites from a list. Returns the names that lighty does not support.
     ///
     /// # Errors
-    /// In words, if none is left.
+    /// A message if none is left.
     pub fn set_tls13(&mut self, text: &str) -> Result<Vec<String>, TlsError> {
         let (suites, missing) = names::tls13_suites(text)?;
         self.tls13 = Some(suites);
         Ok(missing)
     }
 
-    /// Takes the groups of the key exchange from a list. Returns those that lighty does not have.
+    /// Sets the key exchange groups from a list. Returns the names that lighty does not support.
     ///
     /// # Errors
-    /// In words, if none is left.
+    /// A message if none is left.
     pub fn set_groups(&mut self, text: &str) -> Result<Vec<String>, TlsError> {
         let (groups, missing) = names::groups(text)?;
         self.groups = Some(groups);
@@ -100,23 +101,23 @@ impl Ciphers {
     }
 }
 
-/// How the TLS of some connections is to be.
+/// TLS configuration of some connections.
 #[derive(Debug)]
 pub struct Policy {
     pub(super) config: Arc<ServerConfig>,
     pub(super) client_auth: Option<Arc<ClientAuth>>,
     client_auth_options: Option<ClientAuthOptions>,
-    /// Those that are spoken, in words.
+    /// The enabled versions, for messages.
     pub(super) versions: &'static str,
-    /// What a session of this policy must not be resumed beyond.
+    /// A session can only be resumed under a policy with the same identity.
     pub(super) identity: String,
 }
 
 impl Policy {
-    /// Puts a policy together from what is loaded.
+    /// Builds a policy from loaded materials.
     ///
     /// # Errors
-    /// In words: something that the options name is not loaded or cannot be used.
+    /// A message: a file in the options is not loaded or cannot be used.
     pub fn new(
         options: &PolicyOptions,
         materials: &Materials,
@@ -149,7 +150,7 @@ impl Policy {
         config.alpn_protocols = options.alpn.iter().map(|name| name.as_bytes().to_vec()).collect();
         config.enable_secret_extraction = true;
         config.cert_compressors = compression::compressors();
-        // What clients send is not expanded.
+        // Compressed client certificates are not accepted.
         config.cert_decompressors = Vec::new();
         if options.tickets {
             config.ticketer = tickets.for_policy(&identity);
@@ -174,11 +175,11 @@ impl Policy {
         self
     }
 
-    /// A policy for an authority that looks for a proof in a handshake: the certificate is the
-    /// proof, and nothing passes afterwards.
+    /// A policy for the handshake in which an authority validates a challenge: the certificate is
+    /// the proof, and no data follows.
     ///
     /// # Errors
-    /// In words: the files cannot be read, or do not hold a certificate and its key.
+    /// A message: the files cannot be read, or do not hold a certificate and its key.
     pub fn of_proof(files: PairFiles) -> Result<Self, TlsError> {
         let materials = Materials::default();
         materials.load_pair(&files)?;
@@ -198,27 +199,26 @@ impl Policy {
         Self::new(&options, &materials, &TicketKeys::default())
     }
 
-    /// How clients' certificates are asked for, if they are.
+    /// Options for client certificates, if they are requested.
     pub fn client_auth_options(&self) -> Option<&ClientAuthOptions> {
         self.client_auth_options.as_ref()
     }
 
-    /// True if connections of both may stand for one another: what a client had to show is alike.
+    /// True if a session of one may be resumed under the other: both demand the same of clients.
     pub fn admits_sessions_of(&self, other: &Policy) -> bool {
         self.identity == other.identity
     }
 }
 
-/// What must be alike for a session of one policy to go on under another.
+/// The options that must be the same for resuming a session under another policy.
 fn identity(options: &PolicyOptions) -> String {
     let mut text = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "{:?} {:?}", options.client_auth, options.alpn);
     text
 }
 
-/// Adds the authorities between a certificate that stands alone and its root, as far as the file
-/// has them; the root itself is left out.
+/// Completes the chain of a single certificate with the authorities in the file, without the root.
 fn complete(
     pair: Arc<CertifiedKey>,
     chain_file: Option<&str>,
@@ -231,7 +231,7 @@ fn complete(
         && names.issuer != names.subject
         && chain.len() <= authorities.len()
     {
-        // Who trusts a root has it; others do not trust it for having got it.
+        // The root is left out: clients that trust it have it, and others gain nothing from it.
         let is_issuer = |one: &&CertificateDer<'_>| {
             Names::read(one)
                 .is_some_and(|other| other.subject == names.issuer && other.issuer != other.subject)
@@ -254,14 +254,13 @@ fn resolver(
     Ok(Arc::new(Pairs::new(options, materials, provider)?))
 }
 
-/// Answers with the certificate that is for the name that the client wants; with the first one if
-/// none is.
+/// Chooses the certificate for the requested name, or the first one.
 #[derive(Debug)]
 struct ByName {
     names: HashMap<String, Arc<CertifiedKey>>,
     on_demand: OnDemandPairs,
     first: Arc<CertifiedKey>,
-    /// For clients that name no host.
+    /// For clients that send no server name.
     unnamed: Arc<CertifiedKey>,
 }
 
@@ -301,11 +300,11 @@ impl ResolvesServerCert for ByName {
     }
 }
 
-/// Answers with the first certificate whose signatures the client can verify.
+/// Chooses the first certificate whose signatures the client can verify.
 #[derive(Debug)]
 struct Pairs {
     all: Vec<Arc<CertifiedKey>>,
-    /// The suites that may be chosen.
+    /// The enabled suites.
     suites: Vec<SupportedCipherSuite>,
 }
 
@@ -336,7 +335,7 @@ impl Pairs {
         Ok(Self { all, suites })
     }
 
-    /// Whether there is a suite in common for the key. TLS 1.3 has the same for every key.
+    /// True if client and server share a suite for the key. In TLS 1.3 suites work with every key.
     fn has_suite(&self, hello: &ClientHello<'_>, pair: &CertifiedKey) -> bool {
         let algorithm = pair.key.algorithm();
         self.suites.iter().any(|suite| {
@@ -352,7 +351,7 @@ impl ResolvesServerCert for Pairs {
             |pair: &&Arc<CertifiedKey>| pair.key.choose_scheme(hello.signature_schemes()).is_some();
         let mut all = self.all.iter().filter(is_verified);
         let first = all.clone().next();
-        // Without a signature or a suite in common the library says so, and sends the alert for it.
+        // Without a common signature or suite, rustls reports the error and sends the alert.
         all.find(|pair| self.has_suite(&hello, pair)).or(first).or(self.all.first()).cloned()
     }
 }

@@ -1,47 +1,47 @@
-//! How long records are. Nothing of a record can be used before its last byte has come: on a long
-//! way that is a round trip for each time that the congestion window doubles. So the first records
-//! after a pause fit into one segment each, and those of a bulk transfer are as long as they may
-//! be.
+//! Length of records. The receiver cannot use any data of a record before its last byte has
+//! arrived. On a long path that costs a round trip each time the congestion window doubles. So the
+//! first records after a pause fit into one segment each, and the records of a bulk transfer have
+//! the maximum length.
 
 use super::record::{HEADER_BYTES, PLAINTEXT_MAX};
 
-/// Bytes that go out in short records: the congestion window is as large by then.
+/// Bytes sent in short records; by then the congestion window has this size.
 const SHORT_BYTES: u32 = 64 << 10;
 
-/// The round trip from which on it matters, in microseconds. Short records cost 0.2 us each.
+/// Minimum round trip for short records, in microseconds. They cost 0.2 us each.
 const ROUND_TRIP_US_MIN: u32 = 20_000;
 
-/// Milliseconds after which the congestion window is small again.
+/// Milliseconds of silence after which the congestion window is small again.
 const PAUSE_MS: u64 = 1_000;
 
-/// Bytes that a record adds to its plaintext at most: header, explicit nonce, and tag or type.
+/// Maximum overhead of a record: header, explicit nonce, and tag or type.
 const RECORD_ADDS: usize = HEADER_BYTES + 8 + 16 + 1;
 
-/// Plaintext of the shortest records: a link whose segments are shorter gets more of them.
+/// Minimum plaintext of a record: a link with shorter segments gets several segments per record.
 const SHORT_RECORD_MIN: usize = 512;
 
-/// What the kernel knows of a connection.
+/// Path characteristics of a connection, from the kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Link {
-    /// Smoothed, in microseconds.
+    /// Smoothed round-trip time in microseconds.
     pub(crate) round_trip_us: u32,
-    /// Bytes of a segment that it sends.
+    /// Maximum size of outgoing segments in bytes.
     pub(crate) segment_bytes: u32,
 }
 
-/// How long the records of a connection are now.
+/// Chooses the length of a connection's records.
 #[derive(Debug, Default)]
 pub(crate) struct Ramp {
     /// Plaintext of a short record.
     short: u16,
-    /// Bytes that still go out in short records.
+    /// Bytes still to be sent in short records.
     left: u32,
-    /// When something was written last, in milliseconds.
+    /// Time of the last write, in milliseconds.
     wrote_ms: Option<u64>,
 }
 
 impl Ramp {
-    /// More than a short record is to be written.
+    /// Announces a write of more than one segment. After a pause, records are short again.
     pub(crate) fn begin(&mut self, now_ms: u64, look: impl FnOnce() -> Option<Link>) {
         let since = self.wrote_ms.replace(now_ms).map(|then| now_ms.saturating_sub(then));
         if since.is_some_and(|since| since < PAUSE_MS) {
@@ -53,7 +53,7 @@ impl Ramp {
         self.short = room.unwrap_or_default().clamp(SHORT_RECORD_MIN, PLAINTEXT_MAX) as u16;
     }
 
-    /// Plaintext of the next record, at most.
+    /// Maximum plaintext of the next record.
     pub(super) fn next_bytes(&mut self) -> usize {
         if self.left == 0 {
             return PLAINTEXT_MAX;

@@ -1,8 +1,8 @@
 //! The record layer after the handshake: seals and opens in place (RFC 8446 section 5, RFC 5246
 //! section 6.2, RFC 5288, RFC 7905).
 //!
-//! The handshake belongs to rustls, which hands over the keys when it is done. From then on every
-//! byte of a connection passes here, and nothing is allocated for it.
+//! rustls performs the handshake and then hands over the keys. From then on every byte of a
+//! connection passes through this layer, which allocates nothing per record.
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey,
@@ -10,25 +10,25 @@ use aws_lc_rs::aead::{
 use rustls::ConnectionTrafficSecrets;
 use rustls::crypto::cipher::AeadKey;
 
-/// Bytes of a record's header.
+/// Length of a record's header.
 pub(crate) const HEADER_BYTES: usize = 5;
 
-/// Bytes of plaintext that one record holds.
+/// Maximum plaintext of a record.
 pub(crate) const PLAINTEXT_MAX: usize = 1 << 14;
 
-/// Bytes of a protected record behind its header (RFC 8446 section 5.2; TLS 1.2 would allow more
-/// than any of its suites here adds).
+/// Maximum length of a protected record after its header (RFC 8446 section 5.2; TLS 1.2 would allow
+/// more than any of its suites here adds).
 pub(crate) const BODY_BYTES_MAX: usize = PLAINTEXT_MAX + 256;
 
 const TAG_BYTES: usize = 16;
 
-/// Bytes of the longest key.
+/// Length of the longest key.
 const KEY_BYTES_MAX: usize = 32;
 
 /// The part of a TLS 1.2 GCM nonce that each record carries.
 const EXPLICIT_NONCE_BYTES: usize = 8;
 
-/// What a record carries (RFC 8446 section 5.1).
+/// Content type of a record (RFC 8446 section 5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContentType {
     ChangeCipherSpec = 20,
@@ -49,21 +49,21 @@ impl ContentType {
     }
 }
 
-/// What is wrong with a record, and so with its connection.
+/// A fault of a record, which ends its connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecordFault {
-    /// Longer than a record may be.
+    /// It is longer than permitted.
     Overflow,
-    /// It was not sealed with this key, or not in this place of the sequence.
+    /// It was not sealed with this key, or not at this position in the sequence.
     BadMac,
-    /// A content type that does not exist or may not come now.
+    /// The content type does not exist or is not permitted now.
     Unexpected,
-    /// The key has sealed as much as it may.
+    /// The key has sealed as many records as permitted.
     KeyIsSpent,
 }
 
 impl RecordFault {
-    /// The alert that names it (RFC 8446 section 6).
+    /// The alert for the fault (RFC 8446 section 6).
     pub(crate) fn alert(self) -> u8 {
         match self {
             Self::Overflow => 22,
@@ -83,7 +83,7 @@ impl RecordFault {
     }
 }
 
-/// How a suite makes nonces and additional data.
+/// Method of a suite for nonces and additional data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Shape {
     /// TLS 1.3, every suite.
@@ -94,10 +94,10 @@ enum Shape {
     Implicit,
 }
 
-/// What seals and opens with a key. It is ten times as large as the key.
+/// The expanded key, ten times as large as the key itself.
 enum Context {
     Ready(LessSafeKey),
-    /// Made of the key when it is needed next.
+    /// Expanded from the key when it is next needed.
     Resting(&'static Algorithm),
 }
 
@@ -109,10 +109,10 @@ impl Context {
     }
 }
 
-/// One direction's key.
+/// The key of one direction.
 struct Key {
     context: Context,
-    /// Padded to the longest; cleared when it is dropped.
+    /// Padded to the length of the longest; zeroed on drop.
     key: AeadKey,
     iv: [u8; 12],
     sequence: u64,
@@ -149,7 +149,7 @@ impl Key {
         Ok(Self { context: Context::new(algorithm, &key)?, key, iv, sequence, shape })
     }
 
-    /// What seals and opens.
+    /// The expanded key.
     #[inline]
     fn context(&mut self) -> Result<&LessSafeKey, RecordFault> {
         if let Context::Resting(algorithm) = self.context {
@@ -179,7 +179,7 @@ impl Key {
     }
 }
 
-/// TLS 1.2's additional data: number, type, version and the plaintext's length. Type and version
+/// Additional data of TLS 1.2: number, type, version and the plaintext's length. Type and version
 /// are the first bytes of the header.
 fn additional(number: u64, header: &[u8], length: usize) -> [u8; 13] {
     let mut bytes = [0; 13];
@@ -189,10 +189,10 @@ fn additional(number: u64, header: &[u8], length: usize) -> [u8; 13] {
     bytes
 }
 
-/// Seals what is sent.
+/// Seals outgoing records.
 pub(crate) struct Sealer {
     key: Key,
-    /// Records that one key may seal (RFC 8446 section 5.5).
+    /// Maximum number of records per key (RFC 8446 section 5.5).
     records_max: u64,
 }
 
@@ -205,12 +205,12 @@ impl Sealer {
         Ok(Self { key: Key::new(sequence, secrets, is_tls13)?, records_max })
     }
 
-    /// Holds no more than the key, until the next record.
+    /// Frees everything but the key, until the next record.
     pub(crate) fn rest(&mut self) {
         self.key.rest();
     }
 
-    /// Records that a key of this suite may seal.
+    /// Maximum number of records for a key of this suite.
     pub(crate) fn records_max(&self) -> u64 {
         self.records_max
     }
@@ -268,16 +268,16 @@ impl Sealer {
     }
 }
 
-/// Opens what arrives.
+/// Opens incoming records.
 pub(crate) struct Opener {
     key: Key,
 }
 
-/// An opened record: what it carries, and where in its bytes.
+/// An opened record: its type, and the position of its plaintext.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Opened {
     pub(crate) kind: ContentType,
-    /// Where the plaintext begins and ends, from the record's first byte.
+    /// Start and end of the plaintext, counted from the record's first byte.
     pub(crate) start: usize,
     pub(crate) end: usize,
 }
@@ -290,12 +290,12 @@ impl Opener {
         Ok(Self { key: Key::new(sequence, secrets, is_tls13)? })
     }
 
-    /// Holds no more than the key, until the next record.
+    /// Frees everything but the key, until the next record.
     pub(crate) fn rest(&mut self) {
         self.key.rest();
     }
 
-    /// Opens a whole record, header included, in place.
+    /// Opens a complete record, header included, in place.
     ///
     /// # Errors
     /// Faults of the record; the connection must then be closed.
@@ -368,7 +368,7 @@ impl Opener {
 /// complete.
 ///
 /// # Errors
-/// [`RecordFault::Overflow`] for one that is too long.
+/// [`RecordFault::Overflow`] if it is too long.
 pub(crate) fn record_bytes(bytes: &[u8]) -> Result<Option<usize>, RecordFault> {
     let Some(header) = bytes.get(..HEADER_BYTES) else { return Ok(None) };
     let body = usize::from(u16::from_be_bytes([header[3], header[4]]));

@@ -1,11 +1,11 @@
-//! A client's first message, read from its bytes: for the words about one that the library refuses,
-//! and for the versions that it offers, which the library keeps to itself.
+//! Parses a client's hello: for messages about a hello that rustls refuses, and for the offered
+//! versions, which rustls does not expose.
 
 use std::borrow::Cow;
 
 use rustls::{Error, PeerIncompatible, PeerMisbehaved};
 
-/// Where client and server speak no version alike.
+/// Message if client and server share no version.
 pub(super) const NO_VERSION: &str = "no version of TLS in common";
 
 const HANDSHAKE: u8 = 22;
@@ -14,25 +14,25 @@ const SERVER_NAME: u16 = 0;
 const SUPPORTED_VERSIONS: u16 = 43;
 const TLS12: u16 = 0x0303;
 
-/// Versions that are kept: there are six.
+/// Maximum number of versions kept: there are six.
 const VERSIONS_MAX: usize = 12;
 
-/// Bytes of a name that are written.
+/// Maximum length of a name in a message.
 const NAME_BYTES_MAX: usize = 100;
 
-/// What a client's first message says (RFC 8446 section 4.1.2).
+/// Contents of a client's hello (RFC 8446 section 4.1.2).
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct SaidHello {
-    /// What stands before the extensions: the latest version, up to TLS 1.2.
+    /// The version field before the extensions: the latest supported version, up to TLS 1.2.
     legacy_version: u16,
-    /// The versions that it offers, without those that mean nothing (RFC 8701).
+    /// The offered versions, without the reserved values of GREASE (RFC 8701).
     versions: Vec<u16>,
-    /// The host that it wants, as it stands there.
+    /// The requested host, unmodified.
     server_name: Option<Vec<u8>>,
 }
 
 impl SaidHello {
-    /// Reads the records that a client begins with; `None` if they hold no whole first message.
+    /// Parses a client's first records; `None` if they do not hold a complete hello.
     pub(super) fn read(records: &[u8]) -> Option<Self> {
         let message = message(records)?;
         let mut rest: &[u8] = message.as_ref();
@@ -65,25 +65,25 @@ impl SaidHello {
         Some(said)
     }
 
-    /// The alert that is due where the library has another one: protocol_version (RFC 8446 section
-    /// 4.2.1), in a record of a version that the client knows.
+    /// The alert to send instead of rustls' own: protocol_version (RFC 8446 section 4.2.1), in a
+    /// record of a version that the client supports.
     pub(super) fn alert(&self) -> Option<[u8; 7]> {
         let [major, minor] = self.legacy_version.clamp(0x0301, TLS12).to_be_bytes();
         self.is_old().then_some([21, major, minor, 0, 2, 2, 70])
     }
 
-    /// True if it offers nothing that any listener speaks.
+    /// True if it offers only versions that no listener supports.
     fn is_old(&self) -> bool {
         self.versions.iter().all(|version| *version < TLS12)
     }
 
-    /// What it offers, in words.
+    /// The offered versions, for a message.
     pub(super) fn versions(&self) -> String {
         let names: Vec<_> = self.versions.iter().map(|version| name(*version)).collect();
         if names.is_empty() { "nothing".to_owned() } else { names.join(", ") }
     }
 
-    /// What the library refuses, and what the client said, where the library's words do not help.
+    /// The cause and the client's offer for an error for which rustls' own message does not help.
     pub(super) fn words(&self, error: &Error) -> Option<(&'static str, String)> {
         match error {
             Error::PeerIncompatible(PeerIncompatible::SignatureAlgorithmsExtensionRequired) => {
@@ -107,7 +107,7 @@ impl SaidHello {
     }
 }
 
-/// The body of the first message, which may be spread over several records.
+/// The body of the hello, which may be spread over several records.
 fn message(mut records: &[u8]) -> Option<Cow<'_, [u8]>> {
     let mut whole: Cow<'_, [u8]> = Cow::Borrowed(&[]);
     loop {
@@ -141,7 +141,7 @@ fn take<'a>(from: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
     Some(taken)
 }
 
-/// Bytes behind their number, which has `width` bytes.
+/// Reads a length of `width` bytes, and that many bytes after it.
 fn counted<'a>(from: &mut &'a [u8], width: usize) -> Option<&'a [u8]> {
     let count = number(take(from, width)?);
     take(from, count.into())
@@ -163,7 +163,7 @@ fn name(version: u16) -> String {
 mod tests {
     use super::*;
 
-    /// A hello with these extensions, in records of so many bytes.
+    /// A hello with these extensions, in records of at most `piece` bytes.
     fn hello(version: u16, extensions: &[u8], piece: usize) -> Vec<u8> {
         let mut body = version.to_be_bytes().to_vec();
         body.extend([7; 32]);

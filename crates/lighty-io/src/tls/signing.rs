@@ -1,5 +1,5 @@
-//! Keys, and what is signed with them: requests for certificates, certificates that stand in for
-//! one that is on its way, and answers to challenges in a handshake.
+//! Generates keys, and signs with them: certificate requests, placeholder certificates, and
+//! certificates for challenges in a handshake.
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use rustls::sign::CertifiedKey;
 
 use super::tls_error::TlsError;
 
-/// The kind of a site's private key.
+/// Type of a site's private key.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum KeyType {
     /// ECDSA over P-256.
@@ -30,11 +30,11 @@ pub enum KeyType {
 }
 
 impl KeyType {
-    /// Every kind, in the order of [`WORDS`](Self::WORDS).
+    /// All types, in the order of [`WORDS`](Self::WORDS).
     pub const ALL: [Self; 5] =
         [Self::P256, Self::P384, Self::Rsa2048, Self::Rsa3072, Self::Rsa4096];
 
-    /// As configurations name them.
+    /// Their names in configurations.
     pub const WORDS: &'static [&'static str] = &["p256", "p384", "rsa2048", "rsa3072", "rsa4096"];
 
     fn make(self) -> Result<KeyPair, rcgen::Error> {
@@ -48,7 +48,7 @@ impl KeyType {
     }
 }
 
-/// A new key, and a request for a certificate of it (RFC 2986).
+/// A new key, and a certificate request for it (RFC 2986).
 pub struct SigningRequest {
     /// The private key, in PEM.
     pub key_pem: String,
@@ -57,10 +57,10 @@ pub struct SigningRequest {
 }
 
 impl SigningRequest {
-    /// Makes a key and a request for these names.
+    /// Generates a key and a request for these names.
     ///
     /// # Errors
-    /// In words: a name is none, or no key can be made.
+    /// A message: a name is invalid, or no key can be generated.
     pub fn new(names: &[String], key_type: KeyType) -> Result<Self, TlsError> {
         let words = |error: rcgen::Error| error.to_string();
         let key = key_type.make().map_err(words)?;
@@ -71,10 +71,10 @@ impl SigningRequest {
     }
 }
 
-/// A certificate that nobody trusts, for a site whose own is on its way.
+/// A self-signed certificate for a site until its own arrives. Clients do not trust it.
 ///
 /// # Errors
-/// In words: a name is none, or no key can be made.
+/// A message: a name is invalid, or no key can be generated.
 pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, TlsError> {
     let words = |error: rcgen::Error| error.to_string();
     let key = KeyType::default().make().map_err(words)?;
@@ -87,11 +87,11 @@ pub(super) fn placeholder(names: &[String]) -> Result<Arc<CertifiedKey>, TlsErro
     Ok(Arc::new(CertifiedKey::new(vec![own.der().clone()], signing)))
 }
 
-/// The answer to a challenge of a name in a handshake (RFC 8737 section 3): certificate and key, in
-/// PEM. `digest` is the SHA-256 of the key authorization.
+/// The certificate, with its key, that proves control of a name in a handshake (RFC 8737 section
+/// 3), in PEM. `digest` is the SHA-256 of the key authorization.
 ///
 /// # Errors
-/// In words: the name is none, or no key can be made.
+/// A message: the name is invalid, or no key can be generated.
 pub fn challenge_certificate(name: &str, digest: &[u8]) -> Result<String, TlsError> {
     let words = |error: rcgen::Error| error.to_string();
     let key = KeyType::default().make().map_err(words)?;

@@ -1,31 +1,31 @@
-//! Stapled OCSP responses (RFC 6960, RFC 6066 section 8): what an authority says of a certificate,
-//! sent along with it. They are not verified here, since clients do it; only what no client could
-//! use is left out.
+//! Stapled OCSP responses (RFC 6960, RFC 6066 section 8): an authority's statement about a
+//! certificate, sent along with it. Clients verify them, so this does not; it only omits responses
+//! that no client could use.
 
 use super::certificate::{Der, GENERALIZED_TIME, INTEGER, SEQUENCE, time};
 
 const ENUMERATED: u8 = 0x0a;
 const OCTET_STRING: u8 = 0x04;
-/// A field of its context, with number 0 or 1, that holds others.
+/// Tag of a context-specific, constructed field with number 0; other numbers follow.
 const FIELD_0: u8 = 0xa0;
 const GOOD: u8 = 0x80;
 
-/// An OCSP response, as far as it says whether to send it.
+/// An OCSP response, and the fields that decide whether to send it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Staple {
-    /// As the authority has made it, in DER.
+    /// The unmodified response, in DER.
     pub(super) der: Vec<u8>,
     /// The certificate's serial number.
     serial: Vec<u8>,
-    /// When it is valid, in seconds since 1970.
+    /// Validity period, in seconds since 1970.
     valid: std::ops::Range<i64>,
 }
 
 impl Staple {
-    /// Reads a response about one certificate, in DER.
+    /// Parses a response about one certificate, in DER.
     ///
     /// # Errors
-    /// In words: it is none, or it says something else than that the certificate is good.
+    /// A message: it is not a response, or the certificate's status in it is not good.
     pub(super) fn read(der: &[u8]) -> Result<Self, &'static str> {
         let body = successful(der).ok_or("it is no OCSP response in DER")??;
         let (serial, status, valid) = single(body).ok_or("its OCSP response is broken")?;
@@ -35,23 +35,24 @@ impl Staple {
         }
     }
 
-    /// Whether it is about the certificate with this serial number.
+    /// True if it is about the certificate with this serial number.
     pub(super) fn is_about(&self, serial: &[u8]) -> bool {
         self.serial == serial
     }
 
-    /// Whether clients take it now.
+    /// True if clients accept it now.
     pub(super) fn is_valid(&self, now_s: i64) -> bool {
         self.valid.contains(&now_s)
     }
 
-    /// When the next one is due, in seconds since 1970.
+    /// Time when the next response is due, in seconds since 1970.
     pub(super) fn ends_s(&self) -> i64 {
         self.valid.end
     }
 }
 
-/// What a responder has signed, unless it reports an error; `None` for what is no response.
+/// The signed part of a response, or a message if the responder reports an error; `None` if it is
+/// not a response.
 fn successful(der: &[u8]) -> Option<Result<&[u8], &'static str>> {
     let (SEQUENCE, response) = Der(der).next()? else { return None };
     let mut response = Der(response);
@@ -67,12 +68,12 @@ fn successful(der: &[u8]) -> Option<Result<&[u8], &'static str>> {
     Some(Ok(basic))
 }
 
-/// Serial number, status and validity in the first of a response's answers.
+/// Serial number, status and validity of the first certificate in a response.
 fn single(basic: &[u8]) -> Option<(&[u8], u8, std::ops::Range<i64>)> {
     let (SEQUENCE, basic) = Der(basic).next()? else { return None };
     let (SEQUENCE, data) = Der(basic).next()? else { return None };
     let mut data = Der(data);
-    // The version and the responder's name, which are fields, come before the time.
+    // The fields for version and responder's name precede the time.
     let mut next = data.next()?;
     while next.0 != GENERALIZED_TIME {
         next = data.next()?;
@@ -86,7 +87,7 @@ fn single(basic: &[u8]) -> Option<(&[u8], u8, std::ops::Range<i64>)> {
     let from_s = time(answer.next()?)?;
     let until_s = match answer.next() {
         Some((FIELD_0, next)) => time(Der(next).next()?)?,
-        // Newer information is always to be had, so what is in a file is none.
+        // Without a next update, newer responses are always available, so a stored one is outdated.
         _ => return None,
     };
     Some((serial, status, from_s..until_s))
@@ -101,8 +102,7 @@ pub(super) mod tests {
         [&[tag, 0x82], &length[..], content].concat()
     }
 
-    /// A response about a serial number, valid from one time of the form `20260101000000Z` to
-    /// another.
+    /// A response about a serial number. The times of its validity have the form `20260101000000Z`.
     pub(in crate::tls) fn response(serial: &[u8], status: u8, from: &str, until: &str) -> Vec<u8> {
         let time = |text: &str| value(GENERALIZED_TIME, text.as_bytes());
         let id = [value(SEQUENCE, &[]), value(4, b"n"), value(4, b"k"), value(INTEGER, serial)];

@@ -24,7 +24,7 @@ use crate::transport::tests::tcp_pair;
 
 type Client = StreamOwned<ClientConnection, TcpStream>;
 
-/// An authority, and what it has signed, in a directory.
+/// An authority, and the certificates that it has signed, in a directory.
 struct Site {
     dir: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
@@ -241,7 +241,7 @@ async fn what_follows_the_handshake_at_once_is_not_lost() {
     drop(client.join().expect("a client"));
 }
 
-/// What a client that sends its last message, a request and close_notify in one piece gets.
+/// Response to a client that sends its last message, a request and close_notify in one piece.
 async fn closing_at_once(site: &Site, version: &'static rustls::SupportedProtocolVersion) {
     let policy = site.policy(&site.options());
     let mut roots = RootCertStore::empty();
@@ -403,7 +403,7 @@ async fn broken_records_end_the_connection_with_an_alert() {
     ] {
         let (mut ours, peer) = tcp_pair().await;
         let record = record.to_vec();
-        // The server must not read the record along with the end of the handshake.
+        // The server must not read the record together with the end of the handshake.
         let (accepted, is_accepted) = std::sync::mpsc::channel();
         let dialled = dial(&client, peer, move |mut client| {
             while client.conn.is_handshaking() || client.conn.wants_write() {
@@ -475,7 +475,7 @@ async fn an_idle_connection_holds_no_buffer_and_a_full_one_is_taken_up_again() {
     assert_eq!(ours.read(&mut [0; 9]).await.expect("read"), 1);
     let all = text(20_000_000);
     let mut sent = 0;
-    // Until nothing more is accepted: what was sealed is offered again from where it ends.
+    // Until nothing more is accepted: the unreported part of the sealed data is offered again.
     loop {
         match ours.try_write(&all[sent..]) {
             Ok(count) => sent += count,

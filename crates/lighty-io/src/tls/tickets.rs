@@ -1,5 +1,5 @@
-//! Keys of session tickets: made and rotated here, or read from a file that several processes and
-//! machines share (`ssl.stek-file`).
+//! Keys of session tickets: generated and rotated here, or read from a file that several processes
+//! and machines share (`ssl.stek-file`).
 
 use std::fmt::{self, Debug};
 use std::io;
@@ -13,15 +13,15 @@ use rustls::server::ProducesTickets;
 use crate::clock::Clock;
 use crate::file::small_file::{SmallFile, Stamp};
 
-/// Seconds after which a key made here is followed by another, as in lighttpd.
+/// Seconds after which a generated key is replaced, as in lighttpd.
 const ROTATE_S: i64 = 8 * 3_600;
-/// Seconds for which its tickets are taken.
+/// Seconds for which a generated key's tickets are accepted.
 const LIFETIME_S: i64 = 24 * 3_600;
-/// Keys that are kept.
+/// Maximum number of keys kept.
 const KEYS_MAX: usize = 4;
 /// The size of lighttpd's key file: version, two times, a name and two keys.
 const FILE_BYTES: usize = 92;
-/// Bytes that are read of what may be one.
+/// Maximum bytes read of a key file, so that one of a wrong size can be reported.
 const FILE_BYTES_MAX: u64 = 64 << 10;
 
 const NAME_BYTES: usize = 16;
@@ -31,7 +31,7 @@ const NONCE_BYTES: usize = 12;
 struct Key {
     name: [u8; NAME_BYTES],
     secret: [u8; 64],
-    /// Seconds since 1970 from which it enciphers, and to which it deciphers.
+    /// Times from which it encrypts, and until which it decrypts, in seconds since 1970.
     active_from_s: i64,
     expires_s: i64,
 }
@@ -42,14 +42,14 @@ pub struct TicketKeys(Arc<RwLock<Keys>>);
 
 #[derive(Default)]
 struct Keys {
-    /// The newest first.
+    /// Newest first.
     keys: Vec<Key>,
-    /// The file's time when it was read.
+    /// The file's stamp when it was read.
     file: Option<Stamp>,
 }
 
 impl TicketKeys {
-    /// Makes a key if the newest one is too old. For keys that are not read from a file.
+    /// Generates a key if the newest one is too old. For keys that are not read from a file.
     pub fn rotate(&self, now_s: i64) {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
         all.keys.retain(|key| key.expires_s > now_s);
@@ -68,7 +68,7 @@ impl TicketKeys {
     /// # Errors
     /// The system's error, and `InvalidData` for a file of another format; the keys stay.
     pub fn read_file(&self, path: &Path, now_s: i64) -> io::Result<()> {
-        // Handshakes wait for the lock below: what would wait for a writer is not opened.
+        // Opened before the lock is taken, because handshakes wait for that lock.
         let file = SmallFile::open(path)?;
         let stamp = file.stamp();
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
@@ -86,8 +86,8 @@ impl TicketKeys {
         Ok(())
     }
 
-    /// Tickets for connections of one policy. Another policy's tickets are not taken: a session
-    /// keeps what was verified when it began.
+    /// Tickets for connections of one policy. Tickets of other policies are not accepted, because a
+    /// session keeps the result of the verification at its start.
     pub(super) fn for_policy(&self, policy: &str) -> Arc<dyn ProducesTickets> {
         Arc::new(Tickets { keys: self.clone(), policy: policy.to_owned() })
     }
@@ -99,8 +99,8 @@ impl Debug for TicketKeys {
     }
 }
 
-/// lighttpd's format: version 0, active-from and expires as native 32-bit numbers, a name of 16
-/// bytes, an HMAC key and an AES key of 32 bytes each.
+/// Parses lighttpd's format: version 0, active-from and expires as native 32-bit numbers, a name of
+/// 16 bytes, an HMAC key and an AES key of 32 bytes each.
 fn parse(bytes: &[u8]) -> io::Result<Key> {
     let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let bytes: &[u8; FILE_BYTES] = bytes.try_into().map_err(|_| {
@@ -234,7 +234,7 @@ mod tests {
         other.read_file(&path, now_s).expect("read");
         let ticket = one.for_policy("a").encrypt(b"state").expect("a ticket");
         assert!(other.for_policy("a").decrypt(&ticket).is_some(), "another process");
-        // The next key is known before it is used.
+        // The next key is read before it becomes active.
         std::fs::write(&path, file(2, now + 50, now + 200)).expect("write");
         let later = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
         std::fs::File::options()
@@ -245,7 +245,7 @@ mod tests {
             .expect("time");
         one.read_file(&path, now_s).expect("read");
         assert_eq!(one.for_policy("a").encrypt(b"state").expect("a ticket")[0], 1);
-        // One without a writer holds nobody up.
+        // A FIFO without a writer does not block.
         let fifo = dir.path().join("fifo");
         rustix::fs::mkfifoat(rustix::fs::CWD, &fifo, rustix::fs::Mode::RUSR).expect("made");
         let refused = one.read_file(&fifo, now_s).expect_err("no file");

@@ -1,9 +1,9 @@
-//! Why TLS cannot be set up.
+//! Errors of setting up TLS.
 
 use std::fmt;
 
-/// Why TLS cannot be set up with what a configuration names, worded for the operator: which file,
-/// and what is wrong with it. Where a library refuses, the words are the library's.
+/// A message for the operator about an error of setting up TLS: the file, and its fault. For errors
+/// of a library, the message is the library's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsError(String);
 

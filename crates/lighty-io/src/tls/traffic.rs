@@ -1,11 +1,11 @@
-//! A connection's TLS after its handshake: plaintext on the side of the server, records on the
-//! side of the socket.
+//! A connection's TLS after its handshake: plaintext on the server's side, records on the socket's
+//! side.
 //!
-//! Nothing is held while a connection is idle but its keys: the buffers come from the thread's pool
-//! and return to it as soon as they are empty, and what the library makes of a key is made anew
-//! after a [rest](Traffic::rest). What has been sealed cannot be taken back, so
-//! [`Traffic::write`] counts a byte as written once the socket has the last byte of ciphertext that
-//! it needs, and expects the rest again, as the callers of a socket do.
+//! An idle connection holds nothing but its keys: buffers come from the thread's pool and return to
+//! it as soon as they are empty, and after a [rest](Traffic::rest) the expanded keys are computed
+//! again when needed. Sealed data cannot be taken back. Therefore [`Traffic::write`] counts a byte
+//! as written once the socket has accepted the last byte of ciphertext that it needs, and expects
+//! the caller to offer the remainder again, as with a socket.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -21,16 +21,16 @@ use super::record::{
     BODY_BYTES_MAX, ContentType, HEADER_BYTES, Opener, RecordFault, Sealer, record_bytes,
 };
 
-/// Records that are sealed before they are written.
+/// Maximum number of records sealed before they are written.
 const BATCH_RECORDS_MAX: usize = 8;
 
-/// Bytes that a record adds at most.
+/// Upper bound of a record's overhead in bytes.
 const RECORD_OVERHEAD: usize = 64;
 
-/// Records without application data that may follow one another (rustls' own bound).
+/// Maximum number of consecutive records without application data (rustls' own bound).
 const IDLE_RECORDS_MAX: u32 = 32;
 
-/// Empty buffers that a thread keeps of each kind.
+/// Maximum number of empty buffers of each kind that a thread keeps.
 const SPARE_BUFFERS_MAX: usize = 8;
 
 const CLOSE_NOTIFY: u8 = 0;
@@ -41,10 +41,10 @@ const FATAL: u8 = 2;
 const NEW_SESSION_TICKET: u8 = 4;
 const KEY_UPDATE: u8 = 24;
 
-/// Bytes of a handshake message's header (RFC 8446 section 4).
+/// Length of a handshake message's header (RFC 8446 section 4).
 const MESSAGE_HEADER_BYTES: usize = 4;
 
-/// Bytes of a ticket that waits for its end. Its length field allows 64 KiB.
+/// Maximum bytes of an incomplete ticket. Its length field allows 64 KiB.
 const TICKET_BYTES_MAX: usize = 72 << 10;
 
 thread_local! {
@@ -67,26 +67,26 @@ fn give<T>(pool: &'static Pool<T>, buffer: T) {
     });
 }
 
-/// A connection's keys, and the records that are under way.
+/// A connection's keys and the records in progress.
 pub(crate) struct Traffic {
     sealer: Sealer,
     opener: Opener,
     kernel: Kernel,
-    /// The alert with which the peer gave up, until it is told.
+    /// The alert by which the peer aborted, until it is reported.
     alert: Option<u8>,
     input: Input,
     output: Output,
-    /// How long the records are that are sealed next.
+    /// Chooses the length of the next records.
     ramp: Ramp,
     /// Records without application data since the last one with some.
     idle_records: u32,
-    /// The peer has said that nothing follows.
+    /// The peer has sent close_notify or aborted.
     is_ended: bool,
-    /// We have.
+    /// Nothing more can be sent.
     is_closed: bool,
 }
 
-/// What rustls keeps after the handshake, by the side that we were.
+/// rustls' state after the handshake, by our side of it.
 #[expect(clippy::large_enum_variant, reason = "most connections are accepted, and need no other")]
 pub(crate) enum Kernel {
     Server(KernelConnection<ServerConnectionData>),
@@ -94,10 +94,10 @@ pub(crate) enum Kernel {
     Client(Box<ClientKernel>),
 }
 
-/// What a client keeps.
+/// State of a client.
 pub(crate) struct ClientKernel {
     connection: KernelConnection<ClientConnectionData>,
-    /// Handshake messages as far as they have arrived.
+    /// Handshake messages received so far and not yet processed.
     pending: Vec<u8>,
 }
 
@@ -106,7 +106,7 @@ impl ClientKernel {
         Self { connection, pending: Vec::new() }
     }
 
-    /// The next whole message; `None` until it is there.
+    /// The next complete message, if there is one.
     fn next_message(&mut self) -> Option<Vec<u8>> {
         let header = self.pending.first_chunk::<MESSAGE_HEADER_BYTES>()?;
         let body = u32::from_be_bytes([0, header[1], header[2], header[3]]) as usize;
@@ -148,46 +148,47 @@ impl Kernel {
 #[derive(Default)]
 struct Input {
     bytes: Vec<u8>,
-    /// Opened plaintext that is not read yet.
+    /// Opened plaintext that has not been read yet.
     plain: std::ops::Range<usize>,
-    /// Where the next record begins.
+    /// Start of the next record.
     next: usize,
-    /// Where what has arrived ends.
+    /// End of the received bytes.
     filled: usize,
 }
 
 #[derive(Default)]
 struct Output {
-    /// What is sealed and not all sent, if something is.
+    /// Sealed records that are not completely sent, if any.
     sealed: Option<Box<Sealed>>,
     /// Bytes sent since the peer's last application data.
     sent_since_read: u64,
 }
 
-/// Records on their way out.
+/// Records to be sent.
 #[derive(Default)]
 struct Sealed {
     bytes: Vec<u8>,
     sent: usize,
-    /// The records in `bytes`: where each ends and how much plaintext it holds.
+    /// The records in `bytes`: end, and length of the plaintext.
     records: [(u32, u16); BATCH_RECORDS_MAX + 2],
     count: usize,
-    /// Plaintext that has been reported as written.
+    /// Plaintext bytes already reported as written.
     reported: usize,
 }
 
-/// What a read came to.
+/// Result of a read.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Read {
     Bytes(usize),
-    /// Nothing follows.
+    /// End of the peer's data.
     End,
-    /// More must arrive first.
+    /// No complete record: more bytes must arrive.
     Wants,
 }
 
 impl Traffic {
-    /// `early` is what arrived behind the handshake: opened already, and still sealed.
+    /// Starts with the bytes received after the handshake: `opened` is plaintext, `sealed` still
+    /// encrypted.
     pub(crate) fn new(
         secrets: &rustls::ExtractedSecrets,
         kernel: Kernel,
@@ -222,7 +223,7 @@ impl Traffic {
         })
     }
 
-    /// The peer's close_notify came with its last message of the handshake.
+    /// Records that the peer's close_notify came with its last message of the handshake.
     pub(crate) fn end(&mut self) {
         self.is_ended = true;
     }
@@ -231,27 +232,27 @@ impl Traffic {
         self.kernel.protocol_version() == ProtocolVersion::TLSv1_3
     }
 
-    /// Bytes on the wire of what was written since something was read last.
+    /// Bytes sent, as ciphertext, since application data was last received.
     pub(crate) fn sent_since_read(&self) -> u64 {
         self.output.sent_since_read
     }
 
-    /// True if we began the connection.
+    /// True if this is the client's side.
     pub(crate) fn is_client(&self) -> bool {
         matches!(self.kernel, Kernel::Client(_))
     }
 
-    /// True if the peer has said that nothing follows.
+    /// True if the peer has sent close_notify or aborted.
     pub(crate) fn is_ended(&self) -> bool {
         self.is_ended
     }
 
-    /// True if part of a record has arrived.
+    /// True if an incomplete record has arrived.
     pub(crate) fn is_amid_record(&self) -> bool {
         self.input.filled > self.input.next
     }
 
-    /// True if a read would return something without the socket.
+    /// True if a read would return a result without the socket.
     pub(crate) fn has_input(&self) -> bool {
         let input = &self.input;
         self.is_ended
@@ -260,10 +261,11 @@ impl Traffic {
                 .is_ok_and(|bytes| bytes.is_some_and(|bytes| bytes <= input.filled - input.next))
     }
 
-    /// Reads plaintext that has arrived.
+    /// Reads received plaintext.
     ///
     /// # Errors
-    /// Faults of the peer's records. [`write`](Self::write) then sends the alert that says so.
+    /// Faults of the peer's records. The next [`write`](Self::write) or flush sends the alert about
+    /// it.
     pub(crate) fn read(&mut self, buffer: &mut [u8]) -> io::Result<Read> {
         loop {
             let input = &mut self.input;
@@ -300,7 +302,7 @@ impl Traffic {
         }
     }
 
-    /// Room for what the socket has.
+    /// Free space of the input buffer, for reading from the socket.
     pub(crate) fn room(&mut self) -> &mut [u8] {
         let input = &mut self.input;
         if input.bytes.is_empty() {
@@ -316,13 +318,13 @@ impl Traffic {
         &mut input.bytes[input.filled..]
     }
 
-    /// Counts what was read into [`room`](Self::room); 0 returns an empty buffer.
+    /// Reports the number of bytes read into [`room`](Self::room); 0 returns an empty buffer.
     pub(crate) fn filled(&mut self, bytes: usize) {
         self.input.filled += bytes;
         self.input.release();
     }
 
-    /// A record has been opened.
+    /// Processes an opened record.
     fn take(&mut self, kind: ContentType, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
         if kind == ContentType::ApplicationData && !text.is_empty() {
             self.idle_records = 0;
@@ -338,7 +340,7 @@ impl Traffic {
             ContentType::ApplicationData => Ok(()),
             ContentType::Alert => self.take_alert(text),
             ContentType::Handshake if self.is_tls13() => self.take_handshake(text),
-            // A peer that would renegotiate (RFC 5746): it may go on without.
+            // The peer requests renegotiation (RFC 5746); it may continue without.
             ContentType::Handshake => self.alert(WARNING, NO_RENEGOTIATION),
             ContentType::ChangeCipherSpec => Err(RecordFault::Unexpected),
         }
@@ -353,7 +355,7 @@ impl Traffic {
             [_, USER_CANCELED] => Ok(()),
             [WARNING, _] if !self.is_tls13() => Ok(()),
             [_, description] => {
-                // The peer has given up; nothing that it sends counts any more.
+                // The peer has aborted; data from it is ignored from now on.
                 self.is_ended = true;
                 self.is_closed = true;
                 self.alert = Some(description).filter(|_| self.is_client());
@@ -363,7 +365,8 @@ impl Traffic {
         }
     }
 
-    /// Messages of the handshake behind its end (RFC 8446 section 4.6): a server sends tickets too.
+    /// Processes handshake messages after the handshake (RFC 8446 section 4.6): key updates and,
+    /// from a server, tickets.
     fn take_handshake(&mut self, text: std::ops::Range<usize>) -> Result<(), RecordFault> {
         let text = &self.input.bytes[text];
         let Kernel::Client(client) = &mut self.kernel else {
@@ -377,7 +380,8 @@ impl Traffic {
                     let taken = client.connection.handle_new_session_ticket(ticket);
                     taken.map_err(|_| RecordFault::Unexpected)?;
                 }
-                // The key changes behind it: nothing may follow in its record.
+                // A key update. The key changes after it, so it must be the last message of its
+                // record.
                 _ if client.pending.is_empty() => {
                     let message = message[..].try_into().map_err(|_| RecordFault::Unexpected)?;
                     return self.take_key_update(message);
@@ -394,7 +398,7 @@ impl Traffic {
         Ok(())
     }
 
-    /// The peer goes on with another key, and may want us to (RFC 8446 section 4.6.3).
+    /// Processes the peer's change of key, and changes ours on request (RFC 8446 section 4.6.3).
     fn take_key_update(&mut self, message: [u8; 5]) -> Result<(), RecordFault> {
         let [KEY_UPDATE, 0, 0, 1, wanted @ (0 | 1)] = message else {
             return Err(RecordFault::Unexpected);
@@ -405,7 +409,7 @@ impl Traffic {
         if wanted == 1 { self.update_key() } else { Ok(()) }
     }
 
-    /// Goes on with another key for what is sent.
+    /// Changes the key for sending.
     fn update_key(&mut self) -> Result<(), RecordFault> {
         self.seal_control(ContentType::Handshake, &[KEY_UPDATE, 0, 0, 1, 0])?;
         let spent = |_| RecordFault::KeyIsSpent;
@@ -418,13 +422,13 @@ impl Traffic {
         self.seal_control(ContentType::Alert, &[level, description])
     }
 
-    /// Seals what is not application data. It leaves with the next write.
+    /// Seals a record without application data. It is sent with the next write.
     fn seal_control(&mut self, kind: ContentType, text: &[u8]) -> Result<(), RecordFault> {
         if self.is_closed {
             return Ok(());
         }
         let sealed = self.output.begin();
-        // A peer that asks for more than it reads loses what it asked for last.
+        // Limits the replies to a peer that does not read them.
         if sealed.count > BATCH_RECORDS_MAX {
             return Err(RecordFault::Unexpected);
         }
@@ -433,33 +437,33 @@ impl Traffic {
         Ok(())
     }
 
-    /// Ends the connection's use for a fault of the peer: the alert goes out with the next flush.
+    /// Ends the connection because of the peer's fault: the alert is sent with the next flush.
     fn refuse(&mut self, fault: RecordFault) -> io::Error {
-        // Nothing can be said any more if this fails.
+        // If this fails, no alert can be sent.
         let _ = self.alert(FATAL, fault.alert());
         self.is_closed = true;
         self.is_ended = true;
         io::Error::new(io::ErrorKind::InvalidData, fault.words())
     }
 
-    /// Says that nothing follows, once.
+    /// Seals close_notify, once.
     pub(crate) fn close(&mut self) {
-        // If there is no room, the peer has not read what was sent before either.
+        // Fails without space; then the peer has not read earlier data either.
         let _ = self.alert(WARNING, CLOSE_NOTIFY);
         self.is_closed = true;
     }
 
-    /// How long the records are that are sealed next.
+    /// Chooses the length of the next records.
     pub(crate) fn ramp(&mut self) -> &mut Ramp {
         &mut self.ramp
     }
 
-    /// Writes what is sealed with `send`, then seals and writes `pieces`, as far as the socket
-    /// accepts it. Returns the plaintext bytes of `pieces` that are written, those of earlier calls
-    /// included that had not been reported.
+    /// Writes sealed records with `send`, then seals and writes `pieces`, as far as the socket
+    /// accepts them. Returns the number of plaintext bytes of `pieces` written, including bytes of
+    /// earlier calls that were not reported yet.
     ///
     /// # Errors
-    /// `WouldBlock` if nothing could be written, and those of `send`.
+    /// `WouldBlock` if nothing could be written, and errors of `send`.
     pub(crate) fn write(
         &mut self,
         pieces: &[IoSlice<'_>],
@@ -483,13 +487,13 @@ impl Traffic {
         }
     }
 
-    /// Seals what follows the first `skip` bytes of `pieces`, as much as one batch takes.
+    /// Seals the data after the first `skip` bytes of `pieces`, at most one batch.
     fn seal(&mut self, pieces: &[IoSlice<'_>], skip: usize) -> Result<usize, RecordFault> {
         let total: usize = pieces.iter().map(|piece| piece.len()).sum();
         if skip == total {
             return Ok(0);
         }
-        // Less than was offered before cannot be meant: it is sealed already.
+        // Offering less than before is an error of the caller, because it is already sealed.
         if self.is_closed || skip > total {
             return Err(RecordFault::Unexpected);
         }
@@ -510,14 +514,14 @@ impl Traffic {
         Ok(total - skip - left)
     }
 
-    /// Writes what is sealed and not yet sent.
+    /// Writes sealed records.
     pub(crate) fn flush(
         &mut self,
         mut send: impl FnMut(&[u8]) -> io::Result<usize>,
     ) -> io::Result<()> {
         let output = &mut self.output;
         output.flush(&mut send)?;
-        // What a write waits to be told stays until it is.
+        // Records with application data stay until `write` has reported them.
         if output.sealed.as_ref().is_some_and(|sealed| !sealed.holds_plain()) {
             output.report();
             output.release();
@@ -525,8 +529,9 @@ impl Traffic {
         Ok(())
     }
 
-    /// Holds no more than the keys, until the next record. For a connection that is idle for long,
-    /// since a record then takes a microsecond more; does nothing while one is under way.
+    /// Frees everything but the keys, until the next record. For connections that are idle for
+    /// long, because the next record then takes a microsecond more. Does nothing while a record is
+    /// in progress.
     pub(crate) fn rest(&mut self) {
         if self.input.bytes.is_empty() && self.output.sealed.is_none() {
             self.sealer.rest();
@@ -537,7 +542,7 @@ impl Traffic {
 
 #[cfg(test)]
 impl Traffic {
-    /// True if no more is held than the keys.
+    /// True if nothing but the keys is held.
     pub(crate) fn is_resting(&self) -> bool {
         self.sealer.is_resting() && self.opener.is_resting()
     }
@@ -556,7 +561,7 @@ impl Drop for Traffic {
 }
 
 impl Input {
-    /// Returns the buffer if nothing is in it.
+    /// Returns an empty buffer to the pool.
     fn release(&mut self) {
         if self.plain.is_empty() && self.next == self.filled && !self.bytes.is_empty() {
             give(&INPUTS, std::mem::take(&mut self.bytes));
@@ -580,12 +585,12 @@ impl Output {
         Ok(())
     }
 
-    /// Plaintext that has become written since the last call.
+    /// Plaintext bytes written since the last call.
     fn report(&mut self) -> usize {
         self.sealed.as_mut().map_or(0, |sealed| sealed.report())
     }
 
-    /// Returns the buffer if nothing is in it.
+    /// Returns an empty buffer to the pool.
     fn release(&mut self) {
         if let Some(sealed) = self.sealed.take_if(|sealed| sealed.bytes.is_empty()) {
             give(&OUTPUTS, sealed);
@@ -599,12 +604,12 @@ impl Sealed {
         self.count += 1;
     }
 
-    /// True if a record has application data.
+    /// True if any record has application data.
     fn holds_plain(&self) -> bool {
         self.records[..self.count].iter().any(|(_, plain)| *plain > 0)
     }
 
-    /// As [`Output::report`]: a record's bytes count as they go out, its last one with the tag.
+    /// See [`Output::report`]. A record's bytes count as they are sent, the last one with the tag.
     fn report(&mut self) -> usize {
         let mut plain_sent = 0;
         let mut start = 0;
@@ -632,13 +637,13 @@ impl Sealed {
     }
 }
 
-/// What a server says when it is done with a client.
+/// The error for a fatal alert from a server.
 fn given_up(alert: u8) -> io::Error {
     let name = rustls::AlertDescription::from(alert);
     io::Error::new(io::ErrorKind::ConnectionAborted, format!("it ended TLS with {name:?}"))
 }
 
-/// A place in several pieces.
+/// A position in several pieces.
 struct Cursor<'a, 'b> {
     pieces: &'a [IoSlice<'b>],
     index: usize,
@@ -655,7 +660,7 @@ impl<'a, 'b> Cursor<'a, 'b> {
         Self { pieces, index, at }
     }
 
-    /// Appends the next `bytes` bytes; the caller knows that there are as many.
+    /// Appends the next `bytes` bytes, which must exist.
     fn append(&mut self, mut bytes: usize, out: &mut Vec<u8>) {
         while bytes > 0 {
             let Some(piece) = self.pieces.get(self.index) else { return };

@@ -1,4 +1,4 @@
-//! One end of a tunnel, whatever carries its bytes.
+//! One end of a tunnel, over any transport.
 
 use std::fmt::Debug;
 use std::future::Future;
@@ -9,7 +9,8 @@ use std::task::{Context, Poll, ready};
 use super::{ShutdownHow, Stream};
 
 /// Bytes in both directions. A trait and not an enum like a response's body, because the streams of
-/// a multiplexed connection live above this crate, and a tunnel makes few calls for many bytes.
+/// a multiplexed connection are defined above this crate, and a tunnel makes few calls for many
+/// bytes.
 pub trait ByteStream: Debug {
     /// Ready once bytes or the end may have arrived. Holds no buffer.
     ///
@@ -23,7 +24,7 @@ pub trait ByteStream: Debug {
     /// Errors of the connection.
     fn poll_read(&self, cx: &mut Context<'_>, buffer: &mut [u8]) -> Poll<io::Result<usize>>;
 
-    /// Writes what is accepted now: at least one byte.
+    /// Writes as many bytes as are accepted now, at least one.
     ///
     /// # Errors
     /// Errors of the connection; `WriteZero` if it accepts nothing any more.

@@ -19,14 +19,14 @@ pub struct LingerLimits {
 }
 
 impl Default for LingerLimits {
-    /// Time bounds it: clients that send a whole body before they read, such as Java's, get the
-    /// response to an upload that was refused.
+    /// The limit is on time: clients that send a whole body before they read, such as Java's, then
+    /// get the response to a refused upload.
     fn default() -> Self {
         LingerLimits { bytes_max: 64 << 20, ms_max: 5_000 }
     }
 }
 
-/// How a lingering close ended.
+/// Result of a lingering close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LingerReport {
     /// Bytes read and dropped.

@@ -1,4 +1,4 @@
-//! What the kernel knows of a connection's way.
+//! Path characteristics and options of TCP connections.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::AsRawFd;
@@ -7,19 +7,19 @@ use super::{Socket, Stream};
 use crate::tls::Link;
 
 impl Stream {
-    /// `None` where there is no way to speak of, or the kernel does not say.
+    /// `None` for other transports, or if the kernel reports an error.
     pub(super) fn link(&self) -> Option<Link> {
         let Socket::Tcp(socket) = &self.socket else { return None };
         let mut info = MaybeUninit::<libc::tcp_info>::zeroed();
         let mut length = size_of::<libc::tcp_info>() as libc::socklen_t;
         // SAFETY: the descriptor is open for as long as `self` lives; TCP_INFO writes at most
-        // `length` bytes to where the pointer points, and there is as much room.
+        // `length` bytes to the structure, which has this length.
         let done = unsafe {
             let (fd, info) = (socket.as_raw_fd(), info.as_mut_ptr().cast());
             libc::getsockopt(fd, libc::IPPROTO_TCP, libc::TCP_INFO, info, &raw mut length)
         };
-        // SAFETY: every pattern of bits is a value of its numbers, and what the kernel has not
-        // written is zero.
+        // SAFETY: every bit pattern is valid for its numbers, and the fields that the kernel has
+        // not written are zero.
         let info = unsafe { info.assume_init() };
         let link = Link { round_trip_us: info.tcpi_rtt, segment_bytes: info.tcpi_snd_mss };
         (done == 0).then_some(link)
@@ -27,22 +27,21 @@ impl Stream {
 }
 
 impl Stream {
-    /// Lets the kernel take at most so many bytes beyond those that are on their way, where there
-    /// is a way to speak of: what it has taken cannot be overtaken.
+    /// Limits the bytes that the kernel's buffer of a TCP connection accepts beyond the bytes in
+    /// flight: buffered data cannot be overtaken by more urgent data.
     pub fn set_unsent_max(&self, bytes: u32) {
         let Socket::Tcp(socket) = &self.socket else { return };
         let (fd, length) = (socket.as_raw_fd(), size_of::<u32>() as libc::socklen_t);
         // SAFETY: the descriptor is open for as long as `self` lives; the option reads one int, to
-        // which the pointer points. If it fails, the socket takes as much as it did.
+        // which the pointer points. If it fails, the buffer accepts as much as before.
         unsafe {
             let value = (&raw const bytes).cast();
             libc::setsockopt(fd, libc::IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT, value, length);
         }
     }
 
-    /// Acknowledges what has arrived on a TCP socket at once. A peer without TCP_NODELAY holds a
-    /// short segment back until the one before it is acknowledged, which the kernel delays by
-    /// 40 ms.
+    /// Acknowledges received data on a TCP socket immediately. A peer without TCP_NODELAY delays a
+    /// short segment until the previous one is acknowledged, which the kernel delays by 40 ms.
     pub fn acknowledge(&self) {
         let Socket::Tcp(socket) = &self.socket else { return };
         let on: libc::c_int = 1;
@@ -71,7 +70,7 @@ mod tests {
                 *taken += count;
             }
         }
-        // The rest is on its way, in the peer's buffer.
+        // The rest is in flight, in the peer's buffer.
         assert!(taken[1] + 100_000 < taken[0], "{taken:?}");
     }
 

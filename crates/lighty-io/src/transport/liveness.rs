@@ -23,7 +23,7 @@ pub enum Idle {
     Closed,
 }
 
-/// How far the peer has closed.
+/// Extent of the peer's close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerClose {
     /// It will send nothing more but may still read. Over TCP this looks like a full close until
@@ -42,8 +42,8 @@ impl Stream {
         (heard.is_err() && !self.has_tls_input()) || self.probe() == Idle::Quiet
     }
 
-    /// Looks at the socket with one system call, without consuming bytes. Of a connection that
-    /// speaks TLS it takes what belongs to that alone.
+    /// Checks the socket with one system call, without consuming application data. On a TLS
+    /// connection it processes records without application data.
     pub fn probe(&self) -> Idle {
         match &self.tls {
             None => self.peek(),
@@ -113,7 +113,7 @@ impl Stream {
             _end => Poll::Pending);
         match known {
             Poll::Ready(Ok(ready)) => ready,
-            // The runtime is shutting down, or nothing is known.
+            // The runtime is shutting down, or the reactor has reported nothing.
             Poll::Ready(Err(_)) | Poll::Pending => Ready::EMPTY,
         }
     }

@@ -1,8 +1,8 @@
 //! A connection in memory that behaves like TCP: half-closes, resets, bounded buffers.
 //!
-//! For simulations, and for parts of one worker that meet as connections do. Both ends live on one
-//! thread. A write is at the other end at once, as far as the buffer there has room. A reset
-//! destroys what the other end has not read yet, which a real one may or may not do.
+//! For simulations, and for parts of one worker that communicate over connections. Both ends are on
+//! one thread. A write reaches the other end immediately, up to the free space of its buffer. A
+//! reset discards bytes that the other end has not read yet, which a real reset may or may not do.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use rustix::io::Errno;
 
 use super::{Idle, PeerClose, ShutdownHow};
 
-/// Creates a connection between two addresses. Each end buffers `room_bytes` that it has not read.
+/// Creates a connection between two addresses. Each end buffers up to `room_bytes` unread bytes.
 pub fn pair(one: SocketAddr, other: SocketAddr, room_bytes: usize) -> (MemoryEnd, MemoryEnd) {
     let line = Rc::new(RefCell::new(Line {
         towards: [Pipe::default(), Pipe::default()],
@@ -28,7 +28,7 @@ pub fn pair(one: SocketAddr, other: SocketAddr, room_bytes: usize) -> (MemoryEnd
     (MemoryEnd { line: Rc::clone(&line), side: 0 }, MemoryEnd { line, side: 1 })
 }
 
-/// One end of a connection in memory. Dropping it closes the connection: a reset if bytes are
+/// One end of a connection in memory. Dropping it closes the connection, by a reset if bytes are
 /// unread, as TCP does.
 pub struct MemoryEnd {
     line: Rc<RefCell<Line>>,
@@ -43,7 +43,7 @@ pub(super) struct MemoryShutdown {
 }
 
 struct Line {
-    /// What is on its way to each side.
+    /// Bytes in flight to each side.
     towards: [Pipe; 2],
     addresses: [SocketAddr; 2],
     room_bytes: usize,
@@ -60,7 +60,7 @@ struct Pipe {
     is_shut: bool,
     /// The writer has reset the connection.
     is_reset: bool,
-    /// Bytes that arrived after the reader had gone.
+    /// Bytes that arrived after the reader was dropped.
     lost_bytes: u64,
     readers: Vec<Waker>,
     writers: Vec<Waker>,
@@ -87,13 +87,13 @@ fn wake(wakers: Vec<Waker>) {
 }
 
 impl Line {
-    /// Everyone who waits at either end.
+    /// Takes the wakers of all tasks waiting at either end.
     fn everyone(&mut self) -> Vec<Waker> {
         let pipes = self.towards.iter_mut();
         pipes.flat_map(|pipe| pipe.readers.drain(..).chain(pipe.writers.drain(..))).collect()
     }
 
-    /// The side resets the connection: what was on its way is gone.
+    /// Resets the connection from one side: bytes in flight are discarded.
     fn reset_by(&mut self, side: usize) {
         let there = &mut self.towards[1 - side];
         there.is_reset = true;
@@ -125,7 +125,7 @@ impl MemoryEnd {
         wake(woken);
     }
 
-    /// Reads what has arrived; 0 at the end.
+    /// Reads received bytes; 0 at the end.
     ///
     /// # Errors
     /// `ConnectionReset`.
@@ -162,7 +162,7 @@ impl MemoryEnd {
         poll_fn(|cx| self.poll_read(cx, buffer)).await
     }
 
-    /// Writes what there is room for.
+    /// Writes as many bytes as there is space for.
     ///
     /// # Errors
     /// `WouldBlock` if there is none, `BrokenPipe` or `ConnectionReset` if the connection is over.
@@ -173,7 +173,7 @@ impl MemoryEnd {
             let (room, is_open) = (line.room_bytes, line.is_open[1 - self.side]);
             let pipe = &mut line.towards[1 - self.side];
             if !is_open {
-                // Accepted here and thrown away there, which answers with a reset.
+                // Accepted here and discarded there, with a reset as the reply.
                 pipe.lost_bytes += bytes.len() as u64;
                 line.towards[self.side].is_reset = true;
                 let woken = line.everyone();
@@ -192,10 +192,10 @@ impl MemoryEnd {
         Ok(readers.1)
     }
 
-    /// Writes all of it.
+    /// Writes all bytes.
     ///
     /// # Errors
-    /// As for [`try_write`](Self::try_write), but for `WouldBlock`.
+    /// As for [`try_write`](Self::try_write), except `WouldBlock`.
     pub async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.try_write(bytes) {
@@ -234,7 +234,7 @@ impl MemoryEnd {
         Poll::Pending
     }
 
-    /// Waits for room, or for an error that a write would report.
+    /// Waits for free space, or for an error that a write would report.
     ///
     /// # Errors
     /// None.
@@ -304,7 +304,7 @@ impl MemoryEnd {
         Poll::Pending
     }
 
-    /// Bytes written after the reader had gone.
+    /// Bytes written after the reader was dropped.
     pub(super) fn lost_bytes(&self) -> u64 {
         self.line.borrow().towards[1 - self.side].lost_bytes
     }

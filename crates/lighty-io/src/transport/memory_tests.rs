@@ -1,4 +1,4 @@
-//! The connection in memory, against what TCP does in the same place.
+//! Compares the connection in memory with TCP.
 
 use super::*;
 use crate::transport::{LingerLimits, Stream};

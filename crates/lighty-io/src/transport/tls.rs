@@ -1,4 +1,4 @@
-//! TLS around a connection: what [`Stream`] does once it is [secured](Stream::secure).
+//! TLS on a connection: the parts of [`Stream`] that apply once it is [secured](Stream::secure).
 
 use std::cell::RefCell;
 use std::fmt::{self, Debug};
@@ -9,7 +9,7 @@ use super::{Idle, Stream};
 use crate::clock::machine_us;
 use crate::tls::{Read, Traffic};
 
-/// What fits into one segment of most links: one record will do.
+/// Size of a segment on most links: a shorter write fits into one, so it needs no short records.
 const SEGMENT_BYTES: usize = 1_400;
 
 /// A connection's TLS. Boxed, because most connections have none.
@@ -22,37 +22,37 @@ impl Debug for Tls {
 }
 
 impl Stream {
-    /// From now on bytes pass through these keys.
+    /// Encrypts the connection with these keys from now on.
     pub(crate) fn secure(&mut self, traffic: Traffic) {
         self.tls = Some(Box::new(Tls(RefCell::new(traffic))));
     }
 
-    /// True if what is written is encrypted.
+    /// True if the connection is encrypted.
     pub fn is_tls(&self) -> bool {
         self.tls.is_some()
     }
 
-    /// True if the connection speaks TLS and the peer has not said that nothing follows: whoever
-    /// sits between may have ended it.
+    /// True if the connection uses TLS and the peer has not sent close_notify: an attacker on the
+    /// path may have truncated it.
     pub fn may_be_cut(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| !tls.0.borrow().is_ended())
     }
 
-    /// Frees what an idle connection's TLS can make anew when bytes arrive. For one that is idle
-    /// for long: the next record takes longer.
+    /// Frees the parts of an idle connection's TLS state that can be recreated. For connections
+    /// that are idle for long, because the next record takes longer.
     pub fn rest(&self) {
         if let Some(tls) = &self.tls {
             tls.0.borrow_mut().rest();
         }
     }
 
-    /// Tells the peer that nothing follows, if the connection speaks TLS (RFC 8446 section 6.1).
-    /// What was not written before is not waited for.
+    /// Sends close_notify, if the connection uses TLS (RFC 8446 section 6.1). Does not wait for
+    /// earlier unwritten data.
     pub fn close_notify(&self) {
         if let Some(tls) = &self.tls {
             let mut traffic = tls.0.borrow_mut();
             traffic.close();
-            // The peer sees the end all the same.
+            // If this fails, the peer still sees the end of the connection.
             let _ = traffic.flush(|bytes| self.try_send(bytes));
         }
     }
@@ -60,12 +60,12 @@ impl Stream {
 
 #[cfg(test)]
 impl Stream {
-    /// True if no more is held than the keys.
+    /// True if nothing but the keys is held.
     pub(crate) fn is_resting(&self) -> bool {
         self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_resting())
     }
 
-    /// As if the peer was 50 ms away.
+    /// Simulates a peer that is 50 ms away.
     pub(crate) fn seem_far_away(&self) {
         let link = crate::tls::Link { round_trip_us: 50_000, segment_bytes: 1_448 };
         let tls = self.tls.as_ref().expect("TLS");
@@ -75,8 +75,8 @@ impl Stream {
 
 impl Drop for Stream {
     fn drop(&mut self) {
-        // A server is owed the end (RFC 9112 section 9.8); what a client is told depends on whether
-        // it has everything.
+        // A client must send close_notify (RFC 9112 section 9.8). A server decides by itself,
+        // depending on whether the client has the whole response.
         if self.tls.as_ref().is_some_and(|tls| tls.0.borrow().is_client()) {
             self.close_notify();
         }
@@ -84,12 +84,12 @@ impl Drop for Stream {
 }
 
 impl Tls {
-    /// Bytes on the wire of what was written since something was read last.
+    /// Bytes sent, as ciphertext, since application data was last received.
     pub(super) fn sent_since_read(&self) -> u64 {
         self.0.borrow().sent_since_read()
     }
 
-    /// Takes what came behind a response: tickets and keys say nothing of the next one.
+    /// Processes records that follow a response: tickets and key updates do not count as data.
     pub(super) fn probe(&self, stream: &Stream) -> Idle {
         let mut traffic = self.0.borrow_mut();
         loop {
@@ -126,7 +126,7 @@ impl Tls {
         let mut traffic = self.0.borrow_mut();
         loop {
             let read = traffic.read(buffer);
-            // A reply to what was read, if there is room for it now; else it leaves with the next
+            // Sends a reply to the record, if there is space for it now; otherwise with the next
             // write.
             let _ = traffic.flush(|bytes| stream.try_send(bytes));
             match read? {
@@ -140,7 +140,8 @@ impl Tls {
                 _ => 0,
             };
             traffic.filled(count);
-            // Many clients close without saying so first; lengths and framing tell what is whole.
+            // Many clients close without close_notify; lengths and framing tell whether a message
+            // is complete.
             if ready!(received)? == 0 {
                 return Poll::Ready(Ok(0));
             }
@@ -160,7 +161,7 @@ impl Tls {
 mod tests {
     use super::*;
 
-    /// Each idle connection has one. The allocator's next larger block has 128 bytes more.
+    /// Every idle connection has one. The allocator's next larger size has 128 bytes more.
     #[test]
     fn a_connection_fits_its_block() {
         assert!(size_of::<Tls>() <= 896, "{}", size_of::<Tls>());

@@ -28,7 +28,7 @@ const SPARE_BYTES: usize = 4_096;
 /// Interval of the idle check in milliseconds, by which a tunnel may exceed its limit.
 const LOOK_MS: u64 = 1_000;
 
-/// One of the two connections.
+/// One of a tunnel's two connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// The first one.
@@ -50,7 +50,7 @@ pub struct TunnelMeter {
     pub half_closed: Cell<Option<Side>>,
 }
 
-/// Why a tunnel broke.
+/// Error of a tunnel.
 #[derive(Debug)]
 pub struct TunnelError {
     /// The connection that failed.
@@ -99,8 +99,7 @@ impl Tunnel<'_> {
     /// with their write sides closed.
     ///
     /// # Errors
-    /// The first failure of either side. Bytes in flight are then lost, as they would be without a
-    /// tunnel.
+    /// The first failure of either side. Bytes in flight are then lost, as without a tunnel.
     pub async fn run(
         self,
         buffers: &BufPool,
@@ -134,7 +133,7 @@ impl Tunnel<'_> {
         .await
     }
 
-    /// Like [`Self::run`], but shuts both connections down once nothing has moved for `idle_ms`
+    /// Like [`Self::run`], but shuts both connections down once no bytes have moved for `idle_ms`
     /// milliseconds (0: no limit). A broken tunnel counts as ended, because both sides already
     /// know.
     pub async fn run_while_active(
@@ -159,7 +158,7 @@ impl Tunnel<'_> {
     }
 }
 
-/// Resolves when nothing has moved for `idle_ms`.
+/// Resolves when no bytes have moved for `idle_ms`.
 async fn idle(meter: &TunnelMeter, clock: &Clock, idle_ms: u64) {
     loop {
         tokio::time::sleep(Duration::from_millis(LOOK_MS)).await;
@@ -181,7 +180,7 @@ struct Turn<'a> {
     meter: &'a TunnelMeter,
 }
 
-/// One direction.
+/// One direction of a tunnel.
 struct Direction<'a> {
     from_side: Side,
     from: &'a dyn ByteStream,
@@ -276,7 +275,7 @@ impl<'a> Direction<'a> {
         Poll::Ready(Ok(()))
     }
 
-    /// Writes what the other side accepts and returns its length: at least one byte.
+    /// Writes as many bytes as the other side accepts, at least one, and returns their number.
     fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<usize, TunnelError>> {
         let to = self.to;
         let pending = match &mut self.state {

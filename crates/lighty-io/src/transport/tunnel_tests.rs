@@ -43,7 +43,7 @@ impl Bench {
     }
 }
 
-/// Sends everything, closes that half, and reads what comes until the end, at the same time.
+/// Sends everything and closes that half, while reading until the end.
 fn talk<S>(stream: S, send: Vec<u8>) -> std::thread::JoinHandle<Vec<u8>>
 where
     S: Duplex,
@@ -192,7 +192,7 @@ async fn a_tunnel_with_a_limit_is_cut_at_both_ends_when_nothing_moves() {
         let tunnel = Tunnel { near: &near, far: &far, early_near, early_far };
         let run = tunnel.run_while_active(&bench.buffers, &bench.clock, idle_ms);
         let advance = async {
-            // By then the early bytes have been passed on, and the activity is noted.
+            // By then the early bytes have been passed on, and the activity is recorded.
             tokio::time::sleep(Duration::from_millis(LOOK_MS / 2)).await;
             bench.clock.advance(Duration::from_secs(advance_s));
         };
@@ -242,7 +242,7 @@ async fn a_full_side_holds_the_other_back() {
     let bench = Bench::new();
     let client = talk(client, content(3, 30_000_000));
     let watch = async {
-        // Until the socket is full: one buffer is held, and no more is read.
+        // Until the socket is full: then one buffer is held, and no more is read.
         let mut last = u64::MAX;
         while bench.meter.to_far_bytes.get() != last || bench.buffers.in_use() == 0 {
             last = bench.meter.to_far_bytes.get();

@@ -1,15 +1,16 @@
-//! Whether a request that got no response was never read: only then may it be sent again for
-//! certain.
+//! Detects that a backend has not read a request to which it did not respond. Only then is it
+//! certain that the request can be sent again.
 //!
-//! The kernel of a backend that has closed a connection throws away what still arrives for it and
-//! answers with a reset. Bytes that were not confirmed prove nothing by themselves: a backend that
-//! reads half of a request and then closes resets the connection as well, and its kernel confirms
-//! late what was read (measured: so does a close with `SO_LINGER` 0 of one that read everything).
-//! But the end of the stream (FIN), like every segment before the reset, confirms whatever had
-//! come by then. So: the end was read, afterwards came the reset, and of all that was written
-//! nothing is confirmed. Then it met a closed connection. Or one whose peer had ended its own half,
-//! read on, and reset the connection before its kernel confirmed what was read, 40 ms later at
-//! most: who can no longer answer throws away what it reads (RFC 9112 section 9.6).
+//! After a backend has closed a connection, its kernel discards data that still arrives for it, and
+//! replies with a reset. Unacknowledged bytes alone prove nothing: a backend that reads half of a
+//! request and then closes resets the connection as well, and its kernel acknowledges data late
+//! (measured: so does a close with `SO_LINGER` 0 after reading everything). But the end of the
+//! stream (FIN), like every segment before the reset, acknowledges all data that had arrived by
+//! then. So if the end was read, then the reset came, and none of the written bytes is
+//! acknowledged, the request met a closed connection. The only alternative is a peer that closed
+//! its own half, continued to read, and reset the connection before its kernel acknowledged the
+//! data, within 40 ms. Such a peer cannot respond any more, and discards the data (RFC 9112 section
+//! 9.6).
 
 use std::io;
 use std::os::fd::{AsRawFd, RawFd};
@@ -18,15 +19,15 @@ use std::time::Duration;
 use super::{Socket, Stream};
 
 impl Stream {
-    /// Whether the last `written` bytes are unread. To be asked when
-    /// [`poll_read`](Self::poll_read) has told the end of the stream, and no call an
-    /// [`io::ErrorKind::ConnectionReset`]. The reset that proves it may be on its way: it is waited
-    /// for as long as `patience`.
+    /// True if the last `written` bytes are certainly unread. Call it after
+    /// [`poll_read`](Self::poll_read) has returned the end of the stream, and no call has returned
+    /// [`io::ErrorKind::ConnectionReset`]. The reset that proves it may still be in flight, so this
+    /// waits for it, at most for `patience`.
     ///
-    /// `false` is no proof of the contrary, and over a unix socket all there is: that refuses what
-    /// nobody would read when it is written.
+    /// `false` does not prove that the bytes were read. It is the only result on a unix socket,
+    /// which refuses a write if no process will read it.
     pub async fn went_unread(&self, written: u64, patience: Duration) -> bool {
-        // A response came before the request: what was sent since then holds all of it.
+        // A response precedes the request, so the bytes sent since then include all of the request.
         let written = self.tls.as_ref().map_or(written, |tls| tls.sent_since_read().max(written));
         if let Socket::Memory(end) = &self.socket {
             return end.lost_bytes() >= written;
@@ -37,31 +38,31 @@ impl Stream {
         self.is_shut_by_peer(patience).await && self.is_unconfirmed(written)
     }
 
-    /// If the process at the other end has not read all that was written; `None` where the socket
-    /// does not tell. Of TCP only the kernel's confirmation is known, which says nothing of the
-    /// process.
+    /// True if the process at the other end has not read all written bytes; `None` if the socket
+    /// does not tell. For TCP only the kernel's acknowledgement is known, which does not mean that
+    /// the process has read them.
     pub fn has_unread(&self) -> Option<bool> {
         self.tells_unread().then(|| self.unconfirmed_bytes().is_ok_and(|bytes| bytes > 0))
     }
 
-    /// True if [`has_unread`](Self::has_unread) knows.
+    /// True if [`has_unread`](Self::has_unread) has a result.
     pub fn tells_unread(&self) -> bool {
         matches!(self.socket, Socket::Unix(_))
     }
 
-    /// Whether the kernel has given the connection up, now or soon.
+    /// True if the kernel has ended the connection, or does so within `patience`.
     async fn is_shut_by_peer(&self, patience: Duration) -> bool {
         let is_over = || self.peer().is_err();
         is_over() || (tokio::time::timeout(patience, self.reset()).await.is_ok() && is_over())
     }
 
-    /// Whether no byte of the last `written` ones was confirmed. Bytes are confirmed in their
-    /// order, and a connection that broke remembers how many are left.
+    /// True if none of the last `written` bytes was acknowledged. Bytes are acknowledged in order,
+    /// and a broken connection remembers how many are left.
     fn is_unconfirmed(&self, written: u64) -> bool {
         self.unconfirmed_bytes().is_ok_and(|bytes| bytes >= written)
     }
 
-    /// Bytes that the other end's kernel has not confirmed.
+    /// Number of bytes that the other end's kernel has not acknowledged.
     fn unconfirmed_bytes(&self) -> io::Result<u64> {
         let socket: RawFd = each!(&self.socket, socket => socket.as_raw_fd(),
             _end => return Err(io::ErrorKind::Unsupported.into()));
@@ -87,7 +88,7 @@ mod tests {
     const REQUEST: &[u8] = &[b'r'; 1000];
     const PATIENCE: Duration = Duration::from_secs(20);
 
-    /// A pair that has exchanged something, so that its kernels confirm late.
+    /// A pair that has exchanged data, so that the kernels delay acknowledgements.
     async fn used_pair() -> (Stream, TcpStream) {
         let (ours, mut peer) = tcp_pair().await;
         ours.set_nodelay(true).expect("nodelay");
@@ -116,11 +117,11 @@ mod tests {
         write(&ours).await;
         reads_the_end(&ours).await;
         assert!(ours.went_unread(1000, PATIENCE).await);
-        // Nor was the beginning of it, if the reset came between two writes.
+        // The first write was not read either, although the reset came between two writes.
         let late = ours.try_write(REQUEST).expect_err("closed");
         assert_eq!(late.kind(), io::ErrorKind::BrokenPipe);
         assert!(ours.went_unread(1000, PATIENCE).await);
-        // Something before it was confirmed, or was not written at all.
+        // A byte before it was acknowledged, or was not written at all.
         assert!(!ours.went_unread(1001, PATIENCE).await);
     }
 
@@ -151,7 +152,7 @@ mod tests {
         write(&ours).await;
         peer.read_exact(&mut [0; 500]).expect("read");
         drop(peer);
-        // The kernel may not have confirmed what was read: it is the error that tells.
+        // The kernel may not have acknowledged the bytes read: only the error shows that they were.
         let error = ours.read(&mut [0; 64]).await.expect_err("a reset");
         assert_eq!(error.kind(), io::ErrorKind::ConnectionReset);
     }

@@ -1,7 +1,7 @@
-//! A sandbox that forbids system calls which can be done without: everything is sent all the same,
-//! and it is told once what was found to be forbidden.
+//! A sandbox that forbids system calls with a fallback: everything is sent all the same, and there
+//! is one warning about each forbidden call.
 //!
-//! One test, for what it does to the process cannot be undone.
+//! A single test, because its effect on the process cannot be undone.
 
 use std::cell::Cell;
 use std::io::Read;
@@ -19,8 +19,8 @@ use lighty_io::transport::Stream;
 
 const BYTES: usize = 3 << 20;
 
-/// From now on this call of this thread, and of those that it starts, fails with EPERM. `false`:
-/// this system does not let anybody forbid anything.
+/// Makes this call fail with EPERM from now on, in this thread and in threads that it starts.
+/// `false`: this system does not permit such filters.
 fn forbid(call: libc::c_long) -> bool {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let (load, equals, done) = (0x20, 0x15, 0x06);
@@ -40,7 +40,7 @@ fn forbid(call: libc::c_long) -> bool {
     }
 }
 
-/// Sends a file that is not in the page cache, and the same again; what arrived.
+/// Sends a file that is not in the page cache, twice, and returns the received bytes.
 async fn delivered(backend: NetworkBackend, content: &[u8]) -> Vec<u8> {
     let options = SendOptions { backend, ..SendOptions::default() };
     let engine = FileEngine::start(EngineChoice::Threads, EngineLimits::default()).expect("engine");
@@ -105,7 +105,7 @@ fn what_is_forbidden_is_done_another_way() {
         }
         all_backends_deliver();
         let news = news();
-        // Where the file system has no direct reads, kernel AIO was never tried.
+        // If the file system has no direct reads, kernel AIO was never tried.
         assert!(
             news.len() <= 1 && news.iter().all(|words| words.contains(name)),
             "{name}: {news:?}"

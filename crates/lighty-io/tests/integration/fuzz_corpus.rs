@@ -1,4 +1,4 @@
-//! Replays what the fuzzers found interesting (`fuzz/corpus`) through the same functions.
+//! Replays the fuzzers' corpora (`fuzz/corpus`) through the same functions.
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../../fuzz/src/tls.rs"]

@@ -1,7 +1,7 @@
-//! A file system stalls with many requests stuck on it; the rest of the world goes on.
+//! A file system stalls with many requests stuck on it; everything else continues.
 //!
 //! Everything happens on one loop, and the stall ends only when that loop says so: a loop that
-//! waited for the stalled file system anywhere would not get there before that gives up stalling.
+//! waited for the stalled file system anywhere would not get there before the stall times out.
 
 use std::fs;
 use std::os::fd::AsFd;
@@ -73,14 +73,14 @@ impl Bed {
         rustix::fs::fadvise(file.as_fd(), 0, None, rustix::fs::Advice::DontNeed).expect("fadvise");
     }
 
-    /// Waits until so many requests are stuck in the file system.
+    /// Waits until `n` requests are stuck in the file system.
     async fn until_stuck(&self, n: usize) {
         while self.fuse.waiting() < n {
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     }
 
-    /// What an innocent client needs: hot and cold files beside the mount.
+    /// Work of unaffected clients: hot and cold files beside the mount.
     async fn serve_the_innocent(&self) {
         for round in 0..INNOCENT {
             let name = format!("innocent{round}");
@@ -88,7 +88,7 @@ impl Bed {
             let (engine, length) = (&self.engine, INNOCENT_BYTES as u64);
             let opened = engine.open(&self.root, name.as_bytes(), Follow::Beneath, false).await;
             let file = opened.expect("open");
-            // As often as a kernel that keeps memory free takes it back.
+            // Repeated, because a kernel that keeps memory free may evict it again.
             let mut tries = 0..100;
             while engine.resident(&file, 0, length) == Resident::No {
                 assert!(tries.next().is_some(), "{name}");
@@ -98,7 +98,7 @@ impl Bed {
             assert_eq!(n.expect("read"), 1000);
             let mut entries =
                 engine.read_dir(&self.root, b"", Follow::None).await.expect("a directory");
-            // Reading the directory stats the mount point, which is answered from its root.
+            // Reading the directory stats the mount point, whose root has the answer in memory.
             assert!(entries.next_batch().await.expect("a batch").is_some());
             engine.run(|| ()).await.expect("a thread");
         }

@@ -1,6 +1,5 @@
-//! `lookup` of a build without the feature `dns`: the C library looks hosts up (`getaddrinfo`), by
-//! the system's own files and rules. It says neither how long an answer is good for nor where a
-//! service is.
+//! `lookup` for builds without the feature `dns`. The C library looks hosts up (`getaddrinfo`) by
+//! the system's own files and rules. It reports no TTL and resolves no services.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -24,7 +23,7 @@ impl Files {
     }
 }
 
-/// Answers questions, each on a thread of its own while it lasts.
+/// Answers questions, each on a thread of its own.
 pub(super) struct Asker {
     options: Arc<ResolveOptions>,
 }
@@ -43,7 +42,7 @@ impl Asker {
         let asked = tokio::task::spawn_blocking(move || {
             (name.as_str(), port).to_socket_addrs().map(Iterator::collect::<Vec<SocketAddr>>)
         });
-        // As with name servers of our own choice. The thread waits for as long as the library does.
+        // The same limit as with our own client. The thread waits for as long as the library does.
         let limit = Duration::from_millis(self.options.timeout_ms.saturating_mul(4));
         let found = match tokio::time::timeout(limit, asked).await {
             Err(_) => return Err(ResolveError::Timeout),

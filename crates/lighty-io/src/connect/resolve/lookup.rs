@@ -1,4 +1,4 @@
-//! One question: the hosts file, then the name servers.
+//! Answers one question from the hosts file, else from the name servers.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex};
@@ -18,10 +18,10 @@ use super::{
     SERVICE_HOSTS_MAX, unpoisoned,
 };
 
-/// How often a name server is asked before it counts as silent.
+/// Requests to a name server before it counts as silent.
 const ATTEMPTS: u32 = 2;
 
-/// Answers questions, by files that are read again when they change.
+/// Answers questions; reads its files again when they change.
 pub(super) struct Asker {
     options: Arc<ResolveOptions>,
     sources: Mutex<Sources>,
@@ -33,7 +33,7 @@ struct Sources {
     hosts: Arc<Hosts>,
 }
 
-/// Addresses of one host and how long they are good for.
+/// Addresses of one host and their TTL.
 struct Found {
     addresses: Vec<IpAddr>,
     ttl_ms: u64,
@@ -46,7 +46,7 @@ impl Asker {
     }
 
     pub(super) async fn ask(&self, question: &Question) -> Result<Answer, ResolveError> {
-        // Beyond the time-outs of the single servers: their number is not ours to choose.
+        // Longer than the timeouts of single servers, whose number the system's file determines.
         let limit = Duration::from_millis(self.options.timeout_ms.saturating_mul(4));
         let asked = async {
             match question {
@@ -59,7 +59,7 @@ impl Asker {
         if endpoints.is_empty() {
             return Err(ResolveError::NoSuchName(question.to_string()));
         }
-        // Servers rotate their answers; an order of our own tells what is new from what moved.
+        // Servers rotate their answers; sorting distinguishes a change from a rotation.
         endpoints.sort_unstable();
         endpoints.dedup();
         endpoints.truncate(ENDPOINTS_MAX);
@@ -85,7 +85,7 @@ impl Asker {
         let mut endpoints = Vec::new();
         let mut failed = None;
         let hosts = records.iter().filter_map(|record| match &record.data {
-            // RFC 2782: a target of "." says that the service is not to be had here.
+            // RFC 2782: a target of "." means that the service is not available here.
             RData::SRV(service) if !service.target.is_root() => Some(service),
             _ => None,
         });
@@ -95,19 +95,19 @@ impl Asker {
                     ttl_ms = ttl_ms.min(found.ttl_ms);
                     endpoints.extend(service_endpoints(service, found.addresses));
                 }
-                // The hosts that can be found do the work of those that cannot.
+                // Hosts that resolve replace the ones that do not.
                 Err(error) => failed = Some(error),
             }
         }
         match failed {
             Some(error) if endpoints.is_empty() => Err(error),
-            // What is missing is asked for soon.
+            // Retry the missing hosts soon.
             Some(_) => Ok((endpoints, ttl_ms.min(self.options.retry_ms_max))),
             None => Ok((endpoints, ttl_ms)),
         }
     }
 
-    /// The addresses of a host: of one family, or of whichever there are.
+    /// The addresses of a host: of the configured family, or of any.
     async fn addresses(&self, name: &Name) -> Result<Found, ResolveError> {
         if let Some(found) = self.listed(name) {
             return Ok(found);
@@ -127,7 +127,7 @@ impl Asker {
         Ok(Found { addresses, ttl_ms: lifetime_ms(&records) })
     }
 
-    /// What the hosts file says.
+    /// Looks a name up in the hosts file.
     fn listed(&self, name: &Name) -> Option<Found> {
         let hosts = Arc::clone(&self.fresh_sources().hosts);
         let kinds: &[RecordType] = match self.options.family {
@@ -180,7 +180,7 @@ fn connect_to_servers(
     *opts = system;
     opts.timeout = Duration::from_millis(options.timeout_ms.max(1));
     opts.attempts = ATTEMPTS as usize - 1;
-    // Answers are kept by the watches, with limits of their own; the hosts file is ours too.
+    // The watches cache answers, with limits of their own, and read the hosts file themselves.
     opts.cache_size = 0;
     opts.use_hosts_file = ResolveHosts::Never;
     // The lifetime of an answer is that of the shortest-lived link in the chain of aliases.
@@ -192,7 +192,7 @@ fn parse(name: &str) -> Result<Name, ResolveError> {
     Name::from_utf8(name).map_err(|error| ResolveError::BadName(format!("{name}: {error}")))
 }
 
-/// Of two answers those that are there; an error only when both are errors, the more telling one.
+/// Merges the records of two answers; an error only if both are errors, the more specific one.
 fn either(
     v4: Result<Vec<Record>, ResolveError>,
     v6: Result<Vec<Record>, ResolveError>,

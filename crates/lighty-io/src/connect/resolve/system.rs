@@ -1,4 +1,4 @@
-//! What the system says about names: its name servers and its list of hosts.
+//! The system's name servers and hosts file.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,7 +14,7 @@ use super::ResolveOptions;
 /// The largest hosts file or list of name servers that is read.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// The system's files as they were read.
+/// Contents of the system's files when last read.
 #[derive(Debug)]
 pub(super) struct Files {
     servers_mark: Mark,
@@ -23,7 +23,7 @@ pub(super) struct Files {
     pub(super) hosts: Hosts,
 }
 
-/// Changes when a file does. `None`: there is no such file.
+/// Changes when a file does. `None`: the file does not exist.
 type Mark = Option<(u64, u64, i64, i64, u64)>;
 
 impl Files {
@@ -36,7 +36,7 @@ impl Files {
         }
     }
 
-    /// Whether a file has changed. One that has gone (a chroot hides it) has not.
+    /// True if a file has changed. One that has disappeared (behind a chroot) counts as unchanged.
     pub(super) fn is_outdated(&self, options: &ResolveOptions) -> bool {
         let changed = |was: Mark, path: &Path| {
             let now = mark(path);
@@ -52,7 +52,7 @@ fn mark(path: &Path) -> Mark {
     Some((meta.dev(), meta.ino(), meta.mtime(), meta.mtime_nsec(), meta.size()))
 }
 
-/// The text of a file; nothing for one that is missing, too large or no text.
+/// The text of a file; empty if it is missing, too large or not text.
 fn read(path: &Path) -> String {
     let small = fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.len() <= FILE_BYTES_MAX);
     if small { fs::read_to_string(path).unwrap_or_default() } else { String::new() }

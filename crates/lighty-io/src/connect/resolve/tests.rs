@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use super::*;
 
-/// Longer than anything here takes, shorter than anybody's patience.
+/// Longer than any step takes, shorter than a test runner's timeout.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A name server for `.test`, its records in a hosts file that can be changed.
@@ -25,7 +25,7 @@ impl NameServer {
         fs::write(dir.path().join("hosts"), hosts).expect("hosts");
         fs::write(dir.path().join("empty"), "").expect("empty");
         let more: Vec<String> = more.iter().map(|&word| word.to_owned()).collect();
-        // The port may be taken between asking for it and starting; then another one is tried.
+        // The port may be taken between choosing it and starting; then another one is tried.
         for _ in 0..5 {
             let address = free_address();
             let child = spawn(dir.path(), address, &more);
@@ -207,7 +207,7 @@ async fn a_changed_record_is_a_new_generation_and_a_moved_one_is_not() {
     assert_eq!((second.generation, &second.standing), (2, &Standing::Fresh));
     assert_eq!(addresses(&second.endpoints), ["192.0.2.2:8080"]);
     assert_eq!(still.current(), unmoved);
-    // Another worker that watches the name sees what is there, at once.
+    // Another worker that watches the name sees the current answer immediately.
     assert_eq!(resolver.watch(&host("web.test")).current(), second);
 }
 
@@ -366,7 +366,7 @@ async fn a_watch_ends_with_its_last_holder() {
     assert!(held(&resolver) > 0);
     drop(second);
     in_time(async {
-        // The task may hold it for as long as it takes to write an answer down.
+        // The task may hold it for as long as storing an answer takes.
         while held(&resolver) > 0 {
             tokio::task::yield_now().await;
         }

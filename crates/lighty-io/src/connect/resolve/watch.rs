@@ -1,5 +1,5 @@
-//! A name that is kept resolved: asked again when its answer has lived its time, and while it
-//! cannot be asked, the last good answer stays.
+//! A name that is kept resolved: looked up again when its TTL has expired. While look-ups fail, the
+//! last good answer stays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
@@ -11,37 +11,36 @@ use super::lookup::Asker;
 use super::{Answer, Endpoint, Question, ResolveError, ResolveOptions, Resolver, broken_off};
 use crate::threads::panics;
 
-/// How much an answer is to be believed.
+/// Reliability of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// The first look-up is under way: there are no endpoints yet.
+    /// The first look-up is in progress: there are no endpoints yet.
     Pending,
-    /// It is what the name servers say.
+    /// The latest look-up returned it.
     Fresh,
-    /// It is what they said last; they have not been heard since, or say otherwise by now that
-    /// there is nothing.
+    /// An earlier look-up returned it; later ones failed or found nothing.
     Stale(ResolveError),
-    /// There never was an answer: there are no endpoints.
+    /// No look-up ever succeeded: there are no endpoints.
     Unresolved(ResolveError),
 }
 
-/// What a watched name stands for at present.
+/// Current answer for a watched name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Resolved {
-    /// Grows with each change of the endpoints; 0 before the first answer.
+    /// Increases with each change of the endpoints; 0 before the first answer.
     pub generation: u64,
-    /// By priority and address.
+    /// Sorted by priority and address.
     pub endpoints: Arc<[Endpoint]>,
-    /// How much they are to be believed.
+    /// Reliability of the endpoints.
     pub standing: Standing,
 }
 
-/// A name that is kept resolved for as long as a watch for it exists. Clones and others who watch
+/// A name that is kept resolved for as long as a watch for it exists. Clones and other watches of
 /// the same name share the look-ups.
 #[derive(Clone, Debug)]
 pub struct Watch {
     shared: Arc<Shared>,
-    // The thread lives as long as the resolver does.
+    // Keeps the resolver, and thereby its thread, alive.
     _resolver: Resolver,
 }
 
@@ -50,7 +49,7 @@ pub(super) struct Shared {
     question: Question,
     generation: AtomicU64,
     state: watch::Sender<Arc<Resolved>>,
-    /// Ends the task's sleep: there is something to do, or the last watcher has gone.
+    /// Ends the task's sleep: a refresh is requested, or the last watch was dropped.
     wake: Arc<Notify>,
 }
 
@@ -59,23 +58,23 @@ impl Watch {
         Watch { shared, _resolver: resolver }
     }
 
-    /// The name that is watched.
+    /// The watched name.
     pub fn question(&self) -> &Question {
         &self.shared.question
     }
 
-    /// The generation of the present endpoints, for the price of an atomic load: as long as it
-    /// stays, there is no need to look at them.
+    /// The generation of the current endpoints, at the cost of an atomic load. While it stays the
+    /// same, the endpoints have not changed.
     pub fn generation(&self) -> u64 {
         self.shared.generation.load(Ordering::Acquire)
     }
 
-    /// The present answer.
+    /// The current answer.
     pub fn current(&self) -> Arc<Resolved> {
         Arc::clone(&self.shared.state.borrow())
     }
 
-    /// Waits until the first look-up has ended, whichever way.
+    /// Waits until the first look-up has succeeded or failed.
     pub async fn settled(&self) -> Arc<Resolved> {
         self.until(|resolved| resolved.standing != Standing::Pending).await
     }
@@ -85,7 +84,7 @@ impl Watch {
         self.until(|resolved| resolved.generation != from_generation).await
     }
 
-    /// Waits until the answer is as wished.
+    /// Waits until the answer satisfies `wished`.
     pub async fn until(&self, mut wished: impl FnMut(&Resolved) -> bool) -> Arc<Resolved> {
         let mut states = self.shared.state.subscribe();
         match states.wait_for(|resolved| wished(resolved)).await {
@@ -95,8 +94,8 @@ impl Watch {
         }
     }
 
-    /// Asks for a look-up before its time, when a backend has moved for example. One that was
-    /// made within the shortest lifetime of an answer is good enough.
+    /// Requests an early look-up, when a backend has moved for example. No look-up follows if the
+    /// last one is more recent than the minimum lifetime of an answer.
     pub fn refresh(&self) {
         self.shared.wake.notify_one();
     }
@@ -109,7 +108,7 @@ impl Drop for Shared {
 }
 
 impl Shared {
-    /// There is an answer.
+    /// Records an answer.
     fn settle(&self, answer: &Answer) {
         self.update(|resolved| {
             let is_new = resolved.generation == 0 || resolved.endpoints != answer.endpoints;
@@ -119,7 +118,7 @@ impl Shared {
         });
     }
 
-    /// There is none: what was there before stays.
+    /// Records a failure; the previous endpoints stay.
     pub(super) fn fail(&self, error: &ResolveError) {
         self.update(|resolved| {
             resolved.standing = if resolved.generation == 0 {
@@ -144,7 +143,7 @@ impl Shared {
     }
 }
 
-/// What keeps a name resolved; it runs on the resolver's thread and keeps nothing alive.
+/// Task that keeps a name resolved. It runs on the resolver's thread and keeps nothing alive.
 pub(super) struct Task {
     shared: Weak<Shared>,
     wake: Arc<Notify>,
@@ -152,7 +151,7 @@ pub(super) struct Task {
     options: Arc<ResolveOptions>,
 }
 
-/// A watch, and its task unless the question answers itself.
+/// A watch, and its task unless the question is a literal address.
 pub(super) fn start(
     question: Question,
     options: &Arc<ResolveOptions>,
@@ -176,7 +175,7 @@ pub(super) fn start(
 }
 
 impl Task {
-    /// Until the last watcher has gone.
+    /// Runs until the last watch is dropped.
     pub(super) async fn run(&self, asker: &Arc<Asker>) {
         panics::point("resolver");
         let mut failures = 0_u32;
@@ -203,19 +202,20 @@ impl Task {
         }
     }
 
-    /// Doubles from the first failure on.
+    /// Delay before a retry; doubles with each failure.
     fn retry_ms(&self, failures: u32) -> u64 {
         let doubled = 1_u64 << (failures.min(32) - 1);
         self.options.retry_ms_min.max(1).saturating_mul(doubled).min(self.options.retry_ms_max)
     }
 
-    /// A wish for a fresh answer ends the sleep, but not sooner than answers are kept at least.
+    /// A request for a fresh answer ends the sleep, but not before the minimum lifetime of an
+    /// answer.
     async fn sleep(&self, pause_ms: u64) {
         let least_ms = pause_ms.min(self.options.ttl_ms_min);
         let rest = Duration::from_millis(pause_ms - least_ms);
         let woken = async {
             tokio::time::sleep(Duration::from_millis(least_ms)).await;
-            // What ends the sleep may be the end of the watch: `run` sees to that.
+            // The watch may also have been dropped; `run` checks that.
             let _ = tokio::time::timeout(rest, self.wake.notified()).await;
         };
         woken.await;

@@ -1,5 +1,5 @@
-//! Whether two places may take each other's things: links and mounts give one directory several
-//! paths, so that paths alone do not tell.
+//! Checks that source and target of a copy or move do not contain each other. Links and mounts give
+//! one directory several paths, so comparing paths is not enough.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,11 +11,10 @@ use super::super::meta::{FileKind, Meta};
 use super::super::resolve::{self, LOOK_FLAGS, retry};
 use super::look_at;
 
-/// Checks that two names of directories are not the same, and that what has the one does not lie in
-/// what has the other.
+/// Checks that two names denote different directories, neither of which contains the other.
 ///
 /// # Errors
-/// `ResourceBusy` otherwise; what the system says.
+/// `ResourceBusy` otherwise; errors of the system.
 pub(super) fn check_apart(
     (parent, name): (BorrowedFd<'_>, &[u8]),
     (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
@@ -29,7 +28,7 @@ pub(super) fn check_apart(
     Ok(())
 }
 
-/// Whether a directory is what has this name, or lies in it.
+/// True if a directory has this name, or lies beneath it.
 fn lies_in(dir: BorrowedFd<'_>, (parent, name): (BorrowedFd<'_>, &[u8])) -> io::Result<bool> {
     match look_at(parent, name) {
         Ok(meta) if meta.kind == FileKind::Directory => is_beneath(dir, &meta),
@@ -39,7 +38,7 @@ fn lies_in(dir: BorrowedFd<'_>, (parent, name): (BorrowedFd<'_>, &[u8])) -> io::
     }
 }
 
-/// Goes up from a directory, looking for another one.
+/// Walks up from a directory, looking for another one.
 pub(super) fn is_beneath(dir: BorrowedFd<'_>, other: &Meta) -> io::Result<bool> {
     let mut dir: OwnedFd = dir.try_clone_to_owned()?;
     let mut here = resolve::meta_of(dir.as_fd(), false)?;
@@ -51,7 +50,7 @@ pub(super) fn is_beneath(dir: BorrowedFd<'_>, other: &Meta) -> io::Result<bool> 
         dir = retry(|| rustix::fs::openat(&dir, c"..", flags, Mode::empty()))?;
         let above = resolve::meta_of(dir.as_fd(), false)?;
         if above.same_file(&here) {
-            // The root of all.
+            // The root of the file system.
             return Ok(false);
         }
         here = above;

@@ -14,7 +14,7 @@ use super::{
     look_at, open_dir,
 };
 
-/// Bytes copied between two looks at whether anybody still waits.
+/// Bytes copied between two checks for cancellation.
 const STEP_BYTES: usize = 16 << 20;
 /// Bytes copied at a time where the kernel cannot copy by itself.
 const BUFFER_BYTES: usize = 256 << 10;
@@ -27,10 +27,11 @@ struct Level {
     path_len: usize,
 }
 
-/// Copies the entries of a directory into another. Links, devices and their like are left out.
+/// Copies the entries of a directory into another. Links, devices and other special files are
+/// skipped.
 ///
 /// # Errors
-/// What ends all: no room, cancelled. What concerns one entry alone goes to `troubles`.
+/// Errors that end the whole copy: no space, cancelled. Errors of single entries go to `troubles`.
 pub(super) fn copy_entries(
     from: OwnedFd,
     to: OwnedFd,
@@ -76,7 +77,8 @@ fn copy_entry(
         FileKind::File => {
             let from = open_file(level.from.as_fd(), name)?;
             let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
-            // Nobody may read more of the copy than of the original, not even for a moment.
+            // The copy must never be readable for more users than the original, not even for a
+            // moment.
             let mode = mode_of(&meta) & FILE_MODE;
             let to = retry(|| rustix::fs::openat(&level.to, name, flags, mode))?;
             copy_bytes(&from, &to, cancel)?;
@@ -86,7 +88,7 @@ fn copy_entry(
         FileKind::Directory => {
             let from = open_dir(level.from.as_fd(), name)?;
             let entries = Dir::read_from(&from)?;
-            // A private directory may be all that protects its files.
+            // A private directory may be the only protection of its files.
             let mode = mode_of(&meta) & DIRECTORY_MODE | Mode::RWXU;
             retry(|| rustix::fs::mkdirat(&level.to, name, mode))?;
             let to = open_dir(level.to.as_fd(), name)?;
@@ -107,9 +109,9 @@ pub(super) fn open_file(dir: BorrowedFd<'_>, name: &[u8]) -> io::Result<OwnedFd>
     }
 }
 
-/// A copy may be read and run by whom the original may; special bits stay behind.
+/// Gives a copy the access bits of the original, without the special bits.
 pub(super) fn copy_mode(to: BorrowedFd<'_>, meta: &Meta) {
-    // Who may not is content with the mode of a new file.
+    // If that is not permitted, the copy keeps the mode of a new file.
     let _ = rustix::fs::fchmod(to, mode_of(meta));
 }
 
@@ -118,8 +120,8 @@ fn mode_of(meta: &Meta) -> Mode {
     Mode::from_raw_mode(u32::from(meta.mode) & 0o777)
 }
 
-/// Copies all bytes of a file to another, which is empty: by sharing them where the file system
-/// can, within the kernel where that can, and by hand elsewhere.
+/// Copies all bytes of a file to an empty one: by sharing extents where the file system can, within
+/// the kernel where that can, and through a buffer elsewhere.
 pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, cancel: &Cancel) -> io::Result<()> {
     if rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());
@@ -138,7 +140,7 @@ pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, cancel: &Cancel) -> io::R
             )
         };
         match retry(step) {
-            // Some file systems say 0 of files that have no blocks to be copied.
+            // Some file systems return 0 for files without blocks to copy.
             Ok(0) => return copy_by_hand(from, to, read_at, cancel),
             Ok(count) => {
                 read_at += count as u64;
@@ -152,7 +154,7 @@ pub(super) fn copy_bytes(from: &OwnedFd, to: &OwnedFd, cancel: &Cancel) -> io::R
     }
 }
 
-/// copy_file_range(2): what kernels and file systems say that cannot.
+/// Errors of copy_file_range(2) by which kernels and file systems report lack of support.
 const CANNOT: &[Errno] =
     &[Errno::XDEV, Errno::INVAL, Errno::NOSYS, Errno::OPNOTSUPP, Errno::PERM, Errno::BADF];
 

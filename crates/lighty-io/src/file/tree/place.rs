@@ -1,4 +1,4 @@
-//! Moving, and putting what was made where it belongs.
+//! Moving, and renaming staged results to their targets.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -15,32 +15,32 @@ use super::staging;
 use super::upload::{Expected, Upload};
 use super::{Cancel, Tree, Trouble, is_one_of, look_at, open_dir, sync_dir};
 
-/// Whether what has the name already makes way.
+/// Whether an existing target is replaced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
-    /// It stays, and the work fails with `AlreadyExists`.
+    /// It stays, and the operation fails with `AlreadyExists`.
     No,
-    /// It is gone afterwards, with all that was beneath it.
+    /// It is replaced, including all entries beneath it.
     Yes,
 }
 
-/// How far down a directory is copied.
+/// Depth of a directory's copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reach {
     /// The directory alone, empty.
     Itself,
-    /// With all that is beneath.
+    /// Including all entries beneath it.
     All,
 }
 
 impl Tree {
-    /// Copies a file or a directory to `path` of another tree (or this). There is nothing to be
-    /// seen of the copy before it is whole; what it replaces is there until then. Entries that
-    /// cannot be copied are reported and missing.
+    /// Copies a file or a directory to `path` of another tree (or this one). The copy appears, and
+    /// replaces an existing target, only once it is complete. Entries that cannot be copied are
+    /// reported and skipped.
     ///
     /// # Errors
-    /// What the system says: then all is as before. `ResourceBusy` where one of both places is the
-    /// other or lies in it.
+    /// Errors of the system, after which nothing has changed. `ResourceBusy` if source and target
+    /// are the same or one contains the other.
     pub fn copy_to(
         &self,
         from: &[u8],
@@ -115,12 +115,12 @@ impl Tree {
         placed.map(|()| troubles)
     }
 
-    /// Gives what has a name another one, in another tree (or this): at once, unless that is on
-    /// another file system. Then it is copied and removed; what could not be is reported.
+    /// Moves an entry to a name in another tree (or this one): by a rename, or, to another file
+    /// system, by copying and removing it. Entries for which that failed are reported.
     ///
     /// # Errors
-    /// What the system says: then all is as before. `ResourceBusy` where one of both places is the
-    /// other or lies in it.
+    /// Errors of the system, after which nothing has changed. `ResourceBusy` if source and target
+    /// are the same or one contains the other.
     pub fn move_to(
         &self,
         from: &[u8],
@@ -140,7 +140,7 @@ impl Tree {
     }
 }
 
-/// Renames; what has the new name is replaced in one step, whatever both are.
+/// Renames an entry. An existing target of any kind is replaced in one step.
 fn place(
     (parent, name): (BorrowedFd<'_>, &[u8]),
     (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
@@ -157,7 +157,7 @@ fn place(
                 Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
                     place_plainly((parent, name), (new_parent, new_name), replace)?;
                 }
-                // What was replaced has the old name now.
+                // The replaced entry now has the old name.
                 done => done.and_then(|()| aside(parent, name))?,
             }
         }
@@ -167,7 +167,7 @@ fn place(
     sync_dir(parent)
 }
 
-/// renameat2(2): for file systems that know no flags.
+/// Renames without flags, for file systems that do not support them (renameat2(2)).
 fn place_plainly(
     (parent, name): (BorrowedFd<'_>, &[u8]),
     (new_parent, new_name): (BorrowedFd<'_>, &[u8]),
@@ -178,7 +178,7 @@ fn place_plainly(
         (Err(error), _) if error.kind() == io::ErrorKind::NotFound => None,
         (Err(error), _) => return Err(error),
         (Ok(_), Replace::No) => return Err(Errno::EXIST.into()),
-        // A file takes the place of a file in one step.
+        // A rename replaces a file by a file in one step.
         (Ok(there), Replace::Yes)
             if !is_dir(there.kind) && !is_dir(look_at(parent, name)?.kind) =>
         {
@@ -191,7 +191,7 @@ fn place_plainly(
         (Some((staged, _held)), Ok(())) => {
             remove_at(new_parent, &staged, &Cancel::default(), &mut Vec::new());
         }
-        // It stays.
+        // The target gets its name back.
         (Some((staged, _held)), Err(_)) => {
             retry(|| rustix::fs::renameat(new_parent, &staged, new_parent, new_name))?;
         }
@@ -200,7 +200,7 @@ fn place_plainly(
     done
 }
 
-/// Removes what has a name: out of sight first, so that a tree is gone at once.
+/// Removes an entry. A tree is renamed first, so that it disappears in one step.
 fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     if look_at(parent, name)?.kind != FileKind::Directory {
         return retry(|| rustix::fs::unlinkat(parent, name, AtFlags::empty()));
@@ -210,8 +210,8 @@ fn aside(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// Takes a name from what has it, out of sight. It is held, so that nobody takes it for what a
-/// crash has left.
+/// Gives an entry a staging name. The returned descriptor holds its lock, so that no sweep takes it
+/// for a leftover of a crash.
 fn hide(parent: BorrowedFd<'_>, name: &[u8]) -> io::Result<(Vec<u8>, Option<OwnedFd>)> {
     let held = match look_at(parent, name)?.kind {
         FileKind::Directory => Some(open_dir(parent, name)?),

@@ -14,19 +14,19 @@ use super::{Cancel, TREE_DEPTH_MAX, TROUBLES_MAX, Tree, Trouble, ends_all, look_
 struct Level {
     dir: OwnedFd,
     entries: Dir,
-    /// Where its name ends in the path of what is being removed.
+    /// Length of the directory's path, without its entries.
     path_len: usize,
     name: Vec<u8>,
-    /// Something of it could not be removed: it stays, too.
+    /// An entry could not be removed, so the directory stays too.
     stays: bool,
 }
 
 impl Tree {
-    /// Removes what has this name, and all that is beneath it. Links are removed, not followed.
-    /// What cannot be removed is reported, and stays with the directories that lead to it.
+    /// Removes an entry and everything beneath it. Links are removed, not followed. Entries that
+    /// cannot be removed are reported, and stay with their parent directories.
     ///
     /// # Errors
-    /// When the name cannot be looked up.
+    /// The name cannot be looked up.
     pub fn remove_all(&self, path: &[u8], cancel: &Cancel) -> io::Result<Vec<Trouble>> {
         let (parent, name) = self.parent(path)?;
         look_at(parent.as_fd(), name)?;
@@ -36,7 +36,7 @@ impl Tree {
     }
 }
 
-/// Removes a name of a directory and what is beneath.
+/// Removes an entry of a directory and everything beneath it.
 pub(super) fn remove_at(
     parent: BorrowedFd<'_>,
     name: &[u8],
@@ -71,7 +71,7 @@ pub(super) fn remove_at(
     }
 }
 
-/// Removes a leaf, or goes down into a directory.
+/// Removes a leaf, or descends into a directory.
 fn begin(dir: BorrowedFd<'_>, name: &[u8], path: &[u8], levels: &mut Vec<Level>) -> io::Result<()> {
     if look_at(dir, name)?.kind != FileKind::Directory {
         return retry(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()));
@@ -96,21 +96,21 @@ fn next_name(level: &mut Level) -> io::Result<Option<Vec<u8>>> {
     Ok(None)
 }
 
-/// A directory is empty, as far as it could be emptied.
+/// Removes a directory after its entries, if all of these could be removed.
 fn end(level: Level, above: &[Level], parent: BorrowedFd<'_>) -> io::Result<()> {
     if level.stays {
-        // Its cause was reported.
+        // The cause has been reported.
         return Err(Errno::NOTEMPTY.into());
     }
     let dir = above.last().map_or(parent, |above| above.dir.as_fd());
     retry(|| rustix::fs::unlinkat(dir, &*level.name, AtFlags::REMOVEDIR))
 }
 
-/// Keeps what went wrong. That a directory stays because of what is in it says nothing new.
+/// Records a failure, except for a directory that stays only because of its entries.
 fn note(done: io::Result<()>, path: &[u8], levels: &mut [Level], troubles: &mut Vec<Trouble>) {
     let Err(error) = done else { return };
     if error.kind() == io::ErrorKind::NotFound {
-        // Somebody else removed it.
+        // Another process or thread removed it.
         return;
     }
     let follows = error.raw_os_error() == Some(Errno::NOTEMPTY.raw_os_error());

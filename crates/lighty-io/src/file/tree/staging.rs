@@ -1,4 +1,4 @@
-//! Names of what is not yet, or no longer, where it belongs.
+//! Names of staged entries: unfinished, or waiting for removal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,18 +12,18 @@ use super::remove::remove_at;
 use super::{Cancel, DIRECTORY_MODE, Tree, look_at, open_dir};
 use crate::entropy::random_bytes;
 
-/// How names of unfinished work begin. Requests for them are refused.
+/// Prefix of staged names. Requests for them are refused.
 pub const STAGING_PREFIX: &[u8] = b".lighty-dav-";
 
-/// Names that are tried before giving up.
+/// Number of random names to try.
 const NAMES_MAX: usize = 16;
 
-/// Whether a name is one of unfinished work.
+/// True if a name is a staged one.
 pub fn is_staging(name: &[u8]) -> bool {
     name.starts_with(STAGING_PREFIX)
 }
 
-/// A name that is free.
+/// A random staging name.
 pub(super) fn name() -> io::Result<Vec<u8>> {
     let number = u64::from_ne_bytes(random_bytes()?);
     let mut name = STAGING_PREFIX.to_vec();
@@ -31,7 +31,7 @@ pub(super) fn name() -> io::Result<Vec<u8>> {
     Ok(name)
 }
 
-/// Does something with a new name, again as long as somebody has it.
+/// Calls a function with a new staging name, and again with another one while the name is taken.
 pub(super) fn with_name<T>(
     mut make: impl FnMut(&[u8]) -> io::Result<T>,
 ) -> io::Result<(Vec<u8>, T)> {
@@ -46,13 +46,13 @@ pub(super) fn with_name<T>(
     Err(Errno::EXIST.into())
 }
 
-/// Says that somebody works on it, until the descriptor is closed. File systems without locks have
-/// no sweeping either.
+/// Locks a staged entry until the descriptor is closed. On file systems without locks,
+/// [`Tree::sweep`] removes nothing either.
 pub(super) fn claim(fd: BorrowedFd<'_>) {
     let _ = rustix::fs::flock(fd, FlockOperation::NonBlockingLockExclusive);
 }
 
-/// A new directory of unfinished work, claimed; and its name.
+/// Creates and locks a directory with a staging name. Returns the name too.
 pub(super) fn make_dir(parent: BorrowedFd<'_>) -> io::Result<(Vec<u8>, OwnedFd)> {
     let (name, ()) = with_name(|name| retry(|| rustix::fs::mkdirat(parent, name, DIRECTORY_MODE)))?;
     let dir = open_dir(parent, &name)?;
@@ -61,8 +61,8 @@ pub(super) fn make_dir(parent: BorrowedFd<'_>) -> io::Result<(Vec<u8>, OwnedFd)>
 }
 
 impl Tree {
-    /// Removes what unfinished work has left in a directory when its process was killed. What
-    /// somebody still works on stays; errors mean that something stays, too.
+    /// Removes staged entries that killed processes left in a directory. Locked ones are in use and
+    /// stay. After an error the entry stays, too.
     pub fn sweep(&self, path: &[u8], names: &[Vec<u8>]) {
         let Ok((dir, _)) =
             resolve::find_parent(self.dir.as_fd(), &[path, b"/."].concat(), self.how)

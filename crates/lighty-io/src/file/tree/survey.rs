@@ -1,4 +1,5 @@
-//! What is in a tree, member by member: for operations that check all of it before they change it.
+//! Walks through a tree entry by entry, for operations that check the whole tree before they change
+//! it.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,16 +17,16 @@ pub struct Survey {
     levels: Vec<Level>,
     path: Vec<u8>,
     extent: Extent,
-    /// The directory that ended the last batch.
+    /// The directory at the end of the last batch.
     into: Option<Vec<u8>>,
 }
 
-/// How far a survey goes.
+/// Depth of a survey.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Extent {
-    /// What is in the directory itself.
+    /// The entries of the directory itself.
     Members,
-    /// All that is beneath it.
+    /// All entries beneath it.
     Tree,
 }
 
@@ -35,20 +36,20 @@ struct Level {
     path_len: usize,
 }
 
-/// Something in a tree.
+/// An entry of a tree.
 #[derive(Clone, Debug)]
 pub struct Member {
-    /// Its path beneath the directory at which the survey began.
+    /// Its path beneath the starting directory.
     pub path: Vec<u8>,
-    /// What it is.
+    /// Its metadata.
     pub meta: Meta,
 }
 
 impl Survey {
-    /// Begins at a directory.
+    /// Starts at a directory.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn begin(tree: &Tree, path: &[u8], extent: Extent) -> io::Result<Self> {
         let found = resolve::find_fd(tree.dir.as_fd(), path, tree.how)?;
         let dir = open_dir(found.as_fd(), b".")?;
@@ -57,10 +58,11 @@ impl Survey {
         Ok(Self { levels, path: Vec::new(), extent, into: None })
     }
 
-    /// The next members, at most `most`; none at the end. A batch of a tree ends with a directory.
+    /// Returns the next entries, at most `most`; none at the end. In a whole tree, a batch ends
+    /// after a directory.
     ///
     /// # Errors
-    /// What the system says of the entries.
+    /// Errors of the system about an entry.
     pub fn next_batch(&mut self, most: usize) -> io::Result<Vec<Member>> {
         self.into = None;
         let mut batch = Vec::new();
@@ -77,7 +79,7 @@ impl Survey {
                 continue;
             }
             let meta = match look_at(level.dir.as_fd(), &name) {
-                // Gone meanwhile.
+                // Removed meanwhile.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
                 meta => meta?,
             };
@@ -91,11 +93,11 @@ impl Survey {
         Ok(batch)
     }
 
-    /// Goes on with what is in the directory that ended the last batch, if one did. After an error
-    /// it goes on behind that.
+    /// Descends into the directory at the end of the last batch, if there is one. After an error
+    /// the survey continues behind that directory.
     ///
     /// # Errors
-    /// What the system says of the directory; beyond [`TREE_DEPTH_MAX`] that its name is too long.
+    /// Errors of the system about the directory; `ENAMETOOLONG` beyond [`TREE_DEPTH_MAX`].
     pub fn enter(&mut self) -> io::Result<()> {
         let Some(name) = self.into.take() else { return Ok(()) };
         let Some(level) = self.levels.last() else { return Ok(()) };

@@ -16,7 +16,7 @@ impl Place {
         Self::with(false)
     }
 
-    /// `plain`: as on kernels without `openat2`.
+    /// `plain`: behave as on kernels without `openat2`.
     fn with(plain: bool) -> Self {
         let directory = tempfile::tempdir().expect("a directory");
         let (dir, _) =
@@ -167,7 +167,7 @@ fn nothing_outside_is_touched() {
             kind(place.copy("file", "f", (Replace::No, Reach::All))),
             io::ErrorKind::PermissionDenied
         );
-        // Links go, what they lead to stays.
+        // Links are removed, their targets stay.
         std::os::unix::fs::symlink(outside.path(), place.path("d/out")).expect("a link");
         assert!(tree.remove_all(b"d", &Cancel::default()).expect("removed").is_empty());
         assert_eq!(names(outside.path()), ["secret"]);

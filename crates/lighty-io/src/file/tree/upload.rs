@@ -1,4 +1,4 @@
-//! A file that comes in pieces, and takes its name when it is whole.
+//! A file that arrives in pieces and gets its name when it is complete.
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io;
@@ -14,39 +14,39 @@ use super::copy::{copy_bytes, copy_mode, open_file, write_at};
 use super::{Cancel, FILE_MODE, Tree, is_one_of, look_at, staging, sync_dir};
 use crate::threads::pool::{Lane, ThreadPool};
 
-/// What an upload may take the place of.
+/// Precondition for replacing the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Expected {
-    /// Whatever file there is, or none.
+    /// None: any file is replaced.
     Anything,
-    /// Nothing: a file that is there stays.
+    /// The target must not exist.
     Nothing,
-    /// This very file, as it was when it was looked at.
+    /// The target must still be this file with the same content.
     Unchanged(Meta),
 }
 
-/// Held from the last look at a name until it is given away; names share them.
+/// Locks by hash of the name, each held from the last check of a name until the rename.
 static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
-/// A file on its way. Dropped before its end, it leaves nothing behind; if the process is killed,
-/// nothing either where the file system can hold files without names, see [`Tree::sweep`].
+/// An unfinished file. Dropping it leaves nothing behind. A killed process leaves nothing either if
+/// the file system supports unnamed files; otherwise see [`Tree::sweep`].
 pub struct Upload(Option<Parts>);
 
 struct Parts {
     parent: OwnedFd,
-    /// The name to be.
+    /// The final name.
     name: Vec<u8>,
     file: OwnedFd,
-    /// Where the file system knows no files without names.
+    /// Its temporary name, if the file system does not support unnamed files.
     temporary: Option<Vec<u8>>,
     written: u64,
 }
 
 impl Upload {
-    /// Begins a file that is to be called `path`.
+    /// Starts a file with the final name `path`.
     ///
     /// # Errors
-    /// What the system says: `NotFound` where the parent is missing.
+    /// Errors of the system: `NotFound` if the parent is missing.
     pub fn begin(tree: &Tree, path: &[u8]) -> io::Result<Self> {
         let (parent, name) = tree.parent(path)?;
         let name = name.to_vec();
@@ -55,10 +55,10 @@ impl Upload {
         Ok(Self(Some(Parts { parent, name, file, temporary, written: 0 })))
     }
 
-    /// Adds bytes.
+    /// Appends bytes.
     ///
     /// # Errors
-    /// What the system says; what was added of them is not known.
+    /// Errors of the system, after which the file may have a part of the bytes.
     pub fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
         let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         write_at(parts.file.as_fd(), bytes, parts.written)?;
@@ -66,11 +66,11 @@ impl Upload {
         Ok(())
     }
 
-    /// Begins with what the file has now, and goes on at `offset`, which must not lie beyond its
-    /// end.
+    /// Copies the first `offset` bytes of the existing file, and continues there. `offset` must not
+    /// lie beyond its end.
     ///
     /// # Errors
-    /// `InvalidInput` for such an offset; what the system says.
+    /// `InvalidInput` for such an offset; errors of the system.
     pub fn continue_at(&mut self, offset: u64, cancel: &Cancel) -> io::Result<()> {
         let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let old = match open_file(parts.parent.as_fd(), &parts.name) {
@@ -88,20 +88,20 @@ impl Upload {
     /// Copies another file.
     ///
     /// # Errors
-    /// What the system says; `PermissionDenied` for what is not a regular file.
+    /// Errors of the system; `PermissionDenied` if it is not a regular file.
     pub fn copy_from(&mut self, tree: &Tree, path: &[u8], cancel: &Cancel) -> io::Result<()> {
         let parts = self.0.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let (parent, name) = tree.parent(path)?;
         let from = open_file(parent.as_fd(), name)?;
-        // First, because an unfinished file may have a name that others find.
+        // First, because an unfinished file may have a name under which other users find it.
         copy_mode(parts.file.as_fd(), &resolve::meta_of(from.as_fd(), false)?);
         copy_bytes(&from, &parts.file, cancel)
     }
 
-    /// The file is whole and safe on its disk: it gets its name, at once and for all.
+    /// Syncs the complete file to its disk and gives it its name, atomically.
     ///
     /// # Errors
-    /// `AlreadyExists` where that is not what was expected, `IsADirectory`; what the system says.
+    /// `AlreadyExists` if the precondition does not hold, `IsADirectory`; errors of the system.
     pub fn commit(mut self, expected: Expected) -> io::Result<Meta> {
         let Some(mut parts) = self.0.take() else { return Err(io::ErrorKind::NotConnected.into()) };
         let done = parts.commit(expected);
@@ -111,11 +111,11 @@ impl Upload {
         done
     }
 
-    /// The file is whole and safe on its disk, with a name for the time being; `place` exchanges
-    /// that for the name to be, whatever has that.
+    /// Syncs the complete file to its disk and gives it a temporary name. `place` exchanges that
+    /// for the final name, replacing an existing entry.
     ///
     /// # Errors
-    /// What the system says; what has the name keeps it then.
+    /// Errors of the system, after which an existing entry keeps the name.
     pub(super) fn commit_over(
         mut self,
         place: impl FnOnce(BorrowedFd<'_>, &[u8], &[u8]) -> io::Result<()>,
@@ -135,7 +135,7 @@ impl Upload {
 
 impl Parts {
     fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
-        // Asked twice, so that no caller waits for the disk in vain.
+        // Checked before the sync too, so that a caller does not wait for the disk in vain.
         self.check(expected)?;
         retry(|| rustix::fs::fsync(&self.file))?;
         {
@@ -150,7 +150,7 @@ impl Parts {
         resolve::meta_of(self.file.as_fd(), false)
     }
 
-    /// What has the name, if that is what was expected.
+    /// The existing entry with the name, if it fulfils the precondition.
     fn check(&self, expected: Expected) -> io::Result<Option<Meta>> {
         let now = match look_at(self.parent.as_fd(), &self.name) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
@@ -168,7 +168,8 @@ impl Parts {
         }
     }
 
-    /// The turn to give the name away: of two who expect the same file, the second finds another.
+    /// Locks the name for the check and the rename: of two uploads over the same file, the second
+    /// one finds it changed.
     fn turn(&self) -> io::Result<MutexGuard<'static, ()>> {
         let parent = resolve::meta_of(self.parent.as_fd(), false)?;
         let mut hasher = DefaultHasher::new();
@@ -213,7 +214,7 @@ fn rename(parent: BorrowedFd<'_>, from: &[u8], to: &[u8], replaces: bool) -> io:
     }
     let flags = RenameFlags::NOREPLACE;
     match retry(|| rustix::fs::renameat_with(parent, from, parent, to, flags)) {
-        // renameat2(2): file systems that do not know the flag. It was looked for a moment ago.
+        // renameat2(2): the file system lacks the flag. The name was checked a moment ago.
         Err(error) if is_one_of(&error, &[Errno::INVAL, Errno::NOSYS]) => {
             retry(|| rustix::fs::renameat(parent, from, parent, to))
         }
@@ -221,12 +222,12 @@ fn rename(parent: BorrowedFd<'_>, from: &[u8], to: &[u8], replaces: bool) -> io:
     }
 }
 
-/// A file without a name where that can be, else one with a name for the time being.
+/// Creates an unnamed file if possible, else one with a temporary name.
 fn create(parent: &OwnedFd) -> io::Result<(OwnedFd, Option<Vec<u8>>)> {
     if can_link() {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         match retry(|| rustix::fs::openat(parent, c".", flags, FILE_MODE)) {
-            // open(2): what file systems and kernels without O_TMPFILE say.
+            // open(2): errors of file systems and kernels without O_TMPFILE.
             Err(error) if is_one_of(&error, &[Errno::OPNOTSUPP, Errno::ISDIR, Errno::INVAL]) => {}
             done => return Ok((done?, None)),
         }
@@ -237,7 +238,7 @@ fn create(parent: &OwnedFd) -> io::Result<(OwnedFd, Option<Vec<u8>>)> {
     Ok((file, Some(name)))
 }
 
-/// Naming a file that has no name takes /proc, which a jail may lack.
+/// Linking an unnamed file requires /proc, which a chroot may lack.
 fn can_link() -> bool {
     static ANSWER: std::sync::OnceLock<bool> = std::sync::OnceLock::new();
     *ANSWER.get_or_init(|| {
@@ -247,10 +248,10 @@ fn can_link() -> bool {
 }
 
 impl Drop for Upload {
-    /// Gives up what was written, without waiting for the disk.
+    /// Discards the file in the pool, without waiting for the disk.
     fn drop(&mut self) {
         if let Some(parts) = self.0.take() {
-            // Where no thread is to be had, the job is dropped here, and the file with it.
+            // If no thread is available, the job is dropped here, and the file with it.
             let _ = ThreadPool::global().spawn(Lane::Write, move || parts.remove());
         }
     }

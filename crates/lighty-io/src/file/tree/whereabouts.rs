@@ -1,5 +1,5 @@
-//! Which place a path leads to: with links, several document roots and several spellings, many
-//! paths lead to one.
+//! Canonical location of a path. Because of links, several document roots and several spellings,
+//! many paths lead to the same location.
 
 use std::ffi::OsStr;
 use std::io;
@@ -11,22 +11,22 @@ use super::super::meta::FileKind;
 use super::super::resolve::{self, retry};
 use super::{Tree, look_at};
 
-/// A place, by names that do not depend on the way to it. The system knows no better name that
-/// outlives a restart: of a directory that is mounted twice, or a file with two names (hard links),
-/// each is a place of its own.
+/// A location, independent of the path that led to it. The system has no better name that outlives
+/// a restart: two mounts of one directory, and two hard links of one file, count as different
+/// locations.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CanonicalPath {
-    /// The absolute path. No directory on it is a link; nothing need have its last names.
+    /// The absolute path. No directory on it is a link; its last components need not exist.
     pub path: Vec<u8>,
-    /// The links that were passed on the way, each by such a path of its own.
+    /// The links followed on the way, each as a canonical path of its own.
     pub links: Vec<Vec<u8>>,
 }
 
 impl Tree {
-    /// The place of a name, which itself is not followed.
+    /// The location of a name. If the name is a link, it is not followed.
     ///
     /// # Errors
-    /// What the system says of the way; that it ends is none.
+    /// Errors of the system about the directories; missing ones are not an error.
     pub fn whereabouts(&self, path: &[u8]) -> io::Result<CanonicalPath> {
         let root = self.path_of(self.dir.as_fd(), b"")?;
         if path.is_empty() {
@@ -54,10 +54,10 @@ impl Tree {
         }
     }
 
-    /// The place of what a name leads to, links followed as far as the tree allows.
+    /// The location of a name's target, with links followed as far as the tree allows.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn whereabouts_through(&self, path: &[u8]) -> io::Result<CanonicalPath> {
         let found = resolve::find_fd(self.dir.as_fd(), path, self.how)?;
         let links = self.links_on(path)?;
@@ -79,7 +79,7 @@ impl Tree {
         Ok(links)
     }
 
-    /// The path that the system has for what was found at `way`.
+    /// The system's path of the descriptor that was opened at `way`.
     fn path_of(&self, found: BorrowedFd<'_>, way: &[u8]) -> io::Result<Vec<u8>> {
         let link = format!("/proc/self/fd/{}", found.as_raw_fd());
         if let Ok(path) = retry(|| rustix::fs::readlink(&*link, Vec::new()))
@@ -87,8 +87,8 @@ impl Tree {
         {
             return Ok(path.into_bytes());
         }
-        // A jail without /proc: the path that the tree was opened by is as good, if it still is
-        // one.
+        // A chroot without /proc: use the path by which the tree was opened, if it still leads
+        // there.
         let spelled = join(self.path.as_os_str().as_bytes(), way);
         let path = std::fs::canonicalize(OsStr::from_bytes(&spelled))?;
         let path = path.into_os_string().into_encoded_bytes();
@@ -107,7 +107,7 @@ fn leads_to(path: &[u8], found: BorrowedFd<'_>) -> bool {
     path.starts_with(b"/") && same.unwrap_or(false)
 }
 
-/// [`CanonicalPath::path`] of an absolute path that nothing is held open of.
+/// [`CanonicalPath::path`] of an absolute path, without an open descriptor.
 pub fn canonical(path: &[u8]) -> Vec<u8> {
     let mut known = path.len();
     while let Some(slash) = path[..known].iter().rposition(|byte| *byte == b'/') {
@@ -120,10 +120,10 @@ pub fn canonical(path: &[u8]) -> Vec<u8> {
     path.to_vec()
 }
 
-/// Links at the end of a path that are followed at most, as the system does.
+/// Maximum number of links followed at the end of a path, the kernel's limit.
 const LINKS_MAX: usize = 40;
 
-/// As [`canonical`], of what a link at its end leads to, there or not.
+/// Like [`canonical`], for the target of a link at the end of the path, whether it exists or not.
 pub fn canonical_through(path: &[u8]) -> Vec<u8> {
     let mut place = canonical(path);
     for _ in 0..LINKS_MAX {

@@ -1,4 +1,4 @@
-//! All that a program writes, from a program that is expected to say little and soon.
+//! Captures the whole output of a program that is expected to write little and end soon.
 
 use std::io;
 use std::time::Duration;
@@ -7,16 +7,16 @@ use tokio::net::unix::pipe;
 
 use super::{Child, Exit, Output, Program, forward_lines};
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
 
-/// Starts a program, and returns what it wrote to its standard output and how it ended. `hear` gets
-/// the lines of its error output, and says whether they were wanted. Dropping the future ends the
-/// program, with its process group.
+/// Runs a program, and returns its standard output and exit status. `on_line` gets the lines of its
+/// error output, and returns whether it wanted them. Dropping the future kills the program with its
+/// process group.
 ///
 /// # Errors
-/// What kept it from starting; `TimedOut` when it has not ended within `limit`, `FileTooLarge` when
-/// it writes more than `bytes_max`: it is killed then.
+/// Errors of the start. `TimedOut` if it has not ended within `limit`, `FileTooLarge` if it writes
+/// more than `bytes_max`; then it is killed.
 pub async fn capture(
     mut program: Program,
     bytes_max: usize,
@@ -34,7 +34,7 @@ pub async fn capture(
             None => Ok(()),
         }
     };
-    // Its end closes what others of its group hold open.
+    // Waiting for the child kills the rest of its group, which may hold the pipes open.
     let all = async { tokio::try_join!(reading, child.wait(), forwarding) };
     match tokio::time::timeout(limit, all).await {
         Ok(done) => done.map(|(written, exit, ())| (written, exit)),

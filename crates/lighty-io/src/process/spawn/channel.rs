@@ -1,4 +1,4 @@
-//! A program's input and output, as its caller has them.
+//! The server's end of a program's input and output.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -18,12 +18,12 @@ use crate::transport::Stream;
 pub enum Channel {
     /// Two pipes, as programs expect; the input may be closed already.
     Pipes {
-        /// Where the program reads from; `None` once it is closed.
+        /// The program's standard input; `None` once it is closed.
         stdin: Option<pipe::Sender>,
-        /// Where the program writes to.
+        /// The program's standard output.
         stdout: pipe::Receiver,
     },
-    /// One socket for both, which can be joined with a client's.
+    /// One socket for both, which can be spliced with a client's.
     Socket(Stream),
 }
 
@@ -31,16 +31,16 @@ impl Channel {
     /// Takes both ends of a child that was started with pipes.
     ///
     /// # Errors
-    /// When its output is no pipe.
+    /// Its output is not a pipe.
     pub fn of_pipes(child: &mut Child) -> io::Result<Self> {
         let stdout = child.stdout.take().ok_or(io::ErrorKind::InvalidInput)?;
         Ok(Self::Pipes { stdin: child.stdin.take(), stdout })
     }
 
-    /// Makes a socket the input and output of a program that is yet to be started.
+    /// Makes a socket the input and output of a program that has not started yet.
     ///
     /// # Errors
-    /// When descriptors have run out.
+    /// Out of descriptors.
     pub fn of_socket(program: &mut Program) -> io::Result<Self> {
         let (ours, theirs) = Pair::pair()?;
         ours.set_nonblocking(true)?;
@@ -50,10 +50,10 @@ impl Channel {
         Ok(Self::Socket(Stream::from_unix(UnixStream::from_std(ours)?)))
     }
 
-    /// Reads what the program has written; 0 at its end.
+    /// Reads the program's output; 0 at its end.
     ///
     /// # Errors
-    /// What the system says.
+    /// Errors of the system.
     pub fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -69,10 +69,10 @@ impl Channel {
         }
     }
 
-    /// Writes to the program; how much it took.
+    /// Writes to the program and returns the number of bytes accepted.
     ///
     /// # Errors
-    /// `BrokenPipe` when it reads no more, or nothing more was to come.
+    /// `BrokenPipe` if it reads no more, or if the input was closed.
     pub fn poll_write(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self {
             Self::Pipes { stdin: Some(stdin), .. } => Pin::new(stdin).poll_write(cx, bytes),
@@ -88,11 +88,11 @@ impl Channel {
         }
     }
 
-    /// Nothing more will be written: the program reads the end of its input.
+    /// Closes the program's input: it then reads the end of the file.
     pub fn close_input(&mut self) {
         match self {
             Self::Pipes { stdin, .. } => *stdin = None,
-            // A program that has ended has no input to be closed.
+            // If the program has ended, there is no input to close.
             Self::Socket(stream) => drop(stream.shutdown_write()),
         }
     }

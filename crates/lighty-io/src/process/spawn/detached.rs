@@ -1,4 +1,4 @@
-//! Programs that outlive us: they have a session of their own and are not waited for (spawn-fcgi).
+//! Programs that outlive the process that started them, in a session of their own (spawn-fcgi).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -13,11 +13,11 @@ use rustix::process::{Pid, WaitIdOptions};
 
 use super::{Exit, reap};
 
-/// A program, and the socket that it gets as standard input. Its environment and working directory
-/// are ours.
+/// A program, and the socket that it gets as standard input. It inherits environment and working
+/// directory.
 #[derive(Debug)]
 pub struct Detached {
-    /// The file to execute, as `execv` takes it: a bare name is one of the working directory.
+    /// The file to execute, as for `execv`: a bare name is looked up in the working directory.
     pub path: OsString,
     /// Its arguments, without its own name.
     pub args: Vec<OsString>,
@@ -38,11 +38,11 @@ impl Detached {
         Ok(command)
     }
 
-    /// Starts it in a session of its own, its output going to `output`, where there is
-    /// one. Returns its process id. Call before there are threads.
+    /// Starts it in a session of its own, with its output going to `output`, if there is one.
+    /// Returns its process id. Call it before starting threads.
     ///
     /// # Errors
-    /// What `fork` or `exec` said; [`io::Error::raw_os_error`] is the code.
+    /// Errors of `fork` or `exec`; [`io::Error::raw_os_error`] is the code.
     pub fn start(&self, output: Option<&File>) -> io::Result<i32> {
         let mut command = self.command()?;
         if let Some(output) = output {
@@ -51,7 +51,7 @@ impl Detached {
         // SAFETY: between fork and exec only a system call is made, which touches no memory.
         unsafe {
             command.pre_exec(|| {
-                // A process that was just forked leads no group, so this cannot fail.
+                // A process that was just forked does not lead a group, so this cannot fail.
                 rustix::process::setsid()?;
                 Ok(())
             });
@@ -60,8 +60,8 @@ impl Detached {
         i32::try_from(child.id()).map_err(io::Error::other)
     }
 
-    /// Becomes the program, with our standard output and error output. Returns only when that
-    /// fails.
+    /// Replaces this process by the program, which inherits standard output and error output.
+    /// Returns only if that fails.
     pub fn replace_us(&self) -> io::Error {
         match self.command() {
             Ok(mut command) => command.exec(),
@@ -70,24 +70,24 @@ impl Detached {
     }
 }
 
-/// `/dev/null`, for output that goes nowhere.
+/// `/dev/null`, for discarding output.
 ///
 /// # Errors
-/// There is none, as in a bare change of root.
+/// It does not exist, as in a bare chroot.
 pub fn nowhere() -> io::Result<File> {
     File::options().read(true).write(true).open("/dev/null")
 }
 
-/// How a program that [`Detached::start`] started has ended; `None` as long as it runs.
+/// Exit status of a program that [`Detached::start`] started; `None` as long as it runs.
 ///
 /// # Errors
-/// EINVAL for a number that is no process id.
+/// EINVAL for a number that is not a process id.
 pub fn ended(pid: i32) -> io::Result<Option<Exit>> {
     let pid = Pid::from_raw(pid).ok_or(io::ErrorKind::InvalidInput)?;
     reap(pid, WaitIdOptions::EXITED | WaitIdOptions::NOHANG)
 }
 
-/// A bare name would be searched in `PATH`.
+/// `PATH` would be searched for a bare name.
 fn as_path(name: &OsStr) -> PathBuf {
     match name.as_bytes().contains(&b'/') {
         true => PathBuf::from(name),

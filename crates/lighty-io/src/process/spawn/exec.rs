@@ -1,7 +1,7 @@
 //! Between `fork` and `exec`.
 //!
-//! All children are started by one thread that never ends: the signal that tells a child of its
-//! parent's death is sent when the *thread* that forked it is gone (PR_SET_PDEATHSIG(2const)).
+//! All children are started by one thread that never ends: the signal that informs a child of its
+//! parent's death is sent when the *thread* that forked it ends (PR_SET_PDEATHSIG(2const)).
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ use super::{Input, Output, Program};
 use crate::process::privileges::Identity;
 use crate::threads::panics;
 
-/// What became of a program. Until somebody claims it, dropping it kills it.
+/// A started program. Until it is claimed, dropping it kills the program.
 pub(super) struct Started {
     pid: Option<Pid>,
     pub(super) stdin: Option<OwnedFd>,
@@ -27,7 +27,7 @@ pub(super) struct Started {
 }
 
 impl Started {
-    /// Its process id; the owner of this value waits for its end.
+    /// Its process id; the caller must wait for its end.
     pub(super) fn claim(&mut self) -> io::Result<Pid> {
         self.pid.take().ok_or_else(|| io::Error::other("a process without a number"))
     }
@@ -41,7 +41,7 @@ impl Drop for Started {
     }
 }
 
-/// What is to be started, and where the outcome goes.
+/// A program to start, and the channel for the result.
 type Order = (Program, oneshot::Sender<io::Result<Started>>);
 
 pub(super) async fn start(program: Program) -> io::Result<Started> {
@@ -59,15 +59,15 @@ fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
     let (sender, orders) = mpsc::channel::<Order>();
     crate::threads::start("starter", None, move || {
         for (program, give) in orders {
-            // The next order finds the thread, whatever became of this one.
+            // A failed start must not end the thread, which the next order needs.
             let started = panics::caught_in(|| start_now(program)).unwrap_or_else(|panicked| {
                 Err(io::Error::other(format!("starting it panicked at {}", panicked.0)))
             });
-            // The caller may have gone: then the child goes too.
+            // If the caller is gone, the child is killed.
             drop(give.send(started));
         }
     })?;
-    // Should two have come at once, the other's thread ends for want of orders.
+    // If two threads were created at once, the other one ends, because its channel is closed.
     Ok(STARTER.get_or_init(|| sender))
 }
 
@@ -87,7 +87,7 @@ fn start_now(program: Program) -> io::Result<Started> {
     let become_it = program.identity.as_ref().map(Credentials::of).transpose()?;
     let parent = rustix::process::getpid();
     // SAFETY: between fork and exec only system calls are made: nothing is allocated, no lock is
-    // taken, and the memory that is read was made before the fork.
+    // taken, and the memory that is read was allocated before the fork.
     unsafe {
         command.pre_exec(move || {
             if let Some(credentials) = &become_it {
@@ -106,8 +106,7 @@ fn start_now(program: Program) -> io::Result<Started> {
     })
 }
 
-/// The end of a file at once. Without `/dev/null` (a bare chroot) that is a pipe that nobody writes
-/// to.
+/// Empty standard input. Without `/dev/null` (a bare chroot), a pipe without a writer.
 fn nothing() -> io::Result<Stdio> {
     match File::open("/dev/null") {
         Ok(null) => Ok(null.into()),
@@ -123,7 +122,7 @@ fn output(output: Output) -> Stdio {
     }
 }
 
-/// Whom to become, looked up before the fork.
+/// Identity of the child, looked up before the fork.
 struct Credentials {
     uid: Option<u32>,
     gid: Option<u32>,
@@ -140,7 +139,8 @@ impl Credentials {
         })
     }
 
-    /// Group, further groups, user, in this order: each needs the rights that the next gives up.
+    /// Sets supplementary groups, group and user, in this order: each step needs privileges that
+    /// the next one drops.
     fn assume(&self) -> io::Result<()> {
         if self.gid.is_some() && crate::process::privileges::is_root() {
             let groups = &self.groups;
@@ -163,20 +163,20 @@ fn check(result: libc::c_int) -> io::Result<()> {
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Nothing of the server is open in the child but what it was given. All of ours is marked to be
-/// closed anyway; what others opened in this process may not be.
+/// Marks all descriptors but the given three to be closed by exec. The server's own are marked
+/// anyway; others, opened by libraries in this process, may not be.
 fn close_the_rest() {
-    // Not before 5.11; then the marks of our own descriptors must do.
-    // SAFETY: marks descriptors from 3 on, touches no memory.
+    // Fails before Linux 5.11; then only the marks of the server's own descriptors apply. SAFETY:
+    // marks descriptors from 3 on, touches no memory.
     let _ = unsafe {
         libc::syscall(libc::SYS_close_range, 3, libc::c_uint::MAX, libc::CLOSE_RANGE_CLOEXEC)
     };
 }
 
-/// TERM, so that a backend's master may end its workers.
+/// Uses TERM, so that a backend's master may end its workers.
 fn die_with(parent: Pid) -> io::Result<()> {
     rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::TERM))?;
-    // The parent may have died before that was set.
+    // The parent may have died before this was set.
     if rustix::process::getppid() == Some(parent) {
         return Ok(());
     }

@@ -1,33 +1,33 @@
-//! What children say, line by line.
+//! Reads the output of child processes line by line.
 
 use std::io;
 use std::time::Duration;
 
 use tokio::net::unix::pipe;
 
-/// Bytes of a line that are passed on; the rest of a longer one is dropped.
+/// Maximum length of a line in bytes; the rest of a longer one is dropped.
 pub const LINE_BYTES_MAX: usize = 8_192;
 
-/// Bytes that are read at once.
+/// Bytes per read.
 const READ_BYTES: usize = 4_096;
 
-/// Unwanted bytes, after which a child waits for so many milliseconds: what it says in
-/// vain costs little then, and it is not stopped.
+/// After this many unwanted bytes, reading pauses for [`UNWANTED_PAUSE_MS`]: useless output then
+/// costs little, and the child is not stopped.
 const UNWANTED_BYTES: usize = 64 * 1024;
 const UNWANTED_PAUSE_MS: u64 = 10;
 
-/// Reads to the end and passes each line on, without its end. A last line without an end is one.
-/// `each` says whether the line was wanted.
+/// Reads to the end and passes each line on, without its terminator; also an unterminated last
+/// line. `each` returns whether it wanted the line.
 ///
 /// # Errors
-/// What reading reported.
+/// Errors of reading.
 pub async fn forward_lines(
     from: &pipe::Receiver,
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {
     let (mut lines, mut unwanted) = (Lines::default(), 0);
     loop {
-        // No buffer while waiting.
+        // Wait without holding a buffer.
         from.readable().await?;
         let mut buffer = [0; READ_BYTES];
         match from.try_read(&mut buffer) {
@@ -37,7 +37,7 @@ pub async fn forward_lines(
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
             Err(error) => return Err(error),
         }
-        // A program that never stops writing delays no other task.
+        // A program that never stops writing must not delay other tasks.
         tokio::task::yield_now().await;
         if unwanted >= UNWANTED_BYTES {
             unwanted = 0;
@@ -48,14 +48,14 @@ pub async fn forward_lines(
     Ok(())
 }
 
-/// A line that is not complete yet.
+/// An incomplete line.
 #[derive(Debug, Default)]
 struct Lines {
     begun: Vec<u8>,
 }
 
 impl Lines {
-    /// Whether all of it was wanted.
+    /// Splits bytes into lines. True if all of them were wanted.
     fn feed(&mut self, mut bytes: &[u8], each: &mut impl FnMut(&[u8]) -> bool) -> bool {
         let mut wanted = true;
         while let Some(at) = bytes.iter().position(|&byte| byte == b'\n') {
@@ -74,7 +74,7 @@ impl Lines {
         }
     }
 
-    /// Whether there was room for all of it.
+    /// Appends to the line. False if it became too long.
     fn keep(&mut self, bytes: &[u8]) -> bool {
         let room = LINE_BYTES_MAX - self.begun.len();
         self.begun.extend_from_slice(&bytes[..bytes.len().min(room)]);

@@ -31,7 +31,7 @@ async fn output_of(mut program: Program) -> String {
     lines.join("\n")
 }
 
-/// Whether nothing of a process is left, or only what its new parent has yet to wait for.
+/// True if a process is gone, or a zombie that its new parent has yet to reap.
 fn is_gone(pid: i32) -> bool {
     let Ok(stat) = std::fs::read_to_string(format!("/proc/{pid}/stat")) else { return true };
     stat.rsplit(')').next().is_some_and(|rest| rest.trim_start().starts_with('Z'))
@@ -45,7 +45,7 @@ fn until(what: impl Fn() -> bool) {
     }
 }
 
-/// This test binary, to run one of its tests in another process.
+/// This test binary, for running one of its tests in another process.
 fn this_binary(test: &str, mark: &str, value: &Path) -> Program {
     let mut program = Program::new(std::env::current_exe().expect("test binary"));
     program.args = vec!["--exact".into(), format!("process::spawn::tests::{test}").into()];
@@ -124,7 +124,7 @@ async fn a_child_that_never_stops_writing_delays_no_other_task() {
     let stderr = child.stderr.take().expect("a pipe");
     let heard = std::cell::Cell::new(0);
     let each = |line: &[u8]| {
-        // As slow as writing it to a log, so that there is always more.
+        // As slow as writing it to a log, so that there is always more to read.
         std::hint::black_box(line.escape_ascii().to_string());
         heard.set(heard.get() + 1);
         assert!(heard.get() < 1_000_000, "others wait");
@@ -144,7 +144,7 @@ async fn a_child_that_never_stops_writing_delays_no_other_task() {
 
 #[tokio::test]
 async fn nothing_of_ours_is_open_in_a_child() {
-    // A descriptor that somebody forgot to mark.
+    // A descriptor without the close-on-exec mark.
     let open = std::fs::File::open("/").expect("open");
     rustix::io::fcntl_setfd(&open, rustix::io::FdFlags::empty()).expect("unmark");
     // The fourth is the directory that is being listed.
@@ -188,7 +188,7 @@ async fn a_child_that_will_not_end_is_killed_with_its_group() {
     let exit = child.stop(Signal::TERM, 50).await.expect("ended");
     assert_eq!(exit, Exit::Signal(9));
     assert!(stopped.elapsed() >= Duration::from_millis(50));
-    // A process left of the group would keep the pipe open.
+    // A remaining process of the group would keep the pipe open.
     let end = tokio::time::timeout(PATIENCE, forward_lines(stdout, |_| true)).await;
     end.expect("the whole group is gone").expect("read");
 }
@@ -232,7 +232,7 @@ async fn a_dropped_child_is_killed_and_leaves_no_zombie() {
 async fn a_backend_accepts_on_its_standard_input() {
     const MARK: &str = "LIGHTY_TEST_BACKEND";
     if std::env::var_os(MARK).is_some() {
-        // SAFETY: descriptor 0 is the listening socket that this process was given, and nobody
+        // SAFETY: descriptor 0 is the listening socket that this process was given, and nothing
         // else uses it.
         let listener = UnixListener::from(unsafe { OwnedFd::from_raw_fd(0) });
         listener.accept().expect("accept").0.write_all(b"hello").expect("write");
@@ -243,7 +243,7 @@ async fn a_backend_accepts_on_its_standard_input() {
     let options = BindOptions { backlog: 4, ..BindOptions::default() };
     let bound = BoundSocket::bind(&BindSpec::Unix(path.clone()), &options).expect("bind");
     for _ in 0..2 {
-        // The socket outlives its backend: a client that comes in between waits, and is served.
+        // The socket outlives its backend: a client that connects in between waits, and is served.
         let mut client = UnixStream::connect(&path).expect("connect");
         let test = "a_backend_accepts_on_its_standard_input";
         let mut program = this_binary(test, MARK, &path);

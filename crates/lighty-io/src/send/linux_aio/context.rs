@@ -20,8 +20,8 @@ use crate::threads::{keep, panics};
 /// Completions taken at a time.
 const EVENTS_MAX: usize = 64;
 
-/// linux/aio_abi.h: `struct iocb`. The key and the flags of the operation share a word pair
-/// whose order depends on the machine; both are zero here.
+/// linux/aio_abi.h: `struct iocb`. The key and the flags of the operation are two words in
+/// machine-dependent order; both are zero here.
 #[repr(C)]
 #[derive(Default)]
 struct Iocb {
@@ -98,7 +98,7 @@ impl AioContext {
     pub(in crate::send) fn start(requests_max: usize) -> io::Result<Rc<Self>> {
         let requests_max = requests_max.max(1);
         let eventfd = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        // SAFETY: an `OwnedFd` that nobody replaces names the same open descriptor for as long
+        // SAFETY: an `OwnedFd` that is not replaced refers to the same open descriptor for as long
         // as it lives, and the registration owns it.
         let completed = unsafe { AsyncFd::register_with_interest(eventfd, Interest::READABLE) }?;
         let completed = Rc::new(completed);
@@ -154,8 +154,8 @@ impl AioContext {
         };
         self.requests.borrow_mut()[slot] = Some(request);
         let mut list = [&raw mut control];
-        // SAFETY: the context is alive; the list and the control block are copied by the call;
-        // the memory it names is owned by the slot until the completion has been taken.
+        // SAFETY: the context is alive; the call copies the list and the control block; the slot
+        // owns the memory that they refer to until the completion has been taken.
         let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.id, 1, list.as_mut_ptr()) };
         if taken == 1 {
             self.under_way.set(self.under_way.get() + 1);

@@ -24,8 +24,8 @@ impl Pages {
             .map_err(io::Error::from)
             .inspect_err(|error| Syscall::MemfdCreate.note(error))?;
         rustix::fs::ftruncate(&memory, length as u64)?;
-        // SAFETY: a new shared mapping of a file that is exactly as long and that nobody else
-        // can shorten, at an address of the kernel's choice.
+        // SAFETY: a new shared mapping of a file that has exactly this length and is not accessible
+        // to others, at an address of the kernel's choice.
         let at = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
@@ -57,8 +57,8 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        // SAFETY: the mapping was made by `new` with this length; nothing borrows from it, and
-        // the owner of the value says that the kernel is done writing to it.
+        // SAFETY: the mapping was created by `new` with this length; nothing borrows from it, and
+        // the value's owner guarantees that the kernel is done writing to it.
         let unmapped = unsafe { rustix::mm::munmap(self.at.as_ptr(), self.length) };
         debug_assert!(unmapped.is_ok());
     }

@@ -44,7 +44,7 @@ pub(super) fn for_backend(backend: NetworkBackend, test: impl AsyncFn(Bed)) {
         on_worker(async {
             match Bed::new(choice, options).await {
                 Ok(bed) => test(bed).await,
-                // No ring here: the threads have been through the same.
+                // No ring on this machine; the thread engine has passed the same tests.
                 Err(error) => eprintln!("{choice:?} is not tested here: {error}"),
             }
         });
@@ -73,7 +73,8 @@ impl Bed {
         self.dir.path().join(name)
     }
 
-    /// A file of so many bytes of the pattern, out of the page cache if the file system can.
+    /// A file with the first `bytes` of the pattern, evicted from the page cache if the file system
+    /// can.
     pub(super) async fn cold_file(&self, name: &str, bytes: usize) -> File {
         let file = self.file(name, bytes).await;
         self.chill(&file);
@@ -90,7 +91,7 @@ impl Bed {
         opened.expect("open")
     }
 
-    /// Makes the kernel drop the file's pages, and the engine what it remembers of them.
+    /// Makes the kernel evict the file's pages, and the engine forget its records of them.
     pub(super) fn chill(&self, file: &File) {
         rustix::fs::fsync(file.as_fd()).expect("fsync");
         let all = rustix::fs::Advice::DontNeed;
@@ -98,7 +99,7 @@ impl Bed {
         self.engine.forget_resident(file);
     }
 
-    /// Sends a queue to a client that reads fast, and returns what it got.
+    /// Sends a queue to a client that reads fast, and returns the bytes that it received.
     pub(super) async fn deliver(&self, queue: &mut ChunkQueue<File>) -> io::Result<Vec<u8>> {
         let (stream, client) = connect(None);
         let client = read_to_end(client);
@@ -117,7 +118,7 @@ impl Bed {
 /// The largest file of the tests that is not sparse.
 const PATTERN_BYTES: usize = 12 << 20;
 
-/// Bytes that tell where in a file they are from. Made once: they are compared often.
+/// Bytes that identify their offset in a file. Generated once, because they are compared often.
 pub(super) fn pattern(offset: u64, bytes: usize) -> &'static [u8] {
     static ALL: OnceLock<Vec<u8>> = OnceLock::new();
     let byte = |at: usize| (at ^ (at >> 8) ^ (at >> 16).wrapping_mul(167)) as u8;

@@ -27,7 +27,7 @@ fn a_file_that_shrinks_ends_the_response_and_is_not_padded() {
             drop(stream);
             let got = joined(client).await;
             assert_eq!(got.len() as u64, progress.get(), "{what}");
-            // What was read ahead before the cut may still go out.
+            // Data read ahead before the truncation may still be sent.
             assert!(got.len() as u64 >= shrunk.min(BEFORE) && got.len() < BYTES, "{what}");
             assert!(got == pattern(0, got.len()), "{what}: other bytes");
         }

@@ -1,4 +1,4 @@
-//! Disks that fail, stall, or answer in bits.
+//! Disks that fail, stall, or return short reads.
 
 use super::bed::{connect, for_all, for_backend, pattern, queue_of};
 use crate::file::{Fault, FaultOp, FaultPlan, FaultRule};
@@ -73,7 +73,7 @@ fn a_read_that_never_returns_stops_one_client_only() {
     }
 }
 
-/// A client that goes away at any moment leaves nothing behind that hurts the next one.
+/// Dropping a send at any moment has no effect on the next client.
 #[test]
 fn a_send_can_be_dropped_at_any_point() {
     for_all(async |bed| {

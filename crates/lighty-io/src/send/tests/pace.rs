@@ -1,4 +1,4 @@
-//! Clients that are slow, that leave, and that are many.
+//! Slow, vanishing and numerous clients.
 
 use super::bed::{Bed, connect, for_all, joined, on_worker, pattern, queue_of, read_to_end};
 use crate::file::{EngineChoice, Fault, FaultOp, FaultPlan, FaultRule};
@@ -94,7 +94,7 @@ fn progress_is_seen_while_sending() {
         let progress = Cell::new(0);
         let seen = {
             let mut sending = Box::pin(bed.sender.send(&stream, &mut queue, u64::MAX, &progress));
-            // The other end does not read, so it cannot end; but what fits into the socket goes.
+            // The other end does not read, so the send cannot end, but the socket buffer fills up.
             loop {
                 tokio::select! {
                     biased;
@@ -126,8 +126,8 @@ fn progress_is_seen_while_sending() {
 const CHUNK_BYTES: u64 = 65_536;
 const THREE_CHUNKS: u64 = 3 * CHUNK_BYTES - 1;
 
-/// Sends three chunks through buffers; tells how many reads the engine was asked for, and how
-/// many bytes they gave.
+/// Sends three chunks through buffers. Returns the number of reads of the engine, and the number of
+/// bytes read.
 async fn reads_for_three_chunks(
     backend: NetworkBackend,
     buffers_max: usize,
@@ -142,7 +142,7 @@ async fn reads_for_three_chunks(
     let bed = Bed::new(EngineChoice::Threads, options).await.expect("bed");
     let file = bed.file("file", THREE_CHUNKS as usize).await;
     if cold {
-        // What a rule is about counts as not resident, even if the rule bites nothing.
+        // Data covered by a rule counts as not resident, even if the rule has no effect.
         let rule = FaultRule::every(FaultOp::Read, Fault::Errno(libc::EIO));
         bed.engine.set_faults(Some(FaultPlan::new([FaultRule { times: 0, ..rule }])));
     }
@@ -152,7 +152,7 @@ async fn reads_for_three_chunks(
     [counters.async_reads.get(), counters.bytes.get()]
 }
 
-/// Where all buffers are taken the disk is still asked for whole chunks, and once for each.
+/// If all buffers are taken, the disk is still read in whole chunks, each once.
 #[test]
 fn without_a_buffer_a_chunk_is_brought_in_whole_and_sent_in_pieces() {
     let pieces = THREE_CHUNKS.div_ceil(SPARE_BUFFER_BYTES as u64);
@@ -160,9 +160,9 @@ fn without_a_buffer_a_chunk_is_brought_in_whole_and_sent_in_pieces() {
     let cases = [
         (ring, 4, true, [3, THREE_CHUNKS]),
         (ring, 0, true, [3 + pieces, 2 * THREE_CHUNKS]),
-        // In memory: the pieces are copied at once.
+        // In memory: the pieces are copied directly.
         (ring, 0, false, [0, THREE_CHUNKS]),
-        // Their own reads are none of the engine's.
+        // These backends' own reads bypass the engine.
         (NetworkBackend::GthreadAio, 4, true, [0, 0]),
         (NetworkBackend::GthreadAio, 0, true, [3, THREE_CHUNKS]),
         (NetworkBackend::GthreadAio, 0, false, [0, THREE_CHUNKS]),

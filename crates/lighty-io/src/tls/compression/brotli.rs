@@ -9,7 +9,7 @@ use rustls::compress::{CertCompressor, CompressionFailed, CompressionLevel};
 /// Takes 0.1 ms for a chain of 3 KB. Higher qualities take 10 ms for 2 % less.
 const QUALITY: u8 = 5;
 
-/// The window's bits: no chain of certificates is longer.
+/// Window size in bits: no certificate chain is larger.
 const WINDOW_BITS: u8 = 16;
 
 /// Compresses certificates with Brotli.

@@ -1,4 +1,4 @@
-//! `signing` of a build without the feature `acme`, which makes no keys.
+//! `signing` for builds without the feature `acme`, which generate no keys.
 
 use std::sync::Arc;
 
@@ -6,7 +6,7 @@ use rustls::sign::CertifiedKey;
 
 use super::tls_error::TlsError;
 
-/// Fails: this build makes no certificates.
+/// Fails: this build creates no certificates.
 pub(super) fn placeholder(_: &[String]) -> Result<Arc<CertifiedKey>, TlsError> {
     Err("this build makes no certificates; build with the feature \"acme\"".into())
 }

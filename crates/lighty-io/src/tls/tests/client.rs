@@ -1,4 +1,4 @@
-//! Connections that we open, with our own server at the other end.
+//! Connections as a client, with our own server at the other end.
 
 use std::io::ErrorKind;
 
@@ -24,7 +24,7 @@ impl Site {
         ClientPolicy::new(options, &self.materials).expect("a policy")
     }
 
-    /// A server that shows a certificate of its own making, which no authority has signed.
+    /// A server with a certificate that it has signed itself.
     fn self_signed(&self, params: CertificateParams) -> Arc<Policy> {
         let key = KeyPair::generate().expect("a key");
         let leaf = params.self_signed(&key).expect("signed").pem();
@@ -42,7 +42,7 @@ async fn pair() -> (Stream, Stream) {
     (near, Stream::from_tcp(tokio::net::TcpStream::from_std(far).expect("registered")))
 }
 
-/// Both ends of a handshake: what it came to at either.
+/// Performs a handshake, and returns both ends' results.
 async fn meet(
     policy: &Arc<Policy>,
     client: &ClientPolicy,
@@ -161,7 +161,7 @@ async fn an_own_certificate_is_shown_to_who_asks() {
     met.expect("a handshake");
     write_all(&server, b"x").await;
     assert_eq!(ours.read(&mut [0; 9]).await.expect("read"), 1);
-    // TLS 1.3 refuses a client after its part of the handshake.
+    // In TLS 1.3, the client's part of the handshake is over before the server refuses it.
     let without = site.client_policy(&site.trusting("a.test"));
     let (_server, ours, met) = meet(&policy, &without).await;
     met.expect("a handshake as far as the client knows");
@@ -206,7 +206,7 @@ async fn tickets_leave_an_idle_connection_usable_and_an_end_does_not() {
     let client = site.client_policy(&site.trusting("a.test"));
     let (server, ours, met) = meet(&policy, &client).await;
     met.expect("a handshake");
-    // The tickets have come, or come while this waits.
+    // The tickets have arrived, or arrive while this waits.
     ours.readable().await.expect("readable");
     until(|| ours.is_idle_alive()).await;
     write_all(&server, b"x").await;
@@ -223,7 +223,7 @@ async fn the_end_of_an_idle_connection_is_seen() {
     server.shutdown_write().expect("shut down");
     until(|| ours.probe() == Idle::Closed).await;
     assert!(!ours.is_idle_alive());
-    // Who drops a connection says so.
+    // Dropping a connection sends close_notify.
     let (server, ours, _) = meet(&policy, &client).await;
     drop(ours);
     assert_eq!(server.read(&mut [0; 9]).await.expect("an end"), 0);

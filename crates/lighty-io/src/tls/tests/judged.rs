@@ -1,4 +1,4 @@
-//! How strictly clients' certificates are judged: as OpenSSL does under lighttpd.
+//! Strictness of verifying client certificates: the same as with OpenSSL under lighttpd.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject;
 
 use super::*;
 
-/// What becomes of a client with this chain and key, in PEM.
+/// The result for a client with this chain and key, in PEM.
 async fn judged(site: &Site, auth: ClientAuthOptions, chain: &str, key: &str) -> String {
     let said = judged_in(site, auth.clone(), chain, key, &rustls::version::TLS13).await;
     let before = judged_in(site, auth, chain, key, &rustls::version::TLS12).await;
@@ -58,7 +58,7 @@ async fn judged_in(
     said
 }
 
-/// An authority that the site's has signed.
+/// An intermediate authority, signed by the site's.
 fn intermediate(site: &Site) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new([]).expect("parameters");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -67,7 +67,7 @@ fn intermediate(site: &Site) -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::signed_by(params, key, &site.authority).expect("signed")
 }
 
-/// A client's certificate with the chain to it, and its key.
+/// A client's certificate with its chain, and its key.
 fn issued_by(issuer: &CertifiedIssuer<'static, KeyPair>) -> (String, String) {
     let key = KeyPair::generate().expect("a key");
     let params = CertificateParams::new(["me".to_owned()]).expect("parameters");

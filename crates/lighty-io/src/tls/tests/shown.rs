@@ -1,4 +1,4 @@
-//! Which certificate a client is shown, what goes with it, and how.
+//! The choice of the server's certificate, its additions, and its encoding.
 
 use std::io::Read;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ fn rsa_pair(site: &Site) -> PairFiles {
     files
 }
 
-/// What a client has seen of a handshake: the certificate, and bytes that the server has sent.
+/// A client's view of a handshake: the certificate, and the number of bytes from the server.
 async fn shown(config: ClientConfig, policy: &Arc<Policy>) -> (Vec<u8>, usize) {
     let config = Arc::new(config);
     let (mut ours, peer) = tcp_pair().await;
@@ -42,7 +42,7 @@ async fn shown(config: ClientConfig, policy: &Arc<Policy>) -> (Vec<u8>, usize) {
     dialled.join().expect("a client")
 }
 
-/// Counts what is read.
+/// Counts the bytes read.
 struct Counted<'a>(&'a mut TcpStream, usize);
 
 impl Read for Counted<'_> {
@@ -82,7 +82,7 @@ async fn a_client_gets_the_first_certificate_that_it_can_verify() {
     assert!(shown(site.client(None, None), &site.policy(&options)).await.0 == rsa);
 }
 
-/// A verifier that takes some signatures alone and remembers what was stapled.
+/// A verifier that supports only some signatures and remembers the stapled response.
 #[derive(Debug)]
 struct Watching {
     inner: Arc<WebPkiServerVerifier>,
@@ -245,7 +245,7 @@ async fn a_certificate_is_compressed_for_those_who_can_expand_it() {
     assert!(sizes[0] + 500 < sizes[1], "{sizes:?}");
 }
 
-/// What a client notes of its secrets.
+/// Secrets logged by a client.
 #[derive(Debug, Default)]
 struct Noted(Mutex<Vec<String>>);
 
@@ -309,7 +309,7 @@ async fn the_first_records_of_a_long_way_fit_into_a_segment_each() {
         write_all(&ours, &text(100_000)).await;
         drop(ours);
         let mut lengths = dialled.join().expect("a client");
-        // Tickets are shorter than any record of content.
+        // Tickets are shorter than any record with content.
         lengths.retain(|length| *length > 1_000);
         let is_short = |length: &&usize| **length <= 1_418 + 17;
         let count = lengths.iter().take_while(is_short).count();

@@ -48,7 +48,8 @@ pub fn encoding_quality(accept_encoding: Option<&[u8]>, coding: &str) -> Quality
     }
 }
 
-/// The weight that an `Accept-Encoding` gives a coding by its name, with or without `x-` before it.
+/// The weight that an `Accept-Encoding` gives a coding by its name, with or without the prefix
+/// `x-`.
 #[must_use]
 pub fn named_encoding_quality(accept_encoding: &[u8], coding: &str) -> Option<Quality> {
     list_items(accept_encoding).find_map(|item| {
@@ -64,7 +65,7 @@ pub fn named_encoding_quality(accept_encoding: &[u8], coding: &str) -> Option<Qu
 }
 
 /// 3 for the type itself, 2 for `type/*`, 1 for `*/*`, 0 for no match. Parameters of the range are
-/// not compared: nothing is served in variants that differ by them.
+/// ignored: no resource has variants that differ by them.
 fn media_specificity(range: &[u8], media_type: &[u8]) -> u8 {
     let major_len = media_type.iter().position(|&byte| byte == b'/').map_or(0, |at| at + 1);
     if range.eq_ignore_ascii_case(media_type) {
@@ -80,7 +81,7 @@ fn media_specificity(range: &[u8], media_type: &[u8]) -> u8 {
     }
 }
 
-/// Cuts an item into its name and its `q`; a broken weight counts as none given.
+/// Splits an item into its name and its `q`; a malformed weight counts as missing.
 fn split_quality(item: &[u8]) -> (&[u8], Quality) {
     let mut parts = item.split(|&byte| byte == b';').map(trim);
     let name = parts.next().unwrap_or_default();

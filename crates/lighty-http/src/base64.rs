@@ -1,5 +1,5 @@
-//! Base64: RFC 4648, with the common alphabet and padding (section 4), and with the alphabet that
-//! is safe in URLs, without padding (section 5).
+//! Base64: RFC 4648, with the common alphabet and padding (section 4), and with the URL-safe
+//! alphabet without padding (section 5).
 
 use alloc::vec::Vec;
 
@@ -12,7 +12,7 @@ pub fn encode(bytes: &[u8], out: &mut Vec<u8>) {
     out.resize(out.len() + (3 - bytes.len() % 3) % 3, b'=');
 }
 
-/// Appends the encoding of `bytes` that is safe in URLs.
+/// Appends the URL-safe encoding of `bytes`.
 pub fn encode_url(bytes: &[u8], out: &mut Vec<u8>) {
     encode_with(URL, bytes, out);
 }
@@ -27,8 +27,8 @@ fn encode_with(alphabet: &[u8; 64], bytes: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// The bytes that `text`, safe in URLs, encodes; `None` where it holds a foreign character, cannot
-/// be so long, or has bits that no encoder sets. Padding is accepted.
+/// Decodes URL-safe `text`. `None` if it has a foreign character, an impossible length, or bits
+/// that no encoder sets. Padding is accepted.
 #[must_use]
 pub fn decode_url(text: &[u8]) -> Option<Vec<u8>> {
     let padded = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();

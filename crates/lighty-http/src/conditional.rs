@@ -3,15 +3,15 @@
 use crate::etag::{strong_match, tags, weak_match};
 use crate::{Fields, Known, Method, date};
 
-/// What is known about the chosen representation.
+/// Validators of the chosen representation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Validators<'a> {
     /// The entity tag with its quotes.
     pub etag: Option<&'a [u8]>,
     /// Seconds since 1970 of the last change.
     pub last_modified: Option<i64>,
-    /// Seconds since 1970 now. A file that changed within this very second may change again
-    /// unseen, so its date is no strong validator (RFC 9110 section 8.8.2.2).
+    /// The current time in seconds since 1970. A file that changed within this second may change
+    /// again without a new date, so its date is not a strong validator (RFC 9110 section 8.8.2.2).
     pub now: i64,
 }
 
@@ -77,13 +77,13 @@ pub fn evaluate(
     Outcome::Proceed { ranges: may_be_partial(method, fields, validators) }
 }
 
-/// True if `Range` may be evaluated, as far as the method and `If-Range` say.
+/// True if `Range` may be evaluated, according to the method and `If-Range`.
 #[must_use]
 pub fn may_be_partial(method: Method, fields: &Fields, validators: &Validators<'_>) -> bool {
     method == Method::Get && if_range_holds(fields, validators)
 }
 
-/// RFC 9110 section 13.1.5: a strong tag or the exact date; anything else means "send it all".
+/// RFC 9110 section 13.1.5: a strong tag or the exact date; otherwise the whole is sent.
 fn if_range_holds(fields: &Fields, validators: &Validators<'_>) -> bool {
     let Some(value) = fields.get(Known::IfRange) else { return true };
     if value.contains(&b'"') {
@@ -93,7 +93,7 @@ fn if_range_holds(fields: &Fields, validators: &Validators<'_>) -> bool {
     date::parse(value) == Some(changed) && changed < validators.now
 }
 
-/// Whether `*` or a tag of the field (all its lines) matches the representation.
+/// True if `*` or a tag of the field (in any line) matches the representation.
 fn any_tag(
     fields: &Fields,
     name: Known,

@@ -1,6 +1,6 @@
-//! HTTP dates: RFC 9110 section 5.6.7. Time is seconds since 1970, handed in; no clock here.
+//! HTTP dates: RFC 9110 section 5.6.7. Times are seconds since 1970, passed in by the caller.
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Length of `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const DATE_LEN: usize = 29;
 
 const DAYS: [&[u8; 3]; 7] = [b"Sun", b"Mon", b"Tue", b"Wed", b"Thu", b"Fri", b"Sat"];
@@ -10,7 +10,7 @@ const MONTHS: [&[u8; 3]; 12] = [
 
 const DAY_SECS: i64 = 86_400;
 
-/// The first and last second that four digits of year can write.
+/// The first and last second that can be written with a four-digit year.
 const SECS_MIN: i64 = -62_167_219_200;
 const SECS_MAX: i64 = 253_402_300_799;
 
@@ -48,9 +48,9 @@ pub fn iso8601(unix_secs: i64) -> [u8; 20] {
     out
 }
 
-/// Reads any of the three forms; `None` for anything else. The name of the day is not compared
-/// with the date. Two digits of year mean 1970 to 2069: there is no clock here for the RFC's
-/// "more than 50 years in the future".
+/// Parses any of the three forms; `None` for anything else. The name of the day is not compared
+/// with the date. A two-digit year means 1970 to 2069: there is no clock here for the RFC's "more
+/// than 50 years in the future".
 #[must_use]
 pub fn parse(text: &[u8]) -> Option<i64> {
     match text.get(3)? {

@@ -1,4 +1,4 @@
-//! Numbers as decimal text, without the machinery of formatting.
+//! Numbers as decimal text, faster than by `core::fmt`.
 
 use alloc::vec::Vec;
 
@@ -10,7 +10,7 @@ pub fn push(number: u64, out: &mut Vec<u8>) {
     push_padded(number, 0, b'0', out);
 }
 
-/// Appends a number, with as much of `fill` before it as `width` characters need.
+/// Appends a number, padded on the left with `fill` to `width` characters.
 pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     let mut digits = [0; DIGITS_MAX];
     let mut start = digits.len();
@@ -28,7 +28,7 @@ pub fn push_padded(number: u64, width: usize, fill: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&digits[start..]);
 }
 
-/// Reads a number of digits and nothing else; `None` too if it exceeds 64 bits.
+/// Parses a number of digits only; `None` also if it exceeds 64 bits.
 #[must_use]
 pub fn parse(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-/// Which file metadata goes into the tag: `etag.use-inode`, `-size`, `-mtime`.
+/// File metadata in the tag: `etag.use-inode`, `-size`, `-mtime`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETagParts {
     /// The inode number. Off for files that several machines serve.
@@ -19,7 +19,7 @@ impl Default for ETagParts {
     }
 }
 
-/// What identifies one state of a file.
+/// Metadata that identifies a state of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 #[allow(missing_docs, reason = "the names of struct stat")]
 pub struct FileIdentity {
@@ -29,10 +29,10 @@ pub struct FileIdentity {
     pub mtime_nanos: u32,
 }
 
-/// A strong tag in its quotes, stored in place.
+/// A strong tag with its quotes, stored in place.
 ///
-/// As in lighttpd it is a decimal hash in quotes over the chosen parts. Unlike there the hash has
-/// 64 bits instead of 32, and the time counts nanoseconds: two versions written within one second
+/// As in lighttpd it is a decimal hash in quotes over the chosen parts. Here the hash has 64 bits
+/// instead of 32, and the time counts nanoseconds, so that two versions written within one second
 /// differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ETag {
@@ -44,7 +44,7 @@ pub struct ETag {
 pub const ETAG_BYTES_MAX: usize = 22;
 
 impl ETag {
-    /// `None` when no part is chosen: then the file has no tag.
+    /// The tag of a file; `None` if no part is chosen.
     #[must_use]
     pub fn of_file(file: &FileIdentity, parts: ETagParts) -> Option<Self> {
         if !(parts.inode || parts.size || parts.mtime) {
@@ -79,7 +79,7 @@ impl ETag {
         Self { bytes, len: (ETAG_BYTES_MAX + 1 - start) as u8 }
     }
 
-    /// With its quotes.
+    /// The tag with its quotes.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.len)]
@@ -103,13 +103,13 @@ fn mix(hash: u64, number: u64) -> u64 {
         .fold(hash, |hash, &byte| (hash ^ u64::from(byte)).wrapping_mul(FNV_PRIME))
 }
 
-/// Whether both are strong and the same: RFC 9110 section 8.8.3.2.
+/// True if both are strong and equal: RFC 9110 section 8.8.3.2.
 #[must_use]
 pub fn strong_match(a: &[u8], b: &[u8]) -> bool {
     a == b && a.first() == Some(&b'"')
 }
 
-/// Whether the opaque parts are the same.
+/// True if the opaque parts are equal.
 #[must_use]
 pub fn weak_match(a: &[u8], b: &[u8]) -> bool {
     let opaque = |tag| -> &[u8] { <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag) };
@@ -118,7 +118,7 @@ pub fn weak_match(a: &[u8], b: &[u8]) -> bool {
 
 /// The members of an `If-Match` or `If-None-Match` list, each with its quotes and its `W/`.
 ///
-/// What is no tag is skipped up to the next comma. A comma within quotes belongs to the tag.
+/// Anything but a tag is skipped up to the next comma. A comma within quotes belongs to the tag.
 pub fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     let mut rest = list;
     core::iter::from_fn(move || {
@@ -140,13 +140,13 @@ pub fn tags(list: &[u8]) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The tag that `text` begins with.
+/// The tag at the beginning of `text`.
 #[must_use]
 pub fn leading(text: &[u8]) -> Option<&[u8]> {
     tag_len(text).map(|len| &text[..len])
 }
 
-/// Length of the tag that `text` begins with.
+/// Length of the tag at the beginning of `text`.
 fn tag_len(text: &[u8]) -> Option<usize> {
     let open = if text.starts_with(b"W/") { 2 } else { 0 };
     if text.get(open) != Some(&b'"') {
@@ -157,8 +157,8 @@ fn tag_len(text: &[u8]) -> Option<usize> {
     Some(open + 1 + close + 1)
 }
 
-/// The tag without the name of a content coding at its end, and that name: `"abc-gzip"` is the
-/// compressed form of `"abc"` (RFC 9110 section 8.8.3.3). Weak stays weak.
+/// Splits the name of a content coding from the end of a tag: `"abc-gzip"` is the compressed form
+/// of `"abc"` (RFC 9110 section 8.8.3.3). A weak tag stays weak.
 #[must_use]
 pub fn without_coding(tag: &[u8]) -> Option<(Vec<u8>, &[u8])> {
     const CODINGS: [&[u8]; 5] = [b"gzip", b"deflate", b"br", b"zstd", b"bzip2"];

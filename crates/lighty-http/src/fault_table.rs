@@ -1,8 +1,8 @@
-//! One row per fault: variant, name in logs, message.
+//! A macro for tables of faults, with one row per fault: variant, name in logs, message.
 
 /// Generates an enum of faults from its table: `ALL`, `slug`, `words`, and the traits of an error.
-/// With a column between name and table, each row has a constant of the column's type in front.
-/// A last row that begins with two dots wraps the faults of another type.
+/// With a column between name and table, each row begins with a constant of the column's type. A
+/// last row that begins with two dots wraps the faults of another type.
 #[macro_export]
 macro_rules! fault_table {
     (
@@ -57,7 +57,7 @@ macro_rules! fault_table {
                 }
             }
 
-            /// The reason in words. Where a limit was exceeded, they name it.
+            /// The message. For an exceeded limit, it contains the limit's name.
             #[must_use]
             pub const fn words(self) -> &'static str {
                 match self {

@@ -13,31 +13,31 @@ use crate::{Known, variable_name};
 
 /// A list of header (or trailer) fields: RFC 9110 section 5.
 ///
-/// `clear` keeps the memory. `set` and `remove` leave the old bytes behind in the buffer until the
-/// next `clear`: sections are short-lived.
+/// `clear` keeps the memory. `set` and `remove` leave the old bytes in the buffer until the next
+/// `clear`, because sections are short-lived.
 ///
-/// The buffer holds each field as it goes over the wire, `Name: value` and a line end, so that a
-/// section to which fields were only ever appended is sent as it lies there.
+/// The buffer holds each field in wire format, `Name: value` and a line end, so that a section can
+/// be sent from it without a copy if fields were only ever appended.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     buf: Vec<u8>,
     entries: Vec<Entry>,
     present: u128,
-    /// A field was removed or inserted: the buffer is no longer the section.
+    /// A field was removed or inserted: the buffer is no longer the section in wire format.
     altered: bool,
-    /// A name may be invalid: it is not [`Known`], and was not checked or found wanting.
+    /// A name may be invalid: it is not [`Known`], and was not checked or did not pass.
     spelled: bool,
-    /// A value may hold a control byte.
+    /// A value may contain a control byte.
     suspect: bool,
 }
 
-/// What stands between a name and its value.
+/// Separator of a name and its value.
 const SEPARATOR: &[u8] = b": ";
 
-/// What stands behind a value.
+/// Terminator of a field.
 const LINE_END: &[u8] = b"\r\n";
 
-/// Where a field lies in the buffer.
+/// Position of a field in the buffer.
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     name_start: u32,
@@ -47,11 +47,11 @@ struct Entry {
     id: Option<Known>,
 }
 
-/// A list without the bytes of its fields, in as little memory as it takes: see [`Fields::pack`].
+/// A list without the bytes of its fields, in as little memory as possible: see [`Fields::pack`].
 #[derive(Debug)]
 pub struct PackedFields {
     entries: Box<[Entry]>,
-    /// The halves of [`Fields::present`], which would have the whole aligned to sixteen bytes.
+    /// The halves of [`Fields::present`]: a `u128` would align the whole to sixteen bytes.
     present: [u64; 2],
     altered: bool,
     spelled: bool,
@@ -82,7 +82,7 @@ impl Fields {
         self.suspect = false;
     }
 
-    /// What there is to keep of the list beside [`Fields::as_bytes`].
+    /// Everything needed to restore the list, except [`Fields::as_bytes`].
     #[must_use]
     pub fn pack(&self) -> PackedFields {
         PackedFields {
@@ -94,7 +94,7 @@ impl Fields {
         }
     }
 
-    /// The list becomes the one that was packed and had these bytes.
+    /// Restores the list that was packed and had these bytes.
     pub fn unpack(&mut self, packed: &PackedFields, bytes: &[u8]) {
         self.clear();
         self.buf.extend_from_slice(bytes);
@@ -106,7 +106,7 @@ impl Fields {
         self.suspect = packed.suspect;
     }
 
-    /// The bytes of all fields, and what was left behind by those that are gone.
+    /// The bytes of all fields, including leftovers of removed ones.
     #[must_use]
     pub fn as_bytes(&self) -> &[u8] {
         &self.buf
@@ -118,7 +118,7 @@ impl Fields {
         self.entries.len()
     }
 
-    /// Whether there is no field.
+    /// True if there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
@@ -130,13 +130,13 @@ impl Fields {
         self.buf.capacity() + self.entries.capacity() * size_of::<Entry>()
     }
 
-    /// Appends a field as spelled. The caller guarantees the bytes: parsers have checked them, and
-    /// encoders reject what could split a message.
+    /// Appends a field with its spelling. The caller guarantees the bytes: parsers have checked
+    /// them, and encoders reject bytes that could split a message.
     pub fn push(&mut self, name: &[u8], value: &[u8]) {
         self.push_looked_up(Known::from_bytes(name), name, value);
     }
 
-    /// As [`Fields::push`], for a caller that has already looked the name up with
+    /// Like [`Fields::push`], for a caller that has already looked the name up with
     /// [`Known::from_bytes`].
     pub fn push_looked_up(&mut self, known: Option<Known>, name: &[u8], value: &[u8]) {
         debug_assert_eq!(known, Known::from_bytes(name), "what the name is known as");
@@ -144,7 +144,7 @@ impl Fields {
         self.entries.push(entry);
     }
 
-    /// Appends every field of another list, in its order; cheaper than one by one.
+    /// Appends all fields of another list, in order; cheaper than one by one.
     pub fn append(&mut self, other: &Fields) {
         let shift = offset(self.buf.len());
         self.buf.extend_from_slice(&other.buf);
@@ -192,7 +192,7 @@ impl Fields {
         entries.iter().filter(move |entry| entry.id == Some(name)).map(|entry| self.value(entry))
     }
 
-    /// The first value of a field given by text, in any case.
+    /// The first value of a field by its name as text, in any case.
     #[must_use]
     pub fn get_named(&self, name: &[u8]) -> Option<&[u8]> {
         match Known::from_bytes(name) {
@@ -205,9 +205,9 @@ impl Fields {
         }
     }
 
-    /// All values of a field given by text, in any case, as one value (RFC 9110 section 5.3; RFC
-    /// 9113 section 8.2.3 for `Cookie`), which is how lighttpd's conditions see it. Empty ones are
-    /// left out, and repetitions of what has one value.
+    /// All values of a field by its name, in any case, joined to one value (RFC 9110 section 5.3;
+    /// RFC 9113 section 8.2.3 for `Cookie`), as in lighttpd's conditions. Skips empty values, and
+    /// repeated values of fields that may occur only once.
     #[must_use]
     pub fn joined(&self, name: &[u8]) -> Cow<'_, [u8]> {
         let known = Known::from_bytes(name);
@@ -234,20 +234,20 @@ impl Fields {
         joined
     }
 
-    /// Whether the field occurs.
+    /// True if the field occurs.
     #[must_use]
     pub fn contains(&self, name: Known) -> bool {
         self.present & name.bit() != 0
     }
 
-    /// Whether any of these fields occurs.
+    /// True if any of these fields occurs.
     #[must_use]
     pub fn contains_any(&self, names: &[Known]) -> bool {
         let wanted = names.iter().fold(0, |bits, name| bits | name.bit());
         self.present & wanted != 0
     }
 
-    /// Whether a comma-separated field names `token`, in any case, in any of its lines.
+    /// True if any line of a comma-separated field lists `token`, in any case.
     #[must_use]
     #[inline]
     pub fn list_contains(&self, name: Known, token: &str) -> bool {
@@ -260,7 +260,7 @@ impl Fields {
             .any(|item| item.eq_ignore_ascii_case(token.as_bytes()))
     }
 
-    /// Names a request field in `Vary`, unless it is named there (RFC 9110 section 12.5.5).
+    /// Adds a request field's name to `Vary`, unless it is listed (RFC 9110 section 12.5.5).
     pub fn add_to_vary(&mut self, name: &str) {
         if self.list_contains(Known::Vary, "*") || self.list_contains(Known::Vary, name) {
             return;
@@ -270,7 +270,7 @@ impl Fields {
         self.set(Known::Vary, vary);
     }
 
-    /// Leaves exactly one field of this name: the first keeps its place, others go.
+    /// Leaves exactly one field of this name: the first keeps its position, others are removed.
     pub fn set(&mut self, name: Known, value: impl AsRef<[u8]>) {
         let place = self.entries.iter().position(|entry| entry.id == Some(name));
         self.remove(name);
@@ -278,12 +278,12 @@ impl Fields {
         self.insert(place, name.as_str().as_bytes(), value.as_ref(), Some(name));
     }
 
-    /// As [`Fields::set`], with the name as text.
+    /// Like [`Fields::set`], with the name as text.
     pub fn set_named(&mut self, name: &[u8], value: &[u8]) {
         self.set_looked_up(Known::from_bytes(name), name, value);
     }
 
-    /// As [`Fields::set_named`]; `id` is the known name of `name`, if it has one.
+    /// Like [`Fields::set_named`]; `id` is the known name of `name`, if it has one.
     pub fn set_looked_up(&mut self, id: Option<Known>, name: &[u8], value: &[u8]) {
         if id.is_some_and(|known| !self.contains(known)) {
             return self.push_looked_up(id, name, value);
@@ -294,7 +294,7 @@ impl Fields {
         self.insert(place.unwrap_or(self.entries.len()), name, value, id);
     }
 
-    /// Removes all fields of this name; returns whether there were any.
+    /// Removes all fields of this name; returns true if there were any.
     pub fn remove(&mut self, name: Known) -> bool {
         let found = self.contains(name);
         if found {
@@ -305,7 +305,7 @@ impl Fields {
         found
     }
 
-    /// As [`Fields::remove`], with the name as text.
+    /// Like [`Fields::remove`], with the name as text.
     pub fn remove_named(&mut self, name: &[u8]) -> bool {
         if let Some(known) = Known::from_bytes(name) {
             return self.remove(known);
@@ -318,7 +318,7 @@ impl Fields {
     }
 
     /// Removes all fields of other names that become the same variable of a program, such as
-    /// `X_Real.IP` for `X-Real-IP`: a rule about a field is one about all its spellings.
+    /// `X_Real.IP` for `X-Real-IP`: a rule about a field must cover all its spellings.
     pub fn remove_aliases(&mut self, name: &[u8]) {
         let buf = &self.buf;
         let is_odd = |entry: &Entry| {
@@ -333,30 +333,30 @@ impl Fields {
         }
     }
 
-    /// Names and values in order, spelled as they came.
+    /// Names and values in order, with their received spelling.
     pub fn iter(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.entries.iter().map(|entry| (self.name(entry), self.value(entry)))
     }
 
-    /// As [`Fields::iter`], with what is known about the name.
+    /// Like [`Fields::iter`], with the known names.
     pub fn iter_known(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
         self.entries.iter().map(|entry| (entry.id, self.name(entry), self.value(entry)))
     }
 
-    /// The whole section as it goes over the wire, if it lies in the buffer in one piece.
+    /// The whole section in wire format, if the buffer contains it in one piece.
     #[must_use]
     pub fn as_wire(&self) -> Option<&[u8]> {
         (!self.altered).then_some(&self.buf)
     }
 
-    /// Whether every name is a [`Known`] one or was checked, and so surely a token.
+    /// True if every name is a [`Known`] one or was checked, and so certainly a token.
     #[must_use]
     pub fn names_are_tokens(&self) -> bool {
         !self.spelled
     }
 
-    /// Whether no value holds a byte up to CR: nothing in them can end a line. `false` is no proof
-    /// of the contrary.
+    /// True if no value has a byte up to CR, so no value can end a line. `false` does not mean that
+    /// one has.
     #[must_use]
     pub fn values_are_clean(&self) -> bool {
         !self.suspect
@@ -369,7 +369,8 @@ impl Fields {
     }
 
     fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
-        // One name that is not checked would have every line checked when the section is sent.
+        // Otherwise one unchecked name would cause every line to be checked when the section is
+        // sent.
         self.spelled |= id.is_none() && !is_token(name);
         let name_start = self.buf.len();
         self.buf.reserve(name.len() + value.len() + SEPARATOR.len() + LINE_END.len());
@@ -378,21 +379,21 @@ impl Fields {
         self.store_value(name_start, value, id)
     }
 
-    /// As [`Fields::store`], of a name that has its separator with it.
+    /// Like [`Fields::store`], for a name with its separator.
     fn store_begun(&mut self, begin: &[u8], value: &[u8], id: Option<Known>) -> Entry {
         let name_start = self.buf.len();
         self.buf.extend_from_slice(begin);
         self.store_value(name_start, value, id)
     }
 
-    /// Puts the value behind a name and a separator that are at the end of the buffer.
+    /// Appends the value after a name and a separator at the end of the buffer.
     fn store_value(&mut self, name_start: usize, value: &[u8], id: Option<Known>) -> Entry {
         self.suspect |= may_end_line(value);
         self.present |= id.map_or(0, Known::bit);
         let value_start = self.buf.len();
         self.buf.extend_from_slice(value);
         self.buf.extend_from_slice(LINE_END);
-        // No part lies behind the end, so what holds for that holds for all.
+        // All parts precede the end, so this check of the end covers them.
         offset(self.buf.len());
         Entry {
             name_start: name_start as u32,
@@ -412,25 +413,25 @@ impl Fields {
     }
 }
 
-/// A section being copied into [`Fields`]: its lines are recorded one by one in the receive buffer,
-/// and its bytes copied at the end, in one go. Dropped early, it leaves no field behind.
+/// A section being copied into [`Fields`]: lines are recorded one by one in the receive buffer, and
+/// the bytes are copied at the end, all at once. Dropped early, it leaves no field behind.
 #[derive(Debug)]
 pub struct Section<'a> {
     fields: &'a mut Fields,
-    /// Where the last line ended.
+    /// End of the last line.
     end: usize,
 }
 
-/// Where a line's parts lie, from its first byte on. Behind the value: OWS, if any, and CR LF.
+/// Positions of a line's parts, from its first byte. OWS, if any, and CR LF follow the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Line {
-    /// Behind the last byte of the name, where the colon is.
+    /// End of the name, where the colon is.
     pub name_end: usize,
     /// First byte of the value.
     pub value: usize,
-    /// Behind the last byte of the value.
+    /// End of the value.
     pub value_end: usize,
-    /// Behind the line feed.
+    /// End of the line, line feed included.
     pub end: usize,
 }
 
@@ -441,14 +442,14 @@ impl Section<'_> {
         self.fields.entries.len()
     }
 
-    /// Whether there is no line yet.
+    /// True if there is no line yet.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Notes the next line, with which `rest` of the section begins. Returns whether its name is a
-    /// [`Known`] one, and so surely a token.
+    /// Records the next line, at the start of `rest`. Returns true if its name is a [`Known`] one,
+    /// and so certainly a token.
     ///
     /// # Panics
     /// Unless the parts follow each other within `rest`.
@@ -459,7 +460,7 @@ impl Section<'_> {
         let id = Known::from_bytes(&rest[..name_end]);
         let start = self.end;
         self.end += end;
-        // No part lies behind the end, so what holds for that holds for all.
+        // All parts precede the end, so this check of the end covers them.
         offset(self.end);
         self.fields.entries.push(Entry {
             name_start: start as u32,
@@ -476,14 +477,14 @@ impl Section<'_> {
         id.is_some()
     }
 
-    /// Copies the bytes up to the end of the last line: the fields are there.
+    /// Copies the bytes up to the end of the last line, which completes the fields.
     pub fn finish(mut self, section: &[u8]) {
         let end = core::mem::take(&mut self.end);
         self.fields.buf.extend_from_slice(&section[..end]);
     }
 
-    /// As [`Section::finish`], for a caller that has checked that names are tokens, and that values
-    /// hold no control bytes but tabs, and is going to send the fields on.
+    /// Like [`Section::finish`], for a caller that has checked that names are tokens and that
+    /// values contain no control bytes but tabs, and that will forward the fields.
     pub fn finish_checked(self, section: &[u8]) {
         self.fields.suspect = memchr(b'\t', &section[..self.end]).is_some();
         self.fields.spelled = false;
@@ -499,9 +500,9 @@ impl Drop for Section<'_> {
     }
 }
 
-/// Whether there is a byte up to CR. Most values are short, so eight bytes at a time rather than a
-/// vector: taking 14 from each byte borrows, and so sets the highest bit, where it is smaller. What
-/// is left over is looked at in a word that overlaps the one before it.
+/// True if there is a byte up to CR. Most values are short, so this compares eight bytes at a time
+/// instead of a vector: subtracting 14 from a smaller byte borrows, and so sets the highest bit.
+/// The remainder is compared in a word that overlaps the previous one.
 fn may_end_line(value: &[u8]) -> bool {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     let borrowed = |word: u64| word.wrapping_sub(ONES * (b'\r' as u64 + 1)) & !word;
@@ -518,26 +519,27 @@ fn may_end_line(value: &[u8]) -> bool {
     seen & (ONES << 7) != 0
 }
 
-/// Bytes up to CR, of which a section has two at the end of each line and none elsewhere (a tab
-/// counts too). Counted in bytes and without branches, so that the compiler makes vectors of it.
+/// Number of bytes up to CR, of which a valid section has two at the end of each line and none
+/// elsewhere (a tab counts too). Counted in bytes and without branches, so that the compiler
+/// vectorizes it.
 #[must_use]
 pub fn control_bytes(section: &[u8]) -> usize {
-    // At most 255 in a chunk: nothing wraps, but a checked sum would not become a vector.
+    // At most 255 per chunk, so nothing wraps; a checked sum would not be vectorized.
     let in_chunk = |chunk: &[u8]| -> u8 {
         chunk.iter().fold(0, |sum: u8, &byte| sum.wrapping_add(u8::from(byte <= b'\r')))
     };
     section.chunks(usize::from(u8::MAX)).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }
 
-/// Members of a comma-separated value, trimmed, empty ones left out: RFC 9110 section 5.6.1.
+/// Members of a comma-separated value, trimmed, without empty ones: RFC 9110 section 5.6.1.
 ///
-/// A comma inside a quoted string splits too; fields whose members may hold one (`ETag` lists) are
-/// parsed by their own modules.
+/// A comma inside a quoted string splits too; fields whose members may contain one (`ETag` lists)
+/// are parsed by their own modules.
 pub fn list_items(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|&byte| byte == b',').map(trim).filter(|item| !item.is_empty())
 }
 
-/// Cuts spaces and tabs (OWS) off both ends.
+/// Trims spaces and tabs (OWS) at both ends.
 #[must_use]
 pub fn trim(mut value: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] = value {
@@ -549,13 +551,13 @@ pub fn trim(mut value: &[u8]) -> &[u8] {
     value
 }
 
-/// Whether a byte may stand in a token (method, field name): RFC 9110 section 5.6.2.
+/// True if a byte is permitted in a token (method, field name): RFC 9110 section 5.6.2.
 #[must_use]
 pub const fn is_token_byte(byte: u8) -> bool {
     TOKEN_BYTES[byte as usize]
 }
 
-/// Whether a name is a token: RFC 9110 section 5.6.2.
+/// True if a name is a token: RFC 9110 section 5.6.2.
 #[must_use]
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|&byte| is_token_byte(byte))

@@ -75,7 +75,7 @@ fn appended_lists_read_as_one() {
     assert_eq!(fields.as_wire(), Some(&b"Vary: a\r\nVary: a\r\n"[..]));
 }
 
-/// Notes the lines of a section, split at their colons.
+/// Records the lines of a section, split at their colons.
 fn push_lines(text: &[u8], section: &mut Section<'_>) {
     for line in text.split_inclusive(|&byte| byte == b'\n') {
         let name_end = line.iter().position(|&byte| byte == b':').expect("a colon");

@@ -1,12 +1,12 @@
 //! The client behind proxies: `Forwarded` (RFC 7239) and `X-Forwarded-For`.
 //!
-//! Each proxy appends what it saw, so the right end of such a list was written by the direct peer
-//! and the left end by anyone. Everything here therefore goes from right to left, as far as the
-//! proxies are trusted ([`walk`]), and malformed data further left does not change what stands to
-//! the right.
+//! Each proxy appends an entry, so the right end of such a list was written by the direct peer, and
+//! the left end may be forged. Everything here therefore goes from right to left, as far as the
+//! proxies are trusted ([`walk`]), and malformed data further left does not affect entries to the
+//! right.
 //!
-//! Reading order: [`node`] (one address) · [`Element`] (what one proxy says) · [`list`] (how a
-//! line is cut, from the right) · [`walk`] (how far it is believed) · [`write`](mod@write).
+//! Reading order: [`node`] (one address) · [`Element`] (a proxy's entry) · [`list`] (splitting a
+//! line, from the right) · [`walk`] (trusting entries) · [`write`](mod@write).
 
 pub mod list;
 pub mod node;
@@ -22,23 +22,23 @@ pub use write::{NewElement, WriteFault, append_forwarded, append_x_forwarded_for
 use crate::fields::{is_token_byte, trim};
 use crate::{Fields, Known, quoted};
 
-/// What one proxy says about one connection: RFC 7239 section 4. Other parameters than these
-/// are checked and skipped.
+/// A proxy's statement about a connection: RFC 7239 section 4. Other parameters are checked and
+/// skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element<'a> {
-    /// Who connected to it.
+    /// The client of the proxy.
     pub for_node: Option<Value<'a>>,
-    /// Where.
+    /// The proxy's address.
     pub by: Option<Value<'a>>,
-    /// The `Host` that was asked for. Any bytes: to be checked like one.
+    /// The requested `Host`. Unchecked bytes.
     pub host: Option<Value<'a>>,
     /// `http` or `https`.
     pub proto: Option<Value<'a>>,
-    /// The user that it has authenticated; lighttpd's own parameter.
+    /// The user authenticated by the proxy; lighttpd's own parameter.
     pub remote_user: Option<Value<'a>>,
 }
 
-/// A token, or what stands between two quotes.
+/// A token, or the content of a quoted string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Value<'a> {
     inner: &'a [u8],
@@ -53,9 +53,9 @@ impl<'a> Value<'a> {
 }
 
 impl<'a> Element<'a> {
-    /// Reads one member of the list. `None` if it is malformed, or names a parameter twice.
+    /// Parses one member of the list. `None` if it is malformed, or has a parameter twice.
     ///
-    /// Spaces around `;`, which RFC 7239 does not have but senders do, are allowed.
+    /// Spaces around `;` are accepted: RFC 7239 forbids them, but proxies send them.
     #[must_use]
     pub fn parse(member: &'a [u8]) -> Option<Self> {
         let (mut element, mut rest) = (Self::default(), trim(member));
@@ -87,15 +87,15 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The element of the proxy that is `nth` from the right over all lines, the last being 0: with
-/// `Origin::hops - 1`, what the outermost trusted proxy saw.
+/// The `nth` element from the right over all lines, from 0. With `Origin::hops - 1` it is the entry
+/// of the outermost trusted proxy.
 #[must_use]
 pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
     let lines = fields.get_all(Known::Forwarded).rev();
     Element::parse(lines.flat_map(list::from_right).nth(nth)?.ok()?)
 }
 
-/// `token "=" ( token / quoted-string )`, and what follows.
+/// Splits `token "=" ( token / quoted-string )` from the rest.
 fn split_pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
     let (name, rest) = split_token(bytes)?;
     match rest.strip_prefix(b"=")? {

@@ -6,9 +6,9 @@ use crate::{Fields, Known};
 
 /// True for a hop-by-hop field, whether or not `Connection` names it.
 ///
-/// `Proxy-Authenticate` and `Proxy-Authorization` no longer belong here: RFC 9110 sections 11.7.1
-/// and 11.7.2 let them pass if they are for the next proxy. `HTTP2-Settings` (RFC 7540 section
-/// 3.2.1) goes with its upgrade.
+/// `Proxy-Authenticate` and `Proxy-Authorization` are not included: RFC 9110 sections 11.7.1 and
+/// 11.7.2 permit forwarding them to the next proxy. `HTTP2-Settings` (RFC 7540 section 3.2.1) is
+/// removed with its upgrade.
 #[must_use]
 pub fn is_hop_by_hop(name: Known) -> bool {
     HOP_BY_HOP.contains(&name)
@@ -25,13 +25,13 @@ const HOP_BY_HOP: [Known; 8] = [
     Known::Http2Settings,
 ];
 
-/// The fields that a proxy forwards, in their order.
+/// The fields that a proxy forwards, in order.
 ///
-/// Omitted are fields that are [`is_hop_by_hop`], and those that `Connection` nominates, unless
+/// Omitted are fields that are [`is_hop_by_hop`], and fields that `Connection` nominates, unless
 /// they are [essential](is_essential). Of `TE` only the member `trailers` stays, which on HTTP/1.1
-/// needs `Connection: TE` beside it. The caller adds a forwarded upgrade anew.
+/// needs `Connection: TE` beside it. The caller adds a forwarded upgrade itself.
 ///
-/// Each field is held against each nomination: both together are bounded by the head's size.
+/// Each field is compared with each nomination; the size of the head bounds both.
 pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
     const TRAILERS: &str = "trailers";
     let nominates = nominates(fields);
@@ -47,7 +47,7 @@ pub fn end_to_end(fields: &Fields) -> impl Iterator<Item = (Option<Known>, &[u8]
     })
 }
 
-/// Whether `Connection` nominates a field.
+/// True if `Connection` nominates a field.
 #[inline(always)]
 fn nominates(fields: &Fields) -> bool {
     fields.contains(Known::Connection)
@@ -71,10 +71,10 @@ pub fn append_end_to_end(from: &Fields, to: &mut Fields) {
     }
 }
 
-/// Fields that a client cannot remove by naming them in `Connection`: those that give a message's
-/// length, recipient, content, sender, path and credentials. RFC 9110 section 7.6.1 forbids
-/// nominating fields meant for all recipients; proxies that obeyed anyway let clients strip what an
-/// earlier proxy had added (CVE-2022-31813).
+/// Fields that a client cannot remove by naming them in `Connection`: a message's length,
+/// recipient, content, sender, path and credentials. RFC 9110 section 7.6.1 forbids nominating
+/// fields meant for all recipients; proxies that obeyed anyway let clients strip fields added by an
+/// earlier proxy (CVE-2022-31813).
 #[must_use]
 pub fn is_essential(known: Option<Known>, name: &[u8]) -> bool {
     use Known as K;
@@ -117,8 +117,8 @@ pub fn is_upgrade_asked_for<'a>(asked: &Fields, agreed: impl Iterator<Item = &'a
     agreed.peek().is_some() && agreed.all(is_asked)
 }
 
-/// Most connections name an option that is no field, or one that goes anyway: then nothing needs
-/// to be compared.
+/// False for options that are not fields, or are removed anyway: with these, as on most
+/// connections, nothing needs to be compared.
 fn is_nomination(option: &[u8]) -> bool {
     !option.eq_ignore_ascii_case(b"close") && !Known::from_bytes(option).is_some_and(is_hop_by_hop)
 }

@@ -1,4 +1,4 @@
-//! The authority a request is for: `Host`, or the authority of an absolute target.
+//! The authority of a request: `Host`, or the authority of an absolute target.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -11,10 +11,10 @@ use crate::uri::ParseOpts;
 /// The longest host accepted; DNS allows 253 bytes of text.
 pub const HOST_BYTES_MAX: usize = 255;
 
-/// Not a host, or not a port: always 400.
+/// An invalid host or port: always 400.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostFault {
-    /// Nothing before the port. An `http` URI has a host: RFC 9110 section 4.2.1.
+    /// Nothing before the port. An `http` URI must have a host: RFC 9110 section 4.2.1.
     Empty,
     /// More than [`HOST_BYTES_MAX`].
     TooLong,
@@ -27,9 +27,9 @@ pub enum HostFault {
 /// Checks `value`, writes the host without its port into `out` (emptied first) and returns the port
 /// if one is given.
 ///
-/// `strict` accepts names of letters, digits, `-` and `_` (container names have it, though
-/// lighttpd 1.4 refuses it), dotted IPv4 and bracketed IPv6. Otherwise any visible byte passes
-/// that cannot make a path or an address of it. With `host_normalize` the result is lower-case,
+/// `strict` accepts names of letters, digits, `-` and `_` (used in container names, although
+/// lighttpd 1.4 refuses it), dotted IPv4 and bracketed IPv6. Otherwise any visible byte is accepted
+/// that cannot make it a path or an address. With `host_normalize` the result is lower-case,
 /// without a final dot; an IPv6 literal keeps its brackets and gets its shortest spelling.
 ///
 /// # Errors
@@ -55,8 +55,8 @@ pub fn parse_host(
     Ok(port)
 }
 
-/// The host of an authority, without its port, as the name of a directory; `None` where there is
-/// none, or where it would name another place: a dot at its front, a slash in it.
+/// The host of an authority, without its port, as a directory name; `None` if there is none, or if
+/// it would lead elsewhere: a leading dot, a slash.
 #[must_use]
 pub fn as_directory(authority: &[u8]) -> Option<&[u8]> {
     let (host, _) = split_port(authority).ok()?;
@@ -64,18 +64,18 @@ pub fn as_directory(authority: &[u8]) -> Option<&[u8]> {
     (!host.is_empty() && host[0] != b'.' && !host.iter().any(strange)).then_some(host)
 }
 
-/// The host and the port of an authority that was accepted already.
+/// The host and the port of a validated authority.
 #[must_use]
 pub fn parts(authority: &[u8]) -> (&[u8], Option<u16>) {
     split_port(authority).unwrap_or((authority, None))
 }
 
-/// An authority without the port that its scheme has anyway (RFC 3986 section 6.2.3).
+/// An authority without its port if that is the default of its scheme (RFC 3986 section 6.2.3).
 #[must_use]
 #[inline]
 pub fn without_default_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
     let (default, last) = if scheme == "https" { (443, b'3') } else { (80, b'0') };
-    // Few authorities have a port; the last digit tells most of them apart.
+    // Few authorities have a port; the last digit rules most of them out.
     if authority.last() != Some(&last) {
         return authority;
     }
@@ -93,7 +93,7 @@ fn split_port(value: &[u8]) -> Result<(&[u8], Option<u16>), HostFault> {
     }
 }
 
-/// An empty port is legal and means the default: RFC 3986 section 3.2.3.
+/// An empty port is valid and means the default: RFC 3986 section 3.2.3.
 fn parse_port(digits: &[u8]) -> Result<Option<u16>, HostFault> {
     if digits.len() > 5 || !digits.iter().all(u8::is_ascii_digit) {
         return Err(HostFault::Port);
@@ -136,7 +136,7 @@ fn push_name(host: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<(), Hos
     Ok(())
 }
 
-/// No empty label ever: `..` must not reach a path that a virtual host is built from.
+/// Never accepts an empty label: `..` must not get into a path built for a virtual host.
 fn is_label(label: &[u8], strict: bool) -> bool {
     let byte_ok = |byte: &u8| match strict {
         true => byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'),
@@ -145,8 +145,8 @@ fn is_label(label: &[u8], strict: bool) -> bool {
     !label.is_empty() && label.iter().all(byte_ok) && !(strict && label[0] == b'-')
 }
 
-/// A last label of digits makes an address of it (RFC 3986 section 3.2.2; WHATWG URL): `127.1` and
-/// `1.2.3.4.5` are traps, not names.
+/// A numeric last label makes it an address (RFC 3986 section 3.2.2; WHATWG URL): `127.1` and
+/// `1.2.3.4.5` are not accepted as names.
 fn looks_numeric(name: &[u8]) -> bool {
     let last = name.rsplit(|&byte| byte == b'.').next().unwrap_or(name);
     last.iter().all(u8::is_ascii_digit)

@@ -1,10 +1,10 @@
-//! Text into HTML.
+//! Escapes text for HTML.
 
 use alloc::vec::Vec;
 
-/// Appends text so that it is text, within an element or a quoted attribute. Bytes that are not
-/// UTF-8 pass through unchanged: escaping looks at five ASCII characters only, and browsers show
-/// broken text as such.
+/// Appends text, escaped for an element or a quoted attribute. Bytes that are not UTF-8 pass
+/// through unchanged: only five ASCII characters are escaped, and browsers show broken text as
+/// such.
 pub fn escape(text: &[u8], out: &mut Vec<u8>) {
     for &byte in text {
         match byte {

@@ -8,17 +8,17 @@ use alloc::vec::Vec;
 /// Maximum conditions in one field: each costs a look-up of a file or a lock.
 pub const CONDITIONS_MAX: usize = 64;
 
-/// A parsed field; everything in it is borrowed from the value.
+/// A parsed field, borrowing from the value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IfHeader<'a> {
-    /// The lists, of which one must hold. Either all have a resource or none.
+    /// The lists, one of which must hold. Either all have a resource or none.
     pub lists: Vec<List<'a>>,
 }
 
 /// States that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<'a> {
-    /// The URI of the resource that is spoken of; `None`: that of the request.
+    /// The URI of the resource concerned; `None`: that of the request.
     pub resource: Option<&'a [u8]>,
     /// At least one.
     pub conditions: Vec<Condition<'a>>,
@@ -29,30 +29,30 @@ pub struct List<'a> {
 pub struct Condition<'a> {
     /// `Not`.
     pub negated: bool,
-    /// What is asked.
+    /// The required state.
     pub state: State<'a>,
 }
 
-/// What a resource is asked to have.
+/// Required state of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State<'a> {
     /// A lock with this token, without the angle brackets.
     Token(&'a [u8]),
-    /// This entity tag, with its quotes.
+    /// An entity tag, with its quotes.
     ETag(&'a [u8]),
 }
 
-/// Why a field is rejected.
+/// Reason for rejecting a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum IfFault {
-    /// Not of the grammar.
+    /// A syntax error.
     Syntax,
     /// More than [`CONDITIONS_MAX`] conditions.
     TooMany,
 }
 
 impl IfFault {
-    /// The reason in words.
+    /// The message.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -63,7 +63,7 @@ impl IfFault {
 }
 
 impl<'a> IfHeader<'a> {
-    /// Reads a value.
+    /// Parses a value.
     ///
     /// # Errors
     /// [`IfFault`].
@@ -85,7 +85,7 @@ impl<'a> IfHeader<'a> {
         if lists.is_empty() { Err(IfFault::Syntax) } else { Ok(Self { lists }) }
     }
 
-    /// The tokens that the client shows that it knows: those that are not negated.
+    /// The tokens that the client submits: the ones without `Not`.
     pub fn tokens(&self) -> impl Iterator<Item = &'a [u8]> {
         self.lists.iter().flat_map(|list| &list.conditions).filter_map(|condition| match condition
             .state
@@ -118,7 +118,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// `Coded-URL = "<" absolute-URI ">"`; of a resource also an absolute path (section 8.3).
+    /// `Coded-URL = "<" absolute-URI ">"`; for a resource also an absolute path (section 8.3).
     fn coded_url(&mut self) -> Result<&'a [u8], IfFault> {
         self.take(b'<')?;
         let end = self.rest.iter().position(|byte| *byte == b'>').ok_or(IfFault::Syntax)?;

@@ -1,13 +1,13 @@
-//! Messages whose parts are to be passed on as they come: the field `Incremental`, and
-//! `X-Accel-Buffering` of nginx.
+//! Messages whose parts must be forwarded immediately: the field `Incremental`, and nginx's
+//! `X-Accel-Buffering`.
 
 use crate::Fields;
 use crate::fields::trim;
 
-/// True if a message's sender asks for each part of it to be passed on at once.
+/// True if a message's sender requests that each part is forwarded immediately.
 ///
-/// `Incremental` is a boolean of structured fields (RFC 9651 section 3.3.6), perhaps with
-/// parameters. `X-Accel-Buffering: no` says the same of a response.
+/// `Incremental` is a boolean structured field (RFC 9651 section 3.3.6), possibly with parameters.
+/// `X-Accel-Buffering: no` has the same meaning in a response.
 #[must_use]
 pub fn is_asked_for(fields: &Fields) -> bool {
     let incremental = fields.get_named(b"Incremental").map(trim);

@@ -1,9 +1,9 @@
-//! Text into JSON strings: RFC 8259 section 7.
+//! Escapes text for JSON strings: RFC 8259 section 7.
 
 use alloc::vec::Vec;
 
-/// Appends text as a JSON string with its quotes. What is not UTF-8 becomes U+FFFD. `<` is escaped
-/// too, so that the result is harmless inside a `<script>`.
+/// Appends text as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD. `<` is
+/// escaped too, so that the result is harmless inside a `<script>`.
 pub fn push_string(text: &[u8], out: &mut Vec<u8>) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {

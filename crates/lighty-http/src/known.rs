@@ -101,21 +101,21 @@ known_fields! {
 }
 
 impl Known {
-    /// How many there are; [`crate::Fields`] keeps one bit for each.
+    /// Number of names; [`crate::Fields`] keeps one bit for each.
     pub const COUNT: usize = ALL.len();
 
-    /// The name as it is usually written.
+    /// The name in its usual spelling.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         NAMES[self as usize]
     }
 
-    /// The name with what stands between it and a value: `Host: `.
+    /// The name with its separator: `Host: `.
     pub(crate) const fn as_wire(self) -> &'static [u8] {
         WIRE_NAMES[self as usize].as_bytes()
     }
 
-    /// Finds a name, in whatever case it is written; `None` for a name without meaning here.
+    /// Finds a name, in any case; `None` for a name without meaning here.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Option<Self> {
         let (first, last) = (*name.first()?, *name.last()?);
@@ -126,7 +126,7 @@ impl Known {
         (is_same(usual, name) || usual.eq_ignore_ascii_case(name)).then_some(candidate)
     }
 
-    /// All of them, in alphabetical order.
+    /// All names, in alphabetical order.
     #[must_use]
     pub const fn all() -> &'static [Self] {
         ALL
@@ -137,7 +137,7 @@ impl Known {
     }
 }
 
-/// Shifting a bit through two words takes longer than a load.
+/// A table, because shifting a bit through two words takes longer than a load.
 const BITS: [u128; Known::COUNT] = {
     let mut bits = [1; Known::COUNT];
     let mut index = 0;
@@ -148,8 +148,8 @@ const BITS: [u128; Known::COUNT] = {
     bits
 };
 
-/// Whether two names are equal byte by byte. Most have 4 to 16 bytes: two words, which may overlap,
-/// are compared before a call of `memcmp` has begun.
+/// True if two names are equal byte by byte. Most have 4 to 16 bytes, so two words, which may
+/// overlap, are compared, which is faster than a call of `memcmp`.
 #[inline]
 fn is_same(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() || one.len() > 16 {
@@ -171,16 +171,16 @@ const _: () = assert!(Known::COUNT <= 128, "Fields keeps the set of known names 
 const SLOTS_LEN: usize = 512;
 const SLOT_EMPTY: u8 = u8::MAX;
 
-/// A perfect hash: length and three letters tell all the names of the table apart. When a new name
-/// collides, compiling fails and other multipliers are to be chosen.
+/// A perfect hash: length and three letters distinguish all names of the table. If a new name
+/// collides, compiling fails and other multipliers must be chosen.
 const fn hash(len: usize, first: u8, middle: u8, last: u8) -> usize {
     let (first, middle, last) = (lower(first), lower(middle), lower(last));
     let sum = len.wrapping_mul(108).wrapping_add(first * 428);
     sum.wrapping_add(middle * 103).wrapping_add(last * 180) % SLOTS_LEN
 }
 
-/// The same for both cases of a letter. What else it confuses does no harm: a name found is
-/// compared.
+/// Maps both cases of a letter to the same value. Other collisions do no harm, because a found name
+/// is compared.
 const fn lower(byte: u8) -> usize {
     (byte | 0x20) as usize
 }

@@ -4,7 +4,7 @@
 //! dates, media types, content negotiation, and the escaping of text into HTML, XML and JSON.
 //! HTTP/1, HTTP/2 and HTTP/3 share all of it.
 //!
-//! This crate opens nothing, reads no clock, logs nothing and knows no configuration file; callers
+//! This crate performs no I/O, reads no clock, logs nothing and reads no configuration; callers
 //! pass the time in. Structures that live as long as a request are reusable: `clear` keeps their
 //! memory, so a warm server allocates nothing here.
 //!
@@ -13,8 +13,8 @@
 //! [`if_header`], [`range`] (validators, conditions and ranges) · [`mime`] and [`accept`] (media
 //! types and negotiation) · [`forwarded`] and [`hop_by_hop`] (proxies: client addresses, forwarded
 //! fields) · [`quoted`] (strings in fields) · [`html`], [`xml`] and [`json`] (escaping) · [`ssi`]
-//! (commands in pages) · [`trace_parent`] (traces that span servers) · [`base64`].
-//! [`fault_table!`] makes the tables of faults, here and in the crates that parse.
+//! (commands in pages) · [`trace_parent`] (distributed traces) · [`base64`]. [`fault_table!`]
+//! generates the tables of faults, here and in the crates that parse.
 #![no_std]
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]

@@ -60,8 +60,8 @@ methods! {
 }
 
 impl Method {
-    /// Names are case-sensitive (RFC 9110 section 9.1); `None` is for the caller to answer with
-    /// 501.
+    /// Names are case-sensitive (RFC 9110 section 9.1). The caller should respond with 501 to
+    /// `None`.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Option<Self> {
         match name {

@@ -1,11 +1,11 @@
 //! Media types by file name.
 //!
 //! `mimetype.assign` differs between lighttpd's versions: 1.5 takes the first entry, in file order,
-//! that the name ends with; 1.4 looks the longest dotted suffix up in a hash. Here dotted keys go
-//! by the longest suffix, case-insensitively (so `.tar.gz` wins over `.gz` in any order), then the
-//! other keys (`README`, `_conf`) by file order, then `""`, the catch-all. A sensible file for 1.5
-//! gives the same results, because there `.gz` before `.tar.gz` makes the latter dead. Of two keys
-//! that differ only in case the first wins.
+//! that the name ends with; 1.4 looks the longest dotted suffix up in a hash. Here dotted keys
+//! match by the longest suffix, case-insensitively (so `.tar.gz` wins over `.gz` in any order),
+//! then the other keys (`README`, `_conf`) by file order, then `""`, the catch-all. A sensible file
+//! for 1.5 gives the same results, because with `.gz` before `.tar.gz` the latter has no effect
+//! there. Of two keys that differ only in case the first wins.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -66,7 +66,7 @@ impl MimeAssign {
         found.or(self.catch_all.as_deref()).filter(|media_type| !media_type.is_empty())
     }
 
-    /// Whether nothing was assigned.
+    /// True if nothing was assigned.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.dotted.is_empty() && self.others.is_empty() && self.catch_all.is_none()
@@ -171,7 +171,7 @@ mod tests {
             let assign = MimeAssign::new([(key.as_str(), "a/b")]);
             let path = alloc::format!("/y{key}");
             assert_eq!(assign.lookup(path.as_bytes()), Some("a/b"), "{len}");
-            // One byte too long is no hash key any more, but still a suffix.
+            // A key one byte too long is not in the hash table, but still matches as a suffix.
             assert_eq!(assign.dotted.len(), usize::from(len == SUFFIX_BYTES_MAX));
         }
     }

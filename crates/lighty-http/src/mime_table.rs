@@ -1,6 +1,5 @@
-//! The built-in media types: what a static file is when the configuration does not say. None
-//! carries a charset: in which one a text is, its author says in it, or the configuration for all
-//! of them. Sorted by extension.
+//! The built-in media types, used if the configuration has none for a file. None has a charset: the
+//! text's author or the configuration specifies it. Sorted by extension.
 
 pub(crate) const BUILTIN: &[(&str, &str)] = &[
     ("3g2", "video/3gpp2"),

@@ -3,8 +3,8 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-/// What stands before the closing quote of a string whose opening one was taken, escapes and all,
-/// and what follows behind it. `None` if it does not end, or has bytes that are no text.
+/// Splits the rest of a quoted string, escapes included, from the text after its closing quote.
+/// `bytes` begins after the opening quote. `None` if the string does not end, or has invalid bytes.
 #[must_use]
 pub fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let mut at = 0;
@@ -21,7 +21,7 @@ pub fn split(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The text that a string stands for; copied only if it has escapes.
+/// The text of a string, unescaped; copied only if it has escapes.
 #[must_use]
 pub fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     if !inner.contains(&b'\\') {
@@ -35,7 +35,7 @@ pub fn unescape(inner: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(text)
 }
 
-/// Whether a byte may stand in a quoted string, be it behind a backslash.
+/// True if a byte is permitted in a quoted string, possibly after a backslash.
 pub(crate) const fn is_text(byte: u8) -> bool {
     !byte.is_ascii_control() || byte == b'\t'
 }

@@ -50,22 +50,22 @@ impl ByteRange {
     }
 }
 
-/// What a `Range` field asks for.
+/// Result of evaluating a `Range` field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Selection {
-    /// No range that is to be honoured: 200 with everything.
+    /// No valid range: 200 with everything.
     Whole,
-    /// Not one range lies within the representation: 416.
+    /// No range lies within the representation: 416.
     Unsatisfiable,
     /// 206 with this one.
     Single(ByteRange),
-    /// 206 with `multipart/byteranges` of the ranges in the list: two or more, none touching
-    /// another, in the order in which they were asked for.
+    /// 206 with `multipart/byteranges` of the ranges in the list: two or more, none adjacent to
+    /// another, in the requested order.
     Multiple,
 }
 
-/// Reads the value of a `Range` field and fits it to a representation of `len` bytes. `list` is
-/// emptied first and holds the ranges of [`Selection::Multiple`] afterwards.
+/// Parses the value of a `Range` field and fits it to a representation of `len` bytes. `list` is
+/// emptied first, and then filled with the ranges of [`Selection::Multiple`].
 pub fn select(value: &[u8], len: u64, list: &mut Vec<ByteRange>) -> Selection {
     list.clear();
     let Some(specs) = specs(value) else { return Selection::Whole };
@@ -84,7 +84,8 @@ pub fn select(value: &[u8], len: u64, list: &mut Vec<ByteRange>) -> Selection {
     }
     match list.as_slice() {
         _ if count == 0 => Selection::Whole,
-        // "The last n bytes" of nothing are all of it, and no Content-Range can say so.
+        // The last n bytes of an empty representation are all of it, which Content-Range cannot
+        // express.
         [] if suffix_of_nothing => Selection::Whole,
         [] => Selection::Unsatisfiable,
         [only] => Selection::Single(*only),
@@ -97,13 +98,13 @@ fn whole(list: &mut Vec<ByteRange>) -> Selection {
     Selection::Whole
 }
 
-/// Cuts off `bytes=`; other units are ignored (section 14.2).
+/// Strips `bytes=`; other units are ignored (section 14.2).
 fn specs(value: &[u8]) -> Option<&[u8]> {
     let (unit, rest) = value.split_at_checked("bytes=".len())?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(rest)
 }
 
-/// One range as it is written.
+/// An unresolved range.
 enum Spec {
     From(u64),
     Within(u64, u64),
@@ -135,7 +136,7 @@ impl Spec {
     }
 }
 
-/// Digits only, at least one; what is too large is as good as the largest.
+/// Digits only, at least one; a larger number counts as the largest.
 fn number(text: &[u8]) -> Option<u64> {
     if text.is_empty() || !text.iter().all(u8::is_ascii_digit) {
         return None;
@@ -147,7 +148,7 @@ fn number(text: &[u8]) -> Option<u64> {
     )
 }
 
-/// Joins a range with all that it touches, at the place of the first of them.
+/// Merges a range with all ranges that it touches, at the position of the first of them.
 fn add(list: &mut Vec<ByteRange>, range: ByteRange) {
     let mut joined = range;
     let mut place = list.len();
@@ -169,8 +170,8 @@ pub fn push_unsatisfied_range(len: u64, out: &mut Vec<u8>) {
     write_text(out, format_args!("bytes */{len}"));
 }
 
-/// The framing of `multipart/byteranges`: RFC 9110 section 14.6. The caller makes a boundary up
-/// that the data does not contain (random, at most 70 token characters).
+/// The framing of `multipart/byteranges`: RFC 9110 section 14.6. The caller chooses a boundary that
+/// the data does not contain (random, at most 70 token characters).
 #[derive(Clone, Copy, Debug)]
 pub struct Multipart<'a> {
     /// The separator without its dashes.
@@ -187,7 +188,7 @@ impl Multipart<'_> {
         write_text(out, format_args!("multipart/byteranges; boundary={}", self.boundary));
     }
 
-    /// What stands before the bytes of a part.
+    /// Appends the framing before the bytes of a part.
     pub fn push_part_head(&self, range: ByteRange, out: &mut Vec<u8>) {
         let head = format_args!(
             "\r\n--{}\r\nContent-Type: {}\r\nContent-Range: bytes {}-{}/{}\r\n\r\n",
@@ -200,7 +201,7 @@ impl Multipart<'_> {
         write_text(out, head);
     }
 
-    /// What stands after the bytes of the last part.
+    /// Appends the framing after the bytes of the last part.
     pub fn push_end(&self, out: &mut Vec<u8>) {
         write_text(out, format_args!("\r\n--{}--\r\n", self.boundary));
     }

@@ -1,6 +1,6 @@
 //! Status codes and their reason phrases: RFC 9110 section 15 and the registry.
 
-/// A status code from 100 to 999. Codes without a name here are legal: backends invent some.
+/// A status code from 100 to 999. Codes without a name here are valid, because backends use some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Status(u16);
 
@@ -130,7 +130,7 @@ impl Status {
         self.0 >= 400 && self.0 < 600
     }
 
-    /// Whether a response may have content at all: RFC 9110 section 6.4.1.
+    /// True if a response may have content: RFC 9110 section 6.4.1.
     #[must_use]
     pub const fn allows_content(self) -> bool {
         !(self.is_interim() || self.0 == 204 || self.0 == 304)

@@ -1,11 +1,11 @@
-//! `traceparent`: which trace a request belongs to (W3C Trace Context, sections 3.2 and 4).
+//! `traceparent`: the trace of a request (W3C Trace Context, sections 3.2 and 4).
 
 use core::fmt;
 
 /// The field's name.
 pub const TRACEPARENT: &[u8] = b"traceparent";
 
-/// Bytes of a `traceparent` of version 00.
+/// Length of a `traceparent` of version 00.
 pub const LENGTH: usize = 55;
 
 /// Flag: the caller may have recorded its part of the trace (section 3.2.2.5.1).
@@ -14,7 +14,7 @@ const SAMPLED: u8 = 1;
 /// A position in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceParent {
-    /// The whole trace; not 0.
+    /// Identifies the whole trace; not 0.
     pub trace_id: u128,
     /// The caller's span; not 0.
     pub span_id: u64,
@@ -23,8 +23,9 @@ pub struct TraceParent {
 }
 
 impl TraceParent {
-    /// Parses a field's value. `None` if the trace must be begun anew: it is malformed, an id is 0,
-    /// or the version is `ff`. Of later versions what version 00 has is read (section 4.3).
+    /// Parses a field's value. `None` if a new trace must be started: the value is malformed, an id
+    /// is 0, or the version is `ff`. In later versions the parts of version 00 are read (section
+    /// 4.3).
     #[must_use]
     pub fn parse(value: &[u8]) -> Option<Self> {
         let (known, more) = value.split_at_checked(LENGTH)?;
@@ -49,14 +50,14 @@ impl TraceParent {
 }
 
 impl fmt::Display for TraceParent {
-    /// As version 00 has it.
+    /// Formats the value in version 00.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let flags = if self.is_sampled { SAMPLED } else { 0 };
         write!(f, "00-{:032x}-{:016x}-{flags:02x}", self.trace_id, self.span_id)
     }
 }
 
-/// `N` lower-case hexadecimal digits; capitals are malformed here.
+/// Parses `N` lower-case hexadecimal digits; upper-case ones are malformed here.
 fn hex<const N: usize>(digits: &[u8]) -> Option<u128> {
     let digits: &[u8; N] = digits.try_into().ok()?;
     digits.iter().try_fold(0_u128, |sum, byte| {

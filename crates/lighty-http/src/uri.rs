@@ -1,15 +1,15 @@
 //! Request targets: their four forms, normalisation, decoding, encoding.
 //!
-//! Two steps with different owners. [`normalise`] turns what the client sent into one canonical
-//! spelling, still percent-encoded, that conditions, rewrites and logs see. [`decode_path`] turns
-//! its path into the bytes of a file name; whatever the options of the first step were, what it
-//! returns begins with `/`, has no `.` or `..` segment, no empty one, and no NUL.
+//! There are two steps. [`normalise`] converts the client's target to one canonical spelling, still
+//! percent-encoded, which conditions, rewrites and logs use. [`decode_path`] converts its path to
+//! the bytes of a file name. Regardless of the options of the first step, the result begins with
+//! `/`, has no `.` or `..` segment, no empty segment, and no NUL.
 
 use alloc::vec::Vec;
 
 use memchr::{memchr, memchr_iter, memrchr};
 
-/// `server.http-parseopts`: how strictly a request is read and how its target is normalised.
+/// `server.http-parseopts`: strictness of parsing requests and normalising their targets.
 ///
 /// Field names are the keys of the directive with `_` for `-`. The `url_*` options after
 /// `url_normalize` act only when it is on.
@@ -25,7 +25,7 @@ pub struct ParseOpts {
     pub method_get_body: bool,
     /// Refuse POST with neither a length nor chunks.
     pub post_needs_length: bool,
-    /// Bring percent-encoding into one spelling: upper-case digits, what must be encoded is.
+    /// Normalise percent-encoding: upper-case digits, and required escapes.
     pub url_normalize: bool,
     /// Decode unreserved characters (always done unless `url_normalize_required` does more).
     pub url_normalize_unreserved: bool,
@@ -33,7 +33,7 @@ pub struct ParseOpts {
     pub url_normalize_required: bool,
     /// Refuse control bytes, raw or encoded, in path and query.
     pub url_ctrls_reject: bool,
-    /// Read `\` in the path as `/`.
+    /// Treat `\` in the path as `/`.
     pub url_path_backslash_trans: bool,
     /// Decode `%2F` in the path.
     pub url_path_2f_decode: bool,
@@ -45,12 +45,12 @@ pub struct ParseOpts {
     pub url_path_dotseg_reject: bool,
     /// Write `%20` in the query as `+`.
     pub url_query_20_plus: bool,
-    /// Refuse bytes that no UTF-8 text holds (C0, C1, F5 to FF).
+    /// Refuse bytes that cannot occur in UTF-8 (C0, C1, F5 to FF).
     pub url_invalid_utf8_reject: bool,
 }
 
 impl Default for ParseOpts {
-    /// lighttpd 1.4's defaults, as 1.4.69 behaves: bytes impossible in UTF-8 are refused too.
+    /// The defaults of lighttpd 1.4.69, which also refuses bytes that are impossible in UTF-8.
     fn default() -> Self {
         Self {
             header_strict: true,
@@ -74,14 +74,14 @@ impl Default for ParseOpts {
 }
 
 impl ParseOpts {
-    /// Whether a target may have a path segment of these bytes, percent-encoded as
-    /// [`encode_component`] does: a file of another name has no URL.
+    /// True if a target may have a path segment of these bytes, percent-encoded by
+    /// [`encode_component`]. A file with any other name has no URL.
     #[must_use]
     pub fn accepts_segment(&self, name: &[u8]) -> bool {
         !self.url_normalize || name.iter().all(|&byte| self.refusal(byte).is_none())
     }
 
-    /// Why a byte that comes encoded is refused anywhere in a target.
+    /// Reason for refusing a byte that is encoded, anywhere in a target.
     fn refusal(&self, byte: u8) -> Option<UriFault> {
         if self.url_ctrls_reject && byte.is_ascii_control() {
             return Some(UriFault::Control);
@@ -92,7 +92,7 @@ impl ParseOpts {
 }
 
 crate::fault_table! {
-    /// Why a target is refused; always the client's fault, always 400.
+    /// Reason for refusing a target; always the client's fault, always 400.
     UriFault {
         Form = "target-form", "the request target has none of the four legal forms";
         Scheme = "target-scheme", "the scheme of the request target is not http or https";
@@ -106,14 +106,14 @@ crate::fault_table! {
     }
 }
 
-/// What the client wrote between method and version: RFC 9112 section 3.2.
+/// Form of a request target: RFC 9112 section 3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form<'a> {
     /// `/path?query`.
     Origin(&'a [u8]),
     /// `http://authority/path?query`; the path may be empty.
     Absolute {
-        /// Whether the scheme is `https`.
+        /// True if the scheme is `https`.
         secure: bool,
         /// Host and port as written.
         authority: &'a [u8],
@@ -126,7 +126,7 @@ pub enum Form<'a> {
     Asterisk,
 }
 
-/// Tells the four forms apart. Whether `*` fits the method is the caller's question.
+/// Distinguishes the four forms. The caller checks that `*` fits the method.
 ///
 /// # Errors
 /// [`UriFault::Form`], [`UriFault::Scheme`], [`UriFault::Authority`].
@@ -156,7 +156,7 @@ fn split_absolute(target: &[u8]) -> Result<Form<'_>, UriFault> {
     Ok(Form::Absolute { secure, authority, rest })
 }
 
-/// Where path and query lie in the buffer that [`normalise`] filled.
+/// Positions of path and query in the buffer filled by [`normalise`].
 #[derive(Clone, Copy, Debug, Default, Eq)]
 pub struct Target {
     path_len: u32,
@@ -164,7 +164,7 @@ pub struct Target {
     plain: bool,
 }
 
-/// Where things lie; whether that was cheap to find out makes no difference.
+/// Compares the positions only, not `plain`.
 impl PartialEq for Target {
     fn eq(&self, other: &Self) -> bool {
         (self.path_len, self.has_query) == (other.path_len, other.has_query)
@@ -172,10 +172,10 @@ impl PartialEq for Target {
 }
 
 impl Target {
-    /// Finds path and query in a target that is normalised already.
+    /// Finds path and query in a normalised target.
     #[must_use]
     pub fn of(target: &[u8]) -> Self {
-        // Targets are short: a loop has found the mark before a vector search has begun.
+        // Targets are short, so a loop is faster than starting a vector search.
         let mark = target.iter().position(|&byte| byte == b'?');
         Self::new(mark.unwrap_or(target.len()), mark.is_some())
     }
@@ -186,13 +186,13 @@ impl Target {
         &target[..self.path_len as usize]
     }
 
-    /// What follows the `?`; `Some` of nothing after a bare `?`.
+    /// The part after the `?`; `Some` and empty after a `?` at the end.
     #[must_use]
     pub fn query(self, target: &[u8]) -> Option<&[u8]> {
         self.has_query.then(|| &target[self.path_len as usize + 1..])
     }
 
-    /// Whether the path is known to stand for itself: nothing encoded, no dot segment.
+    /// True if the path is known to need no decoding: no escapes, no dot segments.
     #[must_use]
     pub const fn is_plain(self) -> bool {
         self.plain
@@ -206,10 +206,10 @@ impl Target {
 
 /// Writes the canonical spelling of path and query into `out` (emptied first).
 ///
-/// A fragment is cut off, a missing leading slash added. Doing it twice changes nothing more.
+/// Removes a fragment, and adds a missing leading slash. Idempotent.
 ///
 /// # Errors
-/// What the options say is to be refused.
+/// The option that refuses the target.
 pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Target, UriFault> {
     out.clear();
     if let Some(target) = plain(raw) {
@@ -228,7 +228,7 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
     resolve_dot_segments(target, opts, out)
 }
 
-/// Path and query of a target that needs no work under any options; `None` for any other.
+/// Path and query of a target that needs no changes under any options; `None` for any other.
 fn plain(raw: &[u8]) -> Option<Target> {
     if raw.first() != Some(&b'/') {
         return None;
@@ -251,7 +251,7 @@ fn plain(raw: &[u8]) -> Option<Target> {
     Some(Target { plain: true, ..Target::new(path_len, path_len < raw.len()) })
 }
 
-/// What a byte means for a path that may be plain.
+/// Meaning of each byte for [`plain`].
 static LOOK: [u8; 256] = {
     let mut table = [NOTHING; 256];
     let mut byte = 0;
@@ -268,12 +268,13 @@ static LOOK: [u8; 256] = {
 };
 
 const NOTHING: u8 = 0;
-/// Behind a slash, the path is to be simplified.
+/// After a slash, the path must be simplified.
 const SEGMENT: u8 = 1;
 const QUERY: u8 = 2;
 const ENCODE: u8 = 3;
 
-/// One pass of percent-encoding: appends to `out` and returns where in it the `?` went.
+/// Recodes percent-encoding in one pass: appends to `out` and returns the position of the `?` in
+/// it.
 fn recode(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Option<usize>, UriFault> {
     let mut query_at = None;
     let mut rest = raw;
@@ -303,7 +304,7 @@ fn recode(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Option<usiz
     Ok(query_at)
 }
 
-/// Writes a byte that came encoded, or must leave so.
+/// Writes a byte that was encoded, or must be encoded.
 fn recode_escape(
     byte: u8,
     opts: &ParseOpts,
@@ -331,7 +332,7 @@ fn stays_encoded(byte: u8, opts: &ParseOpts, in_query: bool) -> bool {
         true => matches!(byte, b'&' | b'=' | b';' | b'+'),
         false => matches!(byte, b'/' | b'?'),
     };
-    // A decoded `\` could become a slash at the next reading; must_encode holds it back.
+    // A decoded `\` could be read as a slash later; must_encode keeps it encoded.
     must_encode(byte) || delimiter
 }
 
@@ -357,10 +358,10 @@ fn resolve_dot_segments(
 
 /// Decodes a percent-encoded path into the bytes of a file name below the document root.
 ///
-/// `out` is emptied first. Escapes with a broken digit stay as they are.
+/// `out` is emptied first. Malformed escapes stay unchanged.
 ///
 /// # Errors
-/// [`UriFault::Nul`]: the name could not be handed to the operating system.
+/// [`UriFault::Nul`]: the operating system does not accept such a name.
 pub fn decode_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), UriFault> {
     out.clear();
     if plain(path).is_some() {
@@ -379,7 +380,7 @@ pub fn decode_path(path: &[u8], out: &mut Vec<u8>) -> Result<(), UriFault> {
     Ok(())
 }
 
-/// Appends `text` with its escapes decoded; broken escapes stay.
+/// Appends `text` with its escapes decoded; malformed escapes stay unchanged.
 pub fn decode_into(text: &[u8], out: &mut Vec<u8>) {
     let mut rest = text;
     while let Some(at) = memchr(b'%', rest) {
@@ -406,8 +407,8 @@ pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (&[u8], Option<&[u8]>)>
     })
 }
 
-/// Resolves `.`, `..` and `//` within a path that begins with `/`, in place; returns the new
-/// length, which is shorter exactly when there was something to resolve.
+/// Resolves `.`, `..` and `//` within a path that begins with `/`, in place. Returns the new
+/// length, which is shorter exactly if anything was resolved.
 fn simplify(path: &mut [u8]) -> usize {
     debug_assert_eq!(path.first(), Some(&b'/'));
     if !has_dot_segment(path) {
@@ -441,8 +442,8 @@ fn has_dot_segment(path: &[u8]) -> bool {
     memchr_iter(b'/', path).any(|at| matches!(path.get(at + 1), Some(b'/' | b'.')))
 }
 
-/// Appends a path for a `Location` or a link: everything but unreserved characters and what is
-/// harmless in a path, in HTML and in a relative reference is percent-encoded.
+/// Appends a path for a `Location` or a link, with everything percent-encoded except unreserved
+/// characters and characters that are harmless in a path, in HTML and in a relative reference.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     encode(path, out, |byte| {
         is_unreserved(byte)
@@ -467,18 +468,19 @@ fn push_encoded(byte: u8, out: &mut Vec<u8>) {
     out.extend_from_slice(&[b'%', DIGITS[usize::from(byte >> 4)], DIGITS[usize::from(byte & 15)]]);
 }
 
-/// The byte that two hexadecimal digits (after a `%`) stand for.
+/// Decodes two hexadecimal digits (after a `%`).
 fn escape_at(rest: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*rest.get(at)?).to_digit(16).map(|value| value as u8);
     Some(digit(0)? << 4 | digit(1)?)
 }
 
-/// RFC 3986 section 2.3.
+/// Unreserved characters: RFC 3986 section 2.3.
 const fn is_unreserved(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
 }
 
-/// What a target must not hold raw; `%` and `#` are among them because they need a closer look.
+/// True for bytes that must not occur raw in a target; includes `%` and `#`, which need special
+/// handling.
 const fn must_encode(byte: u8) -> bool {
     MUST_ENCODE[byte as usize]
 }

@@ -317,7 +317,7 @@ proptest! {
     }
 }
 
-/// What a listing links to can be asked for, under the options that the parser has.
+/// Links in a listing must be acceptable under the parser's options.
 #[test]
 fn a_segment_is_accepted_if_its_url_is() {
     for opts in (0..32).map(|bits: u8| ParseOpts {

@@ -1,6 +1,6 @@
-//! Names of CGI variables: RFC 3875 section 4.1.18, as every server writes them.
+//! Names of CGI variables: RFC 3875 section 4.1.18, in the mapping that all servers use.
 
-/// A byte of a field's name in the variable's name.
+/// Maps a byte of a field's name to one of the variable's name.
 #[must_use]
 pub const fn byte(byte: u8) -> u8 {
     if byte.is_ascii_alphanumeric() { byte.to_ascii_uppercase() } else { b'_' }

@@ -12,7 +12,7 @@ pub enum Version {
 }
 
 impl Version {
-    /// As it is written in a status line, an access log or `SERVER_PROTOCOL`.
+    /// The version in status lines, access logs and `SERVER_PROTOCOL`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {

@@ -1,10 +1,10 @@
-//! Text into XML 1.0 (WebDAV answers).
+//! Escapes text for XML 1.0 (WebDAV responses).
 
 use alloc::vec::Vec;
 
-/// Appends text as character data or attribute value. What XML cannot hold at all (most control
-/// characters, bytes that are not UTF-8) becomes U+FFFD, because one such byte would make the whole
-/// document unreadable.
+/// Appends text as character data or attribute value. Characters that XML does not permit (most
+/// control characters, bytes that are not UTF-8) become U+FFFD, because one of them would make the
+/// whole document unreadable.
 pub fn escape(text: &[u8], out: &mut Vec<u8>) {
     for chunk in text.utf8_chunks() {
         for character in chunk.valid().chars() {

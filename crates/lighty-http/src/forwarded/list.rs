@@ -1,23 +1,22 @@
-//! How a line of `Forwarded` is cut into its members, from the right.
+//! Splits a line of `Forwarded` into its members, from the right.
 //!
-//! Read from the left, one stray quote of a client would swallow what a proxy appended behind it.
-//! Read from the right, what the last proxy wrote is complete before anything older is looked at:
-//! the quote that opens a value stands behind `=`, the quotes within it behind `\`.
+//! Read from the left, one stray quote of a client would swallow the entries that proxies append.
+//! Read from the right, the last proxy's entry is complete before any older one is parsed: the
+//! quote that opens a value follows `=`, and quotes within it follow `\`.
 
 use crate::fields::trim;
 
-/// A quoted value without a beginning. What stands to the left of it cannot be cut.
+/// A quoted value without a beginning. The line to the left of it cannot be split.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Torn;
 
-/// The members of one line, the last one first, trimmed, empty ones left out. After [`Torn`] there
-/// is nothing more.
+/// The members of one line, last first, trimmed, without empty ones. [`Torn`] is the last item.
 #[must_use]
 pub fn from_right(line: &[u8]) -> FromRight<'_> {
     FromRight { rest: Some(line) }
 }
 
-/// See [`from_right`].
+/// Iterator of [`from_right`].
 #[derive(Clone, Debug)]
 pub struct FromRight<'a> {
     rest: Option<&'a [u8]>,
@@ -45,7 +44,7 @@ impl<'a> Iterator for FromRight<'a> {
     }
 }
 
-/// Where the last comma outside of quotes is.
+/// Position of the last comma outside of quotes.
 fn last_comma(line: &[u8]) -> Result<Option<usize>, Torn> {
     let mut end = line.len();
     while let Some(at) = line[..end].iter().rposition(|&byte| matches!(byte, b',' | b'"')) {
@@ -57,7 +56,7 @@ fn last_comma(line: &[u8]) -> Result<Option<usize>, Torn> {
     Ok(None)
 }
 
-/// Where the value begins that the quote at `closing` ends.
+/// Position of the opening quote for the one at `closing`.
 fn opening_quote(line: &[u8], closing: usize) -> Result<usize, Torn> {
     let mut end = closing;
     while let Some(at) = line[..end].iter().rposition(|&byte| byte == b'"') {

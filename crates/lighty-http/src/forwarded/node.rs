@@ -1,25 +1,25 @@
-//! One end of a connection, as proxies name it: RFC 7239 section 6.
+//! An endpoint of a connection in a proxy's notation: RFC 7239 section 6.
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use core::str::FromStr;
 
-/// A name and perhaps a port.
+/// A name with an optional port.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Node<'a> {
-    /// Who.
+    /// The endpoint's address or name.
     pub name: NodeName<'a>,
-    /// Where.
+    /// The endpoint's port.
     pub port: Option<NodePort<'a>>,
 }
 
-/// Who it is, as far as the proxy tells.
+/// Name of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeName<'a> {
-    /// An address; an IPv4 address that came mapped into IPv6 is plain here.
+    /// An address; IPv4 addresses mapped into IPv6 are converted.
     Ip(IpAddr),
-    /// The proxy does not know.
+    /// `unknown`: the proxy does not know it.
     Unknown,
-    /// The proxy does not say: `_` and a name that means something to itself.
+    /// `_` and a name by which the proxy hides the address.
     Obfuscated(&'a [u8]),
 }
 
@@ -28,7 +28,7 @@ pub enum NodeName<'a> {
 pub enum NodePort<'a> {
     /// Its number.
     Number(u16),
-    /// `_` and a name.
+    /// `_` and a name by which the proxy hides the number.
     Obfuscated(&'a [u8]),
 }
 
@@ -39,7 +39,7 @@ impl<'a> Node<'a> {
         Self { name: NodeName::Ip(ip.to_canonical()), port: None }
     }
 
-    /// Reads the value of `for` or `by`, quotes removed. IPv6 addresses have brackets.
+    /// Parses the value of `for` or `by`, without quotes. IPv6 addresses have brackets.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
         let (name, port) = match text {
@@ -60,8 +60,8 @@ impl<'a> Node<'a> {
         Some(Self { name, port })
     }
 
-    /// Reads a member of `X-Forwarded-For`, which has no specified grammar: as
-    /// [`Node::parse`], and IPv6 addresses without brackets.
+    /// Parses a member of `X-Forwarded-For`, which has no specified grammar: like [`Node::parse`],
+    /// and IPv6 addresses without brackets.
     #[must_use]
     pub fn parse_lenient(text: &'a [u8]) -> Option<Self> {
         match parse_ip::<Ipv6Addr>(text) {

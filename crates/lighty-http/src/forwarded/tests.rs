@@ -13,7 +13,7 @@ fn ip(text: &str) -> IpAddr {
     text.parse().expect("an address")
 }
 
-/// Everything below 10.0.0.0 and the loopback are proxies of ours.
+/// Addresses in 10.0.0.0/8 and the loopback are trusted proxies.
 fn ours(addr: IpAddr) -> bool {
     assert!(!matches!(addr, IpAddr::V6(v6) if v6.to_ipv4_mapped().is_some()), "mapped: {addr}");
     addr.is_loopback() || matches!(addr, IpAddr::V4(v4) if v4.octets()[0] == 10)
@@ -129,7 +129,7 @@ fn lines_are_cut_from_the_right() {
     assert_eq!(cut("for=a, for=b ,,for=c"), [Ok("for=c"), Ok("for=b"), Ok("for=a")]);
     assert_eq!(cut(r#"x="a,b", y="c\",d""#), [Ok(r#"y="c\",d""#), Ok(r#"x="a,b""#)]);
     assert_eq!(cut(r#"x="a\\", y="=\"=""#), [Ok(r#"y="=\"=""#), Ok(r#"x="a\\""#)]);
-    // What a client leaves open does not reach what a proxy adds.
+    // An unclosed quote of a client does not affect a proxy's entry.
     assert_eq!(cut(r#"for=", for=1.2.3.4"#), [Ok("for=1.2.3.4"), Err(Torn)]);
     assert_eq!(cut(r#"for="a, for=b, for=c"#), [Ok("for=c"), Ok("for=b"), Err(Torn)]);
     assert_eq!(cut(r#"a", for=1.2.3.4"#), [Ok("for=1.2.3.4"), Err(Torn)]);
@@ -268,7 +268,7 @@ fn proxies_append() {
 }
 
 proptest! {
-    /// What is written is read, from the right, whatever a client wrote to its left.
+    /// Written entries can be read from the right, whatever a client wrote to the left.
     #[test]
     fn what_is_written_is_read_behind_anything(
         junk in "[ -~]{0,20}",
@@ -292,7 +292,7 @@ proptest! {
         }
     }
 
-    /// Cutting legal lists from the right is cutting them from the left.
+    /// Splitting valid lists from the right gives the same members as from the left.
     #[test]
     fn right_is_left_backwards(
         members in proptest::collection::vec("[a-z]{1,3}=(\"([a-z=,;]|\\\\[\"\\\\a])*\"|[a-z]{1,3})", 0..5),

@@ -1,4 +1,4 @@
-//! From the neighbour back to the client, as far as there is reason to believe what is said.
+//! Finds the client from the direct peer through a list of trusted proxies.
 
 use core::net::IpAddr;
 
@@ -7,46 +7,46 @@ use super::{Element, Node, NodeName, NodePort};
 use crate::fields::list_items;
 use crate::{Fields, Known};
 
-/// Members of a list that are looked at. No request comes through that many proxies.
+/// Maximum number of list members inspected. No real request passes that many proxies.
 pub const HOPS_MAX: usize = 64;
 
-/// Where the walk ended.
+/// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Origin {
-    /// The last address that somebody who is trusted vouches for.
+    /// The last address stated by a trusted proxy.
     pub addr: IpAddr,
-    /// Its port, if it was told. `None` also if `addr` is the neighbour itself.
+    /// Its port, if stated. `None` also if `addr` is the direct peer's.
     pub port: Option<u16>,
-    /// How many members, from the right, trusted proxies have written.
+    /// Number of members, from the right, written by trusted proxies.
     pub hops: usize,
-    /// Why it ended.
+    /// Reason for the walk's end.
     pub end: End,
 }
 
-/// Why a walk ended.
+/// Reason for the end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// `addr` is not trusted: it is the client's.
+    /// `addr` is not trusted, so it is the client's.
     Client,
-    /// Everybody who is named is trusted: `addr` is the first of them.
+    /// All addresses in the list are trusted; `addr` is the first of them.
     Exhausted,
-    /// A trusted proxy does not say for whom it asked: `addr` is the proxy's. A caller that
-    /// gives rights to addresses must not give the proxy's to the client.
+    /// A trusted proxy hides its client: `addr` is the proxy's. A caller that grants access by
+    /// address must not grant the proxy's access to the client.
     Hidden,
-    /// What a trusted proxy passed on is not legible: `addr` is the proxy's, as above.
+    /// A trusted proxy forwarded a malformed entry: `addr` is the proxy's, with the same caution.
     Malformed,
-    /// More than [`HOPS_MAX`].
+    /// The list has more than [`HOPS_MAX`] members.
     TooMany,
 }
 
-/// What one member of a list says.
+/// A member of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hop {
-    /// The request came from there.
+    /// The client's address.
     From(IpAddr, Option<u16>),
-    /// Nothing about where it came from.
+    /// The client is hidden.
     Hidden,
-    /// Nothing that can be understood.
+    /// The member is malformed.
     Malformed,
 }
 
@@ -63,8 +63,8 @@ impl Hop {
     }
 }
 
-/// Goes from `peer`, the neighbour, through `hops`, the nearest first, while the address at hand is
-/// `trusted`. The predicate sees IPv4 addresses plain, never mapped.
+/// Goes from `peer`, the direct peer, through `hops`, the nearest first, as long as addresses are
+/// `trusted`. The predicate gets mapped IPv4 addresses converted to plain ones.
 pub fn walk(
     peer: IpAddr,
     hops: impl Iterator<Item = Hop>,
@@ -93,7 +93,7 @@ pub fn walk(
     }
 }
 
-/// Walks `X-Forwarded-For`, all its lines as one list.
+/// Walks `X-Forwarded-For`, all lines as one list.
 pub fn by_x_forwarded_for(
     peer: IpAddr,
     fields: &Fields,
@@ -103,7 +103,7 @@ pub fn by_x_forwarded_for(
     walk(peer, members.map(|member| Hop::from_node(Node::parse_lenient(member))), trusted)
 }
 
-/// Walks `Forwarded`, all its lines as one list. An element without `for` hides its client.
+/// Walks `Forwarded`, all lines as one list. An element without `for` hides its client.
 pub fn by_forwarded(peer: IpAddr, fields: &Fields, trusted: impl FnMut(IpAddr) -> bool) -> Origin {
     let members = fields.get_all(Known::Forwarded).rev().flat_map(from_right);
     let hops = members.map(|member| match member.ok().and_then(Element::parse) {
@@ -114,7 +114,7 @@ pub fn by_forwarded(peer: IpAddr, fields: &Fields, trusted: impl FnMut(IpAddr) -
     walk(peer, hops, trusted)
 }
 
-/// As [`list_items`], from the right.
+/// Like [`list_items`], from the right.
 fn items_from_right(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     let members = line.rsplit(|&byte| byte == b',');
     members.flat_map(list_items)

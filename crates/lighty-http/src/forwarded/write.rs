@@ -1,4 +1,4 @@
-//! What this server says as a proxy.
+//! Writes this server's own entries as a proxy.
 
 use alloc::vec::Vec;
 use core::fmt::{self, Write};
@@ -9,20 +9,20 @@ use crate::fields::is_token_byte;
 use crate::quoted::is_text;
 use crate::{Fields, Known, decimal};
 
-/// What is to be said about a connection.
+/// Entry about a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NewElement<'a> {
-    /// Who connected.
+    /// The client.
     pub for_node: Option<Node<'a>>,
-    /// Where.
+    /// The address that the client connected to.
     pub by: Option<Node<'a>>,
-    /// The `Host` that was asked for.
+    /// The requested `Host`.
     pub host: Option<&'a [u8]>,
     /// `http` or `https`.
     pub proto: Option<&'a [u8]>,
 }
 
-/// Why an element is not written. Nothing was changed then.
+/// Reason for not writing an element. Nothing was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteFault {
     /// An obfuscated name that is not `_` and letters, digits, `.`, `_`, `-`.
@@ -42,19 +42,19 @@ impl fmt::Display for WriteFault {
 
 impl core::error::Error for WriteFault {}
 
-/// Appends `for=192.0.2.1;host=a.example;proto=https`; what is not given is left out.
+/// Appends `for=192.0.2.1;host=a.example;proto=https`, without missing values.
 ///
 /// # Errors
-/// [`WriteFault`]; `out` is as before then.
+/// [`WriteFault`]; `out` is then unchanged.
 pub fn push_element(element: &NewElement<'_>, out: &mut Vec<u8>) -> Result<(), WriteFault> {
     let start = out.len();
     push_pairs(element, start, out).inspect_err(|_| out.truncate(start))
 }
 
-/// Puts an element behind what earlier proxies said. All lines become one.
+/// Appends an element after the entries of earlier proxies. All lines become one.
 ///
 /// # Errors
-/// [`WriteFault`]; `fields` are as before then.
+/// [`WriteFault`]; `fields` is then unchanged.
 pub fn append_forwarded(fields: &mut Fields, element: &NewElement<'_>) -> Result<(), WriteFault> {
     let mut value = joined(fields, Known::Forwarded);
     push_element(element, &mut value)?;
@@ -62,14 +62,14 @@ pub fn append_forwarded(fields: &mut Fields, element: &NewElement<'_>) -> Result
     Ok(())
 }
 
-/// Puts an address behind what earlier proxies said. All lines become one.
+/// Appends an address after the entries of earlier proxies. All lines become one.
 pub fn append_x_forwarded_for(fields: &mut Fields, client: IpAddr) {
     let mut value = joined(fields, Known::XForwardedFor);
     push_display(client.to_canonical(), &mut value);
     fields.set(Known::XForwardedFor, value);
 }
 
-/// All lines of a field, and a comma if there is anything.
+/// Joins all lines of a field, with a comma at the end if there are any.
 fn joined(fields: &Fields, name: Known) -> Vec<u8> {
     let mut value = Vec::new();
     for line in fields.get_all(name).filter(|line| !line.is_empty()) {
@@ -104,7 +104,7 @@ fn push_pair(name: &str, value: &[u8], start: usize, out: &mut Vec<u8>) -> Resul
     push_value(value, out)
 }
 
-/// A token as it is, anything else in quotes: RFC 7239 section 4, RFC 9110 section 5.6.4.
+/// Appends a token unchanged, anything else in quotes: RFC 7239 section 4, RFC 9110 section 5.6.4.
 fn push_value(value: &[u8], out: &mut Vec<u8>) -> Result<(), WriteFault> {
     if !value.is_empty() && value.iter().all(|&byte| is_token_byte(byte)) {
         out.extend_from_slice(value);

@@ -4,7 +4,7 @@ use alloc::borrow::Cow;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// What a command is to do.
+/// Name of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the command of its name")]
 pub enum Name {
@@ -20,11 +20,11 @@ pub enum Name {
     Else,
     Endif,
     Exec,
-    /// Nothing: a remark for authors.
+    /// No effect: a remark for authors.
     Comment,
 }
 
-/// Names as they are written.
+/// Names in their written form.
 const NAMES: [(&[u8], Name); 13] = [
     (b"echo", Name::Echo),
     (b"include", Name::Include),
@@ -41,16 +41,16 @@ const NAMES: [(&[u8], Name); 13] = [
     (b"comment", Name::Comment),
 ];
 
-/// A command that was taken apart.
+/// A parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// What it is to do.
+    /// The command's name.
     pub name: Name,
     /// Names and values as written, in their order.
     pub attributes: Vec<(&'a [u8], Cow<'a, [u8]>)>,
 }
 
-/// Why something is no command.
+/// Reason for rejecting a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Malformed {
     /// There is no such command.
@@ -72,11 +72,11 @@ impl fmt::Display for Malformed {
 }
 
 impl<'a> Command<'a> {
-    /// Takes apart what stands between `<!--#` and `-->`. Values are in double or single quotes, in
-    /// which a backslash takes the quote's meaning away, or bare words.
+    /// Parses the text between `<!--#` and `-->`. Values are in double or single quotes, in which a
+    /// backslash escapes the quote, or bare words.
     ///
     /// # Errors
-    /// Why it cannot be done.
+    /// [`Malformed`].
     pub fn parse(text: &'a [u8]) -> Result<Self, Malformed> {
         let end = text.iter().position(u8::is_ascii_whitespace).unwrap_or(text.len());
         let (word, mut rest) = text.split_at(end);
@@ -124,8 +124,8 @@ fn attribute(text: &[u8]) -> Result<(Attribute<'_>, &[u8]), Malformed> {
     }
 }
 
-/// A value up to its closing quote, and what comes behind. Only before that quote a backslash means
-/// anything: expressions have escapes of their own.
+/// Splits a value at its closing quote. A backslash only has a meaning before that quote, because
+/// expressions have escapes of their own.
 fn quoted(text: &[u8], quote: u8) -> Result<(Cow<'_, [u8]>, &[u8]), Malformed> {
     let mut unescaped = Vec::new();
     let mut from = 0;

@@ -1,4 +1,4 @@
-//! Whether the condition of an `if` holds.
+//! Evaluates the condition of an `if`.
 //!
 //! ```text
 //! or      = and *( "||" and )
@@ -8,20 +8,20 @@
 //! text    = 1*( word | $name | ${name} | 'quoted' | "quoted" )
 //! ```
 //!
-//! Texts are compared byte by byte, as lighttpd 1.4 does; a text by itself holds unless it is
+//! Texts are compared byte by byte, as in lighttpd 1.4; a text by itself is true unless it is
 //! empty. Pieces of a text with white space between them are joined by one space.
 
 use alloc::vec::Vec;
 use core::cmp::Ordering;
 use core::fmt;
 
-/// How deep parentheses and negations may be nested.
+/// Maximum nesting of parentheses and negations.
 pub const DEPTH_MAX: usize = 32;
 
-/// Why an expression says nothing.
+/// Error of an expression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadExpression {
-    /// It is not what the grammar says, at this byte.
+    /// A syntax error at this byte.
     Syntax(usize),
     /// It is nested deeper than [`DEPTH_MAX`].
     Depth,
@@ -36,10 +36,10 @@ impl fmt::Display for BadExpression {
     }
 }
 
-/// Whether an expression holds. `look_up` appends a variable's value, if there is such a variable.
+/// Evaluates an expression. `look_up` appends a variable's value, if there is such a variable.
 ///
 /// # Errors
-/// What is wrong with the expression; all of it is looked at, also what does not decide.
+/// The first error in the expression, also in a part that does not affect the result.
 pub fn holds(text: &[u8], look_up: &dyn Fn(&[u8], &mut Vec<u8>)) -> Result<bool, BadExpression> {
     let mut reader = Reader { text, at: 0, depth: 0, look_up };
     if reader.peek().is_none() {
@@ -66,7 +66,7 @@ impl Value {
         }
     }
 
-    /// Texts by their bytes, anything else by whether it is true.
+    /// Compares texts by their bytes, anything else by its truth value.
     fn compare(&self, other: &Self) -> Ordering {
         match (self, other) {
             (Self::Text(one), Self::Text(two)) => one.cmp(two),
@@ -77,7 +77,7 @@ impl Value {
 
 type Judge = fn(Ordering) -> bool;
 
-/// The longer ones first.
+/// Longer operators first.
 const OPERATORS: [(&[u8], Judge); 7] = [
     (b"==", Ordering::is_eq),
     (b"!=", Ordering::is_ne),
@@ -154,7 +154,7 @@ impl Reader<'_> {
         value
     }
 
-    /// Pieces of text in a row.
+    /// Parses consecutive pieces of text.
     fn joined(&mut self) -> Result<Value, BadExpression> {
         let mut text = Vec::new();
         let mut is_first = true;
@@ -190,7 +190,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Text in quotes is meant as it stands: a backslash only takes the next byte's meaning away.
+    /// Parses a quoted text. A backslash makes the next byte literal.
     fn quoted(&mut self, quote: u8, out: &mut Vec<u8>) -> Result<(), BadExpression> {
         let opened_at = self.at;
         let mut bytes = self.text[self.at + 1..].iter();
@@ -230,7 +230,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// The next byte that is no white space.
+    /// The next byte other than white space.
     fn peek(&mut self) -> Option<u8> {
         let rest = &self.text[self.at..];
         self.at += rest.len() - rest.trim_ascii_start().len();

@@ -1,4 +1,4 @@
-//! Where commands begin and end in a page.
+//! Splits a page into text and commands.
 
 use alloc::vec::Vec;
 
@@ -10,27 +10,27 @@ const CLOSE: &[u8] = b"-->";
 /// A piece of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
-    /// Sent as it is. Neighbouring pieces of text may come from one run of it.
+    /// Sent unchanged. One run of text may be split into several pieces.
     Text(&'a [u8]),
-    /// What stands between `<!--#` and `-->`.
+    /// The bytes between `<!--#` and `-->`.
     Command(&'a [u8]),
 }
 
-/// Cuts a page into pieces while it is read. It does not matter how the page was cut before.
+/// Splits a page into pieces while it is read. The boundaries of the reads do not matter.
 ///
-/// Feed it with [`Scanner::next`] until all of a read is used up, and call [`Scanner::finish`]
-/// behind the last one. The bytes of all pieces, with the delimiters of commands, are the page.
+/// Call [`Scanner::next`] until a read is used up, and [`Scanner::finish`] after the last one. The
+/// bytes of all pieces, with the delimiters of commands, are the page.
 #[derive(Debug, Default)]
 pub struct Scanner {
-    /// Bytes of an opening, or a command that has begun, with its opening.
+    /// Bytes of an incomplete opening, or of an incomplete command with its opening.
     held: Vec<u8>,
-    /// What is held was handed out, and goes when the next bytes come.
+    /// `held` was returned, and is cleared by the next call.
     spent: bool,
 }
 
 impl Scanner {
-    /// Takes bytes from the beginning of `input`: the next piece, if one is complete, and how many
-    /// bytes are used up. Without a piece, all of them are.
+    /// Takes bytes from the beginning of `input`. Returns the next piece, if one is complete, and
+    /// the number of bytes used up. Without a piece, all are.
     pub fn next<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
         if core::mem::take(&mut self.spent) {
             self.held.clear();
@@ -44,7 +44,7 @@ impl Scanner {
         self.hold(input)
     }
 
-    /// What was held back and begins no command: text.
+    /// The remaining bytes, which are not a complete command: text.
     pub fn finish(&mut self) -> &[u8] {
         if core::mem::replace(&mut self.spent, true) {
             self.held.clear();
@@ -52,12 +52,12 @@ impl Scanner {
         &self.held
     }
 
-    /// Takes bytes one by one until it is known what they are.
+    /// Takes bytes one by one until it is clear whether they are a command.
     fn hold<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
         for (at, &byte) in input.iter().enumerate() {
             let opening = self.held.len() < OPEN.len();
             if opening && byte != OPEN[self.held.len()] {
-                // This byte may open something itself.
+                // This byte may start another opening.
                 return self.text(at);
             }
             if self.held.len() == OPEN.len() && !byte.is_ascii_alphabetic() {
@@ -90,7 +90,7 @@ mod tests {
 
     use super::*;
 
-    /// The pieces of a page that comes in parts, neighbouring texts joined.
+    /// The pieces of a page that arrives in parts, with adjacent texts joined.
     fn cut(parts: &[&[u8]]) -> String {
         let (mut scanner, mut shown, mut text) = (Scanner::default(), String::new(), Vec::new());
         let flush = |text: &mut Vec<u8>, shown: &mut String| {

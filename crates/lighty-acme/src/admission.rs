@@ -1,5 +1,5 @@
-//! Asks who decides which names get certificates on demand, and puts these certificates where
-//! handshakes find them.
+//! Decides which names get certificates on demand, by asking a server, and loads these certificates
+//! for handshakes.
 
 use std::collections::HashMap;
 use std::io;
@@ -19,29 +19,29 @@ use crate::plan::Plan;
 use crate::store::file_name;
 use crate::wanted::Wanted;
 
-/// Names that are asked about at a time.
+/// Maximum number of concurrent questions to the server.
 const QUESTIONS_MAX: usize = 4;
 
-/// How long an answer may take.
+/// Timeout of a question.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Seconds from one look at a certificate to the next.
+/// Seconds between two checks of a certificate.
 const LOOK_AGAIN_S: i64 = 60;
 
-/// Seconds between two words about a server that cannot be asked.
+/// Seconds between two log messages about an unreachable server.
 const SAY_AGAIN_S: i64 = 60;
 
-/// What an answer was, and about which name.
+/// The answer to a question: the name, and whether it is admitted.
 type Answer = (String, io::Result<bool>);
 
-/// What is known of one name's certificate.
+/// State of one name's certificate.
 #[derive(Default)]
 struct Looked {
     next_s: i64,
     loaded: Option<Stamp>,
 }
 
-/// The names that have come to something.
+/// Admitted names, and pending questions.
 pub(crate) struct Admissions {
     pub(crate) demand: Demand,
     say: Say,
@@ -63,7 +63,7 @@ impl Admissions {
         }
     }
 
-    /// Resolves once there is an answer.
+    /// Resolves when an answer arrives.
     pub(crate) async fn answered(&mut self) {
         match self.asking.join_next().await {
             Some(Ok(answer)) => self.answers.push(answer),
@@ -72,7 +72,7 @@ impl Admissions {
         }
     }
 
-    /// Takes answers, and asks about further names. Returns what is wanted then.
+    /// Processes answers, and asks about further names. Returns the certificates of admitted names.
     pub(crate) fn turn(&mut self, plan: Option<&Plan>) -> Vec<Wanted> {
         let now_s = Clock::start().unix_s();
         while let Some(Ok(answer)) = self.asking.try_join_next() {
@@ -82,7 +82,7 @@ impl Admissions {
             match answer {
                 Ok(true) => self.demand.admit(&name, now_s),
                 Ok(false) => self.refuse(&name, now_s + REFUSED_S),
-                // What was admitted once is served on.
+                // Names with a valid certificate continue to be served.
                 Err(_) if has_certificate(plan, &name, now_s) => self.demand.admit(&name, now_s),
                 Err(why) => {
                     self.complain(&name, &why, now_s);
@@ -106,14 +106,14 @@ impl Admissions {
         };
         self.asking.spawn_local(async move {
             let about = name.clone();
-            // It blocks, and orders go on meanwhile.
+            // The request blocks; meanwhile orders continue.
             let asking = tokio::task::spawn_blocking(move || admits(&url, &about, client));
             let answer = asking.await.unwrap_or_else(|error| Err(io::Error::other(error)));
             (name, answer)
         });
     }
 
-    /// Whether the certificate is to be looked at now.
+    /// True if the certificate must be checked now.
     pub(crate) fn is_due(&self, wanted: &Wanted, known: &HashMap<String, Known>) -> bool {
         let (name, now_s) = (&wanted.names[0], Clock::start().unix_s());
         let next_s = self.looked.get(name).map_or(0, |looked| looked.next_s);
@@ -122,15 +122,15 @@ impl Admissions {
         now_s >= next_s && (!is_to_order || self.demand.may_order(name, now_s))
     }
 
-    /// Looks again soon: an order has ended.
+    /// Schedules an early check after an order has ended.
     pub(crate) fn look_soon(&mut self, wanted: &Wanted) {
         if let Some(looked) = wanted.names.first().and_then(|name| self.looked.get_mut(name)) {
             looked.next_s = 0;
         }
     }
 
-    /// The certificate was looked at: it is loaded if it is new, and its name refused for as long
-    /// as it cannot be ordered.
+    /// Called after a check: loads a new certificate, and refuses the name as long as it cannot be
+    /// ordered.
     pub(crate) fn looked(
         &mut self,
         wanted: &Wanted,
@@ -170,13 +170,14 @@ impl Admissions {
     }
 }
 
-/// Whether there is a certificate that is still valid.
+/// True if the name has a certificate that is still valid.
 fn has_certificate(plan: Option<&Plan>, name: &str, now_s: i64) -> bool {
     let facts = plan.and_then(|plan| lighty_io::tls::examine(&plan.store.certificate(name)).ok());
     facts.is_some_and(|facts| now_s < facts.valid_s.end)
 }
 
-/// Whether a server admits a name: any status of success says so.
+/// Asks a server whether it admits a name: yes with a status of success, no with any other status
+/// below 500.
 fn admits(url: &str, name: &str, client: Option<IpAddr>) -> io::Result<bool> {
     let separator = if url.contains('?') { '&' } else { '?' };
     let address = client.map_or_else(String::new, |client| format!("&address={client}"));

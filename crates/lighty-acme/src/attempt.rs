@@ -1,6 +1,6 @@
-//! What is done for one certificate at a time: the authority is asked when it wants a renewal, and
-//! an order is made. Of all processes that share a store, one orders; the others find the
-//! certificate there. Dropping the future ends the order, and leaves neither a lock nor a proof.
+//! Work on one certificate: asking the authority for its renewal window, and ordering. Of all
+//! processes that share a store, one orders; the others find the certificate there. Dropping the
+//! future ends the order, and leaves neither a lock nor a proof.
 
 use std::time::Duration;
 
@@ -17,49 +17,49 @@ use crate::schedule::{Progress, due_s, late_s};
 use crate::store::{Lock, Reserved, Store, TOUCH_EVERY};
 use crate::wanted::{Issuer, Wanted};
 
-/// What is said: whether it is trouble, and the words.
+/// Writes a log message; the first argument is true for problems.
 pub type Say = std::sync::Arc<dyn Fn(bool, &str) + Send + Sync>;
 
-/// Longest time that one order may take.
+/// Maximum duration of an order.
 const ORDER_PATIENCE: Duration = Duration::from_secs(1_200);
 
 /// Seconds to wait while another process orders.
 const HELD_S: i64 = 2;
 
-/// Seconds until an authority is asked again that has not said when it wants a renewal.
+/// Seconds until an authority that stated no renewal window is asked again.
 const ASK_AGAIN_S: i64 = 21_600;
 
-/// Seconds from one word about a certificate that nobody renews to the next.
+/// Seconds between two warnings about a certificate that is not renewed.
 const WARN_EVERY_S: i64 = 86_400;
 
-/// What is known of one certificate.
+/// State of one certificate.
 #[derive(Clone, Default)]
 pub(crate) struct Known {
     pub(crate) stamp: Option<Stamp>,
     pub(crate) facts: Option<CertificateFacts>,
     pub(crate) progress: Progress,
     is_read: bool,
-    /// The progress could not be written down.
+    /// The progress could not be saved.
     is_unkept: bool,
-    /// The file that asks for a renewal and has had its order.
+    /// The request for a renewal (a file in the store) that has already led to an order.
     answered: Option<Stamp>,
-    /// Another process orders it until then.
+    /// Another process is ordering; check again at this time, in seconds since 1970.
     held_until_s: i64,
     is_said_held: bool,
-    /// The authority is asked then when it wants a renewal.
+    /// Time of the next question for the renewal window, in seconds since 1970.
     ask_s: i64,
     warned_s: i64,
 }
 
 impl Known {
-    /// Reads what has changed in the store.
+    /// Reads the certificate and its progress again if the certificate has changed.
     pub(crate) fn read(&mut self, store: &Store, name: &str) {
         let path = store.certificate(name);
         let stamp = Stamp::of(&path).ok();
         if self.is_read && stamp == self.stamp {
             return;
         }
-        // A failure that could not be written down is still one.
+        // Keep a failure that could not be saved.
         if !self.is_unkept || stamp != self.stamp {
             (self.is_unkept, self.progress) = (false, store.progress(name));
         }
@@ -80,13 +80,13 @@ impl Known {
     }
 }
 
-/// A number that is the same as long as the certificate is.
+/// A pseudo-random number that is constant for a certificate.
 fn luck(names: &[String], facts: Option<&CertificateFacts>) -> u64 {
     let digest = Sha256::digest(format!("{names:?} {:?}", facts.map(|facts| &facts.serial)));
     digest[..8].iter().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-/// A certificate to look after.
+/// Work on one certificate.
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) store: Store,
@@ -99,12 +99,12 @@ pub(crate) struct Task {
 }
 
 impl Task {
-    /// Whether there is anything to do that takes long.
+    /// True if there is anything to do that takes long.
     pub(crate) fn is_due(&self, known: &Known, now_s: i64) -> bool {
         self.is_order_due(known, now_s) || self.issuer_to_ask(known, now_s).is_some()
     }
 
-    /// Does what is due. Returns what is known then.
+    /// Asks for the renewal window and orders, if either is due. Returns the new state.
     pub(crate) async fn run(self, mut known: Known) -> Known {
         self.ask(&mut known, now_s()).await;
         if self.is_order_due(&known, now_s()) {
@@ -113,7 +113,7 @@ impl Task {
         known
     }
 
-    /// A file that asks for a renewal leads to one order; then the waits after failures rule again.
+    /// A request for a renewal leads to one order, even during the delay after failures.
     fn is_order_due(&self, known: &Known, now_s: i64) -> bool {
         let is_asked_for = || {
             let asked = self.store.renewal_asked_for(&self.name);
@@ -130,7 +130,7 @@ impl Task {
         issuer.filter(|_| now_s >= known.ask_s.max(told_s))
     }
 
-    /// Asks the authority when it wants the certificate to be renewed.
+    /// Asks the authority for the certificate's renewal window.
     async fn ask(&self, known: &mut Known, now_s: i64) {
         let Some(issuer) = self.issuer_to_ask(known, now_s) else { return };
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
@@ -148,7 +148,7 @@ impl Task {
         if let Some(window) = window {
             known.ask_s = window.ask_again_s;
             known.progress.window = Some(window);
-            // What is not kept is asked for again.
+            // If it cannot be saved, it is asked for again after a restart.
             let _ = store.keep_progress(&self.name, &known.progress);
         }
     }
@@ -157,7 +157,7 @@ impl Task {
     async fn attempt(&self, known: &mut Known) {
         let Self { store, name, .. } = self;
         let asked = store.renewal_asked_for(name);
-        // The store may have vanished while the server runs.
+        // The store may have disappeared while the server runs.
         let held = match store.prepare(None).and_then(|()| store.take_lock(name)) {
             Ok(Some(held)) => held,
             Ok(None) => return self.wait_for_other(known),
@@ -167,7 +167,7 @@ impl Task {
             }
         };
         store.sweep(name);
-        // Another process may have been here before.
+        // Another process may have ordered the certificate meanwhile.
         (known.is_read, known.is_said_held, known.held_until_s) = (false, false, 0);
         known.read(store, name);
         if !self.is_order_due(known, now_s()) {
@@ -182,7 +182,7 @@ impl Task {
         }
     }
 
-    /// Puts a certificate in its place. Returns who has signed it.
+    /// Orders a certificate and stores it. Returns the authority that signed it.
     async fn obtain(&self, held: Lock, known: &Known) -> Result<Issuer, Failure> {
         let room = Reserved::for_certificate(&self.store.certificate(&self.name));
         let room = room.map_err(|error| (OrderError::Store(error), 0))?;
@@ -218,7 +218,7 @@ impl Task {
         let luck = luck(&self.wanted.names, known.facts.as_ref());
         let again_s = (retry_after_s - now_s).max(0);
         known.progress.fail(now_s, why.to_string(), again_s, luck);
-        // On a full disk it is kept in memory alone.
+        // On a full disk it is only kept in memory.
         known.is_unkept = self.store.keep_progress(&self.name, &known.progress).is_err();
         let wait_s = known.progress.not_before_s - now_s;
         let names = self.wanted.names.join(", ");
@@ -228,7 +228,7 @@ impl Task {
         (self.say)(true, &text);
     }
 
-    /// Says once a day that a certificate should have been renewed long ago.
+    /// Warns once a day if a certificate should have been renewed long ago.
     pub(crate) fn warn(&self, known: &mut Known, now_s: i64) {
         let name = &self.name;
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
@@ -256,11 +256,11 @@ fn now_s() -> i64 {
     Clock::start().unix_s()
 }
 
-/// Why there is no certificate, and the second since 1970 before which the authority wants no other
-/// order.
+/// Reason for a failed order, and the time before which the authority accepts no other order, in
+/// seconds since 1970.
 pub(crate) type Failure = (OrderError, i64);
 
-/// Goes on with an order as long as the lock is held.
+/// Runs an order while keeping the lock.
 async fn guarded<T>(
     mut held: Lock,
     order: impl Future<Output = Result<T, Failure>>,
@@ -282,7 +282,7 @@ async fn guarded<T>(
     }
 }
 
-/// Asks one authority after the other.
+/// Tries the authorities in order.
 async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> {
     let Task { store, wanted, accounts, leftovers, .. } = task;
     let client = Client::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
@@ -290,7 +290,8 @@ async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> 
     for issuer in &wanted.options.issuers {
         let at =
             |directory| Orders { store, wanted, accounts, leftovers, directory, client: &client };
-        // What has failed there is tried where failures do not count.
+        // After a failure, the order is first tested at the staging directory, whose limits are
+        // separate.
         if let Some(staging) = issuer.staging.as_deref().filter(|_| known.progress.failures > 0)
             && let Err(why) = at(staging).obtain(None).await
         {
@@ -337,7 +338,7 @@ mod tests {
         assert!(!task.is_order_due(&known, now_s()), "it waits after a failure");
         task.store.ask_for_renewal("a.test").expect("asked");
         assert!(task.is_order_due(&known, now_s()), "it is asked for");
-        // It cannot be removed.
+        // Simulates a request file that cannot be removed.
         known.answered = task.store.renewal_asked_for("a.test");
         task.fail(&mut known, why());
         assert!(!task.is_order_due(&known, now_s()), "it had its order");

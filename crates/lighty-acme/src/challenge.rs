@@ -1,4 +1,4 @@
-//! Proofs of control over a name: put where the authority looks for them, and taken away again.
+//! Proofs of control over a name: published where the authority looks for them, and removed again.
 
 use std::fmt::Write;
 use std::net::IpAddr;
@@ -12,7 +12,7 @@ use crate::error::OrderError;
 use crate::store::{self, Store};
 use crate::wanted::{ChallengeKind, address};
 
-/// Longest token that becomes a file's name: authorities use 43 bytes.
+/// Maximum length of a token used as a file name: authorities use 43 bytes.
 const TOKEN_BYTES_MAX: usize = 128;
 
 impl ChallengeKind {
@@ -25,13 +25,13 @@ impl ChallengeKind {
     }
 }
 
-/// A proof that was put somewhere.
+/// A published proof.
 pub(crate) enum Proof {
     File(ProofFile),
     Record(SetRecord),
 }
 
-/// A proof's file, which goes with it.
+/// A proof's file, removed on drop.
 pub(crate) struct ProofFile(PathBuf);
 
 impl Drop for ProofFile {
@@ -41,7 +41,7 @@ impl Drop for ProofFile {
 }
 
 impl Proof {
-    /// Puts the proof for a host where it is looked for.
+    /// Publishes the proof for a host.
     pub(crate) async fn present(
         kind: ChallengeKind,
         (hook, leftovers): (Option<&DnsHook>, &Leftovers),
@@ -55,7 +55,7 @@ impl Proof {
         };
         match kind {
             ChallengeKind::Http01 => {
-                // It comes from elsewhere and becomes part of a path.
+                // The token is untrusted and becomes part of a path.
                 let is_sound =
                     token.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
                 if !is_sound || !(1..=TOKEN_BYTES_MAX).contains(&token.len()) {
@@ -79,7 +79,7 @@ impl Proof {
         }
     }
 
-    /// Takes it away. What goes wrong is told.
+    /// Removes the proof. Returns errors.
     pub(crate) async fn remove(self) -> Result<(), OrderError> {
         match self {
             Self::File(file) => {
@@ -91,11 +91,11 @@ impl Proof {
     }
 }
 
-/// The name by which an authority asks for the proof of an address in a handshake (RFC 8738 section
-/// 6), since addresses cannot be asked for there.
+/// The server name by which an authority asks for the proof of an address in a handshake (RFC 8738
+/// section 6), because SNI cannot contain addresses.
 fn reverse_name(address: IpAddr) -> String {
     let mut out = String::new();
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     match address {
         IpAddr::V4(address) => {
             for octet in address.octets().iter().rev() {

@@ -1,4 +1,4 @@
-//! The way to an authority: requests over TLS, and when the next is welcome.
+//! The HTTP client for authorities: requests over TLS, and their Retry-After.
 
 use std::future::Future;
 use std::io;
@@ -20,33 +20,35 @@ use lighty_io::tls::TlsError;
 
 use crate::error::OrderError;
 
-/// How long an authority may take for one request.
+/// Timeout of a request to an authority.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// What speaks with authorities.
+/// HTTP client for authorities.
 #[derive(Clone)]
 pub(crate) struct Client {
     fetcher: Fetcher,
-    /// Seconds since 1970 before which the authority wants no other order.
+    /// Time before which the authority accepts no other order, in seconds since 1970.
     retry_after_s: Arc<AtomicI64>,
 }
 
-/// Whether the file of the authorities that certificate authorities are trusted by can be used.
+/// Checks that the file of trusted authorities can be used. It verifies the ACME servers'
+/// certificates.
 ///
 /// # Errors
-/// In words: it cannot be read, or holds none.
+/// A message: it cannot be read, or holds none.
 pub fn check_authorities(file: &Path) -> Result<(), TlsError> {
     Fetcher::trusting(Some(file)).map(drop)
 }
 
 impl Client {
-    /// One that trusts the authorities in a file, or those of the system.
+    /// A client that trusts the authorities in a file, or the system's.
     pub(crate) fn trusting(file: Option<&Path>) -> Result<Self, OrderError> {
         let fetcher = Fetcher::trusting(file).map_err(OrderError::Tls)?;
         Ok(Self { fetcher, retry_after_s: Arc::default() })
     }
 
-    /// Seconds since 1970 before which the authority wants no other order; 0 if it has not said.
+    /// Time before which the authority accepts no other order, in seconds since 1970; 0 if not
+    /// stated.
     pub(crate) fn retry_after_s(&self) -> i64 {
         self.retry_after_s.load(Ordering::Relaxed)
     }
@@ -81,7 +83,7 @@ impl HttpClient for Client {
                 sent.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
             }
             let is_post = head.method == Method::POST;
-            // It blocks, and other orders go on meanwhile.
+            // The request blocks; meanwhile other orders continue.
             let request = Request::from_parts(head, sent);
             let exchange = tokio::task::spawn_blocking(move || client.exchange(&request));
             let response = exchange.await.unwrap_or_else(|error| Err(io::Error::other(error)));
@@ -94,8 +96,8 @@ impl HttpClient for Client {
     }
 }
 
-/// The error of a response that the library would call illegible: it takes each body for a problem
-/// document, and that of its first request for a directory whatever the status is.
+/// The error of a response that instant-acme would report as unparsable: it expects a problem
+/// document in each body, and a directory in the first response, whatever its status is.
 fn refusal(is_post: bool, status: StatusCode, body: &[u8]) -> Option<Error> {
     if !status.is_client_error() && !status.is_server_error() {
         return None;
@@ -107,7 +109,7 @@ fn refusal(is_post: bool, status: StatusCode, body: &[u8]) -> Option<Error> {
     }
 }
 
-/// Seconds since 1970 (RFC 9110 section 10.2.3).
+/// Parses Retry-After (RFC 9110 section 10.2.3) to seconds since 1970.
 fn retry_after_s(value: &[u8], now_s: i64) -> Option<i64> {
     let text = std::str::from_utf8(value).ok()?.trim();
     match text.parse::<u32>() {

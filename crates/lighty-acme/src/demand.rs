@@ -1,9 +1,8 @@
-//! Names that clients want in handshakes and no configuration says: whether they may have a
-//! certificate is a list's or a server's to decide, never the clients' own.
+//! Certificates on demand: names that clients request in handshakes and that are not in the
+//! configuration. A list or a server decides which names are admitted, never the clients.
 //!
-//! Workers say which names are wanted, and wait; the thread of the service asks, orders, and says
-//! what has come of it. What is refused is remembered for a while, and the number of names is
-//! limited.
+//! Workers report the requested names, and wait. The service's thread asks, orders, and reports the
+//! result. Refusals are remembered for a while, and the number of names is limited.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,37 +16,37 @@ use tokio::sync::Notify;
 
 use crate::wanted::{Options, Wanted, public_name};
 
-/// How long a handshake waits for a certificate.
+/// Maximum time that a handshake waits for a certificate.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Seconds for which a refusal holds.
+/// Seconds for which a refusal is remembered.
 pub(crate) const REFUSED_S: i64 = 60;
 
-/// Seconds until a server is asked again that could not be asked.
+/// Seconds until an unreachable server is asked again.
 pub(crate) const UNASKED_S: i64 = 10;
 
-/// Seconds for which a name is admitted; later, another order needs another word.
+/// Seconds for which a name is admitted; a later order requires another question.
 const ADMITTED_S: i64 = 3_600;
 
-/// Names that wait to be asked about.
+/// Maximum number of names that have not been asked about yet.
 const WAITING_MAX: usize = 64;
 
-/// Which names may have certificates on demand, and how these are obtained.
+/// Options of certificates on demand.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OnDemand {
     /// URL of the server that admits names.
     pub ask: Option<String>,
-    /// Names that are admitted; `*.` and a name stands for every name directly beneath it.
+    /// Admitted names; `*.` and a name matches every name directly beneath it.
     pub names: Arc<[String]>,
-    /// Most names.
+    /// Maximum number of names.
     pub names_max: usize,
-    /// How their certificates are obtained.
+    /// Options for obtaining the certificates.
     pub options: Arc<Options>,
-    /// Where their certificates are put.
+    /// The loaded certificates, shared with handshakes.
     pub pairs: OnDemandPairs,
 }
 
-/// Whether one of these names, or a wildcard among them, is this name.
+/// True if the name is one of these, or matches a wildcard among them.
 fn covers(names: &[String], name: &str) -> bool {
     let beneath = name.split_once('.').map_or("", |(_, rest)| rest);
     names.iter().any(|own| match own.strip_prefix("*.") {
@@ -56,49 +55,50 @@ fn covers(names: &[String], name: &str) -> bool {
     })
 }
 
-/// How far it has come with a name.
+/// State of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Nobody has been asked yet.
+    /// Not asked yet.
     New,
     /// The server is being asked.
     Asked,
     /// It may have a certificate.
     Admitted {
-        /// When the server said so, in seconds since 1970.
+        /// Time of the admission, in seconds since 1970.
         since_s: i64,
     },
-    /// It gets none until then.
+    /// It gets no certificate before this time, in seconds since 1970.
     Refused { until_s: i64 },
 }
 
 struct Entry {
     state: State,
     client: Option<IpAddr>,
-    /// There is a certificate, or there will be none.
+    /// Notified when the certificate is available, or refused.
     settled: Arc<Notify>,
 }
 
-/// What has been counted, for a status page.
+/// Counters for the status page.
 #[derive(Clone, Copy, Default)]
 struct Counts {
     asked: u64,
     refused: u64,
-    /// Names for which there was no place.
+    /// Names refused because of the limit.
     full: u64,
 }
 
 #[derive(Default)]
 struct Names {
     rules: Option<OnDemand>,
-    /// Names that the configuration says.
+    /// Names in the configuration.
     configured: Vec<Arc<[String]>>,
     known: HashMap<String, Entry>,
     counts: Counts,
 }
 
 impl Names {
-    /// Whether a handshake for this name has to wait. Notes a name that is new.
+    /// The notification that a handshake for this name must wait for, if it must. Records a new
+    /// name.
     fn want(&mut self, name: &str, client: Option<IpAddr>, now_s: i64) -> Option<Arc<Notify>> {
         let rules = self.rules.as_ref()?;
         if rules.pairs.has(name) || self.configured.iter().any(|names| covers(names, name)) {
@@ -117,7 +117,7 @@ impl Names {
         Some(Arc::clone(&entry.settled))
     }
 
-    /// Notes a new name, if there is a place.
+    /// Records a new name, unless a limit is reached.
     fn add(&mut self, name: &str, client: Option<IpAddr>, now_s: i64) -> Option<Arc<Notify>> {
         if !self.has_room(now_s) {
             self.counts.full += 1;
@@ -140,7 +140,7 @@ impl Names {
     }
 }
 
-/// The names that are wanted. Clones share them.
+/// The requested names. Clones share them.
 #[derive(Clone, Default)]
 pub struct Demand(Arc<Shared>);
 
@@ -148,7 +148,7 @@ pub struct Demand(Arc<Shared>);
 struct Shared {
     is_on: AtomicBool,
     names: Mutex<Names>,
-    /// A name is new.
+    /// Notified about new names.
     wanted: Notify,
 }
 
@@ -156,7 +156,7 @@ struct Shared {
 pub(crate) struct Question {
     pub(crate) name: String,
     pub(crate) client: Option<IpAddr>,
-    /// The server to ask; `None`: the list has it.
+    /// The server to ask; `None`: the list admits the name.
     pub(crate) ask: Option<String>,
 }
 
@@ -165,12 +165,12 @@ impl Demand {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// True if there may be certificates on demand.
+    /// True if certificates on demand are enabled.
     pub fn is_on(&self) -> bool {
         self.0.is_on.load(Ordering::Relaxed)
     }
 
-    /// Waits until the certificate for a name is there, or will not come soon.
+    /// Waits until the certificate for a name is available, or will not be available soon.
     pub async fn certificate(&self, name: &str, client: Option<IpAddr>) {
         let Ok(name) = public_name(name) else { return };
         if name.starts_with("*.") {
@@ -181,15 +181,15 @@ impl Demand {
         let mut waiting = std::pin::pin!(settled.notified());
         waiting.as_mut().enable();
         self.0.wanted.notify_one();
-        // It may have come before this waited.
+        // It may have arrived before this started to wait.
         if self.names().rules.as_ref().is_some_and(|rules| rules.pairs.has(&name)) {
             return;
         }
-        // Late: the client is served what others are.
+        // On a timeout the client gets the default certificate.
         let _ = tokio::time::timeout(PATIENCE, waiting).await;
     }
 
-    /// From now on these rules hold, beside the names that the configuration says.
+    /// Applies new rules, and the names in the configuration.
     pub(crate) fn follow(&self, rules: Option<OnDemand>, configured: &[Wanted]) {
         self.0.is_on.store(rules.is_some(), Ordering::Relaxed);
         let mut names = self.names();
@@ -198,7 +198,7 @@ impl Demand {
         if is_same {
             return;
         }
-        // Other rules may decide otherwise.
+        // The new rules may decide differently.
         let pairs = names.rules.as_ref().map(|rules| rules.pairs.clone());
         for (name, entry) in std::mem::take(&mut names.known) {
             if let Some(pairs) = &pairs {
@@ -209,7 +209,7 @@ impl Demand {
         names.rules = rules;
     }
 
-    /// Resolves once a name is new.
+    /// Waits for new names.
     pub(crate) async fn wanted(&self) {
         self.0.wanted.notified().await;
     }
@@ -218,7 +218,7 @@ impl Demand {
         self.names().rules.clone()
     }
 
-    /// Names to ask about, as many as may be asked about now.
+    /// Names to ask about, at most `most`.
     pub(crate) fn questions(&self, most: usize) -> Vec<Question> {
         let mut names = self.names();
         let Names { rules: Some(rules), known, counts, .. } = &mut *names else {
@@ -234,14 +234,14 @@ impl Demand {
         new.take(most).map(question).collect()
     }
 
-    /// The name may have a certificate.
+    /// Admits a name.
     pub(crate) fn admit(&self, name: &str, now_s: i64) {
         if let Some(entry) = self.names().known.get_mut(name) {
             entry.state = State::Admitted { since_s: now_s };
         }
     }
 
-    /// The name gets no certificate for some seconds, and what there was is gone.
+    /// Refuses a name until this time, and removes its certificate.
     pub(crate) fn refuse(&self, name: &str, until_s: i64) {
         let mut names = self.names();
         names.counts.refused += 1;
@@ -254,14 +254,14 @@ impl Demand {
         }
     }
 
-    /// A certificate for the name is there.
+    /// Reports that the certificate for a name is available.
     pub(crate) fn settle(&self, name: &str) {
         if let Some(entry) = self.names().known.get(name) {
             entry.settled.notify_waiters();
         }
     }
 
-    /// The names that may have a certificate.
+    /// The admitted names.
     pub(crate) fn admitted(&self) -> Vec<String> {
         let names = self.names();
         let is_admitted = |entry: &Entry| matches!(entry.state, State::Admitted { .. });
@@ -269,7 +269,8 @@ impl Demand {
         admitted.map(|(name, _)| name.clone()).collect()
     }
 
-    /// Whether the name may be ordered now. One that was admitted long ago is asked about again.
+    /// True if a certificate for the name may be ordered now. If the admission is too old, it is
+    /// renewed first.
     pub(crate) fn may_order(&self, name: &str, now_s: i64) -> bool {
         let mut names = self.names();
         let Some(entry) = names.known.get_mut(name) else { return false };
@@ -284,7 +285,7 @@ impl Demand {
         }
     }
 
-    /// Names and values for a status page; nothing while there is no certificate on demand.
+    /// Names and values for the status page; none while certificates on demand are disabled.
     pub(crate) fn figures(&self) -> Vec<(String, String)> {
         let names = self.names();
         if names.rules.is_none() {

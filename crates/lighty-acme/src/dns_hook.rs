@@ -1,4 +1,4 @@
-//! What sets records of DNS, and removes them: a program or a server of the operator's.
+//! Sets and removes DNS records, by a program or a server of the operator.
 
 use std::fmt;
 use std::io;
@@ -14,25 +14,26 @@ use serde_json::json;
 
 use crate::error::{OrderError, one_line};
 
-/// How long one may take, until a record can be seen.
+/// Timeout for setting a record, until it is visible.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-/// What sets records of DNS.
+/// Program or server that sets DNS records.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DnsHook {
-    /// It is called with a verb, the record's name and its value.
+    /// A program, called with a verb, the record's name and its value.
     Program(PathBuf),
-    /// It is asked at `URL/present` and `URL/cleanup`, as lego's provider `httpreq` asks.
+    /// A server, with requests to `URL/present` and `URL/cleanup` in the format of lego's provider
+    /// `httpreq`.
     Server {
-        /// Without a slash at its end.
+        /// Without a trailing slash.
         url: String,
-        /// Further fields of the requests.
+        /// Additional header fields of the requests.
         fields: Vec<(String, String)>,
     },
 }
 
 impl DnsHook {
-    /// What `acme.dns-hook` names: a URL, or else a program.
+    /// Parses `acme.dns-hook`: a URL, or else a program.
     pub fn new(text: &str, fields: Vec<(String, String)>) -> Self {
         match text.starts_with("http://") || text.starts_with("https://") {
             true => Self::Server { url: text.trim_end_matches('/').to_owned(), fields },
@@ -50,7 +51,7 @@ impl fmt::Display for DnsHook {
     }
 }
 
-/// A TXT record, and what sets it.
+/// A TXT record, and the hook that sets it.
 #[derive(Clone, Debug)]
 pub(crate) struct Record {
     pub(crate) hook: DnsHook,
@@ -59,12 +60,12 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Sets it. Dropping the future ends a program, with its group.
+    /// Sets the record. Dropping the future kills a program, with its process group.
     pub(crate) async fn present(&self) -> Result<(), OrderError> {
         self.call("present").await
     }
 
-    /// Removes it.
+    /// Removes the record.
     pub(crate) async fn clean_up(&self) -> Result<(), OrderError> {
         self.call("cleanup").await
     }
@@ -97,7 +98,7 @@ impl Record {
         }
         let request = request.body(body.to_string()).map_err(io::Error::other)?;
         let fetcher = Fetcher::for_url(url).map_err(|error| io::Error::other(error.to_string()))?;
-        // It blocks, and other orders go on meanwhile.
+        // The request blocks; meanwhile other orders continue.
         let asking = tokio::task::spawn_blocking(move || fetcher.fetch(&request, PATIENCE));
         let response = asking.await.unwrap_or_else(|error| Err(io::Error::other(error)))?;
         let (status, text) = (response.status(), String::from_utf8_lossy(response.body()));
@@ -110,7 +111,7 @@ impl Record {
     }
 }
 
-/// How the program ended. `last` gets the last line of its error output; the rest is dropped.
+/// Runs the program. `last` gets the last line of its error output; the rest is dropped.
 async fn end_of(
     path: &std::path::Path,
     arguments: [&str; 3],
@@ -141,12 +142,12 @@ async fn end_of(
     }
 }
 
-/// Records whose order has ended before it could remove them.
+/// Records whose order ended before it could remove them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Leftovers(Arc<Mutex<Vec<Record>>>);
 
 impl Leftovers {
-    /// All of them, which are then nobody's but the caller's.
+    /// Takes all of them. The caller must remove them.
     pub(crate) fn take(&self) -> Vec<Record> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -156,21 +157,21 @@ impl Leftovers {
     }
 }
 
-/// A record that may be there, and is left over when this is dropped.
+/// A record that may be set. On drop it becomes a leftover.
 pub(crate) struct SetRecord {
     record: Option<Record>,
     leftovers: Leftovers,
 }
 
 impl SetRecord {
-    /// Sets a record. One that could not be set may still be there, and is left over.
+    /// Sets a record. If that fails, it may be set all the same, and becomes a leftover.
     pub(crate) async fn set(record: Record, leftovers: &Leftovers) -> Result<Self, OrderError> {
         let set = Self { record: Some(record.clone()), leftovers: leftovers.clone() };
         record.present().await?;
         Ok(set)
     }
 
-    /// Removes it.
+    /// Removes the record.
     pub(crate) async fn clean_up(mut self) -> Result<(), OrderError> {
         let Some(record) = self.record.clone() else { return Ok(()) };
         let done = record.clean_up().await;

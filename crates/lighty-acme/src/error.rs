@@ -1,4 +1,4 @@
-//! Why there is no certificate, or an authority has not done what it was asked for.
+//! Errors of orders and of other requests to an authority.
 
 use std::fmt;
 use std::io;
@@ -6,31 +6,31 @@ use std::io;
 use instant_acme::{Error, Problem};
 use lighty_io::tls::TlsError;
 
-/// Most characters of what an authority says that go to the log.
+/// Maximum number of characters of an authority's message in the log.
 const WORDS_MAX: usize = 500;
 
-/// Why an order has not led to a certificate.
+/// Reason why an order failed.
 #[derive(Debug)]
 pub enum OrderError {
-    /// What the authority, or the way to it, says.
+    /// An error of the authority, or of the connection to it.
     Protocol(Error),
-    /// What it says of the proofs that it refuses, name by name.
+    /// The authority's problems with the proofs that it refused, by name.
     Proofs(Vec<(String, Problem)>),
-    /// It does not offer this kind of proof.
+    /// The authority does not offer this kind of proof.
     NotOffered(&'static str),
-    /// It breaks the protocol.
+    /// The authority violates the protocol.
     Malformed(&'static str),
-    /// A key, a certificate or the authorities of its own server, in words.
+    /// An error of a key, a certificate or the TLS to the authority.
     Tls(TlsError),
-    /// The program that sets records of DNS.
+    /// The DNS hook failed.
     Hook(String, io::Error),
-    /// The disk.
+    /// The disk failed.
     Store(io::Error),
-    /// Another process has taken the lock over.
+    /// Another process took the lock over.
     LockLost,
     /// It took too long.
     Late,
-    /// Each authority's reason.
+    /// All authorities failed, for these reasons.
     All(Vec<(String, OrderError)>),
 }
 
@@ -88,7 +88,7 @@ fn write_problem(f: &mut fmt::Formatter<'_>, problem: &Problem) -> fmt::Result {
     })
 }
 
-/// Without what could look like another line of the log.
+/// Removes control characters, which could forge a line of the log.
 pub(crate) fn one_line(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).take(WORDS_MAX).collect()
 }

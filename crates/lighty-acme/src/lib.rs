@@ -1,14 +1,13 @@
-//! Certificates that the server gets by itself (ACME, RFC 8555).
+//! Certificates that the server obtains by itself (ACME, RFC 8555).
 //!
-//! Reading order: `wanted` (what a configuration asks for), `store` (the directory that holds
-//! everything, and that processes and machines may share), `schedule` (when a certificate is
-//! ordered: arithmetic, no clock), `order` (one order, from the account to the certificate, with
-//! `challenge` and `dns_hook` for the proofs and `client` for the way to the authority), `attempt`
-//! (what is done for one certificate, under its lock), `demand` and `admission` (names that
-//! clients want and no configuration says), `plan` and `service` (the thread that does it for all
-//! of them), `upkeep` (what the command line asks of an authority, for a `reason`). What is here
-//! may block for as long as a disk does, and runs on that thread alone; requests to authorities
-//! have threads of their own.
+//! Reading order: `wanted` (requests of a configuration), `store` (the directory that holds all
+//! files, and that processes and machines may share), `schedule` (time of an order: arithmetic, no
+//! clock), `order` (one order, from the account to the certificate, with `challenge` and `dns_hook`
+//! for the proofs and `client` for requests), `attempt` (work on one certificate, under its lock),
+//! `demand` and `admission` (names that clients request and that are not in the configuration),
+//! `plan` and `service` (the thread that works on all certificates), `upkeep` (commands of the
+//! command line, with a `reason`). All code here may block on a disk, and runs on that thread only;
+//! requests to authorities have threads of their own.
 #![forbid(unsafe_code)]
 
 mod admission;

@@ -23,21 +23,20 @@ use crate::schedule::Window;
 use crate::store::{self, Reserved, Store};
 use crate::wanted::{Options, Wanted, address};
 
-/// Times that a request is repeated whose nonce is refused (RFC 8555 section 6.5), each of which is
-/// three on the wire.
+/// Maximum repetitions of a request after a refused nonce (RFC 8555 section 6.5). Each sends three
+/// requests.
 const NONCE_TRIES: u32 = 6;
 
-/// How long an authority may take to look at proofs, and to sign.
+/// Timeout of the authority for validating proofs, and for signing.
 const VALIDATION: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(500))
     .backoff(1.3)
     .timeout(Duration::from_secs(240));
 
-/// Seconds until an authority is asked again when it wants a certificate to be renewed, at least
-/// and at most.
+/// Minimum and maximum of seconds until the authority is asked for the renewal window again.
 const ASK_AGAIN_S: std::ops::RangeInclusive<u64> = 3_600..=86_400;
 
-/// Awaits a request, and again while the authority refuses its nonce.
+/// Awaits a request, and repeats it while the authority refuses its nonce.
 macro_rules! insist {
     ($request:expr) => {{
         let mut tries = 0;
@@ -50,7 +49,7 @@ macro_rules! insist {
     }};
 }
 
-/// Accounts that are being made: of orders side by side, one makes the account of them all.
+/// Locks for creating accounts: of concurrent orders, one creates the account for all.
 #[derive(Clone, Default)]
 pub(crate) struct Accounts(Arc<Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>>);
 
@@ -61,12 +60,12 @@ impl Accounts {
     }
 }
 
-/// What an order is made with.
+/// Context of an order.
 pub(crate) struct Orders<'a> {
     pub(crate) store: &'a Store,
     pub(crate) wanted: &'a Wanted,
     pub(crate) accounts: &'a Accounts,
-    /// Where records go that the order has no time to remove.
+    /// Receives records that the order has no time to remove.
     pub(crate) leftovers: &'a Leftovers,
     /// URL of the authority's directory.
     pub(crate) directory: &'a str,
@@ -74,8 +73,8 @@ pub(crate) struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    /// Obtains a certificate; it comes with its chain and its key, in PEM. `before` is what the
-    /// certificate says that it takes the place of.
+    /// Obtains a certificate. Returns it with its chain and its key, in PEM. `before` are the facts
+    /// of the certificate that it replaces.
     pub(crate) async fn obtain(
         &self,
         before: Option<&CertificateFacts>,
@@ -83,7 +82,7 @@ impl Orders<'_> {
         let mut account = self.account().await?;
         let mut order = match self.order(&account, before).await {
             Err(error) if is_problem(&error, "accountDoesNotExist") => {
-                // The authority has forgotten it, as test servers do.
+                // The authority has lost the account, as test servers do.
                 self.forget(account.id());
                 account = self.account().await?;
                 self.order(&account, before).await
@@ -105,7 +104,7 @@ impl Orders<'_> {
         Ok(format!("{}\n{}", chain.trim_end(), request.key_pem))
     }
 
-    /// When the authority wants a certificate to be renewed; `None` if it does not say.
+    /// The authority's renewal window for a certificate; `None` if it has none.
     pub(crate) async fn window(&self, facts: &CertificateFacts, now_s: i64) -> Option<Window> {
         let id = identifier(facts)?;
         let account = self.account().await.ok()?;
@@ -116,7 +115,7 @@ impl Orders<'_> {
         Some(Window { span_s, ask_again_s: now_s + again_s as i64 })
     }
 
-    /// Has the authority revoke the certificate in a file, which this account has ordered.
+    /// Revokes the certificate in a file, which must have been ordered by this account.
     pub(crate) async fn revoke(&self, file: &Path, reason: Reason) -> Result<(), OrderError> {
         let missing = OrderError::Malformed("the store has no account with the authority");
         let account = self.known_account().await?.ok_or(missing)?;
@@ -128,10 +127,10 @@ impl Orders<'_> {
         }
     }
 
-    /// Gives the account another key (RFC 8555 section 7.3.5); `false` if there is none.
+    /// Changes the account's key (RFC 8555 section 7.3.5); `false` if there is no account.
     pub(crate) async fn roll_over(&self) -> Result<bool, OrderError> {
         let Some(mut account) = self.known_account().await? else { return Ok(false) };
-        // A key that the authority has and nobody keeps is an account lost.
+        // If the new key could not be saved, the account would be lost.
         let path = self.store.account(&self.account_id());
         let room = Reserved::in_place_of(&path).map_err(OrderError::Store)?;
         let credentials = insist!(account.update_key())?;
@@ -144,7 +143,7 @@ impl Orders<'_> {
         &self.wanted.options
     }
 
-    /// The account's name in the store: one for each directory and account elsewhere.
+    /// The account's name in the store, distinct for each directory and external account.
     fn account_id(&self) -> String {
         let external = self.options().external_account.as_ref();
         let bound = external.map_or("", |external| &external.kid);
@@ -152,7 +151,7 @@ impl Orders<'_> {
         digest[..16].iter().map(|byte| format!("{byte:02x}")).collect()
     }
 
-    /// The account with the authority; a new one if there is none yet.
+    /// The account with the authority; created if there is none yet.
     async fn account(&self) -> Result<Account, OrderError> {
         let turn = self.accounts.of(self.account_id());
         let _turn = turn.lock().await;
@@ -177,7 +176,7 @@ impl Orders<'_> {
         Ok(account)
     }
 
-    /// The account that the store has.
+    /// The account in the store.
     async fn known_account(&self) -> Result<Option<Account>, Error> {
         let known = store::read(&self.store.account(&self.account_id())).ok();
         let credentials = |bytes: Vec<u8>| serde_json::from_slice(&bytes).ok();
@@ -193,7 +192,7 @@ impl Orders<'_> {
         Account::builder_with_http(Box::new(self.client.clone()))
     }
 
-    /// Removes an account, unless another order has made a new one meanwhile.
+    /// Removes an account, unless another order has created a new one meanwhile.
     fn forget(&self, url: &str) {
         let path = self.store.account(&self.account_id());
         let known = store::read(&path).unwrap_or_default();
@@ -216,7 +215,7 @@ impl Orders<'_> {
         };
         if let Some(id) = before.and_then(identifier) {
             let order = insist!(account.new_order(&new().replaces(id.clone())));
-            // It may be another authority's, or replaced already.
+            // `before` may be from another authority, or replaced already.
             if !matches!(&order, Err(Error::Unsupported(_) | Error::Other(_)))
                 && !matches!(&order, Err(error) if is_about_replacing(error))
             {
@@ -226,7 +225,7 @@ impl Orders<'_> {
         insist!(account.new_order(&new()))
     }
 
-    /// Proves control over every name.
+    /// Proves control over all names.
     async fn prove(&self, order: &mut Order, proofs: &mut Vec<Proof>) -> Result<(), OrderError> {
         let (mut done, mut tries) = (0, 0);
         'again: loop {
@@ -271,13 +270,13 @@ impl Orders<'_> {
     }
 }
 
-/// What the authority says of the proofs that it has refused.
+/// The authority's problems with the proofs that it refused.
 async fn refused(order: &mut Order) -> Vec<(String, Problem)> {
     let mut said = Vec::new();
     let mut all = order.authorizations();
     while let Some(Ok(mut authorization)) = all.next().await {
         let name = authorization.identifier().to_string();
-        // Without news what was known before is told.
+        // If the refresh fails, the problems known before are reported.
         let _ = insist!(async { authorization.refresh().await.map(drop) });
         let problems = authorization.challenges.iter().filter_map(|one| one.error.clone());
         said.extend(problems.map(|problem| (name.clone(), problem)));
@@ -285,12 +284,12 @@ async fn refused(order: &mut Order) -> Vec<(String, Problem)> {
     said
 }
 
-/// A host as orders name it (RFC 8555 section 7.1.4, RFC 8738 section 3).
+/// The identifier of a host in orders (RFC 8555 section 7.1.4, RFC 8738 section 3).
 fn identifier_of(host: &str) -> Identifier {
     address(host).map_or_else(|| Identifier::Dns(host.to_owned()), Identifier::Ip)
 }
 
-/// What names a certificate to the authority (RFC 9773 section 4.1).
+/// The identifier of a certificate for the authority (RFC 9773 section 4.1).
 fn identifier(facts: &CertificateFacts) -> Option<CertificateIdentifier<'static>> {
     let text = |bytes: &[u8]| {
         let mut out = Vec::new();
@@ -314,7 +313,7 @@ fn problem_of(error: &Error) -> Option<&Problem> {
     }
 }
 
-/// Whether the authority has answered with this type of problem (RFC 8555 section 6.7).
+/// True if the error is a problem document of this type (RFC 8555 section 6.7).
 fn is_problem(error: &Error, kind: &str) -> bool {
     let of = problem_of(error).and_then(|problem| problem.r#type.as_deref());
     of.and_then(|of| of.rsplit(':').next()) == Some(kind)

@@ -1,16 +1,16 @@
-//! Everything that the thread looks after.
+//! The work of the service's thread.
 
 use crate::demand::OnDemand;
 use crate::store::Store;
 use crate::wanted::Wanted;
 
-/// What the thread looks after.
+/// The certificates to maintain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
-    /// Where everything is kept.
+    /// Store of all files.
     pub store: Store,
     /// The certificates.
     pub wanted: Vec<Wanted>,
-    /// Certificates of further names, when clients want them.
+    /// Options of certificates on demand, if enabled.
     pub on_demand: Option<OnDemand>,
 }

@@ -1,25 +1,25 @@
-//! Why a certificate is revoked.
+//! Reasons for revoking a certificate.
 
 use instant_acme::RevocationReason;
 
-/// Why a certificate is revoked (RFC 5280 section 5.3.1): what its holder may say.
+/// Reason for revoking a certificate (RFC 5280 section 5.3.1) that its holder may state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Reason {
-    /// Not said.
+    /// Not stated.
     #[default]
     Unspecified,
-    /// Somebody else has its key, or may have it.
+    /// The key is or may be known to others.
     KeyCompromise,
-    /// What it says of its holder is not true any more.
+    /// The holder's data in the certificate has changed.
     AffiliationChanged,
-    /// Another one has taken its place.
+    /// Another certificate has replaced it.
     Superseded,
-    /// The host is no more.
+    /// The host is no longer in use.
     CessationOfOperation,
 }
 
 impl Reason {
-    /// Every one, in the order of [`WORDS`](Self::WORDS).
+    /// All reasons, in the order of [`WORDS`](Self::WORDS).
     pub const ALL: [Self; 5] = [
         Self::Unspecified,
         Self::KeyCompromise,
@@ -28,7 +28,7 @@ impl Reason {
         Self::CessationOfOperation,
     ];
 
-    /// As they are written.
+    /// Their names on the command line.
     pub const WORDS: [&'static str; 5] = [
         "unspecified",
         "key-compromise",
@@ -37,12 +37,12 @@ impl Reason {
         "cessation-of-operation",
     ];
 
-    /// The reason with this word.
+    /// The reason with this name.
     pub fn parse(word: &str) -> Option<Self> {
         Self::WORDS.iter().position(|known| *known == word).map(|at| Self::ALL[at])
     }
 
-    /// `None`: RFC 5280 has nothing said rather than that nothing is.
+    /// `None` for unspecified: RFC 5280 recommends omitting it.
     pub(crate) fn acme(self) -> Option<RevocationReason> {
         match self {
             Self::Unspecified => None,

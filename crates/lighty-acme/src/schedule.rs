@@ -1,66 +1,66 @@
-//! When a certificate is ordered: arithmetic on seconds since 1970, without a clock.
+//! Computes when a certificate is ordered, from seconds since 1970, without a clock.
 
 use std::ops::Range;
 
-/// Seconds to wait after failures in succession, one after the other; the last one repeats. Five
-/// of them in an hour are the most that authorities take for a name.
+/// Delays in seconds after consecutive failures; the last one repeats. Authorities permit at most
+/// five failures per hour and name.
 const WAITS_S: [i64; 7] = [60, 300, 900, 1_800, 3_600, 7_200, 21_600];
 
-/// Of a certificate's life, the part that is left when it is renewed, unless the authority says
-/// when.
+/// A certificate is renewed when this fraction of its life is left (one in this many), unless the
+/// authority states a time.
 const LEFT: i64 = 3;
 
-/// And when it is renewed whatever the authority says, and said in the log.
+/// At this fraction it is renewed whatever the authority states, with a log message.
 const LATE: i64 = 6;
 
-/// The part of its life by which renewals are spread, so that those that were ordered together are
-/// not renewed together.
+/// Fraction of its life over which renewals are spread, so that certificates ordered at the same
+/// time are not renewed at the same time.
 const SPREAD: i64 = 30;
 
-/// When the authority wants a certificate to be renewed (RFC 9773), in seconds since 1970.
+/// The authority's renewal window for a certificate (RFC 9773), in seconds since 1970.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Window {
-    /// Between these.
+    /// Start and end of the window.
     pub span_s: Range<i64>,
-    /// When to ask again.
+    /// Time for asking again.
     pub ask_again_s: i64,
 }
 
-/// What has come of orders so far.
+/// Result of the orders so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Progress {
-    /// Failures in succession.
+    /// Number of consecutive failures.
     pub failures: u32,
-    /// There is no order before this.
+    /// No order before this time.
     pub not_before_s: i64,
-    /// Why the latest one failed.
+    /// Reason for the latest failure.
     pub error: String,
-    /// Who has signed the certificate.
+    /// Name of the authority that signed the certificate.
     pub issuer: String,
-    /// When the authority wants it to be renewed.
+    /// The authority's renewal window.
     pub window: Option<Window>,
 }
 
 impl Progress {
-    /// An order has failed; the authority wants no other within `retry_after_s`.
+    /// Records a failed order; the authority accepts no other within `retry_after_s` seconds.
     pub fn fail(&mut self, now_s: i64, error: String, retry_after_s: i64, luck: u64) {
         let wait_s = WAITS_S[(self.failures as usize).min(WAITS_S.len() - 1)];
         self.failures = self.failures.saturating_add(1);
-        // A tenth of it, so that names that failed together do not come together again.
+        // Spread by a tenth, so that names that failed together do not retry together.
         let spread_s = part(wait_s / 10, luck);
         self.not_before_s = now_s + wait_s.max(retry_after_s) + spread_s;
         self.error = error;
     }
 
-    /// An order has led to a certificate.
+    /// Records a successful order.
     pub fn succeed(&mut self, issuer: &str) {
         *self = Self { issuer: issuer.to_owned(), ..Self::default() };
     }
 }
 
-/// When a certificate is to be ordered. `valid_s` is that of the present one, `None` if there is
-/// none or it is for other names. `luck` is a number that is the same as long as the certificate
-/// is.
+/// Time of the next order. `valid_s` is the validity of the present certificate, `None` if there is
+/// none or it is for other names. `luck` is a pseudo-random number that is constant for a
+/// certificate.
 pub fn due_s(valid_s: Option<&Range<i64>>, progress: &Progress, luck: u64) -> i64 {
     let wanted_s = valid_s.map_or(0, |valid_s| {
         let life_s = valid_s.end - valid_s.start;
@@ -77,12 +77,12 @@ pub fn due_s(valid_s: Option<&Range<i64>>, progress: &Progress, luck: u64) -> i6
     wanted_s.max(progress.not_before_s)
 }
 
-/// From when on a certificate should have been renewed long ago.
+/// Time from which a certificate should have been renewed long ago.
 pub(crate) fn late_s(valid_s: &Range<i64>) -> i64 {
     valid_s.end - (valid_s.end - valid_s.start) / LATE
 }
 
-/// A part of a span, by luck.
+/// A pseudo-random part of a span.
 fn part(span_s: i64, luck: u64) -> i64 {
     match u64::try_from(span_s) {
         Ok(span_s @ 1..) => (luck % span_s) as i64,

@@ -1,5 +1,5 @@
-//! The thread that looks after certificates: it orders what is missing and renews what is due,
-//! some side by side, so that one that takes long holds no other up.
+//! The thread that maintains certificates. It orders missing ones and renews others when due,
+//! several concurrently, so that a slow order does not delay others.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -24,27 +24,27 @@ use crate::plan::Plan;
 use crate::store::{Store, file_name};
 use crate::wanted::Wanted;
 
-/// How often certificates are looked at.
+/// Interval of checking certificates.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// Of so many names or fewer, all files are looked at each time; of more, less often in proportion,
-/// and not because one of many orders has ended.
+/// Up to this number of names, all files are checked each time. Larger numbers are checked less
+/// often in proportion, and not because one of many orders has ended.
 const LOOKED_AT_ONCE: usize = 200;
 
-/// Orders that are under way at a time.
+/// Maximum number of concurrent orders.
 const ORDERS_MAX: usize = 8;
 
-/// Threads that speak with authorities: one for each order, and as many that still wait for the
-/// answer to an order that has been ended.
+/// Threads for requests to authorities: one for each order, and as many for requests of aborted
+/// orders that still wait for a response.
 const CLIENT_THREADS_MAX: usize = 2 * ORDERS_MAX;
 
-/// How long the removal of a record may take that an ended order has left over.
+/// Timeout for removing a record left by an aborted order.
 const REMOVAL_PATIENCE: Duration = Duration::from_secs(4);
 
-/// How long a stop waits for orders to be ended, and their records removed.
+/// Maximum time that a stop waits for orders to end, and for the removal of their records.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
-/// What is known of the certificates, for a status page: names and values.
+/// Names and values about the certificates, for the status page.
 type Figures = Vec<(String, String)>;
 
 #[derive(Default)]
@@ -52,16 +52,16 @@ struct Shared {
     plan: Mutex<Option<Plan>>,
     figures: Mutex<Figures>,
     is_stopping: AtomicBool,
-    /// The plan is another one, or there is a stop.
+    /// The plan has changed, or the service is stopping.
     changed: Notify,
 }
 
-/// The thread, once there is something to look after.
+/// The service; its thread runs once there is a plan.
 pub struct Service {
     shared: Arc<Shared>,
     demand: Demand,
     say: Say,
-    /// Disconnected when the thread has ended; `None`: there is none.
+    /// Disconnected when the thread has ended; `None`: it is not running.
     ended: Option<mpsc::Receiver<()>>,
 }
 
@@ -70,15 +70,15 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Service {
-    /// One that looks after nothing yet.
+    /// Creates a service without a plan.
     pub fn new(say: Say, demand: &Demand) -> Self {
         Self { shared: Arc::default(), demand: demand.clone(), say, ended: None }
     }
 
-    /// Looks after these certificates from now on, and after no others.
+    /// Maintains these certificates from now on, and no others.
     ///
     /// # Errors
-    /// The system's: no thread can be had.
+    /// The system's, if no thread can be created.
     pub fn follow(&mut self, plan: Option<Plan>) -> io::Result<()> {
         let has_work = plan.is_some();
         let (on_demand, wanted) =
@@ -104,18 +104,18 @@ impl Service {
         Ok(())
     }
 
-    /// Ends the orders that are under way, with their programs, locks and proofs. Waits for that
-    /// for five seconds at most, which only records of DNS can take.
+    /// Aborts the orders in progress, with their programs, locks and proofs. Waits for that at most
+    /// five seconds; only DNS records can take this long.
     pub fn stop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Release);
         self.shared.changed.notify_one();
         if let Some(ended) = self.ended.take() {
-            // Disconnected or late: there is nothing more to be done.
+            // Disconnected or late: there is nothing more to do.
             let _ = ended.recv_timeout(STOP_PATIENCE);
         }
     }
 
-    /// What gives the latest figures, without waiting for the thread.
+    /// A function that returns the latest figures, without waiting for the thread.
     pub fn figures(&self) -> impl Fn() -> Figures + Send + Sync + 'static {
         let shared = Arc::clone(&self.shared);
         move || lock(&shared.figures).clone()
@@ -125,23 +125,23 @@ impl Service {
 fn run(runtime: Runtime, keeper: Keeper, shared: &Shared) {
     let tasks = LocalSet::new();
     runtime.block_on(tasks.run_until(keeper.look_after(shared)));
-    // Requests that wait for an answer are not waited for.
+    // Does not wait for requests without a response.
     runtime.shutdown_background();
 }
 
-/// The thread's own.
+/// State of the thread.
 struct Keeper {
     say: Say,
     accounts: Accounts,
     leftovers: Leftovers,
-    /// The removals of records that orders have left over.
+    /// Removals of records that orders have left.
     removals: JoinSet<()>,
     known: HashMap<String, Known>,
     orders: JoinSet<Known>,
     running: HashMap<Id, (Task, AbortHandle)>,
-    /// Certificates to be ordered once fewer orders are under way.
+    /// Certificates to be ordered once fewer orders are in progress.
     waiting: VecDeque<Wanted>,
-    /// Until when not all certificates are looked at again, unless the plan changes.
+    /// Time until which not all certificates are checked, unless the plan changes.
     rests: Option<Deadline>,
     on_demand: Admissions,
 }
@@ -194,7 +194,7 @@ impl Keeper {
         while self.removals.join_next().await.is_some() {}
     }
 
-    /// Has the records removed that orders have left over. What goes wrong is said.
+    /// Starts the removal of records that orders have left. Logs errors.
     fn remove_leftovers(&mut self) {
         while self.removals.try_join_next().is_some() {}
         for record in self.leftovers.take() {
@@ -208,7 +208,7 @@ impl Keeper {
         }
     }
 
-    /// Takes note of a task's end.
+    /// Processes the end of a task.
     fn take(&mut self, done: Result<(Id, Known), JoinError>) {
         let id = done.as_ref().map_or_else(JoinError::id, |(id, _)| *id);
         let Some((task, _)) = self.running.remove(&id) else { return };
@@ -223,7 +223,7 @@ impl Keeper {
         }
     }
 
-    /// Ends orders that the plan has no more, or has otherwise.
+    /// Aborts orders that are no longer in the plan, or have changed in it.
     fn end_unwanted(&self, plan: Option<&Plan>, on_demand: &[Wanted]) {
         for (task, order) in self.running.values() {
             let is_wanted = plan.is_some_and(|plan| {
@@ -248,8 +248,8 @@ impl Keeper {
         }
     }
 
-    /// Looks at all certificates, if that is due; else at those that wait for their orders. Returns
-    /// whether it was.
+    /// Checks all certificates and returns true, if that is due. Otherwise only orders the waiting
+    /// ones.
     fn look_at_all(&mut self, plan: &Plan) -> bool {
         if self.rests.is_some_and(|rests| !rests.is_over()) {
             while self.running.len() < ORDERS_MAX
@@ -271,8 +271,8 @@ impl Keeper {
         true
     }
 
-    /// Looks at a certificate, and orders it if that is due. Returns whether it is due and has to
-    /// wait for other orders.
+    /// Checks a certificate, and orders it if that is due. Returns true if it is due and must wait
+    /// for other orders.
     fn look(&mut self, store: &Store, wanted: &Wanted) -> bool {
         let name = file_name(&wanted.names);
         if self.is_running(&name) {
@@ -323,8 +323,8 @@ mod tests {
     use super::*;
     use crate::wanted::Options;
 
-    /// Reading certificate files costs time: the end of an order must not read those of thousands
-    /// of other names.
+    /// Reading certificate files costs time: the end of an order must not cause thousands of other
+    /// names' files to be read.
     #[test]
     fn many_certificates_are_not_looked_at_for_each_order() {
         let directory = tempfile::tempdir().expect("a directory");
@@ -350,7 +350,7 @@ mod tests {
             keeper.running.remove(&ended);
             assert!(!keeper.look_at_all(&plan));
             assert_eq!((keeper.known.len(), keeper.running.len()), (1, ORDERS_MAX), "the next one");
-            // Another plan is looked at as a whole.
+            // A new plan is checked completely.
             keeper.rests = None;
             assert!(keeper.look_at_all(&plan));
             assert_eq!(keeper.known.len(), 1000 - ORDERS_MAX + 1);

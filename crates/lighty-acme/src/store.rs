@@ -1,8 +1,8 @@
-//! The directory in which everything is kept: certificates with their keys, accounts, answers to
-//! challenges, what has come of orders. Processes and machines may share it.
+//! The directory of all files: certificates with their keys, accounts, responses to challenges, the
+//! progress of orders. Processes and machines may share it.
 //!
-//! A file is written beside its place, brought to the disk and renamed, so that nobody reads half
-//! of it. What cannot be read counts as not there.
+//! A file is written beside its place, synced to the disk and renamed, so that no process reads a
+//! part of it. A file that cannot be read counts as missing.
 
 mod lock;
 
@@ -22,7 +22,7 @@ use crate::schedule::{Progress, Window};
 
 pub(crate) use lock::{Lock, TOUCH_EVERY};
 
-/// Directories of the store, but for that of locks.
+/// Directories of the store, except the one for locks.
 const CERTIFICATES: &str = "certificates";
 const ACCOUNTS: &str = "accounts";
 const PROGRESS: &str = "progress";
@@ -31,26 +31,26 @@ const LOCKS: &str = "locks";
 const HTTP_01: &str = "challenges/http-01";
 const TLS_ALPN_01: &str = "challenges/tls-alpn-01";
 
-/// Every one of them, outer ones first.
+/// All directories, parents first.
 const DIRECTORIES: [&str; 9] =
     ["", CERTIFICATES, ACCOUNTS, PROGRESS, RENEW, LOCKS, "challenges", HTTP_01, TLS_ALPN_01];
 
-/// Bytes that are asked of the disk before an order: more than any certificate with its key.
+/// Bytes reserved on the disk before an order: more than any certificate with its key.
 const RESERVED_BYTES: usize = 32 << 10;
 
 /// Age of a proof that no order needs any more.
 const LEFT_BEHIND: Duration = Duration::from_secs(3_600);
 
-/// Bytes of a file of the store that are read.
+/// Maximum size of a file of the store.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
-/// A store.
+/// The store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Store {
     directory: PathBuf,
 }
 
-/// A certificate's name in the store: its first host, a wildcard's star written as `_`.
+/// A certificate's name in the store: its first host, with a wildcard's star written as `_`.
 pub fn file_name(names: &[String]) -> String {
     names.first().map_or_else(String::new, |name| name.replacen('*', "_", 1))
 }
@@ -61,10 +61,10 @@ impl Store {
         Self { directory: directory.to_owned() }
     }
 
-    /// Makes what is missing of its directories, readable by their owner alone.
+    /// Creates missing directories, accessible by their owner only.
     ///
     /// # Errors
-    /// The system's, with the path in the text.
+    /// The system's error, with the path in the text.
     pub fn prepare(&self, owner: Option<(u32, u32)>) -> io::Result<()> {
         for name in DIRECTORIES {
             let path = self.directory.join(name);
@@ -78,11 +78,11 @@ impl Store {
         Ok(())
     }
 
-    /// Tries whether [`prepare`](Self::prepare) and what is kept there have a place, and leaves
-    /// nothing behind.
+    /// Checks that [`prepare`](Self::prepare) and writing files would succeed, and leaves nothing
+    /// behind.
     ///
     /// # Errors
-    /// The system's, with the path in the text.
+    /// The system's error, with the path in the text.
     pub fn try_place(&self) -> io::Result<()> {
         for name in DIRECTORIES {
             let path = self.directory.join(name);
@@ -95,17 +95,17 @@ impl Store {
         Ok(())
     }
 
-    /// Where the certificate is, with its key.
+    /// Path of the certificate with its key.
     pub fn certificate(&self, name: &str) -> PathBuf {
         self.directory.join(CERTIFICATES).join(format!("{name}.pem"))
     }
 
-    /// Where answers over HTTP are, by their tokens.
+    /// Directory of the responses to HTTP challenges, named by their tokens.
     pub fn http_challenges(&self) -> PathBuf {
         self.directory.join(HTTP_01)
     }
 
-    /// Where answers in handshakes are, by the names of hosts.
+    /// Path of the response to a challenge in a handshake, named by the host.
     pub fn handshake_challenge(&self, host: &str) -> PathBuf {
         self.directory.join(TLS_ALPN_01).join(format!("{host}.pem"))
     }
@@ -118,10 +118,10 @@ impl Store {
         self.directory.join(LOCKS).join(format!("{name}.lock"))
     }
 
-    /// Takes a certificate's lock; `None` if another has it.
+    /// Takes a certificate's lock; `None` if another process has it.
     ///
     /// # Errors
-    /// The system's, with the path in the text.
+    /// The system's error, with the path in the text.
     pub(crate) fn take_lock(&self, name: &str) -> io::Result<Option<Lock>> {
         let path = self.lock(name);
         Lock::take(&path).map_err(|error| at(&path, &error))
@@ -131,7 +131,7 @@ impl Store {
         self.directory.join(PROGRESS).join(format!("{name}.json"))
     }
 
-    /// The certificates that are there, by name.
+    /// The names of the certificates in the store.
     pub fn certificates(&self) -> Vec<String> {
         let files = fs::read_dir(self.directory.join(CERTIFICATES)).into_iter().flatten();
         let mut names: Vec<String> = files
@@ -144,7 +144,7 @@ impl Store {
         names
     }
 
-    /// What has come of orders; nothing yet, where that cannot be read.
+    /// The progress of orders; empty if it cannot be read.
     pub fn progress(&self, name: &str) -> Progress {
         let bytes = read(&self.progress_file(name)).unwrap_or_default();
         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
@@ -181,22 +181,22 @@ impl Store {
         write(&self.progress_file(name), value.to_string().as_bytes())
     }
 
-    /// Has a certificate renewed by the server that looks after the store.
+    /// Requests a certificate's renewal by the server that maintains the store.
     ///
     /// # Errors
-    /// The system's, with the path in the text.
+    /// The system's error, with the path in the text.
     pub fn ask_for_renewal(&self, name: &str) -> io::Result<()> {
         write(&self.directory.join(RENEW).join(name), b"")
     }
 
-    /// The file by which somebody has asked so.
+    /// Stamp of the request for a renewal, if there is one.
     pub(crate) fn renewal_asked_for(&self, name: &str) -> Option<Stamp> {
         Stamp::of(&self.directory.join(RENEW).join(name)).ok()
     }
 
-    /// Removes what a process has left behind that was killed in the middle of an order: room for
-    /// the certificate, whose lock the caller holds, and files beside their places and proofs that
-    /// are older than any order.
+    /// Removes leftovers of processes that were killed during an order: space reserved for the
+    /// certificate, whose lock the caller holds, and temporary files and proofs that are older than
+    /// any order.
     pub(crate) fn sweep(&self, name: &str) {
         let room = format!(".{name}.pem.");
         sweep(&self.directory.join(CERTIFICATES), |file, _| file.starts_with(&room));
@@ -217,7 +217,7 @@ impl Store {
     }
 }
 
-/// Removes the files of a directory that are left behind, by their names and ages.
+/// Removes the leftovers in a directory, by their names and ages.
 fn sweep(directory: &Path, is_left: impl Fn(&str, Duration) -> bool) {
     for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
         let changed = entry.metadata().and_then(|meta| meta.modified());
@@ -233,18 +233,18 @@ pub(crate) fn read(path: &Path) -> io::Result<Vec<u8>> {
     lighty_io::file::small_file::SmallFile::open(path)?.read(FILE_BYTES_MAX)
 }
 
-/// Writes a file of the store, for its owner alone.
+/// Writes a file of the store, accessible by its owner only.
 pub(crate) fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
     Reserved::new(path, bytes.len())?.commit(bytes)
 }
 
-/// Removes a file, if it is there.
+/// Removes a file, if it exists.
 pub(crate) fn remove(path: &Path) {
     let _ = fs::remove_file(path);
 }
 
-/// Room on the disk for a file that is still to be made. Without it an order would lead to a
-/// certificate that is lost.
+/// Disk space reserved for a future file. Without it an order could lead to a certificate that
+/// cannot be saved.
 pub(crate) struct Reserved {
     file: File,
     beside: PathBuf,
@@ -253,12 +253,13 @@ pub(crate) struct Reserved {
 }
 
 impl Reserved {
-    /// Room for a certificate.
+    /// Reserves space for a certificate.
     pub(crate) fn for_certificate(path: &Path) -> io::Result<Self> {
         Self::new(path, RESERVED_BYTES)
     }
 
-    /// Room for another version of a small file, for the owner that it has: root may write it.
+    /// Reserves space for a new version of a small file, with the same owner, even if root writes
+    /// it.
     pub(crate) fn in_place_of(path: &Path) -> io::Result<Self> {
         let before = fs::metadata(path).map_err(|error| at(path, &error))?;
         let reserved = Self::new(path, RESERVED_BYTES)?;
@@ -286,14 +287,14 @@ impl Reserved {
         self.file.sync_data()
     }
 
-    /// Puts the file in its place.
+    /// Writes the file and renames it to its place.
     pub(crate) fn commit(mut self, bytes: &[u8]) -> io::Result<()> {
         self.put(bytes).map_err(|error| at(&self.path, &error))?;
         self.is_committed = true;
         Ok(())
     }
 
-    /// Puts a certificate with its key in its place, if they belong together.
+    /// Writes a certificate with its key and renames it to its place, if they belong together.
     pub(crate) fn commit_pair(mut self, bytes: &[u8]) -> Result<(), OrderError> {
         let whole = self.make_whole(bytes).map_err(|error| at(&self.path, &error));
         whole.map_err(OrderError::Store)?;
@@ -310,7 +311,7 @@ impl Reserved {
     fn put(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.make_whole(bytes)?;
         fs::rename(&self.beside, &self.path)?;
-        // The directory knows of it only then.
+        // Makes the rename durable.
         File::open(self.path.parent().unwrap_or(Path::new(".")))?.sync_all()
     }
 }

@@ -1,5 +1,5 @@
-//! What is asked of an authority beside orders, by a program that waits for it: that it revokes a
-//! certificate, and that it takes another key for an account.
+//! Requests to an authority for the command line: revoking a certificate, and changing an account's
+//! key.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,10 +12,11 @@ use crate::reason::Reason;
 use crate::store::Store;
 use crate::wanted::{Issuer, Options, Wanted};
 
-/// Has the authority that has signed a certificate of the store revoke it. Returns who that is.
+/// Revokes a certificate of the store with the authority that signed it. Returns the authority's
+/// name.
 ///
 /// # Errors
-/// It cannot be reached or refuses, or the store does not say which one it is.
+/// It cannot be reached or refuses, or the store does not name it.
 pub fn revoke(
     store: &Store,
     name: &str,
@@ -31,10 +32,10 @@ pub fn revoke(
     Ok(issuer.name.clone())
 }
 
-/// Gives the account with an authority another key. Returns whether there is an account.
+/// Changes the key of the account with an authority. Returns false if there is no account.
 ///
 /// # Errors
-/// The authority cannot be reached or refuses, or the key cannot be kept.
+/// The authority cannot be reached or refuses, or the key cannot be saved.
 pub fn roll_over(
     store: &Store,
     options: &Arc<Options>,
@@ -43,7 +44,7 @@ pub fn roll_over(
     asking(store, options, issuer, async |orders| orders.roll_over().await)
 }
 
-/// Removes a certificate of the store with its key, and what is known of its orders.
+/// Removes a certificate of the store with its key, and the progress of its orders.
 pub fn forget(store: &Store, name: &str) {
     store.forget(name);
 }

@@ -1,4 +1,4 @@
-//! What a configuration asks for.
+//! Requests of a configuration for certificates.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
@@ -9,24 +9,24 @@ use lighty_io::tls::KeyType;
 
 use crate::dns_hook::DnsHook;
 
-/// Longest name of a host (RFC 1035 section 2.3.4).
+/// Maximum length of a host name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// Longest part of one.
+/// Maximum length of a label of it.
 const LABEL_BYTES_MAX: usize = 63;
 
-/// Why something cannot be asked for. Each has the text that was written.
+/// Error in a request, with the text concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WantedError {
-    /// Only a name can stand here, and this is an address.
+    /// An address instead of a name.
     Address(String),
-    /// No host can have this name.
+    /// An invalid host name.
     NoHost(String),
-    /// No authority signs for a name without a dot.
+    /// A name without a dot, for which no authority signs.
     NoDot(String),
-    /// It is neither an authority's word nor a URL.
+    /// Neither the name of an authority nor a URL.
     Issuer(String),
-    /// It is no URL.
+    /// Not a URL.
     Url(String),
 }
 
@@ -49,50 +49,50 @@ impl fmt::Display for WantedError {
 
 impl std::error::Error for WantedError {}
 
-/// A certificate that is to be there.
+/// A requested certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wanted {
-    /// The hosts that it is for: names in lower case, and addresses in their usual form. The first
+    /// The hosts that it is for: names in lower case, and addresses in canonical form. The first
     /// one names its file.
     pub names: Arc<[String]>,
-    /// How it is obtained.
+    /// Options for obtaining it.
     pub options: Arc<Options>,
 }
 
-/// How certificates are obtained.
+/// Options for obtaining certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// Addresses that the authority may write to.
+    /// Contact addresses for the authority.
     pub contact: Vec<String>,
-    /// Authorities, in the order in which they are asked.
+    /// Authorities, in order of preference.
     pub issuers: Vec<Issuer>,
-    /// The account elsewhere that an account is bound to (RFC 8555 section 7.3.4).
+    /// The external account to bind the account to (RFC 8555 section 7.3.4).
     pub external_account: Option<ExternalAccount>,
-    /// The kind of certificate, by the authority's own word.
+    /// The certificate profile, by the authority's name for it.
     pub profile: Option<String>,
-    /// The kind of private key.
+    /// Type of the private key.
     pub key_type: KeyType,
-    /// How control over a name is proven.
+    /// Method of proving control over a name.
     pub challenge: ChallengeKind,
-    /// What sets and removes records of DNS.
+    /// Hook that sets and removes DNS records.
     pub dns_hook: Option<DnsHook>,
-    /// Who vouches for the authorities' own servers; `None`: whom the system trusts.
+    /// Authorities trusted for the ACME servers' certificates; `None`: the system's.
     pub ca_file: Option<PathBuf>,
 }
 
 /// An authority.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
-    /// Its word in the configuration, or the host of its directory.
+    /// Its name in the configuration, or the host of its directory.
     pub name: String,
     /// URL of its directory (RFC 8555 section 7.1.1).
     pub directory: String,
-    /// URL of the directory for rehearsals, if it has one.
+    /// URL of the staging directory, if it has one.
     pub staging: Option<String>,
 }
 
 impl Issuer {
-    /// The words that stand for authorities, with their directories for use and for rehearsals.
+    /// Known authorities, with their directories for production and staging.
     const KNOWN: [(&'static str, &'static str, Option<&'static str>); 4] = [
         (
             "letsencrypt",
@@ -108,15 +108,15 @@ impl Issuer {
         ),
     ];
 
-    /// Authorities' words.
+    /// Names of the known authorities.
     pub fn words() -> impl Iterator<Item = &'static str> {
         Self::KNOWN.iter().map(|(word, ..)| *word)
     }
 
-    /// The authority that a word or the URL of a directory stands for.
+    /// The authority with this name, or with this directory URL.
     ///
     /// # Errors
-    /// It is neither.
+    /// The text is neither.
     pub fn parse(text: &str) -> Result<Self, WantedError> {
         if let Some((word, directory, staging)) = Self::KNOWN.iter().find(|row| row.0 == text) {
             let staging = staging.map(str::to_owned);
@@ -132,7 +132,7 @@ impl Issuer {
     }
 }
 
-/// An account that the operator has with an authority already.
+/// An account that the operator already has with an authority.
 #[derive(Clone, PartialEq, Eq)]
 pub struct ExternalAccount {
     /// The key's identifier.
@@ -141,14 +141,14 @@ pub struct ExternalAccount {
     pub hmac: Vec<u8>,
 }
 
-/// Without the key.
+/// Omits the key.
 impl fmt::Debug for ExternalAccount {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("ExternalAccount").field(&self.kid).finish()
     }
 }
 
-/// How control over a name is proven.
+/// Method of proving control over a name.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ChallengeKind {
     /// By a response on port 80 (RFC 8555 section 8.3).
@@ -156,18 +156,18 @@ pub enum ChallengeKind {
     Http01,
     /// By a handshake on port 443 (RFC 8737).
     TlsAlpn01,
-    /// By a record of DNS (RFC 8555 section 8.4).
+    /// By a DNS record (RFC 8555 section 8.4).
     Dns01,
 }
 
 impl ChallengeKind {
-    /// Every kind, in the order of [`WORDS`](Self::WORDS).
+    /// All methods, in the order of [`WORDS`](Self::WORDS).
     pub const ALL: [Self; 3] = [Self::Http01, Self::TlsAlpn01, Self::Dns01];
 
-    /// As configurations name them.
+    /// Their names in configurations.
     pub const WORDS: &'static [&'static str] = &["http-01", "tls-alpn-01", "dns-01"];
 
-    /// Its word.
+    /// Its name.
     pub fn word(self) -> &'static str {
         match self {
             Self::Http01 => "http-01",
@@ -177,7 +177,7 @@ impl ChallengeKind {
     }
 }
 
-/// A host in the form in which certificates have it: a name, or an address (RFC 8738).
+/// A host in the form used in certificates: a name, or an address (RFC 8738).
 ///
 /// # Errors
 /// No authority signs for it.
@@ -185,7 +185,7 @@ pub fn public_host(text: &str) -> Result<String, WantedError> {
     address(text).map_or_else(|| public_name(text), |address| Ok(address.to_string()))
 }
 
-/// The address, if the text is one. One of IPv6 may stand in brackets, as in URLs.
+/// The address, if the text is one. An IPv6 address may be in brackets, as in URLs.
 pub fn address(text: &str) -> Option<IpAddr> {
     let bare = text.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
     let parsed = match bare {
@@ -195,7 +195,7 @@ pub fn address(text: &str) -> Option<IpAddr> {
     parsed.map(|address: IpAddr| address.to_canonical())
 }
 
-/// The name in the form in which certificates have it.
+/// The name in the form used in certificates.
 ///
 /// # Errors
 /// No authority signs for it.
@@ -205,7 +205,7 @@ pub fn public_name(text: &str) -> Result<String, WantedError> {
     Ok(name)
 }
 
-/// Whether an authority may sign for a name: a host's name with a dot, or `*.` and such a name.
+/// Checks that an authority may sign for a name: a host name with a dot, optionally after `*.`.
 fn check_name(name: &str) -> Result<(), WantedError> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let is_label = |label: &str| {

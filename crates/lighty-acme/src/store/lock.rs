@@ -1,8 +1,8 @@
-//! Who orders a certificate: one process of all that share a store.
+//! Locks by which one of all processes that share a store orders a certificate.
 //!
-//! A lock is a file with its owner's token. The owner touches it every few seconds; one that was
-//! not touched for long belongs to nobody any more, and is taken over. Ages are told by the store's
-//! own clock, that of the file system, so machines need not agree on the time.
+//! A lock is a file with its owner's token. The owner touches it every few seconds. A lock that was
+//! not touched for long is abandoned, and is taken over. Ages are measured by the clock of the
+//! store's file system, so machines need not agree on the time.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
@@ -15,14 +15,13 @@ use lighty_io::entropy::random_bytes;
 
 use crate::error::OrderError;
 
-/// How often the owner touches its lock.
+/// Interval at which the owner touches its lock.
 pub(crate) const TOUCH_EVERY: Duration = Duration::from_secs(5);
 
-/// After this a lock that nobody touched belongs to nobody. Many touches: a machine that
-/// has much to do may stand still for a while.
+/// Age of an abandoned lock. Many intervals, because a busy machine may stall for a while.
 const STALE: Duration = Duration::from_secs(120);
 
-/// A lock that is held.
+/// A held lock.
 #[derive(Debug)]
 pub(crate) struct Lock {
     path: PathBuf,
@@ -31,7 +30,7 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// Takes the lock; `None` if another has it.
+    /// Takes the lock; `None` if another process has it.
     ///
     /// # Errors
     /// The system's.
@@ -52,11 +51,11 @@ impl Lock {
         }
     }
 
-    /// Takes the lock from an owner who is silent. Of all that try, the one does it who makes the
-    /// file that is named after the owner's token, and still finds that token in the lock then.
+    /// Takes the lock over from a silent owner. Of all processes that try, the one succeeds that
+    /// creates the file named after the owner's token, and then still finds that token in the lock.
     fn take_over(&self, stale: Duration) -> io::Result<bool> {
         let Ok(owner) = fs::read_to_string(&self.path) else { return Ok(false) };
-        // It becomes part of a path.
+        // The token becomes part of a path.
         if !owner.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             return self.remove_stale(&self.path, stale).map(|()| false);
         }
@@ -81,7 +80,7 @@ impl Lock {
         fs::rename(&beside, &self.path)
     }
 
-    /// Whether a file is so much older than one that was just written.
+    /// True if a file is at least `stale` older than `new`, which was just written.
     fn is_stale(&self, path: &Path, new: &Path, stale: Duration) -> bool {
         let changed = |path: &Path| fs::metadata(path)?.modified();
         let age = changed(new).and_then(|now| {
@@ -91,7 +90,7 @@ impl Lock {
         age.is_ok_and(|age| age >= stale)
     }
 
-    /// Removes what somebody has left who ended in the middle of it.
+    /// Removes a file left by a process that ended during a takeover.
     fn remove_stale(&self, path: &Path, stale: Duration) -> io::Result<()> {
         let now = self.path.with_extension(&self.token);
         self.put(&now)?;
@@ -111,7 +110,7 @@ impl Lock {
         fs::read(&self.path).is_ok_and(|token| token == self.token.as_bytes())
     }
 
-    /// Touches the lock, if it is time to.
+    /// Touches the lock, if due.
     pub(crate) fn refresh(&mut self) -> Result<(), OrderError> {
         if !self.touch.is_over() {
             return Ok(());
@@ -120,7 +119,7 @@ impl Lock {
             return Err(OrderError::LockLost);
         }
         self.touch = Deadline::after(TOUCH_EVERY);
-        // On a full disk a time can still be changed.
+        // Changing a time also works on a full disk.
         let now = rustix::fs::Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
         let times = rustix::fs::Timestamps { last_access: now, last_modification: now };
         let flags = rustix::fs::AtFlags::empty();

@@ -1,10 +1,11 @@
-//! Copying into a buffer.
+//! Appends bytes to a buffer.
 
-/// Bytes that are copied at a time. Above 4 KiB glibc copies by `rep movsb`, which takes several
-/// times as long on AMD's Zen 3 and 4 where the two sides lie unluckily (glibc's bug 30994).
+/// Bytes copied at a time. Above 4 KiB glibc copies by `rep movsb`, which takes several times as
+/// long on AMD's Zen 3 and 4 with an unfavourable alignment of source and destination (glibc's bug
+/// 30994).
 const PIECE_BYTES: usize = 2048;
 
-/// Appends bytes, of which there may be many. It does what `extend_from_slice` does.
+/// Appends bytes, of which there may be many. The result is that of `extend_from_slice`.
 pub fn append(out: &mut Vec<u8>, bytes: &[u8]) {
     out.reserve(bytes.len());
     for piece in bytes.chunks(PIECE_BYTES) {

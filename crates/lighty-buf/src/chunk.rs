@@ -1,4 +1,4 @@
-//! One piece of a body: bytes in memory, or a range of a file.
+//! A piece of a body: bytes in memory, or a range of a file.
 
 use bytes::Bytes;
 
@@ -11,19 +11,19 @@ pub enum Chunk<F> {
     File(FileRange<F>),
 }
 
-/// `length` bytes of `file` from `offset` on.
+/// A range of a file: `length` bytes of `file` from `offset` on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FileRange<F> {
-    /// The file, in whatever form the owner of the queue can send it.
+    /// The file, of a type that the queue's owner can send.
     pub file: F,
-    /// Where the range starts, in bytes from the start of the file.
+    /// Start of the range, in bytes from the start of the file.
     pub offset: u64,
-    /// How many bytes it has.
+    /// Length of the range in bytes.
     pub length: u64,
 }
 
 impl<F> Chunk<F> {
-    /// The number of bytes that this chunk stands for.
+    /// The number of bytes of this chunk.
     pub fn len(&self) -> u64 {
         match self {
             Chunk::Memory(bytes) => bytes.len() as u64,
@@ -31,7 +31,7 @@ impl<F> Chunk<F> {
         }
     }
 
-    /// Whether the chunk stands for no bytes at all. A queue never holds such a chunk.
+    /// True if the chunk has no bytes. A queue never holds such a chunk.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -39,11 +39,11 @@ impl<F> Chunk<F> {
     /// Drops the first `bytes` bytes.
     ///
     /// # Panics
-    /// When the chunk has fewer bytes than that.
+    /// If the chunk has fewer bytes.
     pub fn advance(&mut self, bytes: u64) {
         assert!(bytes <= self.len(), "advance past the end of a chunk");
         match self {
-            // `bytes` is at most the length of a slice, so the cast cannot lose anything.
+            // `bytes` is at most the length of a slice, so the cast cannot truncate.
             Chunk::Memory(memory) => drop(memory.split_to(bytes as usize)),
             Chunk::File(range) => {
                 range.offset += bytes;
@@ -54,10 +54,10 @@ impl<F> Chunk<F> {
 }
 
 impl<F: Clone> Chunk<F> {
-    /// Takes the first `bytes` bytes off as a chunk of their own, by pointer.
+    /// Splits off the first `bytes` bytes as a chunk of their own, without copying.
     ///
     /// # Panics
-    /// When the chunk has fewer bytes than that.
+    /// If the chunk has fewer bytes.
     pub fn split_to(&mut self, bytes: u64) -> Self {
         assert!(bytes <= self.len(), "split past the end of a chunk");
         match self {

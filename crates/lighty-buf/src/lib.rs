@@ -1,14 +1,14 @@
-//! The currency of the server: chunks of a body, queues of chunks, and pooled buffers.
+//! Chunks of a body, queues of chunks, and pooled buffers.
 //!
-//! Everything that flows through lighty is a [`ChunkQueue`]: memory that is shared by reference
-//! count, or a range of a file that is not read yet. Moving a chunk from one queue to another
-//! moves a pointer; no byte is copied here.
+//! All body data passes through lighty in a [`ChunkQueue`]: memory shared by reference count, or
+//! file ranges that have not been read yet. Moving a chunk from one queue to another moves a
+//! pointer; no byte is copied here.
 //!
-//! What this crate refuses to do: no I/O, no clock, no HTTP. What a "file" is it does not know:
-//! the type is a parameter, and the machine room fills it in.
+//! This crate performs no I/O, reads no clock and knows no HTTP. The type of a file is a parameter,
+//! for which `lighty-io` provides the type.
 //!
 //! Reading order: [`chunk`](Chunk), [`queue`](ChunkQueue), [`pool`](BufPool),
-//! [`read_buf`](ReadBuf); [`append`] is for who has to copy.
+//! [`read_buf`](ReadBuf); [`append`] is for unavoidable copies.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

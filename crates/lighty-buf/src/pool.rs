@@ -1,4 +1,4 @@
-//! Buffers of one size, bounded in number, handed out and taken back.
+//! Buffers of one size, limited in number and reused.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,20 +8,20 @@ use bytes::Bytes;
 
 /// A pool of buffers of one size. Clones are handles to the same pool.
 ///
-/// A buffer is allocated when it is first needed and kept when it comes back, so a steady load
-/// allocates nothing. [`trim`](Self::trim), called once a second or so, gives back what the
-/// last period did not need. A buffer may come back from another thread, hence the lock; it is
+/// A buffer is allocated when it is first needed and kept when it is returned, so a steady load
+/// allocates nothing. [`trim`](Self::trim), called about once a second, frees the buffers that the
+/// last period did not need. A buffer may be returned by another thread, hence the lock; it is
 /// never held for longer than a push or a pop.
 #[derive(Clone)]
 pub struct BufPool {
     shared: Arc<Shared>,
 }
 
-/// A buffer from a pool; it goes back when dropped.
+/// A buffer from a pool, returned to it on drop.
 pub struct PooledBuf {
     /// `None` only while being dropped.
     memory: Option<Box<[u8]>>,
-    /// How much of the memory is shown.
+    /// Length of the visible part of the memory.
     length: usize,
     home: Arc<Shared>,
 }
@@ -36,19 +36,19 @@ struct Shared {
 struct State {
     free: Vec<Box<[u8]>>,
     in_use: usize,
-    /// The most buffers that were in use at once since the last trim.
+    /// Maximum number of buffers in use at once since the last trim.
     high_water: usize,
 }
 
 impl BufPool {
-    /// A pool of at most `buffers_max` buffers of `buffer_bytes` bytes each. Nothing is
-    /// allocated yet.
+    /// Creates a pool of at most `buffers_max` buffers of `buffer_bytes` bytes each. Allocates
+    /// nothing yet.
     pub fn new(buffer_bytes: usize, buffers_max: usize) -> Self {
         let state = Mutex::new(State::default());
         BufPool { shared: Arc::new(Shared { buffer_bytes, buffers_max, state }) }
     }
 
-    /// A buffer, or `None` when all of them are in use. Its bytes are whatever was left in it.
+    /// Takes a buffer; `None` if all of them are in use. Its content is unspecified.
     pub fn take(&self) -> Option<PooledBuf> {
         let recycled = {
             let mut state = self.shared.lock();
@@ -73,30 +73,30 @@ impl BufPool {
         self.shared.buffer_bytes
     }
 
-    /// How many buffers there may be at once.
+    /// Maximum number of buffers.
     pub fn buffers_max(&self) -> usize {
         self.shared.buffers_max
     }
 
-    /// How many buffers are out at the moment.
+    /// Number of buffers in use.
     pub fn in_use(&self) -> usize {
         self.shared.lock().in_use
     }
 
-    /// How many buffers are kept for the next one who asks.
+    /// Number of idle buffers.
     pub fn idle(&self) -> usize {
         self.shared.lock().free.len()
     }
 
-    /// Frees the buffers that are kept for the next one who asks.
+    /// Frees the idle buffers.
     pub fn free_idle(&self) {
-        // Freed after the lock is given up.
+        // Freed after the lock is released.
         let idle = std::mem::take(&mut self.shared.lock().free);
         drop(idle);
     }
 
-    /// Frees the buffers that were not needed since the last call: afterwards the pool owns no
-    /// more than were in use at once in that time.
+    /// Frees the buffers that were not needed since the last call: afterwards the pool owns at most
+    /// as many as were in use at once in that time.
     pub fn trim(&self) {
         let mut state = self.shared.lock();
         let keep = state.high_water - state.in_use;
@@ -112,22 +112,22 @@ impl BufPool {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while the lock is held, so a poisoned state is still a whole one.
+        // No code panics while holding the lock, so poisoned data is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl PooledBuf {
-    /// Shows no more than the first `length` bytes from now on; the pool gets the whole back.
+    /// Limits the visible part to the first `length` bytes; the pool gets back the whole buffer.
     pub fn truncate(&mut self, length: usize) {
         self.length = self.length.min(length);
     }
 
-    /// The first `length` bytes as shared memory, without copying; the buffer goes back to its
-    /// pool when the last reference is dropped.
+    /// Returns the first `length` bytes as shared memory, without copying. The buffer returns to
+    /// its pool when the last reference is dropped.
     ///
     /// # Panics
-    /// When the buffer is shorter than that.
+    /// If the buffer is shorter.
     pub fn freeze(self, length: usize) -> Bytes {
         Bytes::from_owner(self).slice(..length)
     }

@@ -6,14 +6,14 @@ use bytes::Bytes;
 
 use crate::chunk::{Chunk, FileRange};
 
-/// The longest body that a queue stands for: a length that the kernel and every client can name.
+/// Maximum length of a queue: a length that the kernel and every client can express.
 pub const QUEUE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Chunks in the order in which they are to be sent.
+/// Chunks in the order in which they will be sent.
 ///
-/// Empty chunks are never held, so a queue is empty exactly when it has no bytes. An empty queue
-/// that was never filled owns no memory. The caller that fills it bounds its length:
-/// ask [`len_bytes`](Self::len_bytes) and [`memory_bytes`](Self::memory_bytes).
+/// Empty chunks are never held, so a queue is empty exactly if it has no bytes. An empty queue that
+/// was never filled owns no memory. The caller that fills it must limit its length: see
+/// [`len_bytes`](Self::len_bytes) and [`memory_bytes`](Self::memory_bytes).
 #[derive(Clone, Debug)]
 pub struct ChunkQueue<F> {
     chunks: VecDeque<Chunk<F>>,
@@ -28,7 +28,7 @@ impl<F> Default for ChunkQueue<F> {
 }
 
 impl<F> ChunkQueue<F> {
-    /// A queue with nothing in it, and nothing allocated.
+    /// Creates an empty queue; allocates nothing.
     pub const fn new() -> Self {
         ChunkQueue { chunks: VecDeque::new(), len_bytes: 0, memory_bytes: 0 }
     }
@@ -46,7 +46,7 @@ impl<F> ChunkQueue<F> {
     /// Adds a chunk at the end; an empty one is dropped.
     ///
     /// # Panics
-    /// When the queue would stand for more than `u64::MAX` bytes.
+    /// If the queue's length would exceed `u64::MAX` bytes.
     pub fn push(&mut self, chunk: Chunk<F>) {
         if let Some(chunk) = self.count_in(chunk) {
             self.chunks.push_back(chunk);
@@ -60,7 +60,7 @@ impl<F> ChunkQueue<F> {
         }
     }
 
-    /// Moves every chunk of `other` to the end of this queue, by pointer.
+    /// Moves all chunks of `other` to the end of this queue, without copying bytes.
     pub fn append(&mut self, other: &mut Self) {
         self.len_bytes = self.len_bytes.checked_add(other.len_bytes).expect("body below 2^64");
         self.memory_bytes += other.memory_bytes;
@@ -68,22 +68,22 @@ impl<F> ChunkQueue<F> {
         (other.len_bytes, other.memory_bytes) = (0, 0);
     }
 
-    /// The chunk that is to be sent next.
+    /// The next chunk to send.
     pub fn front(&self) -> Option<&Chunk<F>> {
         self.chunks.front()
     }
 
-    /// Takes the first chunk out.
+    /// Removes and returns the first chunk.
     pub fn pop_front(&mut self) -> Option<Chunk<F>> {
         let chunk = self.chunks.pop_front()?;
         self.count_out(chunk.len(), matches!(chunk, Chunk::Memory(_)));
         Some(chunk)
     }
 
-    /// Drops the first `bytes` bytes: they were sent.
+    /// Removes the first `bytes` bytes, after they were sent.
     ///
     /// # Panics
-    /// When the queue has fewer bytes than that.
+    /// If the queue has fewer bytes.
     pub fn advance(&mut self, mut bytes: u64) {
         assert!(bytes <= self.len_bytes, "advance past the end of a queue");
         while bytes > 0 {
@@ -100,34 +100,35 @@ impl<F> ChunkQueue<F> {
         }
     }
 
-    /// Whether a file's part of so many bytes goes in as well. Sparse files are as long as they
-    /// like; who puts in what others have named asks first, and leaves [`QUEUE_BYTES_MAX`] for
-    /// bytes in memory, which no machine has.
+    /// True if a file range of this length still fits. Sparse files have arbitrary lengths, so
+    /// callers must check this before adding a range that a client or backend specified. A range
+    /// may fill the queue up to [`QUEUE_BYTES_MAX`]; the rest up to `u64::MAX` suffices for bytes
+    /// in memory.
     pub fn has_room_for(&self, bytes: u64) -> bool {
         self.len_bytes.checked_add(bytes).is_some_and(|sum| sum <= QUEUE_BYTES_MAX)
     }
 
-    /// Keeps no more memory than its chunks take.
+    /// Frees unused capacity.
     pub fn shrink(&mut self) {
         self.chunks.shrink_to_fit();
     }
 
-    /// How many bytes the queue stands for, in memory and in files.
+    /// Length of the queue in bytes, in memory and in files.
     pub fn len_bytes(&self) -> u64 {
         self.len_bytes
     }
 
-    /// How many of its bytes are held in memory.
+    /// Number of its bytes in memory.
     pub fn memory_bytes(&self) -> u64 {
         self.memory_bytes
     }
 
-    /// Whether nothing is left to send.
+    /// True if no bytes are left to send.
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
     }
 
-    /// Drops everything, and keeps the queue's own small table.
+    /// Removes all chunks, and keeps the capacity.
     #[inline]
     pub fn clear(&mut self) {
         if !self.chunks.is_empty() {
@@ -162,7 +163,7 @@ impl<F> ChunkQueue<F> {
 }
 
 impl<F: Clone> ChunkQueue<F> {
-    /// Takes the first `bytes` bytes off as a queue of their own, by pointer; everything when
+    /// Splits off the first `bytes` bytes as a queue of their own, without copying, or all bytes if
     /// there are fewer.
     pub fn split_to(&mut self, bytes: u64) -> Self {
         let mut head = ChunkQueue::new();
@@ -199,7 +200,7 @@ impl<F> Extend<Chunk<F>> for ChunkQueue<F> {
 mod tests {
     use super::*;
 
-    /// "abc", 10 bytes of file 1 from 5 on, "de".
+    /// A queue of "abc", 10 bytes of file 1 from 5 on, and "de".
     fn mixed() -> ChunkQueue<u8> {
         let mut queue = ChunkQueue::new();
         queue.push_bytes(Bytes::from_static(b"abc"));
@@ -208,7 +209,7 @@ mod tests {
         queue
     }
 
-    /// Every byte of the queue by name, so that two queues can be compared byte for byte.
+    /// The origin of every byte, for comparing two queues.
     fn spelled(queue: &ChunkQueue<u8>) -> Vec<(u8, u64)> {
         let mut out = Vec::new();
         for chunk in queue.iter() {

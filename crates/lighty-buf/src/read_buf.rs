@@ -1,7 +1,7 @@
-//! A window onto bytes that were read and are not consumed yet.
+//! A buffer of bytes that were read and are not consumed yet.
 
-/// A growing buffer between a reader and a parser. It owns no memory until [`ReadBuf::room`] is
-/// first asked for.
+/// A growing buffer between a reader and a parser. It owns no memory before the first call of
+/// [`ReadBuf::room`].
 #[derive(Debug, Default)]
 pub struct ReadBuf {
     bytes: Vec<u8>,
@@ -32,15 +32,15 @@ impl ReadBuf {
         }
     }
 
-    /// Forgets the pending bytes.
+    /// Discards the pending bytes.
     #[inline]
     pub fn clear(&mut self) {
         (self.start, self.end) = (0, 0);
     }
 
-    /// Room behind the pending bytes, at least one byte; [`ReadBuf::filled`] tells what was read
-    /// into it. A full buffer moves them to its front or doubles, between `least` and `most` bytes;
-    /// `None`: it is full at `most`.
+    /// Free space after the pending bytes, at least one byte; [`ReadBuf::filled`] reports the
+    /// number of bytes read into it. A full buffer moves the pending bytes to its front or doubles,
+    /// between `least` and `most` bytes. `None`: it is full at `most`.
     #[inline]
     pub fn room(&mut self, least: usize, most: usize) -> Option<&mut [u8]> {
         if self.end == self.bytes.len() && !self.make_room(least, most) {
@@ -64,14 +64,14 @@ impl ReadBuf {
         grows
     }
 
-    /// Adds `count` bytes that were read into [`ReadBuf::room`].
+    /// Reports that `count` bytes were read into [`ReadBuf::room`].
     #[inline]
     pub fn filled(&mut self, count: usize) {
         debug_assert!(self.end + count <= self.bytes.len());
         self.end += count;
     }
 
-    /// Adds bytes that were read elsewhere; a buffer without memory gets at least `least` bytes.
+    /// Appends bytes read elsewhere; a buffer without memory gets at least `least` bytes.
     pub fn push(&mut self, read: &[u8], least: usize) {
         let end = self.end + read.len();
         if end > self.bytes.len() {
@@ -81,7 +81,7 @@ impl ReadBuf {
         self.end = end;
     }
 
-    /// Frees a buffer of more than `kept_max` bytes. The pending bytes are gone in either case.
+    /// Discards the pending bytes, and frees a buffer of more than `kept_max` bytes.
     #[inline]
     pub fn recycle(&mut self, kept_max: usize) {
         self.clear();
@@ -110,7 +110,7 @@ mod tests {
         buf.consume(1);
         assert_eq!(buf.pending(), b"bc");
         assert!(read(&mut buf, b"d", 8));
-        // The consumed byte's room comes first, more memory second.
+        // The consumed byte's space is used before the buffer grows.
         assert!(read(&mut buf, b"e", 8));
         assert_eq!((buf.pending(), buf.bytes.len()), (&b"bcde"[..], 4));
         assert!(read(&mut buf, b"fghi", 8));

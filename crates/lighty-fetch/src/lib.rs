@@ -1,8 +1,8 @@
-//! Requests of the server's own threads: to authorities, hooks and collectors.
+//! HTTP requests by the server's own threads: to authorities, hooks and collectors.
 //!
-//! Reading order: [`Fetcher::fetch`], then `encode` and `receive`. A request has a connection of
-//! its own, in the clear or over TLS, blocks its thread for as long as it is allowed, and its
-//! response is read whole. What event loops ask goes through `lighty-proxy` instead.
+//! Reading order: [`Fetcher::fetch`], then `encode` and `receive`. Each request has its own
+//! connection, unencrypted or over TLS, and blocks its thread up to its timeout. The whole response
+//! is read into memory. Requests from event loops use `lighty-proxy` instead.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
@@ -21,22 +21,22 @@ use lighty_io::tls::{Dialer, TlsError};
 use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
 
-/// Bytes of a response's body, unless others are set.
+/// Default maximum length of a response's body in bytes.
 pub const RESPONSE_BYTES_MAX: usize = 1 << 20;
 
 /// Bytes read at a time.
 const PIECE_BYTES: usize = 8 << 10;
 
-/// What asks servers.
+/// A blocking HTTP client.
 #[derive(Clone)]
 pub struct Fetcher {
-    /// None: only `http` URLs.
+    /// `None`: only `http` URLs.
     dialer: Option<Dialer>,
     response_bytes_max: usize,
 }
 
 impl Fetcher {
-    /// One that trusts the authorities in a file, or those of the system.
+    /// A client that trusts the authorities in a file, or the system's.
     ///
     /// # Errors
     /// The file cannot be read or holds none, or the system has no bundle.
@@ -44,7 +44,7 @@ impl Fetcher {
         Ok(Self { dialer: Some(Dialer::trusting(file)?), ..Self::in_the_clear() })
     }
 
-    /// One for a URL: it trusts the system's authorities if that needs any.
+    /// A client for a URL; trusts the system's authorities if the URL needs TLS.
     ///
     /// # Errors
     /// The system has no bundle of authorities.
@@ -55,21 +55,21 @@ impl Fetcher {
         }
     }
 
-    /// One that takes any certificate.
+    /// A client that accepts any certificate.
     ///
     /// # Errors
-    /// There is no TLS.
+    /// TLS is not available.
     pub fn unverified() -> Result<Self, TlsError> {
         Ok(Self { dialer: Some(Dialer::unverified()?), ..Self::in_the_clear() })
     }
 
-    /// One that knows no authorities: it fetches `http` URLs alone.
+    /// A client without TLS, for `http` URLs only.
     #[must_use]
     pub fn in_the_clear() -> Self {
         Self { dialer: None, response_bytes_max: RESPONSE_BYTES_MAX }
     }
 
-    /// Receives bodies of so many bytes.
+    /// Sets the maximum length of a response's body.
     #[must_use]
     pub fn receiving(self, response_bytes_max: usize) -> Self {
         Self { response_bytes_max, ..self }
@@ -78,8 +78,9 @@ impl Fetcher {
     /// Sends a request and receives its whole response, whatever its status.
     ///
     /// # Errors
-    /// The URL is of another kind, the host cannot be reached, says nothing within `patience`, does
-    /// not speak HTTP, or its response is too long. All name the host, with the port of the URL.
+    /// The URL has another scheme, the host cannot be reached, does not respond within `patience`,
+    /// does not speak HTTP, or its response is too long. All messages name the host, with the port
+    /// of the URL.
     pub fn fetch(
         &self,
         request: &Request<impl AsRef<[u8]>>,
@@ -91,7 +92,7 @@ impl Fetcher {
         let deadline = Deadline::after(patience);
         let port = uri.port().map_or_else(String::new, |port| format!(":{port}"));
         let at = |error: io::Error| {
-            // Nobody listens: the port is what there is to look at.
+            // Nothing listens, so the message should include the default port.
             let default = if uri.scheme_str() == Some("https") { ":443" } else { ":80" };
             let is_refused = error.kind() == io::ErrorKind::ConnectionRefused;
             let port = if port.is_empty() && is_refused { default } else { &port };
@@ -114,7 +115,7 @@ impl Fetcher {
     }
 }
 
-/// A URL that can be fetched, as far as its form says; `None` otherwise.
+/// Parses a URL. `None` if it is not one that can be fetched, by its form.
 pub fn parse_url(text: &str) -> Option<Uri> {
     let url: Uri = text.parse().ok()?;
     let has_scheme = matches!(url.scheme_str(), Some("http" | "https"));
@@ -122,7 +123,8 @@ pub fn parse_url(text: &str) -> Option<Uri> {
     (has_scheme && has_host && has_usable_port(&url)).then_some(url)
 }
 
-/// Whether it has no port or one that can be reached: what is too large would pass as none.
+/// True if the URL has no port or a valid one. `Uri` treats a number that is too large like a
+/// missing one.
 fn has_usable_port(url: &Uri) -> bool {
     let authority = url.authority().map_or("", |authority| authority.as_str());
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
@@ -133,8 +135,8 @@ fn has_usable_port(url: &Uri) -> bool {
     port.is_none_or(|port| port.is_empty() || port.parse().is_ok_and(|port: u16| port > 0))
 }
 
-/// The field `Authorization` that name and password before the host of a URL ask for (RFC 7617),
-/// their escapes decoded, as curl sends it.
+/// The value of `Authorization` for the name and password in a URL (RFC 7617), with their escapes
+/// decoded, as in curl.
 pub fn basic_credentials(url: &Uri) -> Option<String> {
     let (given, _) =
         url.authority()?.as_str().rsplit_once('@').filter(|(text, _)| !text.is_empty())?;
@@ -147,7 +149,7 @@ pub fn basic_credentials(url: &Uri) -> Option<String> {
     String::from_utf8(value).ok()
 }
 
-/// A URL for people: without name and password.
+/// A URL without name and password, for messages.
 pub fn without_credentials(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
     let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
@@ -155,7 +157,7 @@ pub fn without_credentials(url: &str) -> String {
     format!("{scheme}://{}", &rest[host..])
 }
 
-/// Whether a request can have a field of this name and value.
+/// True if this name and value make a valid header field.
 pub fn is_field(name: &str, value: &str) -> bool {
     HeaderName::from_bytes(name.as_bytes()).is_ok() && HeaderValue::from_str(value).is_ok()
 }
@@ -203,7 +205,7 @@ fn encode(request: &Request<impl AsRef<[u8]>>) -> Vec<u8> {
     out
 }
 
-/// Reads a response whole.
+/// Reads a whole response.
 fn receive(stream: &mut impl Read, is_head: bool, bytes_max: usize) -> io::Result<Response<Bytes>> {
     let broken = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let asked = is_head.then_some(lighty_http::Method::Head);
@@ -279,7 +281,7 @@ fn more(stream: &mut impl Read, input: &mut Vec<u8>, bytes_max: usize) -> io::Re
     let start = input.len();
     input.resize(start + PIECE_BYTES, 0);
     let read = match stream.read(&mut input[start..]) {
-        // The end of TLS is not said by everybody; lengths tell what is missing.
+        // Some servers close without close_notify. Lengths reveal a truncated response.
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(0),
         read => read,
     };

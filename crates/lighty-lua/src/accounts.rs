@@ -1,4 +1,4 @@
-//! What scripts have used, and the counters that they keep themselves: for the statistics.
+//! Resource usage of scripts, and counters kept by scripts, for the statistics.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,31 +6,31 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::request::AccessError;
 
-/// Scripts that are accounted for; of others only the sums.
+/// Maximum number of scripts with an account; other scripts only count in the sums.
 const SCRIPTS_MAX: usize = 1024;
 
-/// Counters that scripts may make (`lighty.status`).
+/// Maximum number of counters that scripts may create (`lighty.status`).
 const COUNTERS_MAX: usize = 1024;
 
-/// What the runs of one script have used, in all workers.
+/// Resource usage of one script's runs, in all workers.
 #[derive(Debug, Default)]
 pub struct Account {
     runs: AtomicU64,
     failures: AtomicU64,
-    /// Those of a run are whole thousands; what is left counts for the next run.
+    /// Counted in whole thousands; the remainder counts for the next run.
     instructions: AtomicU64,
-    /// Microseconds from beginning to end, waits included.
+    /// Microseconds from start to end, waits included.
     time_us: AtomicU64,
-    /// The most bytes that a run had allocated at its end.
+    /// Maximum bytes that a run had allocated at its end.
     memory_max: AtomicU64,
-    /// Bytes that it takes compiled, in one worker.
+    /// Bytes of the compiled script, in one worker.
     compiled: AtomicU64,
 }
 
 impl Account {
-    /// A run has ended.
+    /// Records the end of a run.
     pub fn add(&self, failed: bool, instructions: u64, time_us: u64, memory: usize) {
-        // Each of these locks a line of the cache; most runs leave all but two as they are.
+        // Each addition locks a cache line; most runs change only two figures.
         let add = |figure: &AtomicU64, more: u64| {
             if more > 0 {
                 figure.fetch_add(more, Ordering::Relaxed);
@@ -45,7 +45,7 @@ impl Account {
         }
     }
 
-    /// It was compiled, and takes so many bytes.
+    /// Records the size of the compiled script.
     pub fn set_compiled(&self, bytes: usize) {
         self.compiled.store(bytes as u64, Ordering::Relaxed);
     }
@@ -87,16 +87,16 @@ impl Accounts {
         account
     }
 
-    /// A counter of scripts; 0 if there is none of that name.
+    /// The value of a counter; 0 if it does not exist.
     pub fn counter(&self, name: &[u8]) -> i64 {
         let name = String::from_utf8_lossy(name);
         self.lock().counters.get(&*name).copied().unwrap_or(0)
     }
 
-    /// Sets a counter to what a script assigned.
+    /// Sets a counter to a value assigned by a script.
     ///
     /// # Errors
-    /// It is no number.
+    /// The value is not a number.
     pub fn assign_counter(&self, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError> {
         let number = value.and_then(|value| std::str::from_utf8(value).ok()?.parse().ok());
         let number: f64 = number.ok_or(AccessError::NotANumber)?;
@@ -104,7 +104,7 @@ impl Accounts {
         Ok(())
     }
 
-    /// Sets a counter. One too many is left out.
+    /// Sets a counter. Beyond the limit it is ignored.
     fn set_counter(&self, name: &[u8], value: i64) {
         let name = String::from_utf8_lossy(name);
         let mut inner = self.lock();
@@ -126,7 +126,7 @@ impl Accounts {
 }
 
 impl Accounts {
-    /// Names and values for the statistics: `magnet.PATH.runs` and its like, and the counters.
+    /// Names and values for the statistics: `magnet.PATH.runs` and others, and the counters.
     pub fn figures(&self) -> Vec<(String, String)> {
         let inner = self.lock();
         let mut figures = Vec::new();

@@ -1,4 +1,4 @@
-//! Arguments that scripts pass to functions of ours.
+//! Arguments that scripts pass to Rust functions.
 
 use std::borrow::Cow;
 
@@ -6,24 +6,24 @@ use mlua::{BorrowedBytes, Error, Lua, LuaString, MultiValue, Result, Value};
 
 use crate::budget;
 
-/// Bytes of a text that a function of `lighty.c` takes. A longer one would hold the event loop for
+/// Maximum bytes of a text for a function of `lighty.c`. A longer one would hold the event loop for
 /// more than a few milliseconds.
 pub(crate) const TEXT_BYTES_MAX: usize = 512 << 10;
 
-/// Names with values that a function of `lighty.c` makes or takes: each costs a microsecond.
+/// Maximum name-value pairs for a function of `lighty.c`: each costs a microsecond.
 pub(crate) const PAIRS_MAX: usize = 2048;
 
-/// Words that a function of `lighty.c` makes of a field.
+/// Maximum words that a function of `lighty.c` makes of a field.
 pub(crate) const WORDS_MAX: usize = 4096;
 
-/// A text that a script passed. Numbers are texts too, as everywhere in Lua.
+/// A text from a script. Numbers are converted to texts, as everywhere in Lua.
 pub(crate) struct Text(LuaString);
 
 impl Text {
     /// The first argument; `None` for nil.
     ///
     /// # Errors
-    /// There is no argument, or it is no text.
+    /// The argument is missing, or not a text.
     pub(crate) fn first(lua: &Lua, function: &str, arguments: &MultiValue) -> Result<Option<Self>> {
         match arguments.front() {
             Some(Value::Nil) => Ok(None),
@@ -32,10 +32,10 @@ impl Text {
         }
     }
 
-    /// A value as text; nil is an empty one.
+    /// A value as text; nil is an empty text.
     ///
     /// # Errors
-    /// It is no text.
+    /// The value is not a text.
     pub(crate) fn of(lua: &Lua, function: &str, value: &Value) -> Result<Self> {
         match value {
             Value::String(text) => Ok(Self(text.clone())),
@@ -48,7 +48,7 @@ impl Text {
         }
     }
 
-    /// What it holds.
+    /// The bytes of the text.
     #[must_use]
     pub(crate) fn bytes(&self) -> BorrowedBytes {
         self.0.as_bytes()
@@ -58,8 +58,7 @@ impl Text {
 /// All arguments of a function that takes exactly `N` texts; `signature` is its name with them.
 ///
 /// # Errors
-/// There are more or fewer, one is no text, or they are longer than
-/// [`TEXT_BYTES_MAX`] together.
+/// There are more or fewer, one is not a text, or together they are longer than [`TEXT_BYTES_MAX`].
 pub(crate) fn texts<const N: usize>(
     lua: &Lua,
     signature: &str,
@@ -77,10 +76,10 @@ pub(crate) fn texts<const N: usize>(
     texts.try_into().map_err(|_| refused(1, name, "no value"))
 }
 
-/// Refuses the one after so many, and charges the script for another one.
-///
+/// Rejects an item after the maximum, and charges the script for the next one otherwise.
+/// Charges the script for the item at index `at`, and rejects it beyond the maximum.
 /// # Errors
-/// There are more.
+/// There are too many items.
 pub(crate) fn check_count(
     lua: &Lua,
     function: &str,
@@ -94,10 +93,10 @@ pub(crate) fn check_count(
     Err(Error::RuntimeError(format!("{function}: more than {max} {what}")))
 }
 
-/// Refuses a text of more than `max` bytes, and charges the script for going through another.
-///
+/// Rejects a text of more than `max` bytes, and charges the script for processing it otherwise.
+/// Charges the script for processing a text, and rejects one of more than `max` bytes.
 /// # Errors
-/// It is longer.
+/// The text is too long.
 pub(crate) fn check_length(lua: &Lua, function: &str, bytes: usize, max: usize) -> Result<()> {
     if bytes <= max {
         budget::charge_bytes(lua, bytes);

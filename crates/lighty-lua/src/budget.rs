@@ -1,7 +1,7 @@
-//! What a script may use up: instructions, time and the attention of its thread.
+//! Limits of a script's run: instructions, time, memory, and time slices of its thread.
 //!
-//! One script at a time runs on a thread, so the budget of the running one is the thread's. The
-//! hook ([`lighty_io::lua_hook`]) asks [`judge`] about it.
+//! One script at a time runs on a thread, so the running script's budget is stored per thread. The
+//! hook ([`lighty_io::lua_hook`]) calls [`judge`] about it.
 
 use std::cell::{Cell, RefCell};
 
@@ -9,63 +9,64 @@ use lighty_io::clock::Clock;
 use lighty_io::lua_hook::{self, FIRST, Interruption, Verdict};
 use mlua::Lua;
 
-/// Microseconds that a script runs before other connections have their turn.
+/// Microseconds that a script runs before other connections get a turn.
 pub const SLICE_US: u64 = 200;
 
-/// The most instructions between two looks at the clock.
+/// Maximum instructions between two clock readings.
 const EVERY: i32 = 1000;
 
-/// Bytes that the operators of a script may go through between two looks at the clock: comparing
-/// and joining texts takes time by their length, in one instruction. What a run has allocated
-/// bounds that length.
+/// Bytes that a script's operators may process between two clock readings: comparing and joining
+/// texts takes time proportional to their length, in one instruction. The memory of a run limits
+/// that length.
 const OPERATOR_BYTES: usize = 32 << 20;
 
-/// The least interval that [`OPERATOR_BYTES`] leads to.
+/// Minimum interval that results from [`OPERATOR_BYTES`].
 const EVERY_MIN: i32 = 8;
 
-/// Microseconds within which an interval is lengthened, and beyond which it is shortened.
+/// An interval shorter than this is lengthened, one longer than [`SLOW_US`] is shortened; in
+/// microseconds.
 const QUICK_US: u64 = 50;
 const SLOW_US: u64 = 200;
 
-/// Work that is booked between two looks at the clock, in instructions: some 10 microseconds.
+/// Charged work between two clock readings, in instructions: about 10 microseconds.
 const LOOK_EVERY: u64 = 2048;
 
-/// Instructions after which a script is stopped that cannot be suspended where it is, inside a call
-/// from C: some 2 ms. Not a time, because others may have had the processor meanwhile.
+/// Maximum instructions of a script where it cannot be suspended, inside a call from C: about 2 ms.
+/// Not a time, because other processes may have used the processor meanwhile.
 pub const UNYIELDING_MAX: u64 = 500_000;
 
-/// What a run may use.
+/// Limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Milliseconds from the run's beginning, waits included (`magnet.max-time`).
     pub time_ms: u64,
-    /// Instructions (`magnet.max-instructions`). Work in functions that are no Lua is booked as the
+    /// Instructions (`magnet.max-instructions`). Work outside Lua is charged as the number of
     /// instructions that would take as long.
     pub instructions: u64,
-    /// Bytes (`magnet.max-memory`) that a run may hold. It is judged when garbage was collected,
-    /// for which there is room besides: see [`Room`].
+    /// Bytes (`magnet.max-memory`) that a run may hold. Checked after garbage was collected;
+    /// [`Room`] adds space for garbage.
     pub memory: usize,
 }
 
-/// How much of its limit a run may allocate, garbage included. Lua 5.4 collects by itself before it
-/// refuses memory, so that what it refuses is what the run keeps.
+/// Multiple of the memory limit that a run may allocate, garbage included. Lua 5.4 collects garbage
+/// by itself before an allocation fails, so a failure means that the run holds too much.
 const HARD_LIMITS: usize = if cfg!(feature = "luajit") { 2 } else { 1 };
 
-/// Bytes of Lua's memory at which something happens to a run.
+/// Sizes of Lua's memory at which a run is stopped or garbage collected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Room {
-    /// What others hold.
+    /// Memory of everything except this run.
     base: usize,
-    /// With more than this after a collection the run is stopped.
+    /// If more is in use after a collection, the run is stopped.
     end: usize,
-    /// With more than this garbage is collected.
+    /// If more is in use, garbage is collected.
     collect: usize,
-    /// Lua gets no more than this.
+    /// Maximum size of Lua's memory.
     pub(crate) hard: usize,
 }
 
 impl Room {
-    /// For a run of this limit that has `own` bytes of the `used` ones.
+    /// For a run with this limit that owns `own` bytes of the `used` ones.
     pub(crate) fn new(used: usize, own: usize, limit: usize) -> Self {
         let base = used.saturating_sub(own);
         Self {
@@ -77,7 +78,7 @@ impl Room {
     }
 }
 
-/// Why a script was stopped.
+/// Reason for stopping a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
     /// Its run took longer than [`Limits::time_ms`].
@@ -86,12 +87,12 @@ pub enum Stopped {
     Instructions,
     /// It executed [`UNYIELDING_MAX`] instructions where it cannot be suspended.
     Unyielding,
-    /// What it gave to its request and its response is more than [`Limits::memory`].
+    /// Its data in the request and the response exceeds [`Limits::memory`].
     Memory,
 }
 
 impl Stopped {
-    /// The limit, as the log names it.
+    /// The limit's name in the log.
     pub fn limit(self) -> &'static str {
         match self {
             Stopped::Time => "magnet.max-time",
@@ -102,19 +103,19 @@ impl Stopped {
     }
 }
 
-/// What a run has used, from slice to slice.
+/// Resource usage of a run, carried from slice to slice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Used {
-    /// Instructions, with what was booked as such.
+    /// Instructions, charged work included.
     pub(crate) instructions: u64,
-    /// Why it was stopped, if it was.
+    /// The reason for stopping it, if it was stopped.
     pub(crate) stopped: Option<Stopped>,
-    /// Cycles of the garbage collector that the run waits for, being beyond its memory: the one
-    /// under way, and a whole one.
+    /// Remaining cycles of the garbage collector before a run that exceeds its memory is stopped:
+    /// the current one, and a complete one.
     cycles_left: u8,
 }
 
-/// Cycles after which all garbage of before is gone.
+/// Number of cycles after which all earlier garbage is freed.
 const CYCLES: u8 = 2;
 
 struct Budget {
@@ -125,36 +126,36 @@ struct Budget {
     instructions_max: u64,
     used: Used,
     room: Room,
-    /// Work booked since the clock was looked at.
+    /// Work charged since the last clock reading.
     booked: u64,
-    /// When the hook was last called.
+    /// Time of the last call of the hook.
     judged_us: u64,
-    /// Instructions to the next call of the hook.
+    /// Instructions until the next call of the hook.
     every: i32,
 }
 
-/// Bytes that scripts may allocate before a cycle of the garbage collector begins. By itself Lua
-/// waits until its memory has doubled since the last cycle, and that may have met much that is
-/// garbage now. Meanwhile strings pile up, and the table of all strings doubles in one piece:
-/// 65,536 strings take 3 ms, 131,072 take 20 ms.
+/// Bytes that scripts may allocate before a cycle of the garbage collector is started. By itself
+/// Lua waits until its memory has doubled since the last cycle, which may have found much memory in
+/// use that is garbage now. Meanwhile strings accumulate, and the table of all strings doubles in
+/// one step: 65,536 strings take 3 ms, 131,072 take 20 ms.
 const GARBAGE_BYTES: usize = 2 << 20;
 
 thread_local! {
     static BUDGET: RefCell<Option<Budget>> = const { RefCell::new(None) };
-    /// Lua's memory when a cycle was begun here, or the least of it since.
+    /// Lua's memory at the last start of a cycle, or its minimum since then.
     static FLOOR: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// True if a cycle is to begin.
+/// True if a cycle must be started.
 fn is_cycle_due(used: usize) -> bool {
     let floor = FLOOR.get().min(used);
     let is_due = used - floor > GARBAGE_BYTES;
-    // The collector goes on by itself, and what it frees lowers the floor.
+    // The collector continues by itself, and freed memory lowers the floor.
     FLOOR.set(if is_due { used } else { floor });
     is_due
 }
 
-/// A slice begins.
+/// Starts a slice.
 pub(crate) fn begin(
     clock: &Clock,
     used: Used,
@@ -176,16 +177,16 @@ pub(crate) fn begin(
     }));
 }
 
-/// A slice's end: what the run has used, and whether the hook's interval must be set anew for the
-/// next one.
+/// Ends a slice. Returns the usage of the run, and whether the hook's interval must be reset for
+/// the next slice.
 pub(crate) fn end() -> (Used, bool) {
     BUDGET.take().map_or((Used::default(), true), |budget| {
         (budget.used, budget.every != FIRST || budget.used.stopped.is_some())
     })
 }
 
-/// Stops the script that runs: it raises the error that its function returns, and whoever catches
-/// that learns that it was stopped.
+/// Marks the running script as stopped. Its function then returns an error, and code that catches
+/// errors checks this mark.
 pub(crate) fn stop_for_memory() {
     BUDGET.with_borrow_mut(|budget| {
         if let Some(budget) = budget {
@@ -194,8 +195,8 @@ pub(crate) fn stop_for_memory() {
     });
 }
 
-/// Books instructions for work outside Lua's machine, which its hook does not see. True if the
-/// slice is over: then the hook should be called when the function returns.
+/// Charges instructions for work outside Lua, which the hook does not count. True if the slice is
+/// over: then the hook should be called when the function returns.
 pub(crate) fn book(work: u64) -> bool {
     BUDGET.with_borrow_mut(|budget| {
         let Some(budget) = budget else { return false };
@@ -210,32 +211,32 @@ pub(crate) fn book(work: u64) -> bool {
     })
 }
 
-/// Like [`book`]; calls the hook where that says so.
+/// Like [`book`]; also requests a call of the hook if the slice is over.
 pub(crate) fn charge(lua: &Lua, work: u64) {
     if book(work) {
         lua_hook::call_next(lua);
     }
 }
 
-/// Instructions that take as long as a call of a function of ours.
+/// Cost of a call of a Rust function, in instructions.
 pub(crate) const CALL: u64 = 64;
 
-/// Instructions that take as long as making a value of Lua's.
+/// Cost of creating a Lua value, in instructions.
 pub(crate) const VALUE: u64 = 32;
 
-/// Charges for a text that a function goes through, and for the call.
+/// Charges for a call that processes a text of this length.
 pub(crate) fn charge_bytes(lua: &Lua, bytes: usize) {
     charge(lua, CALL + bytes as u64 / 4);
 }
 
-/// Decides for the hook.
+/// Decides about the running script, for the hook.
 pub(crate) fn judge(asked: Interruption) -> (Verdict, i32) {
     BUDGET.with_borrow_mut(|budget| match budget {
         Some(budget) => match budget.judge(asked) {
             Verdict::Stop => (Verdict::Stop, 1),
             other => (other, budget.every),
         },
-        // The engine's own code: it loads a script.
+        // The engine's own code, which loads a script.
         None => (Verdict::Continue, EVERY),
     })
 }
@@ -244,7 +245,7 @@ impl Budget {
     fn judge(&mut self, asked: Interruption) -> Verdict {
         let now_us = self.clock.precise_us();
         let slice_is_over = asked.can_yield && now_us >= self.slice_end_us;
-        // Also while it is being stopped: what it catches may be nested deeply.
+        // Also while it is being stopped, because error handlers may be nested deeply.
         if slice_is_over && self.used.stopped.is_some() {
             return Verdict::Yield;
         }
@@ -278,7 +279,7 @@ impl Budget {
         if slice_is_over { Verdict::Yield } else { Verdict::Continue }
     }
 
-    /// True while garbage must be collected before the run's memory is judged.
+    /// True while garbage must be collected before the run's memory can be checked.
     fn is_to_collect(&mut self, asked: Interruption) -> bool {
         let left = &mut self.used.cycles_left;
         if asked.used <= self.room.end || (*left == 0 && asked.used <= self.room.collect) {
@@ -296,7 +297,7 @@ impl Budget {
         *left > 0
     }
 
-    /// Looks at the clock more often where single instructions take long, or may.
+    /// Reads the clock more often if instructions take long, or may.
     fn adapt(&mut self, asked: Interruption, now_us: u64) {
         let took_us = now_us.saturating_sub(self.judged_us);
         self.judged_us = now_us;

@@ -8,13 +8,13 @@ use crate::accounts::Accounts;
 use crate::chunk::Chunk;
 use crate::engine::Script;
 
-/// Bytes of a script.
+/// Maximum bytes of a script.
 pub const SCRIPT_BYTES_MAX: usize = 1 << 20;
 
-/// Scripts kept compiled; with more, all are compiled again when next needed.
+/// Maximum number of compiled scripts; beyond it, all are dropped and compiled again when needed.
 pub const SCRIPTS_MAX: usize = 1024;
 
-/// Compiled scripts. Each is kept with what its owner knows of its file.
+/// Compiled scripts, each with data of type `K` about its file.
 #[derive(Debug)]
 pub struct ScriptCache<K> {
     kept: RefCell<Kept<K>>,
@@ -24,12 +24,12 @@ pub struct ScriptCache<K> {
 type Kept<K> = HashMap<Box<[u8]>, (K, Rc<Script>), foldhash::fast::RandomState>;
 
 impl<K> ScriptCache<K> {
-    /// No scripts yet; they will be accounted for here.
+    /// An empty cache. Its scripts' accounts are kept in `accounts`.
     pub fn new(accounts: &Accounts) -> Self {
         Self { kept: RefCell::default(), accounts: accounts.clone() }
     }
 
-    /// The script of a path, if its file is unchanged, as `is_unchanged` judges.
+    /// The script of a path, if `is_unchanged` returns true for its file.
     pub fn get(
         &self,
         path: &[u8],
@@ -40,7 +40,7 @@ impl<K> ScriptCache<K> {
         is_unchanged(known).then(|| Rc::clone(script))
     }
 
-    /// Keeps a script in the place of an older one, and opens its account.
+    /// Stores a script in place of an older one, and opens its account.
     pub fn insert(&self, path: &[u8], known: K, mut script: Script) -> Rc<Script> {
         script.account = self.accounts.of(&script.path);
         script.account.set_compiled(script.bytes);
@@ -54,11 +54,10 @@ impl<K> ScriptCache<K> {
     }
 }
 
-/// Modules kept compiled; with more, all are compiled again when next needed.
+/// Maximum number of compiled modules; beyond it, all are dropped and compiled again when needed.
 pub const MODULES_MAX: usize = 256;
 
-/// Compiled modules by path: what `require` finds in files. Each is kept with what its owner knows
-/// of its file.
+/// Compiled modules by path, for `require`, each with data of type `K` about its file.
 #[derive(Debug)]
 pub struct ModuleCache<K>(RefCell<Modules<K>>);
 
@@ -71,14 +70,14 @@ impl<K> Default for ModuleCache<K> {
 }
 
 impl<K> ModuleCache<K> {
-    /// The module of a path, if its file is unchanged, as `is_unchanged` judges.
+    /// The module of a path, if `is_unchanged` returns true for its file.
     pub fn get(&self, path: &[u8], is_unchanged: impl FnOnce(&mut K) -> bool) -> Option<Chunk> {
         let mut modules = self.0.borrow_mut();
         let (known, chunk) = modules.get_mut(path)?;
         is_unchanged(known).then(|| chunk.clone())
     }
 
-    /// Keeps a module in the place of an older one.
+    /// Stores a module in place of an older one.
     pub fn insert(&self, path: &[u8], known: K, chunk: &Chunk) {
         let mut modules = self.0.borrow_mut();
         if modules.len() >= MODULES_MAX {

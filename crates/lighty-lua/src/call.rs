@@ -1,4 +1,4 @@
-//! What a script waits for: the calls that suspend it, and what they return.
+//! Calls that suspend a script, and their results.
 
 use crate::chunk::Chunk;
 
@@ -7,44 +7,44 @@ use crate::chunk::Chunk;
 pub enum Call {
     /// `lighty.stat(path)`.
     Stat {
-        /// The path as the script gives it.
+        /// The path as given by the script.
         path: Vec<u8>,
     },
     /// `lighty.c.readdir(path)`.
     ReadDir {
-        /// The directory's path as the script gives it.
+        /// The directory's path as given by the script.
         path: Vec<u8>,
     },
     /// `lighty.c.readlink(path)`.
     ReadLink {
-        /// The link's path as the script gives it.
+        /// The link's path as given by the script.
         path: Vec<u8>,
     },
     /// A whole file: `io.open`, `io.lines`.
     ReadFile {
-        /// The file's path as the script gives it.
+        /// The file's path as given by the script.
         path: Vec<u8>,
     },
-    /// A file of Lua: `require`, `loadfile`, `dofile`. It is compiled again when it has changed.
+    /// A Lua file: `require`, `loadfile`, `dofile`. It is compiled again after a change.
     Module {
-        /// The file's path as the script gives it, or as `require` makes it.
+        /// The file's path as given by the script or built by `require`.
         path: Vec<u8>,
     },
     /// A long text for `load`.
     Compile {
         /// The chunk's name.
         name: Vec<u8>,
-        /// What is compiled.
+        /// The text to compile.
         text: Vec<u8>,
     },
     /// `lighty.sleep(seconds)`, in milliseconds.
     Sleep {
-        /// Milliseconds, rounded down; 0 where the script asked for less.
+        /// Milliseconds, rounded down; 0 for a negative number.
         ms: u64,
     },
     /// `lighty.r.req_body.collect`.
     CollectBody,
-    /// `lighty.r.resp_body.get` of a body that is not in memory.
+    /// `lighty.r.resp_body.get` for a body that is not in memory.
     CollectResponse,
     /// `lighty.server.stats.clients_open`.
     ClientsOpen,
@@ -54,45 +54,45 @@ pub enum Call {
     Request(HttpCall),
 }
 
-/// A request that a script makes.
+/// A request made by a script.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct HttpCall {
-    /// Where it goes.
+    /// The destination.
     pub to: Destination,
     /// The method, as the script spells it.
     pub method: Vec<u8>,
     /// A URL; for a backend or a subrequest a path with an optional query.
     pub url: Vec<u8>,
-    /// Names and values of the fields that the script sets.
+    /// Names and values of the header fields.
     pub fields: Vec<(Vec<u8>, Vec<u8>)>,
     /// The content; empty for none.
     pub body: Vec<u8>,
 }
 
-/// Where a script's request goes.
+/// Destination of a script's request.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub enum Destination {
-    /// To the host that the URL names.
+    /// The host in the URL.
     #[default]
     Url,
-    /// To a backend that the configuration names.
+    /// A backend in the configuration.
     Backend(Vec<u8>),
     /// Through this server's own phases.
     Local,
 }
 
-/// What a call returns to the script.
+/// Result of a call for the script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Reply {
-    /// Nothing but that it is done.
+    /// Success without a value.
     Done,
-    /// The script gets nil and this text.
+    /// Failure: the script gets nil and this text.
     Failed(String),
     /// A table with the properties of a file.
     Stat(Stat),
     /// A function that gives the names in a directory one by one.
     Names(Vec<Vec<u8>>),
-    /// A string: the content of a file or the target of a link.
+    /// A function that returns the names in a directory one by one.
     Bytes(Vec<u8>),
     /// A compiled text.
     Chunk(Chunk),
@@ -104,20 +104,20 @@ pub enum Reply {
     Response {
         /// The status code.
         status: u16,
-        /// Names and values as received; the script sees names in lower case, equal ones joined
-        /// and each for itself.
+        /// Names and values as received. The script gets names in lower case, once with equal ones
+        /// joined, and once one by one.
         fields: Vec<(Vec<u8>, Vec<u8>)>,
         /// The whole content.
         body: Vec<u8>,
     },
 }
 
-/// What `lighty.stat` returns.
+/// Result of `lighty.stat`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stat {
-    /// Type and permissions, as `st_mode` has them.
+    /// Type and permissions, as in `st_mode`.
     pub mode: u32,
-    /// Bytes.
+    /// Size in bytes.
     pub size: u64,
     /// The inode's number.
     pub ino: u64,
@@ -133,25 +133,25 @@ pub struct Stat {
     pub ctime_s: i64,
     /// Nanoseconds beyond `ctime_s`.
     pub ctime_ns: u32,
-    /// Last access: seconds since 1970, or the content's last change where that is not known.
+    /// Last access: seconds since 1970, or the content's last change if unknown.
     pub atime_s: i64,
-    /// The strong validator with its quotes; empty for none.
+    /// The strong validator with its quotes; empty if there is none.
     pub etag: Vec<u8>,
-    /// The media type that the name has; empty for none.
+    /// The media type by the name; empty if there is none.
     pub content_type: Vec<u8>,
 }
 
-/// A request that a client waits for, as `lighty.server.irequests()` tells it.
+/// An open request, for `lighty.server.irequests()`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct OpenRequest {
-    /// Under the names of `lighty.r.req_attr`.
+    /// Attributes by their names in `lighty.r.req_attr`.
     pub attributes: Vec<(&'static str, Vec<u8>)>,
     /// Bytes moved in its present state.
     pub bytes: u64,
-    /// Bytes received, while it is received or waits for a handler.
+    /// Bytes received, while it is being received or waits for a handler.
     pub bytes_in: u64,
-    /// Bytes sent, while its response is sent.
+    /// Bytes sent, while its response is being sent.
     pub bytes_out: u64,
-    /// How long it has been in that state.
+    /// Time in the present state.
     pub age: std::time::Duration,
 }

@@ -1,8 +1,8 @@
-//! Compiles texts, also on other threads, and measures them before.
+//! Compiles texts, also on other threads, and estimates their cost before.
 //!
-//! A compiler cannot be interrupted: a megabyte takes it a tenth of a second. Long texts are
-//! compiled by a thread, in a state of its own, and only the byte code is loaded by the event loop.
-//! It comes from this process; byte code of scripts is refused.
+//! The compiler cannot be interrupted: it takes a tenth of a second for a megabyte. Long texts are
+//! compiled by another thread, in a state of its own, and the event loop only loads the byte code.
+//! Only byte code from this process is loaded; byte code in scripts is refused.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -13,18 +13,18 @@ use mlua::{Function, Lua};
 
 use crate::error_text::message;
 
-/// A text that was compiled and can be run with any environment, in the engine that made it.
+/// A compiled text that can be run with any environment, in the engine that compiled it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Chunk(pub(crate) Function);
 
-/// Why a script cannot be compiled.
+/// Reason why a script cannot be compiled.
 #[derive(Clone, Debug)]
 pub enum LoadError {
-    /// The file of this path holds compiled code, which could corrupt memory.
+    /// The file at this path contains byte code, which could corrupt memory.
     ByteCode(Box<str>),
-    /// It is not Lua, as this message says.
+    /// It is not valid Lua; the compiler's message.
     NotLua(String),
-    /// Lua has no memory.
+    /// Lua is out of memory.
     Memory(String),
 }
 
@@ -45,35 +45,35 @@ impl From<mlua::Error> for LoadError {
     }
 }
 
-/// Bytes of a text that is compiled where it is needed. A longer one is left to another thread.
+/// Maximum bytes of a text that is compiled on the event loop. Longer ones go to another thread.
 pub const COMPILE_HERE_MAX: usize = 8 << 10;
 
-/// A chunk, compiled, on its way to the state that runs it.
+/// A compiled chunk that can be loaded into another state.
 #[derive(Debug)]
 pub struct Compiled {
     pub(crate) bytes: Vec<u8>,
-    /// Its text names `header`.
+    /// Its text contains `header`.
     pub(crate) has_header: bool,
 }
 
-/// What surrounds a text: each run calls the outer function for a closure of its own, with its own
+/// Wrapper around a text: each run calls the outer function for a closure of its own, with its own
 /// environment.
 const HEAD: &[u8] = match cfg!(feature = "luajit") {
     true => b"return function(...) ",
     false => b"local _ENV = ... return function(...) ",
 };
 
-/// Compiles a text, on any thread. `name` is the chunk's, `@PATH` for a file.
+/// Compiles a text, on any thread. `name` is the chunk's name, `@PATH` for a file.
 ///
 /// # Errors
-/// Message with path and line, if it is not Lua.
+/// A message with path and line, if it is not valid Lua.
 pub fn compile(name: &str, source: &[u8]) -> Result<Compiled, LoadError> {
     let lua = lua_hook::new_state()?;
     let bytes = factory(&lua, name, source)?.dump(false);
     Ok(Compiled { bytes, has_header: names_header(source) })
 }
 
-/// The function that makes closures of a text, in this state.
+/// The function that creates closures of a text, in this state.
 pub(crate) fn factory(lua: &Lua, name: &str, source: &[u8]) -> Result<Function, LoadError> {
     if source.starts_with(b"\x1b") {
         return Err(LoadError::ByteCode(name.trim_start_matches('@').into()));
@@ -83,12 +83,12 @@ pub(crate) fn factory(lua: &Lua, name: &str, source: &[u8]) -> Result<Function, 
         let made = lua.load(text).set_name(name).set_mode(ChunkMode::Text).into_function();
         made.map_err(|error| LoadError::NotLua(message(&error)))
     };
-    // Alone first: what stands around it must not complete it.
+    // Compiled alone first, so that the wrapper cannot complete an incomplete text.
     chunk(&text)?;
     chunk(&[HEAD, &text, b"\nend"].concat())
 }
 
-/// The same from what another thread has compiled.
+/// Like [`factory`], from byte code compiled on another thread.
 pub(crate) fn loaded(lua: &Lua, name: &str, compiled: &Compiled) -> mlua::Result<Function> {
     let chunk = lua.load(&compiled.bytes[..]).set_name(name);
     chunk.set_mode(ChunkMode::Binary).into_function()
@@ -98,7 +98,7 @@ pub(crate) fn names_header(text: &[u8]) -> bool {
     memchr::memmem::find(text, b"header").is_some()
 }
 
-/// The source with a first line `#!...` emptied, so that lines keep their numbers.
+/// The source with a first line `#!...` emptied, so that line numbers stay the same.
 fn without_shebang(source: &[u8]) -> Cow<'_, [u8]> {
     let source = source.strip_prefix(b"\xef\xbb\xbf").unwrap_or(source);
     match source.first() {
@@ -110,11 +110,11 @@ fn without_shebang(source: &[u8]) -> Cow<'_, [u8]> {
     }
 }
 
-/// Words of which a compiler makes chains of jumps. It follows a chain to its end for each one that
-/// it adds, so that their number counts twice.
+/// Words that the compiler turns into chains of jumps. It follows a chain to its end for each added
+/// jump, so that the time grows with the square of their number.
 const JUMPS: &[&[u8]] = &[b"and", b"or", b"elseif", b"break", b"goto"];
 
-/// How many words of a text make jumps. Those in comments and quotes count too.
+/// Number of words in a text that cause jumps, including words in comments and quotes.
 pub(crate) fn jumps(text: &[u8]) -> usize {
     let is_of_word = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     text.split(|byte| !is_of_word(byte)).filter(|word| JUMPS.contains(word)).count()

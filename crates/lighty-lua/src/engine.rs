@@ -1,7 +1,7 @@
 //! The engine: one Lua state, the scripts compiled in it, and runs that can be suspended.
 //!
-//! A run is a coroutine. While it runs, the request is the engine's; whenever it waits, the request
-//! is given back with what it waits for.
+//! A run is a coroutine. While it runs, the engine has the request; whenever it waits, the request
+//! is returned together with the pending call.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -26,49 +26,49 @@ use crate::request::Requests;
 /// A script, compiled.
 #[derive(Debug)]
 pub struct Script {
-    /// Its path, as errors name it.
+    /// Its path, as shown in errors.
     pub path: Rc<str>,
-    /// What its runs have used.
+    /// Resource usage of its runs.
     pub account: Arc<Account>,
     frame: Frame,
-    /// No run has the frame.
+    /// No run is using the frame.
     is_free: Cell<bool>,
-    /// Its text names `header`.
+    /// Its text contains `header`.
     has_header: bool,
     /// Bytes of Lua's memory that loading it took.
     pub bytes: usize,
 }
 
-/// What a run has come to.
+/// State of a run after a step.
 #[derive(Debug)]
 pub enum Progress {
-    /// The script returned this; 0 without a value.
+    /// The script returned this number; 0 if it returned none.
     Done(i64),
-    /// It waits for this.
+    /// It waits for this call.
     Wait(Call),
-    /// Its slice is over: resume it with [`Input::Go`] when others have had their turn.
+    /// Its slice is over: resume it with [`Input::Go`] after other tasks have had a turn.
     Preempted,
-    /// A filter yields a piece of output and wants input.
+    /// A filter returned a piece of output and waits for input.
     Piece(Option<Vec<u8>>),
-    /// The script broke off, or was stopped.
+    /// The script failed, or was stopped.
     Failed(Failure),
 }
 
-/// Why a script failed.
+/// Reason for a script's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
     /// Message and traceback.
     pub text: String,
-    /// The limit that it exceeded, if it did.
+    /// The exceeded limit, if any.
     pub limit: Option<&'static str>,
 }
 
-/// With what a run goes on.
+/// Input for resuming a run.
 #[derive(Debug)]
 pub enum Input {
-    /// It begins, or goes on after [`Progress::Preempted`].
+    /// Start, or continue after [`Progress::Preempted`].
     Go,
-    /// What the call returned.
+    /// The result of the call.
     Reply(Reply),
     /// A filter's input; `None` at the end.
     Piece(Option<Vec<u8>>),
@@ -76,24 +76,24 @@ pub enum Input {
 
 /// One run of a script.
 pub struct Run {
-    /// Absent once it can be used again.
+    /// `None` after it was returned for reuse.
     coroutine: Option<Coroutine>,
     begins: Option<Begins>,
     script: Rc<Script>,
-    /// It runs in [`Script::frame`].
+    /// It uses its script's frame.
     has_frame: bool,
     /// The script runs in its frame and has not returned.
     is_unfinished: bool,
     /// Its environment and its `lighty`, while it waits.
     env: Option<Box<(Value, Value)>>,
-    /// 0 before its first step.
+    /// Start time in microseconds; 0 before its first step.
     began_us: u64,
     /// Instructions used so far.
     pub instructions: u64,
     /// Bytes of Lua's memory charged to it so far.
     pub memory: usize,
     waits: Waits,
-    /// Why the call that it wants cannot be made; it learns that when it goes on.
+    /// Error of an invalid call, raised in the script when it resumes.
     refused: Option<Box<CallError>>,
     kept: Kept,
     used: budget::Used,
@@ -101,20 +101,20 @@ pub struct Run {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Waits {
-    /// For a call's result, or to begin.
+    /// It waits for a call's result, or for its start.
     Call,
-    /// Only for its turn: nothing may be passed in.
+    /// It only waits for its turn: no value may be passed in.
     Turn,
 }
 
-/// With which function of the prelude's a run begins.
+/// Function of the prelude that starts a run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Begins {
     Run,
     Filter,
 }
 
-/// A Lua state with what scripts see.
+/// A Lua state with the objects that scripts see.
 pub struct Engine<R: Requests> {
     lua: Lua,
     clock: Clock,
@@ -124,9 +124,9 @@ pub struct Engine<R: Requests> {
     filter: Pinned,
     finish: Pinned,
     frame_tables: FrameTables,
-    /// The environment and the `lighty` of the run that runs.
+    /// Holds the environment and the `lighty` of the current run.
     environment: Table,
-    /// The number of the frame that `environment` is of; 0 if it is of none, or of another run.
+    /// The number of the frame in `environment`; 0 if it holds none, or another run's.
     entered: Cell<i32>,
     token: Table,
     traceback: Function,
@@ -143,27 +143,27 @@ impl Drop for Run {
 }
 
 impl Run {
-    /// What it runs.
+    /// The script that it runs.
     pub fn script(&self) -> &Script {
         &self.script
     }
 
-    /// Microseconds from its beginning until `now_us`, waits included.
+    /// Microseconds from its start until `now_us`, waits included.
     pub fn elapsed_us(&self, now_us: u64) -> u64 {
         now_us.saturating_sub(self.began_us)
     }
 }
 
-/// Coroutines kept for later runs.
+/// Maximum number of coroutines kept for later runs.
 const IDLE_THREADS_MAX: usize = 64;
 
 const PRELUDE: &str = include_str!("prelude.lua");
 
 impl<R: Requests> Engine<R> {
-    /// A new state.
+    /// Creates a new state.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn new(clock: &Clock, options: &Options) -> mlua::Result<Self> {
         let lua = lua_hook::new_state()?;
         let current = Rc::new(Current::new(options.clone()));
@@ -206,7 +206,7 @@ impl<R: Requests> Engine<R> {
     /// Compiles a script.
     ///
     /// # Errors
-    /// Message with path and line, if it is not Lua.
+    /// A message with path and line, if it is not valid Lua.
     pub fn load(&self, path: &str, source: &[u8]) -> Result<Script, LoadError> {
         let before = self.lua.used_memory();
         let factory = chunk::factory(&self.lua, &format!("@{path}"), source)?;
@@ -216,7 +216,7 @@ impl<R: Requests> Engine<R> {
     /// Loads a script that another thread has compiled.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn load_compiled(&self, path: &str, compiled: &Compiled) -> Result<Script, LoadError> {
         let before = self.lua.used_memory();
         let factory = chunk::loaded(&self.lua, &format!("@{path}"), compiled)?;
@@ -236,10 +236,11 @@ impl<R: Requests> Engine<R> {
         Ok(Script { path, account, frame, is_free: Cell::new(true), has_header, bytes })
     }
 
-    /// Compiles a text for [`Reply::Chunk`]: a module, or what `load` is given. `name` is the
-    /// chunk's, `@PATH` for a file.
+    /// Compiles a text for [`Reply::Chunk`]: a module, or the argument of `load`. `name` is the
+    /// chunk's name, `@PATH` for a file.
     ///
     /// # Errors
+    /// A message with path and line, if it is not valid Lua.
     /// Message with path and line, if it is not Lua.
     pub fn chunk(&self, name: &str, source: &[u8]) -> Result<Chunk, LoadError> {
         chunk::factory(&self.lua, name, source).map(Chunk)
@@ -248,23 +249,23 @@ impl<R: Requests> Engine<R> {
     /// Loads such a text that another thread has compiled.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn chunk_compiled(&self, name: &str, compiled: &Compiled) -> Result<Chunk, LoadError> {
         Ok(Chunk(chunk::loaded(&self.lua, name, compiled)?))
     }
 
-    /// Begins a run; nothing happens before [`Engine::resume`].
+    /// Creates a run, which starts with the first [`Engine::resume`].
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn start(&self, script: &Rc<Script>) -> mlua::Result<Run> {
         self.begin(script, Begins::Run)
     }
 
-    /// Begins a run of a filter: a script that returns a function for each piece of a body.
+    /// Creates a run of a filter: a script that returns a function for each piece of a body.
     ///
     /// # Errors
-    /// Lua has no memory.
+    /// Lua is out of memory.
     pub fn start_filter(&self, script: &Rc<Script>) -> mlua::Result<Run> {
         self.begin(script, Begins::Filter)
     }
@@ -291,7 +292,7 @@ impl<R: Requests> Engine<R> {
         })
     }
 
-    /// Lets a run go on until it ends, waits or has used its slice.
+    /// Resumes a run until it ends, waits or has used up its slice.
     pub fn resume(
         &self,
         run: &mut Run,
@@ -320,7 +321,7 @@ impl<R: Requests> Engine<R> {
         let _ = self.lua.set_memory_limit(0);
         run.instructions = used.instructions;
         run.used = used;
-        // Garbage that was collected meanwhile is credited.
+        // Garbage collected meanwhile is credited to the run.
         run.memory = (run.memory + self.lua.used_memory()).saturating_sub(before);
         if is_to_rearm {
             lua_hook::rearm(&self.lua);
@@ -328,7 +329,7 @@ impl<R: Requests> Engine<R> {
         self.progress(run, progress)
     }
 
-    /// The failure of a run whose time passed while it waited.
+    /// The failure of a run whose time ran out while it waited.
     #[cold]
     fn late(&self, run: &Run) -> Failure {
         let thread = run.coroutine.as_ref().map(|coroutine| coroutine.thread().clone());
@@ -337,12 +338,12 @@ impl<R: Requests> Engine<R> {
         Failure { text, limit: Some(Stopped::Time.limit()) }
     }
 
-    /// Microseconds since a run began, waits included.
+    /// Microseconds since a run started, waits included.
     pub fn elapsed_us(&self, run: &Run) -> u64 {
         self.clock.precise_us().saturating_sub(run.began_us)
     }
 
-    /// Microseconds that a run has left, by the same clock.
+    /// Remaining microseconds of a run, by the same clock.
     pub fn time_left_us(&self, run: &Run, limits: &Limits) -> u64 {
         let deadline_us = run.began_us.saturating_add(limits.time_ms.saturating_mul(1000));
         deadline_us.saturating_sub(self.clock.precise_us())
@@ -400,7 +401,7 @@ impl<R: Requests> Engine<R> {
         }
     }
 
-    /// Runs a script from its beginning, in its own frame.
+    /// Runs a script from its start, in its own frame.
     fn begin_in_frame(
         &self,
         frame: &Frame,
@@ -438,7 +439,7 @@ impl<R: Requests> Engine<R> {
         run.waits = Waits::Call;
         let progress = match first {
             First::Nothing | First::Returned => Progress::Done(0),
-            // What is no integer counts as no value.
+            // A fractional number counts as no value.
             First::Number(number) if number.fract() != 0.0 => Progress::Done(0),
             First::Number(number) => Progress::Done(number as i64),
             First::Text(text) => Progress::Piece(Some(text)),
@@ -451,7 +452,7 @@ impl<R: Requests> Engine<R> {
                 return Progress::Failed(Failure { text: message(&error), limit });
             }
         };
-        // It may have caught what stopped it, or be of a C module that did.
+        // It may have caught the error that stopped it, or a C module did.
         if let Some(stopped) = run.used.stopped {
             return Progress::Failed(stopped_failure(stopped));
         }
@@ -462,7 +463,7 @@ impl<R: Requests> Engine<R> {
         progress
     }
 
-    /// What a suspended run wants.
+    /// Processes the yielded values of a suspended run.
     fn suspended(&self, run: &mut Run, mut values: MultiValue) -> Progress {
         if run.env.is_none() {
             let value = |place| self.environment.raw_get(place).unwrap_or(Value::Nil);
@@ -496,7 +497,7 @@ impl<R: Requests> Engine<R> {
         }
     }
 
-    /// Lets a run have its limits anew.
+    /// Resets the usage of a run, so that its limits start over.
     pub fn renew(&self, run: &mut Run) {
         run.began_us = self.clock.precise_us();
         run.instructions = 0;
@@ -504,7 +505,7 @@ impl<R: Requests> Engine<R> {
     }
 }
 
-/// The failure of a run that went on after it was stopped.
+/// The failure of a run that continued after it was stopped.
 #[cold]
 fn stopped_failure(stopped: Stopped) -> Failure {
     let text = "the script was stopped: it exceeds a limit".to_owned();

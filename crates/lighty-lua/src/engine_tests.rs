@@ -8,11 +8,11 @@ use super::*;
 use crate::request::{AccessError, Group, Item, Piece, ScriptRequest};
 use crate::shared::Dictionary;
 
-/// A request of one header field, which keeps what a script does.
+/// A request with one header field that records the script's actions.
 #[derive(Default)]
 struct Fake {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
-    /// As in a server, where a name is looked for among all.
+    /// Searched for each name, as in a server.
     fields: Fields,
     body: Vec<Piece>,
     log: Vec<String>,
@@ -74,7 +74,7 @@ impl ScriptRequest for Fake {
 }
 
 impl Fake {
-    /// The bytes of the body that are in memory.
+    /// The bytes of the body in memory.
     fn whole_body(&self) -> Vec<u8> {
         let bytes = self.body.iter().filter_map(|piece| match piece {
             Piece::Bytes(bytes) => Some(&bytes[..]),
@@ -108,7 +108,7 @@ fn go_again(engine: &Engine<Fake>, script: &Rc<Script>) -> (Fake, Progress) {
     }
 }
 
-/// What a server without files answers, but for a file `/f` and a module.
+/// Replies of a server without files, except for a file `/f` and a module.
 fn answered(engine: &Engine<Fake>, call: Call) -> Reply {
     let none = || Reply::Failed("No such file or directory".to_owned());
     match call {
@@ -372,7 +372,7 @@ const RUNAWAYS: &[&str] = &[
     "local s = ('goto a '):rep(2000) while true do load(s) end",
     "local s = ('\\1'):rep(2e6) while true do pcall(lighty.json.encode, s) end",
     "local t = { [('\\1'):rep(2e6)] = 1 } while true do pcall(lighty.json.encode, t) end",
-    // Calls that are cheap each, on texts that are short.
+    // Cheap calls on short texts.
     "local s = ('a,'):rep(2000) while true do lighty.c.header_tokens(s) end",
     "local s = ('a=b;'):rep(1000) while true do lighty.c.cookie_tokens(s) end",
     "local s = ('a=b&'):rep(1000) while true do lighty.c.urldec_query(s) end",
@@ -418,7 +418,7 @@ const RUNAWAYS: &[&str] = &[
      while true do local c = a < b end",
     "local t = {} for i = 1, 30 do t[i] = ('x'):rep(2e5) .. i end \
      while true do table.sort(t, function(a, b) return a > b end) end",
-    // Texts that are compiled.
+    // Compiled texts.
     "local s = ('a = 1 '):rep(1300) while true do load(s) end",
     "local s = ('a = 1 '):rep(20000) while true do load(s) end",
     "while true do pcall(load, ('a = 1 '):rep(4e5)) end",
@@ -432,12 +432,12 @@ const RUNAWAYS: &[&str] = &[
     "local s = ('x'):rep(4e6) while true do pcall(print, s) end",
     "while true do lighty.log('debug', 'x') end",
     "while true do local x = lighty.r.req_header.Host end",
-    // Calls that are answered at once.
+    // Calls with an immediate reply.
     "while true do lighty.stat('/f') end",
     "while true do require('mod') package.loaded.mod = nil end",
     "while true do for name in lighty.c.readdir('/d') do end end",
     "while true do for name in require('lfs').dir('/d') do end end",
-    // Calls that are answered at once with much.
+    // Calls with a large immediate reply.
     "while true do lighty.http.get('http://a/', { headers = { a = 'b' } }) end",
     "while true do lighty.backend('a', { url = '/', body = ('x'):rep(1e5) }) end",
     "while true do lighty.subrequest('/a.txt') end",
@@ -448,7 +448,7 @@ const RUNAWAYS: &[&str] = &[
     "while true do for line in io.lines('/f') do end end",
     "while true do local f = io.open('/f') f:read(10) f:seek('end') f:read('*n') end",
     "while true do dofile('/s/mod.lua') end",
-    // The request's objects with much in them.
+    // The request's objects with large contents.
     "lighty.r.resp_body.set(('x'):rep(3e6)) while true do local b = lighty.r.resp_body.get end",
     "while true do lighty.r.resp_body.add('x') end",
     "local t = {} for i = 1, 1000 do t[i] = 'x' end while true do lighty.r.resp_body.set(t) end",
@@ -507,12 +507,12 @@ const RUNAWAYS: &[&str] = &[
     "while true do os.getenv('PATH') os.clock() os.difftime(1, 2) end",
     "local t = setmetatable({}, { __index = function(t, k) return k end }) while true do local x = t[1] end",
     "while true do local t = {} for i = 1, 1000 do t['a' .. i] = i end end",
-    // Where errors come from.
+    // Sources of errors.
     "local function deep(n) if n == 0 then while true do debug.traceback() end end return deep(n - 1) + 1 end deep(9000)",
     "local function deep(n) if n == 0 then while true do xpcall(error, tostring) end end return deep(n - 1) + 1 end deep(9000)",
 ];
 
-/// How long a script may keep others waiting at a time. What is not optimized takes longer.
+/// Maximum time without a turn for other tasks. Unoptimized builds need more.
 const TURN: Duration = Duration::from_millis(if cfg!(debug_assertions) { 1000 } else { 5 });
 
 fn open_request() -> crate::OpenRequest {
@@ -537,7 +537,7 @@ fn engine_with_dictionary() -> Engine<Fake> {
 fn garbage_of_earlier_scripts_does_not_put_off_the_collector() {
     let engine = engine();
     let limits = Limits { time_ms: 600_000, instructions: u64::MAX, memory: 64 << 20 };
-    // The most memory that Lua has between two turns, beyond what it has at first.
+    // Maximum memory of Lua between two turns, beyond the initial one.
     let growth = |source: &str| {
         let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
         let (mut run, mut fake) = (engine.start(&script).expect("a run"), Fake::default());
@@ -558,8 +558,8 @@ fn garbage_of_earlier_scripts_does_not_put_off_the_collector() {
     assert!(wasted < 4 << 20, "{wasted}");
 }
 
-/// Runs a script until a limit ends it: the longest time without a turn for others. The error is
-/// another end than by a limit.
+/// Runs a script until a limit ends it. Returns the longest time without a turn for other tasks; an
+/// error if it ends otherwise.
 fn longest_turn(source: &str) -> Result<Duration, String> {
     let limits = Limits { time_ms: 500, instructions: 500_000, memory: 8 << 20 };
     let engine = if source.contains("shared") { engine_with_dictionary() } else { engine() };
@@ -598,7 +598,7 @@ fn runaway_scripts_are_stopped_and_let_others_have_their_turn() {
         if std::env::var_os("LIGHTY_SHOW_TURNS").is_some() {
             eprintln!("{:?} {source}", longest_turn(source));
         }
-        // Other work on the machine may slow down one run, not each.
+        // Other work on the machine may slow down some runs, but not all.
         let mut least = Duration::MAX;
         for _ in 0..3 {
             match longest_turn(source) {
@@ -672,7 +672,7 @@ fn names_of_later_versions_are_there() {
     );
 }
 
-/// The values that a script of this engine returned, run by run.
+/// The numbers that a script of this engine returned, run by run.
 fn statuses<const N: usize>(engine: &Engine<Fake>, source: &str) -> [i64; N] {
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     std::array::from_fn(|_| match go_again(engine, &script).1 {
@@ -799,7 +799,7 @@ fn memory_is_judged_by_what_a_run_keeps() {
         );
         go(&self::engine(), &text).1
     };
-    // Of 8 MB, and half as much again before it is looked at.
+    // The limit is 8 MB, and memory is checked at one and a half times that.
     assert!(matches!(keeps(7_000), Progress::Done(200)));
     match keeps(14_000) {
         Progress::Failed(failure) => assert_eq!(failure.limit, Some("magnet.max-memory")),
@@ -920,7 +920,7 @@ fn a_long_search_gives_others_a_turn() {
     let mut run = engine.start(&script).expect("a run");
     let limits = Limits { instructions: u64::MAX, ..LIMITS };
     let mut fake = Fake::default();
-    // On a busy machine a slice of time may be over after less work.
+    // On a busy machine a slice may end after less work.
     let mut turns = 0;
     while turns < 2 || run.instructions <= 2 * 50_000 {
         let progress = engine.resume(&mut run, &mut fake, Input::Go, &limits);
@@ -974,7 +974,7 @@ fn environments_of_the_engine_are_out_of_reach() {
          return 200",
         200,
     );
-    // The next run has an environment of its own again, and all names.
+    // The next run has an environment of its own again, with all names.
     let engine = engine();
     let source = "setfenv(1, { lighty = lighty, print = print }) z = (z or 0) + 1 return 200 + z";
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
@@ -993,7 +993,7 @@ fn a_lost_global_is_named_once() {
     assert!(runs.iter().all(|(_, ended)| matches!(ended, Progress::Done(201))));
     assert_eq!(logs.len(), 1, "{logs:?}");
     assert!(logs[0].starts_with("warning: _G[\"visits\"] of an earlier run is gone"), "{logs:?}");
-    // A script that sets what it reads has lost nothing.
+    // A script that sets the global it reads has lost none.
     let source = "_G.n = 1 local none = _G.never return 200 + _G.n";
     let script = Rc::new(engine.load("/s/other.lua", source.as_bytes()).expect("Lua"));
     for _ in 0..3 {

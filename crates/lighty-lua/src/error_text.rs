@@ -1,6 +1,6 @@
-//! What a script's author is told of an error.
+//! Error messages for authors of scripts.
 
-/// An error's text without the words that mlua adds.
+/// An error's text without mlua's additions.
 pub(crate) fn message(error: &mlua::Error) -> String {
     match error {
         mlua::Error::RuntimeError(text) | mlua::Error::MemoryError(text) => text.clone(),
@@ -9,7 +9,7 @@ pub(crate) fn message(error: &mlua::Error) -> String {
             format!("{}\n{traceback}", message(cause))
         }
         mlua::Error::BadArgument { to: Some(to), pos, cause, .. } => {
-            // Of a method, the object itself is the first; scripts do not count it.
+            // The first argument of a method is the object itself, which scripts do not count.
             let (method, pos) = match to.rsplit_once('.') {
                 Some((_, method)) => (method, pos.saturating_sub(1)),
                 None => (&**to, *pos),

@@ -1,9 +1,9 @@
-//! `lighty.json`: JSON texts (RFC 8259) into Lua values and back, as scripts know it from cjson.
+//! `lighty.json`: converts JSON texts (RFC 8259) to Lua values and back, in the manner of cjson.
 //!
-//! `decode(text)` turns null into `lighty.json.null`, objects into tables and arrays into tables
-//! that are marked as arrays, so that an empty one is written as one again. `encode(value)` writes
-//! a marked table, or one whose keys are 1 to n, as an array, and any other as an object, its keys
-//! in order. `array(table)` marks a table. Both raise an error for what they refuse.
+//! `decode(text)` converts null to `lighty.json.null`, objects to tables and arrays to tables that
+//! are marked as arrays, so that an empty one is encoded as an array again. `encode(value)` writes
+//! a marked table, or one with the keys 1 to n, as an array, and any other as an object, with its
+//! keys in order. `array(table)` marks a table. All raise an error for invalid arguments.
 //!
 //! `reader.rs` reads a text piece by piece and knows no Lua; `decode.rs` builds values from the
 //! pieces, `encode.rs` writes them.
@@ -18,25 +18,25 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 use crate::argument::{self, Text};
 use crate::budget;
 
-/// Bytes of a JSON text that is read.
+/// Maximum bytes of a JSON text to decode.
 pub const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// Bytes of a JSON text that is written.
+/// Maximum bytes of an encoded JSON text.
 pub const OUTPUT_BYTES_MAX: usize = 1 << 20;
 
-/// Values in a JSON text: what takes the time, and the memory.
+/// Maximum values in a JSON text, which determine time and memory.
 pub const VALUES_MAX: usize = 8192;
 
-/// Arrays and objects within each other.
+/// Maximum nesting of arrays and objects.
 pub const DEPTH_MAX: usize = 128;
 
-/// The name under which the mark of arrays is kept.
+/// The registry key of the arrays' mark.
 const ARRAY_MARK: &str = "lighty.json.array";
 
-/// The table `lighty.json`.
+/// Creates the table `lighty.json`.
 ///
 /// # Errors
-/// Lua has no memory for it.
+/// Lua is out of memory.
 pub fn table(lua: &Lua) -> Result<Table> {
     let mark = lua.create_table()?;
     mark.raw_set("__metatable", "array")?;
@@ -47,7 +47,7 @@ pub fn table(lua: &Lua) -> Result<Table> {
     table.raw_set("encode", lua.create_function(encode)?)?;
     let array = lua.create_function(|lua, table: Option<Table>| {
         let (table, mark) = (table.map_or_else(|| lua.create_table(), Ok)?, array_mark(lua)?);
-        // As `setmetatable` has it: such a table belongs to the engine.
+        // As in `setmetatable`: such a table belongs to the engine.
         if let Some(meta) = table.metatable()
             && meta != mark
             && meta.raw_get::<Value>("__metatable")? != Value::Nil
@@ -74,7 +74,7 @@ fn decode(lua: &Lua, arguments: MultiValue) -> Result<Value> {
 fn encode(lua: &Lua, value: Value) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
     let pushed = encode::push(&value, &array_mark(lua)?, &mut out);
-    // Also for what was written before it was refused.
+    // Charges for a refused value too, up to the error.
     let values = pushed.as_ref().map_or(VALUES_MAX / 4, |values| *values);
     budget::charge_bytes(lua, out.len() + 16 * budget::VALUE as usize * values);
     pushed?;

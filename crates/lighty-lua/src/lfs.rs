@@ -1,13 +1,13 @@
-//! The module `lfs`: LuaFileSystem's interface over calls that wait without blocking the loop.
+//! The module `lfs`: LuaFileSystem's interface over calls that do not block the event loop.
 
 use mlua::{Function, Lua, Result, Table};
 
-/// The table that `require "lfs"` gives. `call(name, path)` asks the disk for `stat` (a table as
-/// `lighty.stat` gives), `readdir` (a function that gives name after name) or `readlink`, and gives
-/// nil and a text where that fails; it may suspend the script.
+/// The table that `require "lfs"` returns. `call(name, path)` performs `stat` (returns a table as
+/// `lighty.stat` does), `readdir` (returns a function that returns name after name) or `readlink`.
+/// It returns nil and a text after an error, and may suspend the script.
 ///
 /// # Errors
-/// Lua has no memory for it.
+/// Lua is out of memory.
 pub fn table(lua: &Lua, call: Function) -> Result<Table> {
     lua.load(include_str!("lfs.lua")).set_name("=lfs").into_function()?.call(call)
 }
@@ -16,7 +16,7 @@ pub fn table(lua: &Lua, call: Function) -> Result<Table> {
 mod tests {
     use super::*;
 
-    /// A disk with `/dir`, which holds `file` and `link`.
+    /// A disk with `/dir`, which contains `file` and `link`.
     fn lua() -> Lua {
         let lua = Lua::new();
         let disk = "return function(what, path) \

@@ -1,13 +1,13 @@
-//! Scripts: the Lua engine, its budgets and its libraries. It knows no server: what a script sees
-//! of a request is behind a trait, and what it waits for is a value that the program around it
-//! performs, so that a module and a FastCGI program run the same scripts.
+//! Scripts: the Lua engine, its budgets and its libraries. This crate does not depend on the
+//! server: scripts access a request through a trait, and calls that wait are values that the
+//! surrounding program performs, so that a module and a FastCGI program run the same scripts.
 //!
-//! Reading order: `request` (what a script sees), `call` (what it waits for), `engine` (states,
-//! scripts, runs), `budget` (what a run may use), `objects` and `reply` (between Rust and Lua),
-//! `cache` (what is compiled), `accounts` (what runs used), `prelude.lua` (the sandbox), `pattern`
-//! (patterns with a bound), `chunk` (texts that Lua compiles). `lib_c` are the functions of
-//! `lighty.c`, `json` is `lighty.json`, `shared` are the dictionaries of `lighty.shared`, `lfs` is
-//! the module of that name; they know Lua, and no request.
+//! Reading order: `request` (a script's view of a request), `call` (calls that wait), `engine`
+//! (states, scripts, runs), `budget` (limits of a run), `objects` and `reply` (between Rust and
+//! Lua), `cache` (compiled scripts), `accounts` (resource usage), `prelude.lua` (the sandbox),
+//! `pattern` (patterns with a bound), `chunk` (compiling texts). `lib_c` has the functions of
+//! `lighty.c`, `json` is `lighty.json`, `shared` has the dictionaries of `lighty.shared`, `lfs` is
+//! the module of that name; these know Lua, but no request.
 
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
@@ -39,11 +39,11 @@ pub use mlua::Error as LuaError;
 pub use objects::{LOG_TEXT_BYTES_MAX, Options};
 pub use request::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
 
-/// The server's, which keeps the memory of long texts: with another one, most of the time that
-/// making such a text takes is the kernel's.
+/// The server's allocator, which keeps the memory of long texts. With others, most of the time for
+/// creating such a text is spent in the kernel.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: lighty_io::allocator::Allocator = lighty_io::allocator::Allocator;
 
-/// The Lua of this build.
+/// The Lua implementation of this build.
 pub const LUA: &str = if cfg!(feature = "luajit") { "LuaJIT 2.1" } else { "Lua 5.4" };

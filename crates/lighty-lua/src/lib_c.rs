@@ -1,8 +1,8 @@
 //! The functions of `lighty.c` that need no disk: digests, encodings, tokens, clock. None waits.
 //!
-//! Names, arguments and results are those of lighttpd 1.4's mod_magnet; where that has a defect,
-//! this does what its manual promises (`differences.txt` lists both). Each family is a file of
-//! functions from bytes to bytes, which know no Lua; this file hangs them into a table.
+//! Names, arguments and results are the ones of lighttpd 1.4's mod_magnet; where that has a defect,
+//! this implements its manual (`differences.txt` lists both). Each family is a file of functions
+//! from bytes to bytes, which do not depend on Lua; this file adds them to a table.
 
 pub mod digest;
 pub mod encoding;
@@ -17,17 +17,17 @@ use mlua::{Lua, MultiValue, Result, Table, Value};
 
 use crate::argument::{self, PAIRS_MAX, TEXT_BYTES_MAX, Text, WORDS_MAX};
 
-/// A function from text to text that may refuse what it gets.
+/// A function from text to text that returns false for invalid input.
 type Transform = fn(&[u8], &mut Vec<u8>) -> bool;
 
-/// What a [`Transform`] that refuses its text returns to the script.
+/// Result for the script if a [`Transform`] returns false.
 #[derive(Clone, Copy)]
 enum Refusal {
     Nil,
     NoValue,
 }
 
-/// Functions of one text. Like lighttpd's they turn nil into an empty text.
+/// Functions with one text argument. Like lighttpd's they convert nil to an empty text.
 const TRANSFORMS: &[(&str, Transform, Refusal)] = &[
     ("b64dec", encoding::base64_decode, Refusal::Nil),
     ("b64enc", encoding::base64_encode, Refusal::Nil),
@@ -47,10 +47,10 @@ const TRANSFORMS: &[(&str, Transform, Refusal)] = &[
     ("xmlenc", encoding::xml_encode, Refusal::Nil),
 ];
 
-/// The table `lighty.c`, without the functions that ask the disk.
+/// Creates the table `lighty.c`, without the functions that access the disk.
 ///
 /// # Errors
-/// Lua has no memory for it.
+/// Lua is out of memory.
 pub fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     for &(name, transform, refusal) in TRANSFORMS {
@@ -156,8 +156,8 @@ fn add_tokens(lua: &Lua, table: &Table) -> Result<()> {
     table.raw_set("urlenc_query", lua.create_function(encode_query)?)
 }
 
-/// Pairs in the order of the table. A key that is no text is left out; without a table the query
-/// is empty.
+/// Encodes pairs in the order of the table. Keys that are not texts are skipped; without a table
+/// the query is empty.
 fn encode_query(lua: &Lua, arguments: MultiValue) -> Result<mlua::LuaString> {
     let mut out = Vec::new();
     if let Some(Value::Table(pairs)) = arguments.front() {
@@ -194,7 +194,7 @@ fn add_clock(lua: &Lua, table: &Table) -> Result<()> {
     table.raw_set("rand", random)
 }
 
-/// The clock of this worker; a program without workers gets one.
+/// The clock of this worker; a program without workers gets a new one.
 pub(crate) fn clock() -> Clock {
     Clock::current().unwrap_or_else(|| {
         let clock = Clock::start();

@@ -1,5 +1,5 @@
-//! The functions behind the objects that a script sees. They reach the request of the running
-//! script through [`Current`].
+//! The functions behind the objects that scripts use. They access the request of the running script
+//! through [`Current`].
 
 use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
@@ -15,7 +15,7 @@ use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, V
 use crate::request::{Group, Item, Piece, Requests, ScriptRequest};
 use crate::{budget, chunk, error_text, json, lfs, lib_c, packing, pattern, shared};
 
-/// What scripts may do beside answering requests.
+/// Additional capabilities of scripts.
 #[derive(Clone, Default)]
 pub struct Options {
     /// `os.execute`, `io.popen` and files open for writing are allowed (`magnet.unsafe`).
@@ -24,14 +24,14 @@ pub struct Options {
     pub shared: Vec<(Box<str>, std::sync::Arc<crate::shared::Dictionary>)>,
 }
 
-/// A kind of requests as what is lent.
+/// A type of request that can be lent.
 pub(crate) struct Lent<R>(PhantomData<R>);
 
 impl<R: Requests> Lend for Lent<R> {
     type Of<'a> = R::Of<'a>;
 }
 
-/// The request of the script that runs.
+/// The request of the running script.
 pub(crate) struct Current<R: Requests> {
     pub(crate) request: Loan<Lent<R>>,
     path: RefCell<Rc<str>>,
@@ -40,16 +40,16 @@ pub(crate) struct Current<R: Requests> {
     options: Options,
 }
 
-/// Bytes that a run has given to its request and its response, which are none of Lua's memory.
+/// Bytes that a run has added to its request and its response, which are not part of Lua's memory.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Kept {
     /// The response's body.
     body: usize,
-    /// Fields, variables, the request's body, what it printed.
+    /// Fields, variables, the request's body, printed text.
     values: usize,
 }
 
-/// What a value or a piece takes besides its bytes.
+/// Overhead of a value or a piece in bytes.
 const KEPT_EACH: usize = 64;
 
 const NO_ROOM: &str = "not enough memory: the script has given too much to its response";
@@ -75,8 +75,8 @@ impl<R: Requests> Current<R> {
         self.kept.get()
     }
 
-    /// Counts bytes that the request keeps, in place of `instead_of` others. `false` if there are
-    /// too many: the script is stopped.
+    /// Counts `bytes` added to the request, replacing `instead_of` others. `false` if the limit is
+    /// exceeded; then the script is stopped.
     fn keep(&self, bytes: usize, instead_of: usize) -> bool {
         let mut kept = self.kept.get();
         kept.values = (kept.values + bytes).saturating_sub(instead_of);
@@ -89,7 +89,7 @@ impl<R: Requests> Current<R> {
         self.is_room_for(kept)
     }
 
-    /// Changes the body of the response if there is room for another piece of this length.
+    /// Changes the response's body if there is space for another piece of this length.
     fn change_body(&self, length: usize, answer: &mut Answer, change: impl FnOnce(&mut R::Of<'_>)) {
         let has_room = self.keep_piece(length);
         match self.request.with(|request| has_room.then(|| change(request))) {
@@ -128,7 +128,7 @@ impl<R: Requests> Current<R> {
         answer: &mut Answer,
     ) {
         let each = name.len() + KEPT_EACH;
-        // Other groups hold numbers, as many as there are of them.
+        // Other groups hold a fixed number of numbers.
         let holds_texts = matches!(
             group,
             Group::RequestHeader | Group::ResponseHeader | Group::Environment | Group::Attribute
@@ -155,7 +155,7 @@ impl<R: Requests> Host for Current<R> {
             Ok(Item::Bool(value)) => answer.bool(value),
             Ok(Item::Int(number)) => answer.number(number),
             Ok(Item::Bytes(Cow::Borrowed(bytes))) => answer.bytes(bytes),
-            // A short one is copied to where the next answer finds room again.
+            // Short texts are copied to the reply's buffer, which is reused.
             Ok(Item::Bytes(Cow::Owned(bytes))) if bytes.len() < OWN_BYTES_MIN => {
                 answer.bytes(&bytes);
             }
@@ -189,7 +189,7 @@ impl<R: Requests> Host for Current<R> {
     }
 }
 
-/// Bytes from which a text is given away rather than copied.
+/// Length from which a text is passed on instead of copied.
 const OWN_BYTES_MIN: usize = 64 * 1024;
 
 const OUTSIDE: &str = "there is no request here";
@@ -198,7 +198,8 @@ fn room(is_there: bool) -> mlua::Result<()> {
     if is_there { Ok(()) } else { Err(Error::runtime(NO_ROOM)) }
 }
 
-/// The names of groups as fields of `lighty.r` and `lighty.server`.
+/// The groups as fields of `lighty.r` and `lighty.server`: name, group, and true if scripts can
+/// list the names.
 const GROUPS: &[(&str, Group, bool)] = &[
     ("req_header", Group::RequestHeader, true),
     ("req_attr", Group::Attribute, true),
@@ -211,10 +212,10 @@ const GROUPS: &[(&str, Group, bool)] = &[
     ("stats", Group::ServerStats, false),
 ];
 
-/// The place of the response's fields in [`GROUPS`].
+/// The index of the response's fields in [`GROUPS`].
 pub(crate) const RESPONSE_HEADER: usize = 4;
 
-/// The functions that the prelude is given.
+/// The functions passed to the prelude.
 pub(crate) fn primitives<R: Requests>(lua: &Lua, current: &Rc<Current<R>>) -> mlua::Result<Table> {
     let table = lua.create_table()?;
     groups(lua, current, &table)?;
@@ -241,13 +242,13 @@ pub(crate) fn primitives<R: Requests>(lua: &Lua, current: &Rc<Current<R>>) -> ml
     Ok(table)
 }
 
-/// A seed for `math.random`: as many bits as a number of Lua's holds exactly.
+/// A seed for `math.random`, with as many bits as a Lua number holds exactly.
 fn seed() -> mlua::Result<f64> {
     let bytes = random_bytes::<8>().map_err(Error::external)?;
     Ok((u64::from_ne_bytes(bytes) >> 11) as f64)
 }
 
-/// A function that reaches the request of the running script.
+/// A function with access to the running script's request.
 fn method<R: Requests, A: FromLuaMulti, T: IntoLuaMulti>(
     lua: &Lua,
     current: &Rc<Current<R>>,
@@ -266,7 +267,7 @@ fn groups<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> ml
             let pairs = method(lua, current, move |lua, own, ()| {
                 let all = lua.create_table()?;
                 let pairs = own.with(|request| request.pairs(group))?;
-                // Each name was looked for among the others.
+                // Each name was searched among the others.
                 let searched = (pairs.len() * pairs.len() / 8) as u64;
                 budget::charge(
                     lua,
@@ -308,7 +309,7 @@ fn bodies<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> ml
     let request = method(lua, current, |lua, own, (bytes, replace): (LuaString, bool)| {
         room(own.keep(bytes.as_bytes().len() + KEPT_EACH, 0))?;
         let length = own.with(|request| request.add_request_body(&bytes.as_bytes(), replace))?;
-        // The whole body is copied for who reads it next.
+        // The whole body is copied for the next reader.
         budget::charge_bytes(lua, length.map_err(Error::runtime)?);
         Ok(())
     })?;
@@ -346,19 +347,19 @@ fn surroundings<R: Requests>(
     table.set("error_text", lua.create_function(error_text)?)
 }
 
-/// Bytes of a text that a script writes to the server's log: the rest is left out, because writing
-/// megabytes would hold others up.
+/// Maximum bytes of a text that a script writes to the server's log; the rest is dropped, because
+/// writing megabytes would delay other tasks.
 pub const LOG_TEXT_BYTES_MAX: usize = 64 << 10;
 
-/// Instructions that take as long as a line of the log without its text.
+/// Cost of a line of the log without its text, in instructions.
 const LOG_LINE: u64 = 400;
 
-/// Instructions that take as long as writing so many bytes.
+/// Cost of writing this many bytes, in instructions.
 fn log_work(bytes: usize) -> u64 {
     LOG_LINE + (bytes.min(LOG_TEXT_BYTES_MAX) + bytes / 8) as u64
 }
 
-/// An error of a function of ours as a text.
+/// An error of a Rust function as a text.
 fn error_text(lua: &Lua, error: Value) -> mlua::Result<Value> {
     match error {
         Value::Error(error) => lua.create_string(error_text::cause(&error)).map(Value::String),

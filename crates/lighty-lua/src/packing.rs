@@ -7,13 +7,13 @@ use mlua::{Error, Lua, MultiValue, Result, Table, Value};
 use crate::argument::{TEXT_BYTES_MAX, Text, check_length};
 use crate::budget;
 
-/// Bytes of the longest integer, as in Lua.
+/// Maximum bytes of an integer, as in Lua.
 const INTEGER_MAX: usize = 16;
 
-/// Bytes of an integer of Lua's.
+/// Bytes of a Lua integer.
 const NATIVE: usize = 8;
 
-/// Options of one format. Each costs as much as a value.
+/// Maximum number of options in a format. Each costs as much as a value.
 const OPTIONS_MAX: usize = 8192;
 
 /// An option of a format.
@@ -25,15 +25,15 @@ enum PackOption {
     Double,
     /// A text of fixed length, padded with zeros.
     Fixed(usize),
-    /// A text behind its length, an integer of so many bytes.
+    /// A text after its length, which is an integer of this size.
     Counted(usize),
     ZeroEnded,
     Padding,
-    /// Nothing but the padding in front of it.
+    /// Only the padding before it.
     Alignment,
 }
 
-/// Reads a format, and knows the byte order and alignment at each place.
+/// Parses a format, and tracks the byte order and alignment.
 struct PackFormat<'a> {
     rest: &'a [u8],
     is_big: bool,
@@ -51,7 +51,7 @@ impl<'a> PackFormat<'a> {
         Self { rest: text, is_big, max_alignment: 1, read: 0 }
     }
 
-    /// A number that follows an option.
+    /// The number after an option.
     fn number(&mut self) -> Option<usize> {
         let digits = self.rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
         let (digits, rest) = self.rest.split_at(digits);
@@ -71,7 +71,7 @@ impl<'a> PackFormat<'a> {
         }
     }
 
-    /// The next option as it is written; `None` for one that only changes how others are read.
+    /// Parses the next option; `None` for one that only changes how others are read.
     fn item(&mut self, option: u8) -> Result<Option<PackOption>> {
         let item = match option {
             b'b' => PackOption::Signed(1),
@@ -108,7 +108,7 @@ impl<'a> PackFormat<'a> {
         Ok(Some(item))
     }
 
-    /// The next value of the format, and how many bytes of padding precede it after `at` bytes.
+    /// The next value of the format, and the number of padding bytes before it at offset `at`.
     fn next(&mut self, lua: &Lua, at: usize) -> Result<Option<(PackOption, usize)>> {
         while let Some((&option, rest)) = self.rest.split_first() {
             self.read += 1;
@@ -134,7 +134,7 @@ impl<'a> PackFormat<'a> {
         Ok(None)
     }
 
-    /// The alignment of the option behind `X`, which is not packed.
+    /// The alignment of the option after `X`, which is not packed.
     fn next_alignment(&mut self) -> Result<usize> {
         let wrong = || failure("invalid next option for option 'X'");
         let (&option, rest) = self.rest.split_first().ok_or_else(wrong)?;
@@ -154,7 +154,7 @@ impl PackOption {
         }
     }
 
-    /// Its bytes where all its values have the same number of them.
+    /// Its size in bytes, if that is the same for all values.
     fn fixed_size(self) -> Option<usize> {
         match self {
             Self::Counted(_) | Self::ZeroEnded => None,
@@ -188,11 +188,11 @@ fn integer(bytes: &[u8], is_big: bool, is_signed: bool) -> Result<Value> {
     if size > NATIVE && !fits {
         return Err(failure(format!("{size}-byte integer does not fit into Lua Integer")));
     }
-    // Eight bytes without a sign have one in Lua.
+    // Unsigned eight-byte integers become signed in Lua.
     Ok(Value::Integer(value as i64))
 }
 
-/// The integer and whether it fits into so many bytes.
+/// The integer, or an error if it does not fit into the option's size.
 fn checked_integer(value: &Value, item: PackOption) -> Result<i64> {
     let number = match value {
         Value::Integer(value) => *value,
@@ -228,7 +228,7 @@ fn double(value: &Value) -> Result<f64> {
     }
 }
 
-/// A text to be packed.
+/// The text to pack.
 fn text_of(lua: &Lua, value: &Value) -> Result<Text> {
     match value {
         Value::Nil => Err(failure("string expected, got nil")),
@@ -380,7 +380,7 @@ fn unpack(lua: &Lua, arguments: &MultiValue) -> Result<MultiValue> {
         Value::Nil => 1,
         value => checked_integer(value, PackOption::Signed(NATIVE))?,
     };
-    // As in Lua, a place in front of the text is its beginning.
+    // As in Lua, a position before the text means its beginning.
     let from = if from < 0 { (from + text.len() as i64 + 1).max(1) } else { from };
     let at = usize::try_from(from - 1).ok().filter(|at| *at <= text.len());
     let at = at.ok_or_else(|| failure("initial position out of string"))?;
@@ -410,10 +410,10 @@ fn packsize(lua: &Lua, arguments: &MultiValue) -> Result<i64> {
     Ok(size as i64)
 }
 
-/// The three functions.
+/// Creates the three functions.
 ///
 /// # Errors
-/// Lua has no memory for them.
+/// Lua is out of memory.
 pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let packed = |lua: &Lua, arguments: MultiValue| {
@@ -431,7 +431,7 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
     Ok(table)
 }
 
-/// An error that says which function raised it.
+/// An error with the name of the function that raised it.
 #[cold]
 fn named(function: &str, error: &Error) -> Error {
     match error {

@@ -1,33 +1,33 @@
-//! Lua's patterns with a bound: a pattern that goes back too often is an error instead of a loop
-//! that nothing can interrupt. The manual of Lua 5.1, section 5.4.1, says what patterns mean.
+//! Lua's patterns with a bound: a pattern that backtracks too often causes an error instead of an
+//! uninterruptible loop. The manual of Lua 5.1, section 5.4.1, defines the patterns.
 
 use mlua::{Error, Lua, LuaString, MultiValue, Result, Table, Value};
 
 use crate::budget;
 
-/// Steps that a match from one place in the text may take: some 2 ms.
+/// Maximum steps of a match from one position in the text: about 2 ms.
 pub const STEPS_MAX: u32 = 400_000;
 
-/// Steps after which a search gives others a turn before it tries the next place.
+/// Steps after which a search gives other tasks a turn before it tries the next position.
 const STEPS_SLICE: u64 = 50_000;
 
-/// Bytes of a set, and those that `%b` goes through, that take a step's time.
+/// Bytes of a set, and bytes processed by `%b`, that cost a step.
 const SET_BYTES_STEP: usize = 16;
 const BALANCED_BYTES_STEP: usize = 8;
 
-/// Bytes that a search for a text goes through in an instruction's time.
+/// Bytes that a search for plain text processes in the time of an instruction.
 const PLAIN_BYTES_STEP: usize = 16;
 
-/// Parts of a match, each within another.
+/// Maximum nesting of a match.
 const DEPTH_MAX: u32 = 200;
 
-/// Captures in a pattern, as in Lua.
+/// Maximum captures in a pattern, as in Lua.
 const CAPTURES_MAX: usize = 32;
 
-/// Why there is no match.
+/// Reason for a failed match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flaw {
-    /// The pattern is none of Lua's, for this reason.
+    /// The pattern is invalid, for this reason.
     Malformed(&'static str),
     /// The match takes more than [`STEPS_MAX`] steps, or nests too deep.
     TooComplex,
@@ -42,10 +42,10 @@ impl Flaw {
     }
 }
 
-/// A capture: which bytes of the text it takes.
+/// A capture: the bytes of the text that it covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Capture {
-    /// It has not ended yet.
+    /// It has not ended yet. The offset of its first byte.
     Open(usize),
     /// It has ended: the offsets of its first byte and of the byte after its last.
     Closed(usize, usize),
@@ -68,14 +68,14 @@ impl Matcher<'_> {
         Ok(())
     }
 
-    /// A set's bytes are gone through each time.
+    /// Counts the steps of a set, whose bytes are all compared each time.
     fn step_set(&mut self, p: usize, end: usize) -> std::result::Result<(), Flaw> {
         let steps = ((end - p) / SET_BYTES_STEP) as u32;
         self.steps = self.steps.checked_sub(steps).ok_or(Flaw::TooComplex)?;
         Ok(())
     }
 
-    /// Matches the pattern from `p` at `s`; the end of the match.
+    /// Matches the pattern from `p` at `s`, and returns the end of the match.
     fn run(&mut self, mut s: usize, mut p: usize, depth: u32) -> Matched {
         if depth == 0 {
             return Err(Flaw::TooComplex);
@@ -115,7 +115,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// One class and what repeats it.
+    /// Matches one class and its repetition.
     fn single(&mut self, s: usize, p: usize, depth: u32) -> std::result::Result<Next, Flaw> {
         let end = self.class_end(p)?;
         self.step_set(p, end)?;
@@ -200,7 +200,7 @@ impl Matcher<'_> {
         Ok(found)
     }
 
-    /// `%b()`.
+    /// Matches `%b()`.
     fn balanced(&mut self, s: usize, p: usize) -> Matched {
         let [open, close] = self.pattern.get(p..p + 2).unwrap_or_default() else {
             return Err(Flaw::Malformed("unbalanced pattern"));
@@ -226,7 +226,7 @@ impl Matcher<'_> {
         Ok(None)
     }
 
-    /// `%f[set]`.
+    /// Matches `%f[set]`.
     fn frontier(&mut self, s: usize, p: usize) -> Matched {
         if self.pattern.get(p) != Some(&b'[') {
             return Err(Flaw::Malformed("missing '[' after '%f' in pattern"));
@@ -239,7 +239,7 @@ impl Matcher<'_> {
         Ok(is_edge.then_some(end))
     }
 
-    /// `%1`: what a capture matched.
+    /// Matches `%1`: the text of a capture.
     fn same_again(&mut self, s: usize, digit: u8) -> Matched {
         let at = usize::from(digit).checked_sub(usize::from(b'1'));
         let capture = at.and_then(|at| self.captures.get(at));
@@ -252,7 +252,7 @@ impl Matcher<'_> {
         Ok(is_same.then_some(s + found))
     }
 
-    /// Where the class that begins at `p` ends.
+    /// The end of the class that begins at `p`.
     fn class_end(&self, p: usize) -> std::result::Result<usize, Flaw> {
         match self.pattern.get(p) {
             Some(b'%') if p + 1 >= self.pattern.len() => {
@@ -264,7 +264,7 @@ impl Matcher<'_> {
                 if self.pattern.get(at) == Some(&b'^') {
                     at += 1;
                 }
-                // A bracket that comes first stands for itself.
+                // A bracket in the first position is literal.
                 let mut is_first = true;
                 loop {
                     match self.pattern.get(at) {
@@ -290,7 +290,7 @@ impl Matcher<'_> {
         }
     }
 
-    /// Whether the set from the bracket at `p` to the one at `last` holds a byte.
+    /// True if the set from the bracket at `p` to the one at `last` contains a byte.
     fn in_set(&self, byte: u8, p: usize, last: usize) -> bool {
         let pattern = self.pattern;
         let (mut at, mut wanted) = (p + 1, true);
@@ -324,7 +324,7 @@ enum Next {
     End(Option<usize>),
 }
 
-/// `%a` and its like; other letters stand for themselves.
+/// `%a` and other classes; other letters are literal.
 fn in_class(byte: u8, class: u8) -> bool {
     let is = match class.to_ascii_lowercase() {
         b'a' => byte.is_ascii_alphabetic(),
@@ -343,21 +343,22 @@ fn in_class(byte: u8, class: u8) -> bool {
     is != class.is_ascii_uppercase()
 }
 
-/// A match: from, to, and the captures.
+/// A match: start, end, and the captures.
 pub type Found = (usize, usize, Vec<Capture>);
 
-/// What part of a search came to.
+/// Result of a part of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Part {
     /// The first match.
     Found(Found),
     /// There is no match.
     Nowhere,
-    /// None so far: the search goes on from here.
+    /// None so far: the search continues from here.
     Later(usize),
 }
 
-/// Part of a search for the first match of a pattern from `init` on; and the steps that it took.
+/// Performs a part of the search for the first match of a pattern from `init` on. Also returns its
+/// number of steps.
 pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Part, Flaw>, u64) {
     let anchored = pattern.first() == Some(&b'^');
     let pattern = if anchored { &pattern[1..] } else { pattern };
@@ -381,12 +382,12 @@ pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Pa
     (Ok(Part::Nowhere), steps)
 }
 
-/// The functions for scripts: `find(text, pattern, init)` gives from, to and captures, counted from
-/// 1, as `string.find` does without its last argument; or false, and from where to go on.
-/// `plain(text, wanted, init)` is `string.find` with it, in a time that grows with the lengths.
+/// The functions for scripts: `find(text, pattern, init)` returns start, end and captures, counted
+/// from 1, as `string.find` does without its last argument; or false, and the position to continue
+/// from. `plain(text, wanted, init)` is `string.find` with it, in linear time.
 ///
 /// # Errors
-/// Lua has no memory for it.
+/// Lua is out of memory.
 pub(crate) fn table(lua: &Lua) -> Result<Table> {
     let table = lua.create_table()?;
     let find = |lua: &Lua, (text, pattern, init): (LuaString, LuaString, f64)| {

@@ -1,4 +1,4 @@
-//! Calls out of Lua's values, and their results into Lua's values.
+//! Converts Lua values to calls, and their results to Lua values.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,27 +8,27 @@ use mlua::{IntoLuaMulti, Lua, LuaString, MultiValue, Table, Value};
 use crate::budget;
 use crate::call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 
-/// What a suspended script wants.
+/// Reason for a script's suspension.
 pub(crate) enum Wanted {
     Call(Call),
-    /// Its turn, after others had theirs.
+    /// Its slice is over.
     Turn,
-    /// A filter: here is output, and it wants input.
+    /// A filter returns output, and needs input.
     Piece(Option<Vec<u8>>),
 }
 
-/// Why a script's call cannot be made; the words are for its author.
+/// Error in a script's call; the message is for its author.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum CallError {
     /// There is no call of this name.
     Unknown(String),
-    /// The first argument of the call of this name is no path.
+    /// The first argument of this call is not a path.
     Path(String),
     /// `lighty.sleep` without a number.
     Seconds,
-    /// A request lacks this.
+    /// A request lacks this value.
     Wanted(&'static str),
-    /// A request's `headers` hold something else than strings.
+    /// A request's `headers` contain something other than strings.
     Headers,
 }
 
@@ -53,7 +53,7 @@ fn bytes(value: Option<Value>) -> Option<Vec<u8>> {
     }
 }
 
-/// The call that a script yielded.
+/// Parses the values that a script yielded.
 pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, CallError> {
     let name = bytes(values.pop_front()).unwrap_or_default();
     let name = String::from_utf8_lossy(&name).into_owned();
@@ -91,7 +91,7 @@ fn milliseconds(value: Option<Value>) -> Result<u64, CallError> {
     Ok((seconds.max(0.0) * 1000.0) as u64)
 }
 
-/// `to`, method, URL, options, body, and whether `to` names a backend.
+/// Parses `to`, method, URL, options, body, and true if `to` is the name of a backend.
 fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, CallError> {
     let to = bytes(to).ok_or(CallError::Wanted("a backend's name"))?;
     let method = bytes(values.pop_front()).ok_or(CallError::Wanted("a method"))?;
@@ -119,13 +119,13 @@ fn request(to: Option<Value>, mut values: MultiValue) -> Result<HttpCall, CallEr
     Ok(call)
 }
 
-/// A result as the values that the call returns.
+/// Converts a result to the values that the call returns.
 pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
     match reply {
         Reply::Done => true.into_lua_multi(lua),
         Reply::Failed(text) => (Value::Nil, text).into_lua_multi(lua),
         Reply::Stat(found) => stat(lua, &found)?.into_lua_multi(lua),
-        // One by one: a list of all would hold others up.
+        // One by one: a list of all would delay other tasks.
         Reply::Names(names) => {
             let names = RefCell::new(names.into_iter());
             let next = lua.create_function(move |lua, _: MultiValue| {
@@ -138,7 +138,7 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
         Reply::Chunk(chunk) => chunk.0.into_lua_multi(lua),
         Reply::Bytes(bytes) => lua.create_string(bytes)?.into_lua_multi(lua),
         Reply::Number(number) => number.into_lua_multi(lua),
-        // One by one, as names.
+        // One by one, like names.
         Reply::Requests(requests) => {
             let requests = RefCell::new(requests.into_iter());
             let next = lua.create_function(move |lua, _: MultiValue| {
@@ -160,8 +160,8 @@ pub(crate) fn into_lua(lua: &Lua, reply: Reply) -> mlua::Result<MultiValue> {
     }
 }
 
-/// Fields by their names, equal ones joined; and each for itself, for those of which the join says
-/// less, as `Set-Cookie`.
+/// Fields by name, with equal ones joined, and a list of all fields, because joining loses
+/// information for fields such as `Set-Cookie`.
 fn headers(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<(Table, Table)> {
     let (joined, each) = (lua.create_table()?, lua.create_table()?);
     for (name, value) in fields {
@@ -179,10 +179,10 @@ fn headers(lua: &Lua, fields: Vec<(Vec<u8>, Vec<u8>)>) -> mlua::Result<(Table, T
     Ok((joined, each))
 }
 
-/// Instructions that take as long as telling of a request.
+/// Cost of returning a request, in instructions.
 const OPEN_REQUEST: u64 = budget::CALL + 48 * budget::VALUE;
 
-/// What `lighty.server.irequests()` tells of a request.
+/// The table of a request for `lighty.server.irequests()`.
 fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {
     let attributes = lua.create_table()?;
     for (name, value) in &request.attributes {
@@ -192,20 +192,20 @@ fn open_request(lua: &Lua, request: &OpenRequest) -> mlua::Result<Table> {
     item.raw_set("bytes", request.bytes as mlua::Integer)?;
     item.raw_set("bytes_in", request.bytes_in as mlua::Integer)?;
     item.raw_set("bytes_out", request.bytes_out as mlua::Integer)?;
-    // As of a response that has not begun in lighttpd.
+    // The value of a response that has not begun in lighttpd.
     item.raw_set("http_status", 0)?;
     item.raw_set("age", request.age.as_secs() as mlua::Integer)?;
     let table = lua.create_table()?;
     table.raw_set("req_attr", attributes)?;
     table.raw_set("req_item", item)?;
-    // Scripts of lighttpd look for fields and bodies, which are not told across workers.
+    // Scripts for lighttpd read fields and bodies, which are not available across workers.
     for name in ["req_header", "req_env", "req_body", "resp_header", "resp_body"] {
         table.raw_set(name, lua.create_table()?)?;
     }
     Ok(table)
 }
 
-/// The fields that `lighty.stat` has.
+/// The table for `lighty.stat`.
 fn stat(lua: &Lua, found: &Stat) -> mlua::Result<Table> {
     let table = lua.create_table_with_capacity(0, 24)?;
     let kind = found.mode & 0o170_000;

@@ -1,4 +1,4 @@
-//! What a script sees of a request. A module of the server and a FastCGI program implement it.
+//! A script's view of a request, implemented by a server module and a FastCGI program.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -6,9 +6,9 @@ use std::fmt;
 /// The objects of `lighty.r` and `lighty.server` that hold named values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Group {
-    /// `lighty.r.req_header`, once `lighty.request`.
+    /// `lighty.r.req_header`, formerly `lighty.request`.
     RequestHeader,
-    /// `lighty.r.req_attr`, once `lighty.env`.
+    /// `lighty.r.req_attr`, formerly `lighty.env`.
     Attribute,
     /// `lighty.r.req_env`.
     Environment,
@@ -20,7 +20,7 @@ pub enum Group {
     RequestBody,
     /// `lighty.r.resp_body`: `len`, `bytes_in`, `bytes_out`, `get`.
     ResponseBody,
-    /// `lighty.server.plugin_stats`, once `lighty.status`.
+    /// `lighty.server.plugin_stats`, formerly `lighty.status`.
     PluginStats,
     /// `lighty.server.stats`.
     ServerStats,
@@ -46,42 +46,42 @@ impl Item<'_> {
     }
 }
 
-/// Why a script cannot read or change a value. The words are for its author; where lighttpd has
-/// some, they are lighttpd's.
+/// Error of reading or changing a value. The messages are for the script's author, and are
+/// lighttpd's where it has one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessError {
     /// The object has no value of this name.
     Unknown {
-        /// The object, below `lighty`.
+        /// The object's name below `lighty`.
         object: &'static str,
-        /// The name that the script used.
+        /// The name used by the script.
         name: Box<str>,
     },
-    /// The body, named below `lighty`, has no such method or value.
+    /// The body (its name below `lighty`) has no such method or value.
     UnknownOfBody(&'static str),
     /// The attribute does not exist.
     UnknownAttribute(Box<str>),
     /// The value cannot be changed.
     ReadOnly,
-    /// A counter is set to something else than a number.
+    /// A counter was set to something other than a number.
     NotANumber,
-    /// The request's body is changed before it was collected.
+    /// The request's body was changed before it was collected.
     NotCollected,
-    /// A value of this attribute holds a NUL.
+    /// A value for this attribute contains a NUL.
     ZeroByte(Box<str>),
     /// The path has more `..` than segments before them.
     LeavesRoot(Box<str>),
-    /// The physical path is empty: it would be the root of the file system.
+    /// The physical path is empty, which would mean the root of the file system.
     NoPath,
     /// The request's target is not a path.
     NotAPath(Box<str>),
     /// The scheme is neither http nor https.
     Scheme,
-    /// The request's method is not known.
+    /// The request's method is unknown.
     Method,
     /// The client's address is not an IP address.
     NotAnAddress,
-    /// Name or value of a response field would end its line.
+    /// The name or value of a response field would end its line.
     LineBreak,
 }
 
@@ -127,53 +127,53 @@ impl std::error::Error for AccessError {}
 pub enum Piece {
     /// Bytes in memory.
     Bytes(Vec<u8>),
-    /// Part of a file. A negative offset counts from the end; no length: up to the end.
+    /// A part of a file. A negative offset counts from the end; without a length, up to the end.
     File {
-        /// The file's path as the script gives it.
+        /// The file's path as given by the script.
         path: Vec<u8>,
-        /// Where the part begins, in bytes.
+        /// Start of the part, in bytes.
         offset: i64,
-        /// Bytes of the part; `None`: up to the file's end.
+        /// Length of the part in bytes; `None`: up to the file's end.
         length: Option<u64>,
     },
 }
 
-/// The requests of an engine's scripts. They may borrow from their owners.
+/// The type of requests of an engine's scripts, which may borrow.
 pub trait Requests: 'static {
-    /// The type of a request that borrows for this long.
+    /// The type of a request with this lifetime.
     type Of<'a>: ScriptRequest;
 }
 
-/// A request and its response, as a script sees and changes them.
+/// A request and its response, as scripts see and change them.
 pub trait ScriptRequest {
-    /// A named value.
+    /// Reads a named value.
     ///
     /// # Errors
-    /// There is none of that name.
+    /// The name is unknown.
     fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError>;
 
     /// Changes or, with `None`, removes a value.
     ///
     /// # Errors
-    /// It cannot be changed, or not to this.
+    /// The value cannot be changed, or not to this.
     fn set(&mut self, group: Group, name: &[u8], value: Option<&[u8]>) -> Result<(), AccessError>;
 
     /// All names and values of a group.
     fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)>;
 
-    /// Replaces the response's body by this piece or by nothing.
+    /// Replaces the response's body by this piece, or empties it.
     fn set_body(&mut self, first: Option<Piece>);
 
-    /// Adds to the response's body.
+    /// Appends to the response's body.
     fn add_body(&mut self, piece: Piece);
 
-    /// Replaces or extends the request's body, which has been collected; its length.
+    /// Replaces or extends the request's body, which has been collected. Returns its length.
     ///
     /// # Errors
-    /// It has not been collected.
+    /// The body has not been collected.
     fn add_request_body(&mut self, bytes: &[u8], replace: bool) -> Result<usize, AccessError>;
 
-    /// What the script printed ("print", without the end of its line), wrote ("write"), or logged
-    /// at a level by that name.
+    /// Logs a script's output: printed text ("print", without the final line end), written text
+    /// ("write"), or a message of the level with this name.
     fn log(&mut self, level: &str, text: &[u8]);
 }

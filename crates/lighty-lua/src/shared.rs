@@ -1,7 +1,7 @@
 //! `lighty.shared.NAME`: dictionaries that all workers share, with expiry and counters.
 //!
-//! A dictionary takes a fixed number of bytes. When it is full, entries make room that have not
-//! been used for longest. The interface of scripts is the one of nginx's `ngx.shared.NAME`.
+//! A dictionary has a fixed size in bytes. When it is full, the least recently used entries are
+//! evicted. The interface is that of nginx's `ngx.shared.NAME`.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -13,24 +13,24 @@ use mlua::{Lua, LuaString, Result, Table, UserData, UserDataMethods, Value};
 use crate::budget;
 use crate::lib_c::clock;
 
-/// Bytes of a key.
+/// Maximum bytes of a key.
 pub const KEY_BYTES_MAX: usize = 4096;
 
-/// Bytes that an entry takes beside its key and its value.
+/// Overhead of an entry in bytes, besides its key and its value.
 pub const ENTRY_BYTES: usize = 160;
 
-/// Keys that `keys()` gives unless more are asked for.
+/// Default maximum of keys that `keys()` returns.
 const KEYS_DEFAULT: usize = 1024;
 
-/// Keys that `keys()` gives at most: more would hold up the event loop, and other workers that want
-/// the dictionary.
+/// Maximum of keys that `keys()` returns: more would delay the event loop, and other workers that
+/// need the dictionary.
 pub const KEYS_MAX: usize = 4096;
 
-/// Instructions that take as long as finding an entry, and as giving a key.
+/// Cost of finding an entry, and of returning a key, in instructions.
 const FIND: u64 = 2 * budget::CALL;
 const KEY: u64 = 96;
 
-/// What an entry holds.
+/// Value of an entry.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Item {
     /// Lua's `true` or `false`.
@@ -41,23 +41,23 @@ pub enum Item {
     Bytes(Arc<[u8]>),
 }
 
-/// Why an entry is not written.
+/// Reason for not writing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// It would not fit if it were the only one.
+    /// It would not fit even into an empty dictionary.
     TooLarge,
     /// The key is longer than [`KEY_BYTES_MAX`].
     LongKey,
-    /// `add` finds a value under the key.
+    /// `add` found a value under the key.
     Exists,
-    /// No value is under the key.
+    /// There is no value under the key.
     Missing,
-    /// What is there is no number.
+    /// The value is not a number.
     NoNumber,
 }
 
 impl Refusal {
-    /// The reason in words; those of nginx where it has the case.
+    /// The message; nginx's where it has the case.
     #[must_use]
     pub const fn words(self) -> &'static str {
         match self {
@@ -86,41 +86,41 @@ struct Entries {
     uses: u64,
     bytes: usize,
     evicted: u64,
-    /// Entries that were removed many at a time and are still to be freed.
+    /// Entries that were removed in bulk and are still to be freed.
     doomed: Option<Box<Entries>>,
 }
 
-/// Entries freed with each use of a dictionary that has doomed ones.
+/// Entries freed by each use of a dictionary that has doomed ones.
 const FREED_EACH: usize = 64;
 
-/// Entries that a new one evicts one by one, some 200 microseconds. If it needs the room of more,
-/// as many stay of those used last, and the others are doomed: freeing 100,000 would hold up the
-/// event loop, and other workers that want the dictionary.
+/// Maximum number of entries that a new one evicts one by one, about 200 microseconds. If it needs
+/// more space, this many of the latest entries stay, and the others are doomed: freeing 100,000 at
+/// once would delay the event loop, and other workers that need the dictionary.
 const EVICTED_EACH: usize = 1024;
 
 #[derive(Debug)]
 struct Entry {
     item: Item,
     used: u64,
-    /// 0: never.
+    /// Time of its expiry; 0: never.
     expires_ms: u64,
 }
 
 impl Dictionary {
-    /// An empty dictionary that takes so many bytes.
+    /// Creates an empty dictionary of this size in bytes.
     #[must_use]
     pub fn new(bytes_max: usize) -> Self {
         Self { bytes_max: AtomicUsize::new(bytes_max), entries: Mutex::default() }
     }
 
-    /// What a key holds.
+    /// The value of a key.
     #[must_use]
     pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Item> {
         let mut entries = self.lock();
         entries.touch(key, now_ms).map(|entry| entry.item.clone())
     }
 
-    /// Writes an entry, for `ttl_ms` milliseconds or, if that is 0, until it has to make room.
+    /// Writes an entry, for `ttl_ms` milliseconds or, if that is 0, until it is evicted.
     ///
     /// # Errors
     /// [`Refusal::TooLarge`] or [`Refusal::LongKey`].
@@ -128,10 +128,10 @@ impl Dictionary {
         self.lock().insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max())
     }
 
-    /// Writes an entry that is not there.
+    /// Writes an entry that must not exist.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set), and [`Refusal::Exists`].
+    /// As for [`set`](Self::set), and [`Refusal::Exists`].
     pub fn add(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
         let mut entries = self.lock();
         match entries.touch(key, now_ms) {
@@ -140,11 +140,10 @@ impl Dictionary {
         }
     }
 
-    /// Adds to a number, which keeps its expiry. One that is not there begins with `first`, for
-    /// `ttl_ms`.
+    /// Adds to a number, which keeps its expiry. A missing entry starts at `first`, for `ttl_ms`.
     ///
     /// # Errors
-    /// Those of [`set`](Self::set); [`Refusal::Missing`] without `first`; [`Refusal::NoNumber`].
+    /// As for [`set`](Self::set); [`Refusal::Missing`] without `first`; [`Refusal::NoNumber`].
     pub fn incr(
         &self,
         key: &[u8],
@@ -164,13 +163,12 @@ impl Dictionary {
         Ok(number)
     }
 
-    /// Removes an entry, if it is there.
+    /// Removes an entry, if it exists.
     pub fn delete(&self, key: &[u8]) {
         self.lock().remove(key);
     }
 
-    /// Removes all entries. The memory of many is given back bit by bit, by those who use the
-    /// dictionary later.
+    /// Removes all entries. The memory of many is freed gradually, by later uses of the dictionary.
     pub fn clear(&self) {
         let mut entries = self.lock();
         let doomed = entries.doomed.take();
@@ -186,7 +184,7 @@ impl Dictionary {
         entries.touch(key, now_ms).map(|entry| entry.expires_ms.saturating_sub(now_ms))
     }
 
-    /// Gives an entry another time to live; false without such an entry.
+    /// Sets the time to live of an entry; false if there is no such entry.
     pub fn expire(&self, key: &[u8], ttl_ms: u64, now_ms: u64) -> bool {
         let mut entries = self.lock();
         let Some(entry) = entries.touch(key, now_ms) else { return false };
@@ -194,8 +192,8 @@ impl Dictionary {
         true
     }
 
-    /// At most `count` keys and at most [`KEYS_MAX`], those used last first. Entries that have
-    /// expired are removed on the way, as many as keys may be given.
+    /// At most `count` keys and at most [`KEYS_MAX`], the latest used first. Also removes expired
+    /// entries that it encounters, at most [`KEYS_MAX`].
     #[must_use]
     pub fn keys(&self, count: usize, now_ms: u64) -> Vec<Arc<[u8]>> {
         let count = count.min(KEYS_MAX);
@@ -212,30 +210,30 @@ impl Dictionary {
         live
     }
 
-    /// Bytes that its entries take.
+    /// Bytes in use by its entries.
     #[must_use]
     pub fn bytes(&self) -> usize {
         self.lock().bytes
     }
 
-    /// Bytes that its entries may take.
+    /// Maximum bytes for its entries.
     #[must_use]
     pub fn bytes_max(&self) -> usize {
         self.bytes_max.load(Ordering::Relaxed)
     }
 
-    /// Gives it another size. The next entries that are written make room, if there is too little.
+    /// Changes its size. If it is too small, the next writes evict entries.
     pub fn resize(&self, bytes_max: usize) {
         self.bytes_max.store(bytes_max, Ordering::Relaxed);
     }
 
-    /// Entries that were removed to make room.
+    /// Number of evicted entries.
     #[must_use]
     pub fn evicted(&self) -> u64 {
         self.lock().evicted
     }
 
-    /// Whatever a panic left behind is whole: no entry is changed in two steps that can panic.
+    /// A panic leaves the entries consistent: no change has two steps that can panic.
     fn lock(&self) -> MutexGuard<'_, Entries> {
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         if entries.doomed.is_some() {
@@ -275,7 +273,7 @@ impl Entries {
         }
     }
 
-    /// An entry that lives, from now on the one used last.
+    /// Finds a live entry, and makes it the latest used one.
     fn touch(&mut self, key: &[u8], now_ms: u64) -> Option<&mut Entry> {
         if !self.by_key.get(key)?.lives(now_ms) {
             self.remove(key);
@@ -319,7 +317,7 @@ impl Entries {
         Ok(())
     }
 
-    /// Dooms all entries but those used last: at most [`EVICTED_EACH`], which fit into `room`.
+    /// Dooms all entries except the latest used: at most [`EVICTED_EACH`], which fit into `room`.
     #[cold]
     fn keep_latest(&mut self, room: usize) {
         let doomed = self.doomed.take();
@@ -350,10 +348,10 @@ impl Entries {
     }
 }
 
-/// The table `lighty.shared`: each dictionary under its name.
+/// Creates the table `lighty.shared`: each dictionary under its name.
 ///
 /// # Errors
-/// Lua has no memory for it.
+/// Lua is out of memory.
 pub fn table<'a>(
     lua: &Lua,
     dictionaries: impl IntoIterator<Item = (&'a str, &'a Arc<Dictionary>)>,
@@ -365,10 +363,10 @@ pub fn table<'a>(
     Ok(table)
 }
 
-/// A dictionary as scripts have it.
+/// A dictionary as a Lua object.
 struct Handle(Arc<Dictionary>);
 
-/// nil and a reason, or what there is.
+/// A value, or nil and a reason.
 type Answer<T> = (Option<T>, Option<&'static str>);
 
 fn answer<T>(result: Outcome<T>) -> Answer<T> {
@@ -450,7 +448,7 @@ fn charge_entry(lua: &Lua, value: &Value) {
     budget::charge(lua, FIND + bytes as u64 / 4);
 }
 
-/// Bytes that become a Lua string.
+/// Bytes to be converted to a Lua string.
 struct Bytes<'a>(&'a [u8]);
 
 impl mlua::IntoLua for Bytes<'_> {
@@ -459,7 +457,7 @@ impl mlua::IntoLua for Bytes<'_> {
     }
 }
 
-/// A whole number as such, for Lua 5.4, which would write `1.0`.
+/// Converts a whole number to an integer: Lua 5.4 would otherwise write `1.0`.
 fn number_value(number: f64) -> Value {
     let is_whole = number.fract() == 0.0 && number.abs() < 9e15;
     if is_whole { Value::Integer(number as i64) } else { Value::Number(number) }
@@ -478,11 +476,11 @@ fn item(value: &Value) -> Result<Option<Item>> {
     }))
 }
 
-/// Seconds of a script, which may be a fraction, in milliseconds; none is 0.
+/// Converts a script's seconds, which may be fractional, to milliseconds; `None` to 0.
 fn ttl_ms(seconds: Option<f64>) -> Result<u64> {
     match seconds {
         None => Ok(0),
-        // A time so short is not "for ever".
+        // A very short time must not become 0, which means no expiry.
         Some(seconds) if seconds > 0.0 => Ok(((seconds * 1000.0) as u64).max(1)),
         Some(0.0) => Ok(0),
         Some(_) => Err(refused("a time to live is a number of seconds")),

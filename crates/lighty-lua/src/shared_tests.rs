@@ -36,7 +36,7 @@ fn what_was_used_last_stays_when_it_is_full() {
     let keys: Vec<Vec<u8>> = dictionary.keys(9, NOW).iter().map(|key| key.to_vec()).collect();
     assert_eq!(keys, [b"d", b"a", b"c"]);
     assert_eq!((dictionary.bytes(), dictionary.evicted()), (3 * entry, 1));
-    // Written again, an entry takes its own room.
+    // An overwritten entry reuses its own space.
     dictionary.set(b"c", bytes("2"), 0, NOW).expect("room");
     assert_eq!((dictionary.keys(9, NOW).len(), dictionary.evicted()), (3, 1));
 }
@@ -46,7 +46,7 @@ fn limits_hold_on_either_side() {
     let dictionary = Dictionary::new(ENTRY_BYTES + 10);
     assert_eq!(dictionary.set(b"12345", bytes("12345"), 0, NOW), Ok(()));
     assert_eq!(dictionary.set(b"12345", bytes("123456"), 0, NOW), Err(Refusal::TooLarge));
-    // What does not fit does not drive out what is there.
+    // An entry that does not fit evicts no others.
     assert_eq!(dictionary.get(b"12345", NOW), Some(bytes("12345")));
     let dictionary = Dictionary::new(100_000);
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
@@ -165,7 +165,7 @@ fn entry_that_needs_much_room_keeps_those_used_last() {
         dictionary.set(key.as_bytes(), bytes("1"), 0, NOW).expect("room");
     }
     assert_eq!((dictionary.bytes(), dictionary.evicted()), (count * small, 0));
-    // Room for as many as are evicted one by one, and for the half of them.
+    // Space for as many entries as are evicted one by one, and for half of them.
     let large = |entries: usize| bytes(&"x".repeat((count - entries) * small - ENTRY_BYTES - 1));
     dictionary.set(b"a", large(2 * EVICTED_EACH), 0, NOW).expect("room is made");
     assert_eq!(dictionary.get(b"0000", NOW), None);

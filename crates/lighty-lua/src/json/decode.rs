@@ -1,4 +1,4 @@
-//! Lua values from the pieces of a JSON text.
+//! Builds Lua values from the pieces of a JSON text.
 
 use mlua::{IntoLua, Lua, LuaString, Result, Table, Value};
 
@@ -11,7 +11,7 @@ enum Open {
     Object(Table, Option<LuaString>),
 }
 
-/// The value that a text stands for, and how many values were read for it.
+/// The value of a text, and the number of values in it.
 pub(super) fn value(lua: &Lua, text: &[u8]) -> (Result<Value>, usize) {
     match Reader::new(text) {
         Ok(mut reader) => (whole(lua, &mut reader), reader.values()),

@@ -1,4 +1,4 @@
-//! JSON texts from Lua values.
+//! Writes Lua values as JSON texts.
 
 use std::io::Write as _;
 
@@ -7,8 +7,8 @@ use mlua::{LuaString, Result, Table, Value};
 
 use super::{DEPTH_MAX, OUTPUT_BYTES_MAX, VALUES_MAX, refused};
 
-/// Appends a value; of how many it is made. `mark` is what tables have that are arrays whatever is
-/// in them.
+/// Appends a value, and returns the number of values in it. `mark` is the metatable of tables that
+/// are always arrays.
 pub(super) fn push(value: &Value, mark: &Table, out: &mut Vec<u8>) -> Result<usize> {
     let mut encoder = Encoder { mark, out, values: 0 };
     encoder.push(value, 0)?;
@@ -47,7 +47,7 @@ impl Encoder<'_> {
         self.check_length(0)
     }
 
-    /// Refuses what is too long with so many bytes more.
+    /// Fails if `more` bytes would exceed the maximum length.
     fn check_length(&self, more: usize) -> Result<()> {
         if self.out.len() + more > OUTPUT_BYTES_MAX {
             return Err(refused(&format!("encode: more than {OUTPUT_BYTES_MAX} bytes")));
@@ -55,7 +55,8 @@ impl Encoder<'_> {
         Ok(())
     }
 
-    /// Where all of a text is escaped it becomes six times as long: that is known before.
+    /// Appends a string. Escaping may make it six times as long, so its final length is checked
+    /// first.
     fn push_text(&mut self, text: &[u8]) -> Result<()> {
         self.check_length(text.len())?;
         let codes = text.iter().filter(|byte| is_written_as_code(**byte)).count();
@@ -74,7 +75,7 @@ impl Encoder<'_> {
         }
     }
 
-    /// The length, if the table is an array: marked as one, or with keys 1 to n and no others.
+    /// The length, if the table is an array: marked as one, or with the keys 1 to n only.
     fn length_of_array(&self, table: &Table) -> Result<Option<usize>> {
         if table.metatable().as_ref() == Some(self.mark) {
             return Ok(Some(table.raw_len()));
@@ -129,19 +130,19 @@ impl Encoder<'_> {
     }
 }
 
-/// Bytes of `\u0001` beyond the one that it stands for.
+/// Additional bytes of `\u0001` compared with the byte itself.
 const CODE_BYTES_MORE: usize = 5;
 
-/// True of bytes that are always written as a code, never as a letter.
+/// True for bytes that are always written as a code, never as a letter.
 const fn is_written_as_code(byte: u8) -> bool {
     byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r')
 }
 
-/// A key that may be an index of an array.
+/// The index of an array element that a key stands for, if any.
 fn index(key: &Value) -> Option<i64> {
     match key {
         Value::Integer(integer) => Some(*integer),
-        // Within what a double counts exactly.
+        // In the range in which a double is exact.
         Value::Number(number) if number.fract() == 0.0 && number.abs() < 1e15 => {
             Some(*number as i64)
         }
@@ -149,7 +150,7 @@ fn index(key: &Value) -> Option<i64> {
     }
 }
 
-/// A key as the name of a member; numbers are names too.
+/// A key as the name of a member; numbers are converted.
 fn name(key: &Value) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     match key {
@@ -168,7 +169,7 @@ fn push_integer(integer: i64, out: &mut Vec<u8>) {
     write!(out, "{integer}").expect("a buffer takes everything");
 }
 
-/// The shortest text that reads as the same number.
+/// Appends the shortest text that parses to the same number.
 fn push_number(number: f64, out: &mut Vec<u8>) -> Result<()> {
     if !number.is_finite() {
         return Err(refused("encode: a number must be finite"));

@@ -1,5 +1,5 @@
-//! Reads a JSON text piece by piece: any bytes, no recursion, nothing copied but strings with
-//! escapes. What it accepts is RFC 8259 to the letter, and UTF-8.
+//! Reads a JSON text piece by piece: any bytes, no recursion, nothing copied except strings with
+//! escapes. Accepts exactly RFC 8259 in UTF-8.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -14,25 +14,25 @@ pub enum Piece<'a> {
     Null,
     /// The literal `true` or `false`.
     Bool(bool),
-    /// A number without fraction and exponent that fits.
+    /// An integer in range, without fraction and exponent.
     Integer(i64),
     /// Any other number; it is finite.
     Number(f64),
-    /// A string that is a value, without its escapes.
+    /// A string value, unescaped.
     String(Cow<'a, str>),
     /// `[`; the items follow.
     BeginArray,
-    /// `]` of the array that began last.
+    /// `]` of the innermost array.
     EndArray,
     /// `{`; a name and a value follow for each member.
     BeginObject,
-    /// The name of the member whose value follows.
+    /// The name of a member; its value follows.
     Name(Cow<'a, str>),
-    /// `}` of the object that began last.
+    /// `}` of the innermost object.
     EndObject,
 }
 
-/// Why a text is refused, and the byte at which that shows.
+/// Reason for refusing a text, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The rule or limit that it breaks.
@@ -41,22 +41,22 @@ pub struct Refusal {
     pub at: usize,
 }
 
-/// What is wrong with a text.
+/// Error in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Why {
-    /// It ends too soon.
+    /// It ends too early.
     Torn,
-    /// A character that cannot stand here.
+    /// A character that is not permitted here.
     Unexpected,
-    /// A number that is none, or is too large.
+    /// An invalid number, or one that is too large.
     Number,
-    /// An escape that is none, or half a surrogate pair.
+    /// An invalid escape, or half a surrogate pair.
     Escape,
     /// A control character in a string.
     Control,
-    /// Bytes that are no UTF-8.
+    /// Bytes that are not UTF-8.
     Utf8,
-    /// More than [`DEPTH_MAX`] arrays and objects within each other.
+    /// More than [`DEPTH_MAX`] nested arrays and objects.
     Depth,
     /// More than [`VALUES_MAX`] values.
     Values,
@@ -84,7 +84,7 @@ enum Inside {
     Object,
 }
 
-/// What is expected next.
+/// The pieces that may come next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Expected {
     Value,
@@ -92,11 +92,11 @@ enum Expected {
     FirstItem,
     /// A name, or the end of an object that has just begun.
     FirstName,
-    /// What follows a value: a comma, an end, or nothing.
+    /// After a value: a comma, an end, or nothing.
     Next,
 }
 
-/// A text that is being read.
+/// A text being read.
 pub struct Reader<'a> {
     text: &'a str,
     at: usize,
@@ -107,7 +107,7 @@ pub struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     /// # Errors
-    /// The text is no UTF-8.
+    /// The text is not UTF-8.
     pub fn new(text: &'a [u8]) -> Result<Self, Refusal> {
         let text = str::from_utf8(text)
             .map_err(|error| Refusal { why: Why::Utf8, at: error.valid_up_to() })?;
@@ -119,10 +119,10 @@ impl<'a> Reader<'a> {
         self.values
     }
 
-    /// The next piece; `None` at the end of a text that is whole.
+    /// The next piece; `None` at the end of a complete text.
     ///
     /// # Errors
-    /// What is wrong with the text; it cannot be read on.
+    /// The error in the text; reading cannot continue.
     pub fn next_piece(&mut self) -> Result<Option<Piece<'a>>, Refusal> {
         self.skip_space();
         let next = self.text.as_bytes().get(self.at);
@@ -247,7 +247,7 @@ impl<'a> Reader<'a> {
         count
     }
 
-    /// A string whose opening quote was taken, and its closing one.
+    /// Reads the rest of a string after its opening quote, including the closing one.
     fn string(&mut self) -> Result<Cow<'a, str>, Refusal> {
         let plain = self.plain()?;
         if self.take(b'"') {
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         Ok(Cow::Owned(text))
     }
 
-    /// What stands before the next quote or backslash.
+    /// Reads up to the next quote or backslash.
     fn plain(&mut self) -> Result<&'a str, Refusal> {
         let rest = &self.text[self.at..];
         let stop = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F));

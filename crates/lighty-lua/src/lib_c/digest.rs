@@ -1,4 +1,4 @@
-//! Digests by name, as upper-case hexadecimal digits, and comparisons whose time shows nothing.
+//! Digests by name, in upper-case hexadecimal, and constant-time comparisons.
 
 use hmac::{Hmac, KeyInit, Mac};
 use md5::Md5;
@@ -46,8 +46,8 @@ fn digits(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// Whether two texts of hexadecimal digits, of either case, are the same digest. The time it takes
-/// shows their lengths alone.
+/// True if two texts of hexadecimal digits, of either case, are the same digest. The time depends
+/// on their lengths only.
 #[must_use]
 pub fn equal_digests(one: &[u8], other: &[u8]) -> bool {
     if one.len() != other.len() || one.len() > 2 * DIGEST_BYTES_MAX {
@@ -57,10 +57,10 @@ pub fn equal_digests(one: &[u8], other: &[u8]) -> bool {
     hex_decode(one, &mut left) && hex_decode(other, &mut right) && equal(&left, &right)
 }
 
-/// Whether two texts are the same. The time it takes shows not even where the lengths differ.
+/// True if two texts are equal. The time does not even reveal a difference of their lengths.
 #[must_use]
 pub fn equal_secrets(one: &[u8], other: &[u8]) -> bool {
-    // Of equal length, and no one can choose what they differ in.
+    // The digests have equal lengths, and a caller cannot choose where they differ.
     equal(&Sha256::digest(one), &Sha256::digest(other))
 }
 

@@ -1,4 +1,4 @@
-//! Base64, hexadecimal digits, and texts in XML and HTML.
+//! Base64, hexadecimal digits, and escaping for XML and HTML.
 
 const BASE64: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
 const BASE64_URL: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -9,19 +9,19 @@ pub fn base64_encode(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     encode(BASE64, bytes, out)
 }
 
-/// Like [`base64_encode`] with the alphabet for URLs (RFC 4648 section 5).
+/// Like [`base64_encode`] with the URL-safe alphabet (RFC 4648 section 5).
 pub fn base64url_encode(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     encode(BASE64_URL, bytes, out)
 }
 
-/// Appends what base64 stands for, read as leniently as lighttpd does: control characters and
-/// spaces are skipped, `=` or `.` ends the text wherever it stands, and bits left over are dropped.
-/// False for any other character, for a digit too few, and for a text without any.
+/// Appends decoded base64, as leniently as lighttpd: control characters and spaces are skipped, `=`
+/// or `.` ends the text at any position, and surplus bits are dropped. False for any other
+/// character, for a missing digit, and for a text without digits.
 pub fn base64_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode(text, [b'+', b'/'], out)
 }
 
-/// Like [`base64_decode`] with the alphabet for URLs.
+/// Like [`base64_decode`] with the URL-safe alphabet.
 pub fn base64url_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     decode(text, [b'-', b'_'], out)
 }
@@ -81,8 +81,8 @@ pub fn hex_encode(bytes: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends the bytes that digits of either case stand for. False for any other character and for
-/// an odd number of them.
+/// Appends decoded hexadecimal digits of either case. False for any other character and for an odd
+/// number of digits.
 pub fn hex_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     if !text.len().is_multiple_of(2) {
         return false;
@@ -94,8 +94,8 @@ pub fn hex_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a text with what XML and HTML read as markup, and control characters, as references:
-/// harmless between tags and in quoted attributes.
+/// Appends a text with the markup characters of XML and HTML, and control characters, as
+/// references: harmless between tags and in quoted attributes.
 pub fn xml_encode(text: &[u8], out: &mut Vec<u8>) -> bool {
     for &byte in text {
         match byte {
@@ -115,7 +115,7 @@ pub(super) const fn hex(byte: u8) -> [u8; 2] {
     [HEX[(byte >> 4) as usize], HEX[(byte & 15) as usize]]
 }
 
-/// The byte that the first two characters of a text stand for.
+/// The byte encoded by the first two characters of a text.
 pub(super) fn hex_byte(text: &[u8]) -> Option<u8> {
     let digit = |at: usize| char::from(*text.get(at)?).to_digit(16).map(|value| value as u8);
     Some(digit(0)? << 4 | digit(1)?)

@@ -1,9 +1,9 @@
 //! Paths of the file system as text.
 
-/// Appends a path with `.`, `..` and empty segments resolved; nothing climbs above its beginning.
+/// Appends a path with `.`, `..` and empty segments resolved; `..` never leads above its beginning.
 ///
 /// As in lighttpd: a path whose beginning was removed begins with `/`, one that ends in `.` or `..`
-/// ends in `/`, and a relative path of names alone stays relative.
+/// ends in `/`, and a relative path without such segments stays relative.
 pub fn simplify(path: &[u8], out: &mut Vec<u8>) -> bool {
     let begin = out.len();
     let path = match path {
@@ -13,7 +13,7 @@ pub fn simplify(path: &[u8], out: &mut Vec<u8>) -> bool {
         _ => path,
     };
     let mut segments = path.split(|byte| *byte == b'/').peekable();
-    // What stands before the first slash, if anything does: the one name without a slash.
+    // The text before the first slash, possibly empty: the only name without a slash before it.
     if let Some(first) = segments.next() {
         out.extend_from_slice(first);
     }

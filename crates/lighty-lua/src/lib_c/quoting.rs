@@ -15,7 +15,7 @@ pub fn quoted_encode(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends what a quoted string stands for; a text that does not begin with `"` stands for itself.
+/// Appends the content of a quoted string; a text that does not begin with `"` is copied unchanged.
 /// False if the string does not end with the text.
 pub fn quoted_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     let [b'"', inner @ ..] = text else {
@@ -36,7 +36,7 @@ pub fn quoted_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     false
 }
 
-/// Appends a text with `"`, `\` and everything that is no printable ASCII escaped as C does.
+/// Appends a text with `"`, `\` and everything except printable ASCII escaped as in C.
 pub fn backslash_encode(text: &[u8], out: &mut Vec<u8>) -> bool {
     for &byte in text {
         match short_escape(byte) {
@@ -51,12 +51,12 @@ pub fn backslash_encode(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a text with what a JSON string must not hold escaped (RFC 8259 section 7). Bytes of
-/// UTF-8 stay; the quotes around it are left to the caller.
+/// Appends a text with characters escaped that a JSON string must not contain (RFC 8259 section 7).
+/// Bytes of UTF-8 stay; the caller adds the quotes.
 pub fn json_encode(text: &[u8], out: &mut Vec<u8>) -> bool {
     for &byte in text {
         match short_escape(byte) {
-            // JSON has no letter for these two.
+            // JSON has no letter escape for these two.
             Some(escape) if !matches!(escape, b'a' | b'v') => {
                 out.extend_from_slice(&[b'\\', escape]);
             }
@@ -85,8 +85,8 @@ const fn short_escape(byte: u8) -> Option<u8> {
 }
 
 /// Appends a text with its escapes decoded, those of C and of JSON alike: `\xHH`, `\ooo`, `\uHHHH`
-/// (two of them for a surrogate pair) and letters. An escape that is none stands for the character
-/// behind its backslash. Quotes around the whole text are dropped.
+/// (two of them for a surrogate pair) and letters. An invalid escape becomes the character after
+/// its backslash. Quotes around the whole text are removed.
 pub fn backslash_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut rest = match text {
         [b'"', inner @ .., b'"'] => inner,
@@ -104,7 +104,7 @@ pub fn backslash_decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends what an escape stands for; the bytes of `rest` that belong to it.
+/// Appends a decoded escape, and returns the number of bytes of `rest` that belong to it.
 fn push_escape(kind: u8, rest: &[u8], out: &mut Vec<u8>) -> usize {
     let (byte, used) = match kind {
         b'a' => (0x07, 0),
@@ -147,7 +147,7 @@ fn push_code_point(rest: &[u8], out: &mut Vec<u8>) -> usize {
     used
 }
 
-/// The UTF-16 code unit that four digits stand for.
+/// The UTF-16 code unit of four digits.
 pub(crate) fn code_unit(digits: &[u8]) -> Option<u16> {
     let (high, low) = (hex_byte(digits)?, hex_byte(digits.get(2..)?)?);
     Some(u16::from(high) << 8 | u16::from(low))

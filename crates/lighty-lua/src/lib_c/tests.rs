@@ -11,7 +11,7 @@ fn lua() -> Lua {
     lua
 }
 
-/// What an expression gives, as text.
+/// Result of an expression, as text.
 fn eval(lua: &Lua, expression: &str) -> String {
     let show = "local function show(...) local t = {} \
         for i = 1, select('#', ...) do local v = select(i, ...) \
@@ -27,7 +27,7 @@ fn eval(lua: &Lua, expression: &str) -> String {
     }
 }
 
-/// Expressions and what they give in lighttpd 1.4.69, where nothing else is said.
+/// Expressions and their results in lighttpd 1.4.69, unless the case states another result.
 #[test]
 fn every_function_gives_what_lighttpd_gives() {
     let lua = lua();
@@ -36,7 +36,7 @@ fn every_function_gives_what_lighttpd_gives() {
             assert!(line.is_empty() || line.starts_with('#'), "{line}");
             continue;
         };
-        // What lighttpd gives instead stands behind it.
+        // The case ends with lighttpd's result, if that is different.
         let expected = expected.split(" -- lighttpd: ").next().unwrap_or_default();
         assert_eq!(eval(&lua, expression), expected, "{expression}");
     }
@@ -111,7 +111,7 @@ fn as_many_pairs_and_words_as_the_limits_say_are_taken_and_no_more() {
     }
 }
 
-/// What encodes comes back, whatever the bytes.
+/// Encoded bytes are decoded to the same bytes.
 #[test]
 fn what_is_encoded_is_decoded_again() {
     let bytes: Vec<u8> = (0..=255).chain((0..=255).rev()).collect();
@@ -127,7 +127,7 @@ fn what_is_encoded_is_decoded_again() {
         for end in 0..bytes.len() {
             let (mut text, mut back) = (Vec::new(), Vec::new());
             assert!(encode(&bytes[..end], &mut text));
-            // A text without digits is no base64; nothing is asked to decode it.
+            // A text without digits is not valid base64.
             assert!(end == 0 || decode(&text, &mut back), "{number} {end}");
             assert_eq!(back, &bytes[..end], "{number} {end}");
         }

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 
 const SPACE: [u8; 4] = *b" \t\r\n";
 
-/// Names and values of a `Cookie` field. A quoted value keeps its quotes; of an unquoted one,
-/// whatever stands behind its first word is dropped.
+/// Names and values of a `Cookie` field. A quoted value keeps its quotes; an unquoted one ends
+/// after its first word.
 pub fn cookies(field: &[u8]) -> impl Iterator<Item = (&[u8], Cow<'_, [u8]>)> {
     let mut rest = field;
     std::iter::from_fn(move || {
@@ -51,8 +51,7 @@ fn word<'a>(rest: &mut &'a [u8], ends: impl Fn(u8) -> bool) -> &'a [u8] {
     split_off(rest, end.unwrap_or(rest.len()))
 }
 
-/// A quoted string with its quotes. One that does not end is ended; a backslash that nothing
-/// follows is escaped.
+/// Reads a quoted string with its quotes. A missing end is added; a final backslash is escaped.
 fn quoted<'a>(rest: &mut &'a [u8]) -> Cow<'a, [u8]> {
     let mut at = 1;
     loop {

@@ -1,9 +1,9 @@
-//! URLs: percent-encoding of paths, queries as pairs, one spelling for many.
+//! URLs: percent-encoding of paths, queries as pairs, normalisation.
 
 use super::encoding::{hex, hex_byte};
 use super::path;
 
-/// Appends a path with its escapes decoded. An escaped control character becomes `_`; a broken
+/// Appends a path with its escapes decoded. An escaped control character becomes `_`; a malformed
 /// escape stays.
 pub fn decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     let mut rest = text;
@@ -22,7 +22,7 @@ pub fn decode(text: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a path with everything encoded but letters, digits, `/` and `! ( ) * - . _ ~`.
+/// Appends a path with everything encoded except letters, digits, `/` and `! ( ) * - . _ ~`.
 pub fn encode(path: &[u8], out: &mut Vec<u8>) -> bool {
     for &byte in path {
         let stays = byte.is_ascii_alphanumeric()
@@ -32,7 +32,7 @@ pub fn encode(path: &[u8], out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Names and values of a query, decoded, `+` being a space. A pair without `=` has no value.
+/// Names and values of a query, decoded, with `+` as a space. A pair without `=` has no value.
 pub fn query_pairs(query: &[u8]) -> impl Iterator<Item = (Vec<u8>, Vec<u8>)> {
     query.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).map(|pair| {
         let at = pair.iter().position(|byte| *byte == b'=');
@@ -74,9 +74,9 @@ fn push_query_part(text: &[u8], is_name: bool, out: &mut Vec<u8>) {
     }
 }
 
-/// Appends a URL in one spelling: what may stand for itself does, all else is encoded with
-/// upper-case digits, `%2F` of the path is a slash, its dot segments are resolved, a space of the
-/// query is `+`, and a fragment is cut off. What follows the first `?` is query.
+/// Appends a normalised URL: unnecessary escapes are decoded, others have upper-case digits, `%2F`
+/// in the path becomes a slash, its dot segments are resolved, a space in the query becomes `+`,
+/// and a fragment is removed. The query begins after the first `?`.
 pub fn normalize(url: &[u8], out: &mut Vec<u8>) -> bool {
     let url = url.split(|byte| *byte == b'#').next().unwrap_or_default();
     let mark = url.iter().position(|byte| *byte == b'?');
@@ -119,7 +119,7 @@ fn recode(text: &[u8], part: Part, out: &mut Vec<u8>) {
     }
 }
 
-/// What RFC 3986 lets stand nowhere as it is.
+/// Bytes that RFC 3986 does not permit unencoded anywhere.
 const fn must_encode(byte: u8) -> bool {
     !matches!(byte, 0x21..=0x7E)
         || matches!(byte, b'"' | b'#' | b'%' | b'<' | b'>' | b'[' | b'\\')

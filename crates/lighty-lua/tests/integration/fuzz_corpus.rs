@@ -1,5 +1,5 @@
-//! Replays what the fuzzers found interesting (`fuzz/corpus`) through the same functions, and
-//! disturbed copies of it.
+//! Replays the fuzzers' corpora (`fuzz/corpus`) through the same functions, also with modified
+//! inputs.
 
 #[allow(unreachable_pub, reason = "the fuzz crate shares this file and needs the functions public")]
 #[path = "../../../../fuzz/src/scripts.rs"]
@@ -20,7 +20,7 @@ fn replay(target: &str, run: fn(&[u8])) {
     });
 }
 
-/// Cut short anywhere, and with each byte replaced by some that mean something.
+/// Runs truncated inputs, and inputs with each byte replaced by significant ones.
 fn disturb(input: &[u8], run: fn(&[u8])) {
     let mut copy = input.to_vec();
     for at in 0..input.len() {

@@ -1,4 +1,4 @@
-//! Asks lighttpd's mod_magnet the cases of `lighty.c`: what stands there is what it gives.
+//! Checks the cases of `lighty.c` with lighttpd's mod_magnet.
 
 use std::fmt::Write;
 
@@ -55,7 +55,7 @@ fn lighttpd_gives_what_the_cases_say() {
     assert_eq!(given.len(), cases.len());
     for ((expression, expected), given) in cases.into_iter().zip(given) {
         let expected = expected.split_once(" -- lighttpd: ").map_or(expected, |(_, theirs)| theirs);
-        // Of errors, and of what is said in words, the text is not compared.
+        // The text of errors, and of results described in words, is not compared.
         let errors = ["bad argument", "an error", "incorrect number", "string."];
         match errors.iter().any(|word| expected.contains(word)) {
             true => assert!(!given.starts_with('<') && given.len() > 10, "{expression}: {given}"),

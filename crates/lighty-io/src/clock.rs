@@ -34,7 +34,7 @@ struct Times {
     mono_us: Cell<u64>,
     unix_s: Cell<i64>,
     unix_us: Cell<u32>,
-    /// The longest delay of a tick since it was last asked for.
+    /// The longest delay of a tick since the last [`Clock::take_late_us`].
     late_us: Cell<u64>,
 }
 
@@ -89,7 +89,7 @@ pub(crate) fn unix_now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Measures a wait to the microsecond, which a clock that stands still during a turn cannot.
+/// Measures a wait to the microsecond, which the coarse clock cannot: it is constant during a turn.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stopwatch(Instant);
 

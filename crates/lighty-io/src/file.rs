@@ -442,7 +442,7 @@ impl FileEngine {
         root.check_cached(self.now_ms()).then(|| root.dir())
     }
 
-    /// Counts a look-up answered from the caches. `None` if they could not answer.
+    /// Counts a look-up served from the caches. `None` if they did not suffice.
     fn note_cached<T>(&self, response: io::Result<T>) -> Option<io::Result<T>> {
         match response.as_ref().err().and_then(io::Error::raw_os_error) {
             // EXDEV: another mount, or a link out of the root; left to the engine.

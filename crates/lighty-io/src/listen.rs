@@ -147,7 +147,7 @@ impl BoundSocket {
     /// A second handle to the same socket, for another worker.
     ///
     /// # Errors
-    /// EMFILE and the like.
+    /// EMFILE and other errors of the system.
     pub fn try_clone(&self) -> io::Result<Self> {
         let (address, origin) = (self.address.clone(), self.origin.clone());
         Ok(BoundSocket { socket: self.socket.try_clone()?, address, origin })
@@ -161,7 +161,7 @@ impl BoundSocket {
     /// A second descriptor of the same socket, for another process to accept on.
     ///
     /// # Errors
-    /// EMFILE and the like.
+    /// EMFILE and other errors of the system.
     pub fn duplicate(&self) -> io::Result<OwnedFd> {
         Ok(self.socket.try_clone()?.into())
     }
@@ -169,7 +169,7 @@ impl BoundSocket {
     /// Waits until a connection is pending that will be accepted elsewhere.
     ///
     /// # Errors
-    /// EMFILE and the like.
+    /// EMFILE and other errors of the system.
     pub async fn has_caller(&self) -> io::Result<()> {
         // SAFETY: an `OwnedFd` that is not replaced refers to the same open descriptor for as long
         // as it lives, and the registration owns it.
@@ -182,7 +182,7 @@ impl BoundSocket {
     /// socket would briefly be non-blocking.
     ///
     /// # Errors
-    /// None is pending, or EMFILE and the like.
+    /// None is pending; EMFILE and other errors of the system.
     pub fn refuse_caller(&self) -> io::Result<()> {
         self.socket.set_nonblocking(true)?;
         let accepted = self.socket.accept().map(drop);

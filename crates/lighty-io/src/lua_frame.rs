@@ -290,7 +290,7 @@ impl Frame {
 /// # Safety
 /// The state is alive, and its stack has room.
 unsafe fn push(state: *mut ffi::lua_State, pinned: &Pinned) {
-    // SAFETY: as the caller promises. LuaJIT's compatibility layer asks for the type besides.
+    // SAFETY: as the caller promises. LuaJIT's compatibility layer requires the type in addition.
     unsafe {
         #[cfg(feature = "luajit")]
         ffi::lua_rawgeti_(state, ffi::LUA_REGISTRYINDEX, pinned.place);

@@ -21,11 +21,11 @@ pub enum Verdict {
     /// Collect some garbage and ask again.
     Collect,
     /// Raise an error. The hook should be called again at the next instruction, so that a script
-    /// which catches the error ends all the same.
+    /// which catches the error still ends.
     Stop,
 }
 
-/// Facts about the interrupted script, for the judge that decides whether it goes on.
+/// Facts about the interrupted script, for the judge's decision.
 #[derive(Clone, Copy, Debug)]
 pub struct Interruption {
     /// The script can be suspended where it is.
@@ -34,7 +34,7 @@ pub struct Interruption {
     pub instructions: i32,
     /// Bytes that Lua has allocated, garbage included.
     pub used: usize,
-    /// The garbage collector has ended a cycle since it was last asked.
+    /// The garbage collector has ended a cycle since the last call of the judge.
     pub cycle_ended: bool,
 }
 

@@ -22,7 +22,7 @@ use super::meta::{FileKind, FsClass, Meta, STATX_MASK};
 /// Which symbolic links a path may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Follow {
-    /// All of them, wherever they lead (`server.follow-symlink = "enable"`).
+    /// All links, whatever their target (`server.follow-symlink = "enable"`).
     All,
     /// Links that stay beneath the root; others fail with `EXDEV`.
     Beneath,

@@ -85,7 +85,7 @@ pub fn look_users_up_in_files() {
 /// Maximum size of a user database entry; a group may have thousands of members.
 const ENTRY_BYTES_MAX: usize = 1 << 20;
 
-/// Calls `getpwnam_r` and the like with a buffer that grows on demand.
+/// Calls `getpwnam_r` or a similar function with a buffer that grows on demand.
 fn with_entry_buffer<T>(
     mut call: impl FnMut(&mut [libc::c_char]) -> Result<Option<T>, libc::c_int>,
 ) -> io::Result<Option<T>> {
@@ -141,8 +141,8 @@ fn entry<K: Copy, E, T>(
     with_entry_buffer(|buffer| {
         let mut entry = std::mem::MaybeUninit::<E>::uninit();
         let mut result = std::ptr::null_mut();
-        // SAFETY: a name ends with a zero byte, the buffer is as long as said, and both outlive
-        // the call, as do the two places for the result.
+        // SAFETY: a name ends with a zero byte, the buffer has the given length, and both outlive
+        // the call, as do the two pointers for the result.
         let code = unsafe {
             look_up(key, entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &raw mut result)
         };
@@ -260,8 +260,8 @@ pub(crate) fn groups_of(identity: &Identity) -> io::Result<Vec<libc::gid_t>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = libc::c_int::try_from(groups.len()).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the name ends with a zero byte, there is room for as many groups as said, and
-        // all of it outlives the call.
+        // SAFETY: the name ends with a zero byte, `groups` has space for `count` groups, and all of
+        // it outlives the call.
         let result = unsafe {
             libc::getgrouplist(user.name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count)
         };
@@ -571,7 +571,7 @@ mod tests {
         assert_eq!(raise_max_files(Some(100)).expect("lower"), 100);
         let hard = raise_max_files(None).expect("raise");
         assert_eq!(hard, max_files());
-        // SAFETY: only asks; takes no memory of ours.
+        // SAFETY: only reads a flag; takes no memory of ours.
         let visible = || unsafe { libc::prctl(libc::PR_GET_DUMPABLE) };
         let before = visible();
         allow_core_dumps(false).expect("forbid");

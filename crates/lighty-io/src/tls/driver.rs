@@ -97,7 +97,7 @@ impl<'a> Driver<'a> {
                 Err(error) => {
                     self.input.drain(..discard);
                     self.take_alerts(&mut connection);
-                    // If the peer does not read its alert, it does not matter.
+                    // An error does not matter: the peer then only lacks the alert.
                     let _ = self.send().await;
                     return Err(Broken::Refused(error));
                 }

@@ -188,7 +188,7 @@ impl Handshake<'_> {
                     if driver.output.is_empty() {
                         driver.output.extend(fatal(DECODE_ERROR));
                     }
-                    // If the client does not read its alert, it does not matter.
+                    // An error does not matter: the client then only lacks the alert.
                     let _ = driver.send().await;
                     return Err(early_refusal(&error, said.as_ref()));
                 }

@@ -6,7 +6,7 @@ use super::certificate::{Der, GENERALIZED_TIME, INTEGER, SEQUENCE, time};
 
 const ENUMERATED: u8 = 0x0a;
 const OCTET_STRING: u8 = 0x04;
-/// Tag of a context-specific, constructed field with number 0; other numbers follow.
+/// Tag of a context-specific, constructed field with number 0.
 const FIELD_0: u8 = 0xa0;
 const GOOD: u8 = 0x80;
 

@@ -135,7 +135,7 @@ impl Upload {
 
 impl Parts {
     fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
-        // Checked before the sync too, so that a caller does not wait for the disk in vain.
+        // Checked before the sync too, so that a doomed commit does not wait for the disk.
         self.check(expected)?;
         retry(|| rustix::fs::fsync(&self.file))?;
         {

@@ -144,7 +144,7 @@ impl Credentials {
     fn assume(&self) -> io::Result<()> {
         if self.gid.is_some() && crate::process::privileges::is_root() {
             let groups = &self.groups;
-            // SAFETY: as many groups as said, at a place that outlives the call.
+            // SAFETY: the array has this many groups and outlives the call.
             check(unsafe { libc::setgroups(groups.len(), groups.as_ptr()) })?;
         }
         if let Some(gid) = self.gid {

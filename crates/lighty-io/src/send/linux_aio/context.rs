@@ -172,7 +172,7 @@ impl AioContext {
     fn take_completions(&self) -> bool {
         let mut events = [IoEvent::default(); EVENTS_MAX];
         let none = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-        // SAFETY: room for as many events as said; the timeout outlives the call.
+        // SAFETY: the array has space for this many events; the timeout outlives the call.
         let count = unsafe {
             libc::syscall(
                 libc::SYS_io_getevents,

@@ -2,7 +2,7 @@
 //! behind mlua's handles cost ten times as much.
 //!
 //! Lua leaves a function by unwinding or by jumping. Therefore no value with a destructor may be
-//! alive at any point where Lua may do so: [`ask`] has dropped all of them when it returns.
+//! alive at any point where Lua may do so: `ask` has dropped all of them when it returns.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};

@@ -1,7 +1,7 @@
 //! Limits of a script's run: instructions, time, memory, and time slices of its thread.
 //!
 //! One script at a time runs on a thread, so the running script's budget is stored per thread. The
-//! hook ([`lighty_io::lua_hook`]) calls [`judge`] about it.
+//! hook ([`lighty_io::lua_hook`]) calls `judge` about it.
 
 use std::cell::{Cell, RefCell};
 
@@ -44,7 +44,7 @@ pub struct Limits {
     /// instructions that would take as long.
     pub instructions: u64,
     /// Bytes (`magnet.max-memory`) that a run may hold. Checked after garbage was collected;
-    /// [`Room`] adds space for garbage.
+    /// `Room` adds space for garbage.
     pub memory: usize,
 }
 

@@ -635,7 +635,7 @@ def large_cold_files(results, _plots):
 
 def starved(results, _plots):
     """{disk: {engine: {reads: figures}}}"""
-    checks, body, reads = [], [], []
+    checks, body, slow, reads = [], [], [], []
     for disk, engines in results.items():
         for engine, curve in engines.items():
             rate = {int(n): row["fetches_s"] for n, row in curve.items()}
@@ -643,8 +643,17 @@ def starved(results, _plots):
             checks.append(at_least(f"64 reads over the best number, {disk}, {engine}",
                                    quotient(rate.get(64), max(rate.values())), 0.9))
             body.append([disk, engine, *(f"{rate[n]:.0f}" for n in reads)])
+            rows = {int(n): row for n, row in curve.items()}
+            slow.append([disk, engine, *(slowest(rows[n]) for n in reads)])
+    head = ["disk", "engine", *map(str, reads)]
     return required(checks) + ["Fetches a second of 100 KB files, by reads at a time:", ""] + table(
-        ["disk", "engine", *map(str, reads)], body)
+        head, body) + ["99th percentile of a fetch in ms / fetches that timed out or failed:", ""] + table(
+        head, slow)
+
+
+def slowest(row):
+    p99 = row.get("fetch_p99_ms")
+    return "-" if p99 is None else f"{p99:.0f} / {row['errors']:g}"
 
 
 def best_peer(row):

@@ -57,6 +57,10 @@ def show(results):
         for engine, curve in engines.items():
             words = "  ".join(f"{n}: {r['fetches_s']:.0f}" for n, r in curve.items())
             rig.say(f"{disk:14s} {engine}  fetches/s with so many reads: {words}")
+            words = "  ".join(f"{n}: {r['fetch_p99_ms']:.0f}" for n, r in curve.items())
+            rig.say(f"{disk:14s} {engine}  99th percentile of a fetch, ms: {words}")
+            words = "  ".join(f"{n}: {r['errors']:g}" for n, r in curve.items())
+            rig.say(f"{disk:14s} {engine}  fetches that timed out or failed: {words}")
 
 
 if __name__ == "__main__":

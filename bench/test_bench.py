@@ -391,9 +391,10 @@ class Report(unittest.TestCase):
             {"speed": 4, "chunks": rows, "clients": {"2": rows}}, ""))
         self.assertIn("| default chunk over the best | >= 0.9 | 0.95 | met |", text)
         self.assertIn("| one file, clients: 2, over linux-sendfile | >= 1 | 0.50 | **missed** |", text)
-        curve = {"2": row, "64": {**row, "fetches_s": 8.0}}
+        curve = {"2": {**row, "fetch_p99_ms": 512.4, "errors": 3}, "64": {**row, "fetches_s": 8.0}}
         text = "\n".join(report.starved({"two spindles": {"pool": curve}}, ""))
         self.assertIn("| >= 0.9 | 0.80 | **missed** |", text)
+        self.assertIn("| two spindles | pool | 512 / 3 | - |", text)
 
     def test_limits_are_judged_and_what_is_missing_is_said(self):
         rows = report.required([report.at_most("a", 0.6, 0.6), report.at_most("b", 0.61, 0.6),

@@ -1,5 +1,6 @@
 //! The process's upstreams, shared by all workers, and their background tasks.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -44,6 +45,8 @@ struct State {
     /// The programs behind these sockets, with the socket's number.
     programs: Vec<(u64, Arc<SpawnSpec>)>,
     last_program: u64,
+    /// The abstract names at which programs have been started.
+    abstract_names: HashSet<Arc<str>>,
 }
 
 struct Entry {
@@ -213,7 +216,7 @@ impl Registry {
         // A spec of its own: that of the configuration goes with the configuration.
         let asked = Arc::new(UpstreamSpec::clone(spec));
         let label = Upstream::label(&asked.name, place);
-        let located = state.locate(&asked);
+        let located = state.locate(&asked, naming);
         let mut older = state.entries.iter().rev().map(|entry| &entry.upstream);
         let before = older.find(|one| one.label == label && one.is_in_use()).cloned();
         let index = before.as_ref().map_or(state.next_index, |one| one.index);
@@ -310,20 +313,62 @@ impl State {
         self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
     }
 
-    /// The spec with a socket for each spawned program that has none by name. Equal programs share
-    /// one socket.
-    fn locate(&mut self, spec: &Arc<UpstreamSpec>) -> Arc<UpstreamSpec> {
-        let is_nameless = |address: &BackendAddress| matches!(address, BackendAddress::Unix(path) if path.is_empty());
-        if !spec.backends.iter().any(|backend| is_nameless(&backend.address)) {
+    /// The spec with a socket for each spawned program that has none by name, and with a name of
+    /// its own for a changed program at an abstract socket. Equal programs share one socket.
+    fn locate(&mut self, spec: &Arc<UpstreamSpec>, naming: u64) -> Arc<UpstreamSpec> {
+        if !spec.backends.iter().any(needs_location) {
             return Arc::clone(spec);
         }
         let mut located = UpstreamSpec::clone(spec);
-        for backend in located.backends.iter_mut().filter(|b| is_nameless(&b.address)) {
-            if let Some(path) = backend.spawn.as_ref().and_then(|spawn| self.socket_of(spawn)) {
-                backend.address = BackendAddress::Unix(path.to_string_lossy().into());
+        for at in 0..located.backends.len() {
+            let backend = &spec.backends[at];
+            let (true, Some(spawn)) = (needs_location(backend), &backend.spawn) else { continue };
+            let path = match &backend.address {
+                BackendAddress::Unix(name) if name.starts_with('@') => {
+                    let before = spec.backends[..at].iter().zip(&located.backends);
+                    let same = |(asked, _): &(&BackendSpec, _)| is_spawned_at(asked, name);
+                    let known = before.clone().find(same).map(|(_, found)| found.address.clone());
+                    known.or_else(|| Some(self.abstract_name(name, spawn, naming)))
+                }
+                _ => {
+                    let path = self.socket_of(spawn);
+                    path.map(|path| BackendAddress::Unix(path.to_string_lossy().into()))
+                }
+            };
+            if let Some(path) = path {
+                located.backends[at].address = path;
             }
         }
         Arc::new(located)
+    }
+
+    /// The abstract socket of a program. No file can be moved into the place of another, as at a
+    /// path, so a changed program gets the name with a number behind it. An address has one program
+    /// in each generation.
+    fn abstract_name(
+        &mut self,
+        name: &Arc<str>,
+        spawn: &Arc<SpawnSpec>,
+        naming: u64,
+    ) -> BackendAddress {
+        let found = |is_it: &dyn Fn(&Entry, &BackendSpec) -> bool| {
+            self.entries.iter().rev().find_map(|entry| {
+                let asked = entry.asked.backends.iter().zip(&entry.upstream.spec.backends);
+                let mut same = asked.filter(|(asked, _)| is_spawned_at(asked, name));
+                same.find(|(asked, _)| is_it(entry, asked)).map(|(_, found)| found.address.clone())
+            })
+        };
+        let of_generation = found(&|entry, _| entry.named_by.contains(&naming));
+        let of_program = || found(&|_, asked| asked.spawn.as_ref() == Some(spawn));
+        if let Some(known) = of_generation.or_else(of_program) {
+            return known;
+        }
+        // A program that is ending may still listen at a name that no entry has.
+        if self.abstract_names.insert(Arc::clone(name)) {
+            return BackendAddress::Unix(Arc::clone(name));
+        }
+        self.last_program += 1;
+        BackendAddress::Unix(format!("{name}.{}", self.last_program).into())
     }
 
     /// The socket of a program that was given none. A program that a new configuration puts in the
@@ -341,6 +386,21 @@ impl State {
         });
         Some(self.nameless.as_ref()?.path().join(format!("{number}.socket")))
     }
+}
+
+/// True for a program whose socket the registry chooses.
+fn needs_location(backend: &BackendSpec) -> bool {
+    match &backend.address {
+        BackendAddress::Unix(path) => {
+            backend.spawn.is_some() && (path.is_empty() || path.starts_with('@'))
+        }
+        _ => false,
+    }
+}
+
+/// True for a program at this unix socket.
+fn is_spawned_at(backend: &BackendSpec, name: &Arc<str>) -> bool {
+    backend.spawn.is_some() && backend.address == BackendAddress::Unix(Arc::clone(name))
 }
 
 #[cfg(test)]
@@ -443,6 +503,42 @@ mod tests {
         let (again, _again) = ids(at_socket("a", 2));
         let (other, _other) = ids(at_socket("b", 2));
         assert!(first == again && again != other);
+    }
+
+    fn at_abstract(name: &str, weight: u32) -> BackendSpec {
+        let address = BackendAddress::Unix("@lighty".into());
+        BackendSpec { text: "@lighty".into(), address, weight, ..program(name) }
+    }
+
+    /// An abstract name cannot be taken over, and one queue for both would lose requests.
+    #[test]
+    fn a_changed_program_at_an_abstract_socket_has_a_name_of_its_own() {
+        let (registry, _) = registry();
+        let at = |name: &str, weight: u32| {
+            let naming = next(&registry, vec![at_abstract(name, weight)]);
+            (paths(&registry.all()[0]), naming)
+        };
+        let (first, naming) = at("a", 1);
+        assert_eq!(first, ["unix:@lighty"]);
+        let (again, second) = at("a", 2);
+        assert_eq!(again, first, "an unchanged program");
+        let (changed, third) = at("b", 2);
+        assert!(changed != first && changed[0].starts_with("unix:@lighty."), "{changed:?}");
+        let (back, fourth) = at("a", 1);
+        assert_eq!(back, first, "the program that still runs");
+        drop((naming, second, fourth));
+        let (later, _later) = at("a", 1);
+        assert!(later != first && later != changed, "the first may still be ending: {later:?}");
+        drop(third);
+    }
+
+    #[test]
+    fn programs_of_one_generation_share_an_abstract_socket() {
+        let (registry, naming) = registry();
+        let both = spec(vec![at_abstract("a", 1), at_abstract("b", 1)]);
+        assert_eq!(paths(&registry.upstream(&both, &naming)), ["unix:@lighty", "unix:@lighty"]);
+        let other = paths(&registry.upstream(&spec(vec![at_abstract("c", 1)]), &naming));
+        assert_eq!(other, ["unix:@lighty"]);
     }
 
     fn literal(port: u16, weight: u32) -> BackendSpec {

@@ -75,6 +75,9 @@ fn spawned(name: &str, socket: Option<&str>, more: &str) -> String {
             format!("\"host\" => \"{host}\", \"port\" => {port},"),
             format!("{environment}, \"LIGHTY_TEST_PORT\" => \"{port}\""),
         ),
+        (None, Some(name)) if name.starts_with('@') => {
+            (format!("\"socket\" => \"{name}\","), environment)
+        }
         (None, Some(name)) => (format!("\"socket\" => \"@DIR@/{name}\","), environment),
         (None, None) => (String::new(), environment),
     };
@@ -170,6 +173,21 @@ fn a_changed_program_takes_over_at_the_same_port() {
 fn posts_that_wait_are_answered_at_the_same_port() {
     let port = Port::reserve();
     posts_that_wait_are_answered(Some(&format!("{HOST}:{}", port.address().port())));
+}
+
+/// A name in the abstract name space that no other test has.
+fn abstract_name(test: &str) -> String {
+    format!("@lighty-test-{}-{test}", std::process::id())
+}
+
+#[test]
+fn a_changed_program_takes_over_at_the_same_abstract_name() {
+    a_changed_program_takes_over(Some(&abstract_name("takes-over")));
+}
+
+#[test]
+fn posts_that_wait_are_answered_at_the_same_abstract_name() {
+    posts_that_wait_are_answered(Some(&abstract_name("posts")));
 }
 
 /// Another server's port is not shared.

@@ -66,6 +66,10 @@ pub type File = Rc<OpenFile>;
 /// Maximum bytes that one connection may send before yielding to others.
 pub const TURN_BYTES_MAX: u64 = 1 << 20;
 
+/// Pieces that one connection may send before yielding to others, a file range or up to 64 chunks
+/// of memory each: of many small files, these take longer than the bytes.
+pub const TURN_PIECES_MAX: u32 = 64;
+
 /// Default bytes of a file read at a time (`server.read-chunk`). Below 384 KiB, many parallel
 /// downloads turn into seeks.
 pub const READ_CHUNK_BYTES_DEFAULT: usize = 512 << 10;
@@ -209,8 +213,8 @@ impl Sender {
         }
     }
 
-    /// Sends as much as possible without waiting for the socket or the disk, up to `budget` bytes
-    /// and [`TURN_BYTES_MAX`]. Sent data is removed from the queue.
+    /// Sends as much as possible without waiting for the socket or the disk, up to `budget` bytes,
+    /// [`TURN_BYTES_MAX`] and [`TURN_PIECES_MAX`]. Sent data is removed from the queue.
     ///
     /// # Errors
     /// Errors of the socket or the file; the connection must then be closed.
@@ -221,13 +225,14 @@ impl Sender {
         budget: u64,
     ) -> io::Result<Sent> {
         let limit = budget.min(TURN_BYTES_MAX);
-        let mut bytes = 0;
+        let (mut bytes, mut pieces) = (0, 0);
         let state = loop {
             let left = limit - bytes;
             let Some(front) = queue.front() else { break SendState::Done };
-            if left == 0 {
+            if left == 0 || pieces == TURN_PIECES_MAX {
                 break SendState::Spent;
             }
+            pieces += 1;
             let step = match front {
                 Chunk::Memory(_) if self.0.backend == NetworkBackend::Writev => {
                     self.write_with_file(stream, queue, left)

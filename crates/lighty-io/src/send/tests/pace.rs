@@ -3,7 +3,7 @@
 use super::bed::{Bed, connect, for_all, joined, on_worker, pattern, queue_of, read_to_end};
 use crate::file::{EngineChoice, Fault, FaultOp, FaultPlan, FaultRule};
 use crate::send::buffered::SPARE_BUFFER_BYTES;
-use crate::send::{NetworkBackend, SendOptions};
+use crate::send::{NetworkBackend, SendOptions, TURN_PIECES_MAX};
 use std::cell::Cell;
 use std::io::Read;
 
@@ -120,6 +120,32 @@ fn progress_is_seen_while_sending() {
         let rest = joined(rest).await;
         assert_eq!(rest.len() as u64, (4 << 20) - seen, "{}", bed.sender.backend());
         assert!(rest == pattern(seen, rest.len()), "{}", bed.sender.backend());
+    });
+}
+
+/// Each piece is a system call or more, however few bytes it has.
+#[test]
+fn many_small_files_leave_turns_to_others() {
+    const FILES: usize = 1_000;
+    for_all(async |bed| {
+        let file = bed.file("file", 10 * FILES).await;
+        let ranges: Vec<_> = (0..FILES as u64).map(|nth| (10 * nth, 10)).collect();
+        let mut queue = queue_of("", &file, &ranges);
+        let (stream, client) = connect(None);
+        let client = read_to_end(client);
+        let (progress, mut turns) = (Cell::new(0), 0);
+        {
+            let mut sending = Box::pin(bed.sender.send(&stream, &mut queue, u64::MAX, &progress));
+            let sent = std::future::poll_fn(|cx| {
+                turns += 1;
+                sending.as_mut().poll(cx)
+            });
+            assert_eq!(sent.await.expect("sent"), 10 * FILES as u64);
+        }
+        drop(stream);
+        assert!(joined(client).await == pattern(0, 10 * FILES), "{}", bed.sender.backend());
+        let least = FILES / TURN_PIECES_MAX as usize;
+        assert!(turns >= least, "{}: {turns} turns", bed.sender.backend());
     });
 }
 

@@ -17,7 +17,7 @@ use lighty_core::log::trace;
 use lighty_core::pipeline::error_page;
 use lighty_core::{Body, BodyStream, Exchange, Fault};
 use lighty_http::{Known, Status};
-use lighty_io::send::{LOAD_BYTES_MAX, Loading};
+use lighty_io::send::{LOAD_BYTES_MAX, Loading, TURN_PIECES_MAX};
 use lighty_wire::http1::response as encode;
 use lighty_wire::http2::{ErrorCode, SendFault};
 
@@ -208,14 +208,17 @@ impl H2Io {
     ) -> io::Result<bool> {
         let sender = &on.conn.worker().sender;
         let mut loading = Loading::default();
-        while !self.queue.is_empty() {
+        for _ in 0..TURN_PIECES_MAX {
+            if self.queue.is_empty() {
+                return Ok(true);
+            }
             let room = at.shared.borrow_mut().room(at.key);
             if room == 0 || !sender.try_load(&mut loading, &mut self.queue, room)? {
                 return Ok(false);
             }
             self.push_front(ex, at, room, true)?;
         }
-        Ok(true)
+        Ok(self.queue.is_empty())
     }
 
     /// Gives memory at the front of the queue to the machine, up to `most` bytes. `ends`: the body
@@ -260,8 +263,13 @@ impl H2Io {
     ) -> io::Result<bool> {
         let (clock, sender) = (&on.conn.worker().machine.clock, &on.conn.worker().sender);
         let throttle = is_throttled(ex).then(|| Throttle::of(ex, &on.conn.entry));
+        let mut pieces = 0;
         while !self.queue.is_empty() {
             ex.begin_span(Span::SendQueued);
+            pieces += 1;
+            if pieces % TURN_PIECES_MAX == 0 {
+                tokio::task::yield_now().await;
+            }
             // One that is cut does not wait any more.
             let may_stop = ends == Ends::BodyOrWindow && on.entry.cut().is_none();
             if may_stop && at.shared.borrow_mut().lacks_window(at.key) {

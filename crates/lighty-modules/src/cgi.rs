@@ -19,9 +19,11 @@ mod tunnelled;
 use std::rc::Rc;
 
 use lighty_config::Directive;
+use lighty_core::exchange::request_state::Rewriting;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stage;
+use lighty_core::exchange::variables::split_path;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::pipeline;
@@ -155,7 +157,8 @@ async fn respond(
     if head.status == Status::SWITCHING_PROTOCOLS {
         return Err(FaultReport::new(Fault::BackendMalformed, "101 without having been asked"));
     }
-    if own.local_redir && head.is_local_redirect && talk.pending().is_empty() {
+    let is_local = own.local_redir && head.is_local_redirect && talk.pending().is_empty();
+    if is_local && !leads_back(ex, &head) {
         return redirect(ex, talk, &head);
     }
     if own.x_sendfile
@@ -284,12 +287,23 @@ fn failure(trouble: &Trouble) -> FaultReport {
     FaultReport::new(fault, trouble.to_string())
 }
 
+/// True if a redirect leads to the program's own path: it would run in circles. As in lighttpd, the
+/// client follows it, with a path or query behind it as well.
+fn leads_back(ex: &Exchange, head: &CgiHead) -> bool {
+    let (own, _) = split_path(ex);
+    let location = head.fields.get(Known::Location).unwrap_or_default();
+    let behind = location.strip_prefix(own);
+    behind.is_some_and(|behind| matches!(behind.first(), None | Some(b'/' | b'?')))
+}
+
 /// Local redirect (RFC 3875 section 6.2.2): the server responds with another of its paths.
 fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'static>, FaultReport> {
     let target = head.fields.get(Known::Location).unwrap_or_default().to_vec();
     ex.set_target(&target).map_err(|_| {
         FaultReport::new(Fault::BackendMalformed, "a local Location that is no path of a URL")
     })?;
+    // Another URL than that which was rewritten, so the rules apply to it.
+    ex.state.rewriting = Rewriting::default();
     if ex.request.method != Some(Method::Head) {
         ex.request.method = Some(Method::Get);
     }

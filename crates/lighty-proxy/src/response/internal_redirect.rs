@@ -1,6 +1,7 @@
 //! Internal redirects: a backend's response that asks for a file, another URL or another backend in
 //! its place.
 
+use lighty_core::exchange::request_state::Rewriting;
 use lighty_core::pipeline::sendfile::{self, carry};
 use lighty_core::{Exchange, Extension, Fault, FaultReport, RequestBody, Step, extension_slot};
 use lighty_http::{Fields, Known, Method, host};
@@ -100,6 +101,8 @@ fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, FaultReport>
         return Err(refused());
     }
     ex.set_target(target).map_err(|_| refused())?;
+    // Another URL than that which was rewritten, so the rules apply to it.
+    ex.state.rewriting = Rewriting::default();
     ex.body = RequestBody::default();
     if !ex.request.is_head() {
         ex.request.method = Some(Method::Get);

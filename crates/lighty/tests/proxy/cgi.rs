@@ -506,7 +506,9 @@ fn n_programs_run_and_one_more_is_refused() {
 fn local_redirections_are_followed_where_that_is_asked_for() {
     let server = with(&[
         ("to.sh", "printf 'Location: /a.txt\\n\\n'"),
-        ("circle.sh", "printf 'Location: /circle.sh\\n\\n'"),
+        ("circle.sh", "printf 'Location: /back.sh\\n\\n'"),
+        ("back.sh", "printf 'Location: /circle.sh\\n\\n'"),
+        ("self.sh", "printf 'Location: /self.sh?again\\n\\n'"),
     ])
     .file("a.txt", "A")
     .config("$HTTP[\"host\"] == \"follow\" { cgi.local-redir = \"enable\" }")
@@ -520,6 +522,8 @@ fn local_redirections_are_followed_where_that_is_asked_for() {
         client.response()
     };
     assert_eq!(follow("/to.sh").text(), "A");
+    let again = follow("/self.sh");
+    assert_eq!((again.status, again.field("Location")), (302, Some("/self.sh?again")));
     assert_eq!(follow("/circle.sh").status, 500);
     server.await_log("rewrite loop");
 }

@@ -242,6 +242,18 @@ fn an_accelerated_url_is_answered_inside() {
     assert_eq!(posted.text(), "0123456789");
 }
 
+/// It is another URL than the one that was rewritten.
+#[test]
+fn accelerated_url_of_a_rewritten_request_is_rewritten() {
+    let backend = Backend::replying(|_| answer("200 OK", "X-Accel-Redirect: /files/a.txt\r\n", ""));
+    let rules =
+        "url.rewrite-once = ( \"^/pretty$\" => \"/app/x\", \"^/files/(.*)\" => \"/kept/$1\" )";
+    let setup = lighty!().file("kept/a.txt", "0123456789").config(rules);
+    let server = app(setup, &backend, "proxy-core.allow-x-sendfile = \"enable\"");
+    assert_eq!(server.get("/app/x").text(), "0123456789");
+    assert_eq!(server.get("/pretty").text(), "0123456789");
+}
+
 #[test]
 fn a_circle_of_redirects_inside_ends() {
     let backend =

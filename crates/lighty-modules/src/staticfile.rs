@@ -311,8 +311,10 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
     let size = entry.meta().size;
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    let keeps_status = ex.state.error_handler.is_none_or(|handler| !handler.chooses_status);
-    ex.state.stands_for_error = ex.state.error_status.is_some() && keeps_status;
+    ex.state.stands_for_error = match ex.state.file_status {
+        Some(status) => status != Status::OK,
+        None => ex.state.keeps_error_status(),
+    };
     if ex.state.stands_for_error {
         if !ex.response.fields.contains(Known::ContentType) {
             ex.response.fields.push_known(Known::ContentType, &facts.media_type);

@@ -324,6 +324,8 @@ impl Status {
             Some(callback) if question == Question::Script => text::call(callback, &body),
             _ => body,
         };
+        // As in lighttpd.
+        ex.state.stands_for_error = ex.state.keeps_error_status();
         let response = &mut ex.response;
         match body.is_empty() {
             true => {

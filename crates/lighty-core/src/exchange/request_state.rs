@@ -91,6 +91,8 @@ pub struct RequestState {
     pub error_handler: Option<ErrorHandler>,
     /// The response is a file that takes the error's status.
     pub stands_for_error: bool,
+    /// The status that an error handler's program has chosen for the file that it names.
+    pub file_status: Option<Status>,
     /// Number of restarts.
     pub restarts: u8,
     /// The fault behind an error response, for the log.
@@ -137,6 +139,12 @@ pub struct RequestState {
 }
 
 impl RequestState {
+    /// True if a page that the server makes itself is sent with the status of the error.
+    pub fn keeps_error_status(&self) -> bool {
+        let chooses = self.error_handler.is_some_and(|handler| handler.chooses_status);
+        self.error_status.is_some() && !chooses
+    }
+
     /// The settings of the file that was found, before it is handled; `None` if they equal the
     /// requested URL's.
     pub(crate) fn found_settings(&self) -> Option<&Rc<Settings>> {

@@ -112,6 +112,9 @@ pub(super) fn call_error_handler(ex: &mut Exchange, wanted: &Wanted) -> bool {
 /// the redirect to a directory's slash, or the response of a script.
 pub(super) fn keep_error_status(ex: &mut Exchange) {
     let Some(original) = ex.state.error_status else { return };
+    if take_file_status(ex, original) {
+        return;
+    }
     let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
     let status = ex.response.status;
     let is_bare = ex.state.error_handler.is_some() && ex.response.body_is_default();
@@ -131,6 +134,20 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
     ex.response.fields.append(&ex.owed);
     // The error stands, so metrics count the request for the module that failed.
     ex.state.taken_by = ex.state.error_handler.map_or(TakenBy::NONE, |handler| handler.taken_by);
+}
+
+/// Sends the file that the handler's program has named with the status that it has chosen. `false`
+/// if there is none, or if it cannot be sent.
+fn take_file_status(ex: &mut Exchange, original: Status) -> bool {
+    let Some(chosen) = ex.state.file_status else { return false };
+    if ex.response.status.code() >= 400 && ex.response.body_is_default() {
+        return false;
+    }
+    if ex.state.stands_for_error {
+        ex.response.status = chosen;
+    }
+    append_owed(ex, ex.response.status == original);
+    true
 }
 
 /// Appends the error's own fields that the program left out: a 401 without its challenge would not

@@ -73,9 +73,16 @@ pub fn send(
             ex.response.fields.push_known(name, value);
         }
     }
-    if status != Status::OK {
-        // The file is a page for this status, not the requested content.
-        ex.state.error_status.get_or_insert(status);
+    // Validators that the configuration sets replace those of the program.
+    super::conditions::meet(ex);
+    if ex.state.error_handler.is_none() {
+        if status != Status::OK {
+            // The file is a page for this status, not the requested content.
+            ex.state.error_status.get_or_insert(status);
+        }
+    } else if !(ex.state.keeps_error_status() && ex.settings.core.error_intercept) {
+        // As in lighttpd, an error handler's program chooses the status, with a file as well.
+        ex.state.file_status = Some(status);
     }
     ex.physical.clear();
     ex.physical.docroot = place.root;

@@ -60,6 +60,10 @@ const SOURCES: &[Source] = &[
     source("/setenv/page.shtml", Some("\"v1\"")).without_ranges(),
     source("/setenv/list/", Some("\"v1\"")).without_ranges(),
     source("/sendfile.sh", None),
+    source("/sendfile-tag.sh", Some("\"be\"")),
+    source("/setenv/sendfile.sh", Some("\"v1\"")),
+    source("/setenv/sendfile-tag.sh", Some("\"v1\"")),
+    source("/script-start/sendfile-tag.sh", Some("\"v1\"")).without_ranges(),
     source("/http-sendfile", None),
     source("/setenv-http", Some("\"v1\"")).without_ranges(),
     source("/setenv/cgi.sh", Some("\"v1\"")).without_ranges(),
@@ -173,7 +177,13 @@ fn setup(backends: impl Fn(&Setup) -> Backends) -> (Server, Backends) {
     let root = setup.root("");
     let root = root.to_str().expect("UTF-8").trim_end_matches('/').to_owned();
     let sendfile = format!("printf 'X-Sendfile: {root}/small.html\\r\\n\\r\\n'\n");
-    let setup = setup.file("sendfile.sh", sendfile);
+    let tagged = format!("printf 'ETag: \"be\"\\r\\nX-Sendfile: {root}/small.html\\r\\n\\r\\n'\n");
+    let setup = setup
+        .file("sendfile.sh", &sendfile)
+        .file("setenv/sendfile.sh", &sendfile)
+        .file("sendfile-tag.sh", &tagged)
+        .file("setenv/sendfile-tag.sh", &tagged)
+        .file("script-start/sendfile-tag.sh", &tagged);
     let backends = backends(&setup);
     let config = format!(
         r#"deflate.mimetypes = ( "text/" )

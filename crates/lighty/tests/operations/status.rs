@@ -178,6 +178,22 @@ fn paths_are_others_without_a_setting_or_another_method() {
     assert!(page.text().contains("File engine"), "{}", page.text());
 }
 
+/// As in lighttpd, for the handler of all errors alone.
+#[test]
+fn page_as_error_handler_keeps_the_status_of_the_error() {
+    for (handler, status) in [("error-handler", 404), ("error-handler-404", 200)] {
+        for page in ["/server-status?auto", "/server-config", "/server-counters"] {
+            let config = format!("{URLS}server.{handler} = \"{page}\"");
+            let server = lighty!().config(&config).start();
+            let got = server.get("/none");
+            assert_eq!(got.status, status, "{handler} {page}");
+            assert_eq!(got.field("Cache-Control"), Some("no-store"));
+            assert!(got.text().contains(": ") && !got.text().contains("404"), "{}", got.text());
+            assert_eq!(server.get(page).status, 200);
+        }
+    }
+}
+
 #[test]
 fn the_page_says_how_each_backend_does_and_why() {
     let well = Backend::answering("x");

@@ -151,12 +151,15 @@ impl<'a> Mapping<'a> {
     fn attribute(&self, attribute: &[u8]) -> Option<Vec<u8>> {
         let at = attribute.iter().position(|byte| *byte == b'=')?;
         let (name, value) = (&attribute[..=at], trim(&attribute[at + 1..]));
+        // RFC 2109 has values in quotes, which older frameworks write.
+        let inner = value.strip_prefix(b"\"").and_then(|value| value.strip_suffix(b"\""));
+        let (quote, value) = inner.map_or((&b""[..], value), |inner| (&b"\""[..], inner));
         let changed = match trim(&attribute[..at]) {
             domain if is_same(domain, b"Domain") => self.domain(value)?,
             path if is_same(path, b"Path") => self.path(value)?,
             _ => return None,
         };
-        Some([name, &changed].concat())
+        Some([name, quote, &changed, quote].concat())
     }
 
     /// Maps a domain: it has no port, and a leading dot has no meaning.

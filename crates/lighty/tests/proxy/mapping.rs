@@ -55,6 +55,22 @@ fn whole_segments_are_mapped() {
     assert_eq!(server.get("/front/x").field("Set-Cookie"), Some("a=b; Path=/front/"));
 }
 
+/// As in lighttpd: RFC 2109 has such values.
+#[test]
+fn cookie_paths_in_quotes_are_mapped() {
+    for (cookie, wanted) in [
+        ("a=b; Path=\"/back/\"; Secure", "a=b; Path=\"/front/\"; Secure"),
+        ("a=b; path=\"/back\"", "a=b; path=\"/back\""),
+        ("a=\"/back/\"", "a=\"/back/\""),
+        ("a=b; Path=\"", "a=b; Path=\""),
+    ] {
+        let head = format!("HTTP/1.1 200 OK\r\nSet-Cookie: {cookie}\r\nContent-Length: 0\r\n\r\n");
+        let backend = Backend::replying(move |_| head.clone().into_bytes());
+        let server = mapped(&backend, r#""/front/" => "/back/""#);
+        assert_eq!(server.get("/front/x").field("Set-Cookie"), Some(wanted));
+    }
+}
+
 #[test]
 fn no_rule_of_a_url_is_passed_by_where_it_is_mapped() {
     let backend = echo();

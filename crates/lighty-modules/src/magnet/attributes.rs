@@ -216,6 +216,7 @@ pub(super) fn set(
             Ok(())
         }
         b"request.remote-ip" | b"request.remote-addr" => set_peer(ex, bytes),
+        b"request.remote-port" => set_peer_port(ex, bytes),
         _ if NAMES.iter().any(|known| known.as_bytes() == name) => Ok(()),
         _ => return Err(AccessError::unknown_attribute(name)),
     }?;
@@ -367,6 +368,16 @@ fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
     let ip = ip.ok_or(AccessError::NotAnAddress)?;
     ex.request.peer = Peer::Inet((ip, 0).into());
     ex.request.peer_text = ip.to_string().into();
+    Ok(())
+}
+
+/// Sets the port that programs get as `REMOTE_PORT`. As in lighttpd, anything else than a port, and
+/// the port of a unix socket, stay without effect.
+fn set_peer_port(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
+    let port = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
+    if let (Peer::Inet(address), Some(port)) = (&mut ex.request.peer, port) {
+        address.set_port(port);
+    }
     Ok(())
 }
 

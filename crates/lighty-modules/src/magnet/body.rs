@@ -156,7 +156,8 @@ impl Filter for Around {
 /// it has more than `most` bytes or breaks off: then it stays what it is.
 pub(super) async fn collect(ex: &mut Exchange, most: usize) -> bool {
     let is_longer = ex.response.body.known_length().is_some_and(|length| length > most as u64);
-    if is_longer || ex.ext::<ScriptChanges>().is_some_and(|changes| changes.has_body) {
+    let is_none = matches!(ex.response.body, Body::Empty);
+    if is_longer || is_none || ex.ext::<ScriptChanges>().is_some_and(|changes| changes.has_body) {
         return false;
     }
     let body = std::mem::take(&mut ex.response.body);

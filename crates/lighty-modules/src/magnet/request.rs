@@ -278,27 +278,28 @@ impl MagnetRequest<'_> {
     fn response_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
         let changes = self.ex.ext::<ScriptChanges>();
         let changes = changes.filter(|changes| changes.has_body && !changes.extends);
-        match name {
-            b"len" => Ok(match changes {
-                Some(changes) => known_length(&changes.pieces).map_or(Item::Nil, Item::Int),
-                None => self
-                    .ex
-                    .response
-                    .body
-                    .known_length()
-                    .map_or(Item::Nil, |length| Item::Int(length as i64)),
-            }),
-            b"get" => Ok(match (changes, &self.ex.response.body) {
+        let body = &self.ex.response.body;
+        // Before the response there is no body, unless a script has set one.
+        let is_none = changes.is_none() && self.stage != Stage::ResponseStart;
+        let length = || match changes {
+            Some(changes) => known_length(&changes.pieces),
+            None => body.known_length().map(|length| length as i64),
+        };
+        Ok(match name {
+            b"len" | b"get" if is_none => Item::Nil,
+            b"len" => length().map_or(Item::Nil, Item::Int),
+            b"get" => match (changes, body) {
                 (Some(changes), _) => joined(&changes.pieces)
                     .map_or(Item::Nil, |bytes| Item::Bytes(Cow::Owned(bytes))),
                 (None, Body::Empty) => Item::Bytes(Cow::Borrowed(b"")),
                 (None, Body::Memory(bytes)) => Item::Bytes(Cow::Borrowed(bytes)),
                 (None, Body::Cached(entry)) => Item::of(entry.small().map(|bytes| &bytes[..])),
                 (None, _) => Item::Nil,
-            }),
-            b"bytes_in" | b"bytes_out" => Ok(Item::Int(0)),
-            _ => Err(AccessError::UnknownOfBody("r.resp_body")),
-        }
+            },
+            b"bytes_in" => Item::Int(length().unwrap_or(0)),
+            b"bytes_out" => Item::Int(0),
+            _ => return Err(AccessError::UnknownOfBody("r.resp_body")),
+        })
     }
 }
 

@@ -195,6 +195,50 @@ fn a_program_s_page_is_read_and_replaced() {
     gives(&server, "/good.cgi", 500, "other\n");
 }
 
+/// Programs and logs get it, and a port of its own with it.
+#[test]
+fn client_s_port_is_set_like_its_address() {
+    let script = "local a = lighty.r.req_attr \
+         a['request.remote-addr'] = '192.0.2.7' a['request.remote-port'] = lighty.r.req_attr['uri.query']";
+    for stage in ["raw-url", "physical-path"] {
+        let server = with(stage, script)
+            .file(
+                "env.cgi",
+                "printf 'Content-Type: text/plain\\r\\n\\r\\n'\necho $REMOTE_ADDR $REMOTE_PORT",
+            )
+            .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+            .start();
+        gives(&server, "/env.cgi?99", 200, "192.0.2.7 99\n");
+        gives(&server, "/env.cgi?x", 200, "192.0.2.7 0\n");
+    }
+}
+
+/// As in lighttpd: nothing before there is a response, or a script has made one.
+#[test]
+fn body_is_described_once_there_is_one() {
+    let script = "local r, s = lighty.r, tostring \
+         local function all() local b = r.resp_body \
+           return s(b.get) .. ',' .. s(b.len) .. ',' .. s(b.bytes_in) .. ',' .. s(b.bytes_out) end \
+         r.resp_header['X-Before'] = all() \
+         if r.req_attr['uri.query'] == 'set' then r.resp_body.set('abc') r.resp_body.add('de') \
+           r.resp_header['X-After'] = all() r.resp_body.set('') return 200 end";
+    for stage in ["raw-url", "physical-path", "response-start"] {
+        let server = with(stage, script)
+            .file("b.cgi", "printf 'Content-Type: text/plain\\r\\n\\r\\nfrom a program'")
+            .config("cgi.assign = ( \".cgi\" => \"/bin/sh\" )")
+            .start();
+        let is_there = stage == "response-start";
+        let before = |there: &'static str| Some(if is_there { there } else { "nil,nil,0,0" });
+        let file = server.get("/docs/x.txt");
+        assert_eq!(file.field("X-Before"), before("x,1,1,0"), "{stage}");
+        let program = server.get("/b.cgi");
+        assert_eq!(program.field("X-Before"), before("from a program,14,14,0"), "{stage}");
+        let set = server.get("/a.txt?set");
+        assert_eq!(set.field("X-After"), Some("abcde,5,5,0"), "{stage}");
+        assert_eq!((set.status, set.text()), (200, ""), "{stage}");
+    }
+}
+
 #[test]
 fn a_range_does_not_pass_by_a_body_filter() {
     let filter = "return function(p) return p and p:gsub('a', '*') end";

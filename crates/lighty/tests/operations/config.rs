@@ -73,7 +73,13 @@ fn a_directive_of_lighttpd_that_is_not_there_yet_is_said_to_be_so() {
 
 #[test]
 fn backends_of_other_systems_mean_auto() {
-    for name in ["freebsd-sendfile", "solaris-sendfilev", "win32-send", "win32-transmitfile"] {
+    for name in [
+        "freebsd-sendfile",
+        "gthread-freebsd-sendfile",
+        "solaris-sendfilev",
+        "win32-send",
+        "win32-transmitfile",
+    ] {
         let setup = lighty!().config(&format!("server.network-backend = \"{name}\""));
         let (code, _, err) = setup.run(&["-t", "--strict", "-f", "@CONF@"]);
         assert_eq!(code, 0, "{err}");

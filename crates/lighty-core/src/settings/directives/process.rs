@@ -351,8 +351,13 @@ fn engines() -> Vec<Row> {
 }
 
 /// lighttpd backends for other systems.
-const FOREIGN_BACKENDS: [&str; 4] =
-    ["freebsd-sendfile", "solaris-sendfilev", "win32-send", "win32-transmitfile"];
+const FOREIGN_BACKENDS: [&str; 5] = [
+    "freebsd-sendfile",
+    "gthread-freebsd-sendfile",
+    "solaris-sendfilev",
+    "win32-send",
+    "win32-transmitfile",
+];
 
 fn network_backend(value: &Value, ctx: &CompileCtx) -> Result<NetworkBackend, Reject> {
     let name = parse_string(value)?;

@@ -45,12 +45,19 @@ pub struct Source {
     bytes_only: bool,
     /// Bytes still expected, if the source announced a length.
     owed: Option<u64>,
+    /// File ranges since other connections had their turn, and the wait for it.
+    ranges: u32,
+    turn: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
 type Reading = Pin<Box<dyn Future<Output = (OwnedBuf, io::Result<usize>)>>>;
 
 /// Maximum bytes read from a file at once.
 pub const FILE_PIECE_BYTES: u64 = 64 * 1024;
+
+/// File ranges that are read before other connections have their turn: of many small files, reading
+/// takes longer than the filter.
+const RANGES_PER_TURN: u32 = 64;
 
 impl Body {
     /// The body as seen through a filter.
@@ -64,6 +71,8 @@ impl Body {
             range: None,
             reading: None,
             bytes_only: filter.needs_bytes(),
+            ranges: 0,
+            turn: None,
         };
         Body::Stream(Box::new(Filtered { filter, source }))
     }
@@ -107,6 +116,7 @@ impl Source {
     /// pieces of [`FILE_PIECE_BYTES`], immediately if they are in the page cache and off the event
     /// loop otherwise.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
+        ready!(self.poll_turn(cx));
         if let Some(bytes) = ready!(self.poll_file(cx)) {
             return Poll::Ready(Some(bytes.map(Chunk::Memory)));
         }
@@ -121,6 +131,7 @@ impl Source {
                 match chunk {
                     Chunk::File(range) if self.bytes_only => {
                         self.range = Some(range);
+                        self.ranges += 1;
                         self.poll_chunk(cx)
                     }
                     chunk => Poll::Ready(Some(Ok(chunk))),
@@ -128,6 +139,17 @@ impl Source {
             }
             end => Poll::Ready(end),
         }
+    }
+
+    /// Yields after [`RANGES_PER_TURN`]. Waking the own task would not do: the loop may run it many
+    /// times before it polls sockets again.
+    fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.ranges >= RANGES_PER_TURN {
+            let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));
+            ready!(turn.as_mut().poll(cx));
+            (self.turn, self.ranges) = (None, 0);
+        }
+        Poll::Ready(())
     }
 
     /// The next piece in memory, for filters that need bytes.

@@ -144,6 +144,28 @@ fn a_filter_that_needs_no_bytes_leaves_files_alone() {
 }
 
 #[test]
+fn many_small_files_leave_turns_to_others() {
+    const RANGES: u32 = 1_000;
+    run(|bed| async move {
+        let mut queue = ChunkQueue::new();
+        for nth in 0..RANGES {
+            let file = Rc::clone(&bed.file);
+            queue.push_file(FileRange { file, offset: u64::from(nth), length: 1 });
+        }
+        let body = Body::Chunks(queue).filtered(upper(true), &bed.engine);
+        let mut draining = Box::pin(drain(body));
+        let mut turns = 0;
+        let drained = std::future::poll_fn(|cx| {
+            turns += 1;
+            draining.as_mut().poll(cx)
+        });
+        let (bytes, in_files) = drained.await.expect("readable");
+        assert_eq!((bytes.len(), in_files), (RANGES as usize, 0));
+        assert!(turns > RANGES / RANGES_PER_TURN, "{turns} turns");
+    });
+}
+
+#[test]
 fn what_is_shorter_or_longer_than_it_said_is_an_error() {
     run(|bed| async move {
         for says in [3, 5] {

@@ -147,8 +147,9 @@ fn how_it_runs() -> Vec<Directive<Settings>> {
             .doc(
                 "Follows a `Location` that is a path inside the server (`//name/path` too: it \
                  names no host here) if the response has no other field and no body: the client \
-                 gets the response of that path (RFC 3875 section 6.2.2). When disabled, it is a \
-                 redirect like any other.",
+                 gets the response of that path (RFC 3875 section 6.2.2), after `url.rewrite*`. A \
+                 path of the program itself, or behind it, is a redirect like any other, as all \
+                 are when this is disabled.",
             )
             .example("cgi.local-redir = \"enable\""),
         row(Directive::bool("cgi.upgrade", |s, on| own(s).upgrade = on))

@@ -6,6 +6,7 @@
 mod main_loop;
 
 use std::io::{self, Write};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -97,6 +98,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let main_loop = start_main_loop()?;
     let tls = load_tls(&config, &server)?;
     let bound = bind(&config, &server, workers)?;
+    let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
     let network = match options.announces_network {
         true => listeners::network_urls(&bound, |name| tls::is_spoken_at(&config, name)),
         false => Vec::new(),
@@ -153,11 +155,14 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
         holds_databases: false,
     };
     let control = control.ok();
-    Ok(Running { main_loop, workers: launched, control, pid_file, reloader, activity })
+    let workers = launched;
+    Ok(Running { main_address, main_loop, workers, control, pid_file, reloader, activity })
 }
 
 /// A server that serves.
 pub struct Running {
+    /// Address of the main listener, and whether it speaks TLS.
+    main_address: Option<(SocketAddr, bool)>,
     main_loop: MainLoop,
     workers: Workers,
     control: Option<ControlSocket>,
@@ -173,12 +178,20 @@ impl Running {
         self.reloader.flush_to_stderr()
     }
 
+    /// The URL of the main listener for a browser on this machine; none for a Unix socket. `name`
+    /// replaces the IP address.
+    pub fn url(&self, name: Option<&str>) -> Option<String> {
+        let (address, is_tls) = self.main_address?;
+        Some(listeners::browser_url(address, is_tls, name))
+    }
+
     /// Serves until a signal ends the server or no working listener is left.
     ///
     /// # Errors
     /// Nobody can connect to the server any more.
     pub fn serve(self) -> Result<(), BootError> {
-        let Running { main_loop, mut workers, control, pid_file, mut reloader, activity } = self;
+        let Running { main_loop, mut workers, control, pid_file, mut reloader, activity, .. } =
+            self;
         let log = reloader.log.clone();
         let say = |level, text: &str| log.line(level, wall_s(), text, About::default());
         let (socket, pid) = (control.as_ref(), pid_file.as_ref());

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use lighty_config::{Active, Config, Diagnostic, Facts, Field, Level, Span};
 use lighty_core::Settings;
@@ -270,6 +270,19 @@ fn share(name: String, socket: BoundSocket, workers: usize) -> std::io::Result<B
     Ok(Bound { name, address, sockets, file: None })
 }
 
+/// Address of the main listener, and whether it speaks TLS; none for a Unix socket. `speaks_tls` is
+/// asked with the listener's name.
+pub(crate) fn main_address(
+    bound: &[Bound],
+    speaks_tls: impl Fn(&str) -> bool,
+) -> Option<(SocketAddr, bool)> {
+    let main = bound.first()?;
+    match main.address {
+        BindSpec::Inet(address) => Some((address, speaks_tls(&main.name))),
+        BindSpec::Unix(_) => None,
+    }
+}
+
 /// URLs by which other machines reach listeners of every address. `speaks_tls` is asked with a
 /// listener's name.
 pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -> Vec<String> {
@@ -285,20 +298,33 @@ pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -
     bound.iter().flat_map(of_listener).collect()
 }
 
-/// The address as a URL to open in a browser.
+/// The address as a URL, with a remark where it is only one of several.
 pub(crate) fn url(address: &BindSpec, is_tls: bool) -> String {
-    let (scheme, default_port) = if is_tls { ("https", 443) } else { ("http", 80) };
     match address {
-        BindSpec::Inet(address) if address.ip().is_unspecified() => {
-            let near = if address.is_ipv6() { "[::1]" } else { "127.0.0.1" };
-            format!("{scheme}://{near}:{}/ (every address)", address.port())
+        BindSpec::Inet(inet) => {
+            let every = if inet.ip().is_unspecified() { " (every address)" } else { "" };
+            browser_url(*inet, is_tls, None) + every
         }
-        BindSpec::Inet(address) if address.port() == default_port => match address.ip() {
-            IpAddr::V4(ip) => format!("{scheme}://{ip}/"),
-            IpAddr::V6(ip) => format!("{scheme}://[{ip}]/"),
-        },
-        BindSpec::Inet(address) => format!("{scheme}://{address}/"),
         BindSpec::Unix(path) => format!("unix:{}", path.display()),
+    }
+}
+
+/// The URL by which a browser on this machine reaches the address. `name` replaces the IP address.
+pub(crate) fn browser_url(address: SocketAddr, is_tls: bool, name: Option<&str>) -> String {
+    let (scheme, default_port) = if is_tls { ("https", 443) } else { ("http", 80) };
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::V4(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    let host = match (name, ip) {
+        (Some(name), _) => name.to_owned(),
+        (None, IpAddr::V4(ip)) => ip.to_string(),
+        (None, IpAddr::V6(ip)) => format!("[{ip}]"),
+    };
+    match address.port() {
+        port if port == default_port => format!("{scheme}://{host}/"),
+        port => format!("{scheme}://{host}:{port}/"),
     }
 }
 
@@ -319,5 +345,9 @@ mod tests {
         }
         let address: SocketAddr = "192.0.2.1:443".parse().expect("an address");
         assert_eq!(url(&BindSpec::Inet(address), true), "https://192.0.2.1/");
+        assert_eq!(browser_url(address, true, Some("a.example")), "https://a.example/");
+        let address: SocketAddr = "[::]:80".parse().expect("an address");
+        assert_eq!(browser_url(address, false, None), "http://[::1]/");
+        assert_eq!(browser_url(address, true, Some("a.example")), "https://a.example:80/");
     }
 }

@@ -358,6 +358,9 @@ pub(crate) struct Serve {
     /// Send text as it is, without br, zstd or gzip
     #[arg(long)]
     pub(crate) no_compress: bool,
+    /// Open the URL in a browser once the server serves
+    #[arg(long, short)]
+    pub(crate) open: bool,
     /// Print no line for each request; without it, requests are printed if standard error is a
     /// terminal
     #[arg(long, short)]
@@ -368,5 +371,10 @@ impl Serve {
     /// The address to listen on.
     pub(crate) fn address(&self) -> String {
         self.port.map_or_else(|| self.listen.clone(), |port| format!("127.0.0.1:{port}"))
+    }
+
+    /// The first name of a certificate that a public authority signs.
+    pub(crate) fn public_name(&self) -> Option<&str> {
+        self.tls.as_ref()?.first().map(String::as_str)
     }
 }

@@ -22,7 +22,7 @@ use crate::cli::{Cli, Command, Format, Serve};
 use crate::failure::{Failure, say};
 #[cfg(feature = "scripts")]
 use crate::script_run;
-use crate::{explain, programs, report, site, table};
+use crate::{browser, explain, programs, report, site, table};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -182,7 +182,16 @@ fn run_flags(cli: &Cli) -> Result<(), Failure> {
 
 /// Runs the server.
 fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> {
-    begin(cli, loaded)?.serve().map_err(Failure::of)
+    let running = begin(cli, loaded)?;
+    match &cli.command {
+        Some(Command::Serve(serve)) if serve.open => {
+            // The line with the address precedes messages about the browser.
+            running.flush_to_stderr();
+            browser::open(running.url(serve.public_name()));
+        }
+        _ => {}
+    }
+    running.serve().map_err(Failure::of)
 }
 
 /// Starts the server. If that fails because of something that the configuration names, the message

@@ -6,6 +6,7 @@
 
 mod absent;
 mod address;
+mod browser;
 #[cfg(feature = "acme")]
 mod cert;
 mod cli;

@@ -2,6 +2,7 @@
 //! generator, manual.
 
 mod background;
+mod browser;
 mod config;
 mod container;
 mod debug_log;

@@ -60,6 +60,8 @@ pub struct Block<S> {
     pub span: Span,
     /// Settings in the block.
     pub settings: Vec<Setting<S>>,
+    /// A change besides these, see [`Config::mark`](crate::Config::mark).
+    pub(crate) mark: Option<Setter<S>>,
     pub(crate) capture: Option<Capture>,
 }
 

@@ -149,6 +149,7 @@ impl<'a, S> Compiler<'a, S> {
             cond,
             span: raw.span,
             settings,
+            mark: None,
             capture: None,
         }
     }

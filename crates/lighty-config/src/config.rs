@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use crate::block::{Block, Setting};
 use crate::condition::{Matcher, Op};
+use crate::directive::Setter;
 use crate::evaluate::{Active, Conditions};
 use crate::field::{Facts, Field};
 use crate::source::{Span, Spanned};
@@ -44,6 +45,7 @@ impl<S: Clone> Config<S> {
         for block in active.iter() {
             if let Some(block) = self.conditions.blocks.get(block as usize) {
                 block.settings.iter().for_each(|setting| (setting.setter)(&mut settings));
+                block.mark.iter().for_each(|mark| mark(&mut settings));
             }
         }
         settings
@@ -136,6 +138,17 @@ impl<S> Config<S> {
     /// The name of the listener that the configuration writes as `written`.
     pub fn socket_name<'a>(&'a self, written: &'a str) -> &'a str {
         self.sockets.get(written).map_or(written, String::as_str)
+    }
+
+    /// Has a block change the settings besides its own values, for instance to note that its
+    /// condition holds. The change follows these values; that of block 0 is one of the global
+    /// settings. Of two changes of one block the later holds.
+    pub fn mark(&mut self, block: u32, change: Setter<S>) {
+        match self.conditions.blocks.get_mut(block as usize) {
+            Some(_) if block == 0 => change(&mut self.global),
+            Some(block) => block.mark = Some(change),
+            None => {}
+        }
     }
 
     /// True if any condition uses this field; all request headers count as one.

@@ -4,6 +4,7 @@
 
 pub mod backtracking;
 pub mod cidr;
+pub mod counted_host;
 pub mod directives;
 pub mod limits;
 pub mod route_name;

@@ -6,6 +6,7 @@ mod charts;
 mod durations;
 mod exposition;
 mod facts;
+mod hosts;
 mod page;
 mod text;
 mod units;
@@ -13,12 +14,13 @@ mod units;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use lighty_config::{Config, Directive};
+use lighty_config::{Config, Directive, Scope};
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::machine::metrics::series::RequestKey;
 use lighty_core::machine::status_board::{StatusBoard, Wanted};
 use lighty_core::module::{Hooks, Module, Needs, Step};
+use lighty_core::settings::counted_host::CountedHost;
 use lighty_core::settings::route_name::RouteName;
 use lighty_core::{Exchange, Fault, Settings, module_settings};
 use lighty_http::{Fields, Known, Method, Status as Code, accept};
@@ -27,6 +29,8 @@ use tokio::sync::{Semaphore, oneshot};
 
 use exposition::Format;
 use facts::{Asked, Facts};
+
+pub use hosts::note as note_hosts;
 
 /// Pages that are made at the same time, each on a thread of its own.
 const MAKERS_MAX: usize = 2;
@@ -41,6 +45,7 @@ pub struct StatusSettings {
     config_url: Arc<str>,
     statistics_url: Arc<str>,
     metrics_url: Arc<str>,
+    hosts_max: usize,
     sort: bool,
 }
 
@@ -52,6 +57,7 @@ impl Default for StatusSettings {
             config_url: none.clone(),
             statistics_url: none.clone(),
             metrics_url: none,
+            hosts_max: hosts::DEFAULT,
             sort: true,
         }
     }
@@ -220,6 +226,20 @@ impl Module for Status {
                      no route in traces.",
                 )
                 .example("$HTTP[\"url\"] =^ \"/shop/\" { status.route = \"shop\" }"),
+            row(Directive::int("status.hosts", 0..=hosts::MAX as i64, |s, v| {
+                own(s).hosts_max = usize::try_from(v).unwrap_or(hosts::DEFAULT);
+            }))
+            .scope(Scope::Server)
+            .default("100")
+            .since("lighty 0.1")
+            .doc(
+                "Number of hosts that requests, errors and bytes are counted for, on the status \
+                 page and in metrics. Names come from the conditions on `$HTTP[\"host\"]`, the \
+                 first ones in the file; a request counts for the last condition that holds. Other \
+                 hosts are counted together as `other`, whatever clients send. 0: no counts by \
+                 host. See the [recipe](../recipes/per-host-metrics.md).",
+            )
+            .example("status.hosts = 500"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))
                 .default("enable")
                 .doc("Makes the table of connections sortable by a click on a heading.")
@@ -268,6 +288,9 @@ impl Module for Status {
             metrics.stage(names, route, span, took_us.into());
         }
         metrics.request(names, key, total_us);
+        if let Some(host) = &ex.settings.module::<CountedHost>().0 {
+            metrics.host(names, host, key.status, ex.state.bytes_sent);
+        }
         if let Some(trace) = ex.ext::<UpstreamTrace>()
             && let (Some(upstream), Some(backend)) = (&trace.upstream, &trace.address)
             && let Some(took_us) = trace.first_byte_us

@@ -30,6 +30,7 @@ pub use foreign::name_foreign;
 /// Resolves listener addresses, which conditions then know.
 pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = listeners::settle(config);
+    lighty_modules::status::note_hosts(config);
     findings.extend(lighty_proxy::route::directives::check(config));
     findings.extend(lighty_modules::webdav::check(config));
     findings.extend(modules::check(config));

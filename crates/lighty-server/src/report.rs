@@ -68,6 +68,7 @@ pub(crate) fn report(
     if wanted.durations {
         report.durations = worker.machine.metrics.snapshot();
         report.exemplars = worker.machine.metrics.exemplars();
+        report.hosts = worker.machine.metrics.hosts();
         report.history = worker.machine.metrics.history();
     }
     count_connections(worker, &mut report, wanted.connections);

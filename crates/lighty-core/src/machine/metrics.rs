@@ -7,6 +7,7 @@
 
 pub mod exemplars;
 pub mod history;
+pub mod hosts;
 pub mod series;
 
 use std::cell::{Cell, RefCell};
@@ -17,6 +18,7 @@ use crate::exchange::span::Span;
 use crate::machine::histogram::{Histogram, REQUEST_BOUNDS_US, STAGE_BOUNDS_US};
 use crate::machine::metrics::exemplars::{Exemplar, Exemplars};
 use crate::machine::metrics::history::{History, Second};
+use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::{
     BackendKey, Family, Name, OTHER, RequestKey, SeriesNames, StageKey,
 };
@@ -85,6 +87,8 @@ pub struct Metrics {
     /// Most recently used route.
     latest_route: RefCell<(Box<str>, Option<Name>)>,
     latest_backends: RefCell<LatestBackends>,
+    /// Counts of hosts by place, see [`SeriesNames::hosts`].
+    hosts: RefCell<Vec<HostCounts>>,
     /// Requests of the current second.
     recent: RefCell<Histogram>,
     recent_errors: Cell<u64>,

@@ -13,6 +13,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::machine::metrics::Snapshot;
 use crate::machine::metrics::exemplars::Exemplars;
 use crate::machine::metrics::history::Second;
+use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::SeriesNames;
 
 /// Time limit for a worker's reply. Slower workers are reported as missing.
@@ -176,6 +177,8 @@ pub struct Report {
     pub durations: Snapshot,
     /// Exemplars of whole requests by the key of their series, along with the durations.
     pub exemplars: Vec<(u64, Box<Exemplars>)>,
+    /// Requests by host with the durations, in the order of [`SeriesNames::hosts`].
+    pub hosts: Vec<HostCounts>,
     /// The worker's listeners.
     pub listeners: Vec<ListenerReport>,
     /// The last minutes; empty if not requested.

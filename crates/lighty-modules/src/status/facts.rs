@@ -1,9 +1,13 @@
 //! What the server is doing: what workers report, and what is known of the process.
 
+use std::sync::Arc;
+
 use lighty_core::machine::metrics::history::{Second, merged};
+use lighty_core::machine::metrics::hosts::HostCounts;
 use lighty_core::machine::status_board::{BackendPool, Connection, Report, StatusBoard};
 
 use super::durations::Durations;
+use super::hosts;
 
 /// What is known before anything of the process is looked at.
 pub(super) struct Asked {
@@ -25,6 +29,8 @@ pub(super) struct Facts {
     /// Names of certificates, and the wall-clock seconds in which they expire.
     pub(super) certificates: Vec<(String, i64)>,
     pub(super) durations: Durations,
+    /// Names of hosts and their counts.
+    pub(super) hosts: Vec<(Arc<str>, HostCounts)>,
     /// The last minutes.
     pub(super) history: Vec<Second>,
     pub(super) version: &'static str,
@@ -38,6 +44,7 @@ impl Facts {
             pools: board.pools(),
             certificates: board.certificates(),
             durations: Durations::merged(&asked.reports, board.names()),
+            hosts: hosts::merged(&asked.reports, board.names()),
             history: merged(asked.reports.iter().map(|report| &*report.history)),
             version: env!("CARGO_PKG_VERSION"),
             asked,

@@ -29,6 +29,7 @@ pub(super) fn status(facts: &Facts) -> String {
     page += &section("figures", cards(facts));
     page += &section("charts", charts::svg(&facts.history));
     page += &section("routes", routes(facts));
+    page += &section("hosts", hosts(facts));
     page += &section("stages", stages(facts));
     page += &section("backends", backends(&facts.pools));
     page += &section("workers", workers(facts));
@@ -170,6 +171,33 @@ fn routes(facts: &Facts) -> String {
         })
         .collect();
     durations_table("Routes", "Route", "<th>Errors</th>", "Requests", &rows)
+}
+
+/// Requests by host; nothing where the configuration names none.
+fn hosts(facts: &Facts) -> String {
+    let rows: String = facts
+        .hosts
+        .iter()
+        .map(|(name, counts)| {
+            format!(
+                "<tr><td>{}</td><td>{}</td><td>{}</td><td>{}</td><td>{}</td></tr>\n",
+                escaped(name),
+                counts.requests,
+                counts.client_errors,
+                counts.server_errors,
+                bytes(counts.bytes_out),
+            )
+        })
+        .collect();
+    if rows.is_empty() {
+        return rows;
+    }
+    format!(
+        "<h2>Hosts</h2>\n<div class=\"table\" tabindex=\"0\" role=\"region\" \
+         aria-label=\"Hosts\"><table class=\"durations\">\n<thead><tr><th>Host</th>\
+         <th>Requests</th><th>4xx</th><th>5xx</th><th>Sent</th></tr></thead>\n\
+         <tbody>{rows}</tbody></table></div>\n"
+    )
 }
 
 /// Where the time of requests went.

@@ -2,6 +2,7 @@
 
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::history::Second;
+use lighty_core::machine::metrics::hosts::HostCounts;
 use lighty_core::machine::status_board::{BackendPool, Connection, Report, score};
 use lighty_http::json::push_string;
 
@@ -46,6 +47,17 @@ pub(super) fn json(facts: &Facts) -> Vec<u8> {
         out.extend_from_slice(format!("{{\"errors\":{errors}").as_bytes());
         push_member("route", route, out);
         push_durations(durations, out);
+    });
+    out.extend_from_slice(b"],\n\"hosts\":[");
+    push_list(&facts.hosts, &mut out, |(name, counts), out| {
+        let HostCounts { requests, client_errors, server_errors, bytes_out } = counts;
+        let numbers = format!(
+            "{{\"requests\":{requests},\"client_errors\":{client_errors},\
+             \"server_errors\":{server_errors},\"bytes_out\":{bytes_out}"
+        );
+        out.extend_from_slice(numbers.as_bytes());
+        push_member("host", name, out);
+        out.push(b'}');
     });
     out.extend_from_slice(b"],\n\"stages\":[");
     push_list(&facts.durations.spans(), &mut out, |(name, durations), out| {
@@ -298,6 +310,7 @@ mod tests {
             pools: vec![pool],
             certificates: vec![("/a \"b\".pem".to_owned(), 7)],
             durations: Durations::default(),
+            hosts: Vec::new(),
             history: vec![Second { at_s: 9, requests: 3, ..Second::default() }],
             version: "1",
         }

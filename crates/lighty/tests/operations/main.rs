@@ -9,6 +9,7 @@ mod debug_log;
 mod documentation;
 mod environment;
 mod explain;
+mod hosts;
 mod lifecycle;
 mod load;
 mod logs;

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_http::{Method, Version};
 
+use super::hosts::HostNames;
 use crate::exchange::span::Span;
 
 /// Maximum series of a family. Durations of further series are recorded as [`OTHER`].
@@ -143,6 +144,7 @@ pub struct SeriesNames(Arc<Shared>);
 struct Shared {
     names: Mutex<Names>,
     series: [Mutex<HashSet<u64>>; Family::COUNT],
+    hosts: Mutex<HostNames>,
     /// Number of times that a new series was refused.
     others: AtomicU64,
 }
@@ -193,6 +195,25 @@ impl SeriesNames {
             return false;
         }
         series.insert(key)
+    }
+
+    /// The place of a host's name among [`hosts`](Self::hosts); that of
+    /// [`OTHER`](super::hosts::OTHER) if there are too many names.
+    pub(super) fn host_place(&self, name: &str) -> usize {
+        let place = self.host_names().place(name);
+        place.unwrap_or_else(|| {
+            self.0.others.fetch_add(1, Ordering::Relaxed);
+            0
+        })
+    }
+
+    /// Names of hosts that requests were counted for.
+    pub fn hosts(&self) -> Vec<Arc<str>> {
+        self.host_names().names()
+    }
+
+    fn host_names(&self) -> MutexGuard<'_, HostNames> {
+        self.0.hosts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Number of new series recorded as [`OTHER`] because of [`SERIES_MAX`].

@@ -16,6 +16,7 @@ use crate::status::facts::Facts;
 /// All families with at least one sample.
 pub(super) fn all(facts: &Facts) -> Vec<Family> {
     let mut all = vec![requests(facts), stages(facts)];
+    all.extend(hosts(facts));
     all.extend(backends::families(facts));
     all.extend(counters::families(&facts.figures));
     all.extend(workers(facts));
@@ -58,6 +59,31 @@ fn stages(facts: &Facts) -> Family {
         family.add_durations(labels, durations.clone());
     }
     family
+}
+
+fn hosts(facts: &Facts) -> [Family; 3] {
+    let mut requests = Family::new(
+        "lighty_host_requests",
+        Kind::Counter,
+        "Requests by the host that the configuration names.",
+    );
+    let mut errors =
+        Family::new("lighty_host_errors", Kind::Counter, "Those with a status of 400 or above.");
+    let mut bytes = Family::new(
+        "lighty_host_sent_bytes",
+        Kind::Counter,
+        "Bytes of their responses, heads included.",
+    );
+    for (name, counts) in &facts.hosts {
+        let host = || ("host", Rc::from(&**name));
+        requests.add(vec![host()], counts.requests as f64);
+        let by_class = [("4xx", counts.client_errors), ("5xx", counts.server_errors)];
+        for (class, count) in by_class {
+            errors.add(vec![host(), ("class", class.into())], count as f64);
+        }
+        bytes.add(vec![host()], counts.bytes_out as f64);
+    }
+    [requests, errors, bytes]
 }
 
 fn workers(facts: &Facts) -> Vec<Family> {

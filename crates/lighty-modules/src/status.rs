@@ -237,7 +237,7 @@ impl Module for Status {
                  page and in metrics. Names come from the conditions on `$HTTP[\"host\"]`, the \
                  first ones in the file; a request counts for the last condition that holds. Other \
                  hosts are counted together as `other`, whatever clients send. 0: no counts by \
-                 host. See the [recipe](../recipes/per-host-metrics.md).",
+                 host.",
             )
             .example("status.hosts = 500"),
             row(Directive::bool("status.enable-sort", |s, on| own(s).sort = on))

@@ -7,6 +7,7 @@
 
 pub mod exemplars;
 pub mod history;
+mod host_names;
 pub mod hosts;
 pub mod series;
 

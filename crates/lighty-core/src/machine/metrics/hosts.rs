@@ -1,18 +1,11 @@
 //! Requests by host, of the hosts that the configuration names. A client's `Host` chooses among
 //! these names and never adds one.
 
-use std::collections::HashMap;
-use std::sync::Arc;
-
 use super::Metrics;
 use super::series::SeriesNames;
 use crate::settings::counted_host::HostRow;
 
-/// Names of all configurations that a process has read. Further ones are counted as [`OTHER`].
-pub const HOSTS_MAX: usize = 1_000;
-
-/// Requests of hosts without a row.
-pub const OTHER: &str = "other";
+pub use super::host_names::{HOSTS_MAX, OTHER};
 
 /// What is counted of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,41 +27,6 @@ impl HostCounts {
         self.client_errors += other.client_errors;
         self.server_errors += other.server_errors;
         self.bytes_out += other.bytes_out;
-    }
-}
-
-/// The names of a process, in the order of their first requests. Nothing is ever removed, so that
-/// no counter falls.
-pub(super) struct HostNames {
-    places: HashMap<Arc<str>, usize>,
-    names: Vec<Arc<str>>,
-}
-
-impl Default for HostNames {
-    fn default() -> Self {
-        let other: Arc<str> = OTHER.into();
-        Self { places: HashMap::from([(Arc::clone(&other), 0)]), names: vec![other] }
-    }
-}
-
-impl HostNames {
-    /// The place of a name; `None` if it is new and there is no room for it.
-    pub(super) fn place(&mut self, name: &str) -> Option<usize> {
-        if let Some(place) = self.places.get(name) {
-            return Some(*place);
-        }
-        // [`OTHER`] is there besides.
-        if self.names.len() > HOSTS_MAX {
-            return None;
-        }
-        let name: Arc<str> = name.into();
-        self.names.push(Arc::clone(&name));
-        self.places.insert(name, self.names.len() - 1);
-        Some(self.names.len() - 1)
-    }
-
-    pub(super) fn names(&self) -> Vec<Arc<str>> {
-        self.names.clone()
     }
 }
 

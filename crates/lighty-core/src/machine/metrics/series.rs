@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_http::{Method, Version};
 
-use super::hosts::HostNames;
+use super::host_names::HostNames;
 use crate::exchange::span::Span;
 
 /// Maximum series of a family. Durations of further series are recorded as [`OTHER`].

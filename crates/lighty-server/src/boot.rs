@@ -99,10 +99,7 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let tls = load_tls(&config, &server)?;
     let bound = bind(&config, &server, workers)?;
     let main_address = listeners::main_address(&bound, |name| tls::is_spoken_at(&config, name));
-    let network = match options.announces_network {
-        true => listeners::network_urls(&bound, |name| tls::is_spoken_at(&config, name)),
-        false => Vec::new(),
-    };
+    let network = network_urls(&options, &bound, &config);
     let logs = open_logs(&config, &server)?;
     let pid_file = create_pid_file(&server)?;
     let control = open_control(&main_loop, &server);
@@ -157,6 +154,14 @@ pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running,
     let control = control.ok();
     let workers = launched;
     Ok(Running { main_address, main_loop, workers, control, pid_file, reloader, activity })
+}
+
+/// URLs by which other machines reach the server, if they are announced.
+fn network_urls(options: &Options, bound: &[Bound], config: &Config<Settings>) -> Vec<String> {
+    match options.announces_network {
+        true => listeners::network_urls(bound, |name| tls::is_spoken_at(config, name)),
+        false => Vec::new(),
+    }
 }
 
 /// A server that serves.

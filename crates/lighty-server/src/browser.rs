@@ -8,9 +8,9 @@ use std::io;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use crate::failure::say;
+use lighty_io::clock::deadline::Deadline;
 
 /// Programs that hand a URL to the user's browser, in the order in which they are tried. `wslview`
 /// opens the browser of Windows.
@@ -24,27 +24,30 @@ const SCREENS: [&str; 4] = ["DISPLAY", "WAYLAND_DISPLAY", "BROWSER", "WSL_DISTRO
 /// and run until it is closed.
 const FAILS_WITHIN: Duration = Duration::from_secs(5);
 
+/// Prints a line.
+type Say = fn(&str);
+
 /// Opens `url` on a thread of its own, so that a slow program does not delay the server. Prints
-/// one line if no browser can be opened.
-pub(crate) fn open(url: Option<String>) {
+/// one line if no browser can be opened. `None`: the server has no URL.
+pub fn open(url: Option<String>, say: Say) {
     let Some(url) = url else {
         return say("lighty: --open: a Unix socket has no URL that a browser opens\n");
     };
     if let Some(reason) = obstacle() {
-        return not_opened(reason, &url);
+        return not_opened(reason, &url, say);
     }
     let reported = url.clone();
     let started = thread::Builder::new().name("browser".to_owned()).spawn(move || {
         if !openers().iter().any(|words| opens(words, &url)) {
-            not_opened("no browser found", &url);
+            not_opened("no browser found", &url, say);
         }
     });
     if started.is_err() {
-        not_opened("no thread can be started", &reported);
+        not_opened("no thread can be started", &reported, say);
     }
 }
 
-fn not_opened(reason: &str, url: &str) {
+fn not_opened(reason: &str, url: &str, say: Say) {
     say(&format!("lighty: --open: {reason}; open {url} yourself\n"));
 }
 
@@ -69,9 +72,9 @@ fn openers() -> Vec<Vec<String>> {
 
 /// Runs a program until it ends. False if it cannot be started or fails at once.
 fn opens(words: &[String], url: &str) -> bool {
-    let started = Instant::now();
+    let deadline = Deadline::after(FAILS_WITHIN);
     match start(words, url).and_then(|mut child| child.wait()) {
-        Ok(status) => status.success() || started.elapsed() > FAILS_WITHIN,
+        Ok(status) => status.success() || deadline.is_over(),
         Err(_) => false,
     }
 }

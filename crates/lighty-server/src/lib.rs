@@ -19,6 +19,7 @@ mod acme;
 mod block_settings;
 pub mod boot;
 pub mod boot_error;
+pub mod browser;
 #[cfg(feature = "acme")]
 pub mod certificates;
 pub mod check;

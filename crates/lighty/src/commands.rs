@@ -14,7 +14,7 @@ use lighty_config::{
 use lighty_core::Settings;
 use lighty_server::background::{self, Side};
 use lighty_server::passwords::MemoryFile;
-use lighty_server::{boot, check, passwords, reload};
+use lighty_server::{boot, browser, check, passwords, reload};
 
 #[cfg(feature = "acme")]
 use crate::cert;
@@ -22,7 +22,7 @@ use crate::cli::{Cli, Command, Format, Serve};
 use crate::failure::{Failure, say};
 #[cfg(feature = "scripts")]
 use crate::script_run;
-use crate::{browser, explain, programs, report, site, table};
+use crate::{explain, programs, report, site, table};
 
 /// Exit status of a configuration or start that failed.
 const FAILED: u8 = 1;
@@ -187,7 +187,7 @@ fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> 
         Some(Command::Serve(serve)) if serve.open => {
             // The line with the address precedes messages about the browser.
             running.flush_to_stderr();
-            browser::open(running.url(serve.public_name()));
+            browser::open(running.url(serve.public_name()), say);
         }
         _ => {}
     }

@@ -6,7 +6,6 @@
 
 mod absent;
 mod address;
-mod browser;
 #[cfg(feature = "acme")]
 mod cert;
 mod cli;

@@ -8,7 +8,9 @@ use crate::exchange::response::Response;
 /// Inline, because after an error other resources may be unavailable.
 const STYLE: &str = "body{font:1.05rem/1.5 system-ui,sans-serif;max-width:34rem;margin:12vh auto;\
      padding:0 1.25rem}h1{font-size:1.6rem;line-height:1.2;margin:0 0 .75rem}p{margin:.5rem 0}\
-     .id{margin-top:2rem;font-size:.85rem;opacity:.65}";
+     .id{margin-top:2rem;font-size:.85rem;opacity:.65}\
+     body{background:light-dark(#fff,#15181d);color:light-dark(#1c2026,#e3e7ed)}\
+     a{color:light-dark(#0a56b3,#8bb9ff)}";
 
 /// Fills in the page for the response's status. An operator finds the log lines by `id`.
 pub fn fill(response: &mut Response, id: RequestId) {

@@ -5,8 +5,8 @@ const rows = [...body.rows].filter(r => !r.classList.contains("up"));
 const byText = new Intl.Collator(undefined, { numeric: true, sensitivity: "base" }).compare;
 const key = [
   r => r.cells[0].textContent,
-  r => r.cells[1].firstElementChild?.dateTime ?? "",
-  r => +(r.cells[2].firstElementChild?.value ?? -1),
+  r => r.cells[1].firstElementChild?.dateTime ?? r.cells[1].textContent,
+  r => +(r.cells[2].dataset.n ?? r.cells[2].firstElementChild?.value ?? -1),
   r => r.cells[3].textContent,
 ];
 const isDir = r => r.cells[0].textContent.endsWith("/");

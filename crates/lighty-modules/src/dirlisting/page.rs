@@ -19,6 +19,9 @@ const CRUMBS_MAX: usize = 24;
 /// those that are seen: 10,000 rows took 1 s in Chromium in place of 9 (2026-11-27).
 const TABLE_ROWS_MAX: usize = 1000;
 
+/// Attribute in place of the link of a name that no URL may have, without the final quote.
+const REFUSED: &[u8] = b"title=\"A URL with this name is refused";
+
 /// What a page shows besides its entries.
 #[derive(Debug, Default)]
 pub(super) struct Page {
@@ -151,16 +154,53 @@ impl Page {
         }
     }
 
-    /// One entry. What cannot be asked for is where a link would be, and none.
-    pub(super) fn row(&self, item: &Item<'_>, reach: Reach, out: &mut Vec<u8>) {
+    /// A row of a long listing: four elements less than [`row`](Self::row), and no end tags that
+    /// HTML does without. With 50,000 names Chromium takes 1.2 times as long as for a list of bare
+    /// links, and 1.7 times with rows of the other kind (2026-11-27).
+    fn long_row(&self, item: &Item<'_>, reach: Reach, out: &mut Vec<u8>) {
         let slash: &[u8] = if item.is_directory { b"/" } else { b"" };
-        out.extend_from_slice(b"<tr><th scope=row>");
+        out.extend_from_slice(b"<tr><th scope=row><a ");
         if reach == Reach::Url {
-            out.extend_from_slice(b"<a href=\"");
+            out.extend_from_slice(b"href=\"");
             uri::encode_component(item.name, out);
             out.extend_from_slice(slash);
         } else {
-            out.extend_from_slice(b"<a title=\"A URL with this name is refused");
+            out.extend_from_slice(REFUSED);
+        }
+        out.extend_from_slice(b"\">");
+        self.text(item.name, out);
+        out.extend_from_slice(slash);
+        out.extend_from_slice(b"</a><td>");
+        let stamp = date::iso8601(item.mtime_s);
+        out.extend_from_slice(&stamp[..10]);
+        out.push(b' ');
+        out.extend_from_slice(&stamp[11..16]);
+        if item.is_directory {
+            out.extend_from_slice(b"<td><td>Directory\n");
+            return;
+        }
+        out.extend_from_slice(b"<td data-n=");
+        decimal::push(item.size, out);
+        out.push(b'>');
+        push_size(item.size, out);
+        out.extend_from_slice(b"<td>");
+        html::escape(self.type_of(item.name).as_bytes(), out);
+        out.push(b'\n');
+    }
+
+    /// One entry. What cannot be asked for is where a link would be, and none.
+    pub(super) fn row(&self, item: &Item<'_>, reach: Reach, out: &mut Vec<u8>) {
+        if self.is_long() {
+            return self.long_row(item, reach, out);
+        }
+        let slash: &[u8] = if item.is_directory { b"/" } else { b"" };
+        out.extend_from_slice(b"<tr><th scope=row><a ");
+        if reach == Reach::Url {
+            out.extend_from_slice(b"href=\"");
+            uri::encode_component(item.name, out);
+            out.extend_from_slice(slash);
+        } else {
+            out.extend_from_slice(REFUSED);
         }
         out.extend_from_slice(b"\"><bdi>");
         self.text(item.name, out);
@@ -349,16 +389,45 @@ mod tests {
             path: path.as_bytes().to_vec(),
             encoding: "utf-8".into(),
             auto_layout: true,
+            totals: Some(Totals::default()),
             ..Page::default()
         }
     }
 
     fn row(name: &[u8], is_directory: bool, size: u64) -> String {
+        row_of(&page("/"), name, is_directory, size)
+    }
+
+    /// As in a listing of so many files.
+    fn row_among(files: usize, name: &[u8], is_directory: bool, size: u64) -> String {
+        let totals = Some(Totals { files, ..Totals::default() });
+        row_of(&Page { totals, ..page("/") }, name, is_directory, size)
+    }
+
+    fn row_of(page: &Page, name: &[u8], is_directory: bool, size: u64) -> String {
         let item = Item { name, is_directory, size, mtime_s: 784_111_777 };
         let mut out = Vec::new();
         let reach = Reach::of(name, &ParseOpts::default());
-        page("/").row(&item, reach, &mut out);
+        page.row(&item, reach, &mut out);
         String::from_utf8(out).expect("UTF-8")
+    }
+
+    #[test]
+    fn rows_of_a_long_listing_have_few_elements() {
+        assert_eq!(row_among(TABLE_ROWS_MAX, b"a", false, 1), row(b"a", false, 1));
+        let long = |name, is_directory| row_among(TABLE_ROWS_MAX + 1, name, is_directory, 1536);
+        assert_eq!(
+            long(b"a b.txt", false),
+            "<tr><th scope=row><a href=\"a%20b.txt\">a b.txt</a><td>1994-11-06 08:49\
+             <td data-n=1536>1.5 KiB<td>text/plain\n"
+        );
+        assert_eq!(
+            long(b"d", true),
+            "<tr><th scope=row><a href=\"d/\">d/</a><td>1994-11-06 08:49<td><td>Directory\n"
+        );
+        assert_eq!(long(b"<b>\" x", false).matches('<').count(), 7);
+        let refused = long(b"new\nline", false);
+        assert!(!refused.contains("href") && refused.contains("title=\"A URL"), "{refused}");
     }
 
     #[test]

@@ -91,6 +91,9 @@ ALL = [
                "Metrics cost next to nothing, to record and to ask for.",
                "a scrape of 1,000 backends over 20 ms, a neighbour that feels it, series of clients' "
                "words"),
+    Experiment("quickstart", ("23",), (), 3,
+               "A server without a configuration costs less than Caddy's commands and Python's.",
+               "more CPU per request, more memory, or a later first response"),
     Experiment("large", ("19",), ("F2", "F3"), 10,
                "Large cold files come fastest in chunks of the default size, to any number of clients.",
                "a chunk size 1.1 times as fast, or an event loop that reads by itself and is faster",

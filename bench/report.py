@@ -561,6 +561,28 @@ def uploaded(results, _plots):
         ["server", "HTTP/1.1, s", "HTTP/2, s", "rate by HTTP/2 over HTTP/1.1"], body)
 
 
+def unconfigured(results, _plots):
+    lines = ["| server | first response, ms | resident, MiB | 44 B, requests/s | us of CPU | "
+             "100 KB, requests/s | us of CPU |", "|---|---|---|---|---|---|---|"]
+    checks = []
+    names = {"files": {"lighty": "lighty serve", "caddy": "caddy file-server",
+                       "python": "python3 -m http.server"},
+             "proxy": {"lighty": "lighty proxy", "caddy": "caddy reverse-proxy"}}
+    for kind, found in results.items():
+        cpu = {}
+        for server, row in found.items():
+            cells = [f"{rig.median(row['start_ms']):.0f}", f"{row['rss_kib'] / 1024:.0f}"]
+            for size, rounds in row["rounds"].items():
+                cpu[server, size] = rig.median([one["us_per_request"] for one in rounds])
+                cells += [f"{rig.median([one['rps'] for one in rounds]):.0f}", f"{cpu[server, size]:.1f}"]
+            lines.append(f"| `{names[kind][server]}` | {' | '.join(cells)} |")
+        checks += [at_most(f"{names[kind]['lighty']}, {size}: CPU over Caddy's",
+                           quotient(cpu["lighty", size], cpu["caddy", size]), 1)
+                   for size in ("44 B", "100 KB") if ("caddy", size) in cpu and ("lighty", size) in cpu]
+    return required(checks) + lines + ["", "One core and 32 connections. Python's server closes each "
+                                       "connection; the others keep them.", ""]
+
+
 def metered(results, _plots):
     cost, scraped, series = results["cost"], results["scrape"], results["series"]
     on, off = rig.median(cost["on"]), rig.median(cost["off"])
@@ -705,7 +727,8 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("19. Large files on a disk that seeks", "large", large_cold_files),
            ("20. Reads at a time", "starve", starved),
            ("21. Uploads over a long way", "upload", uploaded),
-           ("22. Scripts, step by step", "magnet", beside_lighttpd)]
+           ("22. Scripts, step by step", "magnet", beside_lighttpd),
+           ("23. Without a configuration", "quickstart", unconfigured)]
 
 
 if __name__ == "__main__":

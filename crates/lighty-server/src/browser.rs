@@ -54,11 +54,11 @@ fn not_opened(reason: &str, url: &str, say: Say) {
 /// The reason for which no program is tried at all.
 fn obstacle() -> Option<&'static str> {
     let is_set = |name: &&str| env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !SCREENS.iter().any(|name| is_set(name)) {
+    if !SCREENS.iter().any(&is_set) {
         return Some("there is no display");
     }
     // The browser would run with the rights of another user than the one at the screen.
-    let is_raised = ["SUDO_UID", "PKEXEC_UID", "DOAS_USER"].iter().any(|name| is_set(name));
+    let is_raised = ["SUDO_UID", "PKEXEC_UID", "DOAS_USER"].iter().any(is_set);
     is_raised.then_some("a browser is not started with the rights of another user")
 }
 

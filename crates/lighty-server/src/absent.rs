@@ -10,7 +10,7 @@ pub struct Part {
     pub feature: &'static str,
     /// Name of the part in messages.
     pub name: &'static str,
-    /// Whether this build has it.
+    /// True if this build has it.
     pub is_here: bool,
     /// The module of `server.modules` that it is.
     pub module: Option<&'static str>,

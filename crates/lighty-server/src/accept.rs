@@ -21,7 +21,7 @@ use crate::worker::Worker;
 /// Retry interval for making room while no connection can be closed.
 const ROOM_LOOK: Duration = Duration::from_millis(250);
 
-/// Maximum size of the future that serves a connection. With what the runtime adds, it takes up 512
+/// Maximum size of the future that serves a connection. With the runtime's header, it takes up 512
 /// bytes as long as the connection is open.
 const SERVING_BYTES_MAX: usize = 408;
 
@@ -118,7 +118,7 @@ impl Worker {
         self.machine.counters.connections.add(1);
         let peer_text: Rc<str> = match peer {
             Peer::Inet(address) => address.ip().to_canonical().to_string().into(),
-            // As in lighttpd. A client's own path would be one that it has chosen.
+            // The listener's path, as in lighttpd: clients choose their own paths.
             Peer::Unix => {
                 let name = &listener_info.name;
                 name.strip_prefix("unix:").unwrap_or(name).into()

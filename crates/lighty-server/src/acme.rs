@@ -1,4 +1,4 @@
-//! Which certificates the server gets by itself, as the configuration says it.
+//! Certificates that the server obtains by itself (ACME), as configured.
 
 use std::fmt;
 use std::io;
@@ -26,12 +26,13 @@ use crate::block_settings;
 /// Of problems with files.
 const FILE_CODE: &str = "acme-file";
 
-/// Where they are kept.
+/// Returns the directory of certificates and accounts.
 pub(crate) fn store(config: &Config<Settings>) -> Store {
     config.global().module::<AcmeSettings>().store()
 }
 
-/// What the thread looks after; `None`: nothing. `pairs` is where certificates on demand go.
+/// Returns the certificates that the thread maintains; `None` if there are none. `pairs` receives
+/// the certificates on demand.
 pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<Plan> {
     let wanted = wanted(config).unwrap_or_default();
     let on_demand = on_demand(config, pairs);
@@ -39,7 +40,7 @@ pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<P
     has_work.then(|| Plan { store: store(config), wanted, on_demand })
 }
 
-/// Whether the server is to get certificates; true also if what is wanted is in error.
+/// Returns true if the server obtains certificates, also if their configuration has errors.
 pub(crate) fn has_managed(config: &Config<Settings>, materials: &Materials) -> bool {
     wanted(config).map_or(true, |wanted| !wanted.is_empty())
         || on_demand(config, materials.on_demand()).is_some()
@@ -48,17 +49,18 @@ pub(crate) fn has_managed(config: &Config<Settings>, materials: &Materials) -> b
 /// Names of a certificate that the server gets, and its file in the store.
 pub(crate) type ManagedPair = (Arc<[String]>, Arc<str>);
 
-/// The certificates that the server gets, if the machine has what they need.
+/// Returns the certificates that the server obtains, if the machine has the files and programs that
+/// they need.
 ///
 /// # Errors
-/// Everything that is wrong, with its place.
+/// All problems, with their places in the configuration.
 pub(crate) fn managed(
     config: &Config<Settings>,
     materials: &Materials,
 ) -> Result<Vec<ManagedPair>, Vec<Diagnostic>> {
     let mut names: Vec<_> = checked(config)?.into_iter().map(|one| one.names).collect();
     if names.is_empty() && on_demand(config, materials.on_demand()).is_some() {
-        // What clients get that say no name, or one that is not admitted.
+        // The certificate for clients that send no name, or one that is not admitted.
         names.push(Arc::default());
     }
     let store = store(config);
@@ -71,7 +73,7 @@ pub(crate) fn proof(settings: &Settings, name: &str) -> Option<PathBuf> {
     Some(settings.module::<AcmeSettings>().store().handshake_challenge(name))
 }
 
-/// Which names that no condition says may have certificates; `None`: none.
+/// Returns the rules for names that no condition has; `None` if certificates on demand are off.
 fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDemand> {
     let own = config.global().module::<AcmeSettings>();
     if !own.is_on_demand() {
@@ -96,7 +98,7 @@ pub(crate) fn service(log: &Log, demand: &Demand) -> Service {
     Service::new(say, demand)
 }
 
-/// What the thread knows, for the status page.
+/// Figures of the thread, for the status page.
 pub(crate) struct AcmeFigures<F>(pub F);
 
 impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<F> {
@@ -123,7 +125,7 @@ pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagn
     }
 }
 
-/// What is wrong with how directives stand together, whatever is in the files that they name.
+/// Returns conflicts between directives, without reading the files that they name.
 pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut problems = wanted(config).err().unwrap_or_default();
     problems.retain(|problem| problem.code != FILE_CODE);
@@ -136,13 +138,13 @@ fn problem(span: Option<Span>, why: &Unwanted) -> Diagnostic {
     Diagnostic { level, code, message, span, help: None, notes: Vec::new() }
 }
 
-/// The certificates that the configuration asks for, if the machine has what they need.
+/// Returns the configured certificates, if the machine has the files and programs that they need.
 ///
 /// # Errors
-/// Everything that is wrong, with its place.
+/// All problems, with their places in the configuration.
 fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
     let wanted = wanted(config)?;
-    // What a chroot is to hide cannot be told.
+    // Paths inside a chroot cannot be checked from outside.
     if wanted.is_empty() || config.global().server.chroot.is_some() {
         return Ok(wanted);
     }
@@ -182,7 +184,7 @@ fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
     }
 }
 
-/// Whether a program can be run, as far as its file says. A bare name is one of `PATH`.
+/// Checks that the mode of a program's file makes it executable. Looks a bare name up in `PATH`.
 fn executable(program: &Path) -> io::Result<()> {
     let look = |path: &Path| {
         let meta = path.metadata()?;
@@ -247,7 +249,8 @@ impl<'a> Search<'a> {
         Self { config, has_listener, has_hosts, is_on_demand, wanted, problems }
     }
 
-    /// Certificates on demand need something that activates them, and what every one needs.
+    /// Checks certificates on demand: a directive must activate them, and the options that every
+    /// certificate needs must be valid.
     fn on_demand(&mut self) {
         if !self.is_on_demand {
             return;
@@ -284,7 +287,7 @@ impl<'a> Search<'a> {
         let names: Arc<[String]> = match (names, host(block)) {
             (Some(_), _) => Arc::clone(&own.names),
             (None, Some(host)) => match public_host(host) {
-                // Few authorities sign for addresses: one has to be wanted by its own block.
+                // Few authorities sign for addresses, so an address needs a block of its own.
                 Ok(name) if activates.is_none() && address(&name).is_some() => return Ok(()),
                 Ok(name) => Arc::new([name]),
                 // The condition is there for something else.
@@ -319,7 +322,7 @@ impl<'a> Search<'a> {
     }
 }
 
-/// How certificates for these names are obtained.
+/// Returns the options for obtaining certificates for these names.
 fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
     let wildcard = names.iter().find(|name| name.starts_with("*."));
     let number = names.iter().find(|name| address(name).is_some());
@@ -344,16 +347,16 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
     })
 }
 
-/// How certificates are obtained that no condition speaks of.
+/// Returns the options for names that no condition has.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The options are invalid.
 pub(crate) fn global_options(config: &Config<Settings>) -> Result<Arc<Options>, Unwanted> {
     let own = config.global().module::<AcmeSettings>();
     options(own, &[]).map(Arc::new)
 }
 
-/// An authority with the directory for rehearsals that the configuration says.
+/// Replaces an authority's directory by the one configured for rehearsals, if any.
 fn rehearsed(issuer: &Issuer, own: &AcmeSettings) -> Issuer {
     let mut issuer = issuer.clone();
     let is_meant = |text: &str| text == issuer.name || text == issuer.directory;
@@ -386,7 +389,7 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
     }
 }
 
-/// What is wrong with what a configuration says.
+/// Errors in the configuration of certificates.
 pub(crate) enum Unwanted {
     NoNames,
     Name(WantedError),

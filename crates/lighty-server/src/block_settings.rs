@@ -1,9 +1,10 @@
-//! The settings of a block and those around it, for what is looked at before a request is there.
+//! The settings of a block and the blocks around it, for checks without a request.
 
 use lighty_config::Config;
 use lighty_core::Settings;
 
-/// What holds where every condition around the block with this number holds, and its own.
+/// Returns the settings that apply if the condition of the block numbered `id`, and every condition
+/// around it, is true.
 pub(crate) fn of(config: &Config<Settings>, id: usize) -> Settings {
     let blocks = config.blocks();
     let around = |id: &usize| match *id {

@@ -53,17 +53,17 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
     move |error| BootError(format!("{what}: {error}"))
 }
 
-/// How long spawned backend processes may take to exit, including KILL.
+/// Time limit for the exit of spawned backend processes, including KILL.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 
 /// Warning of a server that stays root.
 const AS_ROOT: &str = "the server and the programs that it starts run as root: set server.username to \
                        the name of another user";
 
-/// How long the final log flush may take.
+/// Time limit for the final log flush.
 const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 
-/// What a start is told besides the configuration.
+/// Options of a start besides the configuration.
 #[derive(Default)]
 pub struct Options {
     /// Reads the configuration again, where it came from a file.
@@ -77,7 +77,7 @@ pub struct Options {
 /// Starts the server and serves until it ends.
 ///
 /// # Errors
-/// Those of [`start`] and [`Running::serve`].
+/// As for [`start`] and [`Running::serve`].
 pub fn run(config: Arc<Config<Settings>>, options: Options) -> Result<(), BootError> {
     start(config, options)?.serve()
 }
@@ -193,7 +193,7 @@ impl Running {
     /// Serves until a signal ends the server or no working listener is left.
     ///
     /// # Errors
-    /// Nobody can connect to the server any more.
+    /// All listeners have failed, so no client can connect any more.
     pub fn serve(self) -> Result<(), BootError> {
         let Running { main_loop, mut workers, control, pid_file, mut reloader, activity, .. } =
             self;
@@ -252,7 +252,8 @@ fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     Ok(log)
 }
 
-/// What workers share under the first configuration. Starts its backends' programs.
+/// Creates the state that workers share under the first configuration. Starts its backends'
+/// programs.
 fn shared(
     config: &Config<Settings>,
     tls: Tls,
@@ -394,7 +395,7 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     let identity = Identity::lookup(server.username.as_deref(), server.groupname.as_deref())
         .map_err(failed("server.username"))?;
     let chroot = server.chroot.as_deref().map(std::path::Path::new);
-    // As in lighttpd, a process not started by root keeps its identity.
+    // Like lighttpd, a process not started by root keeps its identity.
     if !privileges::is_root() || (identity.is_unchanged() && chroot.is_none()) {
         if !server.core_files {
             capabilities::protect_memory();
@@ -424,7 +425,7 @@ fn prepare_store(
     plan.store.prepare(owner).map_err(failed("acme.store"))
 }
 
-/// Has the thread of certificates look after those of the first configuration.
+/// Starts the thread that maintains the certificates of the first configuration.
 fn start_service(
     log: &Log,
     config: &Config<Settings>,
@@ -449,7 +450,7 @@ fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, B
     Ok(Tls { materials: Arc::new(materials), key_log, ..Tls::default() })
 }
 
-/// Number of workers and what they share.
+/// Number of workers and their shared state.
 struct WorkerSetup {
     workers: usize,
     /// The process's descriptor limit.

@@ -1,8 +1,8 @@
-//! Why a server does not start.
+//! The error that prevents a server from starting.
 
 use lighty_proxy::upstream::start_error::StartError;
 
-/// Why the server could not start or continue, worded for the operator.
+/// Reason why the server could not start or continue, worded for the operator.
 #[derive(Clone, Debug)]
 pub struct BootError(pub String);
 

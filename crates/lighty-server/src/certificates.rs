@@ -16,7 +16,7 @@ use lighty_io::tls::{CertificateFacts, TlsError, examine};
 
 use crate::acme;
 
-/// Why nothing can be told of a certificate, or done about it.
+/// Errors of commands that show or change certificates.
 #[derive(Debug)]
 pub enum CertificateError {
     /// The configuration asks for none of this name.
@@ -25,9 +25,9 @@ pub enum CertificateError {
     Store(io::Error),
     /// It is not there.
     Missing(String),
-    /// What the configuration says of authorities does not do, in words.
+    /// The options for certificates are invalid; the message names the fault.
     Options(String),
-    /// An authority has not done what it was asked for.
+    /// An authority refused or failed to do the request.
     Authority(String, OrderError),
 }
 
@@ -47,7 +47,7 @@ impl fmt::Display for CertificateError {
 
 impl std::error::Error for CertificateError {}
 
-/// One certificate, as far as it is there.
+/// A certificate, and its files as far as they exist.
 struct Known {
     file: String,
     names: String,
@@ -56,7 +56,7 @@ struct Known {
 }
 
 impl Known {
-    /// Fails where it cannot be told whether there is a certificate.
+    /// Returns an error if the certificate's file exists, or may exist, and cannot be opened.
     fn check_readable(&self, store: &Store) -> Result<(), CertificateError> {
         let path = store.certificate(&self.file);
         let opened = if self.facts.is_ok() { Ok(()) } else { File::open(&path).map(drop) };
@@ -70,7 +70,7 @@ impl Known {
     }
 }
 
-/// Those that the configuration asks for, and those that are in the store besides.
+/// Returns the configured certificates, then all others in the store.
 fn all(config: &Config<Settings>, store: &Store) -> Vec<Known> {
     let wanted = acme::wanted(config).unwrap_or_default();
     let mut found: Vec<(String, Option<String>)> =
@@ -90,11 +90,10 @@ fn all(config: &Config<Settings>, store: &Store) -> Vec<Known> {
     found.into_iter().map(known).collect()
 }
 
-/// A line for each certificate: its name, until when it is valid, who has signed it, and what is
-/// wrong.
+/// Returns a line for each certificate: its name, expiry date, issuer and faults.
 ///
 /// # Errors
-/// The store cannot be read: nothing is known of its certificates then.
+/// The store cannot be read.
 pub fn list(config: &Config<Settings>) -> Result<String, CertificateError> {
     let now_s = Clock::start().unix_s();
     let mut out = String::new();
@@ -121,10 +120,10 @@ pub fn list(config: &Config<Settings>) -> Result<String, CertificateError> {
     Ok(out)
 }
 
-/// What is known of a certificate.
+/// Returns a description of a certificate.
 ///
 /// # Errors
-/// There is none of this name.
+/// No certificate has this name.
 pub fn show(config: &Config<Settings>, name: &str) -> Result<String, CertificateError> {
     let store = acme::store(config);
     let one = all(config, &store).into_iter().find(|one| one.file == as_file(name));
@@ -153,10 +152,10 @@ pub fn show(config: &Config<Settings>, name: &str) -> Result<String, Certificate
     Ok(out)
 }
 
-/// Has the server that looks after the store renew a certificate at once. Returns what to say.
+/// Requests renewal from the server that maintains the store. Returns a message for the operator.
 ///
 /// # Errors
-/// The configuration asks for none of this name, or the store cannot be written.
+/// The configuration has no certificate of this name, or the store cannot be written.
 pub fn renew(config: &Config<Settings>, name: &str) -> Result<String, CertificateError> {
     let wanted = acme::wanted(config).unwrap_or_default();
     let file = as_file(name);
@@ -167,11 +166,11 @@ pub fn renew(config: &Config<Settings>, name: &str) -> Result<String, Certificat
     Ok(format!("{name}: a running server renews it within seconds, and its log says how it went"))
 }
 
-/// Has the authority revoke a certificate of the store. One that the configuration asks for is
-/// renewed then; any other is removed. Returns what to say.
+/// Has the authority revoke a certificate of the store. A configured certificate is then renewed;
+/// any other is removed. Returns a message for the operator.
 ///
 /// # Errors
-/// The store has none of this name, or the authority does not do it.
+/// The store has no certificate of this name, or the authority refuses.
 pub fn revoke(
     config: &Config<Settings>,
     name: &str,
@@ -203,10 +202,10 @@ pub fn revoke(
     Ok(format!("{name}: {issuer} has revoked the certificate; {then}"))
 }
 
-/// Gives the accounts with authorities other keys. Returns a line for each.
+/// Replaces the keys of the accounts with authorities. Returns a line for each.
 ///
 /// # Errors
-/// An authority does not do it; those before it have.
+/// An authority refuses; the keys of the previous ones are replaced.
 pub fn roll_over(config: &Config<Settings>) -> Result<String, CertificateError> {
     let store = acme::store(config);
     let mut all: Vec<Arc<Options>> = Vec::new();

@@ -1,5 +1,5 @@
-//! Configuration checks beyond single directives: the deep check behind `-tt`, which opens what the
-//! configuration names but binds nothing; the probes behind `-V`; and detection of files written
+//! Configuration checks beyond single directives: the deep check behind `-tt`, which opens the
+//! configured files but binds no addresses; the probes behind `-V`; and detection of files written
 //! for another server.
 
 mod cors;
@@ -134,8 +134,8 @@ impl Rights {
     }
 }
 
-/// What a failed start failed on, as [`deep`] finds it. A process that has dropped privileges or
-/// changed its root sees too little of the system, so it returns nothing.
+/// Returns the errors that [`deep`] finds, after a failed start. A process that has dropped
+/// privileges or changed its root sees too little of the system, so it returns nothing.
 pub fn after_failed_start(config: &Config<Settings>, began_with: Rights) -> Vec<Diagnostic> {
     let has_other_root = config.global().server.chroot.is_some() && began_with.is_root;
     if began_with != Rights::now() || has_other_root {
@@ -159,7 +159,7 @@ struct Check<'a> {
 }
 
 impl Check<'_> {
-    /// Where a server-wide directive got its value.
+    /// Returns the place where a server-wide directive got its value.
     fn place(&self, name: &str) -> Option<Span> {
         self.config.value(name).map(|value| value.span)
     }
@@ -177,7 +177,7 @@ impl Check<'_> {
         self.problems.push(Diagnostic { level, code, message, span, help, notes });
     }
 
-    /// What listeners and backends need for TLS.
+    /// Checks the files that listeners and backends need for TLS.
     fn tls(&mut self) {
         let materials = match tls::load(self.config, &Materials::default()) {
             Ok(materials) => materials,

@@ -1,4 +1,4 @@
-//! What the status page says of the configuration and its certificates.
+//! Figures of the configuration and its certificates, for the status page.
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -19,7 +19,7 @@ pub(crate) struct ConfigFigures {
 }
 
 impl ConfigFigures {
-    /// Those of the first configuration, on the board.
+    /// Adds the figures of the first configuration to the board.
     pub(crate) fn begin(board: &StatusBoard, materials: &Arc<Materials>) -> Arc<Self> {
         let figures = Arc::new(Self::default());
         figures.adopt(0, materials);
@@ -35,7 +35,7 @@ impl ConfigFigures {
         *self.materials.lock().unwrap_or_else(PoisonError::into_inner) = Arc::clone(materials);
     }
 
-    /// One is refused.
+    /// Records that a configuration was refused.
     pub(crate) fn refuse(&self) {
         self.is_refused.store(true, Ordering::Relaxed);
     }

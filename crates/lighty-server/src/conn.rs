@@ -2,8 +2,8 @@
 //!
 //! A connection passes through this module once: a PROXY header, if one is expected
 //! (`proxy_header`), the TLS handshake (`tls`), then the protocol's own loop. `h1` is HTTP/1, `h2`
-//! is HTTP/2. Each protocol makes requests of what it reads and gives them to `driver`, which
-//! answers them through a `sink`. `client_tls` is what requests learn of TLS.
+//! is HTTP/2. Each protocol parses requests and passes them to `driver`, which responds through a
+//! `sink`. `client_tls` is the TLS state that requests can read.
 
 mod client_tls;
 mod content_length;
@@ -36,12 +36,13 @@ use crate::conn_table::ConnLimits;
 use crate::listener_info::{CameBy, ListenerInfo};
 use crate::worker::Worker;
 
-/// What may follow a GOAWAY for a fault. A flood goes on for as long as it is read.
+/// Lingering after a GOAWAY for a client's fault. Short, because a flood goes on for as long as it
+/// is read.
 const LINGER_BRIEFLY: LingerLimits = LingerLimits { bytes_max: 64 * 1024, ms_max: 5_000 };
 
-/// One accepted connection.
+/// An accepted connection.
 pub(crate) struct Conn {
-    /// What carries the bytes.
+    /// The socket, or the TLS session over it.
     pub stream: Rc<Stream>,
     pub peer: Peer,
     /// The client's address as text. Formatted once, for conditions and logs.
@@ -49,7 +50,7 @@ pub(crate) struct Conn {
     pub listener: CameBy,
     /// The client's TLS, its own or as a trusted proxy reports it; `None` in clear text.
     pub tls: Option<Box<ClientTls>>,
-    /// Its place in the worker's table, and its worker.
+    /// Its entry in the worker's table, and the worker.
     pub entry: Presence,
     /// Bytes already read that belong to the protocol: they followed a PROXY header, or turned
     /// out to be of another protocol than expected. Boxed, because few connections have some.
@@ -61,22 +62,22 @@ pub(crate) struct Conn {
     accepted_us: u64,
 }
 
-/// How a connection ends.
+/// Ways in which a connection ends or changes its protocol.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum End {
     /// Closes; no client bytes are unread.
     Close,
-    /// Closes in the middle of a response, and must not look as if that was its end.
+    /// Resets in the middle of a response, so that the client cannot mistake it for complete.
     Cut,
     /// Closes, but lingers so that a client that is still sending can read its response.
     Linger,
-    /// The same after a fault of the client, which may send little more meanwhile.
+    /// Like `Linger`, but with tight limits, after a fault of the client.
     LingerBriefly,
-    /// Goes on as HTTP/2, with what is in [`Conn::early`].
+    /// Continues as HTTP/2 with the bytes in [`Conn::early`].
     Http2,
 }
 
-/// What a protocol's loop does after a burst of requests.
+/// Next step of a protocol's loop after a burst of requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum After {
     /// Waits for the next request without holding a buffer.
@@ -85,7 +86,7 @@ pub(crate) enum After {
 }
 
 impl Conn {
-    /// A connection that was just accepted and has its place in the worker's table.
+    /// Creates a connection that was just accepted and is already in the worker's table.
     pub(crate) fn new(
         stream: Stream,
         peer: Peer,
@@ -145,7 +146,7 @@ impl Conn {
         }
     }
 
-    /// Shakes hands. How the connection ends or goes on, if not with HTTP/1.
+    /// Performs the TLS handshake. Returns `None` to continue with HTTP/1.
     async fn secure(&mut self) -> Option<End> {
         match panics::catch(Box::pin(tls::secure(self))).await {
             Ok(end) => end,
@@ -153,12 +154,12 @@ impl Conn {
         }
     }
 
-    /// The worker that the connection belongs to.
+    /// Returns the worker that the connection belongs to.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         self.entry.worker()
     }
 
-    /// True if bytes of the protocol have been read already.
+    /// Returns true if bytes of the protocol have been read already.
     fn has_early(&self) -> bool {
         let early = self.early.take();
         let has_some = early.is_some();
@@ -166,7 +167,7 @@ impl Conn {
         has_some
     }
 
-    /// `http` or `https`, as the client sees it.
+    /// Returns `http` or `https`, as the client sees it.
     pub(crate) fn scheme(&self) -> &'static str {
         if self.tls.is_some() { "https" } else { "http" }
     }
@@ -255,12 +256,12 @@ impl Conn {
     async fn linger(self, limits: LingerLimits) {
         self.worker().idle(&self.entry);
         if let Some(stream) = Rc::into_inner(self.stream) {
-            // The connection ends whatever the result.
+            // The connection ends in either case.
             let _ = stream.linger_close(limits).await;
         }
     }
 
-    /// Begins the stages of a request whose first byte has arrived.
+    /// Begins the stages of a request when its first byte has arrived.
     #[inline]
     fn begin_stages(&self, stages: &mut Stages) {
         let now_us = self.worker().machine.clock.mono_us();
@@ -273,7 +274,7 @@ impl Conn {
         }
     }
 
-    /// Sets what the connection knows of a request.
+    /// Copies the connection's properties into a request.
     #[inline]
     fn describe(&self, request: &mut Request) {
         request.peer = self.peer;

@@ -1,9 +1,10 @@
 //! All connections of a worker, as seen by the sweep and the limits.
 //!
-//! No timer is armed per request. A connection and each stream of requests on it record what they
-//! wait for and since when, and the sweep ends overdue waits once a second. Each is judged alone,
-//! so that a slow stream is cut without its siblings. A wait is ended by shutting down what it
-//! waits on: the task wakes, finds the reason in the entry, and responds or closes.
+//! No timer is armed per request. A connection and each stream of requests on it record the
+//! condition that they wait for and when the wait began, and the sweep ends overdue waits once a
+//! second. Each is checked alone, so that a slow stream is cut without its siblings. The sweep ends
+//! a wait by shutting down the socket's direction in question: the task wakes, finds the reason in
+//! the entry, and responds or closes.
 
 mod entry;
 mod stream;
@@ -88,14 +89,14 @@ impl ConnTable {
         self.table.borrow().iter().flatten().map(|entry| &**entry).for_each(see);
     }
 
-    /// Once a second, ends connections and streams whose wait exceeds its limit, calling `report`
-    /// for each.
+    /// Ends connections and streams that have waited for longer than their limit. Calls `report`
+    /// for each. Called once a second.
     pub fn sweep(&self, now_s: u32, mut report: impl FnMut(Fault)) {
         self.for_each(|entry| entry.sweep(now_s, &mut report));
     }
 
     /// Closes up to `count` idle connections, the longest idle first and newcomers last. Returns
-    /// how many were told to close.
+    /// the number of connections that it closes.
     pub fn reap(&self, count: usize, now_s: u32) -> usize {
         let table = self.table.borrow();
         let mut idle: Vec<&Rc<ConnEntry>> =

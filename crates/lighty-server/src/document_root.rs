@@ -26,14 +26,14 @@ const SERVE_WITHOUT_ROOT: &[&str] = &[
 /// it. Where something can, a request that gets to the files all the same is answered 404.
 pub(crate) fn needs_document_root(config: &Config<Settings>) -> bool {
     let is_set = |name: &str| config.assigned(name).next().is_some();
-    // One that is set anywhere belongs to a virtual host.
+    // A document root set anywhere belongs to a virtual host.
     !is_set("server.document-root") && !SERVE_WITHOUT_ROOT.iter().any(|name| is_set(name))
 }
 
-/// Why the document root cannot be served at present: it may be mounted later.
+/// Returns the reason why the document root cannot be served at present: it may be mounted later.
 ///
 /// # Errors
-/// It is needed and not set.
+/// The document root is needed and not set.
 pub(crate) fn check_document_root(config: &Config<Settings>) -> Result<Option<String>, BootError> {
     let global = config.global();
     let root = &*global.core.document_root;

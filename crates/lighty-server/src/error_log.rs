@@ -1,9 +1,9 @@
-//! Where the error log goes, as `server.errorlog` and its companions say.
+//! The target of the error log, from `server.errorlog` and its companions.
 
 use lighty_core::settings::ServerSettings;
 use lighty_io::log_writer::LogTarget;
 
-/// An error about the error log, with the directive and what it names.
+/// Returns an error about the error log, with the directive and its value.
 pub(crate) fn failure(server: &ServerSettings, error: &std::io::Error) -> String {
     match &server.errorlog {
         Some(path) if !server.errorlog_use_syslog => {
@@ -13,7 +13,7 @@ pub(crate) fn failure(server: &ServerSettings, error: &std::io::Error) -> String
     }
 }
 
-/// Where the error log goes.
+/// Returns the target of the error log.
 pub(crate) fn target(server: &ServerSettings) -> LogTarget {
     match (&server.errorlog, server.errorlog_use_syslog) {
         (_, true) => LogTarget::syslog(&server.syslog_facility, "notice", "lighty"),

@@ -8,7 +8,7 @@ use lighty_io::clock::deadline::Deadline;
 
 use crate::worker::Worker;
 
-/// How often workers and the main thread look.
+/// Interval at which workers and the main thread check for activity.
 const TICK: Duration = Duration::from_millis(500);
 
 /// When the server ends, unless one of the workers is busy before. Clones share it.
@@ -21,7 +21,7 @@ pub(crate) struct Activity {
 impl Activity {
     /// A server that is to end after `limit` without work.
     pub(crate) fn new(limit: Duration) -> Self {
-        // What workers have not noticed yet counts, too.
+        // Adds the activity that workers have not noticed yet.
         let patience = limit.saturating_add(TICK * 2);
         Self { end: Arc::new(Mutex::new(Deadline::after(patience))), patience }
     }

@@ -1,4 +1,4 @@
-//! How late a worker's clock ticked.
+//! Measures the delay of a worker's clock ticks.
 
 use std::collections::VecDeque;
 

@@ -1,11 +1,11 @@
 //! Assembly: workers, their connections, the list of modules, and the way from a configuration file
 //! to a running server.
 //!
-//! Read in this order: `boot` (startup), `worker` (one thread's state), `accept` (connections come
-//! in), `listener_recovery` and `live_listeners` (failing listeners), `conn` (a connection's life),
+//! Read in this order: `boot` (startup), `worker` (one thread's state), `accept` (new connections),
+//! `listener_recovery` and `live_listeners` (failing listeners), `conn` (a connection's life),
 //! `tls` (certificates and policies), `conn_table` (timeouts and limits for all connections of a
-//! worker), `counts`, `paces` and `report` (a worker's statistics),
-//! `modules` (THE list), `absent` (what a build may lack), `simulated` (a worker for simulations).
+//! worker), `counts`, `paces` and `report` (a worker's statistics), `modules` (the list of
+//! modules), `absent` (features that a build may lack), `simulated` (a worker for simulations).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

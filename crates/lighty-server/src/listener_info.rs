@@ -1,4 +1,4 @@
-//! What connections know of their listener, and what it knows of them.
+//! Data that a listener shares with its connections, and counters of them.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -8,7 +8,7 @@ use lighty_core::machine::status_board::ListenerReport;
 
 use crate::worker::TcpProxy;
 
-/// What a connection needs to know about its listener.
+/// A listener as its connections see it.
 pub struct ListenerInfo {
     /// The listener's address as in `$SERVER["socket"]`.
     pub name: Rc<str>,
@@ -23,7 +23,7 @@ pub struct ListenerInfo {
 }
 
 impl ListenerInfo {
-    /// One that has no connections yet.
+    /// Creates the data of a listener that has no connections yet.
     pub fn new(name: &str, port: u16, speaks_tls: bool, raw: Option<TcpProxy>) -> Self {
         Self {
             name: name.into(),

@@ -24,7 +24,7 @@ impl ListenerRecovery {
         self.0 = 0;
     }
 
-    /// Makes a broken listener listen again. `None` if it is given up; the log says so.
+    /// Makes a broken listener listen again. Returns `None`, and logs the reason, if it gives up.
     pub(crate) async fn mend(
         &mut self,
         worker: &Worker,

@@ -15,19 +15,19 @@ use crate::boot_error::BootError;
 /// A socket to listen on, before it is bound.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Wanted {
-    /// What `$SERVER["socket"]` compares with: the address.
+    /// The address as in `$SERVER["socket"]`.
     pub name: String,
     /// The address to bind.
     pub spec: BindSpec,
 }
 
-/// One listening address with a socket for each worker.
+/// A listening address with a socket for each worker.
 pub(crate) struct Bound {
-    /// What `$SERVER["socket"]` compares with.
+    /// The address as in `$SERVER["socket"]`.
     pub name: String,
     /// The bound address, with the port the kernel chose.
     pub address: BindSpec,
-    /// One per worker.
+    /// A socket for each worker.
     pub sockets: Vec<BoundSocket>,
     /// Removes a unix socket's file at the end.
     pub file: Option<lighty_io::listen::SocketFile>,
@@ -138,8 +138,8 @@ fn family(use_ipv6: bool) -> Family {
     if use_ipv6 { Family::V6 } else { Family::V4 }
 }
 
-/// Binds every wanted address for `workers` workers. An inherited socket replaces the same address
-/// or, if none matches and there is only one, the main listener.
+/// Binds every configured address for `workers` workers. An inherited socket replaces the same
+/// address or, if none matches and there is only one, the main listener.
 pub(crate) fn bind(
     config: &Config<Settings>,
     wanted: Vec<Wanted>,
@@ -175,8 +175,8 @@ pub(crate) fn bind(
     Ok(all)
 }
 
-/// The inherited socket with the wanted address or name. A dual-stack wildcard socket replaces an
-/// IPv4 wildcard, which could not be bound beside it.
+/// Returns the inherited socket with the configured address or name. A dual-stack wildcard socket
+/// replaces an IPv4 wildcard, which could not be bound beside it.
 fn fitting(inherited: &[Inherited], want: &Wanted) -> Option<usize> {
     let at = |fits: &dyn Fn(&Inherited) -> bool| inherited.iter().position(fits);
     at(&|i| *i.socket.address() == want.spec)
@@ -200,7 +200,7 @@ fn options(server: &ServerSettings, workers: usize) -> BindOptions {
     }
 }
 
-/// Server settings of a listener: global ones and those of its own block.
+/// Returns the server settings of a listener: the global ones and its own block's.
 fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
     settings_at(config, name).server
 }
@@ -283,7 +283,7 @@ pub(crate) fn main_address(
     }
 }
 
-/// URLs by which other machines reach listeners of every address. `speaks_tls` is asked with a
+/// Returns URLs by which other machines reach listeners of every address. `speaks_tls` takes a
 /// listener's name.
 pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -> Vec<String> {
     let of_listener = |bound: &Bound| match &bound.address {

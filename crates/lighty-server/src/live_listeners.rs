@@ -29,7 +29,7 @@ impl LiveListeners {
         ListenerGuard(self.clone())
     }
 
-    /// Reports that a worker ended without being told to.
+    /// Reports that a worker ended without an order to stop.
     pub fn lose(&self, worker: usize) {
         self.0.lost.store(worker + 1, Ordering::Release);
         self.0.loss.notify_one();

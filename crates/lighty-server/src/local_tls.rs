@@ -28,7 +28,7 @@ pub fn prepare(host: &str) -> Result<LocalTls, TlsError> {
     Ok(LocalTls { pair, authority: authority.certificate() })
 }
 
-/// Where certificates are kept that a public authority signs for this user's servers.
+/// Returns the directory of publicly signed certificates for this user's servers.
 ///
 /// # Errors
 /// No directory can be found.
@@ -36,7 +36,7 @@ pub fn store() -> Result<PathBuf, TlsError> {
     Ok(directory()?.join("acme"))
 }
 
-/// Where this user keeps data of programs (XDG Base Directory Specification).
+/// Returns the directory of this user's program data (XDG Base Directory Specification).
 fn directory() -> Result<PathBuf, TlsError> {
     let named = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let data = named("XDG_DATA_HOME").or_else(|| Some(named("HOME")?.join(".local/share")));

@@ -73,13 +73,13 @@ enum Included {
     Always,
     /// `server.modules` names it, or one of its directives is set.
     Named,
-    /// As [`Self::Named`], or scripts run, which reach backends through it.
+    /// Like [`Self::Named`], and also if scripts run, which reach backends through it.
     NamedOrScripts,
-    /// One of its directives is set. It would otherwise inspect every request for nothing.
+    /// A directive of the module is set. Otherwise it would inspect every request in vain.
     Set,
 }
 
-/// What modules are made from.
+/// Arguments of module constructors.
 struct Making<'a> {
     shared: &'a Shared,
     proxy: &'a Rc<WorkerProxy>,
@@ -88,7 +88,7 @@ struct Making<'a> {
 }
 
 impl Making<'_> {
-    /// What the instances of this module in all workers share.
+    /// Returns the state that the instances of this module in all workers share.
     fn state<T: State>(&self) -> T {
         self.shared.states.of(self.name)
     }
@@ -114,14 +114,13 @@ modules! {
     // Before everything that could send an authority elsewhere.
     #[cfg(feature = "acme")]
     "mod_acme", Acme, Set, |_| Acme;
-    // While the peer is the neighbour, whom it trusts or not.
+    // Runs before `mod_extforward`: trust depends on the direct peer's address.
     #[cfg(feature = "tracing")]
     "mod_tracing", Tracing, Set, |with| Tracing::new(with.state());
     // Before any module that uses the client's address.
     "mod_extforward", Extforward, Set, |_| Extforward;
     "mod_https", Https, Always, |_| Https;
-    // Before redirections, which browsers do not follow yet, and before users are asked who they
-    // are.
+    // Before redirections, which browsers do not follow in a preflight, and before authentication.
     "mod_cors", Cors, Set, |_| Cors;
     "mod_redirect", Redirect, Named, |_| Redirect;
     "mod_access", Access, Named, |_| Access;
@@ -164,9 +163,9 @@ modules! {
     "mod_dirlisting", DirListing, Always, |with| DirListing::new(with.state());
     "mod_expire", Expire, Named, |_| Expire;
     "mod_usertrack", Usertrack, Named, |_| Usertrack;
-    // Behind what takes its time for the head.
+    // After all modules that spend time on the head.
     "mod_timing", Timing, Set, |_| Timing::default();
-    // Filters: each one filters the output of those before it.
+    // Filters. Each one filters the output of the previous ones.
     "mod_deflate", Deflate, Named, |with| Deflate::new(with.shared.memory_share);
     "mod_chunked", Chunked, Named, |_| Chunked;
     "mod_accesslog", AccessLog, Named, |with| AccessLog::new(&with.shared.access_logs);
@@ -177,13 +176,13 @@ pub fn names() -> Vec<&'static str> {
     REGISTRY.iter().map(|entry| entry.name).collect()
 }
 
-/// What a module's instances in all workers and under all configurations share: its clones are one
-/// and the same.
+/// State that a module's instances share, in all workers and under all configurations. Its clones
+/// refer to the same data.
 pub trait State: Any + Clone + Default + Send {}
 
 impl<T: Any + Clone + Default + Send> State for T {}
 
-/// The states of all modules, each made when it is first asked for.
+/// The states of all modules, each created on first use.
 #[derive(Clone, Default)]
 pub struct States(Arc<Mutex<HashMap<StateKey, Box<dyn Any + Send>>>>);
 
@@ -199,14 +198,14 @@ impl States {
     }
 }
 
-/// What modules share beyond their workers and configurations.
+/// State that modules share across workers and configurations.
 #[derive(Clone)]
 pub struct Shared {
-    /// What each module keeps for itself.
+    /// Private state of each module.
     pub states: States,
     /// The access logs that the configuration names.
     pub access_logs: Sinks,
-    /// Where workers report their counters and connections for statistics.
+    /// Workers report their counters and connections here.
     pub board: StatusBoard,
     /// Wall-clock start time in seconds.
     pub started_s: i64,
@@ -218,7 +217,7 @@ pub struct Shared {
     pub(crate) tls: Tls,
     /// Databases of locks and properties.
     pub stores: Stores,
-    /// One worker's share of the process's memory limit, if there is one.
+    /// A worker's share of the process's memory limit, if there is one.
     pub memory_share: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! How fast a worker serves.
+//! Measures a worker's request and byte rates.
 
 use std::collections::VecDeque;
 
@@ -33,7 +33,7 @@ impl Paces {
         }
     }
 
-    /// What they have come to.
+    /// Returns the sums over all recorded seconds.
     pub fn pace(&self) -> Pace {
         let (Some(first), Some(last)) = (self.0.front(), self.0.back()) else {
             return Pace::default();

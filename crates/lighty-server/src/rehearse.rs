@@ -32,7 +32,7 @@ pub struct Asked<'a> {
     pub fields: &'a Fields,
     /// The client's address.
     pub from: std::net::IpAddr,
-    /// As `$SERVER["socket"]` compares it.
+    /// The listener's address as in `$SERVER["socket"]`.
     pub socket: &'a str,
     /// `http` or `https`.
     pub scheme: &'static str,
@@ -82,7 +82,7 @@ fn fill(ex: &mut Exchange, asked: &Asked<'_>) -> io::Result<()> {
     Ok(())
 }
 
-/// A worker's generation without what belongs to the process: no log, backend or program.
+/// Creates a worker's generation without the process's parts: no log, backend or program.
 fn generation(config: &Arc<Config<Settings>>) -> io::Result<Rc<Generation>> {
     let clock = Clock::start();
     clock.install();

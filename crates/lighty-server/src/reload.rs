@@ -1,5 +1,5 @@
-//! Reload: another configuration takes the place of the present one, in the running process. All
-//! of it does, or nothing: what can fail happens before anything that is in use changes.
+//! Reload: replaces the configuration of the running process. It takes effect as a whole or not at
+//! all: every step that can fail precedes the first change to state in use.
 
 use std::io;
 use std::path::Path;
@@ -32,7 +32,7 @@ use crate::listeners;
 use crate::modules::{self, Shared, State};
 use crate::tls::{self, Keeper, Tls};
 
-/// A configuration that was read, and what is to be said about it.
+/// A configuration that was read, and its warnings.
 pub struct Loaded {
     /// The configuration, checked.
     pub config: Config<Settings>,
@@ -55,7 +55,7 @@ impl std::error::Error for Refusal {}
 /// Reads the configuration again.
 pub type Loader = Arc<dyn Fn() -> Result<Loaded, Refusal> + Send + Sync>;
 
-/// What reads the configuration again, or why nothing can.
+/// Returns the loader, or the reason why the configuration cannot be read again.
 pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, &'static str> {
     match is_hidden {
         true => Err("server.chroot hides the configuration"),
@@ -63,26 +63,26 @@ pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, 
     }
 }
 
-/// What a caller says to have the configuration read again.
+/// Request of a caller that triggers a reload.
 const REQUEST: &str = "reload";
 /// First lines of replies.
 const DONE: &str = "ok";
 const REFUSED: &str = "refused";
 
-/// How long workers may take to begin with a generation before it is said that they have not.
+/// Time limit for workers to begin with a generation before the log reports a delay.
 const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How long a caller waits for the outcome of a reload.
+/// Time that a caller waits for the outcome of a reload.
 pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
 
 /// Limit for writing the lines of a start, before standard error is given up. A terminal or pipe
 /// that takes nothing must not hold the start for ever; a busy machine may need a second.
 const ERRORS_PATIENCE: Duration = Duration::from_secs(10);
 
-/// As the main thread usually has.
+/// Stack size of the thread, equal to the usual one of the main thread.
 const LOADER_STACK_BYTES: usize = 8 << 20;
 
-/// What workers make a generation from.
+/// Data from which workers make a generation.
 pub(crate) struct Plan {
     /// 0 for the first configuration.
     pub number: u64,
@@ -104,25 +104,25 @@ pub(crate) struct Reloader {
     pub fds: u64,
     pub upstreams: Arc<Registry>,
     pub log: Log,
-    /// What writes the error log.
+    /// Writes the error log.
     pub errors: LogWriter,
-    /// What keeps certificates up to date.
+    /// Keeps certificates up to date.
     pub keeper: Keeper,
-    /// What the status page says of the configuration.
+    /// Figures of the configuration, for the status page.
     pub figures: Arc<ConfigFigures>,
-    /// What gets certificates.
+    /// Obtains certificates.
     pub service: acme::Service,
-    /// Configurations whose last requests may still be under way.
+    /// Configurations that may still have requests in progress.
     pub old: Vec<Arc<Config<Settings>>>,
     /// Requests under way still have a database that the configuration names no more.
     pub holds_databases: bool,
 }
 
 impl Reloader {
-    /// Reads the configuration and, if nothing is wrong with it, has all workers begin with it.
-    /// `Ok` and `Err` are what to tell who asked.
+    /// Reads the configuration and, if it has no errors, has all workers begin with it. Both
+    /// results contain the message for the caller.
     ///
-    /// The future may be dropped: nothing has changed then, or all of it has.
+    /// The future may be dropped: then either nothing has changed, or everything has.
     pub(crate) async fn reload(&mut self) -> Result<String, Refusal> {
         self.forget();
         let loaded = self.load().await;
@@ -159,12 +159,12 @@ impl Reloader {
         target == LogTarget::Stderr
     }
 
-    /// What the instances of a module share.
+    /// Returns the state that the instances of a module share.
     pub(crate) fn state_of<T: State>(&self, module: &'static str) -> T {
         self.plans.borrow().shared.states.of(module)
     }
 
-    /// Does what a caller of the control socket requests, and returns the reply.
+    /// Performs the request of a control-socket caller, and returns the reply.
     pub(crate) async fn call(&mut self, request: &str) -> String {
         match request {
             REQUEST => match self.reload().await {
@@ -175,7 +175,7 @@ impl Reloader {
         }
     }
 
-    /// How long a graceful stop may take under the present configuration.
+    /// Time limit of a graceful stop under the present configuration.
     pub(crate) fn graceful_patience(&self) -> Duration {
         match self.plans.borrow().config.global().server.graceful_shutdown_timeout_s {
             0 => Duration::MAX,
@@ -195,7 +195,8 @@ impl Reloader {
         loaded.await.unwrap_or_else(|_| Err(Refusal("reading the configuration panicked".into())))
     }
 
-    /// Everything that may fail. What it acquires goes with the plan if the reload is refused.
+    /// Performs all steps that may fail. If the reload is refused, dropping the plan releases
+    /// everything acquired.
     async fn prepare(&self, loaded: Loaded) -> Result<Prepared, Refusal> {
         let Loaded { config, said } = loaded;
         let present = Arc::clone(&self.plans.borrow());
@@ -214,7 +215,7 @@ impl Reloader {
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|error| refused(error.to_string()))?;
         let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
-        // What would fail in a worker fails here first.
+        // A module that would fail in a worker fails here first.
         panics::caught_in(|| {
             modules::instances(&config, &shared, &WorkerProxy::new(Arc::clone(&self.upstreams)))
         })
@@ -260,7 +261,8 @@ impl Reloader {
         }
     }
 
-    /// Waits until all workers have begun with a generation; the number of those that have not.
+    /// Waits until all workers have begun with a generation. Returns the number of workers that
+    /// have not.
     async fn await_workers(&mut self, number: u64) -> usize {
         let mut left = self.workers;
         let all = async {
@@ -311,22 +313,22 @@ pub(crate) async fn decline(caller: Caller, why: &str) {
 /// A configuration that is ready to take the place of the present one.
 struct Prepared {
     plan: Plan,
-    /// Where the error log goes, if it goes elsewhere.
+    /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
     /// Warnings, as they are printed.
     said: String,
 }
 
-/// What is open for the next configuration.
+/// Files opened for the next configuration.
 struct Opened {
     logs: Sinks,
-    /// Where the error log goes, if it goes elsewhere.
+    /// The error log's new target, if it changes.
     errors: Option<log_writer::Prepared>,
     tls: Tls,
 }
 
-/// Opens what the next configuration names beside the present one; else everything that is in the
-/// way of it.
+/// Opens the files of the next configuration while the present one is in use. Returns all reasons
+/// for a refusal on failure.
 fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Vec<String>> {
     let mut refusals = Vec::new();
     match needs_restart(&present.config, next) {
@@ -393,7 +395,8 @@ pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> 
 
 type Told = fn(&ServerSettings) -> String;
 
-/// Directives of the process: what they set is made at the start, or needs rights that are gone.
+/// Directives of the process: they take effect only at the start, or need privileges that are
+/// dropped.
 const FIXED: &[(&str, Told)] = &[
     ("server.chroot", |s| format!("{:?}", s.chroot)),
     ("server.username", |s| format!("{:?}", s.username)),
@@ -423,7 +426,7 @@ const OF_LISTENERS: &[(&str, Told)] = &[
     ("server.socket-perms", |s| format!("{:?}", s.socket_perms)),
 ];
 
-/// What differs that a running process cannot change, by the names of the directives.
+/// Returns the names of changed directives that a running process cannot apply.
 fn needs_restart(
     present: &Config<Settings>,
     next: &Config<Settings>,
@@ -461,10 +464,10 @@ fn needs_restart(
 }
 
 /// Has the server with this pid file read its configuration again, and waits for the outcome.
-/// `Ok` is what it says of it, `Err` why nothing has changed.
+/// Returns the server's message.
 ///
 /// # Errors
-/// The reload was refused, or no server is there.
+/// The reload was refused, or no such server is running. Nothing has changed then.
 pub fn ask(pid_file: &Path) -> Result<String, Refusal> {
     let path = control::path_beside(pid_file);
     let reply = control::ask(&path, REQUEST, CALLER_PATIENCE).map_err(|error| {

@@ -1,4 +1,4 @@
-//! What a worker publishes on the board, see [`lighty_core::machine::status_board`].
+//! A worker's report to the board, see [`lighty_core::machine::status_board`].
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -20,7 +20,7 @@ use crate::modules::States;
 use crate::upstreams::UpstreamFigures;
 use crate::worker::Worker;
 
-/// The board of a process, with what is not a worker's.
+/// Creates the board of a process, with the figures that belong to no worker.
 pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
     let board = StatusBoard::default();
     board.add(Arc::new(UpstreamFigures(Arc::clone(upstreams))));
@@ -41,7 +41,7 @@ impl Statistics for Mishaps {
     }
 }
 
-/// What is wanted of the report, and all figures.
+/// Returns all figures, and the requested parts of the report.
 pub(crate) fn report(
     index: usize,
     worker: &Worker,
@@ -75,7 +75,7 @@ pub(crate) fn report(
     report
 }
 
-/// Counts connections and streams, and reports them if that is wanted.
+/// Counts connections and streams, and reports them if `are_wanted`.
 fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
     let now_s = worker.now_s();
     let room = if are_wanted { TOLD_CONNECTIONS_MAX } else { 0 };

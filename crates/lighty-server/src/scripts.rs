@@ -1,4 +1,4 @@
-//! Scripts without a server: whether one is Lua, and what one does with a request.
+//! Checks the syntax of Lua scripts, and runs them for a request, without a server.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use lighty_lua::{
 
 pub use lighty_lua::LUA;
 
-/// Limits of a trial: those of a server without directives.
+/// Limits of a trial run: the defaults of a server.
 const LIMITS: Limits = Limits { time_ms: 60_000, instructions: 100_000_000, memory: 8 << 20 };
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -70,7 +70,7 @@ struct Trial {
     out: String,
 }
 
-/// Why a script cannot be tried, or did not end well.
+/// Reasons why a script cannot be tried, or failed.
 #[derive(Debug)]
 pub enum ScriptError {
     /// There is no memory for Lua.
@@ -81,7 +81,7 @@ pub enum ScriptError {
     Load(LoadError),
     /// It broke off or was stopped.
     Failed {
-        /// What it did until then.
+        /// Its effects until then.
         did: String,
         /// The message with a traceback.
         why: String,
@@ -122,10 +122,10 @@ pub fn check(path: &Path) -> Result<(), ScriptError> {
     load(&engine, path).map(drop)
 }
 
-/// Runs a script for a request and returns a description of what it did.
+/// Runs a script for a request and returns a description of its effects.
 ///
 /// # Errors
-/// Why it cannot be read, is not Lua, or failed.
+/// The script cannot be read, is not Lua, or failed.
 pub fn run(path: &Path, request: &TrialRequest) -> Result<String, ScriptError> {
     let engine = engine()?;
     let script = Rc::new(load(&engine, path)?);
@@ -363,7 +363,7 @@ impl Trial {
     }
 }
 
-/// Where a group's values are kept, of those that have any.
+/// Returns the index of a group's values, if the group has values.
 fn index(group: Group) -> Option<usize> {
     match group {
         Group::RequestHeader => Some(0),

@@ -1,6 +1,6 @@
-//! A worker without listeners and other threads, for simulations: connections are handed to it.
+//! A worker without listeners and other threads, for simulations, which pass it connections.
 //!
-//! See [`lighty_io::simulated`] for what its thread has in place of a machine.
+//! See [`lighty_io::simulated`] for its thread's replacements of the machine's services.
 
 use std::rc::Rc;
 use std::sync::{Arc, mpsc};
@@ -24,7 +24,7 @@ use crate::reload::Plan;
 use crate::thread::{self, Order, Setup, Started};
 use crate::worker::Worker;
 
-/// A worker, with what the process around it would hold.
+/// A worker, with the state that the process around it would hold.
 pub struct Simulated {
     /// The state of the simulated thread.
     pub worker: Rc<Worker>,

@@ -33,7 +33,7 @@ use crate::report;
 use crate::tls;
 use crate::worker::{TcpProxy, Worker};
 
-/// What the main thread tells the workers to do.
+/// Order of the main thread to the workers.
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) enum Command {
     #[default]
@@ -48,16 +48,16 @@ pub(crate) enum Command {
 #[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
 pub(crate) struct Order {
     pub command: Command,
-    /// How often logs were reopened and caches dropped.
+    /// Number of times that logs were reopened and caches dropped.
     pub reopened: u32,
-    /// How often a line of counters was requested.
+    /// Number of times that a line of counters was requested.
     pub reported: u32,
 }
 
 /// Everything a worker starts with.
 pub(crate) struct Setup {
     pub index: usize,
-    /// What generations are made from; the first one is there.
+    /// Plans from which generations are made; the first one is already there.
     pub plans: watch::Receiver<Arc<Plan>>,
     /// Tells the number of the generation that requests begin under.
     pub swapped: tokio::sync::mpsc::UnboundedSender<u64>,
@@ -78,7 +78,7 @@ pub(crate) struct Setup {
 pub(crate) enum Ready {
     Serving {
         engine: String,
-        /// Why inotify does not watch files although it was configured.
+        /// Reason why inotify does not watch files although it was configured.
         unwatched: Option<String>,
     },
     Failed(BootError),
@@ -195,7 +195,7 @@ fn generation(plan: &Plan, machine: &Rc<Machine>, proxy: &Rc<WorkerProxy>) -> Rc
     Rc::new(Generation::new(Rc::clone(machine), Arc::clone(&plan.config), modules))
 }
 
-/// What carries a listener's connections that have no HTTP in them, if it is such a listener.
+/// Returns the TCP proxy of a listener for raw connections; `None` for HTTP listeners.
 fn tcp_proxy(plan: &Plan, worker: &Worker, proxy: &WorkerProxy, name: &str) -> Option<TcpProxy> {
     let route = raw::route(&listeners::settings_at(&plan.config, name))?;
     Some(TcpProxy { local: Rc::clone(proxy.local(&worker.machine)), route })

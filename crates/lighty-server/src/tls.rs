@@ -1,9 +1,10 @@
-//! TLS of the process: what a configuration needs is loaded before it is used, kept up to date
-//! behind it, and made into policies by each worker.
+//! TLS of the process: certificates and keys are loaded before a configuration takes effect,
+//! refreshed while it is in use, and made into policies by each worker.
 //!
-//! `load` reads files and says what is wrong with them, `backends` those for backends, `keeper`
-//! reads them again when they change, `clear` warns where no listener speaks it, `policies` has
-//! what a worker makes of them, `causes` why handshakes fail. Handshakes are in `conn/tls`.
+//! `load` reads the server's files and reports their faults, `backends` reads the files for
+//! backends, `keeper` reads them again when they change, `clear` warns of settings without a TLS
+//! listener, `policies` has a worker's policies, `causes` limits the log of failed handshakes.
+//! Handshakes are in `conn/tls`.
 
 mod backends;
 mod causes;
@@ -29,15 +30,15 @@ pub(crate) use keeper::{Keeper, check_keys, read_keys};
 pub(crate) use load::{check, load};
 pub(crate) use policies::{SharedVariables, WorkerTls};
 
-/// What the workers of one configuration share.
+/// TLS state that the workers of one configuration share.
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub materials: Arc<Materials>,
     /// The process's, whatever its configuration.
     pub tickets: TicketKeys,
-    /// Names that clients want and no configuration says.
+    /// Names that clients request and that are not in the configuration.
     pub demand: Demand,
-    /// Where secrets are written to (`ssl.key-log-file`).
+    /// File for TLS secrets (`ssl.key-log-file`).
     pub key_log: Option<KeyLog>,
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn open_key_log(
     })
 }
 
-/// Whether the listener of this name speaks TLS.
+/// Returns true if the listener of this name speaks TLS.
 pub(crate) fn is_spoken_at(config: &Config<Settings>, name: &str) -> bool {
     listeners::settings_at(config, name).module::<TlsSettings>().engine
 }

@@ -1,4 +1,4 @@
-//! A worker: the state shared by the connections of one thread, and what is done once a second.
+//! A worker: the state shared by the connections of one thread, and its work once a second.
 
 use std::cell::{Cell, Ref, RefCell};
 use std::rc::Rc;
@@ -34,7 +34,7 @@ pub struct TcpProxy {
     pub route: Arc<Route>,
 }
 
-/// What HTTP/2 connections share.
+/// Pool of exchanges and buffers for HTTP/2 connections.
 #[derive(Default)]
 struct H2Pool {
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each stream")]
@@ -45,7 +45,7 @@ struct H2Pool {
 
 /// State shared by the connections of one thread.
 pub struct Worker {
-    /// What outlives configurations: the clock, files, counters, the error log.
+    /// State that outlives configurations: the clock, files, counters, the error log.
     pub machine: Rc<Machine>,
     /// The configuration that requests begin under.
     generation: RefCell<Rc<Generation>>,
@@ -68,7 +68,7 @@ pub struct Worker {
     pub(crate) tls: WorkerTls,
     /// Rate-limits the log: clients speak TLS to a clear-text HTTP/1 port.
     pub tls_clients: Complaint,
-    /// As `tls_clients`, for the preface of HTTP/2 (RFC 9113 section 3.4).
+    /// Like `tls_clients`, for the preface of HTTP/2 (RFC 9113 section 3.4).
     pub http2_clients: Complaint,
     pub(crate) stopping: Cell<bool>,
     /// Notified when `stopping` is set.
@@ -114,8 +114,8 @@ impl Worker {
         Rc::clone(&self.generation.borrow().global)
     }
 
-    /// Has requests begin under another configuration from now on; those under way end under
-    /// theirs. `connections_max` is as in [`new`](Self::new).
+    /// Sets the configuration for new requests; requests in progress end under theirs.
+    /// `connections_max` is as in [`new`](Self::new).
     pub fn swap(&self, generation: Rc<Generation>, connections_max: usize) {
         self.connections_max.set(connections_max.max(1));
         let old = self.generation.replace(generation);
@@ -164,7 +164,7 @@ impl Worker {
         }
     }
 
-    /// As [`acquire`](Self::acquire), for a stream of HTTP/2.
+    /// Like [`acquire`](Self::acquire), for a stream of HTTP/2.
     pub(crate) fn acquire_h2(&self) -> Box<H2Exchange> {
         let pooled = self.idle_h2.borrow_mut().exchanges.pop();
         pooled.unwrap_or_else(|| {
@@ -173,7 +173,7 @@ impl Worker {
         })
     }
 
-    /// As [`give_back`](Self::give_back).
+    /// Like [`give_back`](Self::give_back).
     pub(crate) fn give_back_h2(&self, h2: Box<H2Exchange>) {
         if !Rc::ptr_eq(&h2.exchange.generation, &self.generation.borrow()) {
             return;
@@ -258,7 +258,7 @@ impl Worker {
         }
     }
 
-    /// Keeps what the second that ends was like, for charts.
+    /// Records the figures of the second that ends, for charts.
     fn note_second(&self) {
         let (clock, pace) = (&self.machine.clock, self.paces.borrow().latest());
         self.machine.metrics.note_second(clock.unix_s(), self.conns.open() as u64, pace.bytes_out);

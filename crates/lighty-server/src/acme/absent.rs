@@ -11,7 +11,7 @@ use lighty_core::log::Log;
 use lighty_core::machine::status_board::Statistics;
 use lighty_io::tls::{Materials, OnDemandPairs};
 
-/// Names that clients want and no configuration says; none may have a certificate.
+/// Names that clients request and that are not in the configuration; none may have a certificate.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Demand;
 

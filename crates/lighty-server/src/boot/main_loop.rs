@@ -17,18 +17,18 @@ use crate::idle::Activity;
 use crate::reload::{self, Reloader};
 use crate::thread::Command;
 
-/// How long a stopping worker may take before the process exits without it. A worker that hangs in
-/// a blocking backend read would otherwise hold the process forever.
+/// Time limit for a stopping worker before the process exits without it. A worker that hangs in a
+/// blocking backend read would otherwise hold the process forever.
 const STOP_PATIENCE: Duration = Duration::from_millis(1500);
 
-/// How long responses in progress may take after the last listener has died and the process waits
-/// to be restarted.
+/// Time limit for responses in progress after the last listener has died and the process waits to
+/// be restarted.
 const DEAF_PATIENCE: Duration = Duration::from_secs(10);
 
-/// How often the main thread looks whether an old configuration can be dropped.
+/// Interval at which the main thread checks whether an old configuration can be dropped.
 const FORGET_LOOK: Duration = Duration::from_secs(1);
 
-/// The reply to a caller whose request comes too late.
+/// The reply to a caller during a stop.
 const STOPPING: &str = "the server is stopping";
 
 /// The main thread's event loop and its signals.
@@ -55,7 +55,7 @@ fn report(upstreams: &Registry, say: &dyn Fn(Level, &str)) {
     counts::panics().iter().for_each(|line| say(Level::Error, line));
 }
 
-/// What the main thread serves besides signals.
+/// Event sources of the main thread besides signals.
 pub(super) struct Main<'a> {
     pub(super) control: Option<&'a ControlSocket>,
     pub(super) pid_file: Option<&'a PidFile>,
@@ -101,7 +101,7 @@ impl Main<'_> {
         tokio::select! {
             biased;
             signal = signals.end() => Some(signal),
-            // Who sent the signal reads the error log.
+            // The error log has the outcome, for the sender of the signal.
             _ = self.reloader.reload() => None,
         }
     }
@@ -203,7 +203,7 @@ async fn give_up(
     Err(BootError(why))
 }
 
-/// What signals other than those that end the server do during a graceful stop.
+/// Handles signals during a graceful stop. Signals that end the server are handled elsewhere.
 fn serve_while_stopping(
     signal: Signal,
     running: &Workers,

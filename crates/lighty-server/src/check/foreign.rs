@@ -16,7 +16,7 @@ use statement::{Statement, statements};
 /// Sum of the weights that the telltales of a file must reach. A matching file name adds 1.
 const WEIGHT_MIN: u32 = STRONG;
 
-/// Where the manual says what to write instead.
+/// Reference to the manual page with the equivalents.
 const HELP: &str = "the manual's page \"Coming from another server\" (other-servers.md) says what \
                     to write instead";
 
@@ -35,7 +35,7 @@ pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
     for span in findings.iter().filter(is_syntax).filter_map(|found| found.span) {
         wrong.entry(span.file).or_default().push(span.start);
     }
-    // Each with the part of its file whose other errors it replaces.
+    // Each finding, with the part of its file in which it replaces other errors.
     let foreign: Vec<(Diagnostic, Span)> = wrong
         .iter()
         .flat_map(|(file, errors)| {

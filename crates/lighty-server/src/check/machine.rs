@@ -1,6 +1,6 @@
-//! Checks what a configuration names on this machine besides directories: addresses, programs, user
-//! files, sockets. Whatever breaks the start or a whole kind of request is an error. Whatever
-//! affects some requests, or may appear later, is a warning.
+//! Checks the addresses, programs, user files and sockets that a configuration names on this
+//! machine. A fault that breaks the start or a whole kind of request is an error. A fault that
+//! affects some requests, or may disappear later, is a warning.
 
 use std::io;
 use std::path::Path;
@@ -12,7 +12,7 @@ use lighty_io::process::privileges;
 use super::{Check, assigned};
 use crate::listeners;
 
-/// Directives whose hosts may be programs or sockets.
+/// Directives with hosts that may be programs or sockets.
 pub(super) const SERVERS: [&str; 6] = [
     "fastcgi.server",
     "scgi.server",
@@ -48,7 +48,7 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str) {
     }
 }
 
-/// Why a directory cannot be read, and cannot be made either.
+/// Returns an error if a directory cannot be read and cannot be created either.
 fn makes_directory(path: &str) -> io::Result<()> {
     match std::fs::read_dir(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -159,7 +159,7 @@ fn interpreters(check: &mut Check<'_>, value: &Spanned<Value>, beneath: &str) {
     }
 }
 
-/// Why a file cannot be executed.
+/// Returns an error if a file cannot be executed.
 fn executable(path: &str, beneath: &str) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt;
     let meta = std::fs::metadata(format!("{beneath}{path}"))?;

@@ -1,4 +1,4 @@
-//! Checks `server.modules` against the modules that exist and those the directives need.
+//! Checks `server.modules` against the existing modules and the ones that directives need.
 
 use lighty_config::{Config, Diagnostic, Level, Reject, Span, Value};
 use lighty_core::Settings;

@@ -15,10 +15,10 @@ use super::machine::{SERVERS, items};
 /// Names looked up. Each takes a thread, because the system's resolver cannot be interrupted.
 const NAMES_MAX: usize = 32;
 
-/// How long all lookups together may take: `-tt` runs before a service starts.
+/// Time limit for all lookups together: `-tt` runs before a service starts.
 const PATIENCE: Duration = Duration::from_secs(4);
 
-/// Looks all names up at the same time and warns of those without an address.
+/// Looks all names up at the same time and warns of names without an address.
 pub(super) fn look(check: &mut Check<'_>) {
     let config = check.config;
     let mut names = BTreeMap::new();

@@ -21,19 +21,19 @@ const FILES: [&str; 8] = [
     "magnet.attract-response-content-to",
 ];
 
-/// How closely files are looked at.
+/// Depth of the check of files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
-    /// Whether they can be read.
+    /// Checks that they can be read.
     Presence,
-    /// Their lines, too. A running server tells of those when a file is first used.
+    /// Checks their lines, too. A running server reports faulty lines on first use of a file.
     Content,
 }
 
 /// Bytes of such a file that are read at most.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// Reports what cannot be opened. Under a chroot, `beneath` is its directory.
+/// Reports files that cannot be opened. Under a chroot, `beneath` is its directory.
 pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
     let config = check.config;
     for name in FILES {
@@ -55,7 +55,7 @@ pub(super) fn look(check: &mut Check<'_>, beneath: &str, depth: Depth) {
     }
 }
 
-/// Reports what a running server only tells of when a request or handshake needs it.
+/// Reports faults that a running server only reports when a request or handshake needs the file.
 pub(super) fn look_closely(check: &mut Check<'_>, beneath: &str) {
     let config = check.config;
     // Read before a chroot, and again while the server runs.
@@ -118,7 +118,7 @@ fn users_without_backend(check: &mut Check<'_>) {
     }
 }
 
-/// Why the file of a directive cannot be used, or which of its lines cannot.
+/// Returns the faults of a directive's file or, at full depth, of its lines.
 fn faults(directive: &str, path: &Path, depth: Depth) -> Vec<String> {
     match SmallFile::open(path).and_then(|file| file.read(BYTES_MAX)) {
         Err(error) => vec![error.to_string()],
@@ -128,7 +128,7 @@ fn faults(directive: &str, path: &Path, depth: Depth) -> Vec<String> {
     }
 }
 
-/// Why a file is no script of Lua.
+/// Returns the reason why a file is not a Lua script.
 fn no_script(path: &Path) -> Option<String> {
     crate::scripts::check(path).err().map(|error| error.to_string())
 }

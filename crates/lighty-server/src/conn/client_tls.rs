@@ -1,4 +1,4 @@
-//! What is known of the TLS that protects a client's connection, and what requests learn of it.
+//! TLS properties of a client's connection, for requests, programs, backends and logs.
 
 use std::rc::Rc;
 
@@ -9,28 +9,28 @@ use lighty_io::tls::{CertificateText, ClientAuthOptions, ClientVerdict, TlsInfo,
 
 use crate::tls::SharedVariables;
 
-/// The TLS of a client's connection: its own, or what a trusted proxy reports.
+/// The TLS of a client's connection: its own, or as a trusted proxy reports it.
 pub(crate) struct ClientTls {
     /// Variables for programs, backends and logs.
     variables: Rc<Variables>,
     /// The user that the client's certificate names.
     user: Option<Box<[u8]>>,
-    /// What the client had to show; `None` if a proxy has asked for it.
+    /// Client authentication in the handshake; `None` if a proxy terminated TLS.
     shown: Option<Shown>,
     /// Microseconds of the handshake, if it was ours.
     pub(super) handshake_us: Option<u32>,
 }
 
-/// What a client had to show in its handshake.
+/// Client authentication that a handshake required.
 struct Shown {
-    /// `None` if it was not asked for a certificate.
+    /// `None` if the server requested no certificate.
     options: Option<ClientAuthOptions>,
     /// Its certificate was verified.
     is_verified: bool,
 }
 
 impl Shown {
-    /// Whether a handshake that had to meet `wanted` would have come to the same.
+    /// Returns true if a handshake that required `wanted` would have had the same result.
     fn meets(&self, wanted: Option<&ClientAuthOptions>) -> bool {
         let Some(wanted) = wanted else { return true };
         let Some(shown) = &self.options else { return false };
@@ -42,7 +42,7 @@ impl Shown {
 }
 
 impl ClientTls {
-    /// What a handshake has settled.
+    /// Creates the description of a finished handshake.
     pub(super) fn of(info: TlsInfo, auth: &ClientAuthSettings) -> Self {
         let bits = info.cipher_bits.to_string();
         let mut variables = Variables::default();
@@ -61,15 +61,16 @@ impl ClientTls {
         Self { variables: Rc::new(variables), user, shown, handshake_us: None }
     }
 
-    /// Connections that have the same variables share them.
+    /// Shares the variables with connections that have the same ones.
     pub(super) fn share_variables(&mut self, shared: &SharedVariables) {
         if self.user.is_none() {
             self.variables = shared.share(Rc::clone(&self.variables));
         }
     }
 
-    /// As a trusted proxy reports it: `name` is the common name in a certificate that it has
-    /// verified. The variables have the names of lighttpd's `mod_extforward`.
+    /// Creates the TLS state that a trusted proxy reports. `name` is the common name in a
+    /// certificate that the proxy has verified. The variables have the names of lighttpd's
+    /// `mod_extforward`.
     pub(super) fn reported(name: Option<&[u8]>) -> Self {
         let mut variables = Variables::default();
         if let Some(name) = name {
@@ -82,12 +83,12 @@ impl ClientTls {
         Self { variables: Rc::new(variables), user, shown: None, handshake_us: None }
     }
 
-    /// True unless it ends at a trusted proxy, which reports it.
+    /// Returns true if lighty terminates TLS itself, false if a trusted proxy reports it.
     pub(super) fn is_own(&self) -> bool {
         self.shown.is_some()
     }
 
-    /// Tells a request, whose settings are not known yet.
+    /// Copies the TLS properties into a request before its settings are known.
     #[cold]
     pub(super) fn describe(&self, ex: &mut Exchange) {
         ex.environment.set_base(&self.variables);
@@ -96,8 +97,8 @@ impl ClientTls {
         }
     }
 
-    /// Whether the request wants more of the client than it had to show for this connection: the
-    /// host that it names is not the one that the handshake was for (RFC 9110 section 15.5.20).
+    /// Returns true if the request requires more client authentication than the handshake did: its
+    /// host is not the one that the handshake was for (RFC 9110 section 15.5.20).
     #[cold]
     pub(super) fn is_misdirected(&self, ex: &mut Exchange) -> bool {
         let Some(shown) = &self.shown else { return false };
@@ -110,7 +111,7 @@ impl ClientTls {
     }
 }
 
-/// Sets the variables of a client's certificate; the user that it names.
+/// Sets the variables of a client's certificate. Returns the user that the certificate names.
 fn certify(
     info: &TlsInfo,
     auth: &ClientAuthSettings,
@@ -128,7 +129,7 @@ fn certify(
     let text = CertificateText::read(certificate)?;
     variables.set(b"SSL_CLIENT_S_DN", text.subject.as_bytes());
     for (name, value) in &text.parts {
-        // A line end would be one to programs that write or read lines.
+        // Programs that read or write lines would take it for a line end.
         if !value.contains(|c: char| c.is_ascii_control()) {
             variables.set(format!("SSL_CLIENT_S_DN_{name}").as_bytes(), value.as_bytes());
         }

@@ -3,7 +3,7 @@
 use lighty_core::Response;
 use lighty_http::{Known, decimal};
 
-/// Says how long the response's body is, or would be for GET; `None` if that is not known.
+/// Sets the length of the response's body, for HEAD that of GET; `None` if it is unknown.
 #[inline(always)]
 pub(super) fn set(response: &mut Response, length: Option<u64>, digits: &mut Vec<u8>) {
     let fields = &mut response.fields;

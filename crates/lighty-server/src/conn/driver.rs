@@ -1,4 +1,4 @@
-//! Serves one exchange, whatever protocol it came by: begins it, answers it, sends the response and
+//! Serves one exchange of any protocol: begins it, runs its handlers, sends the response and
 //! finishes it.
 
 use std::io;
@@ -13,17 +13,17 @@ use super::sink::{Protocol, Rest, Sink};
 use super::stream::RequestStream;
 use crate::conn_table::{ConnLimits, StreamLimits};
 
-/// How far [`try_drive`] came with an exchange.
+/// Progress of [`try_drive`] with an exchange.
 pub(super) enum Driven {
-    /// Its response was sent, as a whole or not, and it is clear.
+    /// The response was sent or cut, and the exchange is cleared.
     Finished { is_whole: bool },
-    /// Something has to wait: [`drive_on`].
+    /// The response has to wait: continue with [`drive_on`].
     Response(Attempt),
-    /// The client has no room.
+    /// The client's windows or socket are full; the remainder is left to send.
     Rest(Rest),
 }
 
-/// Serves the exchange whose head `io` has received, as far as nothing has to wait.
+/// Serves the exchange whose head `io` has received, until something has to wait.
 #[inline]
 pub(super) fn try_drive(
     on: RequestStream<'_>,
@@ -41,7 +41,7 @@ pub(super) fn try_drive(
     }
 }
 
-/// Sends the response, as far as the client has room.
+/// Sends the response until the client has no room.
 #[inline(always)]
 fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Driven {
     let sent = match sink.try_send(on, ex) {
@@ -56,8 +56,8 @@ fn try_send(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> Dr
     Driven::Finished { is_whole: finish(on, ex, sink, sent) }
 }
 
-/// Goes on where [`try_drive`] had to wait. Returns whether the whole response was sent; the
-/// exchange is clear then.
+/// Continues where [`try_drive`] had to wait. Returns whether the whole response was sent. Clears
+/// the exchange.
 #[expect(
     clippy::manual_async_fn,
     reason = "an async fn keeps its arguments twice in its future, and idle connections keep that"
@@ -82,7 +82,7 @@ pub(super) fn drive_on(
     }
 }
 
-/// Goes on with a response that had to wait, and sends of it what the client has room for.
+/// Continues a response that had to wait, and sends as much as the client has room for.
 pub(super) async fn respond(
     attempt: Attempt,
     on: RequestStream<'_>,
@@ -93,7 +93,7 @@ pub(super) async fn respond(
     try_send(on, ex, &mut io.sink())
 }
 
-/// Sends what the first attempt left over, while the client takes its time, and finishes the
+/// Sends the remainder that the first attempt left, at the client's pace, and finishes the
 /// exchange. Returns whether all was sent.
 pub(super) async fn send_rest(
     rest: Rest,
@@ -106,7 +106,7 @@ pub(super) async fn send_rest(
     end_rest(on, ex, &mut io.sink(), sent)
 }
 
-/// Finishes the exchange whose rest was sent or not. Returns whether it was.
+/// Finishes the exchange after its remainder was sent or failed. Returns whether it was sent.
 pub(super) fn end_rest(
     on: RequestStream<'_>,
     ex: &mut Exchange,
@@ -119,8 +119,8 @@ pub(super) fn end_rest(
     finish(on, ex, sink, sent)
 }
 
-/// Sends the response that stands in `ex`, an error that needs no handler, as the connection's last
-/// one, and finishes the exchange. Returns whether it was sent.
+/// Sends the error response in `ex`, which needs no handler, as the connection's last response, and
+/// finishes the exchange. Returns whether it was sent.
 pub(super) async fn send_last(
     on: RequestStream<'_>,
     ex: &mut Exchange,
@@ -133,21 +133,21 @@ pub(super) async fn send_last(
     }
 }
 
-/// As [`send_last`], as far as the client has room.
+/// Like [`send_last`], but sends only as much as the client has room for.
 pub(super) async fn try_send_last(
     on: RequestStream<'_>,
     ex: &mut Exchange,
     io: &mut impl Protocol,
 ) -> Driven {
     ex.state.keeps_connection = false;
-    // What was refused before it had settings is under those of no condition.
+    // A request refused before its settings were resolved uses the global settings.
     limit(on, &ex.settings.core);
     pipeline::complete(ex).await;
     try_send(on, ex, &mut io.sink())
 }
 
-/// Responds to an exchange whose handling panicked before its response had begun. Returns whether
-/// the response was sent.
+/// Responds to an exchange that panicked before its response had begun. Returns whether the
+/// response was sent.
 pub(super) async fn fail(
     on: RequestStream<'_>,
     ex: &mut Exchange,
@@ -158,7 +158,7 @@ pub(super) async fn fail(
     send_last(on, ex, io).await
 }
 
-/// Ends an exchange whose handling panicked after its response had begun.
+/// Ends an exchange that panicked after its response had begun.
 pub(super) fn abandon(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'_>, why: &str) {
     if let Some(client) = &ex.client {
         client.borrow_mut().cancel();
@@ -169,8 +169,8 @@ pub(super) fn abandon(on: RequestStream<'_>, ex: &mut Exchange, mut sink: Sink<'
     conclude(on, ex, &mut sink);
 }
 
-/// Makes the received head a request with settings and limits. Returns whether it is refused; the
-/// response says why.
+/// Turns the received head into a request with settings and limits. Returns true if the request is
+/// refused; the response then has the reason.
 #[inline(always)]
 fn begin(on: RequestStream<'_>, ex: &mut Exchange, sink: &mut Sink<'_>) -> bool {
     on.enter(Stage::Head, &mut ex.stages);
@@ -215,7 +215,7 @@ pub(super) fn limit(on: RequestStream<'_>, core: &CoreSettings) {
     });
 }
 
-/// Counts, logs and clears an exchange whose response was sent or cut short.
+/// Counts, logs and clears an exchange after its response was sent or cut short.
 #[inline(always)]
 fn finish(
     on: RequestStream<'_>,

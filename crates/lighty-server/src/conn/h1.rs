@@ -1,8 +1,9 @@
-//! HTTP/1: the loop over a connection's requests, and how it frames them and their responses.
+//! HTTP/1: the loop over a connection's requests, and their framing.
 //!
 //! `exchange` has the buffers, `input` reads heads and bodies, `framing` decides how a response is
 //! delimited, `output` sends it, `meanwhile` reads the request body while a response is being sent,
-//! `refuse` answers what never became a request. Nothing outside this folder knows about chunks or
+//! `refuse` rejects heads that never became a request. Nothing outside this folder knows about
+//! chunks or
 //! about the fields that govern a connection.
 
 mod exchange;
@@ -28,7 +29,7 @@ use super::sink::Sink;
 use super::stream::RequestStream;
 use super::{After, Conn, End};
 
-/// A connection that has bytes to serve, and the buffers it serves them with.
+/// A connection with pending bytes, and the buffers that serve it.
 struct H1Conn<'c> {
     conn: &'c Conn,
     h1: Box<H1Exchange>,
@@ -84,7 +85,7 @@ impl<'c> H1Conn<'c> {
         self.conn.worker().give_back(self.h1);
     }
 
-    /// The one stream of the connection.
+    /// Returns the connection's only stream.
     fn on(&self) -> RequestStream<'c> {
         RequestStream { conn: self.conn, entry: &self.conn.entry.stream }
     }
@@ -131,7 +132,7 @@ impl<'c> H1Conn<'c> {
         }
     }
 
-    /// What the connection does after a response, whose request has been read to its end.
+    /// Returns the next step after a response, once its request has been read to the end.
     fn after(&self, is_whole: bool) -> After {
         match is_whole {
             true if self.h1.io.keeps_open => After::Idle,
@@ -141,7 +142,8 @@ impl<'c> H1Conn<'c> {
         }
     }
 
-    /// True if the client may have sent more after its last served request. Closing with unread
+    /// Returns true if the client may have sent more after its last served request. Closing with
+    /// unread
     /// bytes would reset the connection and could destroy the response (RFC 9112 section 9.6).
     fn may_send_more(&self) -> bool {
         let io = &self.h1.io;

@@ -1,13 +1,14 @@
-//! HTTP/2: the loop over a connection's frames, and how its streams become exchanges.
+//! HTTP/2: the loop over a connection's frames, and the exchanges of its streams.
 //!
-//! One turn of the loop is one read, the exchanges that it begins, the tasks that were woken, and
-//! one write for all streams. What answers at once does so within the turn that parsed it, without
-//! a future. What has to wait is a task of `tasks`, polled by the connection's own.
+//! A turn of the loop is one read, the exchanges that it begins, the tasks that were woken, and one
+//! write for all streams. A response that needs no waiting is made within the turn that parsed its
+//! request, without a future. A stream that has to wait is a task of `tasks`, polled by the
+//! connection's own.
 //!
 //! `shared` lies between the machine (`wire/http2`) and the streams, `exchange` and `input` are one
 //! stream's request, `output` sends its response, `tunnel` is a stream that carries another
-//! protocol, `waiting` is a stream without a window, `turn` reads and writes, as much at a time as
-//! `pace` says, `leave` ends the connection. Nothing outside this folder knows about frames.
+//! protocol, `waiting` is a stream without a window, `turn` reads and writes in portions that
+//! `pace` chooses, `leave` ends the connection. Nothing outside this folder knows about frames.
 
 mod exchange;
 mod input;
@@ -51,20 +52,20 @@ use crate::conn_table::Asked;
 /// Turns in a row before yielding to other connections.
 const TURNS_MAX: u32 = 8;
 
-/// Bytes read at a time: a frame fits, whole.
+/// Bytes read at a time: room for a whole frame.
 const READ_BYTES: usize = 32 * 1024;
 
 /// The buffers of a connection that is not idle. Pooled per worker.
 #[derive(Default)]
 pub(crate) struct H2Buffers {
     input: ReadBuf,
-    /// What one write sends, and how much of it is sent.
+    /// Bytes of one write.
     out: Vec<u8>,
     sent: usize,
 }
 
 impl H2Buffers {
-    /// True if they are no larger than a pooled pair may be.
+    /// Returns true if both buffers are small enough to be pooled.
     fn is_pooled_whole(&self) -> bool {
         self.out.capacity() <= limits::KEPT_BUFFER_BYTES_MAX
     }
@@ -78,7 +79,7 @@ impl H2Buffers {
     }
 }
 
-/// A connection.
+/// A connection, its buffers and its timers.
 struct H2Conn<'c> {
     conn: &'c Conn,
     shared: Rc<RefCell<Shared>>,
@@ -87,12 +88,12 @@ struct H2Conn<'c> {
     now_ms: u64,
     leave: Leave,
     pace: Pace,
-    /// When the part of a frame that has arrived did so.
+    /// Arrival time of an incomplete frame, in monotonic milliseconds.
     partial_since_ms: Option<u64>,
-    /// The socket takes nothing now.
+    /// The socket accepts no bytes now.
     is_blocked: bool,
     is_idle: bool,
-    /// When an idle connection frees what streams need.
+    /// Time at which an idle connection frees the buffers of its streams.
     rest_at_ms: u64,
     /// Milliseconds that a frame may take to arrive.
     partial_ms: u64,
@@ -101,34 +102,35 @@ struct H2Conn<'c> {
     broken: Option<Pin<Box<dyn Future<Output = ()>>>>,
 }
 
-/// A stream's exchange has come to its end.
+/// Result of a stream after the end of its exchange.
 struct Done {
     at: StreamRef,
-    /// `None` if it may be in any state.
+    /// `None` after a panic, which leaves it in any state.
     exchange: Option<Box<H2Exchange>>,
     is_whole: bool,
 }
 
-/// What is left to do for a stream that has to wait.
+/// Remaining work of a stream that has to wait.
 enum Work {
-    /// The whole request, once its stream has ended. One whose length is 0 and whose stream goes on
-    /// may turn out to be malformed, and must not be forwarded then (RFC 9113 section 8.1.1).
+    /// The head, which must wait for the end of the stream: a request whose length is 0 and whose
+    /// stream goes on may turn out to be malformed, and must not be forwarded then (RFC 9113
+    /// section 8.1.1).
     Head,
     Response(Attempt),
     Refused(Status),
     Panicked(Panicked),
 }
 
-/// What the task of a stream came to.
+/// Result of a stream's task.
 enum Step {
     Done(Done),
-    /// The client has no room. What waits for it is a task of its own: it is smaller, and a client
+    /// The client has no room. The remainder becomes a task of its own: it is smaller, and a client
     /// may leave many of them waiting.
     Rest(StreamRef, Box<H2Exchange>, Rest),
 }
 
-/// Serves a connection, whose first bytes are the preface, until it ends. An async fn would hold
-/// an [`H2Conn`] where this holds a pointer, in the futures of connections of HTTP/1 too.
+/// Serves a connection, whose first bytes are the preface, until it ends. Not an async fn: that
+/// would hold an [`H2Conn`] instead of a pointer, in the futures of HTTP/1 connections too.
 pub(super) fn serve(conn: &Conn) -> impl Future<Output = End> {
     let early = conn.early.take();
     let mut h2 = Box::new(H2Conn::new(conn));
@@ -177,7 +179,7 @@ impl<'c> H2Conn<'c> {
                 return Poll::Ready(end);
             }
             if !has_moved && !self.rest(cx) {
-                // A blocked connection writes when its socket has room, and not before.
+                // A blocked connection writes only when its socket has room.
                 if !self.is_blocked {
                     self.shared.borrow_mut().end_poll(cx.waker());
                 }
@@ -188,7 +190,7 @@ impl<'c> H2Conn<'c> {
         Poll::Pending
     }
 
-    /// One turn. Returns whether anything has moved.
+    /// Runs one turn. Returns whether there was progress.
     fn turn(&mut self, cx: &mut Context<'_>) -> bool {
         let has_read = self.read(cx);
         let has_run = self.run_tasks();
@@ -218,8 +220,8 @@ impl<'c> H2Conn<'c> {
         true
     }
 
-    /// Begins the exchange of a new stream, whose head the machine has, and serves it as far as
-    /// nothing has to wait.
+    /// Begins the exchange of a new stream, which has its head in the machine, and serves it until
+    /// something has to wait.
     fn begin_stream(&mut self, key: StreamKey, ends: bool, is_oversized: bool) {
         let (conn, worker) = (self.conn, self.conn.worker());
         self.is_idle = false;
@@ -254,19 +256,19 @@ impl<'c> H2Conn<'c> {
         }
     }
 
-    /// Rejects a request that is well-formed and unacceptable. The stream ends, and no other.
+    /// Rejects a request that is well-formed and unacceptable. Only its stream ends.
     fn refuse(&mut self, at: StreamRef, mut h2: Box<H2Exchange>, fault: RequestFault) {
         let status = note_refusal(self.conn, &mut h2.exchange, &mut h2.io, fault);
         self.spawn(at, h2, Work::Refused(status));
     }
 
-    /// Goes on with a stream that has to wait.
+    /// Spawns the task of a stream that has to wait.
     fn spawn(&mut self, at: StreamRef, h2: Box<H2Exchange>, work: Work) {
         self.watch(&at, &h2);
         self.tasks.spawn(at.key.slot(), serve_stream(self.conn, at, h2, work));
     }
 
-    /// Sends what the client has no room for.
+    /// Spawns the task that sends the remainder for which the client has no room.
     fn spawn_rest(&mut self, at: StreamRef, h2: Box<H2Exchange>, rest: Rest) {
         let slot = at.key.slot();
         match rest {
@@ -275,7 +277,7 @@ impl<'c> H2Conn<'c> {
         }
     }
 
-    /// The sweep judges a stream that has to wait.
+    /// Registers a waiting stream with the sweep, which checks timeouts.
     fn watch(&mut self, at: &StreamRef, h2: &H2Exchange) {
         let waker = self.tasks.waker(at.key.slot());
         let ex = &h2.exchange;
@@ -285,7 +287,7 @@ impl<'c> H2Conn<'c> {
         self.shared.borrow_mut().count_progress(at.key, &h2.entry);
     }
 
-    /// Gives an exchange back. Its stream goes when its content is written.
+    /// Returns an exchange to the pool. Its stream is released when its content is written.
     fn end_stream(&mut self, done: Done) {
         let Done { at, exchange, is_whole } = done;
         let mut shared = self.shared.borrow_mut();
@@ -304,7 +306,7 @@ impl<'c> H2Conn<'c> {
         }
     }
 
-    /// Tells the log why the connection ends, at the client's fault.
+    /// Logs the client's fault that ends the connection.
     fn complain(&self, words: &str) {
         let machine = &self.conn.worker().machine;
         machine.counters.http2_faults.add(1);
@@ -313,7 +315,7 @@ impl<'c> H2Conn<'c> {
     }
 }
 
-/// Serves a stream that has to wait, until it is over or its client has no room.
+/// Serves a stream that has to wait, until it ends or its client has no room.
 async fn serve_stream(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, work: Work) -> Step {
     let panicked = match work {
         Work::Panicked(panicked) => panicked,
@@ -355,7 +357,7 @@ async fn go_on(conn: &Conn, h2: &mut H2Exchange, work: Work) -> Driven {
     }
 }
 
-/// Describes and logs a request that is refused; returns its status.
+/// Describes and logs a refused request. Returns the response's status.
 fn note_refusal(conn: &Conn, ex: &mut Exchange, io: &mut H2Io, fault: RequestFault) -> Status {
     conn.worker().machine.counters.refused.add(1);
     conn.describe(&mut ex.request);
@@ -367,17 +369,17 @@ fn note_refusal(conn: &Conn, ex: &mut Exchange, io: &mut H2Io, fault: RequestFau
     status
 }
 
-/// True if content has come that nothing has read.
+/// Returns true if content has arrived that nothing has read.
 fn has_content(io: &H2Io) -> bool {
     io.at.as_ref().is_some_and(|at| at.shared.borrow().has_content(at.key))
 }
 
-/// Waits for the end of a request whose head announces no content, or for content. False if the
+/// Waits for content, or for the end of a request whose head announces none. Returns false if the
 /// content contradicts a length, the client has reset the stream or a time limit was reached.
 async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
     let Some(at) = io.at.clone() else { return false };
     let clock = &on.conn.worker().machine.clock;
-    // Settings are resolved with the head, which is not taken yet.
+    // The head is not taken yet, so the request has no settings of its own.
     driver::limit(on, &ex.generation.global.core);
     if io.head.expect_continue
         && let Some(status) = Status::new(100)
@@ -440,21 +442,23 @@ async fn recover(conn: &Conn, at: StreamRef, mut h2: Box<H2Exchange>, panicked: 
 mod tests {
     use super::*;
 
-    /// A client may leave a hundred streams of each connection without room.
+    /// Limit on the future of a waiting stream, in bytes. A client may leave a hundred such streams
+    /// of each connection without window.
     const WAITING_BYTES_MAX: usize = 768;
 
     fn future_bytes<A, B, C, D, F>(_: impl Fn(A, B, C, D) -> F) -> usize {
         size_of::<F>()
     }
 
-    /// The future of a connection has room for it, whatever its protocol.
+    /// The future is one pointer: a connection's future reserves space for it, whatever its
+    /// protocol.
     #[test]
     fn a_connection_is_apart_from_its_future() {
         fn bytes<'c, F>(_: impl Fn(&'c Conn) -> F) -> usize {
             size_of::<F>()
         }
         assert_eq!(bytes(serve), size_of::<usize>());
-        // What an `Rc` adds, and the next larger block of the allocator.
+        // Counts the header of an `Rc`; limit: the allocator's next larger block.
         assert!(size_of::<RefCell<Shared>>() + 2 * size_of::<usize>() <= 1280);
     }
 
@@ -462,7 +466,7 @@ mod tests {
     fn a_stream_that_waits_is_small() {
         assert!(future_bytes::<_, _, _, Rest, _>(send_rest) <= WAITING_BYTES_MAX);
         assert!(future_bytes::<_, _, _, Work, _>(serve_stream) <= WAITING_BYTES_MAX);
-        // A block of the allocator's each; the next larger ones have 128 bytes and 8 more.
+        // Each fits a block of the allocator; the next larger blocks have 128 bytes and 8 more.
         assert!(size_of::<exchange::AwayH2>() <= 896, "{}", size_of::<exchange::AwayH2>());
         assert!(size_of::<Waiting<'_>>() <= 32, "{}", size_of::<Waiting<'_>>());
     }

@@ -8,9 +8,9 @@ use std::task::Context;
 
 use lighty_core::BodyStream;
 
-/// Sends while `source`, if any, reads the request body. Where nobody reads it, `drop_body` is
-/// polled to drop what arrives. `sending` is pinned by the caller: a future that takes another by
-/// value keeps it twice.
+/// Sends while `source`, if any, reads the request body. Without a source, polls `drop_body` to
+/// drop the received bytes. The caller pins `sending`: a future that takes another by value stores
+/// it twice.
 pub(super) async fn meanwhile<T>(
     mut source: Option<&mut dyn BodyStream>,
     mut drop_body: impl FnMut(&mut Context<'_>),

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use crate::conn_table::ConnEntry;
 use crate::worker::Worker;
 
-/// The place; it is released on drop, however the connection ends.
+/// An entry of the table; released on drop, however the connection ends.
 pub(crate) struct Presence {
     entry: Rc<ConnEntry>,
     worker: Rc<Worker>,
@@ -17,7 +17,7 @@ impl Presence {
         Self { entry, worker: Rc::clone(worker) }
     }
 
-    /// The worker whose table it is.
+    /// Returns the worker that owns the table.
     pub(crate) fn worker(&self) -> &Rc<Worker> {
         &self.worker
     }

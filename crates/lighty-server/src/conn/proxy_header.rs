@@ -12,11 +12,11 @@ use super::Conn;
 use super::client_tls::ClientTls;
 use crate::conn_table::ConnLimits;
 
-/// Bytes read at a time; a header without extensions fits. The parser refuses one that is longer
-/// than [`V2_BYTES_MAX`].
+/// Bytes read at a time; a header without extensions fits. The parser refuses a header longer than
+/// [`V2_BYTES_MAX`].
 const PIECE_BYTES: usize = 536;
 
-/// Reads the header, if one is expected, and applies it to `conn`. What was read behind it stays in
+/// Reads the header, if one is expected, and applies it to `conn`. Bytes read after it stay in
 /// [`Conn::early`]. On failure logs the reason and returns `false`; the caller must close the
 /// connection.
 pub(super) async fn read(conn: &mut Conn) -> bool {
@@ -40,7 +40,7 @@ pub(super) async fn read(conn: &mut Conn) -> bool {
     taken.is_ok()
 }
 
-/// The settings that hold before any request is known.
+/// Returns the settings that hold before any request is known.
 fn settings(conn: &Conn) -> Rc<Settings> {
     let mut exchange = Exchange::new(&conn.worker().generation());
     conn.describe(&mut exchange.request);

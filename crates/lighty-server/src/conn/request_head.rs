@@ -1,4 +1,4 @@
-//! A received head becomes a request, whatever protocol it came by.
+//! Turns a received head of any protocol into a request.
 
 use lighty_core::{Exchange, Request};
 use lighty_http::{Fields, Known, host};
@@ -18,7 +18,7 @@ pub(super) fn take(head: &mut RequestHead, ex: &mut Exchange) {
     }
 }
 
-/// Moves as much of a head as was parsed.
+/// Moves the parsed part of a head.
 #[inline(always)]
 pub(super) fn take_part(head: &mut RequestHead, request: &mut Request) {
     request.method = head.method;

@@ -1,4 +1,4 @@
-//! Where a response goes: the one place that lists the protocols.
+//! Destination of a response: the only enum over the protocols.
 
 use std::io;
 
@@ -8,19 +8,19 @@ use super::h1::H1Io;
 use super::h2::H2Io;
 use super::stream::RequestStream;
 
-/// A protocol's end of an exchange: the request comes from it, the response goes to it. A single
-/// enum, matched where something is done, so that the common case stays in line.
+/// A protocol's end of an exchange, which yields the request and takes the response. A single enum,
+/// matched at each use, so that the common case is inlined.
 pub(crate) enum Sink<'a> {
     H1(&'a mut H1Io),
     H2(&'a mut H2Io),
 }
 
-/// What has a sink. A future that waits keeps one word for it, not two, and no room for what other
-/// protocols wait for.
+/// Buffers that have a sink. Generic, so that a waiting future stores one pointer instead of two,
+/// and reserves no space for the futures of other protocols.
 pub(crate) trait Protocol {
     fn sink(&mut self) -> Sink<'_>;
 
-    /// Sends what [`Sink::try_send`] left over.
+    /// Sends the remainder that [`Sink::try_send`] left.
     fn send_rest(
         &mut self,
         rest: Rest,
@@ -61,7 +61,7 @@ impl Protocol for H2Io {
     }
 }
 
-/// What is left to send after the first attempt.
+/// Remainder of a response after the first attempt to send it.
 pub(crate) enum Rest {
     Nothing,
     /// The client has no room; the rest is queued.
@@ -84,8 +84,8 @@ impl Sink<'_> {
         }
     }
 
-    /// The request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it has
-    /// none.
+    /// Returns the request's body, of which `limit_bytes` are accepted (0: no limit); `None` if it
+    /// has none.
     #[inline(always)]
     pub(super) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         match self {
@@ -112,12 +112,12 @@ impl Sink<'_> {
     pub(super) fn take_received(&mut self) -> u64 {
         match self {
             Sink::H1(io) => io.take_received(),
-            // The connection counts, for all its streams.
+            // HTTP/2 counts per connection, for all its streams.
             Sink::H2(_) => 0,
         }
     }
 
-    /// Drops what is queued, and the response's part of the buffers.
+    /// Drops the queued content, and the response's part of the buffers.
     #[inline(always)]
     pub(super) fn clear(&mut self) {
         match self {

@@ -1,4 +1,4 @@
-//! One stream of requests on a connection.
+//! A stream of requests on a connection.
 
 use lighty_core::exchange::stage::{Stage, Stages};
 use lighty_core::machine::status_board::ConnState;
@@ -7,16 +7,16 @@ use lighty_core::{BodyChunk, BodyStream};
 use super::Conn;
 use crate::conn_table::StreamEntry;
 
-/// Where an exchange takes place. HTTP/1 has one stream, which carries one request at a time.
+/// The stream that carries an exchange. HTTP/1 has one stream, with one request at a time.
 #[derive(Clone, Copy)]
 pub(crate) struct RequestStream<'c> {
     pub conn: &'c Conn,
-    /// What the sweep judges of it.
+    /// Timeout state, which the sweep checks.
     pub entry: &'c StreamEntry,
 }
 
 impl RequestStream<'_> {
-    /// The stream's exchange comes to a stage: sets what the sweep judges, the letter on the status
+    /// Moves the stream's exchange to a stage: sets the timeout state, the letter on the status
     /// page, and the stamp.
     #[inline]
     pub(super) fn enter(self, stage: Stage, stages: &mut Stages) {
@@ -33,8 +33,8 @@ impl RequestStream<'_> {
         }
     }
 
-    /// The next piece of a response's body. While there is none, the sweep judges the request body
-    /// alone, as long as the response still takes it.
+    /// Returns the next piece of a response's body. While there is none, the sweep checks only the
+    /// timeout of the request body, as long as the response still reads it.
     pub(super) async fn next_piece(self, source: &mut dyn BodyStream) -> Option<BodyChunk> {
         let clock = &self.conn.worker().machine.clock;
         self.entry.wait_for_piece(clock);
@@ -51,7 +51,7 @@ impl RequestStream<'_> {
         next
     }
 
-    /// Records what the exchange waits for within a stage.
+    /// Records the condition that the exchange waits for within a stage.
     #[inline]
     pub(super) fn wait_for(self, state: ConnState) {
         self.entry.wait_for(state, &self.conn.worker().machine.clock);

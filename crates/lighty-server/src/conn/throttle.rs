@@ -7,7 +7,8 @@ use lighty_core::exchange::throttle::Bucket;
 
 use crate::conn_table::ConnEntry;
 
-/// True if the response is subject to `server.kbytes-per-second`, `connection.kbytes-per-second` or
+/// Returns true if the response is subject to `server.kbytes-per-second`,
+/// `connection.kbytes-per-second` or
 /// `limit.bandwidth`.
 pub(super) fn is_throttled(ex: &Exchange) -> bool {
     let core = &ex.settings.core;
@@ -20,7 +21,7 @@ pub(super) fn is_throttled(ex: &Exchange) -> bool {
 pub(super) struct Throttle(Vec<Arc<Bucket>>);
 
 impl Throttle {
-    /// The buckets of a response on the connection of `entry`.
+    /// Returns the buckets of a response on the connection of `entry`.
     pub(super) fn of(ex: &Exchange, entry: &ConnEntry) -> Self {
         let core = &ex.settings.core;
         let own = (core.connection_kbytes_per_second > 0).then(|| {
@@ -48,7 +49,7 @@ impl Throttle {
         Ok(granted)
     }
 
-    /// Returns what was taken and not sent.
+    /// Returns the bytes that were taken and not sent to the buckets.
     pub(super) fn give_back(&self, bytes: u64) {
         self.0.iter().for_each(|bucket| bucket.give_back(bytes));
     }

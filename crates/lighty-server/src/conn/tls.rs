@@ -16,11 +16,12 @@ use crate::acme;
 use crate::conn_table::ConnLimits;
 use crate::worker::Worker;
 
-/// The protocol of authorities that look for a proof in a handshake (RFC 8737 section 6.2).
+/// ALPN protocol of certificate authorities that check a proof in the handshake (RFC 8737 section
+/// 6.2).
 const PROOF: &[u8] = b"acme-tls/1";
 
-/// Shakes hands, and counts what comes of it. How the connection ends or goes on, if not with
-/// HTTP/1; the client has been told, if it can be.
+/// Performs the handshake and counts its result. Returns `None` to continue with HTTP/1. A client
+/// that is refused has been sent an alert or response, if possible.
 pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
     if !conn.has_early() && !conn.wait_for_bytes().await {
         return Some(End::Cut);
@@ -41,7 +42,7 @@ pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
     match accepting.await {
         Ok(info) => {
             if info.alpn.as_deref() == Some(PROOF) {
-                // The authority has seen what it came for.
+                // The authority has seen the proof.
                 return Some(End::Cut);
             }
             let is_http2 = info.alpn.as_deref() == Some(b"h2");
@@ -53,16 +54,16 @@ pub(super) async fn secure(conn: &mut Conn) -> Option<End> {
     }
 }
 
-/// Finds the policy for what a client says, as conditions on listener, address and host choose it.
+/// Finds the TLS policy for a ClientHello, by conditions on listener, address and host.
 struct Choice {
     worker: Rc<Worker>,
     exchange: Box<Exchange>,
     is_raw: bool,
-    /// The address that the client has reached.
+    /// The local address that the client has connected to.
     reached: Option<IpAddr>,
-    /// Why there is none.
+    /// Reason for the lack of a policy.
     why: String,
-    /// The client's part of that.
+    /// The part of that reason that the client chose: its offered protocols.
     wanted: String,
 }
 
@@ -101,7 +102,7 @@ impl Choice {
             (None, Some(address)) => authority.extend_from_slice(address.to_string().as_bytes()),
             (None, None) => {}
         }
-        // A reload meanwhile has loaded other certificates.
+        // A reload during the handshake has loaded other certificates.
         self.exchange.pin(&worker.generation());
         self.exchange.resolve_settings();
         if hello.wants_proof && !self.is_raw {
@@ -121,8 +122,8 @@ impl Choice {
 }
 
 impl Choice {
-    /// The proof that an authority looks for under this name: in the directory of
-    /// `ssl.acme-tls-1`, where other programs put it, or in the store.
+    /// Returns the proof that an authority requests under this name, from the directory of
+    /// `ssl.acme-tls-1`, where other programs put it, or from the store.
     async fn proof(&mut self, name: &str) -> Result<Arc<Policy>, Denial> {
         if name.is_empty() || name.starts_with('.') || name.contains('/') {
             "an authority has said no name (acme-tls/1)".clone_into(&mut self.why);
@@ -147,7 +148,7 @@ impl Choice {
     }
 }
 
-/// The handshake is over.
+/// Applies the result of a finished handshake.
 fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings, took_us: u64) {
     let counters = &conn.worker().machine.counters;
     counters.tls_handshakes.add(1);
@@ -160,7 +161,7 @@ fn take(conn: &mut Conn, info: TlsInfo, settings: &Settings, took_us: u64) {
     conn.entry.secure(&conn.stream);
 }
 
-/// There is no TLS with this client: says so, once for each cause.
+/// Logs a failed handshake, once for each cause, and responds to plain HTTP.
 async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
     let worker = Rc::clone(conn.worker());
     worker.machine.counters.tls_failed.add(1);
@@ -171,7 +172,7 @@ async fn refuse(conn: &mut Conn, fault: HandshakeFault, choice: Choice) -> End {
     };
     let log_noise = choice.exchange.settings.module::<TlsSettings>().log_noise;
     let noise = |words: &str| (log_noise, words.to_owned());
-    // Clients choose it, so it makes no other kind of cause.
+    // Clients choose the offered protocols, so they do not distinguish causes.
     let mut offered = "";
     let (is_said, words) = match &fault {
         _ if is_late => noise("the TLS handshake took too long (server.max-handshake-time)"),

@@ -1,4 +1,4 @@
-//! One connection, as the sweep and the limits see it.
+//! A connection as the sweep and the limits see it.
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
@@ -35,10 +35,11 @@ const NEWCOMER_S: u32 = 2;
 /// Time during which a partial head is not reaped, in seconds rounded up.
 const HALF_HEAD_S: u32 = 2;
 
-/// Time after which an idle connection frees what its TLS can make anew, in seconds rounded up.
+/// Time after which an idle connection frees TLS buffers that can be recreated, in seconds rounded
+/// up.
 const REST_S: u32 = 2;
 
-/// What a connection itself waits for.
+/// Condition that a connection itself waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wait {
     /// A request.
@@ -49,7 +50,7 @@ enum Wait {
     Streams,
 }
 
-/// How far a connection's life has come.
+/// Phases of a connection's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Life {
     /// No request has arrived yet.
@@ -62,7 +63,7 @@ enum Life {
     Closing,
 }
 
-/// One connection's entry. Every idle connection holds one, so it is small.
+/// A connection's entry. Every idle connection holds one, so it is small.
 pub struct ConnEntry {
     shutdown: ShutdownHandle,
     wait: Cell<Wait>,
@@ -72,9 +73,9 @@ pub struct ConnEntry {
     shut_down_for: Cell<Option<Fault>>,
     /// The stream that a connection has from the beginning: HTTP/1 has no other.
     pub stream: StreamEntry,
-    /// What few connections have.
+    /// Fields that few connections use.
     rare: RefCell<Option<Box<Rare>>>,
-    /// What carries the bytes, if it encrypts them.
+    /// The TLS stream, if the connection is encrypted.
     secured: OnceCell<Weak<Stream>>,
     /// Position in the order in which connections became idle.
     pub(super) idle_order: Cell<u64>,
@@ -82,7 +83,7 @@ pub struct ConnEntry {
     client: Rc<str>,
 }
 
-/// What few connections have.
+/// Fields that few connections use.
 #[derive(Default)]
 struct Rare {
     /// The streams that were opened on it and wait, in order.
@@ -99,7 +100,7 @@ struct OpenStream {
     /// Wakes its task.
     waker: Waker,
     entry: Weak<StreamEntry>,
-    /// What it asks for, if somebody may want to know.
+    /// Summary of its request, kept while the status page may show it.
     asked: Option<Box<Asked>>,
 }
 
@@ -111,7 +112,7 @@ const STREAM_TEXT_BYTES_MAX: usize = 1024;
 pub struct Asked {
     pub method: &'static str,
     pub host: Vec<u8>,
-    /// As received.
+    /// The request target as received.
     pub target: Vec<u8>,
     pub scheme: &'static str,
     pub protocol: &'static str,
@@ -146,7 +147,7 @@ impl Asked {
     }
 }
 
-/// What a connection or a stream does, for the status page.
+/// Activity of a connection or a stream, for the status page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doing {
     pub state: ConnState,
@@ -296,7 +297,7 @@ impl ConnEntry {
         self.rare.borrow().as_ref()?.asked.clone()
     }
 
-    /// What the connection does: of several streams, what the oldest with a request does.
+    /// Returns the connection's activity: of several streams, that of the oldest with a request.
     pub fn doing(&self) -> Doing {
         let own = |state| Doing { state, since_s: self.since_s.get(), bytes: 0 };
         match self.wait.get() {
@@ -329,7 +330,7 @@ impl ConnEntry {
         self.index.get()
     }
 
-    /// Why the sweep ended the connection's own wait, if it did.
+    /// Returns the reason why the sweep ended the connection's own wait, if it did.
     pub fn shut_down_for(&self) -> Option<Fault> {
         self.shut_down_for.get()
     }
@@ -407,8 +408,8 @@ impl ConnEntry {
         }
     }
 
-    /// Ends the connection, or those of its streams, whose wait exceeds its limit. Calls `report`
-    /// for each. One that is idle for long rests.
+    /// Ends the connection, or single streams, after a wait longer than the limit. Calls `report`
+    /// for each. Releases TLS buffers of a connection that has been idle for long.
     pub(super) fn sweep(&self, now_s: u32, report: &mut impl FnMut(Fault)) {
         if let Some(fault) = self.overdue(now_s) {
             report(fault);
@@ -437,7 +438,7 @@ impl ConnEntry {
         }
     }
 
-    /// Ends the connection's wait. The client is still told so: by a response if its head is
+    /// Ends the connection's wait. The client is still notified: by a response if its head is
     /// overdue, and by TLS that the connection ends.
     pub(super) fn shut_down(&self, fault: Fault) {
         let is_first = self.shut_down_for.replace(Some(fault)).is_none();

@@ -1,4 +1,4 @@
-//! One stream of requests, as the sweep judges it.
+//! A stream of requests as the sweep sees it.
 
 use std::cell::Cell;
 
@@ -22,9 +22,9 @@ pub struct StreamLimits {
 /// Seconds before a minimum rate is enforced, since a stream may start slowly.
 pub(super) const RATE_GRACE_S: u32 = 10;
 
-/// A stream's entry: what it waits for, since when, and how far that has come. HTTP/1, which serves
-/// one request after the other, has one stream for all of a connection's requests. Of a connection
-/// of several streams it is what the connection itself has to write.
+/// A stream's entry: the condition that it waits for, the start of the wait and its progress.
+/// HTTP/1, which serves one request after the other, has one stream for all of a connection's
+/// requests. In a connection of several streams, one entry also covers the connection's own writes.
 pub struct StreamEntry {
     state: Cell<ConnState>,
     since_s: Cell<u32>,
@@ -56,7 +56,7 @@ impl StreamEntry {
         }
     }
 
-    /// Records what the request waits for from now on.
+    /// Records the condition that the request waits for from now on.
     #[inline]
     pub fn wait_for(&self, state: ConnState, clock: &Clock) {
         self.wait_from(state, wait_s(clock));
@@ -151,7 +151,7 @@ impl StreamEntry {
         self.variant.replace(variant) != variant
     }
 
-    /// What the request waits for; [`ConnState::Idle`] without one.
+    /// Returns the condition that the request waits for; [`ConnState::Idle`] without a request.
     pub fn state(&self) -> ConnState {
         self.state.get()
     }
@@ -161,7 +161,7 @@ impl StreamEntry {
         self.since_s.get()
     }
 
-    /// Why the sweep ended the stream's waits, if it did.
+    /// Returns the reason why the sweep ended the stream's waits, if it did.
     pub fn cut(&self) -> Option<Fault> {
         self.cut.get()
     }
@@ -201,8 +201,8 @@ impl StreamEntry {
         (rate > 0 && waited_s >= RATE_GRACE_S && self.progress.get() < wanted).then_some(fault)
     }
 
-    /// Records why the stream's wait ends. Returns what is to end: reads; for a write fault, or if
-    /// that was not enough, writes as well.
+    /// Records the reason for the end of the stream's wait. Returns the directions to shut down:
+    /// reads; after a write fault, or if that was not enough, writes as well.
     pub(super) fn cut_for(&self, fault: Fault) -> ShutdownHow {
         let is_first = self.cut.replace(Some(fault)).is_none();
         let is_read = matches!(fault, Fault::ReadTimeout | Fault::ReadRate);

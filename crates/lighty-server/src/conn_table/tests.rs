@@ -116,7 +116,7 @@ fn pauses_of_a_body_excuse_no_slow_client() {
     }
 }
 
-/// The time of a pause does not count, nor does what the next request begins with.
+/// Neither the time of a pause counts nor the bytes with which the next request begins.
 #[test]
 fn pause_of_a_body_does_not_count_against_its_client() {
     let clock = Clock::manual(0);

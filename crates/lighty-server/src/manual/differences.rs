@@ -8,22 +8,22 @@ use super::GENERATED;
 /// The rows as written.
 const ROWS: &str = include_str!("differences.txt");
 
-/// One permanent difference.
+/// A permanent difference from lighttpd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
     /// The identifier that test cases use.
     pub id: &'static str,
     /// The directive, or the kind of request.
     pub what: &'static str,
-    /// What lighttpd does.
+    /// Behaviour of lighttpd.
     pub lighttpd: &'static str,
-    /// What lighty does.
+    /// Behaviour of lighty.
     pub lighty: &'static str,
-    /// Why the difference stays.
+    /// Reason for the difference.
     pub because: &'static str,
-    /// Why no request can show it, if none can.
+    /// Reason why no request can show it, if none can.
     pub untested: &'static str,
-    /// How randomly generated requests show it; the file's header has the grammar.
+    /// Conditions under which random requests show it; the file's header has the grammar.
     pub matches: Vec<&'static str>,
 }
 

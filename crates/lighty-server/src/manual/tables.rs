@@ -1,4 +1,4 @@
-//! One page of tables: responses to bad requests, other failures, and every limit.
+//! Writes a page of tables: responses to bad requests, other failures, and every limit.
 
 use std::fmt::Write;
 

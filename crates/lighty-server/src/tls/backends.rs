@@ -7,8 +7,8 @@ use lighty_core::Settings;
 use lighty_io::tls::{ClientOptions, ClientPolicy, Materials, PairError};
 use lighty_proxy::upstream::configured;
 
-/// Loads what the backends with `https://` need. A file that cannot be read any more, for rights
-/// that are given up, stays as `before` has it. Returns what is wrong, with the place of the
+/// Loads the files that backends with `https://` need. A file that cannot be read any more, because
+/// privileges are dropped, stays as in `before`. Returns the faults, with the place of the
 /// directive.
 pub(super) fn load(
     config: &Config<Settings>,
@@ -60,7 +60,7 @@ impl Load<'_> {
         loaded.map_err(|error| self.blame(NAME, &error.to_string()))
     }
 
-    /// Where a directive was given its last value, and what is wrong with it.
+    /// Returns the place where a directive got its last value, and the message.
     fn blame(&self, name: &str, why: &str) -> (Option<Span>, String) {
         let span = self.config.assigned(name).map(|given| given.span).last();
         (span, format!("{name}: {why}"))

@@ -1,15 +1,15 @@
-//! Why handshakes fail, each kind of cause said once in a while.
+//! Limits the log of failed handshakes: each kind of cause is logged once in a while.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
 
-/// Seconds after which a cause is said again, with how often it was met meanwhile.
+/// Seconds after which a cause is logged again, with the number of handshakes since.
 const AGAIN_S: u32 = 60;
 
-/// Kinds that are told apart.
+/// Limit on the number of distinct kinds.
 const KINDS_MAX: usize = 64;
 
-/// What has gone wrong so far.
+/// Causes of failed handshakes so far.
 #[derive(Default)]
 pub(crate) struct Causes {
     met: RefCell<HashMap<Box<str>, Met>>,
@@ -18,7 +18,7 @@ pub(crate) struct Causes {
 
 struct Met {
     said_s: u32,
-    /// Times that it was met and not said.
+    /// Number of handshakes that failed for it and were not logged.
     count: u32,
 }
 
@@ -30,7 +30,7 @@ struct Unsaid {
 }
 
 impl Causes {
-    /// What to say of a cause now, if anything.
+    /// Returns the log line for a cause, unless it was logged recently.
     pub(crate) fn meet(&self, cause: &str, now_s: u32) -> Option<String> {
         let kind = kind(cause);
         let mut all = self.met.borrow_mut();
@@ -59,7 +59,7 @@ impl Causes {
         Some(cause.to_owned())
     }
 
-    /// What to say now of handshakes that were not said, if anything.
+    /// Returns a log line about unlogged handshakes, if one is due.
     pub(crate) fn settle(&self, now_s: u32) -> Option<String> {
         let Unsaid { since_s, count } = self.unsaid.get();
         if count == 0 || now_s.saturating_sub(since_s) < AGAIN_S {
@@ -71,7 +71,7 @@ impl Causes {
     }
 }
 
-/// The words of a cause, each once, without the numbers in it: clients choose those.
+/// Returns the distinct words of a cause, without its numbers: clients choose those.
 fn kind(cause: &str) -> String {
     let words = cause.split(|character: char| !character.is_ascii_alphanumeric());
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());

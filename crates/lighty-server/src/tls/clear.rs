@@ -24,7 +24,7 @@ pub(super) fn look(config: &Config<Settings>) -> Vec<Diagnostic> {
     found
 }
 
-/// Where a switch is on.
+/// Returns the place where a switch is on.
 fn enabled(config: &Config<Settings>, name: &str) -> Option<Span> {
     let mut given = config.assigned(name);
     given.find(|given| given.value.as_bool() == Some(true)).map(|given| given.span)

@@ -14,16 +14,16 @@ use lighty_io::{os_text, threads};
 
 use super::Tls;
 
-/// How often the files are looked at.
+/// Interval at which the files are checked.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
 
-/// Seconds before the end of a certificate from which on it is said.
+/// Seconds before a certificate's expiry from which warnings are logged.
 const WARN_S: i64 = 7 * 86_400;
 
-/// How often it is said.
+/// Seconds between two such warnings.
 const WARN_EVERY_S: i64 = 86_400;
 
-/// What is looked at.
+/// The files to watch.
 #[derive(Clone, Default)]
 struct Watched {
     tls: Tls,
@@ -45,7 +45,7 @@ pub(crate) struct Keeper {
 }
 
 impl Keeper {
-    /// Watches what the first configuration has loaded.
+    /// Starts to watch the files of the first configuration.
     ///
     /// # Errors
     /// As for [`follow`](Self::follow).
@@ -56,11 +56,11 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Watches what a configuration has loaded from now on. Ticket keys are there afterwards.
+    /// Watches the files of another configuration from now on. Loads its ticket keys.
     ///
     /// # Errors
-    /// In words: the file of ticket keys is none, or no thread can be had. What was watched before
-    /// still is.
+    /// The ticket key file is malformed, or no thread can be started; the message names the fault.
+    /// The previous files are still watched then.
     pub(crate) fn follow(&mut self, global: &Settings, tls: &Tls) -> io::Result<()> {
         let next = Watched::of(global, tls);
         check(&next)?;
@@ -92,10 +92,10 @@ pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     check(&Watched::of(global, tls))
 }
 
-/// What is wrong with the file of ticket keys that a configuration names, if something speaks TLS.
+/// Checks the ticket key file that a configuration names, if something speaks TLS.
 ///
 /// # Errors
-/// In words; `NotFound` is not what a start fails on.
+/// The file cannot be used; the message names the fault. A start tolerates `NotFound`.
 pub(crate) fn check_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     match tls.materials.is_empty() {
         true => Ok(()),

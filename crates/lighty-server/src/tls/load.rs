@@ -1,4 +1,4 @@
-//! Loads the files that a configuration's `ssl.*` names, and says what is wrong with them.
+//! Loads the files that a configuration's `ssl.*` names, and reports their faults.
 
 use std::sync::Arc;
 
@@ -10,12 +10,12 @@ use lighty_io::tls::{Materials, PairError, Policy, TicketKeys, check_key};
 use super::{backends, clear};
 use crate::{acme, block_settings, listeners};
 
-/// Loads what the configuration names, if a listener or a backend speaks TLS. Every condition is
-/// looked at, whether it holds on a listener or for a host that clients name. A file that cannot be
-/// read any more, for rights that are given up, stays as `before` has it.
+/// Loads the configured files, if a listener or a backend speaks TLS. Checks every condition,
+/// whether it holds on a listener or for a host that clients name. A file that cannot be read any
+/// more, because privileges are dropped, stays as in `before`.
 ///
 /// # Errors
-/// Everything that is wrong, with its place.
+/// All problems, with their places in the configuration.
 pub(crate) fn load(
     config: &Config<Settings>,
     before: &Materials,
@@ -39,7 +39,7 @@ pub(crate) fn load(
     }
 }
 
-/// What is wrong with how directives stand together, whatever is in the files that they name.
+/// Returns conflicts between directives, without reading the files that they name.
 pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let before = Materials::default();
     let mut load =
@@ -53,7 +53,7 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
             load.unknown_in_handshake(id, block);
         }
     }
-    // What is wrong with those that the server is to get is reported, and nothing that follows.
+    // Faults of certificates to be obtained are reported elsewhere, without consequential errors.
     let has_managed = acme::has_managed(config, &before);
     for (name, settings) in &listening {
         let tls = settings.module::<TlsSettings>();
@@ -76,7 +76,7 @@ fn listening(config: &Config<Settings>) -> Vec<(String, Settings)> {
     named.filter(speaks_tls).map(|(settings, name)| (name, settings)).collect()
 }
 
-/// The condition on the way to a block that needs more of a request than a handshake says.
+/// Returns the first condition around a block that a handshake cannot evaluate.
 fn unknown_condition(blocks: &[Block<Settings>], id: usize) -> Option<String> {
     let around = |id: &usize| (*id != 0).then(|| blocks[*id].parent as usize);
     std::iter::successors(Some(id), around).find_map(|id| {
@@ -103,7 +103,7 @@ struct Load<'a> {
     problems: Vec<Diagnostic>,
 }
 
-/// Directives whose files hold certificates beside those of the server.
+/// Directives with certificate files other than the server's own.
 const FILES: [&str; 3] =
     ["ssl.verifyclient.ca-file", "ssl.verifyclient.ca-dn-file", "ssl.verifyclient.ca-crl-file"];
 
@@ -132,7 +132,7 @@ impl Load<'_> {
         is_lone
     }
 
-    /// Warns of what clients are to show under conditions that no handshake can know.
+    /// Warns of client authentication under conditions that no handshake can evaluate.
     fn unknown_in_handshake(&mut self, id: usize, block: &Block<Settings>) {
         let mut settings = block.settings.iter();
         let Some(setting) = settings.find(|one| one.name.starts_with("ssl.verifyclient.")) else {
@@ -165,7 +165,7 @@ impl Load<'_> {
         has_pair
     }
 
-    /// Where a directive was set last.
+    /// Returns the place where a directive was set last.
     fn place(&self, name: &str) -> Option<Span> {
         self.config.assigned(name).map(|value| value.span).last()
     }

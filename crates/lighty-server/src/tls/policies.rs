@@ -1,5 +1,5 @@
-//! What a worker needs for handshakes: policies for the settings that connections have, and the
-//! turns that handshakes take.
+//! A worker's part in handshakes: policies for the settings of connections, and turns for their
+//! computations.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -22,18 +22,18 @@ use crate::acme::Demand;
 pub(crate) struct WorkerTls {
     shared: RefCell<Tls>,
     policies: RefCell<Policies>,
-    /// Who holds it may compute.
+    /// A handshake needs a permit to compute.
     turn: Semaphore,
     /// Handshakes that wait for it.
     waiting: Cell<u32>,
     /// Sets of variables that many connections have.
     pub variables: SharedVariables,
-    /// What has gone wrong with handshakes, so that it is not said for each client.
+    /// Causes of failed handshakes, so that the log is not written for each client.
     pub causes: Causes,
 }
 
-/// Policies by the number of their settings, whether connections carry HTTP, and what address
-/// clients want that name no host.
+/// Policies by settings variant, whether connections carry HTTP, and the address wanted by clients
+/// that name no host.
 #[derive(Default)]
 struct Policies {
     known: HashMap<(u64, bool, Option<IpAddr>), Arc<Policy>>,
@@ -76,21 +76,21 @@ impl Default for WorkerTls {
 }
 
 impl WorkerTls {
-    /// Goes on with what another configuration has loaded.
+    /// Switches to the files of another configuration.
     pub(crate) fn adopt(&self, shared: &Tls) {
         self.policies.take();
         self.shared.replace(shared.clone());
     }
 
-    /// Where names are wanted that no configuration says, if there may be certificates for them
-    /// under these settings.
+    /// Returns the queue for names that are not in the configuration, if these settings permit
+    /// certificates for such names.
     pub(crate) fn demand(&self, settings: &Settings) -> Option<Demand> {
         let shared = self.shared.borrow();
         let may_be = shared.demand.is_on() && settings.module::<TlsSettings>().is_managed;
         may_be.then(|| shared.demand.clone())
     }
 
-    /// As [`Materials::unnamed`](lighty_io::tls::Materials::unnamed).
+    /// Like [`Materials::unnamed`](lighty_io::tls::Materials::unnamed).
     pub(crate) fn unnamed(&self, reached: Option<IpAddr>) -> Option<IpAddr> {
         self.shared.borrow().materials.unnamed(reached)
     }

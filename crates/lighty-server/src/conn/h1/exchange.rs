@@ -1,4 +1,4 @@
-//! What an HTTP/1 connection needs for the request that it serves.
+//! Buffers and state of the request that an HTTP/1 connection serves.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ pub(crate) struct H1Exchange {
     pub(super) io: H1Io,
 }
 
-/// The buffers of an exchange, and how its message is delimited.
+/// The buffers of an exchange, and the framing of its message.
 pub(crate) struct H1Io {
     /// Reads from the client; shared with the request body that a handler reads.
     pub(super) input: Rc<RefCell<Input>>,
@@ -27,15 +27,15 @@ pub(crate) struct H1Io {
     pub(super) head: RequestHead,
     /// The response head, followed by a small body.
     pub(super) out: Vec<u8>,
-    /// What the socket did not accept immediately.
+    /// The part of the response that the socket has not accepted yet.
     pub(in crate::conn) queue: ChunkQueue<Rc<OpenFile>>,
-    /// How the response's body is delimited.
+    /// Framing of the response's body.
     pub(super) framing: Framing,
     /// True if the connection stays open after the response.
     pub(super) keeps_open: bool,
 }
 
-/// How the end of the body is marked.
+/// Ways to mark the end of a response's body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Framing {
     None,
@@ -45,7 +45,7 @@ pub(super) enum Framing {
 }
 
 impl H1Exchange {
-    /// An exchange for any connection of the worker with this clock.
+    /// Creates an exchange for any connection of the worker with this clock.
     pub(crate) fn new(mut exchange: Exchange, clock: Clock) -> Self {
         let input = Rc::new(RefCell::new(Input::new(clock)));
         exchange.client = Some(Rc::clone(&input) as _);

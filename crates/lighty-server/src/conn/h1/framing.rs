@@ -1,4 +1,4 @@
-//! How a response is delimited, and its head (RFC 9112 section 6, RFC 9110 section 8.6).
+//! Chooses a response's framing and encodes its head (RFC 9112 section 6, RFC 9110 section 8.6).
 
 use std::rc::Rc;
 
@@ -96,7 +96,7 @@ impl H1Io {
         }
     }
 
-    /// Queues a piece with its chunk framing; returns the piece's length.
+    /// Queues a piece with its chunk framing. Returns the piece's length.
     pub(super) fn push_framed(&mut self, chunk: Chunk<Rc<OpenFile>>) -> u64 {
         let length = chunk.len();
         if length == 0 {
@@ -129,8 +129,8 @@ pub(super) fn last_chunk(ex: &Exchange, source: &dyn BodyStream) -> Bytes {
     }
 }
 
-/// Content-Length or Transfer-Encoding. `length` is the body's; `in_chunks`, how one without it
-/// is sent.
+/// Appends Content-Length or Transfer-Encoding. `length` is the body's; `in_chunks` is the framing
+/// of a body without a known length.
 fn push_framing(
     response: &mut Response,
     framing: Framing,
@@ -143,7 +143,7 @@ fn push_framing(
     }
     let told = match framing {
         Framing::Length => length,
-        // HEAD: what GET would have said.
+        // HEAD has the length of the response to GET.
         Framing::None => response.head_content_length.or(length),
         Framing::Chunked | Framing::Close => None,
     };

@@ -23,7 +23,7 @@ pub(super) enum Read {
     /// End of file or reset before a complete head.
     Gone,
     Refused(RequestFault),
-    /// The client speaks HTTP/2; what it has sent is in [`Conn::early`].
+    /// The client speaks HTTP/2; the bytes that it has sent are in [`Conn::early`].
     Http2,
     TimedOut,
 }
@@ -63,12 +63,12 @@ impl H1Conn<'_> {
     }
 }
 
-/// What is no request may be the beginning of HTTP/2, where that is spoken: prior knowledge (RFC
-/// 9113 section 3.3). Looked at here, it costs requests nothing.
+/// Detects the HTTP/2 preface in input that failed to parse as HTTP/1: prior knowledge (RFC 9113
+/// section 3.3). Only the error path pays for it.
 #[cold]
 fn refused_or_http2(conn: &Conn, received: &[u8], fault: RequestFault) -> Read {
     let is_preface = received.starts_with(PREFACE) || PREFACE.starts_with(received);
-    // Over TLS, ALPN chooses it or nothing does (RFC 9113 section 3.2).
+    // Over TLS, only ALPN chooses HTTP/2 (RFC 9113 section 3.2).
     let is_our_tls = conn.tls.as_ref().is_some_and(|tls| tls.is_own());
     let is_spoken = conn.worker().global().server.http2 && !is_our_tls;
     if !is_preface || conn.requests.get() > 0 || !is_spoken {
@@ -89,8 +89,8 @@ fn wait_for_head(on: RequestStream<'_>, stages: &mut Stages) {
 }
 
 impl H1Io {
-    /// Moves the head into the request, and decides as far as the head does whether the connection
-    /// stays open.
+    /// Moves the head into the request, and closes the connection afterwards if the head requires
+    /// it.
     #[inline(always)]
     pub(in crate::conn) fn take_head(&mut self, ex: &mut Exchange) {
         let head = &mut self.head;
@@ -101,7 +101,7 @@ impl H1Io {
             && head.method != Some(Method::Connect);
     }
 
-    /// The body that follows the head.
+    /// Returns the body that follows the head.
     #[inline(always)]
     pub(in crate::conn) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         let framing = self.head.framing;

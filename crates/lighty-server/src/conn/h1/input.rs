@@ -57,7 +57,7 @@ enum BodyState {
 }
 
 impl Input {
-    /// An input for any connection of the worker with this clock.
+    /// Creates an input for any connection of the worker with this clock.
     pub(super) fn new(clock: Clock) -> Self {
         Self {
             clock,
@@ -102,12 +102,12 @@ impl Input {
         self.buffer.recycle(limits::KEPT_BUFFER_BYTES_MAX);
     }
 
-    /// What the sweep judges of the connection's one stream.
+    /// Returns the state of the connection's only stream, which the sweep checks for timeouts.
     fn entry(&self) -> Option<&StreamEntry> {
         stream_of(&self.entry)
     }
 
-    /// Bytes received and not yet consumed.
+    /// Returns the bytes received and not yet consumed.
     pub(super) fn pending(&self) -> &[u8] {
         self.buffer.pending()
     }
@@ -117,7 +117,8 @@ impl Input {
         self.buffer.consume(count);
     }
 
-    /// Reads more bytes after those pending; 0 at end of file. The buffer grows up to `most` bytes.
+    /// Reads more bytes after the pending ones; 0 at end of file. The buffer grows up to `most`
+    /// bytes.
     pub(super) fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,
@@ -153,7 +154,7 @@ impl Input {
         !self.unsent.is_empty()
     }
 
-    /// Puts what is left of interim responses before `out`.
+    /// Puts the unsent remainder of interim responses before `out`.
     #[cold]
     pub(super) fn prepend_unsent(&mut self, out: &mut Vec<u8>) {
         out.splice(..0, self.unsent.drain(..));
@@ -283,19 +284,19 @@ fn stream_of(entry: &Option<Rc<ConnEntry>>) -> Option<&StreamEntry> {
 /// Bytes of interim responses that may wait for the socket. Further ones are dropped.
 const UNSENT_BYTES_MAX: usize = 16 * 1024;
 
-/// Sends an interim response. What the socket does not accept of it is kept: part of a response
+/// Sends an interim response. Keeps the part that the socket does not accept: a partial response
 /// would corrupt the next one.
 fn send_interim(stream: &Stream, unsent: &mut Vec<u8>, head: &[u8]) {
     if unsent.len() + head.len() > UNSENT_BYTES_MAX {
         return;
     }
     unsent.extend_from_slice(head);
-    // An error is met again by the response.
+    // The response will meet the same error.
     let sent = stream.try_write(unsent).unwrap_or(0);
     unsent.drain(..sent);
 }
 
-/// Whether the client has gone, once known.
+/// Detects that the client has gone, and remembers it.
 enum Gone {
     Awaited(Pin<Box<dyn Future<Output = Fault>>>),
     Known(Fault),

@@ -13,7 +13,7 @@ use super::input::Input;
 /// Pieces of an unwanted body to drop before yielding to other connections.
 const DROPPED_PIECES_MAX: u32 = 16;
 
-/// Sends while `source`, if any, reads the request body. Without a source the body is dropped.
+/// Sends while `source`, if any, reads the request body. Without a source, drops the body.
 pub(super) async fn meanwhile(
     source: Option<&mut dyn BodyStream>,
     input: Rc<RefCell<Input>>,

@@ -1,7 +1,7 @@
 //! Sends a response.
 //!
 //! The head and a small body leave in one `send`; a file goes straight to the network backend. Only
-//! what the socket did not accept takes the slow path, which is boxed.
+//! the part that the socket did not accept takes the slow path, which is boxed.
 
 use std::cell::RefCell;
 use std::io;
@@ -67,7 +67,7 @@ impl H1Io {
         Ok(if throttled { Rest::Throttled } else { Rest::Queue })
     }
 
-    /// Sends what [`H1Io::try_send`] left over.
+    /// Sends the remainder that [`H1Io::try_send`] left.
     pub(in crate::conn) async fn send_rest(
         &mut self,
         rest: Rest,
@@ -299,7 +299,7 @@ impl H1Io {
     }
 }
 
-/// What sending waited for is no writing.
+/// Moves time spent waiting for threads, disk and client out of `Span::Write`.
 fn note_waits(waits: SendWaits, ex: &mut Exchange) {
     let now_us = ex.machine.clock.mono_us();
     for (span, took_us) in [
@@ -313,7 +313,7 @@ fn note_waits(waits: SendWaits, ex: &mut Exchange) {
     }
 }
 
-/// A planted bug: the piece begins with the bytes of the piece before it.
+/// A planted bug: the piece begins with the bytes of the previous piece.
 #[cold]
 fn mixed(chunk: Chunk<Rc<OpenFile>>) -> Chunk<Rc<OpenFile>> {
     thread_local! {

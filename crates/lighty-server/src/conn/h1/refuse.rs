@@ -1,4 +1,4 @@
-//! Answers what never became a request: heads that are unacceptable or did not arrive in time.
+//! Rejects heads that are unacceptable or did not arrive in time.
 
 use std::rc::Rc;
 
@@ -48,7 +48,7 @@ impl H1Conn<'_> {
     }
 }
 
-/// Answers a client that speaks HTTP where TLS is spoken; what it has sent is in [`Conn::early`].
+/// Responds to a client that speaks plain HTTP on a TLS port; its bytes are in [`Conn::early`].
 pub(in crate::conn) async fn refuse_clear_text(conn: &mut Conn) -> End {
     let mut serving = H1Conn::acquire(conn);
     let (on, conn) = (serving.on(), serving.conn);
@@ -86,7 +86,7 @@ fn name_protocol(ex: &Exchange, pending: &[u8], worker: &Worker) {
     }
 }
 
-/// The bytes of a rejected head, for the log.
+/// Records the bytes of a rejected head, for the log.
 fn note_received(request: &mut Request, pending: &[u8]) {
     request.head_bytes = pending.len() as u64;
     if request.line.is_empty() {
@@ -97,7 +97,7 @@ fn note_received(request: &mut Request, pending: &[u8]) {
     }
 }
 
-/// The HTTP version in a rejected request line, if it is recognisable.
+/// Returns the HTTP version in a rejected request line, if it is recognisable.
 fn version_of(line: &[u8]) -> Version {
     if line.ends_with(b" HTTP/1.0") { Version::Http10 } else { Version::Http11 }
 }

@@ -1,4 +1,4 @@
-//! One request of a stream, from its head to the end of its response.
+//! A stream's request, from its head to the end of its response.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -20,11 +20,11 @@ use super::shared::StreamRef;
 use crate::conn::request_head;
 use crate::conn_table::StreamEntry;
 
-/// An exchange with what HTTP/2 needs for it. Pooled per worker.
+/// An exchange with its HTTP/2 state. Pooled per worker.
 pub(crate) struct H2Exchange {
     pub exchange: Exchange,
     pub(super) io: H2Io,
-    /// What the sweep judges of it, once it has to wait.
+    /// Timeout state for the sweep, once the exchange has to wait.
     pub(super) entry: Rc<StreamEntry>,
 }
 
@@ -34,19 +34,19 @@ pub(crate) struct H2Io {
     pub(super) input: Rc<RefCell<Input>>,
     /// The parsed head, before it becomes a request.
     pub(super) head: RequestHead,
-    /// Bytes of the head, as HTTP/2 counts them.
+    /// Bytes of the head as HTTP/2 counts them.
     head_bytes: usize,
-    /// What has to be loaded, or has no room yet.
+    /// Content that must be loaded first, or for which the windows have no room yet.
     pub(super) queue: ChunkQueue<Rc<OpenFile>>,
     pub(super) digits: Vec<u8>,
     /// The response has begun.
     pub(super) has_begun: bool,
-    /// The code with which its backend has ended it, if the client is told.
+    /// Reset code of the backend, if it is passed on to the client.
     pub(super) passed_on: Option<ErrorCode>,
 }
 
 impl H2Exchange {
-    /// An exchange for any connection of the worker with this clock.
+    /// Creates an exchange for any connection of the worker with this clock.
     pub(crate) fn new(mut exchange: Exchange, clock: Clock) -> Self {
         let (input, entry) = new_ends(clock);
         exchange.client = Some(Rc::clone(&input) as _);
@@ -63,7 +63,7 @@ impl H2Exchange {
         Self { exchange, io, entry }
     }
 
-    /// Attaches to a stream that has begun, and reads the request from the machine.
+    /// Attaches to a new stream, and reads the request from the machine.
     pub(super) fn begin(&mut self, at: &StreamRef, ends: bool) -> Result<(), RequestFault> {
         self.entry.begin_anew();
         let io = &mut self.io;
@@ -83,7 +83,7 @@ impl H2Exchange {
         Ok(())
     }
 
-    /// Puts the stream's part away, and leaves an exchange for any other.
+    /// Moves the stream's state out, and leaves an exchange that any other stream can use.
     pub(super) fn put_away(&mut self, at: StreamRef, loading: Loading, clock: Clock) -> AwayH2 {
         let (input, entry) = new_ends(clock);
         let exchange = self.exchange.put_away();
@@ -102,7 +102,7 @@ impl H2Exchange {
         }
     }
 
-    /// Goes on with what was put away. The exchange must be one that no stream has.
+    /// Restores the stream's state from `away`. The exchange must be unused.
     pub(super) fn take_back(&mut self, away: AwayH2) -> (StreamRef, Loading) {
         self.exchange.take_back(away.exchange);
         self.exchange.client = Some(Rc::clone(&away.input) as _);
@@ -122,7 +122,7 @@ impl H2Exchange {
     }
 }
 
-/// What a stream's exchange was, while its client has no window for the response.
+/// State of a stream's exchange while its client has no window for the response.
 pub(super) struct AwayH2 {
     pub(super) at: StreamRef,
     exchange: PutAway,
@@ -133,16 +133,16 @@ pub(super) struct AwayH2 {
     has_begun: bool,
 }
 
-/// What a stream has of its own, whatever exchange serves it.
+/// Creates the parts that belong to a stream rather than to its exchange.
 fn new_ends(clock: Clock) -> (Rc<RefCell<Input>>, Rc<StreamEntry>) {
     let entry = Rc::new(StreamEntry::new());
     (Rc::new(RefCell::new(Input::new(clock, Rc::clone(&entry)))), entry)
 }
 
-/// The limits of a request's fields are those of HTTP/1, beside those of the machine, which protect
-/// memory before there is a request.
+/// Checks the header fields against the limits of HTTP/1. They apply beside the limits of the
+/// machine, which protect memory before there is a request.
 fn check_size(fields: &Fields, limits: &Limits) -> Result<(), RequestFault> {
-    // With colon, space and line end.
+    // Counts colon, space and line end, as in HTTP/1.
     let bytes: usize = fields.iter().map(|(name, value)| name.len() + value.len() + 4).sum();
     if bytes > limits.field_bytes_max {
         return Err(RequestFault::FieldsTooLarge);
@@ -158,7 +158,7 @@ fn check_size(fields: &Fields, limits: &Limits) -> Result<(), RequestFault> {
 #[cold]
 fn add_key(fields: &mut Fields) {
     if fields.list_contains(Known::Upgrade, "websocket") {
-        // It proves nothing here: any key will do.
+        // The key has no meaning here, so any value will do.
         let bytes = random_bytes::<16>().unwrap_or_default();
         let mut key = Vec::new();
         base64::encode(&bytes, &mut key);
@@ -174,7 +174,7 @@ impl H2Io {
         ex.request.head_bytes = self.head_bytes as u64;
     }
 
-    /// The body that follows the head.
+    /// Returns the body that follows the head.
     #[inline]
     pub(in crate::conn) fn take_body(&mut self, limit_bytes: u64) -> Option<RequestBody> {
         let announced = match self.head.framing {
@@ -186,7 +186,7 @@ impl H2Io {
         Some(RequestBody::incoming(Rc::clone(&self.input) as _, announced))
     }
 
-    /// Drops what is queued.
+    /// Drops the queued content.
     #[inline]
     pub(in crate::conn) fn clear(&mut self) {
         self.queue.clear();

@@ -1,4 +1,4 @@
-//! A stream's request body, and its client besides the response.
+//! Reads a stream's request body, and detects that the client has gone.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -27,7 +27,7 @@ pub(super) struct Input {
     limit_bytes: u64,
     taken_bytes: u64,
     is_broken: bool,
-    /// For how long a handler may go on working for a client that sends nothing any more.
+    /// Limit on the time that a handler may work for a half-closed client.
     half_closed: Option<Pin<Box<Sleep>>>,
 }
 
@@ -62,7 +62,7 @@ impl Input {
         self.taken_bytes = 0;
     }
 
-    /// Drops what is not read. A client that waits for `100 Continue` may send nothing.
+    /// Drops the unread body. A client that waits for `100 Continue` may send nothing.
     pub(super) fn discard(&self) {
         if let Some(at) = self.at.as_ref().filter(|_| !self.continue_owed) {
             at.shared.borrow_mut().discard(at.key);
@@ -157,7 +157,7 @@ impl Client for Input {
         }
         let sleep = || Box::pin(tokio::time::sleep(Duration::from_secs(limit_s)));
         let half_closed = self.half_closed.get_or_insert_with(sleep);
-        // Several may poll this one after the other, and the time stays over.
+        // Several tasks may poll this one after the other, so an elapsed timer stays elapsed.
         if !half_closed.is_elapsed() {
             ready!(half_closed.as_mut().poll(cx));
         }

@@ -1,4 +1,4 @@
-//! How a connection rests between requests and how it ends.
+//! Idle state and end of a connection.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -12,37 +12,37 @@ use super::H2Conn;
 use crate::conn::End;
 use crate::conn_table::ConnLimits;
 
-/// Milliseconds after which an idle connection frees what it needs for streams.
+/// Milliseconds after which an idle connection frees the buffers of its streams.
 const REST_MS: u64 = 2_000;
 
-/// How far the end has come.
+/// Phases of the end of a connection.
 #[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
 pub(super) enum Leave {
     #[default]
     No,
-    /// Nothing is read any more: the client has shut down its sending half. It gets the responses
-    /// that it still waits for.
+    /// The client has shut down its sending half: nothing more is read. It still gets its pending
+    /// responses.
     HalfClosed,
-    /// Nothing is read any more: the server ends the connection.
+    /// The server ends the connection: nothing more is read.
     Failed,
-    /// The same, for a fault of the client.
+    /// Like `Failed`, for a fault of the client.
     Blamed,
     /// The client is gone.
     Lost,
 }
 
 impl Leave {
-    /// Nothing is read any more.
+    /// Returns true if nothing more is read.
     pub(super) fn is_deaf(self) -> bool {
         self != Self::No
     }
 
-    /// Nothing is written any more either.
+    /// Returns true if nothing more is written either.
     pub(super) fn is_lost(self) -> bool {
         self == Self::Lost
     }
 
-    /// True if neither side has ended the connection, but for what the client sends.
+    /// Returns true if neither side has ended the connection; the client may be half-closed.
     pub(super) fn is_open(self) -> bool {
         matches!(self, Self::No | Self::HalfClosed)
     }
@@ -60,7 +60,7 @@ impl Leave {
     }
 }
 
-/// The connection's timer. It fires early rather than be set anew for each request.
+/// The connection's timer. It may fire early, so that it need not be reset for each request.
 #[derive(Default)]
 pub(super) struct Timer {
     sleep: Option<Pin<Box<Sleep>>>,
@@ -68,7 +68,7 @@ pub(super) struct Timer {
 }
 
 impl Timer {
-    /// Sees to it that the task is woken at `at_ms`. `true` if that is now.
+    /// Wakes the task at `at_ms`. Returns true if that time has come.
     fn poll(&mut self, at_ms: u64, now_ms: u64, cx: &mut Context<'_>) -> bool {
         if at_ms <= now_ms {
             return true;
@@ -90,7 +90,7 @@ impl Timer {
 }
 
 impl H2Conn<'_> {
-    /// The client is gone, or not heard any more.
+    /// Marks the connection as lost: nothing is read or written any more.
     pub(super) fn lose(&mut self) {
         self.leave = Leave::Lost;
         let mut shared = self.shared.borrow_mut();
@@ -98,9 +98,9 @@ impl H2Conn<'_> {
         shared.lose_all();
     }
 
-    /// The client has shut down its sending half, or has gone: over TCP both look alike. It is sent
-    /// the responses that it waits for, and a PING, which a client that has gone refuses by a
-    /// reset.
+    /// Handles the end of the client's input. Over TCP, a client that shut down its sending half
+    /// and one that has gone look alike. It gets its pending responses and a PING, which a client
+    /// that has gone refuses by a reset.
     pub(super) fn half_close(&mut self) {
         self.partial_since_ms = None;
         let mut shared = self.shared.borrow_mut();
@@ -117,7 +117,7 @@ impl H2Conn<'_> {
         }));
     }
 
-    /// Notices the reset of a client that is not read any more.
+    /// Ends the connection if a half-closed client has reset it.
     pub(super) fn lose_if_broken(&mut self, cx: &mut Context<'_>) {
         let is_broken =
             self.broken.as_mut().is_some_and(|broken| broken.as_mut().poll(cx).is_ready());
@@ -127,7 +127,7 @@ impl H2Conn<'_> {
         }
     }
 
-    /// Takes leave where the server stops, or has waited for too long.
+    /// Begins a graceful shutdown when the server stops or the connection was idle for too long.
     pub(super) fn leave_if_told(&mut self) {
         let entry = &self.conn.entry;
         if entry.shut_down_for().is_some() && self.leave.is_open() {
@@ -138,7 +138,7 @@ impl H2Conn<'_> {
         }
     }
 
-    /// How the connection ends, if it does now.
+    /// Returns how the connection ends, or `None` if it goes on.
     pub(super) fn end(&self) -> Option<End> {
         if !self.tasks.is_empty() {
             return None;
@@ -156,8 +156,8 @@ impl H2Conn<'_> {
         is_over.then_some(end)
     }
 
-    /// Nothing moves: waits, without buffers if no bytes are under way. `true` if time has made
-    /// something move.
+    /// Waits for progress, without buffers if no bytes are in flight. Returns true if a timer has
+    /// made progress possible.
     pub(super) fn rest(&mut self, cx: &mut Context<'_>) -> bool {
         self.idle_if_quiet();
         let Some(at_ms) = self.deadline_ms() else { return false };
@@ -176,7 +176,8 @@ impl H2Conn<'_> {
         }
         let has_streams = self.shared.borrow().machine.streams_alive() > 0;
         let is_idle = !has_streams && self.tasks.is_empty();
-        // What sends much keeps its buffers from one window to the next: the pool would cut them.
+        // A connection that sends much keeps its buffers between windows: the pool would shrink
+        // them.
         if let Some(buffers) = self.buffers.take_if(|buffers| is_idle || buffers.is_pooled_whole())
         {
             self.conn.worker().give_back_h2_buffers(buffers);
@@ -193,7 +194,7 @@ impl H2Conn<'_> {
         }
     }
 
-    /// When something is to happen even if nothing moves.
+    /// Returns the time of the next timer, in monotonic milliseconds.
     fn deadline_ms(&mut self) -> Option<u64> {
         let machine = self.shared.borrow_mut().machine.deadline_ms();
         let lingering = self.shared.borrow().lingers_until_ms();

@@ -1,14 +1,14 @@
-//! Streams that are answered while their client still sends.
+//! Streams with a complete response and a client that still sends.
 
 use std::collections::VecDeque;
 
 use lighty_wire::http2::StreamKey;
 
-/// Milliseconds for which a client may go on sending the content of a request that is answered.
-/// Then its stream is reset (RFC 9113 section 8.1).
+/// Milliseconds for which a client may go on sending content after the response is complete. Then
+/// its stream is reset (RFC 9113 section 8.1).
 const LINGER_MS: u64 = 1_000;
 
-/// Streams in the order in which they were answered.
+/// Streams in the order in which their responses ended.
 #[derive(Default)]
 pub(super) struct Lingering(VecDeque<(StreamKey, u64)>);
 
@@ -17,18 +17,18 @@ impl Lingering {
         self.0.push_back((key, now_ms + LINGER_MS));
     }
 
-    /// The client has sent all of it.
+    /// Removes a stream after its client has sent all content.
     pub(super) fn remove(&mut self, key: StreamKey) {
         self.0.retain(|(known, _)| *known != key);
     }
 
-    /// Takes the first whose time is over.
+    /// Removes and returns the first stream if its time is over.
     pub(super) fn pop_overdue(&mut self, now_ms: u64) -> Option<StreamKey> {
         let is_over = self.until_ms().is_some_and(|until_ms| until_ms <= now_ms);
         if is_over { self.0.pop_front().map(|(key, _)| key) } else { None }
     }
 
-    /// When the time of the first is over.
+    /// Returns the time at which the first stream is overdue.
     pub(super) fn until_ms(&self) -> Option<u64> {
         self.0.front().map(|(_, until_ms)| *until_ms)
     }

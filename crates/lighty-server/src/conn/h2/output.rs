@@ -1,8 +1,8 @@
 //! Sends a response on its stream.
 //!
-//! A head and what fits into the windows are given to the machine at once, and leave with what
-//! other streams have in one write. The rest waits for room, piece by piece: nothing is read from a
-//! file or asked of a backend before there is some.
+//! The head, and as much content as the windows take, go to the machine at once and leave in one
+//! write with those of other streams. The remainder waits for window, piece by piece: nothing is
+//! read from a file or a backend before there is room.
 
 use std::io;
 use std::pin::pin;
@@ -30,7 +30,7 @@ use crate::conn::stream::RequestStream;
 use crate::conn::throttle::{Throttle, is_throttled};
 
 impl H2Io {
-    /// Sends the head, and as much of the body as needs no waiting.
+    /// Sends the head, and the part of the body that needs no waiting.
     #[inline]
     pub(in crate::conn) fn try_send(
         &mut self,
@@ -70,7 +70,7 @@ impl H2Io {
         Ok(if is_sent { Rest::Nothing } else { Rest::Queue })
     }
 
-    /// Sends what [`H2Io::try_send`] left over.
+    /// Sends the remainder that [`H2Io::try_send`] left.
     pub(in crate::conn) async fn send_rest(
         &mut self,
         rest: Rest,
@@ -85,7 +85,8 @@ impl H2Io {
                 let sending = pin!(self.send_whole(on, ex, &at));
                 meanwhile(None, |_| input.borrow().discard(), sending).await
             }
-            // Those who only wait for room keep none for what these need.
+            // Boxed, so that a stream that only waits for window reserves no memory for these
+            // futures.
             Rest::Stream(source) => Box::pin(self.send_stream(on, ex, &at, source)).await,
             Rest::Tunnel(tunnel) => Box::pin(self.hand_over(on, ex, &at, tunnel)).await,
         };
@@ -95,8 +96,8 @@ impl H2Io {
         sent
     }
 
-    /// Sends the queue, the whole body, as long as the client's windows have room: `false` if they
-    /// have none.
+    /// Sends the queue, which is the whole body, while the client's windows have room. Returns
+    /// false when they have none.
     pub(super) async fn send_while_room(
         &mut self,
         on: RequestStream<'_>,
@@ -121,7 +122,7 @@ impl H2Io {
         sent
     }
 
-    /// Frames the response and sends its head. `false` if nothing follows it.
+    /// Frames the response and sends its head. Returns false if nothing follows it.
     fn send_head(
         &mut self,
         on: RequestStream<'_>,
@@ -198,8 +199,8 @@ impl H2Io {
         None
     }
 
-    /// Sends of the queue, the whole body, what there is room for and is in memory. `true` if that
-    /// is all.
+    /// Sends the in-memory part of the queue, which is the whole body, as far as there is room.
+    /// Returns true when all is sent.
     fn send_now(
         &mut self,
         on: RequestStream<'_>,
@@ -221,8 +222,8 @@ impl H2Io {
         Ok(self.queue.is_empty())
     }
 
-    /// Gives memory at the front of the queue to the machine, up to `most` bytes. `ends`: the body
-    /// ends with the queue. Returns how much it was.
+    /// Moves up to `most` bytes from memory at the front of the queue to the machine. If `ends` is
+    /// true, the body ends with the queue. Returns the number of bytes moved.
     fn push_front(
         &mut self,
         ex: &mut Exchange,
@@ -240,7 +241,7 @@ impl H2Io {
         Ok(length)
     }
 
-    /// Sends the queue, the whole body, and waits until the client has taken it.
+    /// Sends the queue, which is the whole body, and waits until the client has taken it.
     async fn send_whole(
         &mut self,
         on: RequestStream<'_>,
@@ -251,8 +252,8 @@ impl H2Io {
         drained(on, at).await
     }
 
-    /// Sends the queue, as fast as windows and bandwidth limits allow. `false` if it is to end
-    /// where windows do.
+    /// Sends the queue as fast as windows and bandwidth limits allow. Returns false if the windows
+    /// are full and `ends` permits to stop there.
     async fn send_queue(
         &mut self,
         on: RequestStream<'_>,
@@ -270,7 +271,7 @@ impl H2Io {
             if pieces % TURN_PIECES_MAX == 0 {
                 tokio::task::yield_now().await;
             }
-            // One that is cut does not wait any more.
+            // A stream that was cut does not wait any more.
             let may_stop = ends == Ends::BodyOrWindow && on.entry.cut().is_none();
             if may_stop && at.shared.borrow_mut().lacks_window(at.key) {
                 return Ok(false);
@@ -372,24 +373,24 @@ impl H2Io {
     }
 }
 
-/// What the end of a queue is.
+/// Meaning of the end of a queue.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ends {
     /// The end of a piece of the body.
     Piece,
     /// The end of the body.
     Body,
-    /// The same, or where the client's windows have no room.
+    /// The end of the body, or of the client's windows.
     BodyOrWindow,
 }
 
-/// Content that was given to the machine, and will not be sent, does not count.
+/// Subtracts content that the machine has and will not send from the byte count.
 fn forget_unsent(ex: &mut Exchange, at: &StreamRef) {
     let unsent = at.shared.borrow_mut().unsent(at.key) as u64;
     ex.state.bytes_sent = ex.state.bytes_sent.saturating_sub(unsent);
 }
 
-/// Replaces a response whose head cannot be sent.
+/// Replaces a response that cannot be sent because of its head.
 #[cold]
 pub(super) fn fail_head(ex: &mut Exchange, fault: SendFault) {
     // Configured values were validated at load, so the bad text comes from the request.
@@ -402,7 +403,7 @@ pub(super) fn fail_head(ex: &mut Exchange, fault: SendFault) {
     error_page::fill(&mut ex.response, id);
 }
 
-/// Adds what names the server and the time.
+/// Adds the `Server` and `Date` fields.
 #[inline]
 pub(super) fn push_origin(on: RequestStream<'_>, ex: &mut Exchange) {
     let fields = &mut ex.response.fields;
@@ -414,12 +415,12 @@ pub(super) fn push_origin(on: RequestStream<'_>, ex: &mut Exchange) {
     }
 }
 
-/// Writes the head into the log as HTTP/1 would spell it, if that is wanted.
+/// Logs the head in HTTP/1 notation, if that is enabled.
 #[inline]
 pub(super) fn trace_head(ex: &Exchange) {
     if ex.settings.core.log_response_header {
         let mut head = format!("HTTP/2.0 {}\r\n", ex.response.status.code()).into_bytes();
-        // It was sent, so it can be spelled.
+        // The head was sent, so its fields are valid.
         let _ = encode::push_fields(&ex.response.fields, &mut head);
         trace::response_head(ex, &head);
     }
@@ -437,7 +438,7 @@ async fn room(on: RequestStream<'_>, at: &StreamRef) -> io::Result<usize> {
     .await
 }
 
-/// Waits until all that the stream has to send is on its way.
+/// Waits until all content of the stream is in flight.
 pub(super) async fn drained(on: RequestStream<'_>, at: &StreamRef) -> io::Result<()> {
     std::future::poll_fn(|cx| {
         let drained = at.shared.borrow_mut().poll_drained(at.key, cx);

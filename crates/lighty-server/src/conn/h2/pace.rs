@@ -1,37 +1,37 @@
-//! How much of what is written may lie between the streams and the client's link: what is written
-//! once is overtaken by nothing, however urgent (RFC 9218 section 9).
+//! Bounds the bytes between the streams and the client's link: bytes once written cannot be
+//! overtaken by more urgent ones (RFC 9218 section 9).
 //!
-//! A socket takes megabytes, which a slow link takes seconds to carry. So the kernel is asked to
-//! take no more than a part of a second's worth beyond what is on its way, and a write has as much.
+//! A socket takes megabytes, which a slow link takes seconds to carry. So the kernel is limited to
+//! a fraction of a second's worth beyond the bytes in flight, and one write has the same size.
 
-/// Bytes of one write to a socket whose link is fast or not known yet.
+/// Bytes of one write to a fast link, or to one that is not measured yet.
 const FAST_BYTES: usize = 128 * 1024;
 
-/// Of the slowest link: one frame.
+/// Bytes of one write to the slowest link: one frame.
 const SLOW_BYTES: usize = 16 * 1024;
 
-/// What the kernel takes beyond what is on its way, until a link is known to be slow.
+/// Bytes that the kernel takes beyond the bytes in flight, until a link is known to be slow.
 const UNSENT_BYTES: u32 = 256 * 1024;
 
-/// Writes beyond which a socket is bounded at all: most connections never have one.
+/// Bytes of a write from which a socket is bounded at all: most connections never reach it.
 const BOUNDED_FROM_BYTES: usize = 64 * 1024;
 
-/// Milliseconds in which a link carries what a write has. The kernel asks for more when half of it
-/// is left, which has to last until the worker comes to it.
+/// Milliseconds in which a link carries one write. The kernel asks for more when half of it is
+/// left, which has to last until the worker serves the socket.
 const SPAN_MS: u64 = 25;
 
-/// Milliseconds over which a link's rate is measured, at least.
+/// Minimum milliseconds over which a link's rate is measured.
 const MEASURED_MS: u64 = 50;
 
-/// How much is written at a time.
+/// Chooses the size of writes by the measured rate of the link.
 #[derive(Debug)]
 pub(super) struct Pace {
     write_bytes: usize,
-    /// The bound that the socket has.
+    /// The bound set on the socket.
     unsent_bytes: Option<u32>,
-    /// When the socket was full, since when it was never short of something to send.
+    /// Time when the socket was full; the connection has had unsent bytes ever since.
     since_ms: Option<u64>,
-    /// What it has taken since.
+    /// Bytes that the socket has taken since.
     bytes: u64,
 }
 
@@ -42,12 +42,12 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Bytes of the next write, at most.
+    /// Returns the maximum size of the next write, in bytes.
     pub(super) fn write_bytes(&self) -> usize {
         self.write_bytes
     }
 
-    /// So much is to be written next. Returns the bound that the socket is to have from now on.
+    /// Registers that `bytes` will be written next. Returns a new bound for the socket, if any.
     pub(super) fn begin(&mut self, bytes: usize) -> Option<u32> {
         if bytes == 0 {
             self.since_ms = None;
@@ -58,12 +58,12 @@ impl Pace {
         self.bound(UNSENT_BYTES)
     }
 
-    /// The socket has taken so much.
+    /// Registers that the socket has taken `bytes`.
     pub(super) fn wrote(&mut self, bytes: usize) {
         self.bytes += bytes as u64;
     }
 
-    /// The socket takes no more. Returns the bound that it is to have from now on.
+    /// Registers that the socket is full. Returns a new bound for the socket, if any.
     pub(super) fn block(&mut self, now_ms: u64) -> Option<u32> {
         let since_ms = *self.since_ms.get_or_insert_with(|| {
             self.bytes = 0;
@@ -83,7 +83,7 @@ impl Pace {
         }
     }
 
-    /// A bound that is about the one that is there is not set anew.
+    /// Returns the bound for `bytes`, unless it is close to the current one.
     fn bound(&mut self, bytes: u32) -> Option<u32> {
         let is_near = |known: u32| known.abs_diff(bytes) <= known / 4;
         if self.unsent_bytes.is_some_and(is_near) {

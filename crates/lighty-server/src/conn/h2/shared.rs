@@ -1,5 +1,5 @@
-//! What the loop of a connection shares with its streams: the machine, and what lies between the
-//! two: content that waits to be sent, and content that was received.
+//! State that the loop of a connection shares with its streams: the machine, content that waits to
+//! be sent, and content that was received.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -18,7 +18,7 @@ use lighty_wire::http2::{Connection, DataFrame, ErrorCode, SendFault, StreamKey}
 use super::lingering::Lingering;
 use crate::conn_table::StreamEntry;
 
-/// Bytes of content that all streams together may have waiting. One that has none may always add
+/// Limit on the queued content of all streams, in bytes. A stream without any may always add
 /// [`STREAM_BYTES_MIN`], so that an urgent response does not wait for others.
 const QUEUED_BYTES_MAX: usize = 256 * 1024;
 
@@ -41,15 +41,14 @@ pub(super) struct Shared {
     slots: Vec<Slot>,
     /// Content of all streams that waits to be written.
     queued_bytes: usize,
-    /// Streams whose tasks wait to send.
+    /// Streams with a task that waits to send.
     waiting: Vec<StreamKey>,
-    /// Streams to be released when what they have to say is written.
+    /// Streams to be released when their content is written.
     over: Vec<StreamKey>,
     rest: Box<ConnectionRest>,
 }
 
-/// How a connection waits for its streams. Boxed, so that a connection fits into the allocator's
-/// block.
+/// Wait state of a connection. Boxed, so that a connection fits into the allocator's block.
 #[derive(Default)]
 struct ConnectionRest {
     lingering: Lingering,
@@ -58,19 +57,19 @@ struct ConnectionRest {
     /// The connection's task waits and has to be woken when output, a window or a timer changes:
     /// bodies are also read by tasks outside it, such as the one that reads a response ahead.
     is_resting: bool,
-    /// The client sends nothing any more.
+    /// The client sends nothing more.
     has_input_ended: bool,
 }
 
-/// What a task that sends waits for.
+/// Condition that a sending task waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SendWait {
     Room,
-    /// That all its content is taken.
+    /// The machine has taken all its content.
     Drained,
 }
 
-/// What lies between a stream and the machine.
+/// A stream's content between the machine and the stream's task.
 #[derive(Default)]
 struct Slot {
     key: Option<StreamKey>,
@@ -78,21 +77,21 @@ struct Slot {
     content_bytes: usize,
     received: Vec<u8>,
     has_ended: bool,
-    /// Nobody reads what is received.
+    /// Received content is dropped.
     discards: bool,
     is_reset: bool,
-    /// Its exchange is over.
+    /// Its exchange has ended.
     is_answered: bool,
-    /// Bytes received since.
+    /// Bytes dropped since then.
     dropped: u64,
-    /// It is answered, and its client still sends.
+    /// Its response is complete, and its client still sends.
     lingers: bool,
-    /// Boxed, because few requests have some.
+    /// Trailers of the request. Boxed, because few requests have some.
     trailers: Option<Box<Fields>>,
     sender: Option<(SendWait, Waker)>,
     reader: Option<Waker>,
     watcher: Option<Waker>,
-    /// Counts what is sent.
+    /// Counts the bytes sent.
     progress: Option<Rc<StreamEntry>>,
 }
 
@@ -106,7 +105,7 @@ impl Slot {
         self.trailers = None;
     }
 
-    /// Nothing of it is sent or received any more.
+    /// Marks the stream as lost: nothing is sent or received any more.
     fn lose(&mut self) {
         self.is_reset = true;
         self.content.clear();
@@ -135,12 +134,12 @@ impl Shared {
         }
     }
 
-    /// The connection's task runs: it writes whatever changes.
+    /// Registers that the connection's task runs and will write all changes.
     pub(super) fn begin_poll(&mut self) {
         self.rest.is_resting = false;
     }
 
-    /// The connection's task waits. From now on `waker` hears of each change.
+    /// Registers that the connection's task waits. Each change now wakes `waker`.
     pub(super) fn end_poll(&mut self, waker: &Waker) {
         if !self.rest.connection.as_ref().is_some_and(|known| known.will_wake(waker)) {
             self.rest.connection = Some(waker.clone());
@@ -157,7 +156,7 @@ impl Shared {
         }
     }
 
-    /// Opens windows by what was consumed. Small credits wait in the machine and need no write.
+    /// Opens windows by the bytes consumed. Small credits wait in the machine and need no write.
     fn credit(&mut self, key: StreamKey, bytes: usize) {
         self.machine.credit(key, bytes);
         if self.machine.output_bytes() > 0 {
@@ -165,7 +164,7 @@ impl Shared {
         }
     }
 
-    /// A stream begins; `ends` if its request has no content.
+    /// Adds a stream; `ends` if its request has no content.
     pub(super) fn begin(&mut self, key: StreamKey, ends: bool) {
         if self.slots.len() <= key.slot() {
             self.slots.resize_with(key.slot() + 1, Slot::default);
@@ -173,7 +172,7 @@ impl Shared {
         self.slots[key.slot()].begin(key, ends);
     }
 
-    /// Frees what streams need, if there is none.
+    /// Frees the memory of streams, if there are none.
     pub(super) fn rest(&mut self) {
         self.machine.rest();
         if self.machine.streams_alive() == 0 {
@@ -185,12 +184,12 @@ impl Shared {
         self.slots.get_mut(key.slot()).filter(|slot| slot.key == Some(key))
     }
 
-    /// The slot, if the stream was not reset.
+    /// Returns the slot, or an error if the stream was reset.
     fn live(&mut self, key: StreamKey) -> io::Result<&mut Slot> {
         self.slot(key).filter(|slot| !slot.is_reset).ok_or_else(gone)
     }
 
-    /// Counts what is sent of the stream in `entry` from now on.
+    /// Counts the bytes sent of the stream in `entry` from now on.
     pub(super) fn count_progress(&mut self, key: StreamKey, entry: &Rc<StreamEntry>) {
         if let Some(slot) = self.slot(key) {
             slot.progress = Some(Rc::clone(entry));
@@ -227,12 +226,12 @@ impl Shared {
     /// Sends an interim response, if there is room for it.
     pub(super) fn send_interim(&mut self, key: StreamKey, status: Status, fields: &Fields) {
         if self.machine.output_bytes() < INTERIM_BYTES_MAX {
-            // One that cannot be sent any more, or not like this, is not missed.
+            // An interim response may be lost: the client does not need it.
             let _ = self.send_head(key, status, fields, false);
         }
     }
 
-    /// Bytes of content that the stream may add.
+    /// Returns the bytes of content that the stream may add.
     pub(super) fn room(&mut self, key: StreamKey) -> usize {
         let queued = self.queued_bytes;
         let Ok(slot) = self.live(key) else { return 0 };
@@ -282,12 +281,12 @@ impl Shared {
         }
     }
 
-    /// Content of the stream that was added and is not written yet.
+    /// Returns the bytes of the stream's content that were added and are not written yet.
     pub(super) fn unsent(&mut self, key: StreamKey) -> usize {
         self.slot(key).map_or(0, |slot| slot.content_bytes)
     }
 
-    /// Waits until there is room for content: returns how much.
+    /// Waits until there is room for content. Returns the room in bytes.
     pub(super) fn poll_room(
         &mut self,
         key: StreamKey,
@@ -351,7 +350,7 @@ impl Shared {
         }
     }
 
-    /// Content has arrived; `ends` if it is the last.
+    /// Adds received content; `ends` if it is the last.
     pub(super) fn receive(&mut self, key: StreamKey, bytes: &[u8], ends: bool) {
         let Some(slot) = self.slot(key) else { return };
         slot.has_ended |= ends;
@@ -383,7 +382,7 @@ impl Shared {
         self.receive(key, &[], true);
     }
 
-    /// Takes what was received, `None` at the end; waits for more if there is nothing.
+    /// Takes the received content; `None` at the end. Waits if there is none.
     pub(super) fn poll_received(
         &mut self,
         key: StreamKey,
@@ -402,12 +401,12 @@ impl Shared {
         Poll::Pending
     }
 
-    /// True if some content has arrived and was not read.
+    /// Returns true if content has arrived that was not read.
     pub(super) fn has_content(&self, key: StreamKey) -> bool {
         self.slots.get(key.slot()).is_some_and(|slot| !slot.received.is_empty())
     }
 
-    /// Ready once some content has arrived, or none will.
+    /// Ready once content has arrived, or the stream has ended.
     pub(super) fn poll_readable(
         &mut self,
         key: StreamKey,
@@ -421,8 +420,7 @@ impl Shared {
         Poll::Pending
     }
 
-    /// Takes as much of what was received as `buffer` holds; 0 at the end. The window opens by what
-    /// is taken.
+    /// Reads received content into `buffer`; 0 at the end. The window opens by the bytes taken.
     pub(super) fn poll_read(
         &mut self,
         key: StreamKey,
@@ -438,12 +436,12 @@ impl Shared {
         Poll::Ready(Ok(count))
     }
 
-    /// True if some content has arrived, or none will.
+    /// Returns true if content has arrived, or the stream has ended.
     pub(super) fn has_received(&mut self, key: StreamKey) -> bool {
         self.slot(key).is_none_or(|slot| !slot.received.is_empty() || slot.has_ended)
     }
 
-    /// Drops what is received from now on.
+    /// Drops all content received from now on.
     pub(super) fn discard(&mut self, key: StreamKey) {
         let Some(slot) = self.slot(key) else { return };
         slot.discards = true;
@@ -463,7 +461,7 @@ impl Shared {
         Poll::Pending
     }
 
-    /// The machine has no such stream any more: the client has reset it, or broken a rule.
+    /// Handles a stream that the machine no longer has: the client has reset it, or broken a rule.
     pub(super) fn lose(&mut self, key: StreamKey) {
         let Some(slot) = self.slot(key) else { return };
         let (dropped, is_answered) = (slot.content_bytes, slot.is_answered);
@@ -474,7 +472,7 @@ impl Shared {
         }
     }
 
-    /// The client sends nothing any more: streams whose requests are not whole are lost. Returns
+    /// Handles the end of the client's input: streams with incomplete requests are lost. Returns
     /// whether any others are left.
     pub(super) fn end_input(&mut self) -> bool {
         self.rest.has_input_ended = true;
@@ -494,12 +492,12 @@ impl Shared {
         has_whole_request
     }
 
-    /// True if the client sends nothing any more.
+    /// Returns true if the client sends nothing more.
     pub(super) fn has_input_ended(&self) -> bool {
         self.rest.has_input_ended
     }
 
-    /// As [`lose`](Self::lose), of all streams.
+    /// Like [`lose`](Self::lose), for all streams.
     pub(super) fn lose_all(&mut self) {
         for nth in 0..self.slots.len() {
             if let Some(key) = self.slots[nth].key.filter(|_| !self.slots[nth].is_reset) {
@@ -508,14 +506,14 @@ impl Shared {
         }
     }
 
-    /// Ends a stream before its time.
+    /// Resets a stream.
     pub(super) fn reset(&mut self, key: StreamKey, code: ErrorCode) {
         self.machine.reset(key, code);
         self.lose(key);
         self.wake_connection();
     }
 
-    /// The exchange of the stream is over; the stream is released when its content is written.
+    /// Ends the exchange of the stream; the stream is released when its content is written.
     pub(super) fn end(&mut self, key: StreamKey) {
         let Some(slot) = self.slot(key) else { return };
         slot.is_answered = true;
@@ -530,8 +528,8 @@ impl Shared {
         self.wake_connection();
     }
 
-    /// Collects what is to be written, of all streams: frames of content that fit into
-    /// `write_bytes`, one at least.
+    /// Collects frames of all streams to write: as much content as fits into `write_bytes`, but at
+    /// least one frame.
     pub(super) fn fill(&mut self, out: &mut Vec<u8>, write_bytes: usize, now_ms: u64) {
         while let Some(frame) = self.machine.poll_data(FRAME_BYTES_MAX, now_ms, out) {
             self.take_content(frame, out);
@@ -544,8 +542,8 @@ impl Shared {
         self.wake_senders();
     }
 
-    /// Releases the streams that are over. One whose client still sends lingers, so that it need
-    /// not be reset for a few bytes that are on their way.
+    /// Releases the ended streams. A stream lingers while its client still sends, so that a few
+    /// bytes in flight do not cause a reset.
     fn release(&mut self, now_ms: u64) {
         while let Some(key) = self.over.pop() {
             let Some(slot) = self.slot(key) else { continue };
@@ -563,12 +561,12 @@ impl Shared {
         }
     }
 
-    /// When [`stop_lingering`](Self::stop_lingering) has something to do.
+    /// Returns the time of the next call to [`stop_lingering`](Self::stop_lingering).
     pub(super) fn lingers_until_ms(&self) -> Option<u64> {
         self.rest.lingering.until_ms()
     }
 
-    /// Resets the answered streams whose clients have sent for too long.
+    /// Resets the lingering streams that clients have sent on for too long.
     pub(super) fn stop_lingering(&mut self, now_ms: u64) {
         while let Some(key) = self.rest.lingering.pop_overdue(now_ms) {
             if let Some(slot) = self.slot(key) {
@@ -578,7 +576,7 @@ impl Shared {
         }
     }
 
-    /// Appends a frame's content behind its head.
+    /// Appends a frame's content after the frame header.
     fn take_content(&mut self, frame: DataFrame, out: &mut Vec<u8>) {
         let slot = &mut self.slots[frame.stream.slot()];
         let mut left = frame.len;

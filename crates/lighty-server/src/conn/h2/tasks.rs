@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// What goes on while a stream waits.
+/// Future of a waiting stream.
 type Task<'c, T> = Pin<Box<dyn Future<Output = T> + 'c>>;
 
 /// Futures by the slots of their streams.
@@ -14,12 +14,12 @@ pub(super) struct Tasks<'c, T> {
     /// By slot; made once for each.
     wakers: Vec<Waker>,
     woken: Arc<Woken>,
-    /// Those that are being polled in this turn.
+    /// Slots still to be polled in this turn.
     turn: Vec<u32>,
     len: usize,
 }
 
-/// Which slots were woken, and who polls them.
+/// Slots that were woken, and the waker of the connection's task.
 #[derive(Default)]
 struct Woken(Mutex<State>);
 
@@ -37,7 +37,7 @@ struct SlotWaker {
 
 impl Woken {
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Nothing panics while it is held.
+        // No code panics while it holds the lock.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -78,7 +78,7 @@ impl<'c, T> Tasks<'c, T> {
         self.len == 0
     }
 
-    /// From now on `poller` is woken with each task.
+    /// Registers `poller`, which is woken with each task from now on.
     pub(super) fn wake_with(&self, poller: &Waker) {
         let known = &mut self.woken.lock().poller;
         if !known.as_ref().is_some_and(|known| known.will_wake(poller)) {
@@ -86,7 +86,7 @@ impl<'c, T> Tasks<'c, T> {
         }
     }
 
-    /// What wakes the task of a slot.
+    /// Returns the waker of a slot's task.
     pub(super) fn waker(&mut self, slot: usize) -> Waker {
         while self.wakers.len() <= slot {
             let waker =
@@ -108,7 +108,7 @@ impl<'c, T> Tasks<'c, T> {
         let _ = self.woken.push(slot as u32);
     }
 
-    /// Takes the tasks that were woken, for [`Tasks::poll_next`]. `false` if there are none.
+    /// Takes the woken tasks, for [`Tasks::poll_next`]. Returns false if there are none.
     pub(super) fn begin_turn(&mut self) -> bool {
         let mut state = self.woken.lock();
         std::mem::swap(&mut state.slots, &mut self.turn);
@@ -118,12 +118,12 @@ impl<'c, T> Tasks<'c, T> {
         !self.turn.is_empty()
     }
 
-    /// The slots whose tasks this turn has still to poll.
+    /// Returns the slots still to be polled in this turn.
     pub(super) fn woken_slots(&self) -> &[u32] {
         &self.turn
     }
 
-    /// Polls the woken tasks up to the first that ends; `None` when the turn is over.
+    /// Polls the woken tasks up to the first that ends. Returns `None` when the turn is over.
     pub(super) fn poll_next(&mut self) -> Option<T> {
         while let Some(slot) = self.turn.pop() {
             let slot = slot as usize;

@@ -22,13 +22,13 @@ use super::shared::StreamRef;
 use crate::conn::sink::Rest;
 use crate::conn::stream::RequestStream;
 
-/// A field of a handshake that HTTP/1 has and an extended CONNECT has not: RFC 8441 section 5.1.
+/// A handshake field of HTTP/1 that an extended CONNECT does not have (RFC 8441 section 5.1).
 const ACCEPT: &[u8] = b"sec-websocket-accept";
 
 impl H2Io {
-    /// Sends the head that answers an extended CONNECT, if its handler has accepted it. One that
-    /// has not must not be taken for it: instead of another 2xx, the client gets a 501, and `None`
-    /// is returned as for every other response.
+    /// Sends the head of the response to an extended CONNECT, if its handler has accepted it.
+    /// Another 2xx response would look like acceptance, so the client gets a 501 instead, and
+    /// `None` is returned as for every other response.
     #[cold]
     pub(super) fn answer_connect(
         &mut self,
@@ -117,7 +117,7 @@ impl ByteStream for TunnelStream {
     }
 
     fn end(&self) {
-        // A stream that has ended, or is gone, needs no end.
+        // A stream that has ended or was reset needs no end.
         let _ = self.at.shared.borrow_mut().push(self.at.key, Bytes::new(), true);
     }
 

@@ -1,4 +1,4 @@
-//! Reading and writing.
+//! Reads from and writes to the connection.
 
 use std::io;
 use std::task::{Context, Poll};
@@ -8,8 +8,7 @@ use lighty_wire::http2::{ConnFault, Event};
 
 use super::{H2Buffers, H2Conn, READ_BYTES};
 
-/// Nothing is read while so many bytes wait to be written, content not included: it has limits of
-/// its own.
+/// Unsent bytes beyond which reading stops. Excludes content, which has its own limits.
 const UNSENT_BYTES_MAX: usize = 256 * 1024;
 
 impl H2Conn<'_> {
@@ -25,7 +24,7 @@ impl H2Conn<'_> {
         self.buffers.get_or_insert_with(|| worker.acquire_h2_buffers())
     }
 
-    /// Bytes taken from the machine that the socket has not accepted.
+    /// Returns the number of bytes taken from the machine that the socket has not accepted.
     pub(super) fn unsent_bytes(&self) -> usize {
         self.buffers.as_ref().map_or(0, |buffers| buffers.out.len() - buffers.sent)
     }
@@ -34,7 +33,7 @@ impl H2Conn<'_> {
         self.unsent_bytes() + self.shared.borrow().machine.output_bytes() >= UNSENT_BYTES_MAX
     }
 
-    /// Reads once and handles what has arrived.
+    /// Reads once and handles the received bytes.
     pub(super) fn read(&mut self, cx: &mut Context<'_>) -> bool {
         self.lose_if_broken(cx);
         if self.leave.is_deaf() || self.has_too_much_unsent() {
@@ -42,7 +41,7 @@ impl H2Conn<'_> {
         }
         let conn = self.conn;
         if self.buffers.is_none() {
-            // Without a buffer while nothing arrives.
+            // Holds no buffer while nothing arrives.
             match conn.stream.poll_readable(cx) {
                 Poll::Pending => return false,
                 Poll::Ready(_) => {}
@@ -73,7 +72,7 @@ impl H2Conn<'_> {
         }
     }
 
-    /// Handles what was read.
+    /// Handles the received bytes.
     fn handle(&mut self) {
         let mut has_consumed = false;
         while let Some(buffers) = &mut self.buffers {
@@ -114,7 +113,7 @@ impl H2Conn<'_> {
             Event::Oversized { stream, ends } => self.begin_stream(stream, ends, true),
             Event::Trailers { stream } => self.shared.borrow_mut().receive_trailers(stream),
             Event::Reset { stream, .. } => self.shared.borrow_mut().lose(stream),
-            // Content was received before. The rest concerns those who send requests.
+            // Content was received above. The other events concern clients that send requests.
             Event::Data { .. }
             | Event::GoAway { .. }
             | Event::Pong { .. }
@@ -123,17 +122,17 @@ impl H2Conn<'_> {
         }
     }
 
-    /// The client has broken a rule, or exceeded a limit, of the connection.
+    /// Ends the connection because the client has broken one of its rules or exceeded a limit.
     pub(super) fn fail(&mut self, fault: ConnFault) {
         self.complain(fault.words());
         self.leave.blame();
         self.shared.borrow_mut().lose_all();
     }
 
-    /// Writes once, what all streams have to say.
+    /// Writes once, for all streams.
     pub(super) fn write(&mut self, cx: &mut Context<'_>) -> bool {
         if self.leave.is_lost() {
-            // What is sent to nobody is not kept.
+            // Bytes for a lost client are not kept.
             if let Some(buffers) = &mut self.buffers {
                 (buffers.sent, buffers.out) = (0, Vec::new());
                 let write_bytes = self.pace.write_bytes();

@@ -1,8 +1,8 @@
-//! A response whose body is queued, while the client has no room for it.
+//! A response with a queued body, while the client has no window for it.
 //!
-//! A client may leave a hundred streams of each connection without a window, and needs to do no
-//! more for it than to say so once. What is known of such a stream is put away until its window
-//! opens; nothing else is done for it meanwhile, so there is no other future.
+//! A client can leave a hundred streams of each connection without a window, at the cost of one
+//! frame each. So the state of such a stream is packed into a small block until its window opens.
+//! The stream has no other future meanwhile.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -21,21 +21,21 @@ use crate::conn::stream::RequestStream;
 use crate::conn::{Conn, driver};
 use crate::worker::Worker;
 
-/// Sends what is queued for a stream.
+/// Sends the queue of a stream.
 pub(super) struct Waiting<'c> {
     conn: &'c Conn,
     state: State<'c>,
 }
 
 enum State<'c> {
-    /// There is no window.
+    /// There is no window; the stream's state is packed.
     Away(Box<AwayH2>),
-    /// There is one, or there was.
+    /// There is a window, or there was one.
     Sending(Pin<Box<dyn Future<Output = Sent> + 'c>>),
     Over,
 }
 
-/// What sending came to.
+/// Result of sending.
 enum Sent {
     Step(Step),
     /// The windows are full.
@@ -43,7 +43,7 @@ enum Sent {
 }
 
 impl<'c> Waiting<'c> {
-    /// The head of the response is sent.
+    /// Creates the task of a stream after the head of its response was sent.
     pub(super) fn new(conn: &'c Conn, at: StreamRef, mut h2: Box<H2Exchange>) -> Self {
         let H2Exchange { exchange, entry, .. } = &mut *h2;
         RequestStream { conn, entry }.enter(Stage::FirstByteOut, &mut exchange.stages);
@@ -91,8 +91,8 @@ impl Future for Waiting<'_> {
 }
 
 impl AwayH2 {
-    /// True if there is a window, or none is waited for any more. What the client sends meanwhile
-    /// is dropped.
+    /// Returns true if there is a window, or waiting for one is over. Drops bytes that the client
+    /// sends meanwhile.
     fn may_go_on(&self, cx: &mut Context<'_>) -> bool {
         let room = self.at.shared.borrow_mut().poll_room(self.at.key, cx);
         let may = room.is_ready() || self.entry.cut().is_some();
@@ -103,7 +103,7 @@ impl AwayH2 {
     }
 }
 
-/// Another stream may have the exchange meanwhile.
+/// Packs the stream's state. Another stream may use the exchange meanwhile.
 fn put_away(
     worker: &Worker,
     at: StreamRef,

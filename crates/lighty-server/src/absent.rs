@@ -1,18 +1,18 @@
-//! Parts that a build may lack, and the messages about a missing one. Features of cargo decide
-//! which parts there are.
+//! Parts that a build may lack, and the messages about missing ones. Cargo features select the
+//! parts.
 
 use lighty_config::AbsentDirectives;
 
-/// A part of the server that a feature of cargo builds.
+/// A part of the server that a cargo feature builds.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Part {
-    /// The feature.
+    /// The cargo feature.
     pub feature: &'static str,
     /// Name of the part in messages.
     pub name: &'static str,
     /// True if this build has it.
     pub is_here: bool,
-    /// The module of `server.modules` that it is.
+    /// Its module in `server.modules`.
     pub module: Option<&'static str>,
     /// Its directives: names, or prefixes that end with a dot.
     pub directives: &'static [&'static str],
@@ -21,14 +21,14 @@ pub struct Part {
 }
 
 impl Part {
-    /// The message about a subject that needs it.
+    /// Returns the message about a subject that needs the part.
     pub fn is_missing(&self, subject: &str) -> String {
         let Self { name, feature, .. } = self;
         format!("{subject}: this build has no {name}; build with the feature {feature:?}")
     }
 }
 
-/// Every part that a build may lack, except content codings, which `mod_deflate` has.
+/// Every part that a build may lack, except content codings, which `mod_deflate` handles.
 pub const PARTS: &[Part] = &[
     Part {
         feature: "acme",
@@ -76,7 +76,7 @@ pub const PARTS: &[Part] = &[
     },
 ];
 
-/// The directives that this build lacks.
+/// Returns the directives that this build lacks.
 pub fn directives() -> impl Iterator<Item = AbsentDirectives> {
     directives_of(PARTS.iter().filter(|part| !part.is_here))
 }
@@ -90,17 +90,17 @@ fn directives_of(
     })
 }
 
-/// The modules that this build lacks.
+/// Returns the modules that this build lacks.
 pub fn modules() -> impl Iterator<Item = &'static str> {
     PARTS.iter().filter(|part| !part.is_here).filter_map(|part| part.module)
 }
 
-/// The part that this build lacks and that a module of this name is.
+/// Returns the missing part that has a module of this name.
 pub(crate) fn module(name: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| !part.is_here && part.module == Some(name))
 }
 
-/// The part that this build lacks and that has this subcommand.
+/// Returns the missing part that has this subcommand.
 pub fn command(name: &str) -> Option<&'static Part> {
     PARTS.iter().find(|part| !part.is_here && part.commands.contains(&name))
 }
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
     use crate::modules;
 
-    /// Messages about a text, with their levels, of a build that lacks these features.
+    /// Returns the messages about `text`, with their levels, of a build without these features.
     fn messages(lacking: &[&str], text: &str) -> Vec<(Level, String)> {
         let absent = PARTS.iter().filter(|part| lacking.contains(&part.feature));
         let table: Table<Settings> =

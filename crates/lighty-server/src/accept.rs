@@ -1,4 +1,4 @@
-//! Lets connections in: accepts them, makes room for them and gives each a task.
+//! Accepts connections, makes room for them and spawns a task for each.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -84,7 +84,7 @@ impl Worker {
         }
     }
 
-    /// The next connection. `None` once the worker stops and the listen backlog is empty.
+    /// Returns the next connection; `None` once the worker stops and the listen backlog is empty.
     async fn next_connection(
         &self,
         listener: &mut Listener,
@@ -135,9 +135,9 @@ impl Worker {
         tokio::task::spawn_local(serving);
     }
 
-    /// Enforces `server.max-connections`. Idle connections are closed first, the longest idle
-    /// before others, then those slow to send a head. If there are none, the new connection waits,
-    /// and later ones wait in the listen backlog.
+    /// Enforces `server.max-connections`. Closes idle connections first, the longest idle before
+    /// others, then the ones slow to send a head. If there are none, the new connection waits, and
+    /// later ones wait in the listen backlog.
     pub(crate) async fn make_room(&self) {
         let (mut reaped, mut told) = (0, false);
         while self.conns.open() >= self.connections_max.get() + reaped && !self.stopping.get() {

@@ -23,7 +23,7 @@ use lighty_modules::acme::AcmeSettings;
 
 use crate::block_settings;
 
-/// Of problems with files.
+/// Code of diagnostics about files.
 const FILE_CODE: &str = "acme-file";
 
 /// Returns the directory of certificates and accounts.
@@ -46,7 +46,7 @@ pub(crate) fn has_managed(config: &Config<Settings>, materials: &Materials) -> b
         || on_demand(config, materials.on_demand()).is_some()
 }
 
-/// Names of a certificate that the server gets, and its file in the store.
+/// Names of a certificate that the server obtains, and its file in the store.
 pub(crate) type ManagedPair = (Arc<[String]>, Arc<str>);
 
 /// Returns the certificates that the server obtains, if the machine has the files and programs that
@@ -68,7 +68,7 @@ pub(crate) fn managed(
     Ok(names.into_iter().map(|names| (Arc::clone(&names), file(&names))).collect())
 }
 
-/// The file in which the proof for a name lies that an authority looks for in a handshake.
+/// Returns the file with the proof for a name that an authority checks in a handshake.
 pub(crate) fn proof(settings: &Settings, name: &str) -> Option<PathBuf> {
     Some(settings.module::<AcmeSettings>().store().handshake_challenge(name))
 }
@@ -88,7 +88,7 @@ fn on_demand(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<OnDeman
     })
 }
 
-/// The thread, which writes to the log.
+/// Creates the service thread's handle, which writes to the log.
 pub(crate) fn service(log: &Log, demand: &Demand) -> Service {
     let log = log.clone();
     let say = Arc::new(move |is_trouble, text: &str| {
@@ -107,10 +107,10 @@ impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<
     }
 }
 
-/// The certificates that the configuration asks for.
+/// Returns the configured certificates.
 ///
 /// # Errors
-/// Everything that is wrong, with its place.
+/// All problems, with their places in the configuration.
 pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
     let mut search = Search::new(config);
     search.on_demand();
@@ -220,7 +220,7 @@ fn set<'a>(block: &'a Block<Settings>, name: &str) -> Option<&'a Setting<Setting
     block.settings.iter().rfind(|setting| setting.name == name)
 }
 
-/// The host that a condition names.
+/// Returns the host that a condition names.
 fn host(block: &Block<Settings>) -> Option<&str> {
     let cond = block.cond.as_ref()?;
     let is_name = cond.field == Field::Host && cond.op == Op::Eq;
@@ -290,7 +290,7 @@ impl<'a> Search<'a> {
                 // Few authorities sign for addresses, so an address needs a block of its own.
                 Ok(name) if activates.is_none() && address(&name).is_some() => return Ok(()),
                 Ok(name) => Arc::new([name]),
-                // The condition is there for something else.
+                // The condition serves another purpose.
                 Err(_) if activates.is_none() => return Ok(()),
                 Err(why) => return Err((span, Unwanted::Name(why))),
             },
@@ -361,7 +361,7 @@ fn rehearsed(issuer: &Issuer, own: &AcmeSettings) -> Issuer {
     let mut issuer = issuer.clone();
     let is_meant = |text: &str| text == issuer.name || text == issuer.directory;
     if let Some((_, directory)) = own.rehearsals.iter().find(|(text, _)| is_meant(text)) {
-        // An empty text is no issuer, and stands for none.
+        // An empty text is not an issuer: it means no rehearsals.
         issuer.staging = Issuer::parse(directory).ok().map(|rehearsal| rehearsal.directory);
     }
     issuer
@@ -372,7 +372,7 @@ fn hook_fields(own: &AcmeSettings) -> Vec<(String, String)> {
     fields.map(|(name, value)| (name.to_string(), value.to_string())).collect()
 }
 
-/// The account elsewhere, with its key.
+/// Returns the external account with its key.
 fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwanted> {
     let (kid, file) = match (&own.eab_kid, &own.eab_hmac_file) {
         (None, None) => return Ok(None),

@@ -1,4 +1,4 @@
-//! From a checked configuration to a running server, and to its end.
+//! Starts a server from a checked configuration, and runs it to its end.
 //!
 //! Order matters: sockets and logs are opened with the initial privileges, then privileges are
 //! dropped, then threads are started. After that the main thread only waits for signals.
@@ -56,7 +56,7 @@ fn failed(what: &str) -> impl Fn(std::io::Error) -> BootError + '_ {
 /// Time limit for the exit of spawned backend processes, including KILL.
 const BACKENDS_PATIENCE: Duration = Duration::from_secs(4);
 
-/// Warning of a server that stays root.
+/// Warning about a server that stays root.
 const AS_ROOT: &str = "the server and the programs that it starts run as root: set server.username to \
                        the name of another user";
 
@@ -66,7 +66,7 @@ const FLUSH_PATIENCE: Duration = Duration::from_secs(2);
 /// Options of a start besides the configuration.
 #[derive(Default)]
 pub struct Options {
-    /// Reads the configuration again, where it came from a file.
+    /// Reads the configuration again; `None` if it did not come from a file.
     pub loader: Option<reload::Loader>,
     /// Ends the server after this time without a request or a new connection.
     pub idle_timeout: Option<Duration>,
@@ -85,7 +85,7 @@ pub fn run(config: Arc<Config<Settings>>, options: Options) -> Result<(), BootEr
 /// Starts the server.
 ///
 /// # Errors
-/// Whatever keeps the server from serving. Nothing of it is left then.
+/// The server cannot start. Everything that it acquired is released.
 pub fn start(config: Arc<Config<Settings>>, options: Options) -> Result<Running, BootError> {
     let activity = options.idle_timeout.map(Activity::new);
     let global = config.settings(&Active::default());
@@ -164,7 +164,7 @@ fn network_urls(options: &Options, bound: &[Bound], config: &Config<Settings>) -
     }
 }
 
-/// A server that serves.
+/// A started server.
 pub struct Running {
     /// Address of the main listener, and whether it speaks TLS.
     main_address: Option<(SocketAddr, bool)>,
@@ -177,7 +177,7 @@ pub struct Running {
 }
 
 impl Running {
-    /// Writes the messages of the start. True if they go to standard error, because the
+    /// Writes the messages of the start. Returns true if they go to standard error, because the
     /// configuration names no error log.
     pub fn flush_to_stderr(&self) -> bool {
         self.reloader.flush_to_stderr()
@@ -218,7 +218,7 @@ impl Running {
     }
 }
 
-/// Warns of a process with more rights than it should have, or too few to serve its files.
+/// Warns of a process with more privileges than it should have, or too few to serve its files.
 fn warn_of_rights(global: &Settings, missing_root: Option<String>, say: &dyn Fn(Level, &str)) {
     if privileges::is_root() {
         say(Level::Warning, AS_ROOT);
@@ -236,7 +236,7 @@ fn warn_of_rights(global: &Settings, missing_root: Option<String>, say: &dyn Fn(
     }
 }
 
-/// The error log, which records panics and trouble with other logs from now on.
+/// Opens the error log, which records panics and failures of other logs from now on.
 fn error_log(logs: &Logs, server: &ServerSettings) -> Result<Log, BootError> {
     let log = Log::new(logs.errors.handle(), server.errorlog_level, server.errorlog_json)
         .with_program_rate(&ProgramRate::per_second(server.program_log_kbytes_per_second));
@@ -306,18 +306,18 @@ fn wall_s() -> i64 {
     Clock::start().unix_s()
 }
 
-/// Default cap on descriptors where the hard limit is higher than needed.
+/// Default limit on descriptors if the hard limit is higher than needed.
 const DESCRIPTORS_DEFAULT_MAX: u64 = 65_536;
 
-/// The least number of descriptors with which this many workers start and serve: queues, wake-ups,
-/// listeners and reserves of each, and the logs, databases and pipes of all.
+/// Returns the minimum number of descriptors for this many workers: queues, wake-ups, listeners and
+/// reserves of each, and the logs, databases and pipes of all.
 fn descriptors_min(workers: usize) -> u64 {
     64 + 32 * workers as u64
 }
 
 /// Sets the limits of the process. Returns the number of descriptors that it may have, and warnings
-/// of limits that a filter of system calls keeps as they are. A limit that the configuration names
-/// has to be set.
+/// of limits that a seccomp filter keeps unchanged. Fails if a limit from the configuration cannot
+/// be set.
 fn set_limits(server: &ServerSettings, workers: usize) -> Result<(u64, Vec<String>), BootError> {
     let mut warnings = Vec::new();
     if let Err(error) = privileges::allow_core_dumps(server.core_files) {
@@ -404,14 +404,13 @@ fn give_up_rights(server: &ServerSettings) -> Result<(), BootError> {
     }
     privileges::drop_privileges(&identity, chroot).map_err(failed("giving up rights"))?;
     match privileges::allow_core_dumps(server.core_files) {
-        // The start has warned of it.
+        // The start has already warned of it.
         Err(_) if !server.core_files => Ok(()),
         done => done.map_err(failed("server.core-files")),
     }
 }
 
-/// Makes the directory of the certificates that the server gets by itself, while there are rights
-/// to.
+/// Creates the directory of managed certificates before privileges are dropped.
 fn prepare_store(
     config: &Config<Settings>,
     server: &ServerSettings,
@@ -438,7 +437,7 @@ fn start_service(
     Ok(service)
 }
 
-/// Loads certificates and keys, which need rights that are given up later.
+/// Loads certificates and keys, which need privileges that are dropped later.
 fn load_tls(config: &Config<Settings>, server: &ServerSettings) -> Result<Tls, BootError> {
     let materials = tls::load(config, &Materials::default()).map_err(|problems| {
         let words: Vec<String> = problems.into_iter().map(|problem| problem.message).collect();

@@ -1,4 +1,4 @@
-//! The certificates that servers of a configuration get by themselves, as their store has them.
+//! Shows and changes the certificates that servers of a configuration obtain by themselves.
 
 use std::fmt::{self, Write};
 use std::fs::File;
@@ -19,11 +19,11 @@ use crate::acme;
 /// Errors of commands that show or change certificates.
 #[derive(Debug)]
 pub enum CertificateError {
-    /// The configuration asks for none of this name.
+    /// The configuration has no certificate of this name.
     Unknown(String),
     /// The store cannot be read or written.
     Store(io::Error),
-    /// It is not there.
+    /// The certificate is not in the store.
     Missing(String),
     /// The options for certificates are invalid; the message names the fault.
     Options(String),
@@ -232,7 +232,7 @@ pub fn roll_over(config: &Config<Settings>) -> Result<String, CertificateError> 
     Ok(out)
 }
 
-/// A name as the store has it.
+/// Returns a name in the store's spelling.
 fn as_file(name: &str) -> String {
     let name = lighty_acme::address(name)
         .map_or_else(|| name.to_ascii_lowercase(), |address| address.to_string());

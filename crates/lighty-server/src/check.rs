@@ -40,8 +40,8 @@ pub fn together(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// Every problem the configuration would meet on this machine, with its source location. An error
-/// is one that the server does not start with.
+/// Returns every problem that the configuration would meet on this machine, with its source
+/// location. An error prevents the start.
 pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.settings(&Active::default());
     let server = &global.server;
@@ -92,7 +92,7 @@ pub fn deep(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.problems
 }
 
-/// Warnings of files and directories that are missing: the server starts without them, but requests
+/// Returns warnings of missing files and directories: the server starts without them, but requests
 /// will fail.
 pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
     let server = &config.global().server;
@@ -102,8 +102,8 @@ pub fn missing(config: &Config<Settings>) -> Vec<Diagnostic> {
     check.problems
 }
 
-/// Warnings of document roots in conditions that are no directories: requests for them will be 404.
-/// Without the root of the whole server the start fails, so that is not looked at.
+/// Returns warnings of document roots in conditions that are not directories: requests for them get
+/// 404. The global root is not checked, because the start fails without it.
 pub fn missing_roots(config: &Config<Settings>) -> Vec<Diagnostic> {
     let global = config.global();
     let chroot = global.server.chroot.as_deref().filter(|_| privileges::is_root());
@@ -144,7 +144,7 @@ pub fn after_failed_start(config: &Config<Settings>, began_with: Rights) -> Vec<
     deep(config).into_iter().filter(|finding| finding.level == Level::Error).collect()
 }
 
-/// Every text assigned to a directive in any block, and where.
+/// Returns every text assigned to a directive in any block, and its place.
 fn assigned<'a>(
     config: &'a Config<Settings>,
     name: &'a str,
@@ -182,7 +182,7 @@ impl Check<'_> {
         let materials = match tls::load(self.config, &Materials::default()) {
             Ok(materials) => materials,
             Err(problems) => {
-                // Faults between directives are reported before files are looked at.
+                // Conflicts between directives are reported before files are checked.
                 let before = tls::check(self.config);
                 let is_new = |new: &Diagnostic| {
                     !before.iter().any(|old| (old.span, &old.message) == (new.span, &new.message))
@@ -213,7 +213,7 @@ impl Check<'_> {
     }
 
     /// Checks a directory that requests are served from. The server starts without it, because it
-    /// may be that of one host among many, or be mounted later.
+    /// may belong to one host among many, or be mounted later.
     fn served(&mut self, name: &str, path: &str, beneath: &str, span: Span) {
         if let Err(error) = std::fs::read_dir(format!("{beneath}{path}")) {
             self.warn(span, format!("{name} = \"{path}\": {error}"));
@@ -226,7 +226,7 @@ impl Check<'_> {
         }
     }
 
-    /// Checks the directory of a file created on demand. Pipes are no files.
+    /// Checks the directory of a file created on demand. Pipes are not checked.
     fn parent(&mut self, name: &str, path: &str, span: Option<Span>) {
         if path.is_empty() || path.starts_with('|') {
             return;
@@ -252,7 +252,7 @@ pub fn file_engines() -> Vec<(&'static str, io::Result<&'static str>)> {
         .collect()
 }
 
-/// The engine that runs for this choice, or why none does.
+/// Returns the engine that runs for this choice, or the reason why none does.
 fn probe(choice: EngineChoice) -> io::Result<&'static str> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
@@ -261,7 +261,7 @@ fn probe(choice: EngineChoice) -> io::Result<&'static str> {
     })
 }
 
-/// The network backends, and whether each can run here.
+/// Returns the network backends, each with true if it can run here.
 pub fn network_backends() -> Vec<(&'static str, bool)> {
     NetworkBackend::ALL.into_iter().map(|b| (b.name(), b.available().is_ok())).collect()
 }

@@ -7,13 +7,13 @@ use lighty_core::machine::status_board::{Statistics, StatusBoard};
 use lighty_io::clock::Clock;
 use lighty_io::tls::Materials;
 
-/// The configuration that holds, and how the last attempt to replace it ended.
+/// The active configuration, and the result of the last attempt to replace it.
 #[derive(Default)]
 pub(crate) struct ConfigFigures {
     generation: AtomicU64,
     /// The last reload was refused.
     is_refused: AtomicBool,
-    /// When the configuration was read, in wall-clock seconds.
+    /// Time when the configuration was read, in wall-clock seconds.
     read_s: AtomicI64,
     materials: Mutex<Arc<Materials>>,
 }
@@ -27,7 +27,7 @@ impl ConfigFigures {
         figures
     }
 
-    /// A configuration takes effect.
+    /// Records that a configuration takes effect.
     pub(crate) fn adopt(&self, generation: u64, materials: &Arc<Materials>) {
         self.generation.store(generation, Ordering::Relaxed);
         self.is_refused.store(false, Ordering::Relaxed);

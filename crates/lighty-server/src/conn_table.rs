@@ -19,13 +19,13 @@ use lighty_io::transport::ShutdownHandle;
 pub(crate) use entry::{Asked, ConnEntry, ConnLimits, Doing};
 pub(crate) use stream::{StreamEntry, StreamLimits};
 
-/// The seconds that the sweep counts in.
+/// Returns the monotonic time in whole seconds, the unit of the sweep.
 pub(crate) fn sweep_s(clock: &Clock) -> u32 {
     (clock.mono_ms() / 1000) as u32
 }
 
-/// The second from which on a wait counts that begins now. Seconds are whole ones: counted from the
-/// last one, a limit of a second could be over after a moment.
+/// Returns the sweep second from which a wait that begins now counts. Rounded up: counted from the
+/// last whole second, a limit of one second could expire after a moment.
 pub(crate) fn wait_s(clock: &Clock) -> u32 {
     clock.mono_ms().div_ceil(1000) as u32
 }
@@ -48,7 +48,7 @@ impl ConnTable {
             table.push(None);
             table.len() - 1
         });
-        // A table of more than that does not fit into memory.
+        // A larger table does not fit into memory.
         entry.index.set(index as u32);
         table[index] = Some(Rc::clone(&entry));
         self.open.set(self.open.get() + 1);

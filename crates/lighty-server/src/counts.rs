@@ -1,4 +1,4 @@
-//! A worker's counters as an error-log line, on USR2 and at stop.
+//! Writes a worker's counters to the error log, on USR2 and at stop.
 
 use std::cell::Cell;
 
@@ -8,14 +8,14 @@ use lighty_proxy::upstream::stats;
 
 use crate::worker::Worker;
 
-/// A line about panics, if any. Each one is a bug to report.
+/// Returns a line about panics, if any. Each one is a bug to report.
 pub(crate) fn panics() -> Option<String> {
     let count = lighty_io::threads::panic_log::count();
     (count > 0).then(|| format!("{count} panics since the start, see the lines above"))
 }
 
-/// Requests and connections, then the network backend's and the file engine's reads. Bytes, and
-/// milliseconds of waiting summed over the connections that waited.
+/// Returns a line of counters: requests and connections, then reads of the network backend and the
+/// file engine. Bytes, and milliseconds of waiting summed over the connections that waited.
 pub(crate) fn line(index: usize, worker: &Worker) -> String {
     format!(
         "worker {index}: {}; {}; {}; {}",
@@ -26,7 +26,7 @@ pub(crate) fn line(index: usize, worker: &Worker) -> String {
     )
 }
 
-/// Counters of the process's upstreams, one line of keys and values each.
+/// Returns the counters of the process's upstreams, one line of keys and values each.
 pub(crate) fn upstreams(registry: &Registry) -> Vec<String> {
     let all = stats::figures(registry, Clock::start().mono_ms());
     if all.is_empty() {

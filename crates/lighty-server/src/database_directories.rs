@@ -1,4 +1,4 @@
-//! The directories of the databases that a configuration names.
+//! Checks the directories of the databases that a configuration names.
 
 use std::path::Path;
 
@@ -9,8 +9,8 @@ use lighty_modules::webdav;
 
 use crate::boot_error::BootError;
 
-/// Errors if a database is to lie in a directory that does not exist. The file itself is made for
-/// the first request that needs it.
+/// Returns an error if the directory of a database does not exist. The first request that needs the
+/// database creates its file.
 pub(crate) fn check_database_directories(config: &Config<Settings>) -> Result<(), BootError> {
     // Privileges are dropped and the root is changed before it is opened.
     let chroot = config.global().server.chroot.as_deref().filter(|_| privileges::is_root());

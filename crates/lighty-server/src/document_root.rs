@@ -1,4 +1,4 @@
-//! The directory that is served.
+//! Checks the document root.
 
 use lighty_config::Config;
 use lighty_core::Settings;
@@ -6,7 +6,7 @@ use lighty_io::process::privileges;
 
 use crate::boot_error::BootError;
 
-/// Directives that answer requests without the server's document root: by a backend, a redirect or
+/// Directives that serve requests without the server's document root: by a backend, a redirect or
 /// another directory.
 const SERVE_WITHOUT_ROOT: &[&str] = &[
     "ajp13.server",
@@ -22,8 +22,8 @@ const SERVE_WITHOUT_ROOT: &[&str] = &[
     "wstunnel.server",
 ];
 
-/// True if the document root must be set: nothing in the configuration can answer a request without
-/// it. Where something can, a request that gets to the files all the same is answered 404.
+/// Returns true if the document root must be set, because no directive can serve a request without
+/// it. Otherwise, requests that reach the files all the same get 404.
 pub(crate) fn needs_document_root(config: &Config<Settings>) -> bool {
     let is_set = |name: &str| config.assigned(name).next().is_some();
     // A document root set anywhere belongs to a virtual host.

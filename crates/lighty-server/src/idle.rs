@@ -1,4 +1,4 @@
-//! The time for which a server has had nothing to do (`-i`).
+//! Measures the time without work, after which the server ends (`-i`).
 
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ use crate::worker::Worker;
 /// Interval at which workers and the main thread check for activity.
 const TICK: Duration = Duration::from_millis(500);
 
-/// When the server ends, unless one of the workers is busy before. Clones share it.
+/// Time at which the server ends, unless a worker is busy before. Clones share it.
 #[derive(Clone)]
 pub(crate) struct Activity {
     end: Arc<Mutex<Deadline>>,
@@ -19,7 +19,7 @@ pub(crate) struct Activity {
 }
 
 impl Activity {
-    /// A server that is to end after `limit` without work.
+    /// Creates the state of a server that ends after `limit` without work.
     pub(crate) fn new(limit: Duration) -> Self {
         // Adds the activity that workers have not noticed yet.
         let patience = limit.saturating_add(TICK * 2);
@@ -30,7 +30,7 @@ impl Activity {
         self.end.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Puts the end off while a worker has requests under way or gets connections.
+    /// Postpones the end while a worker has requests in progress or gets connections.
     pub(crate) async fn watch(self, worker: Rc<Worker>) {
         let mut seen = (0, 0);
         loop {

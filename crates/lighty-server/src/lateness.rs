@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-/// Seconds that are looked back on.
+/// Seconds of history.
 const SECONDS: usize = 60;
 
 /// The longest delay in each of the last seconds, in microseconds.
@@ -18,7 +18,7 @@ impl Lateness {
         self.0.push_back(late_us);
     }
 
-    /// The longest of all.
+    /// Returns the longest delay of all seconds.
     pub(crate) fn longest_us(&self) -> u64 {
         self.0.iter().copied().max().unwrap_or(0)
     }

@@ -1,4 +1,4 @@
-//! The libraries in C that the program is linked with.
+//! C libraries that the program is linked with.
 
 use lighty_io::libraries::Library;
 use lighty_modules::{deflate, webdav};

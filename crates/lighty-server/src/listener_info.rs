@@ -41,7 +41,7 @@ impl ListenerInfo {
     }
 }
 
-/// The listener that a connection came by, which counts it until this is dropped.
+/// A connection's listener, which counts it until this is dropped.
 pub(crate) struct CameBy(Rc<ListenerInfo>);
 
 impl CameBy {

@@ -49,7 +49,7 @@ pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
         }
     }
     for socket in config.avoided_sockets() {
-        // A text that is no address here belongs to no listener.
+        // A text that is not an address on this machine belongs to no listener.
         if let Ok(spec) = extra_listener(config, &server, &socket.text) {
             names.insert(socket.text, spec.to_string());
         }
@@ -58,7 +58,7 @@ pub fn settle(config: &mut Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// The listener's name for the address as written; the main listener's if none is.
+/// Returns the listener's name for the address as written; the main listener's for `None`.
 pub fn name(config: &Config<Settings>, written: Option<&str>) -> String {
     let server = &config.global().server;
     let Some(written) = written else {
@@ -68,7 +68,7 @@ pub fn name(config: &Config<Settings>, written: Option<&str>) -> String {
     extra_listener(config, server, name).map_or_else(|_| name.to_owned(), |spec| spec.to_string())
 }
 
-/// The name of the first listener with this port, the main one before others.
+/// Returns the name of the first listener with this port, the main one before others.
 pub fn at_port(config: &Config<Settings>, port: u16) -> Option<String> {
     let all = wanted(config, &config.global().server).ok()?;
     all.into_iter()
@@ -81,7 +81,7 @@ fn unusable(span: Option<Span>, message: String) -> Diagnostic {
     Diagnostic { level, code, message, span, help: None, notes: Vec::new() }
 }
 
-/// Every configured address, the main one first.
+/// Returns every configured address, the main one first.
 pub(crate) fn wanted(
     config: &Config<Settings>,
     server: &ServerSettings,
@@ -98,7 +98,7 @@ pub(crate) fn wanted(
     Ok(all.into_iter().map(|spec| Wanted { name: spec.to_string(), spec }).collect())
 }
 
-/// The listener of a `$SERVER["socket"] == "…"`.
+/// Returns the listener of a `$SERVER["socket"] == "…"`.
 fn extra_listener(
     config: &Config<Settings>,
     server: &ServerSettings,
@@ -124,7 +124,7 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {
         let every = IpAddr::V6(Ipv6Addr::UNSPECIFIED);
         return Ok(BindSpec::Inet(SocketAddr::new(every, server.default_port())));
     }
-    // A path takes no port.
+    // A path has no port.
     let is_path = bind.starts_with('/') || bind.starts_with("unix:/");
     let text = if is_path { bind.to_owned() } else { format!("{bind}:{}", server.default_port()) };
     BindSpec::look_up(&text, None, family(server.use_ipv6)).map_err(|error| {
@@ -163,7 +163,7 @@ pub(crate) fn bind(
             }
         };
         if index == 0 {
-            // Conditions name other listeners by the configured port; this one is named nowhere.
+            // Conditions name other listeners by the configured port; no condition names this one.
             bound.name = named(bound.name, &bound.address);
         }
         all.push(bound);
@@ -205,7 +205,7 @@ fn at(config: &Config<Settings>, name: &str) -> ServerSettings {
     settings_at(config, name).server
 }
 
-/// All settings of a listener.
+/// Returns all settings of a listener.
 pub(crate) fn settings_at(config: &Config<Settings>, name: &str) -> Settings {
     let mut active = Active::default();
     config.evaluate(&OnlySocket(name), &mut active);
@@ -298,7 +298,7 @@ pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -
     bound.iter().flat_map(of_listener).collect()
 }
 
-/// The address as a URL, with a remark where it is only one of several.
+/// Returns the address as a URL to open in a browser.
 pub(crate) fn url(address: &BindSpec, is_tls: bool) -> String {
     match address {
         BindSpec::Inet(inet) => {

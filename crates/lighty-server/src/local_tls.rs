@@ -12,10 +12,10 @@ pub struct LocalTls {
     pub authority: PathBuf,
 }
 
-/// Makes a certificate for this machine's own names and `host`, the address that is listened on.
+/// Makes a certificate for this machine's own names and `host`, the listening address.
 ///
 /// # Errors
-/// In words: no directory for the authority can be found or used.
+/// No directory for the authority can be found or used; the message names the fault.
 pub fn prepare(host: &str) -> Result<LocalTls, TlsError> {
     let authority = LocalAuthority::open(&directory()?)?;
     let mut names: Vec<String> = ["localhost", "127.0.0.1", "::1"].map(str::to_owned).into();

@@ -63,12 +63,13 @@ fn title(module: &str) -> String {
     if module == "core" { "Core".to_owned() } else { module.to_owned() }
 }
 
-/// A link to a directive's section; `to` is the relative path to the reference.
+/// Returns a link to a directive's section; `to` is the relative path to the reference.
 fn link(row: &Directive<Settings>, to: &str) -> String {
     format!("[`{0}`]({to}{1}.md#{2})", row.name, row.module, anchor(row.name))
 }
 
-/// The anchor that forges derive from a heading: lower case, keeping letters, digits, - and _.
+/// Returns the anchor that forges derive from a heading: lower case, keeping letters, digits, - and
+/// _.
 fn anchor(heading: &str) -> String {
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_'));
     kept.collect::<String>().to_lowercase()
@@ -106,7 +107,7 @@ fn section(row: &Directive<Settings>) -> String {
     text
 }
 
-/// The default as it would be written, or its description.
+/// Returns the default as it would be written, or its description.
 fn default(row: &Directive<Settings>) -> String {
     match row.default_source() {
         Some(value) => format!("`{}`", value.replace('|', "\\|")),

@@ -83,7 +83,7 @@ enum Included {
 struct Making<'a> {
     shared: &'a Shared,
     proxy: &'a Rc<WorkerProxy>,
-    /// The name of the module that is made.
+    /// Name of the module to construct.
     name: &'static str,
 }
 
@@ -94,7 +94,7 @@ impl Making<'_> {
     }
 }
 
-/// Each line: name, type, when it is included, how it is made. A feature of cargo may build it.
+/// Each line: name, type, condition for an instance, constructor. A cargo feature may gate it.
 macro_rules! modules {
     ($(
         $(#[$gate:meta])?
@@ -111,7 +111,7 @@ macro_rules! modules {
 }
 
 modules! {
-    // Before everything that could send an authority elsewhere.
+    // Before all modules that could redirect an authority.
     #[cfg(feature = "acme")]
     "mod_acme", Acme, Set, |_| Acme;
     // Runs before `mod_extforward`: trust depends on the direct peer's address.
@@ -126,7 +126,7 @@ modules! {
     "mod_access", Access, Named, |_| Access;
     "mod_auth", Auth, Named, |with| Auth::new(Arc::clone(&with.shared.keeper));
     "mod_trigger_b4_dl", TriggerB4Dl, Set, |with| TriggerB4Dl::new(with.state());
-    // After users are known.
+    // After authentication.
     "mod_evasive", Evasive, Set, |_| Evasive;
     "mod_simple_vhost", SimpleVhost, Named, |_| SimpleVhost;
     "mod_evhost", Evhost, Named, |_| Evhost;
@@ -136,7 +136,7 @@ modules! {
     // Before any module that responds: conditions may see its changes and reject the request.
     // Before scripts, which see them too.
     "mod_setenv", Setenv, Set, |_| Setenv;
-    // After access was decided, so that scripts see requests that may pass, and after modules that
+    // After access control, so that scripts see only permitted requests, and after modules that
     // change the physical path.
     #[cfg(feature = "scripts")]
     "mod_magnet", MagnetModule, Set, |with| MagnetModule::new(
@@ -171,7 +171,7 @@ modules! {
     "mod_accesslog", AccessLog, Named, |with| AccessLog::new(&with.shared.access_logs);
 }
 
-/// Names of the modules in this build, whatever `server.modules` names.
+/// Returns the names of the modules in this build, whatever `server.modules` names.
 pub fn names() -> Vec<&'static str> {
     REGISTRY.iter().map(|entry| entry.name).collect()
 }
@@ -190,7 +190,7 @@ pub struct States(Arc<Mutex<HashMap<StateKey, Box<dyn Any + Send>>>>);
 type StateKey = (&'static str, TypeId);
 
 impl States {
-    /// The state of this type that belongs to a module.
+    /// Returns a module's state of this type.
     pub fn of<T: State>(&self, module: &'static str) -> T {
         let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = all.entry((module, TypeId::of::<T>())).or_insert_with(|| Box::<T>::default());
@@ -211,9 +211,9 @@ pub struct Shared {
     pub started_s: i64,
     /// The upstreams that the configuration names.
     pub naming: Arc<Naming>,
-    /// Files of users, and the credentials verified so far (`mod_auth`).
+    /// User files, and the credentials verified so far (`mod_auth`).
     pub keeper: Arc<CredentialCache>,
-    /// Certificates, and keys of tickets.
+    /// Certificates and ticket keys.
     pub(crate) tls: Tls,
     /// Databases of locks and properties.
     pub stores: Stores,
@@ -222,11 +222,11 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// For workers of a process that keeps no log, counts nothing from before, and has no limit of
-    /// memory.
+    /// Creates the state for workers of a process that keeps no log, has no earlier counters, and
+    /// has no memory limit.
     ///
     /// # Errors
-    /// No thread can be had for passwords.
+    /// The thread for password hashes cannot be started.
     pub fn new(started_s: i64, naming: Arc<Naming>) -> io::Result<Self> {
         Ok(Self {
             states: States::default(),
@@ -242,22 +242,22 @@ impl Shared {
     }
 }
 
-/// Every directive in this build.
+/// Returns every directive in this build.
 pub fn directives() -> Vec<Directive<Settings>> {
     let mut rows = directives::all();
     rows.extend(REGISTRY.iter().flat_map(|entry| (entry.directives)()));
     rows
 }
 
-/// A worker's modules for a configuration, in order.
+/// Returns a worker's modules for a configuration, in order.
 pub fn instances(
     config: &Config<Settings>,
     shared: &Shared,
     proxy: &Rc<WorkerProxy>,
 ) -> ModuleList {
-    // Also where no module proxies any more: the upstreams of before are let go.
+    // Needed even if no module proxies any more, to drop the previous upstreams.
     proxy.adopt(&shared.naming);
-    // Looked at once, not once for each module: workers wait for this at a reload.
+    // Collected once instead of for each module: workers wait for this at a reload.
     let written = config.blocks().iter().flat_map(|block| &block.settings);
     let written: HashSet<&str> = written.map(|setting| setting.name).collect();
     let included = REGISTRY.iter().filter(|entry| entry.is_included(config, &written));

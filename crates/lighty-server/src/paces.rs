@@ -20,7 +20,7 @@ impl Paces {
         }
     }
 
-    /// The latest second.
+    /// Returns the counts of the latest second.
     pub fn latest(&self) -> Pace {
         let mut latest = self.0.iter().rev();
         let (Some(last), Some(first)) = (latest.next(), latest.next()) else {

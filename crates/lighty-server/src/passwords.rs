@@ -6,8 +6,8 @@ pub use lighty_io::process::memory_file::MemoryFile;
 use lighty_io::process::terminal::Silenced;
 pub use lighty_modules::auth::hash_password as hash;
 
-/// Prompts twice at a terminal without echo; otherwise reads the first line of standard input, as
-/// from a script.
+/// Prompts twice at a terminal without echo; otherwise reads the first line of standard input, for
+/// scripts.
 ///
 /// # Errors
 /// If reading fails or the two entries differ.

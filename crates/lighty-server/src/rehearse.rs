@@ -22,7 +22,7 @@ use crate::modules::{self, Shared};
 
 /// A request as it would arrive.
 pub struct Asked<'a> {
-    /// The method as sent; a token that no method has leads to 501 (RFC 9110 section 15.6.2).
+    /// The method as sent; an unknown token leads to 501 (RFC 9110 section 15.6.2).
     pub method: &'a str,
     /// Path and query, encoded.
     pub target: &'a str,

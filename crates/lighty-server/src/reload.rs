@@ -40,7 +40,7 @@ pub struct Loaded {
     pub said: String,
 }
 
-/// Everything that is in the way of a reload, as it is printed. Nothing has changed then.
+/// All reasons against a reload, as they are printed. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal(pub String);
 
@@ -65,7 +65,7 @@ pub(crate) fn usable(loader: Option<Loader>, is_hidden: bool) -> Result<Loader, 
 
 /// Request of a caller that triggers a reload.
 const REQUEST: &str = "reload";
-/// First lines of replies.
+/// First line of a reply.
 const DONE: &str = "ok";
 const REFUSED: &str = "refused";
 
@@ -75,8 +75,8 @@ const WORKERS_PATIENCE: Duration = Duration::from_secs(10);
 /// Time that a caller waits for the outcome of a reload.
 pub const CALLER_PATIENCE: Duration = Duration::from_secs(120);
 
-/// Limit for writing the lines of a start, before standard error is given up. A terminal or pipe
-/// that takes nothing must not hold the start for ever; a busy machine may need a second.
+/// Time limit for writing the messages of a start, before standard error is given up. A terminal or
+/// pipe that takes nothing must not block the start forever; a busy machine may need a second.
 const ERRORS_PATIENCE: Duration = Duration::from_secs(10);
 
 /// Stack size of the thread, equal to the usual one of the main thread.
@@ -94,10 +94,10 @@ pub(crate) struct Plan {
 
 /// The main thread's part in reloads.
 pub(crate) struct Reloader {
-    /// Or why the configuration cannot be read again.
+    /// The loader, or the reason why the configuration cannot be read again.
     pub loader: Result<Loader, &'static str>,
     pub plans: watch::Sender<Arc<Plan>>,
-    /// Each worker tells here which generation it has begun with.
+    /// Each worker sends the generation that it has begun with.
     pub swapped: mpsc::UnboundedReceiver<u64>,
     pub workers: usize,
     /// The process's descriptor limit.
@@ -114,7 +114,7 @@ pub(crate) struct Reloader {
     pub service: acme::Service,
     /// Configurations that may still have requests in progress.
     pub old: Vec<Arc<Config<Settings>>>,
-    /// Requests under way still have a database that the configuration names no more.
+    /// True while requests in progress use a database that is no longer configured.
     pub holds_databases: bool,
 }
 
@@ -146,12 +146,12 @@ impl Reloader {
         done
     }
 
-    /// The logs of the present configuration.
+    /// Returns the access logs of the present configuration.
     pub(crate) fn access_logs(&self) -> Sinks {
         self.plans.borrow().shared.access_logs.clone()
     }
 
-    /// Writes the messages logged so far. True if they go to standard error, because the
+    /// Writes the messages logged so far. Returns true if they go to standard error, because the
     /// configuration names no error log.
     pub(crate) fn flush_to_stderr(&self) -> bool {
         self.errors.flush(ERRORS_PATIENCE);
@@ -202,7 +202,7 @@ impl Reloader {
         let present = Arc::clone(&self.plans.borrow());
         let config = Arc::new(config);
         let refused = |why: String| Refusal(format!("{said}{why}"));
-        // On a thread of its own too: a certificate may be on a dead disk.
+        // On a thread of its own: a certificate may be on a dead disk.
         let (done, opened) = oneshot::channel();
         let (before, next) = (Arc::clone(&present), Arc::clone(&config));
         let body = move || drop(done.send(open_files(&before, &next)));
@@ -211,7 +211,7 @@ impl Reloader {
         let opened = opened.await.map_err(|_| refused("opening the files panicked".to_owned()))?;
         let Opened { logs, errors, tls } =
             opened.map_err(|refusals| refused(refusals.join("\n")))?;
-        // Starts programs, so it comes behind all that may be refused without.
+        // Starts programs, so it follows all steps that may be refused without.
         let naming = self.upstreams.name(&configured::upstreams(&config));
         let naming = naming.map_err(|error| refused(error.to_string()))?;
         let shared = Shared { access_logs: logs, naming, tls, ..present.shared.clone() };
@@ -226,7 +226,7 @@ impl Reloader {
         Ok(Prepared { plan, errors, said })
     }
 
-    /// Cannot fail.
+    /// Applies the prepared configuration. Cannot fail. Returns the message for the caller.
     async fn commit(&mut self, prepared: Prepared) -> String {
         let Prepared { plan, errors, said } = prepared;
         if let Some(errors) = errors {
@@ -278,14 +278,14 @@ impl Reloader {
         left
     }
 
-    /// Drops configurations under which no request is left, here and not in a worker: a large one
-    /// takes its time.
+    /// Drops configurations that have no requests left. Done here and not in a worker, because
+    /// dropping a large one takes time.
     pub(crate) fn forget(&mut self) {
         let before = self.old.len();
         self.old.retain(|config| Arc::strong_count(config) > 1);
         if self.old.len() < before {
-            // This thread now, event loops within a second: a configuration may be hundreds of
-            // megabytes, which the next reload needs for the next one.
+            // Frees memory of this thread now, and of event loops within a second: a configuration
+            // may be hundreds of megabytes, which the next reload needs for the next one.
             memory::note_freed();
             memory::give_back();
         }
@@ -295,7 +295,7 @@ impl Reloader {
         self.holds_databases = !plan.shared.stores.close_others(&named);
     }
 
-    /// True if nothing is left of earlier configurations.
+    /// Returns true if nothing is left of earlier configurations.
     pub(crate) fn is_settled(&self) -> bool {
         self.old.is_empty() && !self.holds_databases
     }
@@ -305,7 +305,7 @@ impl Reloader {
     }
 }
 
-/// Tells a caller that nothing is done for it, and why.
+/// Refuses a caller's request, with the reason.
 pub(crate) async fn decline(caller: Caller, why: &str) {
     caller.reply(&format!("{REFUSED}\n{why}\n")).await;
 }
@@ -350,7 +350,8 @@ fn open_files(present: &Plan, next: &Arc<Config<Settings>>) -> Result<Opened, Ve
     let errors = next_error_log(&present.config.global().server, server);
     let errors = errors.map_err(|error| refusals.push(error_log::failure(server, &error)));
     let tls = next_tls(&present.shared.tls, next).map_err(|problems| refusals.extend(problems));
-    // A process that has given up its rights may make none where it could at its start.
+    // A process without privileges may be unable to create the directory that it could create at
+    // its start.
     if let Some(plan) = acme::plan(next, present.shared.tls.materials.on_demand())
         && let Err(error) = plan.store.prepare(None)
     {
@@ -384,7 +385,7 @@ fn next_error_log(
     LogWriter::prepare(target).map(Some)
 }
 
-/// A worker's share of `server.max-connections`.
+/// Returns a worker's share of `server.max-connections`.
 pub(crate) fn connections(server: &ServerSettings, fds: u64, workers: usize) -> usize {
     let all = match server.max_connections {
         0 => usize::try_from(fds / 3).unwrap_or(usize::MAX),

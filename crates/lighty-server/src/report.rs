@@ -30,7 +30,7 @@ pub(crate) fn board(upstreams: &Arc<Registry>, states: &States) -> StatusBoard {
     board
 }
 
-/// Counts the panics in this process, and lines that its logs have lost.
+/// Counters of panics in this process, and of lines that its logs have lost.
 struct Mishaps;
 
 impl Statistics for Mishaps {

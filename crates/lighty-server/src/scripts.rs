@@ -22,21 +22,21 @@ const LIMITS: Limits = Limits { time_ms: 60_000, instructions: 100_000_000, memo
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// When a script runs, as the directives `magnet.attract-*-to` have it.
+/// Stage at which a script runs, as in the directives `magnet.attract-*-to`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ScriptStage {
-    /// Before the URL leads anywhere.
+    /// Before the URL is mapped to a path.
     #[default]
     RawUrl,
     /// Before the file is looked up.
     PhysicalPath,
-    /// Once status and fields of the response are there.
+    /// When the status and fields of the response are known.
     ResponseStart,
     /// For each piece of the response's body.
     ResponseContent,
 }
 
-/// A request, and for the later stages a response, that a script is tried with.
+/// Input of a trial run: a request and, for the later stages, a response.
 #[derive(Clone, Debug)]
 pub struct TrialRequest {
     /// `http://` or `https://` with a host, or a path.
@@ -49,7 +49,7 @@ pub struct TrialRequest {
     pub fields: Vec<(String, String)>,
     /// The body.
     pub body: Vec<u8>,
-    /// Directory that the path of the URL is looked up in.
+    /// Directory in which the URL's path is looked up.
     pub document_root: PathBuf,
     /// Status of the response.
     pub status: u16,
@@ -59,7 +59,7 @@ pub struct TrialRequest {
     pub response_body: Vec<u8>,
 }
 
-/// A request, and the changes that the script makes.
+/// A request, and the changes made by the script.
 #[derive(Default)]
 struct Trial {
     groups: [Values; 4],
@@ -77,9 +77,9 @@ pub enum ScriptError {
     NoState(LuaError),
     /// The file of this path cannot be read.
     Unreadable(PathBuf, io::Error),
-    /// It is not Lua.
+    /// The file is not Lua.
     Load(LoadError),
-    /// It broke off or was stopped.
+    /// The script failed or was stopped.
     Failed {
         /// Its effects until then.
         did: String,
@@ -116,7 +116,7 @@ impl From<LoadError> for ScriptError {
 /// Compiles a script.
 ///
 /// # Errors
-/// Why it cannot be read or is not Lua, with its line.
+/// The script cannot be read, or is not Lua; the message names the line.
 pub fn check(path: &Path) -> Result<(), ScriptError> {
     let engine = engine()?;
     load(&engine, path).map(drop)
@@ -175,7 +175,7 @@ fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, Scrip
     Ok(engine.load(&whole.to_string_lossy(), &source)?)
 }
 
-/// A call as the script wrote it.
+/// Returns a call in the script's notation.
 fn described(call: &Call) -> String {
     let of = |name: &str, path: &[u8]| format!("{name}(\"{}\")", path.escape_ascii());
     match call {
@@ -202,7 +202,7 @@ fn described(call: &Call) -> String {
     }
 }
 
-/// Performs a call at once.
+/// Performs a call immediately.
 fn perform(engine: &Engine<Trial>, call: Call) -> Reply {
     let path = |path: &[u8]| Path::new(std::ffi::OsStr::from_bytes(path)).to_owned();
     let done = match call {
@@ -323,7 +323,7 @@ impl Trial {
         }
     }
 
-    /// The result of the script, and its costs.
+    /// Returns the result of the script, and its costs.
     fn finish(mut self, run: &Run) -> String {
         let instructions = match run.instructions {
             0 => "less than 100".to_owned(),
@@ -374,7 +374,7 @@ fn index(group: Group) -> Option<usize> {
     }
 }
 
-/// Names of fields have no case.
+/// Names of header fields are case-insensitive.
 fn key(group: Group, name: &[u8]) -> Vec<u8> {
     match group {
         Group::RequestHeader | Group::ResponseHeader => name.to_ascii_lowercase(),

@@ -35,7 +35,7 @@ pub struct Simulated {
     observers: Vec<Rc<dyn Module>>,
     listener: Rc<ListenerInfo>,
     connections_max: usize,
-    // Its end would be an order to stop.
+    // Kept, because dropping it would order the worker to stop.
     _order: watch::Sender<Order>,
 }
 
@@ -43,7 +43,7 @@ impl Simulated {
     /// Starts a worker on a simulated thread. `observers` are called after all other modules.
     ///
     /// # Errors
-    /// Why it cannot start.
+    /// The worker cannot start.
     pub fn start(
         config: &Arc<Config<Settings>>,
         log: &Log,
@@ -89,10 +89,10 @@ impl Simulated {
         Ok(started)
     }
 
-    /// Lets new requests begin under another configuration, as a reload does.
+    /// Sets the configuration for new requests, like a reload.
     ///
     /// # Errors
-    /// An upstream of it cannot be started.
+    /// An upstream of the configuration cannot be started.
     pub fn swap(&self, config: &Arc<Config<Settings>>) -> Result<(), BootError> {
         let naming = self.upstreams.name(&configured::upstreams(config))?;
         let shared = Shared { naming: Arc::clone(&naming), ..self.shared.clone() };
@@ -105,13 +105,13 @@ impl Simulated {
         Ok(())
     }
 
-    /// Accepts a connection, as a listener does.
+    /// Accepts a connection, like a listener.
     pub async fn accept(&self, stream: Stream, peer: Peer) {
         self.worker.make_room().await;
         self.worker.admit(stream, peer, &self.listener);
     }
 
-    /// Stops the worker; returns whether all its connections ended within `patience`.
+    /// Stops the worker. Returns whether all its connections ended within `patience`.
     pub async fn stop(&self, patience: Duration) -> bool {
         self.worker.stop();
         tokio::time::timeout(patience, self.worker.drain()).await.is_ok()

@@ -54,12 +54,12 @@ pub(crate) struct Order {
     pub reported: u32,
 }
 
-/// Everything a worker starts with.
+/// Arguments of a worker's start.
 pub(crate) struct Setup {
     pub index: usize,
     /// Plans from which generations are made; the first one is already there.
     pub plans: watch::Receiver<Arc<Plan>>,
-    /// Tells the number of the generation that requests begin under.
+    /// Reports the generation under which requests now begin.
     pub swapped: tokio::sync::mpsc::UnboundedSender<u64>,
     pub sockets: Vec<(String, BoundSocket)>,
     pub stat_entries_max: usize,
@@ -67,7 +67,7 @@ pub(crate) struct Setup {
     pub log: Log,
     pub upstreams: Arc<Registry>,
     pub live_listeners: LiveListeners,
-    /// Set if the server ends when it has nothing to do.
+    /// Set if the server ends after a time without work.
     pub activity: Option<Activity>,
     pub order: watch::Receiver<Order>,
     pub ready: mpsc::Sender<Ready>,
@@ -139,7 +139,7 @@ async fn serve(mut setup: Setup) {
     worker.log(Level::Info, &counts::line(setup.index, &worker));
 }
 
-/// Follows the main thread's orders until one ends the worker.
+/// Follows the main thread's orders until the worker ends.
 async fn obey(setup: &mut Setup, started: Started) {
     let worker = &started.worker;
     let mut reopened = 0;
@@ -176,7 +176,7 @@ async fn obey(setup: &mut Setup, started: Started) {
     }
 }
 
-/// Has requests begin under the newest generation from now on.
+/// Switches new requests to the newest generation.
 fn swap(setup: &mut Setup, started: &Started) {
     let plan = Arc::clone(&setup.plans.borrow_and_update());
     let Started { worker, proxy, listeners, .. } = started;
@@ -211,7 +211,7 @@ async fn drain(worker: &Worker, accepting: Accepting) {
 
 type Accepting = Vec<tokio::task::JoinHandle<()>>;
 
-/// A worker at work.
+/// A started worker.
 pub(crate) struct Started {
     pub worker: Rc<Worker>,
     pub proxy: Rc<WorkerProxy>,
@@ -299,7 +299,7 @@ fn machine(setup: &Setup, shared: &Shared, global: &Settings) -> Result<Machine,
         small_file_bytes_max: server.stat_cache_small_file_bytes,
         small_total_bytes_max: shared.memory_share.map_or(
             server.stat_cache_small_total_bytes,
-            // In a tight control group most memory is for requests.
+            // In a control group with little memory, requests need most of it.
             |share| server.stat_cache_small_total_bytes.min(share / 8),
         ),
         ..CacheLimits::default()

@@ -34,7 +34,7 @@ pub(crate) use policies::{SharedVariables, WorkerTls};
 #[derive(Clone, Default)]
 pub(crate) struct Tls {
     pub materials: Arc<Materials>,
-    /// The process's, whatever its configuration.
+    /// The process's ticket keys, whatever its configuration.
     pub tickets: TicketKeys,
     /// Names that clients request and that are not in the configuration.
     pub demand: Demand,
@@ -42,10 +42,10 @@ pub(crate) struct Tls {
     pub key_log: Option<KeyLog>,
 }
 
-/// Opens the file that secrets are to be written to, or goes on with it if it is open.
+/// Opens the file for TLS secrets, or keeps it if it is open already.
 ///
 /// # Errors
-/// The system's, about the file.
+/// The file cannot be opened.
 pub(crate) fn open_key_log(
     global: &Settings,
     present: Option<&KeyLog>,
@@ -68,7 +68,7 @@ pub(crate) fn is_spoken_at(config: &Config<Settings>, name: &str) -> bool {
     listeners::settings_at(config, name).module::<TlsSettings>().engine
 }
 
-/// The protocols above TLS, the preferred one first; none where connections carry no HTTP.
+/// Returns the ALPN protocols, the preferred one first; none if connections carry no HTTP.
 fn alpn(settings: &Settings, is_raw: bool) -> Vec<&'static str> {
     match (is_raw, settings.server.http2) {
         (true, _) => Vec::new(),

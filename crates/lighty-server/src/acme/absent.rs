@@ -1,4 +1,4 @@
-//! `acme` of a build without the feature: no configuration asks for a certificate.
+//! `acme` of a build without the feature: the configuration has no managed certificates.
 
 use std::io;
 use std::net::IpAddr;
@@ -23,7 +23,7 @@ impl Demand {
     pub(crate) async fn certificate(&self, _: &str, _: Option<IpAddr>) {}
 }
 
-/// The thread, which does not exist.
+/// The service thread, which this build does not have.
 pub(crate) struct Service;
 
 impl Service {
@@ -48,12 +48,12 @@ impl Statistics for AcmeFigures {
     fn collect(&self, _: &mut Vec<(String, String)>) {}
 }
 
-/// Orders for the thread; this build has none.
+/// The thread's work; this build has none.
 pub(crate) struct Plan {
     pub store: Store,
 }
 
-/// A directory of certificates that cannot be.
+/// A directory of certificates; uninhabited in this build.
 pub(crate) enum Store {}
 
 impl Store {
@@ -78,7 +78,7 @@ pub(crate) fn has_managed(_: &Config<Settings>, _: &Materials) -> bool {
     false
 }
 
-/// Names and file of a certificate that a build with the feature gets.
+/// Names and file of a managed certificate.
 pub(crate) type ManagedPair = (Arc<[String]>, Arc<str>);
 
 #[expect(clippy::unnecessary_wraps, reason = "as in a build with it")]

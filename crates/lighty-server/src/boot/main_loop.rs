@@ -65,7 +65,7 @@ pub(super) struct Main<'a> {
 }
 
 impl Main<'_> {
-    /// The next caller of the control socket, or nothing for ever.
+    /// Returns the next caller of the control socket; pending forever without one.
     async fn caller(&self) -> Caller {
         match self.control {
             Some(control) => control.next().await,
@@ -106,7 +106,7 @@ impl Main<'_> {
         }
     }
 
-    /// Waits until it is to be looked whether an old configuration can be dropped.
+    /// Waits until the next check whether an old configuration can be dropped.
     async fn looks_back(&self) {
         match self.reloader.is_settled() {
             true => std::future::pending().await,
@@ -172,7 +172,7 @@ pub(super) fn wait_for_end(
     })
 }
 
-/// Opens all logs again, which may have been moved away. The error log tells when that is done.
+/// Reopens all logs, which may have been moved away. The error log reports completion.
 fn reopen_logs(running: &Workers, main: &Main<'_>) {
     let log = main.reloader.log.clone();
     let reopening = Reopening::new(move |failures| {

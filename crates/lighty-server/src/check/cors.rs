@@ -1,4 +1,4 @@
-//! Refuses cross-origin rules that let every site act in the name of its visitors.
+//! Refuses cross-origin rules that let every site send authenticated requests for its visitors.
 
 use lighty_config::{Config, Diagnostic, Level};
 use lighty_core::Settings;

@@ -66,7 +66,7 @@ pub fn name_foreign(findings: Diagnostics, sources: &Sources) -> Diagnostics {
     named
 }
 
-/// The error that names the file's language, if it is another server's.
+/// Returns the error that names the file's language, if it is another server's.
 fn recognise(file: FileId, source: &Source) -> Option<Diagnostic> {
     if source.text.lines().any(is_lighttpds) {
         return None;
@@ -137,7 +137,7 @@ fn quoted(statement: &Statement<'_>) -> String {
     }
 }
 
-/// The condition that means the same as a `location` of nginx.
+/// Returns the lighttpd condition that is equivalent to an nginx `location`.
 fn condition_of_location(words: &[&str]) -> Option<String> {
     let (operator, text) = match words {
         ["location", path] if path.starts_with('/') => ("=^", path),

@@ -55,7 +55,7 @@ const LACKING: &[&str] = &[
 const ALWAYS: &[&str] =
     &["core", "mod_chunked", "mod_dirlisting", "mod_indexfile", "mod_proxy_core", "mod_staticfile"];
 
-/// Reports wrong names, and modules that work without being named.
+/// Reports unknown names, and modules that need not be named.
 pub(super) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = names(config);
     findings.extend(unnamed(config));
@@ -101,7 +101,7 @@ fn names(config: &Config<Settings>) -> Vec<Diagnostic> {
     items.into_iter().filter_map(find).collect()
 }
 
-/// A note for each active module missing from the file's list.
+/// Returns a note for each active module missing from the file's list.
 fn unnamed(config: &Config<Settings>) -> Vec<Diagnostic> {
     if config.value("server.modules").is_none() {
         return Vec::new();

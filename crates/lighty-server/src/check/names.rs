@@ -1,5 +1,5 @@
 //! Checks that the host names of backends resolve. The server starts without them, because DNS may
-//! come later than the server; requests to such a backend fail until then.
+//! start after it; requests to such a backend fail until then.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, ToSocketAddrs};
@@ -12,7 +12,8 @@ use lighty_io::clock::deadline::Deadline;
 use super::Check;
 use super::machine::{SERVERS, items};
 
-/// Names looked up. Each takes a thread, because the system's resolver cannot be interrupted.
+/// Limit on the names looked up. Each takes a thread, because the system's resolver cannot be
+/// interrupted.
 const NAMES_MAX: usize = 32;
 
 /// Time limit for all lookups together: `-tt` runs before a service starts.

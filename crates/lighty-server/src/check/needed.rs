@@ -1,5 +1,5 @@
-//! Files and directories that requests need, though the server starts without them: users, scripts,
-//! directories for uploads.
+//! Checks files and directories that requests need, though the server starts without them: users,
+//! scripts, directories for uploads.
 
 use std::path::Path;
 
@@ -30,7 +30,7 @@ pub(super) enum Depth {
     Content,
 }
 
-/// Bytes of such a file that are read at most.
+/// Limit on the bytes read of such a file.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Reports files that cannot be opened. Under a chroot, `beneath` is its directory.
@@ -98,7 +98,7 @@ fn directories(check: &mut Check<'_>, name: &str, value: &Spanned<Value>, beneat
     }
 }
 
-/// Warns of `auth.require` where no backend knows a user, so that every request for it is refused.
+/// Warns of `auth.require` without a backend that knows users: every request for it is refused.
 fn users_without_backend(check: &mut Check<'_>) {
     let config = check.config;
     let is_set = |name: &str| assigned(config, name).any(|(text, _)| !text.is_empty());
@@ -133,7 +133,7 @@ fn no_script(path: &Path) -> Option<String> {
     crate::scripts::check(path).err().map(|error| error.to_string())
 }
 
-/// A text, or the texts of a list.
+/// Returns a text, or the texts of a list.
 fn texts(value: &Value) -> impl Iterator<Item = &str> {
     let listed = value.as_list().unwrap_or_default().iter();
     value.as_str().into_iter().chain(listed.filter_map(|(_, item)| item.value.as_str()))

@@ -374,8 +374,8 @@ fn has_content(io: &H2Io) -> bool {
     io.at.as_ref().is_some_and(|at| at.shared.borrow().has_content(at.key))
 }
 
-/// Waits for content, or for the end of a request whose head announces none. Returns false if the
-/// content contradicts a length, the client has reset the stream or a time limit was reached.
+/// Waits for content, or for the end of a request that announces none. Returns false if the content
+/// contradicts a length, the client has reset the stream or a time limit was reached.
 async fn request_ends(on: RequestStream<'_>, ex: &Exchange, io: &H2Io) -> bool {
     let Some(at) = io.at.clone() else { return false };
     let clock = &on.conn.worker().machine.clock;

@@ -46,7 +46,7 @@ enum Wait {
     Request,
     /// The rest of a head.
     Head,
-    /// Its streams, which are judged one by one.
+    /// Its streams, which the sweep checks one by one.
     Streams,
 }
 
@@ -57,7 +57,7 @@ enum Life {
     New,
     /// A request has arrived.
     Known,
-    /// No request has arrived yet, and one at most is awaited.
+    /// No request has arrived yet, and at most one more is awaited.
     LastChance,
     /// It closes once idle.
     Closing,
@@ -95,7 +95,7 @@ struct Rare {
     asked: Option<Asked>,
 }
 
-/// A stream that was opened on a connection and waits.
+/// A stream of a connection, while it waits.
 struct OpenStream {
     /// Wakes its task.
     waker: Waker,
@@ -104,10 +104,10 @@ struct OpenStream {
     asked: Option<Box<Asked>>,
 }
 
-/// Bytes of a host and of a target that are kept of each stream, of which there may be many.
+/// Limit on the bytes kept of a stream's host and target; there may be many streams.
 const STREAM_TEXT_BYTES_MAX: usize = 1024;
 
-/// A connection's latest request or a stream's, for the status page.
+/// The latest request of a connection or a stream, for the status page.
 #[derive(Clone, Debug, Default)]
 pub struct Asked {
     pub method: &'static str,
@@ -139,7 +139,7 @@ impl Asked {
         };
     }
 
-    /// A stream's request.
+    /// Summarizes a stream's request.
     pub fn on_stream(request: &Request) -> Self {
         let mut asked = Self::default();
         asked.take(request, STREAM_TEXT_BYTES_MAX);
@@ -151,7 +151,7 @@ impl Asked {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Doing {
     pub state: ConnState,
-    /// Since when, in sweep seconds.
+    /// Start of the current state, in sweep seconds.
     pub since_s: u32,
     /// Bytes moved since then.
     pub bytes: u64,
@@ -165,7 +165,7 @@ impl Doing {
 }
 
 impl ConnEntry {
-    /// A connection that was just accepted.
+    /// Creates the entry of a connection that was just accepted.
     pub(super) fn new(
         shutdown: ShutdownHandle,
         client: Rc<str>,
@@ -188,26 +188,26 @@ impl ConnEntry {
         }
     }
 
-    /// The connection encrypts its bytes from now on.
+    /// Registers the TLS stream of an encrypted connection.
     pub fn secure(&self, stream: &Rc<Stream>) {
-        // There is one handshake.
+        // A connection has only one handshake, so this is unset before.
         let _ = self.secured.set(Rc::downgrade(stream));
     }
 
-    /// The connection, if it encrypts its bytes and has been idle for a while.
+    /// Returns the TLS stream, if the connection is encrypted and has been idle for a while.
     pub(super) fn rests(&self, now_s: u32) -> Option<Rc<Stream>> {
         let rests = self.is_idle() && now_s.saturating_sub(self.since_s.get()) >= REST_S;
         self.secured.get().filter(|_| rests)?.upgrade()
     }
 
-    /// Judges another stream from now on, and wakes `waker` when its wait is ended.
+    /// Adds another stream to the sweep, which wakes `waker` when it ends the stream's wait.
     pub fn watch_stream(&self, stream: &Rc<StreamEntry>, waker: Waker, asked: Option<Box<Asked>>) {
         let mut rare = self.rare.borrow_mut();
         let opened = OpenStream { waker, entry: Rc::downgrade(stream), asked };
         rare.get_or_insert_default().streams.push(opened);
     }
 
-    /// The stream is over.
+    /// Removes a stream that has ended.
     pub fn forget_stream(&self, stream: &Rc<StreamEntry>) {
         let gone = Rc::downgrade(stream);
         if let Some(rare) = &mut *self.rare.borrow_mut() {
@@ -215,8 +215,8 @@ impl ConnEntry {
         }
     }
 
-    /// Wakes the connection's loop where it would be shut down, once: the loop takes leave of its
-    /// client in the protocol's words.
+    /// Wakes the connection's loop, once, instead of shutting the connection down: the loop sends
+    /// the protocol's closing message first.
     pub fn wake_at_end(&self, waker: &Waker) {
         let mut rare = self.rare.borrow_mut();
         let known = &mut rare.get_or_insert_default().loop_waker;
@@ -225,7 +225,7 @@ impl ConnEntry {
         }
     }
 
-    /// `false` if the connection has no loop that takes leave.
+    /// Returns false if the connection has no loop that closes it.
     fn wake_loop(&self) -> bool {
         let rare = self.rare.borrow();
         let waker = rare.as_ref().and_then(|rare| rare.loop_waker.as_ref());
@@ -249,8 +249,8 @@ impl ConnEntry {
         self.since_s.set(now_s);
     }
 
-    /// Records that a request has arrived. Until the next wait of the connection itself, its
-    /// streams are judged.
+    /// Records that a request has arrived. Until the next wait of the connection itself, the sweep
+    /// checks its streams.
     #[inline]
     pub fn begin_request(&self) {
         self.wait.set(Wait::Streams);
@@ -265,12 +265,12 @@ impl ConnEntry {
         self.limits.set(limits);
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> ConnLimits {
         self.limits.get()
     }
 
-    /// The connection's bucket for a rate in KB per second; shared by its requests.
+    /// Returns the connection's bucket for a rate in KB per second; its requests share it.
     pub fn bucket(&self, kbytes: u64, now_ms: u64) -> Arc<Bucket> {
         let mut rare = self.rare.borrow_mut();
         let bucket = &mut rare.get_or_insert_default().bucket;
@@ -280,7 +280,7 @@ impl ConnEntry {
         }
     }
 
-    /// The client's address.
+    /// Returns the client's address.
     pub fn client(&self) -> &str {
         &self.client
     }
@@ -292,7 +292,7 @@ impl ConnEntry {
         asked.take(request, usize::MAX);
     }
 
-    /// The latest recorded request.
+    /// Returns the latest recorded request.
     pub fn asked(&self) -> Option<Asked> {
         self.rare.borrow().as_ref()?.asked.clone()
     }
@@ -316,7 +316,7 @@ impl ConnEntry {
         }
     }
 
-    /// Calls `see` with each stream that was opened on it and waits, in order.
+    /// Calls `see` with each waiting stream, in order.
     pub fn for_each_stream(&self, mut see: impl FnMut(Doing, Option<&Asked>)) {
         for stream in self.rare.borrow().iter().flat_map(|rare| &rare.streams) {
             if let Some(entry) = stream.entry.upgrade() {
@@ -325,7 +325,7 @@ impl ConnEntry {
         }
     }
 
-    /// Its place in the table.
+    /// Returns its index in the table.
     pub fn number(&self) -> u32 {
         self.index.get()
     }
@@ -349,7 +349,7 @@ impl ConnEntry {
             self.since_s.set(now_s);
             self.limits.set(ConnLimits { idle_s: LAST_CHANCE_S, ..self.limits.get() });
         } else if !has_loop {
-            // Bytes already received are still read and answered.
+            // Bytes already received are still read and served.
             self.shutdown.shut_down(ShutdownHow::Read);
         }
     }
@@ -378,7 +378,7 @@ impl ConnEntry {
         self.wait.get() == Wait::Head
     }
 
-    /// When the connection's own wait began, in sweep seconds.
+    /// Returns the start of the connection's own wait, in sweep seconds.
     pub(super) fn since_s(&self) -> u32 {
         self.since_s.get()
     }
@@ -396,7 +396,7 @@ impl ConnEntry {
             && now_s.saturating_sub(self.since_s.get()) >= HALF_HEAD_S
     }
 
-    /// The limit that the connection itself has exceeded at `now_s`, if any.
+    /// Returns the limit that the connection itself has exceeded at `now_s`, if any.
     pub(super) fn overdue(&self, now_s: u32) -> Option<Fault> {
         let limits = self.limits.get();
         let waited = now_s.saturating_sub(self.since_s.get());

@@ -36,12 +36,12 @@ pub struct StreamEntry {
     seen_progress: Cell<u64>,
     seen_s: Cell<u32>,
     cut: Cell<Option<Fault>>,
-    /// Of a wait for the request body that is paused: how long it was, and the bytes that came.
+    /// Length of a paused wait for the request body, and the bytes received during the wait.
     paused: Cell<(u32, u64)>,
 }
 
 impl StreamEntry {
-    /// A stream without a request.
+    /// Creates a stream without a request.
     pub fn new() -> Self {
         Self {
             state: Cell::new(ConnState::Idle),
@@ -78,8 +78,8 @@ impl StreamEntry {
         self.state.set(ConnState::Idle);
     }
 
-    /// Records a wait for more of the request body. One that was paused goes on: a handler that
-    /// takes a body in small parts must not excuse a client that is too slow.
+    /// Records a wait for more of the request body. A paused wait continues: a handler that takes a
+    /// body in small parts must not excuse a client that is too slow.
     pub fn wait_for_body(&self, clock: &Clock) {
         match self.state.get() {
             ConnState::Body | ConnState::Duplex => {}
@@ -109,21 +109,21 @@ impl StreamEntry {
         }
     }
 
-    /// Records that the response waits for its handler. A wait for the request body, which another
-    /// task may read, stays one.
+    /// Records that the response waits for its handler. Keeps a wait for the request body, which
+    /// another task may read.
     pub fn wait_for_piece(&self, clock: &Clock) {
         let state = if self.is_waiting_for_body() { ConnState::Body } else { ConnState::Handler };
         self.wait_for(state, clock);
     }
 
-    /// Records that the response is written, beside a wait for the request body if there is one.
+    /// Records that the response is written, in addition to a wait for the request body, if any.
     #[inline]
     pub fn write(&self, clock: &Clock) {
         let state = if self.is_waiting_for_body() { ConnState::Duplex } else { ConnState::Write };
         self.wait_for(state, clock);
     }
 
-    /// True while more of the request body is waited for.
+    /// Returns true while the stream waits for more of the request body.
     #[inline]
     pub fn is_waiting_for_body(&self) -> bool {
         matches!(self.state.get(), ConnState::Body | ConnState::Duplex)
@@ -139,12 +139,12 @@ impl StreamEntry {
         self.limits.set(limits);
     }
 
-    /// The limits in force.
+    /// Returns the limits in force.
     pub fn limits(&self) -> StreamLimits {
         self.limits.get()
     }
 
-    /// True if the limits came from another settings variant; records `variant`.
+    /// Returns true if the limits came from another settings variant; records `variant`.
     #[inline]
     pub fn is_new_to(&self, variant: u64) -> bool {
         let variant = variant.wrapping_add(1);
@@ -156,7 +156,7 @@ impl StreamEntry {
         self.state.get()
     }
 
-    /// When the current wait began, in sweep seconds.
+    /// Returns the start of the current wait, in sweep seconds.
     pub fn since_s(&self) -> u32 {
         self.since_s.get()
     }
@@ -166,7 +166,7 @@ impl StreamEntry {
         self.cut.get()
     }
 
-    /// The limit exceeded at `now_s`, if any.
+    /// Returns the limit exceeded at `now_s`, if any.
     pub(super) fn overdue(&self, now_s: u32) -> Option<Fault> {
         let limits = self.limits.get();
         let reads = || self.too_slow(now_s, limits.min_read_rate, Fault::ReadRate);

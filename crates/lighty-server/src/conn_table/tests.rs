@@ -138,7 +138,7 @@ fn pause_of_a_body_does_not_count_against_its_client() {
     assert_eq!((stream.since_s(), stream.progress.get()), (wait_s(&clock), 0));
 }
 
-/// Seconds are whole ones: a wait that begins late in one does not count it.
+/// Seconds are whole: a wait that begins late in one does not count it.
 #[tokio::test]
 async fn no_wait_ends_before_its_time() {
     let carrier = Stream::from(UnixStream::pair().expect("a pair").0);
@@ -219,7 +219,7 @@ fn siblings() -> Siblings {
 }
 
 impl Siblings {
-    /// The faults that the sweep reports in each of the seconds, while `moves` moves bytes.
+    /// Returns the faults that the sweep reports in each of the seconds, while `moves` moves bytes.
     fn sweep(&self, seconds: u32, moves: &[&StreamEntry]) -> Vec<(u32, Fault)> {
         let mut faults = Vec::new();
         for now_s in 1..=seconds {
@@ -229,7 +229,7 @@ impl Siblings {
         faults
     }
 
-    /// Which of the streams were woken.
+    /// Returns whether each of the streams was woken.
     fn woken(&self) -> [bool; 2] {
         self.woken.each_ref().map(|woken| woken.0.load(Ordering::Relaxed))
     }

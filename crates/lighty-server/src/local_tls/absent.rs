@@ -11,7 +11,7 @@ pub struct LocalTls {
     pub pair: PathBuf,
     /// The authority's certificate, which clients have to trust.
     pub authority: PathBuf,
-    /// Keeps it from being made.
+    /// Makes the type uninhabited.
     _none: Infallible,
 }
 

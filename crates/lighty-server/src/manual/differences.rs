@@ -11,7 +11,7 @@ const ROWS: &str = include_str!("differences.txt");
 /// A permanent difference from lighttpd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Difference {
-    /// The identifier that test cases use.
+    /// Identifier for test cases.
     pub id: &'static str,
     /// The directive, or the kind of request.
     pub what: &'static str,

@@ -22,7 +22,7 @@ struct Met {
     count: u32,
 }
 
-/// Handshakes of kinds for which there was no room.
+/// Failed handshakes of kinds beyond the limit.
 #[derive(Clone, Copy, Default)]
 struct Unsaid {
     since_s: u32,
@@ -71,7 +71,7 @@ impl Causes {
     }
 }
 
-/// Returns the distinct words of a cause, without its numbers: clients choose those.
+/// Returns the distinct words of a cause, without its numbers, which clients choose.
 fn kind(cause: &str) -> String {
     let words = cause.split(|character: char| !character.is_ascii_alphanumeric());
     let is_word = |word: &&str| word.starts_with(|first: char| first.is_ascii_alphabetic());

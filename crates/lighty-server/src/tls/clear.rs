@@ -1,12 +1,13 @@
-//! Directives that lead clients to TLS, or get certificates for it, where no listener speaks it.
+//! Warns of directives that redirect clients to TLS, or obtain certificates, if no listener speaks
+//! TLS.
 
 use lighty_config::{Config, Diagnostic, Level, Span};
 use lighty_core::Settings;
 
-/// Whoever sets one of these has something else before the server that speaks TLS.
+/// Directives of setups in which another program in front of the server terminates TLS.
 const ELSEWHERE: [&str; 2] = ["extforward.forwarder", "server.https-redirect-port"];
 
-/// Warns of them. No listener of the configuration speaks TLS.
+/// Returns the warnings. To be called only if no listener speaks TLS.
 pub(super) fn look(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(span) = enabled(config, "acme.activate") {

@@ -1,4 +1,4 @@
-//! Keeps certificates, keys and tickets up to date, on a thread of its own: a disk may hang.
+//! Keeps certificates, keys and tickets up to date, on a thread of its own because a disk may hang.
 
 use std::collections::HashMap;
 use std::io;
@@ -37,7 +37,7 @@ impl Watched {
     }
 }
 
-/// The thread, once something speaks TLS.
+/// The thread, started once something speaks TLS.
 pub(crate) struct Keeper {
     watched: Arc<Mutex<Watched>>,
     log: Log,
@@ -87,7 +87,7 @@ impl Keeper {
 /// Reads the ticket keys that a configuration names, if something speaks TLS.
 ///
 /// # Errors
-/// In words: the file is there and cannot be read, or is none.
+/// The file exists and cannot be read, or is malformed; the message names the fault.
 pub(crate) fn read_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     check(&Watched::of(global, tls))
 }
@@ -103,8 +103,8 @@ pub(crate) fn check_keys(global: &Settings, tls: &Tls) -> io::Result<()> {
     }
 }
 
-/// A file that is not there yet may come from a program that shares keys between servers: it is
-/// looked for again, and sessions are not resumed until then.
+/// Checks the ticket key file. A missing file may come later, from a program that shares keys
+/// between servers: the thread keeps looking for it, and sessions are not resumed until then.
 fn check(next: &Watched) -> io::Result<()> {
     let kept = if next.tls.materials.is_empty() { Ok(()) } else { keep_tickets(next) };
     kept.or_else(|error| match error.kind() {
@@ -118,7 +118,7 @@ fn look(watched: &Mutex<Watched>, log: &Log) {
         log.line(level, Clock::start().unix_s(), text, About::default());
     };
     let (mut last_trouble, mut looked_s, mut version) = (String::new(), 0, None);
-    // When each warning was given.
+    // Time of each warning.
     let mut warned_s: HashMap<String, i64> = HashMap::new();
     loop {
         let now = watched.lock().unwrap_or_else(PoisonError::into_inner).clone();

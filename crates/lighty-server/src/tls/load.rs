@@ -66,7 +66,7 @@ pub(crate) fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     load.problems
 }
 
-/// The listeners that speak TLS: their names and settings.
+/// Returns the names and settings of the listeners that speak TLS.
 fn listening(config: &Config<Settings>) -> Vec<(String, Settings)> {
     let wanted = listeners::wanted(config, &config.global().server).unwrap_or_default();
     let named = wanted
@@ -108,7 +108,7 @@ const FILES: [&str; 3] =
     ["ssl.verifyclient.ca-file", "ssl.verifyclient.ca-dn-file", "ssl.verifyclient.ca-crl-file"];
 
 impl Load<'_> {
-    /// The certificates that the server gets by itself.
+    /// Loads the certificates that the server obtains by itself.
     fn managed(&mut self) {
         let managed = match acme::managed(self.config, self.materials) {
             Ok(managed) => managed,
@@ -187,7 +187,7 @@ impl Load<'_> {
         if self.lone_key(id, block) {
             return;
         }
-        // A condition may bring a chain with its key, and inherit the key of another.
+        // A condition may set a chain with its key, and inherit the key of another chain.
         let is_own = ["ssl.pemfile", "ssl.privkey"].iter().all(|name| set(block, name).is_some());
         for files in &pairs {
             let loaded = match self.materials.take_over_pair(files, self.before) {
@@ -234,7 +234,7 @@ impl Load<'_> {
         }
     }
 
-    /// Puts a policy together as connections will.
+    /// Builds a policy as connections will.
     fn policy(&mut self, settings: &Settings, span: Option<Span>) {
         let options = match settings.module::<TlsSettings>().policy_options(Vec::new()) {
             Ok(options) => options,

@@ -18,13 +18,13 @@ use super::Tls;
 use super::causes::Causes;
 use crate::acme::Demand;
 
-/// TLS, as one worker sees it.
+/// A worker's TLS state.
 pub(crate) struct WorkerTls {
     shared: RefCell<Tls>,
     policies: RefCell<Policies>,
     /// A handshake needs a permit to compute.
     turn: Semaphore,
-    /// Handshakes that wait for it.
+    /// Number of handshakes that wait for a permit.
     waiting: Cell<u32>,
     /// Sets of variables that many connections have.
     pub variables: SharedVariables,
@@ -32,12 +32,12 @@ pub(crate) struct WorkerTls {
     pub causes: Causes,
 }
 
-/// Policies by settings variant, whether connections carry HTTP, and the address wanted by clients
-/// that name no host.
+/// Policies by settings variant, whether connections carry HTTP, and the address that clients
+/// without a host name want.
 #[derive(Default)]
 struct Policies {
     known: HashMap<(u64, bool, Option<IpAddr>), Arc<Policy>>,
-    /// Of the materials that they were made from.
+    /// Version of the materials that they were made from.
     version: u64,
 }
 
@@ -45,11 +45,11 @@ struct Policies {
 #[derive(Default)]
 pub(crate) struct SharedVariables(RefCell<Vec<Rc<Variables>>>);
 
-/// Sets that are kept: there are fewer suites.
+/// Limit on the sets kept: there are fewer suites.
 const VARIABLES_MAX: usize = 16;
 
 impl SharedVariables {
-    /// The set that is equal, if it is kept.
+    /// Returns the kept set that is equal, or keeps this one.
     pub(crate) fn share(&self, variables: Rc<Variables>) -> Rc<Variables> {
         let mut all = self.0.borrow_mut();
         if let Some(known) = all.iter().find(|known| **known == variables) {
@@ -95,10 +95,10 @@ impl WorkerTls {
         self.shared.borrow().materials.unnamed(reached)
     }
 
-    /// The policy for connections under these settings.
+    /// Returns the policy for connections under these settings.
     ///
     /// # Errors
-    /// In words: why there is none.
+    /// There is no policy; the message has the reason.
     pub(crate) fn policy(
         &self,
         settings: &Settings,
@@ -125,8 +125,8 @@ impl WorkerTls {
         Ok(policy)
     }
 
-    /// Waits until a handshake may take a step that costs much time. Each turn of the loop has one
-    /// such step, in the order of arrival, so that other connections wait for one at most.
+    /// Waits until a handshake may take an expensive step. Each turn of the event loop has one such
+    /// step, in the order of arrival, so that other connections wait for one at most.
     pub(crate) async fn take_turn(&self) {
         let _waiting = Waiting::begin(&self.waiting);
         // It is never closed.

@@ -1,5 +1,5 @@
-//! A warm request allocates nothing: a whole server runs in this process, and every allocation
-//! that is not this test's own is counted.
+//! A warm request allocates nothing: a whole server runs in this process, and the test counts every
+//! allocation except its own.
 
 #[path = "../../../lighty-testkit/shared/counting.rs"]
 mod counting;
@@ -20,11 +20,11 @@ use lighty_testkit::wait_until;
 /// Requests before counting begins: pools and buffers find their size.
 const WARM_UP: usize = 200;
 
-/// Requests that are counted.
+/// Number of counted requests.
 const COUNTED: u64 = 2000;
 
-/// Requests in a burst. Once a second a worker looks at its files and connections again, and that
-/// may allocate: a burst in between must not. On a busy machine, 800 streams take that second.
+/// Requests in a burst. Once a second a worker checks its files and connections, which may
+/// allocate: a burst between two checks must not. On a busy machine, 800 streams take that second.
 const BURST: u64 = 25;
 
 /// Starts a server in this process; it ends with the process.
@@ -50,7 +50,7 @@ fn start(root: &std::path::Path, more: &str) -> SocketAddr {
     SocketAddr::from(([127, 0, 0, 1], port))
 }
 
-/// Allocations of the server during each burst of the [`COUNTED`] keep-alive requests.
+/// Returns the server's allocations during each burst of the [`COUNTED`] keep-alive requests.
 fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
     let request = format!(
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nUser-Agent: test/1\r\nAccept: */*\r\n\r\n"
@@ -63,7 +63,7 @@ fn allocations(client: &mut Client, path: &str, length: usize) -> Vec<u64> {
     count_bursts(&mut ask)
 }
 
-/// Those that are not this test's own.
+/// Counts the allocations outside this test's own code.
 fn allocations_elsewhere() -> u64 {
     counting::allocations() - counting::own_allocations()
 }
@@ -78,7 +78,7 @@ fn count_bursts(ask: &mut dyn FnMut()) -> Vec<u64> {
     (0..COUNTED / BURST).map(|_| serve_burst()).collect()
 }
 
-/// The same over HTTP/2: each time eight requests at once.
+/// Like [`allocations`], over HTTP/2, with eight requests at a time.
 fn allocations_in_streams(client: &mut Http2, path: &str, length: usize) -> Vec<u64> {
     count_bursts(&mut || {
         let fields = [("user-agent", "test/1"), ("accept", "*/*")];
@@ -110,7 +110,7 @@ fn a_warm_request_allocates_nothing() {
     println!("/small over HTTP/2: allocations in bursts of {BURST} times 8: {counted:?}");
     let none = counted.iter().filter(|count| **count == 0).count();
     assert!(none * 2 > counted.len(), "a warm stream allocates: {counted:?}");
-    // A log hands its buffer to its writer every few hundred lines and takes another.
+    // A log passes its buffer to its writer every few hundred lines and takes another.
     let mut client = connect(start(root.path(), "accesslog.filename = \"/dev/null\"\n"));
     for (path, length) in files {
         let counted = allocations(&mut client, path, length);

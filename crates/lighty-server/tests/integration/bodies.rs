@@ -1,4 +1,4 @@
-//! Request bodies as a handler sees them: a module of this test reads them and says what came.
+//! Request bodies as a handler sees them: a module of this test reads them and reports the result.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -22,7 +22,7 @@ use lighty_server::modules;
 use lighty_server::worker::Worker;
 use lighty_testkit::client::Client;
 
-/// Answers with the length and the sum of the bytes of the body; `/early` without reading it.
+/// Responds with the length and the byte sum of the body; to `/early` without reading it.
 struct Adder;
 
 impl Module for Adder {
@@ -65,7 +65,7 @@ async fn add(ex: &mut Exchange) -> Step<'static> {
     Step::Answered
 }
 
-/// A worker with that module alone; it ends with the process.
+/// Starts a worker with only that module; it ends with the process.
 fn start(settings: &str) -> SocketAddr {
     let (address, known) = mpsc::channel();
     let text = settings.to_owned();
@@ -154,7 +154,7 @@ fn continue_is_said_when_the_body_is_wanted_and_not_before() {
     assert_eq!(client.interim(), 100);
     client.send("abc");
     assert_eq!(client.response().body, expected(b"abc").as_bytes());
-    // Whether the body would follow is unknown: the connection cannot go on.
+    // The server cannot know if the client will send the body, so it closes the connection.
     client.send(head("/early"));
     let response = client.response();
     assert_eq!((response.status, &response.body[..]), (200, &b"early"[..]));

@@ -1,4 +1,4 @@
-//! What a panic costs: a module of this test panics at each point of a request's life; and a whole
+//! Effects of panics. A module of this test panics at each point of a request's life; and a whole
 //! server, in a process of its own, has its tasks panic one after the other.
 
 use std::io;
@@ -35,13 +35,13 @@ use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 use lighty_testkit::http2::{Http2, INTERNAL_ERROR};
 
-/// How long anything here may take on a busy machine.
+/// Time limit for each step on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Places for connections in the worker of the first test.
+/// Limit on the connections of the first test's worker.
 const PLACES: usize = 8;
 
-/// Panics where the path says.
+/// Panics at the point that the path names.
 struct Bomb;
 
 impl Module for Bomb {
@@ -83,7 +83,7 @@ async fn wait_and_panic() -> Step<'static> {
     panic!("as the test wants it");
 }
 
-/// So many pieces, then a panic.
+/// A body of so many pieces, followed by a panic.
 struct Pieces(u32);
 
 impl BodyStream for Pieces {
@@ -113,7 +113,7 @@ impl Tunnel for Collapse {
     }
 }
 
-/// A worker with that module alone, and what ends it in order.
+/// A worker with only that module, and the handle that stops it.
 struct Bombed {
     address: SocketAddr,
     stop: tokio::sync::mpsc::UnboundedSender<()>,
@@ -198,7 +198,7 @@ fn a_request_that_panics_costs_its_connection_and_no_place() {
             let mut client = Client::tcp(server.address);
             ask(&mut client, path);
             let (came, _) = client.read_to_end();
-            // Never the end of the chunks: the response is cut.
+            // The last chunk must be missing: the response is cut.
             assert!(!came.ends_with(b"0\r\n\r\n"), "{path}: {}", came.escape_ascii());
         }
         let mut client = Client::tcp(server.address);
@@ -246,11 +246,11 @@ fn a_stream_that_panics_costs_no_other_stream() {
     assert_eq!(server.stopped.recv_timeout(PATIENCE), Ok(0), "the stop is orderly");
 }
 
-/// Names the drills of the server that [`the_server_of_a_drill`] is, as `place=times`.
+/// Variable with the drills of the server in [`the_server_of_a_drill`], as `place=times`.
 const DRILLS: &str = "LIGHTY_TEST_DRILLS";
 const CONFIG: &str = "LIGHTY_TEST_CONFIG";
 
-/// No test, but the server of those below.
+/// Not a test, but the server process of the tests below.
 #[test]
 fn the_server_of_a_drill() {
     let Ok(text) = std::env::var(CONFIG) else { return };
@@ -265,7 +265,8 @@ fn the_server_of_a_drill() {
     std::process::exit(if outcome.is_ok() { 0 } else { 3 });
 }
 
-/// Names a file: once it is there, the pool takes no job any more, as where no thread can be had.
+/// Variable with the path of a file: once it exists, the pool takes no more jobs, as if no thread
+/// could be started.
 const NO_THREADS: &str = "LIGHTY_TEST_NO_THREADS";
 
 fn take_threads_away(sign: &Path) {
@@ -360,7 +361,7 @@ impl Drop for Drilled {
     }
 }
 
-/// A program that says something on its error output and then waits for its end.
+/// A program that writes to its error output and then waits until it is ended.
 const PROGRAM: &str = "#!/bin/sh\necho begun >&2\nwhile :; do sleep 0.1; echo lives >&2; done\n";
 
 const EVERY_TASK: &str = "server.max-worker = 1
@@ -375,7 +376,7 @@ $HTTP[\"url\"] =~ \"^/f/\" {
 }
 ";
 
-/// Tasks that begin again by themselves, and what brings them to the point where they panic.
+/// Tasks that restart by themselves, and the action that brings each to its panic.
 const KEPT: &[&str] = &[
     "clock",
     "file engine",
@@ -404,8 +405,7 @@ fn tasks_that_others_depend_on_begin_again() {
     let has_begun_again = |log: &str, place: &str| {
         log.matches(&format!("task \"{place}\" begins again after a panic")).count() >= 2
     };
-    // The proxy's tasks start with the first request that is proxied, the engine's turns with a
-    // file.
+    // The proxy's tasks start with the first proxied request, the engine's turns with a file.
     while let Some(late) = KEPT.iter().find(|place| !has_begun_again(&server.log(), place)) {
         let log = server.log();
         assert!(Instant::now() < deadline, "\"{late}\" does not panic, or does not go on: {log}");
@@ -474,8 +474,8 @@ fn a_raw_tunnel_that_panics_gives_its_place_up() {
     assert_eq!(server.log().matches("as a drill wants it: raw tunnel").count(), 6);
 }
 
-/// A backend that serves one connection at a time, as one process of PHP does: each further one
-/// waits until that is closed.
+/// A backend that serves one connection at a time, like a single PHP process: further ones wait
+/// until it is closed.
 fn one_process() -> Backend {
     let process = Mutex::new(());
     Backend::start(move |peer| {
@@ -492,8 +492,8 @@ fn proxied(path: &str, backend: &Backend, lines: &str) -> String {
     )
 }
 
-/// Checks that the panics were counted and that no connection but the one that asks is open. Stops
-/// the server and returns its log.
+/// Checks that the panics were counted and that only the asking connection is open. Stops the
+/// server and returns its log.
 fn counts_and_stops(server: &mut Drilled, panics: usize) -> String {
     let (_, figures) = server.get("/statistics").expect("a response");
     for figure in [format!("server.panics: {panics}"), "server.connections.open: 1".to_owned()] {
@@ -504,8 +504,8 @@ fn counts_and_stops(server: &mut Drilled, panics: usize) -> String {
     server.log()
 }
 
-/// Two upstreams have one backend: the request of one waits in its listen queue behind the
-/// connection of the other that rests, until the task closes that which panics here.
+/// Two upstreams have the same backend: a request of one waits in the listen queue behind an idle
+/// connection of the other, until the task that panics here closes the idle connection.
 #[test]
 fn a_request_behind_a_connection_that_rests_is_answered_despite_a_panic() {
     const PANICS: usize = 3;
@@ -525,8 +525,8 @@ fn a_request_behind_a_connection_that_rests_is_answered_despite_a_panic() {
     assert_eq!(log.matches(begun).count(), PANICS, "{log}");
 }
 
-/// All that comes for a request, asked again while a program that was killed has not ended yet
-/// and its place is taken (503).
+/// Returns all bytes of the response. Repeats the request while a killed program has not exited yet
+/// and still occupies its slot (503).
 fn asked_when_free(server: &Drilled, path: &str) -> Vec<u8> {
     let deadline = Instant::now() + PATIENCE;
     loop {
@@ -543,7 +543,7 @@ fn asked_when_free(server: &Drilled, path: &str) -> Vec<u8> {
 #[test]
 fn a_panic_while_a_response_is_read_ahead_costs_that_response_alone() {
     const PANICS: usize = 6;
-    // More than a pipe or a socket holds: a response that is there whole is not read ahead.
+    // Longer than a pipe or a socket holds: a complete response is not read ahead.
     let body = "well ".repeat(1_000_000);
     let long = body.clone();
     let backend = Backend::replying(move |_| answer("200 OK", "", &long));
@@ -590,7 +590,7 @@ fn where_no_thread_can_be_had_requests_say_so_and_files_go_on() {
         assert_eq!(server.get(&format!("/~{user}/x")).expect("a response").0, 503, "{user}");
     }
     assert_eq!(server.get("/a.txt"), Some((200, "well".to_owned())));
-    // Whatever has to be looked up beside the loop: nobody waits for ever, twice.
+    // Look-ups outside the event loop: no request may wait forever, twice.
     for _ in 0..2 {
         assert!([404, 503].contains(&server.get("/missing").expect("a response").0));
     }

@@ -20,13 +20,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
 
-/// Seeds that are tried if nobody says otherwise.
+/// Default number of seeds.
 const SEEDS: u64 = 2_000;
 
-/// The files of one process, on a file system in memory: no disk decides what is cached.
+/// Files of a process, on a file system in memory, so that no disk decides about caching.
 struct Site {
     dir: tempfile::TempDir,
-    // Descriptors are counted, and some state belongs to the process: one test at a time.
+    // The test counts descriptors, and some state belongs to the process: one test at a time.
     _turn: MutexGuard<'static, ()>,
 }
 
@@ -57,7 +57,7 @@ fn number(name: &str) -> Option<u64> {
 }
 
 /// Random runs, in one process for each core. `LIGHTY_SIM_SEED` is the first seed,
-/// `LIGHTY_SIM_SEEDS` their number, 1 if only a seed is given.
+/// `LIGHTY_SIM_SEEDS` their number: 1 if only a seed is given.
 #[test]
 fn seeds() {
     let first = number("LIGHTY_SIM_SEED");
@@ -96,7 +96,7 @@ fn part_of_the_seeds() {
     run_seeds(first, number("LIGHTY_SIM_SEEDS").expect("their number"));
 }
 
-/// Runs seeds one after the other; says how each that fails is replayed.
+/// Runs seeds one after the other. Prints how to replay each failure.
 fn run_seeds(first: u64, count: u64) {
     let site = Site::new();
     let mut failed = Vec::new();

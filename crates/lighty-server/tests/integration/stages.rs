@@ -1,4 +1,4 @@
-//! The stamps of a request's stages, as a module finds them when the request is over.
+//! The stamps of a request's stages, as a module sees them at the end of the request.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -28,15 +28,15 @@ use lighty_server::worker::Worker;
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
 
-/// How long clients, backends and programs wait between two steps.
+/// Pause of clients, backends and programs between two steps.
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// What must have passed at least: the server's clock is that of a turn of its loop.
+/// Minimum time that must have passed: the server's clock is set once in a turn of its loop.
 const PASSED_US: u32 = 100_000;
 
 type Stamps = Vec<(Stage, u32)>;
 
-/// Passes on the stamps of each request.
+/// Sends the stamps of each request to the test.
 struct Recorder(mpsc::Sender<Stamps>);
 
 impl Module for Recorder {
@@ -53,7 +53,7 @@ impl Module for Recorder {
     }
 
     fn done(&self, ex: &Exchange) {
-        // The test may be over.
+        // Fails if the test has ended.
         let _ = self.0.send(ex.stages.met().collect());
     }
 }
@@ -64,7 +64,7 @@ struct Server {
 }
 
 impl Server {
-    /// A worker that ends with the process.
+    /// Starts a worker that ends with the process.
     fn start(root: &Path, settings: &str) -> Self {
         let (address, known) = mpsc::channel();
         let (record, recorded) = mpsc::channel();
@@ -89,7 +89,7 @@ impl Server {
         Client::tcp(self.address)
     }
 
-    /// The stamps of the next request; each is no earlier than the one before.
+    /// Returns the stamps of the next request, in ascending order.
     fn stamps(&self) -> Stamps {
         let stamps = self.recorded.recv().expect("a request is over");
         assert!(stamps.is_sorted_by_key(|(_, at_us)| *at_us), "{stamps:?}");
@@ -131,7 +131,7 @@ fn stages(stamps: &Stamps) -> Vec<Stage> {
     stamps.iter().map(|(stage, _)| *stage).collect()
 }
 
-/// The time between two stages.
+/// Returns the time between two stages.
 fn between(stamps: &Stamps, from: Stage, to: Stage) -> u32 {
     let at = |wanted| {
         let found = stamps.iter().find(|(stage, _)| *stage == wanted);
@@ -155,7 +155,7 @@ fn a_file_is_looked_up_on_disk_and_then_known() {
     std::fs::write(root.path().join("a.txt"), "a").expect("written");
     let server = Server::start(root.path(), "");
     let mut client = server.client();
-    // The head comes in two pieces.
+    // Send the head in two pieces.
     client.send("GET /a.txt HTTP/1.1\r\n");
     std::thread::sleep(PAUSE);
     client.send("Host: h\r\n\r\n");

@@ -1,5 +1,6 @@
-//! A thousand generations in one worker, one after the other and under load: each request ends
-//! under the one that it began with, a backend stays the same, and nothing is left of the others.
+//! Swaps a thousand generations in one worker, one after the other and under load: each request
+//! ends under its first generation, a backend stays the same, and nothing is left of earlier
+//! generations.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -35,7 +36,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 const SWAPS: usize = 1_000;
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Answers with the number of the generation, once it has the request's body.
+/// Responds with the number of the generation, once it has the request's body.
 struct Teller;
 
 impl Module for Teller {
@@ -64,7 +65,7 @@ impl Module for Teller {
     }
 }
 
-/// Answers request after request, and counts its connections.
+/// Serves requests, and counts its connections.
 fn backend() -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let (address, opened) = (listener.local_addr().expect("known"), Arc::<AtomicUsize>::default());
@@ -96,7 +97,7 @@ fn config(number: usize, backend: SocketAddr) -> Arc<Config<Settings>> {
     Arc::new(config.expect("a good configuration"))
 }
 
-/// How much there is, once a generation has been swapped in.
+/// Number of live objects after a generation was swapped in.
 #[derive(Debug)]
 struct Alive {
     generations: usize,
@@ -105,7 +106,7 @@ struct Alive {
     asked: u64,
 }
 
-/// What makes generations, on the worker's thread.
+/// Creates generations, on the worker's thread.
 struct Maker {
     backend: SocketAddr,
     registry: Arc<Registry>,
@@ -137,7 +138,8 @@ impl Maker {
     }
 }
 
-/// A worker; each number that comes is a generation to swap in, 0 only asks what is alive.
+/// Runs a worker. Each number received is a generation to swap in; 0 only requests the number of
+/// live objects.
 async fn run(
     backend: SocketAddr,
     address: mpsc::Sender<SocketAddr>,
@@ -175,7 +177,7 @@ async fn run(
     }
 }
 
-/// The worker as the test sees it.
+/// The test's handle of the worker.
 struct Swapped {
     address: SocketAddr,
     numbers: UnboundedSender<usize>,
@@ -208,7 +210,7 @@ fn ask(client: &mut Client, target: &str) -> String {
     response.text().to_owned()
 }
 
-/// Asks on one connection until told to stop: generations only ever follow one another.
+/// Sends requests on one connection until `stop` is set: generations must never decrease.
 fn keep_asking(address: SocketAddr, stop: &AtomicBool) {
     let (mut client, mut last) = (Client::tcp(address), 0);
     while !stop.load(Ordering::Relaxed) {
@@ -240,7 +242,7 @@ fn a_thousand_generations_leave_nothing_and_lose_nothing() {
         let alive = worker.swap(number);
         most = (most.0.max(alive.generations), most.1.max(alive.upstreams), most.2 + 1);
     }
-    // Each client may be between two requests under one of its own.
+    // Each client may be between two requests under a generation of its own.
     assert!(most.0 <= 4 + 2 && most.1 <= 4 + 2, "{most:?}");
     held.send("x");
     assert_eq!(held.response().text(), "1", "it ends under the generation it began with");

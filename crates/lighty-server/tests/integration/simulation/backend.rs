@@ -9,7 +9,7 @@ use super::fastcgi;
 use super::rng::{Rng, body_of};
 use super::sim::{Deed, Errand, Sim, number_in};
 
-/// One connection to a backend.
+/// A connection to a backend.
 pub(crate) struct Backend {
     pub(crate) sim: Rc<Sim>,
     pub(crate) rng: Rng,
@@ -58,7 +58,7 @@ impl Backend {
         Ok(keeps)
     }
 
-    /// What a request asks, once its head has come.
+    /// Returns the request's errand, and counts the request as seen.
     pub(crate) fn note_seen(&self, number: u64) -> Option<Errand> {
         self.sim.event(format_args!("{} got {number}", self.name));
         let errand = self.sim.errands.borrow().get(&number).copied();
@@ -112,7 +112,7 @@ impl Backend {
                 self.write(b"0\r\n\r\n").await?;
             }
         }
-        // A backend may close a connection that the server believes to be kept.
+        // A backend may close a connection that the server believes to be persistent.
         Ok(keeps && !self.rng.once_in(5))
     }
 
@@ -144,7 +144,7 @@ impl Backend {
         }
     }
 
-    /// The length of the next piece, after the pause before it.
+    /// Returns the length of the next piece, after the pause before it.
     pub(crate) async fn step(&self, errand: &Errand, at: u64, cut_at: Option<u64>) -> u64 {
         let until = cut_at.unwrap_or(errand.response_bytes);
         let most = match errand.deed {
@@ -209,7 +209,7 @@ impl Backend {
         Ok(())
     }
 
-    /// Compares a piece of an upload with what the client sends.
+    /// Compares a piece of an upload with the bytes that the client sends.
     pub(crate) fn check_upload(&self, piece: &[u8], number: u64, at: &mut u64) {
         if piece != body_of(!number, *at, piece.len() as u64) {
             self.sim.wrong(format_args!("{number}: its upload has other bytes after {at}"));
@@ -217,7 +217,7 @@ impl Backend {
         *at += piece.len() as u64;
     }
 
-    /// A whole upload has the length that the client meant.
+    /// Checks that a complete upload has the client's length.
     pub(crate) fn check_upload_length(&self, number: u64, errand: &Errand, at: u64) {
         if at != errand.upload_bytes {
             let wanted = errand.upload_bytes;
@@ -250,7 +250,7 @@ impl Backend {
         }
     }
 
-    /// Reads what has come; 0 at the end.
+    /// Reads the received bytes; 0 at the end.
     pub(crate) async fn more(&mut self) -> Result<usize> {
         let mut piece = [0; 16_384];
         let count = self.end.read(&mut piece).await.map_err(|_| Over)?;
@@ -263,14 +263,14 @@ impl Backend {
     }
 }
 
-/// Whether a body was cut.
+/// Marks a body that was cut.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Cut {
     Yes,
     No,
 }
 
-/// How a request's body is framed.
+/// Framing of a request's body.
 enum Upload {
     None,
     Length(u64),

@@ -1,4 +1,4 @@
-//! Clients over connections in memory: what they ask, and how badly they behave.
+//! Clients over connections in memory: their requests and their misbehaviour.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::verdict;
 /// Lengths of bodies.
 const UPLOADS: &[u64] = &[0, 1, 100, 8_000, 66_000, 200_000];
 
-/// What a request asks for.
+/// Target of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     File {
@@ -25,37 +25,37 @@ pub(crate) enum Want {
     },
     Missing,
     Backend,
-    /// Puts a file of its own.
+    /// Uploads a file of its own.
     Put,
-    /// No request at all.
+    /// Bytes that are not a request.
     Garbage,
 }
 
-/// One request of a client.
+/// A request of a client.
 #[derive(Debug)]
 pub(crate) struct Asked {
     pub(crate) number: u64,
     pub(crate) want: Want,
     pub(crate) is_head: bool,
     pub(crate) is_http10: bool,
-    /// It says that nothing follows it; a server may believe that.
+    /// It announces `Connection: close`; a server may rely on that.
     pub(crate) closes: bool,
     pub(crate) bytes: Vec<u8>,
-    /// Where the head ends in `bytes`.
+    /// Length of the head in `bytes`.
     pub(crate) head_bytes: usize,
     /// Length of its body, without framing.
     pub(crate) body_bytes: u64,
-    /// How much of it was sent.
+    /// Number of bytes sent.
     pub(crate) sent: usize,
-    /// Its body has no length, and is too long for a server to read it for nothing: an early
-    /// response may be the last one.
+    /// Its body has no announced length, and is too long for a server to drain: an early response
+    /// may be the last one.
     pub(crate) may_be_last: bool,
 }
 
-/// How a client behaves.
+/// Behaviour of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Manner {
-    /// Asks, reads, asks again.
+    /// Sends a request, reads the response, sends the next one.
     InTurn,
     /// Sends all requests while it reads.
     Pipelines,
@@ -63,18 +63,18 @@ enum Manner {
     SendsFirst,
     /// Ends its stream after the last request.
     HalfCloses,
-    /// Goes away in the middle.
+    /// Disconnects in the middle.
     Leaves,
     Resets,
     /// Stops in the middle of a request.
     StopsSending,
     /// Stops reading.
     StopsReading,
-    /// Waits for longer than a connection may be idle.
+    /// Waits for longer than the idle limit of a connection.
     Idles,
 }
 
-/// One connection of a client.
+/// A client's connection.
 pub(crate) struct Client {
     pub(crate) sim: Rc<Sim>,
     rng: Rng,
@@ -95,9 +95,9 @@ impl Client {
         Client { sim: Rc::clone(sim), rng, end, name: format!("client {index}"), manner, is_slow }
     }
 
-    /// Lives through one connection, and judges what it got.
+    /// Runs the connection, and judges the responses.
     pub(crate) async fn run(self) {
-        // Who reads nothing until all is sent must not ask for more than buffers hold.
+        // A client that reads nothing until all is sent must not request more than buffers hold.
         let is_deaf = self.sim.is_calm && self.manner == Manner::SendsFirst;
         let count = if is_deaf { 1 } else { self.rng.between(1, 5) };
         let mut asked: Vec<Asked> = (0..count).map(|_| self.think_up()).collect();
@@ -164,7 +164,7 @@ impl Client {
             if self.rng.once_in(3) {
                 sleep(self.rng.ms(0, 2_000)).await;
             }
-            // A server may answer before it has read everything.
+            // A server may respond before it has read everything.
             let is_head = one.is_head;
             let (_, goes_on) = tokio::join!(biased; self.send(one), self.read(reader, is_head));
             if !goes_on {
@@ -181,7 +181,7 @@ impl Client {
         }
     }
 
-    /// Sends a part, reads a part, is gone.
+    /// Sends a part, reads a part, and disconnects.
     async fn leave(&self, asked: &mut [Asked], reader: &mut Reader<'_>) {
         let moment = self.rng.ms(0, 3_000);
         let _ = timeout(moment, self.in_turn(asked, reader)).await;
@@ -226,7 +226,7 @@ impl Client {
         self.read_to_end(reader, false).await;
     }
 
-    /// Reads whatever comes until the server closes.
+    /// Reads until the server closes.
     async fn read_to_end(&self, reader: &mut Reader<'_>, is_head: bool) {
         while self.read(reader, is_head).await {}
     }
@@ -328,7 +328,7 @@ impl Client {
         }
     }
 
-    /// The path, fields and body of a request.
+    /// Returns the path, fields and body of a request.
     fn contents(&self, want: Want, number: u64, is_post: bool) -> (String, String, Vec<u8>) {
         let rng = &self.rng;
         let (mut path, mut fields) = (String::new(), String::new());
@@ -392,7 +392,7 @@ impl Client {
         Errand { is_post, upload_bytes, response_bytes: rng.pick(&UPLOADS[1..]), deed }
     }
 
-    /// Ends the head with what frames the body.
+    /// Ends the head with the fields that frame the body.
     fn frame(
         &self,
         mut head: String,
@@ -423,7 +423,7 @@ impl Client {
     }
 }
 
-/// The responses, for the trace.
+/// Formats the response for the trace.
 impl std::fmt::Display for Response {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (length, end) = (self.body.len(), self.end);

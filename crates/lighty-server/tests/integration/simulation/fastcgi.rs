@@ -15,7 +15,7 @@ struct Record {
     content: Vec<u8>,
 }
 
-/// Serves one request; true if another may follow.
+/// Serves one request. Returns true if another may follow.
 pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
     let begin = record(it).await?;
     if begin.kind != BEGIN {
@@ -43,7 +43,7 @@ pub(crate) async fn answer_one(it: &mut Backend) -> Result<bool> {
         return Ok(false);
     }
     if errand.deed == Deed::AnswerEarly {
-        // What has come is read, so that closing does not destroy the response.
+        // Reads the received bytes, so that closing does not destroy the response.
         let _ = read_upload(it, number, &errand).await;
         return Ok(false);
     }
@@ -100,7 +100,7 @@ async fn respond(it: &mut Backend, number: u64, errand: &Errand) -> Result<Cut> 
         at += step;
     }
     if cut_at.is_some() {
-        // All of the body, but not the end that would say so.
+        // All of the body, without the record that ends it.
         return it.cut(errand.deed).await;
     }
     it.write(&pack(STDOUT, &[], 0)).await?;

@@ -1,4 +1,4 @@
-//! The simulation finds bugs: one of each kind is planted, and must be caught.
+//! Tests the simulation: it must catch one planted bug of each kind.
 
 use lighty_io::simulated::{Bug, plant};
 
@@ -7,7 +7,7 @@ use super::{Site, run};
 /// Seeds that a planted bug may survive.
 const SEEDS_MAX: u64 = 200;
 
-/// What a judge says of a bug, or one of several things.
+/// Returns the verdicts for a bug; one of them must occur.
 fn words(bug: Bug) -> &'static [&'static str] {
     match bug {
         Bug::LostWakeup => &["waited without a limit", "never ends"],

@@ -1,15 +1,15 @@
-//! A client's reader: responses out of bytes, with every way in which they may end.
+//! A client's reader: parses responses, with every way in which they may end.
 
 use lighty_io::transport::memory::MemoryEnd;
 use tokio::time::sleep;
 
 use super::rng::Rng;
 
-/// How a response ended.
+/// Ways in which a response ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Whole,
-    /// The connection was closed in its middle, in order.
+    /// The connection was closed in its middle, without a reset.
     Closed,
     /// The connection was reset in its middle.
     Reset,
@@ -17,19 +17,19 @@ pub(crate) enum End {
     Malformed,
 }
 
-/// One response.
+/// A received response.
 #[derive(Debug)]
 pub(crate) struct Response {
     pub(crate) status: u16,
     pub(crate) head: String,
     pub(crate) body: Vec<u8>,
     pub(crate) end: End,
-    /// Its end is that of the connection.
+    /// It ends with the connection.
     pub(crate) ends_with_connection: bool,
 }
 
 impl Response {
-    /// A field's value.
+    /// Returns a field's value.
     pub(crate) fn field(&self, name: &str) -> Option<&str> {
         self.head.lines().find_map(|line| {
             let (known, value) = line.split_once(':')?;
@@ -37,7 +37,7 @@ impl Response {
         })
     }
 
-    /// The server says that it will close.
+    /// Returns true if the server announces that it will close.
     pub(crate) fn closes(&self) -> bool {
         self.field("connection") == Some("close")
     }
@@ -48,7 +48,7 @@ pub(crate) struct Reader<'a> {
     end: &'a MemoryEnd,
     buffer: Vec<u8>,
     pub(crate) responses: Vec<Response>,
-    /// How the connection ended, once it has.
+    /// Way in which the connection ended, if it has.
     pub(crate) ended: Option<End>,
 }
 
@@ -57,12 +57,12 @@ impl<'a> Reader<'a> {
         Reader { end, buffer: Vec::new(), responses: Vec::new(), ended: None }
     }
 
-    /// Bytes that belong to no response.
+    /// Returns the bytes that belong to no response.
     pub(crate) fn rest(&self) -> &[u8] {
         &self.buffer
     }
 
-    /// Reads one response and keeps it. `None`: the connection ended before it.
+    /// Reads one response and keeps it. Returns `None` if the connection ended before it.
     pub(crate) async fn respond(&mut self, is_head: bool, pace: Option<&Rng>) -> Option<End> {
         let head = loop {
             let Some(head) = self.head(pace).await else {
@@ -166,7 +166,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads more; false at the end of the connection.
+    /// Reads more. Returns false at the end of the connection.
     async fn more(&mut self, pace: Option<&Rng>) -> bool {
         if self.ended.is_some() {
             return false;

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::time::Duration;
 
-/// splitmix64. Each actor has one of its own, so that what one draws changes nothing for others.
+/// splitmix64. Each actor has its own generator, so that its numbers do not depend on other actors.
 pub(crate) struct Rng(Cell<u64>);
 
 impl Rng {
@@ -11,7 +11,7 @@ impl Rng {
         Rng(Cell::new(seed))
     }
 
-    /// A generator for one actor.
+    /// Returns a generator for one actor.
     pub(crate) fn fork(&self) -> Rng {
         Rng::new(self.next())
     }
@@ -21,17 +21,17 @@ impl Rng {
         mix(self.0.get())
     }
 
-    /// A number below `end`.
+    /// Returns a number below `end`.
     pub(crate) fn below(&self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// A number of these, ends included.
+    /// Returns a number from `low` to `high`, both included.
     pub(crate) fn between(&self, low: u64, high: u64) -> u64 {
         low + self.below(high - low + 1)
     }
 
-    /// True once in `times`.
+    /// Returns true once in `times`.
     pub(crate) fn once_in(&self, times: u64) -> bool {
         self.below(times) == 0
     }
@@ -51,12 +51,12 @@ fn mix(mut x: u64) -> u64 {
     x ^ (x >> 31)
 }
 
-/// Eight bytes of the body that belongs to a key: no two bodies have a stretch in common.
+/// Returns eight bytes of the body of a key: no two bodies have a stretch in common.
 fn word_of(key: u64, word: u64) -> [u8; 8] {
     mix(key.wrapping_mul(0xD6E8_FEB8_6659_FD93) ^ mix(word)).to_le_bytes()
 }
 
-/// Bytes `from..from + length` of a key's body.
+/// Returns bytes `from..from + length` of a key's body.
 pub(crate) fn body_of(key: u64, from: u64, length: u64) -> Vec<u8> {
     let skip = (from % 8) as usize;
     let mut bytes = Vec::with_capacity(length as usize + 16);

@@ -1,4 +1,4 @@
-//! One run: a seed, a server, and everything around it.
+//! Runs a seed: a server, and its simulated environment.
 
 use std::path::Path;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ use super::sim::{Observer, Sim};
 use super::site::{self, PATIENCE_S};
 use super::world::Machine;
 
-/// What a run came to.
+/// Result of a run.
 pub(crate) struct Report {
     pub(crate) trace_hash: u64,
     pub(crate) wrong: Vec<String>,
@@ -46,7 +46,7 @@ pub(crate) fn run(seed: u64, root: &Path) -> Report {
     }
 }
 
-/// Runs a future on a runtime of its own, whose time goes on when everything waits.
+/// Runs a future on a runtime of its own, which advances its time when all tasks wait.
 pub(crate) fn in_paused_time(future: impl Future<Output = ()>) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -74,7 +74,7 @@ async fn live(sim: &Rc<Sim>, root: &Path, log: &LogHandle) {
     check_end(sim, &server).await;
 }
 
-/// Starts a server. Call it on a simulated thread.
+/// Starts a server. Must be called on a simulated thread.
 pub(crate) fn start(
     sim: &Rc<Sim>,
     root: &Path,
@@ -122,8 +122,8 @@ fn start_reloads(sim: &Rc<Sim>, server: &Rc<Simulated>, root: &Path) {
     });
 }
 
-/// Faults of the disk: random ones, or none, but always asked for, so that no look-up depends on
-/// the kernel's caches.
+/// Returns the faults of the disk: random ones, or none. A plan is always set, so that no look-up
+/// depends on the kernel's caches.
 fn disk_faults(sim: &Sim) -> FaultPlan {
     let rng = sim.rng.fork();
     let is_sound = sim.is_calm || rng.once_in(2);
@@ -140,9 +140,9 @@ fn disk_faults(sim: &Sim) -> FaultPlan {
     })
 }
 
-/// Nothing is left of what the clients caused.
+/// Checks that the clients have left nothing behind.
 async fn check_end(sim: &Sim, server: &Simulated) {
-    // Long enough for every limit: idle connections, pools, time-outs.
+    // Longer than every limit: idle connections, pools, timeouts.
     sleep(Duration::from_secs(30)).await;
     let machine = &server.worker.machine;
     let open = server.worker.conns.open();
@@ -175,7 +175,7 @@ async fn check_end(sim: &Sim, server: &Simulated) {
     machine.drop_caches();
 }
 
-/// Descriptors of this process.
+/// Counts the open descriptors of this process.
 fn open_fds() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count)
 }

@@ -1,4 +1,4 @@
-//! What random runs have found, each told alone.
+//! Scenarios that random runs have found, each as a test of its own.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn scenario(connections_max: usize, play: impl AsyncFnOnce(Rc<Simulated>)) {
     assert_eq!(sim.take_wrong(), Vec::<String>::new());
 }
 
-/// A client whose buffer for responses has this room.
+/// Connects a client with a response buffer of `room` bytes.
 fn connect(server: &Rc<Simulated>, room: usize) -> MemoryEnd {
     let address = ([10, 0, 2, 1], 40_000).into();
     let (ours, theirs) = memory::pair(([10, 0, 0, 1], 80).into(), address, room);

@@ -1,4 +1,4 @@
-//! What all actors of one run share: the plan, the trace and what was found wrong.
+//! State that all actors of a run share: the plan, the trace and the faults found.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use lighty_core::{Exchange, Fault, Hooks, Module};
 use super::rng::Rng;
 use super::site::NETWORK_BACKENDS;
 
-/// How one backend treats one request.
+/// Behaviour of a backend towards a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Deed {
     Response,
-    /// Answers before it has read the body, then reads on.
+    /// Responds before it has read the body, then reads on.
     AnswerEarly,
     Trickle,
     DieUnread,
@@ -28,7 +28,7 @@ pub(crate) enum Deed {
     Garbage,
 }
 
-/// What a request asks of its backend.
+/// Instructions of a request for its backend.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Errand {
     pub(crate) is_post: bool,
@@ -37,28 +37,28 @@ pub(crate) struct Errand {
     pub(crate) deed: Deed,
 }
 
-/// How the server's side of a request ended.
+/// Result of a request as the server saw it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Done {
     pub(crate) is_complete: bool,
     pub(crate) fault: Option<Fault>,
 }
 
-/// One run.
+/// The state of a run.
 pub(crate) struct Sim {
-    /// Nothing goes wrong in this run, so everything must succeed.
+    /// No faults occur in this run, so everything must succeed.
     pub(crate) is_calm: bool,
     /// There are fewer connections than clients, so idle ones are closed for new ones.
     pub(crate) is_crowded: bool,
     pub(crate) rng: Rng,
     /// `server.network-backend`.
     pub(crate) network_backend: &'static str,
-    /// Where the files are.
+    /// Directory of the files.
     pub(crate) root: PathBuf,
-    /// By the request's number.
+    /// Errands by request number.
     pub(crate) errands: RefCell<BTreeMap<u64, Errand>>,
     pub(crate) done: RefCell<BTreeMap<u64, Vec<Done>>>,
-    /// How often a backend has read a request's head.
+    /// Number of times that a backend has read each request's head.
     pub(crate) seen: RefCell<BTreeMap<u64, u32>>,
     next: Cell<u64>,
     hash: Cell<u64>,
@@ -74,7 +74,7 @@ impl Sim {
         Rc::new(Sim { is_calm, is_crowded, network_backend, ..Self::empty(rng, root) })
     }
 
-    /// A run in which nothing goes wrong by chance.
+    /// Creates a run without random faults.
     pub(crate) fn calm(root: &Path) -> Rc<Sim> {
         Rc::new(Self::empty(Rng::new(0), root))
     }
@@ -96,12 +96,12 @@ impl Sim {
         }
     }
 
-    /// The number of a new request.
+    /// Returns the number of a new request.
     pub(crate) fn number(&self) -> u64 {
         self.next.replace(self.next.get() + 1)
     }
 
-    /// Adds an event to the trace, which two runs of a seed have in common.
+    /// Adds an event to the trace, which is equal in all runs of a seed.
     pub(crate) fn event(&self, text: impl Display) {
         let now_ms = lighty_io::clock::Clock::start().mono_ms();
         let line = format!("{now_ms} {text}");
@@ -112,7 +112,7 @@ impl Sim {
         self.hash.set(line.bytes().fold(self.hash.get(), step));
     }
 
-    /// Reports what must not be.
+    /// Reports a violated expectation.
     pub(crate) fn wrong(&self, text: impl Display) {
         self.event(format_args!("WRONG {text}"));
         self.wrong.borrow_mut().push(text.to_string());
@@ -126,20 +126,20 @@ impl Sim {
         self.wrong.take()
     }
 
-    /// How a request ended, if the server has told of it.
+    /// Returns the result of a request, if the server has reported it.
     pub(crate) fn ending(&self, number: u64) -> Option<Done> {
         self.done.borrow().get(&number).and_then(|all| all.last().copied())
     }
 }
 
-/// The number in `...?id=N`.
+/// Returns the number in `...?id=N`.
 pub(crate) fn number_in(target: &[u8]) -> Option<u64> {
     let text = std::str::from_utf8(target).ok()?;
     let (_, rest) = text.split_once("id=")?;
     rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// The module that hears how every request ends.
+/// Module that observes the end of every request.
 pub(crate) struct Observer(pub(crate) Rc<Sim>);
 
 impl Module for Observer {

@@ -1,4 +1,4 @@
-//! What the simulated server serves: a configuration and files.
+//! Configuration and files of the simulated server.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -14,12 +14,12 @@ use super::rng::body_of;
 /// Lengths of the files `/s/0`, `/s/1` and so on.
 pub(crate) const FILES: &[u64] = &[0, 1, 44, 4_096, 33_000, 70_001, 300_000];
 
-/// The key of a file's bytes.
+/// Returns the key of a file's bytes.
 pub(crate) fn key_of_file(index: usize) -> u64 {
     0xF11E_0000 + index as u64
 }
 
-/// Backends that speak HTTP, and one that speaks FastCGI.
+/// Addresses of two HTTP backends, and of a FastCGI backend.
 pub(crate) const HTTP: [SocketAddr; 2] = [address(2, 8080), address(3, 8080)];
 pub(crate) const FASTCGI: SocketAddr = address(4, 9000);
 
@@ -43,19 +43,19 @@ pub(crate) fn write(root: &Path) {
         let bytes = body_of(key_of_file(index), 0, *length);
         let path = root.join(format!("www/s/{index}"));
         std::fs::write(&path, bytes).expect("a file");
-        // The same in every process, as its validators are.
+        // Equal in every process, and so are its validators.
         let file = std::fs::File::options().write(true).open(path).expect("a file");
         let written = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
         file.set_modified(written).expect("a time");
     }
 }
 
-/// Where a `PUT` of this number goes.
+/// Returns the path of the upload with this number.
 pub(crate) fn upload(root: &Path, number: u64) -> std::path::PathBuf {
     root.join(format!("www/d/{number}"))
 }
 
-/// Removes what clients have put there.
+/// Removes the clients' uploads.
 pub(crate) fn clean(root: &Path) {
     for entry in std::fs::read_dir(root.join("www/d")).expect("a directory") {
         std::fs::remove_file(entry.expect("an entry").path()).expect("a file");
@@ -74,7 +74,7 @@ pub(crate) const NETWORK_BACKENDS: &[&str] = &[
     "gthread-sendfile",
 ];
 
-/// The configuration. Variants differ in a header, in limits and in a backend.
+/// Returns the configuration. Variants differ in a header, in limits and in a backend.
 pub(crate) fn config(root: &Path, backend: &str, variant: u64) -> Arc<Config<Settings>> {
     let root = root.display();
     let pool = 3 + variant;

@@ -1,4 +1,4 @@
-//! Judges what a client got: every request is answered once and rightly, or cut with a fault.
+//! Judges a client's responses: every request gets one correct response, or is cut with a fault.
 
 use std::io::Read;
 
@@ -10,7 +10,7 @@ use super::rng::body_of;
 use super::sim::Sim;
 use super::site::{FILES, key_of_file, upload};
 
-/// Judges a connection. `is_left`: the client went away by itself.
+/// Judges a connection. `is_left`: the client disconnected by itself.
 pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>, is_left: bool) {
     let wrong = |text: String| sim.wrong(format_args!("{name}: {text}"));
     if reader.responses.len() > asked.len() {
@@ -19,7 +19,7 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
     if !is_left && !reader.rest().is_empty() {
         wrong(format!("{} bytes that belong to no response", reader.rest().len()));
     }
-    // After a response that closes nothing is served any more.
+    // After a response that closes the connection, no further request is served.
     let (mut is_over, mut is_closed) = (false, false);
     for (index, one) in asked.iter().enumerate() {
         let Some(response) = reader.responses.get(index) else {
@@ -50,7 +50,7 @@ pub(crate) fn judge(sim: &Sim, name: &str, asked: &[Asked], reader: &Reader<'_>,
 
 type Judged = Result<(), String>;
 
-/// What was put is there, whole; or nothing of it, if that failed.
+/// Checks that an upload is stored completely, or not at all if it failed.
 fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
     let number = one.number;
     let found = std::fs::read(upload(&sim.root, number));
@@ -60,10 +60,10 @@ fn judge_upload(sim: &Sim, one: &Asked) -> Judged {
     }
 }
 
-/// A request without a response, on a connection that the server ended.
+/// Judges a request without a response, on a connection that the server ended.
 fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
-    // A connection may be closed while it waits for a request, or for the rest of a head whose
-    // client has ended its stream.
+    // A connection may be closed while it waits for a request, or for the rest of a head from a
+    // half-closed client.
     if one.sent < one.head_bytes {
         let must_be_answered = sim.is_calm && !sim.is_crowded && one.sent > 0;
         return match (sim.ending(one.number), must_be_answered) {
@@ -74,35 +74,35 @@ fn judge_silence(sim: &Sim, one: &Asked, rest: &[Asked]) -> Judged {
     }
     match sim.ending(one.number) {
         Some(_) if is_cut_in(sim, rest) => Ok(()),
-        // More followed where nothing was to follow.
+        // More requests followed the one that announced the close.
         Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
-        // It was on its way when its idle connection was closed for another.
+        // The request was in flight when its idle connection was closed for another.
         None if sim.is_crowded => Ok(()),
         ending => Err(format!("{} got no response: {ending:?}", one.number)),
     }
 }
 
-/// True if the response to one of these was cut. A reset then destroys what the client has not
-/// read.
+/// Returns true if the response to one of these requests was cut. A reset then destroys bytes that
+/// the client has not read.
 fn is_cut_in(sim: &Sim, asked: &[Asked]) -> bool {
     let is_cut = |one: &Asked| sim.ending(one.number).is_some_and(|done| !done.is_complete);
     !sim.is_calm && asked.iter().any(is_cut)
 }
 
-/// A response that ended early.
+/// Judges a response that ended early.
 fn judge_cut(sim: &Sim, one: &Asked, rest: &[Asked], response: &Response) -> Judged {
     match sim.ending(one.number) {
         Some(_) if response.end == End::Reset && is_cut_in(sim, rest) => Ok(()),
-        // More followed where nothing was to follow.
+        // More requests followed the one that announced the close.
         Some(done) if done.is_complete && one.closes && rest.len() > 1 => Ok(()),
-        // What is no request has no number; the observer has looked for the fault.
+        // Garbage has no request number; the observer has checked for the fault.
         None if one.want == Want::Garbage => Ok(()),
         Some(done) if !done.is_complete && done.fault.is_some() && !sim.is_calm => Ok(()),
         ending => Err(format!("{}: cut: {response}: {ending:?}", one.number)),
     }
 }
 
-/// A response that looks whole.
+/// Judges a response that looks complete.
 fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     match (response.status, one.want) {
         (200, Want::Backend) => judge_backend(sim, one, response),
@@ -117,7 +117,7 @@ fn judge_whole(sim: &Sim, one: &Asked, response: &Response) -> Judged {
 fn judge_failure(sim: &Sim, one: &Asked, response: &Response) -> Judged {
     let number = one.number;
     let status = response.status;
-    // A head that did not come in time is answered without being read.
+    // A head that is overdue gets a response without being read.
     if one.sent < one.head_bytes && status == 408 && !sim.is_calm {
         return Ok(());
     }

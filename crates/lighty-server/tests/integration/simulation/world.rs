@@ -1,4 +1,4 @@
-//! The machine of a simulation: the network beyond the server, and the thread pool.
+//! The simulated machine: the network beyond the server, and the thread pool.
 
 use std::io;
 use std::net::SocketAddr;

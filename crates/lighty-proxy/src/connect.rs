@@ -1,5 +1,5 @@
-//! Getting a connection to a backend: the pools, the backlog, the time limits of the wait, and how
-//! a new one is opened.
+//! Gets a connection to a backend: the pools, the backlog, the time limits of the wait, and opening
+//! a new connection.
 
 pub(crate) mod backlog;
 pub(crate) mod checkout;

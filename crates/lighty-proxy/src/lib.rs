@@ -5,12 +5,12 @@
 //! find every pool full, and the health of each address. A session over a codec of lighty-wire
 //! speaks the protocol; this crate contains no protocol's bytes.
 //!
-//! Reading order: [`route`] (which requests go where, and how the configuration says so) ·
-//! [`serve`] (one request, with its call to a backend) · `connect` (getting a connection) ·
-//! `request` and `response` (what is changed on the way there and back) · [`upstream`] (what the
-//! configuration asks for, and the state that workers share: addresses, balancers, health, the
-//! tasks of the background) · `session` (protocols, one file each) · [`raw`] (connections without
-//! HTTP) · [`websocket`] (WebSockets for backends that speak none).
+//! Reading order: [`route`] (routes of requests, and their directives) · [`serve`] (one request,
+//! with its call to a backend) · `connect` (getting a connection) · `request` and `response`
+//! (changes on the way there and back) · [`upstream`] (configured upstreams, and the state that
+//! workers share: addresses, balancers, health, background tasks) · `session` (protocols, one file
+//! each) · [`raw`] (connections without HTTP) · [`websocket`] (WebSockets for backends that do not
+//! speak them).
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -25,10 +25,10 @@ use crate::upstream::balance::Key;
 use crate::upstream::complaints::Logged;
 use crate::upstream::spec::{Protocol, ProxyProtocol};
 
-/// Maximum addresses tried per connection.
+/// Maximum number of addresses tried for a connection.
 const TRIES_MAX: usize = 16;
 
-/// The route of a listener's raw connections, if its settings have one.
+/// Returns the route of a listener's raw connections, if its settings have one.
 pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
     let routes = ProxySettings::routes(settings);
     let is_raw =
@@ -36,7 +36,7 @@ pub fn route(settings: &lighty_core::Settings) -> Option<Arc<Route>> {
     routes.servers.iter().find(is_raw).cloned()
 }
 
-/// A connection that was accepted.
+/// An accepted connection.
 pub struct Caller {
     /// Its bytes, both ways.
     pub stream: Rc<dyn ByteStream>,
@@ -78,7 +78,7 @@ pub async fn carry(local: Rc<Local>, route: Arc<Route>, caller: Caller) -> u64 {
 /// Connects to a backend.
 ///
 /// # Errors
-/// None of the addresses tried can be had.
+/// None of the tried addresses accepts a connection.
 pub(crate) async fn reach(
     local: &Rc<Local>,
     route: &Route,
@@ -148,7 +148,7 @@ async fn try_acquire(
     }
 }
 
-/// The PROXY protocol's header for the caller.
+/// Returns the PROXY protocol header for the caller.
 fn greet(version: ProxyProtocol, caller: &Caller) -> Bytes {
     let mut header = Vec::new();
     proxy_header::push_for(&caller.peer, caller.local, version, &mut header);

@@ -1,4 +1,4 @@
-//! The request as a backend gets it.
+//! Makes a backend's request from a client's.
 
 pub(crate) mod proxy_header;
 pub(crate) mod replayable_body;

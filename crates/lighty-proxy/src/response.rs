@@ -1,4 +1,4 @@
-//! The response as the client gets it, made from a backend's.
+//! Makes a client's response from a backend's.
 
 pub(crate) mod internal_redirect;
 pub(crate) mod mapping;

@@ -1,4 +1,4 @@
-//! `mod_proxy_core`: which requests go to a backend.
+//! `mod_proxy_core`: routes requests to backends.
 
 pub mod directives;
 pub mod rules;
@@ -29,12 +29,12 @@ pub struct WorkerProxy {
 }
 
 impl WorkerProxy {
-    /// For a worker; the registry is the process's.
+    /// Creates the worker's side; all workers share the registry.
     pub fn new(registry: Arc<Registry>) -> Rc<Self> {
         Rc::new(Self { registry, local: OnceCell::new(), naming: RefCell::default() })
     }
 
-    /// The side of a worker with this machine.
+    /// Returns the worker's proxy state on this machine, created at first use.
     pub fn local(&self, machine: &Machine) -> &Rc<Local> {
         self.local.get_or_init(|| {
             let registry = Arc::clone(&self.registry);
@@ -46,7 +46,7 @@ impl WorkerProxy {
         })
     }
 
-    /// Requests begin under the generation that names these upstreams.
+    /// Switches new requests to the upstreams of another generation.
     pub fn adopt(&self, naming: &Arc<Naming>) {
         if let Some(local) = self.local.get() {
             local.adopt(naming);
@@ -64,17 +64,17 @@ pub struct ProxyCore {
     named: RefCell<HashMap<Box<str>, Arc<Route>>>,
 }
 
-/// Addresses that other modules name, at a time; with more, routes are put together again.
+/// Limit on cached routes to addresses that other modules name; beyond it, routes are built again.
 const NAMED_MAX: usize = 256;
 
 impl ProxyCore {
-    /// For the requests of a generation that names these upstreams.
+    /// Creates the module of a generation that names these upstreams.
     pub fn new(worker: &Rc<WorkerProxy>, naming: &Arc<Naming>) -> Self {
         let named = RefCell::default();
         Self { worker: Rc::clone(worker), naming: Arc::clone(naming), named }
     }
 
-    /// The route to an address that another module names.
+    /// Returns the route to an address that another module names.
     fn route_to(&self, settings: &Settings, address: &str) -> Result<Arc<Route>, Reject> {
         let mut named = self.named.borrow_mut();
         if let Some(route) = named.get(address) {
@@ -180,7 +180,7 @@ impl Module for ProxyCore {
     }
 }
 
-/// What a route would do.
+/// Describes a route's action, for `lighty explain`.
 fn described(route: &Route) -> String {
     let upstream = &route.upstream;
     let backends: Vec<&str> = upstream.backends.iter().map(|backend| &*backend.text).collect();
@@ -188,17 +188,17 @@ fn described(route: &Route) -> String {
     format!("{asks} of {}: {}", upstream.name, backends.join(", "))
 }
 
-/// What is known of a request when routes are asked whether they take it.
+/// Phase in which routes are matched.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum When {
-    /// The path: only routes that need no local file are checked.
+    /// The path is known: only routes that need no local file are checked.
     Named,
-    /// The file: all are asked, for an index file, or a condition on what is there, may lead to
-    /// backends that need none.
+    /// The file is known: all routes are checked, because an index file, or a condition on the
+    /// file, may lead to backends that need none.
     Found,
 }
 
-/// The routes that match the request, in order of evaluation.
+/// Returns the routes that match the request, in order of evaluation.
 fn taking<'r>(
     routes: &'r Routes,
     ex: &'r Exchange,
@@ -208,8 +208,8 @@ fn taking<'r>(
     routes.iter().filter(move |route| may_take(route) && takes(route, ex, when))
 }
 
-/// Whether an authorizer is asked only once the file is known: a route that needs none must not
-/// answer before it.
+/// Returns true if an authorizer can only be asked once the file is known. A route that needs no
+/// file must not respond before it.
 fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     if !routes.authorize {
         return false;
@@ -223,7 +223,7 @@ fn must_wait_for_leave(routes: &Routes, ex: &Exchange) -> bool {
     })
 }
 
-/// What authorizers have given leave for: they are not asked again once the file is found.
+/// Requests that authorizers have permitted; they are not asked again once the file is found.
 #[derive(Default)]
 struct Leaves(Vec<Leave>);
 
@@ -231,7 +231,7 @@ impl Extension for Leaves {
     extension_slot!();
 }
 
-/// An authorizer's leave for a path.
+/// An authorizer's permission for a path.
 struct Leave {
     route: Arc<Route>,
     path: Vec<u8>,
@@ -242,8 +242,8 @@ fn has_leave(ex: &Exchange, route: &Arc<Route>) -> bool {
     leaves.any(|leave| Arc::ptr_eq(&leave.route, route) && leave.path == ex.request.path)
 }
 
-/// Where the script's name ends that a route sees in a path before the file is looked for, if path
-/// info follows.
+/// Returns the end of the script's name that a route sees in a path before the file look-up, if
+/// path info follows.
 fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
     let path = &ex.request.path;
     if when == When::Found || !matches!(route.takes, Takes::Suffix(_)) {
@@ -254,8 +254,8 @@ fn script_end(ex: &Exchange, route: &Route, when: When) -> Option<usize> {
     (0 < end && end < path.len()).then_some(end)
 }
 
-/// Serves a request with path info by a route that needs no file: what holds for the script holds
-/// for it.
+/// Serves a request with path info by a route that needs no file. The script's access rules apply
+/// to it.
 async fn serve_script(
     ex: &mut Exchange,
     upstreams: Upstreams,
@@ -274,8 +274,9 @@ async fn serve_script(
     }
 }
 
-/// Every authorizer gives leave, and adds to the environment, before a backend answers; one that
-/// does not answers itself (FastCGI 1.0 section 6.3).
+/// Asks every authorizer before a backend serves the request. An authorizer that permits the
+/// request adds to its environment; one that refuses sends the response itself (FastCGI 1.0 section
+/// 6.3).
 async fn serve_after_leave(ex: &mut Exchange, upstreams: Upstreams, when: When) -> Step<'static> {
     let routes = ProxySettings::routes(&ex.settings);
     let routes: Vec<Arc<Route>> = taking(routes, ex, when).cloned().collect();
@@ -304,8 +305,8 @@ fn takes(route: &Route, ex: &Exchange, when: When) -> bool {
     match &route.takes {
         Takes::All => true,
         Takes::Prefix(prefix) => ex.request.path.starts_with(prefix.as_bytes()),
-        // The file that is there decides, not what was written behind its name: of
-        // `/image.jpg/x.php` a program must not be told that the image is a script.
+        // The existing file decides, not the text after its name: for `/image.jpg/x.php`, a program
+        // must not be told that the image is a script.
         Takes::Suffix(suffixes) if when == When::Found => {
             let file = &ex.physical.rel;
             suffixes.iter().any(|suffix| file.ends_with(suffix.as_bytes()))
@@ -324,7 +325,8 @@ fn asks_for_websocket(ex: &Exchange) -> bool {
         && ex.request.fields.list_contains(Known::Upgrade, "websocket")
 }
 
-/// Whether the path, or a part of it before a slash (what follows is path info), ends so.
+/// Returns true if the path, or a part of it before a slash (path info follows), ends with
+/// `suffix`.
 fn ends_segment(path: &[u8], suffix: &[u8]) -> bool {
     if path.ends_with(suffix) {
         return true;

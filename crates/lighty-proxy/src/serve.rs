@@ -57,21 +57,21 @@ struct Serving<'a> {
     tried: Vec<AddressId>,
     /// Attempts on a pooled connection that the backend had already closed.
     stale: usize,
-    /// The kept connection that was left for its silence.
+    /// The pooled connection that was abandoned because it was silent.
     suspicion: Option<Suspicion>,
     /// Number of resends.
     repeats: u32,
     trace: UpstreamTrace,
 }
 
-/// Where the upstreams of a request are: those of its generation, in its worker.
+/// A worker's upstreams under the request's generation.
 #[derive(Clone)]
 pub(crate) struct Upstreams {
     pub local: Rc<Local>,
     pub naming: Arc<Naming>,
 }
 
-/// Answers a request through a route.
+/// Serves a request through a route.
 #[expect(
     clippy::manual_async_fn,
     reason = "an async fn keeps its arguments twice in its future, and each request moves that"
@@ -155,7 +155,7 @@ impl Serving<'_> {
             }
             self.ex.stages.forget(Stage::RequestSent);
             let began_ms;
-            // Nothing of this block stays in the future.
+            // Nothing in this block stays in the future.
             let Some(mut connection) = ({
                 let checkout = match self.checkout_at_once(&call, only.as_deref()) {
                     Some(checkout) => checkout,
@@ -166,7 +166,7 @@ impl Serving<'_> {
                 began_ms = self.local.clock.mono_ms();
                 match checkout {
                     Checkout::Reused(connection) => self.if_open(connection),
-                    // To connect takes a while: an allocation more does not count.
+                    // Connecting takes time, so the cost of an allocation does not matter.
                     Checkout::Fresh(permit) => Box::pin(self.connect(permit, began_ms)).await?,
                 }
             }) else {
@@ -205,16 +205,16 @@ impl Serving<'_> {
         }
     }
 
-    /// A kept connection is silent: its process may work on after its response. The next try opens
-    /// another.
+    /// Abandons a silent pooled connection: its process may still be busy after its last response.
+    /// The next attempt opens a new one.
     #[cold]
     fn suspect(&mut self, connection: &Connection) {
         self.suspicion = Some(Suspicion::of(connection));
         self.stale = self.stale.max(1);
     }
 
-    /// True if the whole body must be received first: because the configuration says so, or because
-    /// the protocol needs the length up front and the client did not send one.
+    /// Returns true if the whole body must be received first: because the configuration requires
+    /// it, or because the protocol needs the length up front and the client did not send one.
     fn needs_whole_body(&self) -> bool {
         let is_like_cgi = self.route.upstream.protocol.is_like_cgi();
         let (announced, stream) = (self.upload.announced(), self.route.request.stream);
@@ -228,7 +228,7 @@ impl Serving<'_> {
         Ok(())
     }
 
-    /// The backend that an earlier response to this request named in X-Rewrite-Backend.
+    /// Returns the backend that an earlier response to this request named in X-Rewrite-Backend.
     fn wanted_backend(&self) -> Option<String> {
         let wanted = self.ex.ext::<WantedBackend>().filter(|wanted| !wanted.0.is_empty())?;
         let wanted = String::from_utf8_lossy(&wanted.0);
@@ -262,20 +262,20 @@ impl Serving<'_> {
         waited.inspect(|checkout| self.note(checkout))
     }
 
-    /// Tells the time at the backend that the request comes from from that at the next one.
+    /// Separates the time spent at the previous backend from the time at the next one.
     #[cold]
     fn leave_backend(&mut self) {
         let has_failed = self.trace.tries > 0;
         let mut address = self.trace.address.clone();
         if !has_failed {
-            // Another upstream, or a program, has sent it here.
+            // The request comes from another upstream, or a program.
             let before = std::mem::take(self.ex.ext_mut::<UpstreamTrace>());
             (address, self.trace.earlier) = (before.address, before.earlier);
         }
         self.trace.leave(address, has_failed, &self.ex.stages);
     }
 
-    /// Records where the request goes.
+    /// Records the request's backend.
     fn note(&mut self, checkout: &Checkout) {
         self.trace.tries += 1;
         self.trace.upstream.get_or_insert_with(|| Arc::clone(&self.upstream.label));
@@ -348,8 +348,8 @@ impl Serving<'_> {
         }
     }
 
-    /// The value of Retry-After: when the first address may be tried again, or one second if the
-    /// upstream is only busy (RFC 9110 section 10.2.3 counts in seconds).
+    /// Returns the value of Retry-After: the seconds until the first address may be tried again, or
+    /// one second if the upstream is only busy (RFC 9110 section 10.2.3).
     fn retry_after_s(&self, fault: Fault) -> u64 {
         if fault != Fault::BackendsDown {
             return 1;
@@ -363,8 +363,8 @@ impl Serving<'_> {
         first_ms.div_ceil(1000).max(1)
     }
 
-    /// A pooled connection, unless the backend is known to have closed it. A request that cannot be
-    /// resent first probes that, with one system call.
+    /// Returns a pooled connection, unless the backend is known to have closed it. For a request
+    /// that cannot be resent, probes the connection first, with one system call.
     fn if_open(&mut self, connection: Connection) -> Option<Connection> {
         let now_ms = self.local.clock.mono_ms();
         let is_open =
@@ -376,7 +376,7 @@ impl Serving<'_> {
         None
     }
 
-    /// Connects to a backend. `None`: this address failed, try another.
+    /// Connects to a backend. Returns `None` if this address failed and another may be tried.
     async fn connect(
         &mut self,
         permit: ConnPermit,
@@ -400,14 +400,16 @@ impl Serving<'_> {
             self.local.note_failure(&permit, began_ms, &words);
         }
         if !self.upstream.spec.protocol.is_http() && !failed.is_want() {
-            // Its processes end; one that an idle connection holds would keep the socket bound.
+            // Its processes are ending; a process with an idle connection would keep the socket
+            // bound.
             permit.address.queue.end_idle();
         }
         self.give_up_address(&permit);
         if self.tried.len() < TRIES_MAX && self.may_go_on() {
             return Ok(None);
         }
-        // If this failure took the last address down, report what the next request will get.
+        // If this failure took the last address down, report the fault that the next request will
+        // get.
         let all_down = self.upstream.is_down(self.local.clock.mono_ms(), &[]);
         let fault = match fault {
             Fault::BackendRefused if all_down => Fault::BackendsDown,
@@ -467,15 +469,15 @@ impl Serving<'_> {
         }
     }
 
-    /// True if any address is left to try.
+    /// Returns true if any address is left to try.
     fn may_go_on(&self) -> bool {
         let now_ms = self.local.clock.mono_ms();
         !self.upstream.is_down(now_ms, &self.tried)
     }
 
-    /// Sends the request and reads the response head. Returns when the last byte went that the
-    /// backend had before it, in monotonic microseconds: what a client takes to send more of its
-    /// body is not the backend's.
+    /// Sends the request and reads the response head. Returns the time, in monotonic microseconds,
+    /// at which the last byte before the response was sent: the time in which a client sends more
+    /// of its body does not count against the backend.
     async fn ask(
         &mut self,
         call: &mut UpstreamCall,
@@ -483,7 +485,7 @@ impl Serving<'_> {
     ) -> Result<u64, Trouble> {
         let is_fastcgi = matches!(self.upstream.spec.protocol, Protocol::Fastcgi { .. });
         let may_suspect = || {
-            // Of a backend that takes as long for most requests, silence says nothing.
+            // If most requests take as long at a backend, silence is no evidence.
             let mean_us = u64::from(connection.permit.address.first_byte_us());
             connection.stream.tells_unread() || mean_us < PATIENCE_MS * 1_000 / 2
         };
@@ -507,8 +509,8 @@ impl Serving<'_> {
         })
     }
 
-    /// Asks a program that the server starts. One that ends at every start accepts no connection:
-    /// those in its socket's queue would wait for the read timeout.
+    /// Sends the request to a program that the server starts. A program that exits at every start
+    /// accepts no connection: the ones in its socket's queue would wait for the read timeout.
     async fn ask_program(
         &mut self,
         call: &mut UpstreamCall,
@@ -575,7 +577,7 @@ impl Serving<'_> {
         let force_http10 =
             matches!(self.route.upstream.protocol, Protocol::Http { force_http10: true });
         let (session, words, out) = call.outbox();
-        // Before TLS it was sent in the clear.
+        // With TLS, the header was already sent before the handshake.
         if let (None, Some(version)) =
             (&connection.permit.address.tls, self.upstream.spec.proxy_protocol)
         {
@@ -614,7 +616,7 @@ impl Serving<'_> {
         self.carries_upgrade(connection)
     }
 
-    /// True if the backend can be asked for the other protocol.
+    /// Returns true if the backend can carry the requested protocol.
     fn carries_upgrade(&self, connection: &Connection) -> bool {
         match self.route.upstream.protocol {
             Protocol::Http { .. } => true,
@@ -625,17 +627,17 @@ impl Serving<'_> {
                 ));
                 false
             }
-            // One stream is for one protocol.
+            // A stream carries only one protocol.
             Protocol::Http2 {} => asked_protocol(&self.ex.request.fields).is_some(),
             _ => false,
         }
     }
 
-    /// True if the connection may be reused. Not after a GET (or another safe method) with a body:
-    /// backends that expect none there have parsed it as the next request.
+    /// Returns true if the connection may be reused. False after a GET (or another safe method)
+    /// with a body: some backends expect no body there and have parsed it as the next request.
     fn may_keep_alive(&self) -> bool {
         let spec = &self.upstream.spec;
-        // A Content-Length of 0 adds no byte to what a backend reads.
+        // A Content-Length of 0 adds no byte to the backend's input.
         let has_none = self.upload.is_none() || self.upload.announced() == Some(0);
         let expects_no_body = || self.ex.request.method.is_some_and(Method::is_safe);
         spec.pool.requests_max > 0

@@ -45,7 +45,7 @@ fn cut_short(announced: Option<u64>, left: Option<u64>) -> FaultReport {
 #[derive(Default)]
 pub(crate) struct BackendResponse {
     pub status: Status,
-    /// As the backend sent them, framing and hop-by-hop fields included.
+    /// The fields as sent by the backend, including framing and hop-by-hop fields.
     pub fields: Fields,
     /// The announced body length in bytes; 0 if there is no body.
     pub length: Option<u64>,
@@ -68,7 +68,7 @@ impl BackendResponse {
 pub(crate) enum Event {
     /// More input is needed.
     More,
-    /// Much error output has accumulated and must be taken before reading on.
+    /// Much error output has accumulated; the caller must take it before reading on.
     Said,
     /// An interim response, stored in the [`BackendResponse`]; its head follows.
     Interim,
@@ -80,7 +80,7 @@ pub(crate) enum Event {
     Done,
 }
 
-/// One step through the input.
+/// A step through the input.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     /// Bytes consumed.
@@ -88,12 +88,12 @@ pub(crate) struct Step {
     pub event: Event,
 }
 
-/// One request and its response.
+/// A request and its response.
 pub(crate) trait Session {
     /// Resets the session for another request.
     fn clear(&mut self);
 
-    /// Appends what is sent before any of the body.
+    /// Appends the bytes that precede the body.
     ///
     /// # Errors
     /// The protocol cannot express the request; nothing has been sent.
@@ -111,27 +111,27 @@ pub(crate) trait Session {
     /// Appends a piece of the body, no longer than [`Session::takes`].
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>);
 
-    /// Appends what ends the body.
+    /// Appends the end of the body.
     fn end_body(&mut self, trailers: Option<&Fields>, out: &mut Vec<u8>);
 
-    /// Reads on from the front of `input` until the head is complete. What was not consumed is
-    /// handed in again, with more behind it.
+    /// Reads from the front of `input` until the head is complete. The next call gets the
+    /// unconsumed bytes again, followed by new ones.
     ///
     /// # Errors
-    /// The connection cannot be used any more.
+    /// The connection is unusable.
     fn read_head(
         &mut self,
         input: &[u8],
         response: &mut BackendResponse,
     ) -> Result<Step, FaultReport>;
 
-    /// True if what was consumed may hold another head: [`Session::read_head`] is called again even
-    /// without input.
+    /// Returns true if the consumed bytes may hold another head: the caller then calls
+    /// [`Session::read_head`] again even without input.
     fn holds_output(&self) -> bool {
         false
     }
 
-    /// Body bytes that were read together with the head and are not in the input any more.
+    /// Returns body bytes that were read together with the head and are no longer in the input.
     fn take_early_body(&mut self) -> Bytes {
         Bytes::new()
     }
@@ -139,10 +139,11 @@ pub(crate) trait Session {
     /// Appends a pending protocol reply, if any.
     fn reply(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Reads on in the body. Everything is consumed sooner or later: no byte is needed twice.
+    /// Reads from the body. The session consumes everything sooner or later: no byte is needed
+    /// twice.
     ///
     /// # Errors
-    /// The connection cannot be used any more.
+    /// The connection is unusable.
     fn read_body(&mut self, input: &[u8]) -> Result<Step, FaultReport>;
 
     /// True if the response ends when the backend closes the connection.
@@ -155,7 +156,7 @@ pub(crate) trait Session {
         Vec::new()
     }
 
-    /// Fields behind the body.
+    /// Returns the trailers.
     fn trailers(&self) -> Option<&Fields> {
         None
     }
@@ -170,7 +171,7 @@ macro_rules! sessions {
         $variant:ident { $($option:ident: $type:ty = $default:expr),* }
         $word:literal $port:literal $request:ident $file:ident::$session:ident;
     )*) => {
-        /// A session for a protocol.
+        /// Creates a session for a protocol.
         pub(crate) fn create(protocol: &Protocol) -> Box<dyn Session> {
             match protocol {
                 $(Protocol::$variant { $($option),* } => Box::new($file::$session($($option),*)),)*
@@ -182,7 +183,7 @@ macro_rules! sessions {
 }
 protocols!(sessions);
 
-/// A HEAD response announces the length of GET's.
+/// A HEAD response announces the length that GET would have.
 fn push_length(length: Option<u64>, fields: &mut Fields) {
     if let Some(length) = length {
         let mut digits = Vec::new();

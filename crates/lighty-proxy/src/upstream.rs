@@ -32,17 +32,17 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
 /// A group of interchangeable backends.
 pub struct Upstream {
-    /// What the configuration asks for.
+    /// The upstream's configuration.
     pub spec: Arc<UpstreamSpec>,
     /// Index among the process's upstreams, for statistics.
     pub index: usize,
-    /// Its name in statistics: the upstream's name and the conditions around it.
+    /// Label in statistics: the upstream's name and the conditions around it.
     pub label: Arc<str>,
-    /// Shared with the upstreams of this name in other generations, as are the next two.
+    /// Shared with the upstreams of this name in other generations, like the next two fields.
     pub backlog: Arc<Backlog>,
     /// Tells every worker to close an idle connection, because a request of another worker waits.
     pub reclaim: Arc<Notify>,
-    /// Requests so far, those under way included.
+    /// Number of requests so far, also the ones in progress.
     pub requests: Arc<AtomicU64>,
     /// True if the server spawns any of its backends. Such a process may serve one connection at a
     /// time, and an idle connection would block it.
@@ -56,19 +56,19 @@ pub struct Upstream {
     addresses: RwLock<Arc<[Arc<Address>]>>,
     backends: Arc<Backends>,
     stage: AtomicU8,
-    /// Signals that its configuration is not the current one any more.
+    /// Signals that its configuration is outdated.
     retirement: Notify,
     pub(crate) complaints: Complaints,
 }
 
-/// Whether an upstream's configuration is the current one.
+/// Stage of an upstream's configuration.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum Stage {
-    /// Not yet: it changes nothing that it shares.
+    /// Not current yet: the upstream does not change shared state.
     Prepared,
     Current,
-    /// Not any more: requests that began under it end.
+    /// Outdated: only its remaining requests use it.
     Retired,
 }
 
@@ -78,7 +78,7 @@ pub enum Pick {
     Take(Arc<Address>),
     /// Every address that is up has reached its connection limit.
     Full,
-    /// None is up, but one that was up a moment ago may be back within milliseconds.
+    /// None is up, but one that was up a moment ago may return within milliseconds.
     Held,
     /// None is up.
     Down,
@@ -106,8 +106,8 @@ impl Wanted<'_> {
 
 impl Upstream {
     /// Creates an upstream. Literal addresses are usable at once; names are resolved later, unless
-    /// the upstream before it, of the same name, knows them. It takes over that one's backlog and
-    /// its backends.
+    /// the previous upstream of the same name knows their addresses. The new upstream takes over
+    /// the backlog and the backends of the previous one.
     pub(crate) fn new(
         spec: Arc<UpstreamSpec>,
         index: usize,
@@ -140,7 +140,7 @@ impl Upstream {
         upstream
     }
 
-    /// Its name in statistics.
+    /// Returns its label in statistics.
     pub(crate) fn label(name: &Arc<str>, scope: &str) -> Arc<str> {
         match scope {
             "" => Arc::clone(name),
@@ -148,8 +148,8 @@ impl Upstream {
         }
     }
 
-    /// Makes its limits those of what it shares with the upstreams before it. `false`: it did
-    /// before.
+    /// Applies its limits to the state that it shares with earlier upstreams. Returns false if it
+    /// has done so before.
     pub(crate) fn take_over(&self) -> bool {
         if self.stage.swap(Stage::Current as u8, Ordering::AcqRel) == Stage::Current as u8 {
             return false;
@@ -159,7 +159,7 @@ impl Upstream {
         true
     }
 
-    /// Ends its background tasks: its configuration is not the current one any more.
+    /// Ends its background tasks, because its configuration is outdated.
     pub(crate) fn retire(&self) {
         self.stage.store(Stage::Retired as u8, Ordering::Release);
         self.retirement.notify_waiters();
@@ -171,17 +171,17 @@ impl Upstream {
         self.stage.load(Ordering::Acquire) == Stage::Current as u8
     }
 
-    /// True if its configuration is the current one, or was.
+    /// Returns true if its configuration is the current one, or an earlier one.
     pub(crate) fn is_in_use(&self) -> bool {
         self.stage.load(Ordering::Acquire) != Stage::Prepared as u8
     }
 
-    /// True once its configuration is not the current one any more.
+    /// Returns true once its configuration is outdated.
     pub(crate) fn is_retired(&self) -> bool {
         self.stage.load(Ordering::Acquire) == Stage::Retired as u8
     }
 
-    /// Waits for that.
+    /// Waits until its configuration is outdated.
     pub(crate) async fn retired(&self) {
         let mut retirement = std::pin::pin!(self.retirement.notified());
         retirement.as_mut().enable();
@@ -229,12 +229,12 @@ impl Upstream {
         self.refresh.notified().await;
     }
 
-    /// The current addresses.
+    /// Returns the current addresses.
     pub fn addresses(&self) -> Arc<[Arc<Address>]> {
         Arc::clone(&self.addresses.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Replaces the list of addresses. Addresses that stay keep their state.
+    /// Replaces the list of addresses. Addresses in both lists keep their state.
     pub fn set_addresses(&self, specs: Vec<AddressSpec>) {
         let before = self.addresses();
         let is_current = self.is_current();
@@ -269,8 +269,8 @@ impl Upstream {
         Arc::new(Address::new(spec, backend))
     }
 
-    /// Chooses an address that is up and has room; `has_idle` tells where the caller has an idle
-    /// connection. `scratch` saves an allocation.
+    /// Chooses an address that is up and has room; `has_idle` returns true for addresses to which
+    /// the caller has an idle connection. `scratch` saves an allocation.
     pub fn pick(
         &self,
         wanted: &Wanted<'_>,
@@ -323,14 +323,14 @@ impl Upstream {
         self.addresses().iter().any(|address| address.queue.is_limited())
     }
 
-    /// How often a connection came free after a response; wraps around.
+    /// Returns the number of times that a connection came free after a response; wraps around.
     pub(crate) fn freed(&self) -> u32 {
         let addresses = self.addresses();
         addresses.iter().fold(0, |freed, address| freed.wrapping_add(address.queue.freed()))
     }
 
-    /// Lets more connections be opened to addresses that are believed to accept no more: one now
-    /// and then, to learn, and several where requests wait in vain. `true`: one may be opened now.
+    /// Permits more connections to addresses that are believed to accept no more: one now and then,
+    /// to learn, and several if requests wait in vain. Returns true if the caller may open one now.
     pub(crate) fn open_more(&self, now_ms: u64, is_patient: bool) -> bool {
         let mut more = 0;
         for address in self.addresses().iter().filter(|address| address.queue.is_limited()) {
@@ -339,7 +339,7 @@ impl Upstream {
                 more += address.queue.overflow();
             }
         }
-        // The caller is one of those that may open one.
+        // One of these is for the caller.
         (1..more).for_each(|_| self.backlog.call());
         more > 0
     }
@@ -364,7 +364,7 @@ impl Upstream {
         })
     }
 
-    /// Records that an address answered a request that began at `began_ms`. The caller logs the
+    /// Records that an address responded to a request that began at `began_ms`. The caller logs the
     /// change.
     pub fn succeeded(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
         let change = address.health.record_success(began_ms, now_ms);
@@ -385,7 +385,7 @@ impl Upstream {
     }
 }
 
-/// Why addresses were skipped.
+/// Reasons for skipping addresses.
 #[derive(Default)]
 struct Seen {
     full: bool,
@@ -429,7 +429,7 @@ impl Seen {
     }
 }
 
-/// The address of a backend that is not a DNS name.
+/// Returns the address of a backend that is not a DNS name.
 fn literal(backend: &BackendSpec, upstream: &UpstreamSpec) -> Option<AddressSpec> {
     let target = match &backend.address {
         BackendAddress::Inet(address) => Target::Tcp(*address),
@@ -439,7 +439,7 @@ fn literal(backend: &BackendSpec, upstream: &UpstreamSpec) -> Option<AddressSpec
     Some(address_spec(backend, upstream, Arc::clone(&backend.text), target))
 }
 
-/// What an upstream knows of names that the one after it has as well.
+/// Returns the addresses that the previous upstream knows for the names of the next one.
 fn named_before(before: &Upstream, after: &UpstreamSpec) -> Vec<AddressSpec> {
     let addresses = before.addresses();
     let kept = |backend: &&BackendSpec| {
@@ -462,7 +462,7 @@ fn is_named(backend: &BackendSpec) -> bool {
     matches!(backend.address, BackendAddress::Name { .. } | BackendAddress::Srv(_))
 }
 
-/// One address of a backend that is a DNS name.
+/// Creates an address of a backend that is a DNS name.
 pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressSpec {
     let size_max = upstream.pool.size_max;
     let backend = upstream.backends.get(named.backend);
@@ -480,7 +480,7 @@ pub(crate) fn of_named(named: NamedAddress, upstream: &UpstreamSpec) -> AddressS
     }
 }
 
-/// The spec of one address of a backend.
+/// Returns the spec of one address of a backend.
 pub(crate) fn address_spec(
     backend: &BackendSpec,
     upstream: &UpstreamSpec,

@@ -1,5 +1,5 @@
-//! WebSockets for backends that speak none (`wstunnel.server`): the server speaks WebSocket with
-//! the client, and the backend gets and sends the bare bytes.
+//! WebSockets for backends that do not speak them (`wstunnel.server`): the server speaks WebSocket
+//! with the client, and exchanges the payload bytes with the backend.
 
 mod pump;
 
@@ -81,14 +81,14 @@ pub(crate) async fn serve(
     Step::Answered
 }
 
-/// What was agreed on.
+/// Result of a handshake.
 struct Handshake {
     accept: Vec<u8>,
     subprotocol: Option<&'static str>,
     opcode: Opcode,
 }
 
-/// Why a handshake is refused.
+/// Reason for refusing a handshake.
 struct Refusal {
     status: Status,
     words: String,
@@ -142,8 +142,8 @@ fn is_base64(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/')
 }
 
-/// The first of these subprotocols that the client offers. As in lighttpd, "base64" means text
-/// frames, whose content the client and the backend encode.
+/// Returns the first of these subprotocols that the client offers. As in lighttpd, "base64" means
+/// text frames with content that the client and the backend encode.
 fn subprotocol(fields: &Fields, known: &[&'static str]) -> Option<&'static str> {
     let offered = fields.joined(b"Sec-WebSocket-Protocol");
     let mut offered = offered.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
@@ -152,7 +152,7 @@ fn subprotocol(fields: &Fields, known: &[&'static str]) -> Option<&'static str> 
     })
 }
 
-/// As lighttpd: the origin is one of the list, or ends with a dot and one of it.
+/// Checks that the origin is in the list, or ends with a dot and a member of it, like lighttpd.
 fn check_origin(fields: &Fields, origins: &Strings) -> Result<(), Refusal> {
     if origins.is_empty() {
         return Ok(());

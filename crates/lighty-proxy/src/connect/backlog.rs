@@ -37,7 +37,7 @@ struct Waiting {
     waker: Option<Waker>,
 }
 
-/// Which request was woken.
+/// The request that was woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Call {
     /// No request waits.
@@ -48,12 +48,13 @@ pub enum Call {
     Other,
 }
 
-/// How many requests of other workers a request of the calling worker may overtake, because it can
-/// use the freed connection itself.
+/// Limit on the requests of other workers that a request of the calling worker may overtake,
+/// because it can use the freed connection itself.
 const OVERTAKEN_MAX: u64 = 64;
 
 impl Queue {
-    /// The next request to wake: the first, or the first of `worker` if that is near enough.
+    /// Returns the next request to wake: the first, or the first of `worker` if that is near
+    /// enough.
     fn whose_turn(&self, worker: Option<usize>) -> Option<Turn> {
         let mut uncalled = self.places.iter().filter(|(_, waiting)| !waiting.called);
         let (first, waiting) = uncalled.next()?;
@@ -74,12 +75,12 @@ impl Backlog {
         Self { length_max: length_max.into(), ..Self::default() }
     }
 
-    /// Changes the limit; requests that wait stay.
+    /// Changes the limit; waiting requests stay.
     pub(crate) fn limit(&self, length_max: u32) {
         self.length_max.store(length_max, Ordering::Relaxed);
     }
 
-    /// Number of waiting requests.
+    /// Returns the number of waiting requests.
     pub fn len(&self) -> u32 {
         self.waiting.load(Ordering::Acquire)
     }
@@ -89,7 +90,7 @@ impl Backlog {
         self.len() == 0
     }
 
-    /// Joins the queue with a request of a worker; `None` when it is full.
+    /// Adds a request of a worker to the queue; `None` when it is full.
     pub fn enter(&self, class: u8, worker: usize) -> Option<Ticket<'_>> {
         let mut queue = self.lock();
         if queue.places.len() >= self.length_max.load(Ordering::Relaxed) as usize {
@@ -110,7 +111,7 @@ impl Backlog {
     }
 
     /// Wakes a request after a connection of `worker` was freed: preferably one that can use it,
-    /// unless that would overtake too many.
+    /// unless that would overtake too many others.
     pub fn call_from(&self, worker: usize) -> Call {
         self.call_where(Some(worker))
     }
@@ -147,7 +148,7 @@ impl Backlog {
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
-        // Nothing panics while the lock is held.
+        // No code panics while it holds the lock.
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

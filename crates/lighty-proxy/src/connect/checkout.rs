@@ -37,7 +37,7 @@ impl Checkout {
     }
 }
 
-/// Why a checkout failed.
+/// Reason for a failed checkout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
     /// No backend is up.
@@ -62,15 +62,14 @@ pub struct CheckoutRequest<'a> {
     pub reuse: Reuse,
 }
 
-/// Which pooled connections a request may be sent on. A backend closes an idle connection after a
-/// timeout of its own. A request sent at that moment is lost, and nothing tells whether it was
-/// read.
+/// Pooled connections that a request may use. A backend closes an idle connection after a timeout
+/// of its own. A request sent at that moment is lost, and it is unknown if the backend has read it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reuse {
     None,
-    /// None, but one that is idle is closed: its process may be the only one that is free.
+    /// None, but an idle connection is closed: its process may be the only free one.
     Place,
-    /// Those idle for less time than any backend's keep-alive timeout.
+    /// Connections idle for less time than any backend's keep-alive timeout.
     Recent,
     Any,
 }
@@ -83,15 +82,15 @@ const RECENT_MS: u64 = 500;
 /// that comes back by itself wakes no request.
 const LOOK_MS: u64 = 100;
 
-/// The same while a held backend is retried.
+/// Poll interval in milliseconds while a held backend is retried.
 const HELD_LOOK_MS: u64 = 10;
 
-/// Milliseconds for which the first request of the backlog waits for a connection to come free,
-/// where the backend is believed to accept no more of them. Short requests get one long before;
-/// long ones do not feel a connection opened in vain.
+/// Milliseconds for which the first request of the backlog waits for a free connection, if the
+/// backend is believed to accept no more of them. Short requests free one long before; the cost of
+/// a connection opened in vain does not matter for long ones.
 const PATIENCE_MS: u64 = 20;
 
-/// Why an attempt found no connection.
+/// Reason why an attempt found no connection.
 enum Without {
     Full,
     Held,
@@ -149,7 +148,7 @@ impl Local {
     }
 
     /// Reuses an idle connection, or closes one to make room: a backend with one connection per
-    /// process must not be asked for more of them.
+    /// process must not get more of them.
     fn rested_seat(&self, reuse: Reuse, address: &Address, now_ms: u64) -> Option<Checkout> {
         let most_ms = match reuse {
             Reuse::None => return None,
@@ -164,7 +163,7 @@ impl Local {
     /// Waits in the backlog for a connection.
     ///
     /// # Errors
-    /// Why no connection can be had.
+    /// No connection is available; the variant is the reason.
     pub async fn wait_for_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Refusal> {
         let upstream = ask.upstream;
         if upstream.is_unsettled() {
@@ -178,7 +177,7 @@ impl Local {
             upstream.backlog.enter(ask.class, self.pool.worker()).ok_or(Refusal::BacklogFull)?;
         let until_ms = self.clock.mono_ms().saturating_add(upstream.spec.backlog.wait_ms);
         let mut look_ms = 0;
-        // Since when the first has waited without any connection coming free.
+        // Time since which the first request has waited while no connection came free.
         let mut stands_since: Option<(u64, u32)> = None;
         loop {
             let called = timeout(Duration::from_millis(look_ms), ticket.called()).await.is_ok();
@@ -221,7 +220,7 @@ impl Local {
         }
     }
 
-    /// Tries a held backend before its disable time is over: it may be back already.
+    /// Tries a held backend before its disable time is over: it may have returned already.
     fn try_held(&self, ask: &CheckoutRequest<'_>, now_ms: u64) -> Option<Checkout> {
         let address = ask.upstream.pick_held(now_ms)?;
         self.try_acquire(ask, &address, now_ms)

@@ -12,7 +12,7 @@ use lighty_io::clock::Clock;
 use lighty_io::clock::ticks::Ticks;
 use lighty_io::threads::panics;
 
-/// How late a timeout may fire, in milliseconds.
+/// Maximum delay of a timeout, in milliseconds.
 const TICK_MS: u64 = 100;
 
 /// The deadlines of a worker's requests.
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 impl Deadlines {
-    /// An empty list.
+    /// Creates an empty list.
     pub fn new(clock: Clock) -> Rc<Self> {
         Rc::new(Self { clock, list: RefCell::default() })
     }
@@ -64,7 +64,7 @@ impl Deadlines {
     }
 }
 
-/// One timeout. Costs nothing until it is polled.
+/// A timeout. Costs nothing until it is polled.
 pub(crate) struct Alarm {
     deadlines: Rc<Deadlines>,
     at_ms: u64,
@@ -90,7 +90,7 @@ impl Alarm {
         }
     }
 
-    /// The time by the clock of the timeout; monotonic milliseconds.
+    /// Returns the time of the timeout's clock, in monotonic milliseconds.
     pub(crate) fn now_ms(&self) -> u64 {
         self.deadlines.clock.mono_ms()
     }

@@ -1,4 +1,4 @@
-//! Opens a connection to a backend: TCP or a unix socket, and TLS over it where that is spoken.
+//! Opens a connection to a backend: TCP or a unix socket, with TLS over it if configured.
 
 use std::cell::Cell;
 use std::io;
@@ -16,34 +16,34 @@ use crate::upstream::backend_tls::BackendTls;
 /// A connection to be opened.
 pub(crate) struct Dial<'a> {
     pub target: &'a Target,
-    /// TLS with the backend, if it is spoken.
+    /// TLS settings; `None` for a clear-text connection.
     pub tls: Option<&'a BackendTls>,
-    /// What is sent in the clear before TLS: the header of the PROXY protocol.
+    /// Bytes sent in the clear before TLS: the header of the PROXY protocol.
     pub greeting: &'a [u8],
     pub options: &'a ConnectOptions,
     pub clock: &'a Clock,
-    /// When the handshake of TLS began; monotonic microseconds.
+    /// Start of the TLS handshake, in monotonic microseconds.
     pub tls_began_us: Cell<Option<u64>>,
 }
 
-/// Why there is no connection.
+/// Reason for a failed connection.
 #[derive(Debug)]
 pub(crate) enum DialFault {
-    /// The backend does not accept it.
+    /// The connection was refused or failed.
     Refused(io::Error),
-    /// It did not accept within the limit.
+    /// The backend did not accept within the limit.
     ConnectTimeout { limit_ms: u64 },
-    /// It did not shake hands within the limit.
+    /// The TLS handshake exceeded the limit.
     HandshakeTimeout { limit_ms: u64 },
-    /// TLS is not spoken with it.
+    /// The TLS handshake failed.
     Tls(ServerFault),
-    /// HTTP/2 is not spoken with it.
+    /// The backend does not speak HTTP/2.
     Http2(String),
 }
 
 impl DialFault {
-    /// True if this machine lacks what a connection needs, or the backend's listen queue is full:
-    /// nothing is wrong with the backend.
+    /// Returns true if this machine lacks resources for a connection, or the backend's listen queue
+    /// is full: the backend has no fault then.
     pub(crate) fn is_want(&self) -> bool {
         match self {
             Self::Refused(error) => error.kind() == io::ErrorKind::WouldBlock || is_ours(error),
@@ -73,7 +73,7 @@ impl DialFault {
     }
 }
 
-/// True if an error is about this machine and not about the backend.
+/// Returns true if an error concerns this machine rather than the backend.
 fn is_ours(error: &io::Error) -> bool {
     const EMFILE: i32 = 24;
     const ENFILE: i32 = 23;
@@ -84,16 +84,16 @@ fn is_ours(error: &io::Error) -> bool {
 }
 
 impl Dial<'_> {
-    /// Opens it, within a limit for all of it.
+    /// Opens the connection within a time limit for all steps.
     ///
     /// # Errors
-    /// Why it is not open.
+    /// The connection cannot be opened; the variant is the reason.
     pub(crate) async fn open(&self, limit_ms: u64) -> Result<Stream, DialFault> {
         let opened = timeout(Duration::from_millis(limit_ms), self.open_patiently()).await;
         opened.unwrap_or_else(|_| Err(self.too_late(limit_ms)))
     }
 
-    /// What it means that the time has run out.
+    /// Returns the fault for an exceeded time limit.
     pub(crate) fn too_late(&self, limit_ms: u64) -> DialFault {
         match self.tls_began_us.get() {
             None => DialFault::ConnectTimeout { limit_ms },
@@ -101,10 +101,10 @@ impl Dial<'_> {
         }
     }
 
-    /// Opens it, without a limit.
+    /// Opens the connection without a time limit.
     ///
     /// # Errors
-    /// Why it is not open.
+    /// The connection cannot be opened; the variant is the reason.
     pub(crate) async fn open_patiently(&self) -> Result<Stream, DialFault> {
         let mut stream = connect(self.target, self.options).await.map_err(DialFault::Refused)?;
         if let Some(tls) = self.tls {
@@ -116,7 +116,7 @@ impl Dial<'_> {
     }
 }
 
-/// Sends all of it.
+/// Sends all of `bytes`.
 pub(crate) async fn send(stream: &Stream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         match stream.try_write(bytes) {

@@ -1,9 +1,9 @@
-//! Connections that speak HTTP/2 with backends: each carries many requests.
+//! HTTP/2 connections to backends. Each carries many requests.
 //!
-//! A request has a connection in memory to a task, which has the backend's: [`record`]s on the one
-//! side, frames on the other. So the rest of the proxy knows one kind of connection, with one
-//! request on it. [`driver`] is the task, [`exchange`] one request in it, [`ending`] what a reset
-//! of it means, [`liveness`] whether the backend is still there.
+//! A request has an in-memory connection to a task, which owns the connection to the backend:
+//! [`record`]s on the one side, frames on the other. So the rest of the proxy knows only
+//! connections with one request at a time. [`driver`] is the task, [`exchange`] a request in it,
+//! [`ending`] maps resets to faults, [`liveness`] detects dead backends.
 
 mod driver;
 mod ending;
@@ -33,11 +33,11 @@ use driver::Driver;
 pub(crate) use ending::Ending;
 use exchange::Exchange;
 
-/// Bytes that a request and its response each may have on their way in memory.
+/// Limit in bytes on the in-memory data of a request, and of its response.
 const ROOM_BYTES: usize = 64 * 1024;
 
-/// Window of a stream at most, in bytes. What a backend sends waits here for clients that may be
-/// slow: so much for each of them.
+/// Maximum window of a stream, in bytes. A backend's bytes wait here for clients that may be slow:
+/// this much for each of them.
 const STREAM_WINDOW_BYTES_MAX: u32 = 256 * 1024;
 
 /// Limits of connections to backends. The connection's window is credited on receipt and does not
@@ -50,36 +50,36 @@ fn limits() -> Limits {
     }
 }
 
-/// A worker's connections that speak HTTP/2.
+/// A worker's HTTP/2 connections to backends.
 pub(crate) struct Hub {
     places: RefCell<HashMap<AddressId, Place, foldhash::fast::RandomState>>,
     deadlines: Rc<Deadlines>,
 }
 
-/// Those to one backend.
+/// The connections to one backend.
 #[derive(Default)]
 struct Place {
     links: Vec<Rc<Link>>,
-    /// Told when the connection that is being opened is there, or cannot be had.
+    /// Notified when the connection that is being opened is ready, or has failed.
     opening: Option<Rc<Notify>>,
 }
 
-/// What requests and the task of a connection share.
+/// State that the task of a connection shares with its requests.
 struct Link {
     arrivals: RefCell<Vec<Exchange>>,
     waker: RefCell<Option<Waker>>,
-    /// Streams that may be open at a time; 0 before the backend's settings.
+    /// Limit on concurrent streams; 0 before the backend's settings arrive.
     streams_max: Cell<u32>,
     streams: Cell<u32>,
-    /// The backend takes extended CONNECT (RFC 8441).
+    /// The backend accepts extended CONNECT (RFC 8441).
     takes_upgrades: Cell<bool>,
-    /// Streams that may still be opened.
+    /// Number of streams that may still be opened.
     requests_left: Cell<u32>,
     is_closed: Cell<bool>,
-    /// Told when the backend's settings are there, or never will be.
+    /// Notified when the backend's settings have arrived, or never will.
     settled: Notify,
     why_closed: RefCell<Option<String>>,
-    /// Why nothing was read or written any more, if that is the case.
+    /// Reason why reading and writing ended, if they have.
     why_died: RefCell<Option<String>>,
 }
 
@@ -111,14 +111,14 @@ impl Link {
         }
     }
 
-    /// Takes no further request.
+    /// Closes the connection to further requests.
     fn close(&self, why: &str) {
         self.is_closed.set(true);
         self.why_closed.borrow_mut().get_or_insert_with(|| why.to_owned());
         self.settled.notify_waiters();
     }
 
-    /// Nothing is read or written any more.
+    /// Ends reading and writing.
     fn die(&self, why: &str) {
         self.close(why);
         self.why_died.borrow_mut().get_or_insert_with(|| why.to_owned());
@@ -139,7 +139,8 @@ impl Link {
         }
     }
 
-    /// A stream on the connection, as a connection of its own. On one that is closed it is refused.
+    /// Returns a stream as a connection of its own. If this connection is closed, the stream is
+    /// refused.
     fn begin(self: &Rc<Self>) -> (Stream, Ticket) {
         self.streams.set(self.streams.get() + 1);
         self.requests_left.set(self.requests_left.get().saturating_sub(1));
@@ -157,23 +158,23 @@ impl Link {
     }
 }
 
-/// What became of a request.
+/// Progress and result of a request.
 #[derive(Default)]
 struct Fate {
-    /// The backend has not looked at it: it may be sent again.
+    /// The backend has not processed it, so it may be sent again.
     is_refused: Cell<bool>,
-    /// How its stream was reset, if it was.
+    /// Reset of its stream, if it was reset.
     ending: Cell<Option<Ending>>,
-    /// Some of it waits for the backend's window, or its socket.
+    /// Part of it waits for the backend's window, or its socket.
     is_withheld: Cell<bool>,
     /// Bytes of its content that were written.
     written: Cell<u64>,
-    /// Told when either changes.
+    /// Woken when either changes.
     sender: RefCell<Option<Waker>>,
 }
 
 impl Fate {
-    /// Records whether some of the request waits to be written, and how much of it was.
+    /// Records the number of bytes written, and whether more of the request waits to be written.
     fn tell_written(&self, is_withheld: bool, written: u64) {
         let was_withheld = self.is_withheld.replace(is_withheld);
         let has_moved = self.written.replace(written) != written && is_withheld;
@@ -192,13 +193,13 @@ pub(crate) struct Ticket {
 }
 
 impl Ticket {
-    /// True if the backend has certainly not looked at the request.
+    /// Returns true if the backend has certainly not processed the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.fate.is_refused.get()
     }
 
-    /// Bytes of the request's content that were written, while more of it waits for the backend to
-    /// take it. The task is woken when that changes.
+    /// Returns the bytes of the request's content that were written, while more of it waits for the
+    /// backend. The task is woken on changes.
     pub(crate) fn withheld(&self, cx: &mut Context<'_>) -> Option<u64> {
         let mut sender = self.fate.sender.borrow_mut();
         if !sender.as_ref().is_some_and(|known| known.will_wake(cx.waker())) {
@@ -207,17 +208,17 @@ impl Ticket {
         self.fate.is_withheld.get().then(|| self.fate.written.get())
     }
 
-    /// True if the backend takes extended CONNECT (RFC 8441).
+    /// Returns true if the backend accepts extended CONNECT (RFC 8441).
     pub(crate) fn takes_upgrades(&self) -> bool {
         self.link.takes_upgrades.get()
     }
 
-    /// How the request's stream was reset, if it was.
+    /// Returns the reset of the request's stream, if it was reset.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.fate.ending.get()
     }
 
-    /// Why the connection that carries the stream has ended, if it has.
+    /// Returns the reason for the end of the stream's connection, if it has ended.
     pub(crate) fn why_died(&self) -> Option<String> {
         self.link.why_died.borrow().clone()
     }
@@ -229,7 +230,7 @@ impl Drop for Ticket {
     }
 }
 
-/// Ends the wait of those who wait for a connection that is being opened.
+/// The right to open a connection. On drop, wakes all requests that wait for it.
 struct Opening<'a> {
     hub: &'a Hub,
     id: AddressId,
@@ -245,12 +246,12 @@ impl Drop for Opening<'_> {
 }
 
 impl Hub {
-    /// A hub without connections.
+    /// Creates a hub without connections.
     pub(crate) fn new(deadlines: &Rc<Deadlines>) -> Self {
         Self { places: RefCell::default(), deadlines: Rc::clone(deadlines) }
     }
 
-    /// A connection with room for another stream.
+    /// Returns a connection with room for another stream.
     fn find(&self, id: AddressId) -> Option<Rc<Link>> {
         let mut places = self.places.borrow_mut();
         let place = places.get_mut(&id)?;
@@ -258,7 +259,7 @@ impl Hub {
         place.links.iter().find(|link| link.has_room()).cloned()
     }
 
-    /// Waits for the connection that is being opened, if one is; else it is the caller's to open.
+    /// Waits for the connection that is being opened, if any; otherwise the caller must open one.
     async fn wait_or_begin(&self, id: AddressId) -> Option<Opening<'_>> {
         let opening = {
             let mut places = self.places.borrow_mut();
@@ -275,7 +276,7 @@ impl Hub {
         None
     }
 
-    /// Forgets backends to which there is no connection.
+    /// Removes backends without connections.
     pub(crate) fn sweep(&self) {
         self.places.borrow_mut().retain(|_, place| {
             place.links.retain(|link| !link.is_closed.get());
@@ -283,7 +284,7 @@ impl Hub {
         });
     }
 
-    /// Closes connections as soon as no request is on them.
+    /// Closes connections as soon as they carry no request.
     pub(crate) fn clear(&self) {
         for place in self.places.borrow().values() {
             for link in &place.links {
@@ -293,11 +294,11 @@ impl Hub {
         }
     }
 
-    /// A stream to a backend, on a connection that is there or a new one, within a limit for all of
-    /// it.
+    /// Returns a stream to a backend, on an existing connection or a new one, within a time limit
+    /// for all steps.
     ///
     /// # Errors
-    /// Why there is none.
+    /// No stream is available; the variant is the reason.
     pub(crate) async fn open(
         &self,
         address: &Arc<Address>,

@@ -26,19 +26,19 @@ use lighty_io::clock::Clock;
 use lighty_io::connect::Target;
 use tokio::sync::Notify;
 
-/// Milliseconds for which the line has to stand still at least before the backend counts as
-/// limited. If responses are further apart than this, keeping connections gains nothing.
+/// Minimum milliseconds for which the line has to stand still before the backend counts as limited.
+/// If responses are further apart than this, keeping connections gains nothing.
 const DOUBT_MS: u64 = 2;
 
-/// Bound of this time where responses take longer, or where it turned out to be too short: on a
-/// busy machine an event-driven backend gets no time of the processor for as long.
+/// Maximum of this time, if responses take longer, or if the time turned out to be too short: on a
+/// busy machine an event-driven backend may get no processor time for as long.
 const DOUBT_MS_MAX: u64 = 100;
 
-/// Bound of the pause between two looks at a line that stands still, in milliseconds.
+/// Maximum pause between two checks of a line that stands still, in milliseconds.
 const LOOK_MS_MAX: u64 = 1_000;
 
-/// Responses per open connection after which a line that stood still is not just slow: a backend
-/// that serves all connections in turn gives each the same share.
+/// Responses per open connection that show that a standing line is not just slow: a backend that
+/// serves all connections in turn gives each the same share.
 const PASSED_MAX: u64 = 2;
 
 /// Pause in milliseconds before the limit is raised; doubles each time that failed.
@@ -50,12 +50,12 @@ const PAUSE_MS_MAX: u64 = 64_000;
 /// The limit of a backend that shows none.
 const UNLIMITED: u32 = u32::MAX;
 
-/// Over a network, a connection is certainly before another one in the queue only if it was
-/// complete this many milliseconds before the other was begun: the last segment of its handshake
-/// may get lost.
+/// Over a network, a connection certainly precedes another in the queue only if it was complete
+/// this many milliseconds before the other was begun: the last segment of its handshake may get
+/// lost.
 const NETWORK_MS: u64 = 1_000;
 
-/// Tells every worker to close idle connections.
+/// Notifies every worker to close idle connections.
 static SURPLUS: Notify = Notify::const_new();
 
 /// Waits until some queue has idle connections to close.
@@ -69,7 +69,7 @@ pub(crate) struct ListenQueue {
     is_local: bool,
     /// Idle connections, of all workers.
     idle: AtomicU32,
-    /// The lowest number of these since the last look at the line.
+    /// The lowest number of idle connections since the last check of the line.
     idle_low: AtomicU32,
     /// Connections that may not have been accepted yet; lets the common case skip the lock.
     waiting: AtomicU32,
@@ -91,7 +91,7 @@ struct Line {
     entries: VecDeque<Waiting>,
     /// Connections that are open or being opened.
     open: u32,
-    /// Of these, those with a response: each occupies a process.
+    /// Open connections with a response: each occupies a process.
     held: u32,
     /// Lower bound of the number of processes.
     proven: u32,
@@ -100,32 +100,32 @@ struct Line {
     given: u32,
     /// Responses while others waited.
     passed: u64,
-    /// The line at the last look, while it is watched.
+    /// The line at the last check, while it is watched.
     doubt: Option<Doubt>,
-    /// How long it has to stand still.
+    /// Time for which it has to stand still, in milliseconds.
     doubt_ms: u64,
     /// Mean time to the first byte of a response.
     mean_us: u32,
     raise: Raise,
 }
 
-/// The line when it was last looked at.
+/// The line at its last check.
 #[derive(Clone, Copy)]
 struct Doubt {
-    /// The [first](Line::first) of it.
+    /// Its [first](Line::first) connection.
     first: u64,
-    /// [`Line::passed`] when this one became the first.
+    /// [`Line::passed`] when that connection became the first.
     passed: u64,
-    /// Pause until the next look.
+    /// Pause until the next check.
     pause_ms: u64,
 }
 
-/// How and when the limit is raised.
+/// Schedule for raising the limit.
 struct Raise {
     at_ms: u64,
     pause_ms: u64,
     step: u32,
-    /// The limit was raised, and neither was reached nor failed since.
+    /// The limit was raised, and since then has neither been reached nor failed.
     is_open: bool,
 }
 
@@ -170,17 +170,17 @@ struct Waiting {
     complete: Option<(u64, u64)>,
 }
 
-/// Whether a connection may become idle.
+/// Permission for a connection to become idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum MayIdle {
     Yes,
-    /// While no request waits behind it: the caller spawns [`watch`].
+    /// Permitted while no request waits behind it: the caller spawns [`watch`].
     InDoubt,
     No,
 }
 
 impl ListenQueue {
-    /// The queue of a target.
+    /// Returns the queue of a target.
     pub(crate) fn at(target: &Target) -> Arc<Self> {
         static KNOWN: LazyLock<Mutex<HashMap<Target, Weak<ListenQueue>>>> =
             LazyLock::new(Mutex::default);
@@ -194,9 +194,9 @@ impl ListenQueue {
         queue
     }
 
-    /// Registers a connection about to be opened. Idle connections are closed to make room for it
-    /// where the backend may have no process for it. Where it should have one, it returns `true`,
-    /// and the caller spawns [`watch`].
+    /// Registers a connection about to be opened. Closes idle connections to make room for it if
+    /// the backend may have no process for it. If the backend should have one, returns true, and
+    /// the caller spawns [`watch`].
     #[cold]
     pub(crate) fn enter(self: &Arc<Self>, now_ms: u64, mean_us: u32) -> (Standing, bool) {
         let mut line = self.lock();
@@ -205,8 +205,8 @@ impl ListenQueue {
         line.open += 1;
         line.entries.push_back(Waiting { begun, complete: None });
         self.count(&line);
-        // A connection becoming idle at the same time counts itself first and then looks at the
-        // line: one of the two sees the other.
+        // A connection becoming idle at the same time counts itself first and then checks the line:
+        // one of the two sees the other.
         let idle = self.idle.load(Ordering::SeqCst);
         let beyond = line.open.saturating_sub(self.known(&line, mean_us));
         let doubts = idle > 0 && beyond == 0 && self.begin_doubt(&mut line);
@@ -218,7 +218,7 @@ impl ListenQueue {
         (standing, doubts)
     }
 
-    /// Counts a connection as idle, unless it may not be. `mean_us` is the mean time to the first
+    /// Counts a connection as idle, if it may become idle. `mean_us` is the mean time to the first
     /// byte of a response.
     pub(crate) fn become_idle(&self, mean_us: u32) -> MayIdle {
         self.idle.fetch_add(1, Ordering::SeqCst);
@@ -259,9 +259,10 @@ impl ListenQueue {
         if self.begin_doubt(&mut line) { MayIdle::InDoubt } else { MayIdle::Yes }
     }
 
-    /// Connections that may be open beside idle ones before the line has shown anything: up to the
-    /// limit, if the backend has shown one. Else any number, unless no response is to be expected
-    /// within [`DOUBT_MS`]: with a mean of `mean_us`, each open connection yields one in that time.
+    /// Returns the number of connections that may be open beside idle ones before the line has
+    /// shown anything: up to the limit, if the backend has shown one. Otherwise any number, unless
+    /// no response is expected within [`DOUBT_MS`]: with a mean of `mean_us`, each open connection
+    /// yields one in that time.
     fn known(&self, line: &Line, mean_us: u32) -> u32 {
         let limit = self.limit.load(Ordering::Relaxed);
         let gap_us = u64::from(mean_us) / u64::from(line.open.max(1));
@@ -271,13 +272,13 @@ impl ListenQueue {
         }
     }
 
-    /// Connections that may be open at once.
+    /// Returns the number of connections that may be open at once.
     pub(crate) fn limit(&self) -> u32 {
         let limit = self.limit.load(Ordering::Relaxed);
         limit.saturating_add(self.overflow.load(Ordering::Relaxed))
     }
 
-    /// Connections that came free after a response so far; wraps around.
+    /// Returns the number of connections that came free after a response; wraps around.
     pub(crate) fn freed(&self) -> u32 {
         self.freed.load(Ordering::Relaxed)
     }
@@ -287,7 +288,7 @@ impl ListenQueue {
         self.limit.load(Ordering::Relaxed) != UNLIMITED
     }
 
-    /// Raises the limit if it is time to; `true` if it was raised.
+    /// Raises the limit if it is due. Returns true if it was raised.
     pub(crate) fn raise(&self, now_ms: u64) -> bool {
         let mut line = self.lock();
         let limit = self.limit.load(Ordering::Relaxed);
@@ -299,8 +300,8 @@ impl ListenQueue {
         true
     }
 
-    /// Lets more connections be opened beyond the limit, until one comes free; returns how many
-    /// more.
+    /// Permits more connections beyond the limit, until one comes free. Returns the number of
+    /// additional connections.
     pub(crate) fn overflow(&self) -> u32 {
         let before = self.overflow.load(Ordering::Relaxed);
         let more = before.max(1);
@@ -313,7 +314,7 @@ impl ListenQueue {
         self.surplus.load(Ordering::Acquire) > 0
     }
 
-    /// Claims the closing of one idle connection; `false` if none is left to close.
+    /// Claims the closing of one idle connection. Returns false if none is left to close.
     pub(crate) fn claim_surplus(&self) -> bool {
         let less = |surplus: u32| surplus.checked_sub(1);
         self.surplus.fetch_update(Ordering::AcqRel, Ordering::Relaxed, less).is_ok()
@@ -339,7 +340,7 @@ impl ListenQueue {
         }
     }
 
-    /// Starts to watch the line; `true` if no watcher runs yet.
+    /// Starts to watch the line. Returns true if no watcher runs yet.
     fn begin_doubt(&self, line: &mut Line) -> bool {
         let begins = line.doubt.is_none();
         if begins {
@@ -350,7 +351,7 @@ impl ListenQueue {
     }
 
     /// Checks whether the line moves, and closes idle connections if not. Returns the pause until
-    /// the next look in milliseconds; `None`: nothing is left to watch.
+    /// the next check in milliseconds; `None` if nothing is left to watch.
     fn look(&self, now_ms: u64) -> Option<u64> {
         let mut line = self.lock();
         let doubt = line.doubt.take()?;
@@ -376,7 +377,8 @@ impl ListenQueue {
         Some(next.pause_ms)
     }
 
-    /// The line stood still: the backend accepts no more connections than those with a response.
+    /// Handles a line that stood still: the backend accepts no more connections than the ones with
+    /// a response.
     fn saw_limit(&self, line: &mut Line, now_ms: u64) {
         line.given = 0;
         line.proven = line.held;
@@ -389,12 +391,12 @@ impl ListenQueue {
         self.limit.store(line.held.max(1), Ordering::Relaxed);
     }
 
-    /// A connection was accepted.
+    /// Handles an accepted connection.
     fn saw_accepted(&self, line: &mut Line) {
         line.held += 1;
         line.proven = line.proven.max(line.held);
         if line.raise.is_open && line.held >= self.limit.load(Ordering::Relaxed) {
-            // It was no limit, or is none any more.
+            // It was not a limit, or is no longer one.
             line.raise = Raise {
                 at_ms: 0,
                 pause_ms: PAUSE_MS_MIN,
@@ -406,7 +408,7 @@ impl ListenQueue {
     }
 
     fn lock(&self) -> MutexGuard<'_, Line> {
-        // Nothing panics while the lock is held.
+        // No code panics while it holds the lock.
         self.line.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -421,7 +423,8 @@ impl Line {
         self.entries.len() as u32
     }
 
-    /// The first in line. Connections still being opened do not count; 0: the line is empty.
+    /// Returns the first connection in line; 0 if it is empty. Connections still being opened do
+    /// not count.
     fn first(&self) -> u64 {
         let first = self.entries.iter().find(|waiting| waiting.complete.is_some());
         first.map_or(0, |waiting| waiting.begun)
@@ -432,7 +435,7 @@ impl Line {
     }
 
     fn looked_at(&self) -> Doubt {
-        // An event-driven backend answers the first within about that time.
+        // An event-driven backend responds to the first within about that time.
         let mean_ms = u64::from(self.mean_us) / 1_000;
         let pause_ms = mean_ms.clamp(self.doubt_ms, DOUBT_MS_MAX);
         Doubt { first: self.first(), passed: self.passed, pause_ms }

@@ -1,6 +1,6 @@
 use super::*;
 
-/// A mean time to a response with which much is to be learnt in a short time.
+/// A mean response time from which the queue learns much in a short time.
 const FAST_US: u32 = 100;
 
 const SLOW_US: u32 = 200_000;
@@ -9,7 +9,7 @@ fn queue() -> Arc<ListenQueue> {
     Arc::new(ListenQueue { is_local: true, ..ListenQueue::default() })
 }
 
-/// A queue whose backend has shown that it accepts so many connections.
+/// Returns the queue of a backend that has shown that it accepts `limit` connections.
 fn limited(limit: u32) -> Arc<ListenQueue> {
     let queue = queue();
     queue.limit.store(limit, Ordering::Relaxed);
@@ -29,7 +29,7 @@ fn held(queue: &Arc<ListenQueue>) -> Standing {
     standing
 }
 
-/// How many idle connections are to be ended.
+/// Returns the number of idle connections to be closed.
 fn surplus(queue: &ListenQueue) -> u32 {
     let mut count = 0;
     while queue.claim_surplus() {
@@ -39,7 +39,7 @@ fn surplus(queue: &ListenQueue) -> u32 {
     count
 }
 
-/// Looks until the line has stood still for long enough.
+/// Checks until the line has stood still for long enough.
 fn look_twice(queue: &ListenQueue) {
     assert!(queue.look(0).is_some() && queue.look(0).is_some());
 }
@@ -94,7 +94,7 @@ fn as_many_as_were_held_at_once_are_kept_and_watched() {
     let (waits, doubts) = queue.enter(0, SLOW_US);
     waits.complete(0);
     assert_eq!((doubts, surplus(&queue)), (true, 0), "two were held before");
-    // It does not move: the second process must have ended.
+    // The line does not move: the second process must have ended.
     look_twice(&queue);
     assert_eq!((surplus(&queue), queue.limit()), (1, 1));
     assert_eq!(queue.become_idle(SLOW_US), MayIdle::No, "one process is known, two are needed");
@@ -115,7 +115,7 @@ fn a_response_tells_of_all_that_were_made_before() {
     );
 }
 
-/// The kernel may have taken the second first, where two workers were at it side by side.
+/// The kernel may have accepted the second first, if two workers accepted in parallel.
 #[test]
 fn a_response_tells_nothing_of_what_was_made_meanwhile() {
     let queue = queue();
@@ -163,7 +163,7 @@ fn what_is_to_be_ended_is_forgotten_when_no_request_waits() {
     assert!(!queue.has_surplus());
 }
 
-/// A process that is given up for the one in line does not have to be given up twice.
+/// A process that was freed for the connection in line need not be freed twice.
 #[test]
 fn one_connection_is_closed_for_each_in_the_line() {
     let queue = limited(2);
@@ -174,7 +174,7 @@ fn one_connection_is_closed_for_each_in_the_line() {
     assert_ne!(queue.become_idle(FAST_US), MayIdle::No, "its process has accepted the other");
 }
 
-/// Many connections to a backend that accepts all: they are all kept after one round.
+/// Many connections to a backend that accepts all: all of them are kept after one round.
 #[test]
 fn nothing_is_closed_where_all_are_accepted() {
     let queue = queue();
@@ -191,7 +191,7 @@ fn nothing_is_closed_where_all_are_accepted() {
     assert_eq!((surplus(&queue), queue.is_limited()), (0, false));
 }
 
-/// All are busy, and the one in line takes its time: that is no reason to close any.
+/// All are busy, and the first in line takes its time: that is no reason to close any.
 #[test]
 fn a_slow_request_is_not_taken_for_a_full_backend() {
     let queue = queue();

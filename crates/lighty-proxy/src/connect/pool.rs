@@ -19,12 +19,12 @@ use crate::connect::listen_queue::{MayIdle, Standing, watch};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
 
-/// How many milliseconds before the backend's keep-alive timeout a connection is closed: the
+/// Milliseconds before the backend's keep-alive timeout at which a connection is closed: the
 /// backend's clock started earlier, and a request takes time to arrive.
 const EARLY_MS: u64 = 1000;
 
-/// A program that closes each connection after its response has done so after this many
-/// milliseconds.
+/// Milliseconds after a response within which a program closes the connection, if it closes each
+/// one.
 const CLOSING_MS: u64 = 50;
 
 /// The pause between two sweeps, in milliseconds.
@@ -47,7 +47,7 @@ impl ConnPermit {
         })
     }
 
-    /// Counts from now on for the upstream of another generation that has the same backend.
+    /// Moves the permit to the upstream of another generation that has the same backend.
     pub(crate) fn move_to(&mut self, upstream: &Arc<Upstream>, address: &Arc<Address>) {
         if !Arc::ptr_eq(&self.upstream, upstream) {
             self.upstream = Arc::clone(upstream);
@@ -89,10 +89,10 @@ pub struct Connection {
     /// `None` for raw connections. Dropped before the stream is.
     standing: Option<Standing>,
     pub stream: Rc<Stream>,
-    /// What it holds of a connection that speaks HTTP/2, if it is a stream of one.
+    /// Stream handle, if the connection is a stream of an HTTP/2 connection.
     ticket: Option<Ticket>,
     pub permit: ConnPermit,
-    /// When it was opened; monotonic milliseconds.
+    /// Time when it was opened, in monotonic milliseconds.
     pub made_ms: u64,
     /// Number of requests, the current one included.
     pub requests: u32,
@@ -102,7 +102,7 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// A new connection, for its first request.
+    /// Creates a connection for its first request.
     pub(crate) fn new(
         stream: Stream,
         permit: ConnPermit,
@@ -123,33 +123,34 @@ impl Connection {
         }
     }
 
-    /// The same, of a stream.
+    /// Adds the handle of a stream.
     pub(crate) fn holding(self, ticket: Option<Ticket>) -> Self {
         Self { ticket, ..self }
     }
 
-    /// True if the backend has said that it has not looked at the request.
+    /// Returns true if the backend has declared that it has not processed the request.
     pub(crate) fn is_refused(&self) -> bool {
         self.ticket.as_ref().is_some_and(Ticket::is_refused)
     }
 
-    /// Of a stream: bytes of the request's content that were written, while more of it waits for
-    /// the backend to take it. The task is woken when that changes.
+    /// For a stream, returns the bytes of the request's content that were written, while more of it
+    /// waits for the backend. The task is woken on changes.
     pub(crate) fn withheld(&self, cx: &mut Context<'_>) -> Option<u64> {
         self.ticket.as_ref()?.withheld(cx)
     }
 
-    /// True if it is a stream of a backend that takes upgrades as extended CONNECT.
+    /// Returns true if it is a stream of a backend that accepts upgrades as extended CONNECT.
     pub(crate) fn takes_connect(&self) -> bool {
         self.ticket.as_ref().is_some_and(Ticket::takes_upgrades)
     }
 
-    /// How it was reset, if it is a stream and was.
+    /// Returns its reset, if it is a stream and was reset.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.ticket.as_ref().and_then(Ticket::ending)
     }
 
-    /// Why the connection has ended that carries this one as a stream, if it has.
+    /// Returns the reason for the end of the underlying connection, if this is a stream and it has
+    /// ended.
     pub(crate) fn why_died(&self) -> Option<String> {
         self.ticket.as_ref().and_then(Ticket::why_died)
     }
@@ -169,7 +170,7 @@ impl Connection {
         }
     }
 
-    /// True if it carried a request before this one: the backend's close may have crossed the
+    /// Returns true if it carried an earlier request: the backend's close may have crossed the
     /// request.
     pub fn is_reused(&self) -> bool {
         self.requests > 1
@@ -185,14 +186,15 @@ impl Connection {
         self.rested_ms(now_ms) >= self.idle_ms
     }
 
-    /// The same at the sweep that is nearest to the end of the idle time.
+    /// Like `has_rested_enough`, rounded to the sweep that is nearest to the end of the idle time.
     fn has_rested_enough_at_sweep(&self, now_ms: u64) -> bool {
         let early_ms = (SWEEP_MS / 2).min(self.idle_ms / 2);
         self.rested_ms(now_ms) >= self.idle_ms - early_ms
     }
 
-    /// True if the end of one connection tells that the others end, too: HTTP servers close
-    /// connections one by one, a process manager closes all of its processes' for a restart.
+    /// Returns true if the end of one connection indicates the end of the others: HTTP servers
+    /// close connections one by one, while a process manager closes those of all its processes at a
+    /// restart.
     fn ends_with_others(&self) -> bool {
         !self.permit.upstream.spec.protocol.is_http()
     }
@@ -204,21 +206,21 @@ impl Connection {
         }
     }
 
-    /// True if nothing tells yet whether the program keeps its side open: it has answered no second
-    /// request on any connection, and has had no time to close this one.
+    /// Returns true while there is no evidence that the program keeps its side open: it has served
+    /// no second request on any connection, and has had no time to close this one.
     pub(crate) fn may_be_closing(&self, now_ms: u64) -> bool {
         self.ends_with_others()
             && !self.permit.address.serves_kept()
             && self.rested_ms(now_ms) < CLOSING_MS
     }
 
-    /// Idle time before its current request, in milliseconds.
+    /// Returns its idle time before the current request, in milliseconds.
     fn rested_ms(&self, now_ms: u64) -> u64 {
         now_ms.saturating_sub(self.idle_since_ms)
     }
 }
 
-/// The order in which connections end at one time: the table of them has none.
+/// Returns the order in which connections with equal end times are closed: the hash table has none.
 fn order(connection: &Connection) -> AddressId {
     connection.permit.address.id
 }
@@ -231,12 +233,12 @@ pub struct Pool {
 }
 
 impl Pool {
-    /// The pool of a worker.
+    /// Creates the pool of a worker.
     pub fn new(worker: usize, clock: Clock) -> Self {
         Self { worker, clock, idle: RefCell::default() }
     }
 
-    /// The worker's index.
+    /// Returns the worker's index.
     pub fn worker(&self) -> usize {
         self.worker
     }
@@ -267,7 +269,7 @@ impl Pool {
         }
     }
 
-    /// Closes the connection that has been idle longest and returns its permit.
+    /// Closes the connection that has been idle longest. Returns its permit.
     pub fn take_place(&self, address: &Address) -> Option<ConnPermit> {
         let mut idle = self.idle.borrow_mut();
         let resting = idle.get_mut(&address.id).filter(|resting| !resting.is_empty())?;
@@ -276,8 +278,8 @@ impl Pool {
         Some(permit)
     }
 
-    /// Registers a connection about to be opened in the backend's listen queue. Idle connections
-    /// are closed where the backend may have no process for the new one.
+    /// Registers a connection about to be opened in the backend's listen queue. Closes idle
+    /// connections if the backend may have no process for the new one.
     pub(crate) fn stand_in_line(&self, permit: &ConnPermit) -> Standing {
         let queue = &permit.address.queue;
         let mean_us = permit.address.first_byte_us();
@@ -299,7 +301,7 @@ impl Pool {
         let permit = &connection.permit;
         let spec = &permit.upstream.spec.pool;
         let backlog = &permit.upstream.backlog;
-        // A request that waits takes it at once: it only passes through the pool.
+        // A waiting request takes it at once: it only passes through the pool.
         let has_use =
             permit.address.idle() < spec.idle_max || (spec.idle_max > 0 && !backlog.is_empty());
         if connection.is_worn_out(now_ms) || !has_use || permit.address.is_gone() {
@@ -373,8 +375,8 @@ impl Pool {
         drop(ended);
     }
 
-    /// Closes one idle connection of an upstream whose permit a request of another worker waits
-    /// for.
+    /// Closes an idle connection of an upstream if a request of another worker waits for its
+    /// permit.
     pub fn reclaim(&self, backlog: &Arc<Backlog>) {
         let mut idle = self.idle.borrow_mut();
         let of_upstream = |c: &Connection| Arc::ptr_eq(&c.permit.upstream.backlog, backlog);

@@ -1,4 +1,4 @@
-//! The header of the PROXY protocol that opens a connection on behalf of one client.
+//! Writes the PROXY protocol header that opens a connection on behalf of one client.
 
 use std::net::SocketAddr;
 
@@ -8,8 +8,8 @@ use lighty_wire::proxy_protocol::{self, Command, Endpoints, Header, Version};
 
 use crate::upstream::spec::ProxyProtocol;
 
-/// Appends the header for the request's client. One without an address is told as our own
-/// connection.
+/// Appends the header for the request's client. A client without an address is announced as
+/// lighty's own connection (LOCAL).
 pub(crate) fn push(ex: &Exchange, version: ProxyProtocol, out: &mut Vec<u8>) {
     let listener = ex.request.local_socket.parse::<SocketAddr>().ok();
     push_for(&ex.request.peer, listener, version, out);
@@ -38,6 +38,6 @@ pub(crate) fn push_for(
         }),
         ..Header::default()
     };
-    // Only extensions can be too long, and there are none.
+    // Only extensions can be too long, and the header has none.
     let _ = proxy_protocol::encode(&header, out);
 }

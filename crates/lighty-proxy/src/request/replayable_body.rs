@@ -1,4 +1,4 @@
-//! A request body sent to a backend, whose beginning is kept so that it can be resent.
+//! A request body sent to a backend. Its beginning is kept, so that it can be resent.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -21,19 +21,19 @@ pub(crate) struct ReplayableBody {
     /// Number of kept pieces handed out since the last rewind.
     at: usize,
     replay: Replay,
-    /// The client's body is over: nothing more is read from it.
+    /// The client's body has ended: nothing more is read from it.
     ended: bool,
-    /// The end was handed out since the last rewind: a body that is resent is ended again.
+    /// The end was handed out since the last rewind; a resend hands it out again.
     end_told: bool,
     /// True if trailers are forwarded (`trailers`).
     keeps_trailers: bool,
-    // Boxed: few bodies have some, and every request that is proxied moves this.
+    // Boxed: few bodies have trailers, and every proxied request moves this struct.
     trailers: Option<Box<Fields>>,
     /// The rest of a piece that was too long for the protocol; sent next.
     rest: Bytes,
 }
 
-/// What sends the body again.
+/// Source of a resend.
 #[derive(Default)]
 enum Replay {
     /// The kept pieces: all that were handed out.
@@ -41,7 +41,7 @@ enum Replay {
     Kept,
     /// The whole body, which was received first.
     Stored(Rc<RefCell<StoredBody>>),
-    /// Nothing: too much of it was handed out, or a response has begun.
+    /// Nothing: too much was handed out, or a response has begun.
     Lost,
 }
 
@@ -62,8 +62,8 @@ impl ReplayableBody {
         }
     }
 
-    /// A body that was received whole. It is sent with its length, so it has no trailers (RFC 9112
-    /// section 7.1.2).
+    /// Creates a body that was received completely. It is sent with its length, so it has no
+    /// trailers (RFC 9112 section 7.1.2).
     pub(crate) fn stored(body: StoredBody) -> Self {
         let stored = Rc::new(RefCell::new(body));
         let body = StoredBody::as_body(&stored);
@@ -80,22 +80,22 @@ impl ReplayableBody {
         matches!(self.replay, Replay::Stored(_)) || self.is_over()
     }
 
-    /// A body that is not sent.
+    /// Creates a body that is not sent.
     pub(crate) fn none() -> Self {
         Self::new(RequestBody::default(), false)
     }
 
-    /// Whether the request has no body.
+    /// Returns true if the request has no body.
     pub(crate) fn is_none(&self) -> bool {
         !self.body.exists()
     }
 
-    /// Its length in bytes, if the client announced it.
+    /// Returns its length in bytes, if the client announced it.
     pub(crate) fn announced(&self) -> Option<u64> {
         self.body.announced()
     }
 
-    /// True if all of it was handed out, its end included.
+    /// Returns true if all of it was handed out, including its end.
     pub(crate) fn is_over(&self) -> bool {
         self.end_told
     }
@@ -105,7 +105,7 @@ impl ReplayableBody {
         !matches!(self.replay, Replay::Lost)
     }
 
-    /// True if it can be resent however much of it has been sent.
+    /// Returns true if it can be resent however much of it has been sent.
     pub(crate) fn is_sure_to_rewind(&self) -> bool {
         match self.replay {
             Replay::Lost => false,
@@ -117,7 +117,7 @@ impl ReplayableBody {
         }
     }
 
-    /// The trailers, once the body is over.
+    /// Returns the trailers, once the body has ended.
     pub(crate) fn trailers(&self) -> Option<&Fields> {
         self.trailers.as_deref()
     }
@@ -135,7 +135,7 @@ impl ReplayableBody {
         }
     }
 
-    /// The original body, for another handler; `None` if too much of it was handed out.
+    /// Returns the original body, for another handler; `None` if too much of it was handed out.
     pub(crate) fn into_body(mut self) -> Option<RequestBody> {
         if !self.can_rewind() {
             return None;
@@ -145,7 +145,7 @@ impl ReplayableBody {
         Some(self.body)
     }
 
-    /// A response has begun: drops what was kept for a resend.
+    /// Drops the pieces kept for a resend, because a response has begun.
     pub(crate) fn forget(&mut self) {
         if let Replay::Kept = self.replay {
             self.kept.drain(..self.at);
@@ -154,7 +154,7 @@ impl ReplayableBody {
         }
     }
 
-    /// The next piece, no longer than `most` bytes; `None` at the end.
+    /// Returns the next piece, no longer than `most` bytes; `None` at the end.
     pub(crate) fn poll_piece(
         &mut self,
         most: usize,
@@ -184,7 +184,7 @@ impl ReplayableBody {
             Some(Ok(bytes)) => self.keep(bytes),
             Some(Err(_)) => {
                 (self.ended, self.end_told) = (true, true);
-                // A resend would end the body where it broke off.
+                // A resend would end the body at this point, as if it were complete.
                 self.replay = Replay::Lost;
             }
             None => {
@@ -216,7 +216,7 @@ impl ReplayableBody {
 mod tests {
     use super::*;
 
-    /// All pieces up to the end, in the way a call takes them: until the body is over.
+    /// Reads all pieces like a call: until the body ends.
     fn read(body: &mut ReplayableBody) -> (Vec<u8>, bool) {
         let (mut bytes, mut has_end) = (Vec::new(), false);
         let mut cx = Context::from_waker(std::task::Waker::noop());

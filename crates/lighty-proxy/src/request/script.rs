@@ -54,15 +54,15 @@ impl Script {
         } else if route.request.broken_scriptfilename && own_root.is_none() {
             self.filename.extend_from_slice(&self.path_info);
         }
-        // Without a document root no script is beneath it, and none beneath `/`.
+        // Without a document root, or with `/`, no script is below it.
         if self.docroot.is_empty() {
             self.filename.clear();
         }
         Ok(())
     }
 
-    /// The file that the script's name leads to, beneath an alias, in a user's directory or in
-    /// lower case: the physical path without what is path info.
+    /// Determines the script's file, also below an alias, in a user's directory or in lower case:
+    /// the physical path without the path info.
     fn take_filename(&mut self, ex: &Exchange, is_found: bool) {
         let (root, info) = (&ex.physical.docroot, &self.path_info);
         join(root, &ex.physical.rel, &mut self.filename);
@@ -77,7 +77,7 @@ impl Script {
                     self.filename.push(b'/');
                 }
             }
-            // An alias stands for a part of the path info, too.
+            // An alias replaces a part of the path info, too.
             None => {
                 self.filename.clear();
                 join(root, &self.name, &mut self.filename);
@@ -85,8 +85,8 @@ impl Script {
         }
     }
 
-    /// Applies the rules of `proxy-core.rewrite-request`; tells whether one changed where the
-    /// script is. Names and path info are made of the URL's path, as in lighttpd 1.5.
+    /// Applies the rules of `proxy-core.rewrite-request`. Returns true if a rule changed the place
+    /// of the script. Names and path info are made of the URL's path, as in lighttpd 1.5.
     fn rewrite(&mut self, ex: &Exchange, route: &Route) -> Result<bool, Undecided> {
         let made = |target: RewriteTarget, of: &[u8]| {
             let rules = route.request.rewrite.iter().filter(|rule| rule.target == target);
@@ -103,14 +103,14 @@ impl Script {
     }
 }
 
-/// Appends a path beneath a directory, with one slash between them.
+/// Appends a path to a directory, with one slash between them.
 fn join(directory: &[u8], path: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(directory.strip_suffix(b"/").unwrap_or(directory));
     out.push(b'/');
     out.extend_from_slice(path.strip_prefix(b"/").unwrap_or(path));
 }
 
-/// Where the script name ends if no file decides it.
+/// Returns the end of the script name if no file decides it.
 fn end_of_name(path: &[u8], route: &Route) -> usize {
     match &route.takes {
         Takes::All if route.upstream.protocol.is_one_application() => 0,
@@ -118,13 +118,13 @@ fn end_of_name(path: &[u8], route: &Route) -> usize {
     }
 }
 
-/// Where the script name ends and the path info begins if no file decides it.
+/// Returns the offset at which the script name ends and the path info begins, if no file decides
+/// it.
 pub(crate) fn split(path: &[u8], takes: &Takes, fix_root: bool) -> usize {
     match takes {
         Takes::All => path.len(),
         Takes::Prefix(prefix) if &**prefix == "/" && fix_root => 0,
-        // `/app` has the whole prefix for its name; of `/bin/` what follows up to a slash belongs
-        // to it.
+        // The name for `/app` is the whole prefix; for `/bin/` it also includes the next segment.
         Takes::Prefix(prefix) => next_slash(path, prefix.len()),
         Takes::Suffix(suffixes) => {
             let mut ends =

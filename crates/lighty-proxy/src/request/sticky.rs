@@ -8,7 +8,7 @@ use crate::upstream::address::Address;
 use crate::upstream::balance;
 use crate::upstream::spec::BalancerSpec;
 
-/// The backend that the client's cookie names, by its name's hash.
+/// Returns the name's hash of the backend in the client's cookie.
 pub(crate) fn named(ex: &Exchange, spec: &BalancerSpec) -> Option<u64> {
     let cookie = spec.cookie.as_ref()?;
     let pairs = ex.request.fields.get_all(Known::Cookie).flat_map(|v| v.split(|b| *b == b';'));
@@ -18,7 +18,7 @@ pub(crate) fn named(ex: &Exchange, spec: &BalancerSpec) -> Option<u64> {
         .and_then(|(_, value)| balance::parse_cookie_value(trim(&value[1..])))
 }
 
-/// Tells the client which backend it has, unless its cookie says so.
+/// Sets the cookie with the client's backend, unless the client has it already.
 pub(crate) fn set_cookie(ex: &mut Exchange, spec: &BalancerSpec, chosen: &Address) {
     let Some(cookie) = &spec.cookie else { return };
     if named(ex, spec) == Some(chosen.name_hash) {

@@ -17,7 +17,7 @@ use crate::response::mapping::{Mapping, has_dot_segment, mapped};
 use crate::route::rules::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 use crate::upstream::address::AddressSpec;
 
-/// The host that backends are told: the configuration's, or the client's.
+/// Returns the host for backends: the configuration's, or the client's.
 fn host_told(ex: &Exchange) -> &[u8] {
     let set = ex.request.fields.get(Known::Host).filter(|_| ex.request.sets_host);
     set.unwrap_or(&ex.request.authority)
@@ -27,7 +27,7 @@ fn host_told(ex: &Exchange) -> &[u8] {
 pub(crate) struct UpstreamRequest<'a> {
     pub ex: &'a Exchange,
     pub words: &'a RewrittenHead,
-    /// How the body is delimited.
+    /// Framing of the body.
     pub framing: BodyFraming,
     /// The client's upgrade is forwarded.
     pub upgrade: bool,
@@ -39,12 +39,12 @@ pub(crate) struct UpstreamRequest<'a> {
 }
 
 impl UpstreamRequest<'_> {
-    /// The address that the client connected to.
+    /// Returns the address that the client connected to.
     pub(crate) fn local_ip(&self) -> Option<IpAddr> {
         self.ex.client.as_ref().and_then(|client| client.borrow().local_ip())
     }
 
-    /// The client's own fields that go further than one hop and are not replaced.
+    /// Returns the client's own end-to-end fields, except replaced ones.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (Option<Known>, &[u8], &[u8])> {
         let replaced = self.words;
         end_to_end(&self.ex.request.fields)
@@ -52,24 +52,24 @@ impl UpstreamRequest<'_> {
     }
 }
 
-/// The parts of a request that differ from what the client sent. Reusable.
+/// The parts of a request that differ from the client's. Reusable.
 #[derive(Default)]
 pub(crate) struct RewrittenHead {
     /// Path and query, percent-encoded.
     pub target: Vec<u8>,
     /// Bytes removed from `REQUEST_URI` (`strip-request-uri`).
     uri_stripped: usize,
-    /// Fields that the program does not get were counted: once, however often it is asked.
+    /// The fields withheld from the program were counted: once, whatever the number of attempts.
     pub counted_colliding: Cell<bool>,
     pub host: Vec<u8>,
-    /// Fields that are added; the client's of the same names are left out.
+    /// Added fields. The client's fields of the same names are left out.
     pub extra: Fields,
-    /// For backends that speak CGI's language.
+    /// The script, for backends with a CGI-like protocol.
     pub script: Script,
 }
 
 impl RewrittenHead {
-    /// The target's path and its query, without the question mark.
+    /// Returns the target's path and its query, without the question mark.
     pub(crate) fn split_target(&self) -> (&[u8], Option<&[u8]>) {
         match self.target.iter().position(|byte| *byte == b'?') {
             Some(at) => (&self.target[..at], Some(&self.target[at + 1..])),
@@ -77,7 +77,7 @@ impl RewrittenHead {
         }
     }
 
-    /// `REQUEST_URI` for programs.
+    /// Returns `REQUEST_URI` for programs.
     pub(crate) fn request_uri<'a>(&self, ex: &'a Exchange) -> &'a [u8] {
         ex.request.target_raw.get(self.uri_stripped..).unwrap_or_default()
     }
@@ -92,12 +92,11 @@ impl RewrittenHead {
         self.script.clear();
     }
 
-    /// Takes the request as the route's rules have it, whichever backend it goes to.
+    /// Applies the route's rules to the request, whichever backend it goes to.
     ///
     /// # Errors
-    /// Words about a path that the rules made, and that would lead out of what they map to: the
-    /// conditions and passwords of the URL that was asked for say nothing about that place. Or
-    /// whether a rule applies could not be found out.
+    /// A path made by the rules would lead out of their target: the access rules of the requested
+    /// URL do not cover that place. Or a pattern ran into its limit.
     pub(crate) fn take(&mut self, ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
         self.clear();
         self.take_target(ex, route)?;
@@ -111,10 +110,10 @@ impl RewrittenHead {
         Ok(())
     }
 
-    /// Takes what depends on the backend's address.
+    /// Adds the parts that depend on the backend's address.
     ///
     /// # Errors
-    /// Whether a rule applies could not be found out.
+    /// A pattern ran into its limit.
     pub(crate) fn take_backend(
         &mut self,
         ex: &Exchange,
@@ -124,7 +123,8 @@ impl RewrittenHead {
         self.host.clear();
         self.take_host(ex, route, backend.http_host.as_deref());
         if self.host.is_empty() {
-            // HTTP/1.0 has no need of a host, and we speak 1.1 with the backend, which has.
+            // An HTTP/1.0 client may omit the host; lighty speaks 1.1 with the backend, which
+            // requires it.
             self.host.extend_from_slice(own_name(backend).as_bytes());
         }
         if let Some(host) = first_match(&route.request.rewrite, b"host", &self.host)? {
@@ -136,18 +136,17 @@ impl RewrittenHead {
 
     fn replaces(&self, known: Option<Known>, name: &[u8]) -> bool {
         match known {
-            // Expect is handled hop by hop, and `Proxy` only harms programs that read it from their
-            // environment (CVE-2016-5385).
+            // `Expect` is handled hop by hop, and `Proxy` only harms programs that read it from
+            // their environment (CVE-2016-5385).
             Some(Known::Expect | Known::Proxy) => true,
             Some(known) => self.extra.contains(known),
             None => self.extra.get_named(name).is_some() || self.is_alias(name),
         }
     }
 
-    /// Whether a name with underscores and the like would be taken for that of a field that means
-    /// something to us: programs that find their request's fields in an environment see no
-    /// difference, so `X_Forwarded_For` would speak for a proxy and `Content_Length` for the
-    /// framing.
+    /// Returns true if a name with underscores and the like could pass for a field that matters:
+    /// programs that read header fields from their environment cannot tell them apart, so
+    /// `X_Forwarded_For` would pass for a proxy's field and `Content_Length` for the framing.
     fn is_alias(&self, name: &[u8]) -> bool {
         let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
         if name.iter().all(is_plain) {
@@ -217,8 +216,8 @@ impl RewrittenHead {
     fn forward(&mut self, ex: &Exchange, rules: &ForwardedRules) {
         let request = &ex.request;
         if rules.x_forwarded {
-            // The client that a trusted proxy named is in the chain already. That of a unix socket
-            // has no address.
+            // The chain already has a client that a trusted proxy named. A unix-socket client has
+            // no address.
             if let Some(client) = request.neighbor_ip().map(|ip| ip.to_string()) {
                 let client = client.as_bytes();
                 let chain = chained(&request.fields, Known::XForwardedFor, client);
@@ -237,7 +236,7 @@ impl RewrittenHead {
         }
     }
 
-    /// A server of HTTP/1 expects one `Cookie` (RFC 6265 section 5.4), and many read only one.
+    /// An HTTP/1 server expects one `Cookie` (RFC 6265 section 5.4), and many read only one.
     fn join_cookies(&mut self, fields: &Fields) {
         if fields.get_all(Known::Cookie).nth(1).is_some() {
             self.extra.push_known(Known::Cookie, fields.joined(b"Cookie"));
@@ -262,8 +261,7 @@ impl RewrittenHead {
         Ok(())
     }
 
-    /// Where a resource is to be copied or moved to (RFC 4918 section 10.3), in the backend's
-    /// words.
+    /// Maps the target of COPY and MOVE (RFC 4918 section 10.3) to the backend's URLs.
     fn take_destination(&mut self, ex: &Exchange, route: &Route) {
         let Some(destination) = ex.request.fields.get(Known::Destination) else { return };
         let request = &ex.request;
@@ -275,7 +273,7 @@ impl RewrittenHead {
     }
 }
 
-/// Refuses a `Destination` that the rules for paths lead elsewhere.
+/// Refuses a `Destination` that the path rules map outside of their target.
 fn check_destination(ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
     if route.request.map_urlpath.is_empty() {
         return Ok(());
@@ -292,8 +290,8 @@ fn check_destination(ex: &Exchange, route: &Route) -> Result<(), FaultReport> {
     }
 }
 
-/// Path and query as the client sent them, unless they have been rewritten, or a backend may take
-/// them for others than those that were judged.
+/// Returns path and query as the client sent them, unless they have been rewritten, or a backend
+/// may interpret them differently from the access checks.
 fn as_received<'a>(ex: &'a Exchange, route: &Route) -> &'a [u8] {
     let (target, raw) = (&ex.request.target[..], &ex.request.target_raw[..]);
     let path_end = raw.iter().position(|byte| *byte == b'?').unwrap_or(raw.len());
@@ -317,8 +315,8 @@ fn as_received<'a>(ex: &'a Exchange, route: &Route) -> &'a [u8] {
     if is_it && is_alike() { raw } else { target }
 }
 
-/// True if some backend may find a `.` or `..` segment in an encoded path, be it behind an encoded
-/// slash or a backslash.
+/// Returns true if some backend may find a `.` or `..` segment in an encoded path, for example
+/// after an encoded slash or a backslash.
 fn has_hidden_dots(path: &[u8]) -> bool {
     let mut decoded = Vec::with_capacity(path.len());
     let mut rest = path;
@@ -339,11 +337,11 @@ fn hex(digit: u8) -> Option<u8> {
     char::from(digit).to_digit(16).and_then(|value| u8::try_from(value).ok())
 }
 
-/// What a backend is called in the configuration, as a host.
+/// Returns the backend's name in the configuration, as a host.
 #[cold]
 fn own_name(backend: &AddressSpec) -> Cow<'_, str> {
     let Target::Tcp(address) = &backend.target else { return "localhost".into() };
-    // Of a name, what it stands for comes behind a slash.
+    // The text after a slash is the address that a name was resolved to.
     let written = backend.text.split('/').next().unwrap_or_default();
     let is_host = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
     match !written.is_empty() && !written.starts_with("srv:") && written.bytes().all(is_host) {
@@ -356,7 +354,7 @@ fn mapped_out(words: String) -> FaultReport {
     FaultReport::new(Fault::MappedOut, words)
 }
 
-/// What the first rule that matches makes of a field's value.
+/// Returns a field's value as changed by the first matching rule.
 fn first_match(
     rules: &[RewriteRule],
     name: &[u8],
@@ -369,7 +367,7 @@ fn first_match(
     RewriteRule::first(rules.iter().filter(is_for), value)
 }
 
-/// What earlier proxies said, and then `last`; `None` where they said nothing.
+/// Returns the chain of earlier proxies followed by `last`; `None` without earlier proxies.
 fn chained(fields: &Fields, name: Known, last: &[u8]) -> Option<Vec<u8>> {
     let mut chain = Vec::new();
     for value in fields.get_all(name).filter(|value| !value.is_empty()) {
@@ -388,7 +386,7 @@ fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
     }
     let request = &ex.request;
     let unknown = Node { name: NodeName::Unknown, port: None };
-    // One on every address does not tell on which of them the client came.
+    // A wildcard listener does not show the client's destination address.
     let listener = request.local_socket.parse::<SocketAddr>().ok();
     let listener = listener.filter(|at| !at.ip().is_unspecified());
     let element = NewElement {
@@ -398,7 +396,7 @@ fn forwarded_element(ex: &Exchange, rules: &ForwardedRules) -> Option<Vec<u8>> {
         proto: rules.proto.then_some(request.scheme.as_bytes()),
     };
     let mut written = Vec::new();
-    // A host that cannot be written was refused with its request.
+    // A request with a host that cannot be written was refused earlier.
     push_element(&element, &mut written).ok()?;
     (!written.is_empty()).then_some(written)
 }

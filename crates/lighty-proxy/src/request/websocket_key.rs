@@ -1,9 +1,9 @@
-//! The proof that a WebSocket's handshake was read.
+//! Proves that the handshake of a WebSocket was read.
 
 use lighty_http::base64;
 use sha1::{Digest, Sha1};
 
-/// `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key`: RFC 6455 section 4.2.2.
+/// Returns `Sec-WebSocket-Accept` for a `Sec-WebSocket-Key` (RFC 6455 section 4.2.2).
 pub(crate) fn accept(key: &[u8]) -> Vec<u8> {
     let mut hash = Sha1::new();
     hash.update(key);

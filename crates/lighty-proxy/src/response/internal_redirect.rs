@@ -1,5 +1,5 @@
-//! Internal redirects: a backend's response that asks for a file, another URL or another backend in
-//! its place.
+//! Internal redirects: a backend's response that names a file, another URL or another backend to
+//! serve instead.
 
 use lighty_core::exchange::request_state::Rewriting;
 use lighty_core::pipeline::sendfile::{self, carry};
@@ -9,12 +9,12 @@ use lighty_http::{Fields, Known, Method, host};
 use crate::route::rules::ResponseRules;
 use crate::session::BackendResponse;
 
-/// The redirect.
+/// An internal redirect.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum InternalRedirect {
     /// A file or parts of files: `X-Sendfile` and its like.
     File(sendfile::Named),
-    /// A local URL whose response gets fields of this one: `X-Accel-Redirect`.
+    /// A local URL; its response gets fields of this one (`X-Accel-Redirect`).
     Accelerate { target: Vec<u8> },
     /// The same request, rewritten: `X-Rewrite-URI`, `-Host`, `-Backend`.
     Rewrite(Rewrite),
@@ -32,7 +32,7 @@ const REWRITE_URI: &[u8] = b"X-Rewrite-URI";
 const REWRITE_HOST: &[u8] = b"X-Rewrite-Host";
 const REWRITE_BACKEND: &[u8] = b"X-Rewrite-Backend";
 
-/// The redirect that a response asks for, as far as the rules allow.
+/// Returns the redirect that a response requests, as far as the rules allow.
 pub(crate) fn asked(response: &BackendResponse, rules: &ResponseRules) -> Option<InternalRedirect> {
     let fields = &response.fields;
     let sent = || rules.sendfile_roots.is_some().then(|| asked_file(fields)).flatten();
@@ -58,8 +58,7 @@ fn asked_rewrite(fields: &Fields) -> Option<InternalRedirect> {
 }
 
 impl InternalRedirect {
-    /// Carries out the redirect. The exchange's response holds the backend's head, which is
-    /// replaced.
+    /// Performs the redirect. The exchange's response holds the backend's head, which is replaced.
     ///
     /// # Errors
     /// The redirect is not allowed, or fails.
@@ -82,7 +81,7 @@ impl InternalRedirect {
     }
 }
 
-/// Fields that are kept on an accelerated response (as in nginx).
+/// Fields that are kept on an accelerated response, like in nginx.
 const ACCELERATED: [Known; 5] = [
     Known::ContentType,
     Known::ContentDisposition,
@@ -110,7 +109,7 @@ fn go_to(ex: &mut Exchange, target: &[u8]) -> Result<Step<'static>, FaultReport>
     Ok(Step::Restart)
 }
 
-/// The backend that a response to this request named for its next round; empty: none.
+/// The backend for the next attempt, named by a response to this request; empty: none.
 #[derive(Default)]
 pub(crate) struct WantedBackend(pub(crate) Vec<u8>);
 

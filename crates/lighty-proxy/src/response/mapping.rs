@@ -29,7 +29,7 @@ pub(crate) struct Mapping<'a> {
 }
 
 impl<'a> Mapping<'a> {
-    /// For responses: the client requested host `asked`, the backend was sent host `told`.
+    /// Creates a mapping for responses: the client requested host `asked`, the backend got `told`.
     pub(crate) fn of_response(
         route: &'a Route,
         asked: &'a [u8],
@@ -50,7 +50,7 @@ impl<'a> Mapping<'a> {
         }
     }
 
-    /// For requests.
+    /// Creates a mapping for requests.
     pub(crate) fn of_request(
         route: &'a Route,
         asked: &'a [u8],
@@ -206,7 +206,7 @@ fn without_dot(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// The path of a URL, which may have a scheme and a host.
+/// Returns the path of a URL, which may have a scheme and a host.
 pub(crate) fn path_of(url: &[u8]) -> &[u8] {
     let path = split(url).map_or(url, |(_, _, path)| path);
     let end = path.iter().position(|byte| b"?#".contains(byte)).unwrap_or(path.len());
@@ -235,7 +235,7 @@ pub(crate) fn rewrite(fields: &mut Fields, rules: &[RewriteRule]) -> Result<(), 
     undecided.map_or(Ok(()), Err)
 }
 
-/// Replaces values one by one, each in its place.
+/// Replaces values one by one, without changing their order.
 fn replace_values(
     fields: &mut Fields,
     mut change: impl FnMut(Option<Known>, &[u8], &[u8]) -> Option<Vec<u8>>,
@@ -248,8 +248,8 @@ fn replace_values(
     *fields = changed;
 }
 
-/// Scheme, host with port, and the rest of a URL that names a host. The scheme is empty where the
-/// URL begins with two slashes (RFC 3986 section 4.2).
+/// Splits a URL that names a host into scheme, host with port, and the rest. The scheme is empty if
+/// the URL begins with two slashes (RFC 3986 section 4.2).
 fn split(url: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     let (scheme, rest) = match url {
         [b'/', b'/', rest @ ..] => (&url[..0], rest),
@@ -263,7 +263,7 @@ fn split(url: &[u8]) -> Option<(&[u8], &[u8], &[u8])> {
     Some((scheme, &rest[..end], &rest[end..]))
 }
 
-/// True if two hosts are the same under a scheme: its default port may be left out.
+/// Returns true if two hosts are equal under a scheme: its default port may be left out.
 fn is_same_host(scheme: &[u8], one: &[u8], other: &[u8]) -> bool {
     is_same(without_default_port(scheme, one), without_default_port(scheme, other))
 }

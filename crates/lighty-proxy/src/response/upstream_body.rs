@@ -21,27 +21,27 @@ use crate::upstream::spec::UpstreamSpec;
 /// After this many bytes a fast transfer yields to other connections.
 const TURN_BYTES: usize = 256 * 1024;
 
-/// What a step of the decoder counts in a turn, in bytes, however little it yields.
+/// Bytes that a step of the decoder counts in a turn, however little it yields.
 const STEP_BYTES: usize = 32;
 
-/// A piece of this many bytes goes on as it is.
+/// A piece of this many bytes is passed on unchanged.
 const SMALL_BYTES: usize = 4 * 1024;
 
 /// Smaller pieces are joined up to this many bytes.
 const JOINED_BYTES_MAX: usize = 16 * 1024;
 
-/// Maximum bytes of an unwanted body that are read to keep the connection reusable.
+/// Maximum bytes of an unwanted body that are read to reuse the connection.
 const DROPPED_BYTES_MAX: usize = 64 * 1024;
 
-/// After the request body has failed, the response ends at a silence of this many milliseconds: the
+/// Milliseconds of silence after which the response ends if the request body has failed: the
 /// backend may have sent a response that does not need the rest.
 const LOST_BODY_MS: u64 = 200;
 
 /// Buffer size in bytes when the worker's pool is empty.
 const SPARE_BYTES: usize = 4 * 1024;
 
-/// A response body on its way from a backend to a client. The rest of the request body goes the
-/// other way meanwhile.
+/// A response body in transit from a backend to a client. Meanwhile, the rest of the request body
+/// is sent.
 pub(crate) struct UpstreamBody {
     /// `None` once the response is complete.
     transfer: Option<Transfer>,
@@ -55,9 +55,9 @@ pub(crate) struct UpstreamBody {
     turn_bytes: usize,
     rest: Option<Pin<Box<dyn Future<Output = ()>>>>,
     trailers: Option<Box<Fields>>,
-    /// A fault that was found and is not reported yet.
+    /// A detected fault that is not reported yet.
     found: Option<FaultReport>,
-    /// Why the rest of the request body failed; reported in place of the truncation that it causes.
+    /// Fault of the request body, reported in place of the truncation that it causes.
     body_fault: Option<BodyFault>,
 }
 
@@ -69,7 +69,7 @@ pub(crate) struct Transfer {
 }
 
 impl UpstreamBody {
-    /// The body that follows the head of the call.
+    /// Creates the body that follows the call's head.
     pub(crate) fn new(mut transfer: Transfer, local: &Rc<Local>, client: ClientHandle) -> Self {
         // The head's timeout ends here.
         transfer.call.moved();
@@ -95,7 +95,7 @@ impl UpstreamBody {
         }
     }
 
-    /// The whole body, if it arrived with its head and has at most `most` bytes.
+    /// Returns the whole body, if it arrived with its head and has at most `most` bytes.
     pub(crate) fn take_whole(&mut self, most: usize) -> Option<Bytes> {
         let mut joined = Joined::default();
         joined.push(std::mem::take(&mut self.early));
@@ -104,8 +104,8 @@ impl UpstreamBody {
         is_whole.then(|| std::mem::take(&mut self.early))
     }
 
-    /// Joins the pieces that were read, until there are more than `most` bytes. `true`: that is all
-    /// of the body, and no trailers follow, which would require a chunked response.
+    /// Joins the pieces read so far, until there are more than `most` bytes. Returns true if they
+    /// are the whole body, without trailers, which would require a chunked response.
     fn join_input(&mut self, joined: &mut Joined, most: usize) -> bool {
         while joined.len() <= most {
             let Some(transfer) = self.transfer.as_mut() else { return false };
@@ -146,8 +146,8 @@ impl UpstreamBody {
         piece
     }
 
-    /// Reads and drops the body so that the connection can be reused. If the body is too long, or
-    /// the request is still being sent, the connection is closed instead.
+    /// Reads and drops the body, to reuse the connection. Closes the connection instead if the body
+    /// is too long, or the request is still being sent.
     pub(crate) fn discard(mut self) {
         self.client = None;
         if self.take_whole(DROPPED_BYTES_MAX).is_some() {
@@ -328,13 +328,13 @@ impl UpstreamBody {
     }
 }
 
-/// Pieces that came together, as one: a backend may send its response byte by byte, and each piece
-/// that goes on by itself costs a chunk, a frame and a turn of its own.
+/// Joins pieces that arrived together: a backend may send its response byte by byte, and each piece
+/// by itself costs a chunk, a frame and a turn.
 #[derive(Default)]
 struct Joined {
     /// The only piece, as it was read.
     whole: Bytes,
-    /// Several.
+    /// Several pieces.
     copied: Vec<u8>,
 }
 
@@ -362,7 +362,7 @@ impl Joined {
         self.len() == 0
     }
 
-    /// True if more is not worth a copy.
+    /// Returns true if further pieces are not worth a copy.
     fn is_enough(&self) -> bool {
         self.whole.len() >= SMALL_BYTES || self.copied.len() >= JOINED_BYTES_MAX
     }
@@ -381,7 +381,7 @@ fn cut(words: impl Into<std::borrow::Cow<'static, str>>) -> FaultReport {
     FaultReport::new(Fault::BackendCut, words)
 }
 
-/// The fault of a response whose request body ended early.
+/// Returns the fault of a response after its request body ended early.
 fn of_body(cause: BodyFault) -> FaultReport {
     let words = match cause {
         BodyFault::Malformed(words) => words,

@@ -1,4 +1,4 @@
-//! Decides whether a failed request is resent, and which pooled connections it may use at all.
+//! Decides whether a failed request is resent, and which pooled connections it may use.
 
 use std::sync::Arc;
 
@@ -11,16 +11,16 @@ use crate::connect::pool::{ConnPermit, Connection};
 use crate::serve::upstream_call::{Trouble, UpstreamCall};
 use crate::upstream::spec::Protocol;
 
-/// How often a request is resent because a backend closed its connection without a response. A
-/// restarting backend is handled by reconnecting; a request that crashes the backend must not crash
-/// it more often than this.
+/// Limit on resends after a backend closed its connection without a response. A restarting backend
+/// is handled by reconnecting; a request that crashes the backend must not crash it more often than
+/// this.
 const REPEATS_MAX: u32 = 2;
 
-/// How often a request goes to a backend again that refuses streams.
+/// Limit on resends to a backend that refuses streams.
 const REFUSALS_MAX: usize = 4;
 
 impl Serving<'_> {
-    /// Which pooled connections may carry this request.
+    /// Returns the pooled connections that may carry this request.
     pub(super) fn reuse(&self) -> Reuse {
         if self.upstream.spec.proxy_protocol.is_some() || self.stale >= 2 {
             return Reuse::None;
@@ -29,8 +29,8 @@ impl Serving<'_> {
             return Reuse::Any;
         }
         match self.upstream.spec.protocol {
-            // The process behind a kept connection may work on after its response, and nothing
-            // tells before the request is sent.
+            // The process behind a kept connection may still be busy after its response, and
+            // nothing shows it before the request is sent.
             Protocol::Fastcgi { .. } => Reuse::Place,
             _ => Reuse::Recent,
         }
@@ -95,7 +95,7 @@ impl Serving<'_> {
         } else if speaks_against(&connection.permit, fault.fault, began_ms) {
             self.local.note_failure(&connection.permit, began_ms, &fault.detail);
         } else {
-            // What says nothing of its health has failed all the same.
+            // A failure without meaning for the address's health still counts as a failure.
             let address = &connection.permit.address;
             if fault.fault.verdict().blame == Blame::Backend {
                 address.count_failure();
@@ -120,13 +120,13 @@ impl Serving<'_> {
         Err(FaultReport::new(fault.fault, format!("backend {text}: {}", fault.detail)))
     }
 
-    /// Prepares a retry on another address after a rejection; `false` if all were tried.
+    /// Prepares a retry on another address after a rejection. Returns false if all were tried.
     fn try_elsewhere(&mut self, permit: &ConnPermit) -> bool {
         self.tried.push(permit.address.id);
         self.tried.len() < TRIES_MAX && self.may_go_on()
     }
 
-    /// Prepares a resend; `false` if the limit is reached.
+    /// Prepares a resend. Returns false if the limit is reached.
     fn try_again(&mut self, stale: bool, permit: &ConnPermit) -> bool {
         if stale {
             return true;
@@ -146,10 +146,10 @@ impl Serving<'_> {
     }
 }
 
-/// True if a fault of a request that began at `began_ms` counts against its address. A malformed
-/// response is still a response. If a slow address, or one that breaks off, has answered another
-/// request meanwhile, the fault lies with this request: one bad URL must not take a backend down
-/// for everyone. And with a single address, taking it down gains nothing.
+/// Returns true if a fault of a request that began at `began_ms` counts against its address. A
+/// malformed response is still a response. If a slow address, or one that breaks off, has served
+/// another request meanwhile, the fault lies with this request: one bad URL must not take a backend
+/// down for everyone. And with a single address, taking it down gains nothing.
 fn speaks_against(permit: &ConnPermit, fault: Fault, began_ms: u64) -> bool {
     match fault {
         Fault::BackendClosed

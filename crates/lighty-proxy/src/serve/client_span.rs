@@ -1,4 +1,5 @@
-//! The client's spans of a trace: one for each try at a backend, whose own span is beneath it.
+//! Client spans of a trace: one for each attempt at a backend, which is the parent of the backend's
+//! own span.
 
 use std::sync::Arc;
 
@@ -10,7 +11,7 @@ use super::Serving;
 use crate::upstream::address::Address;
 
 impl Serving<'_> {
-    /// Begins the span of a try and names it to the backend, if the trace is recorded.
+    /// Begins the span of an attempt and names it to the backend, if the trace is recorded.
     #[inline]
     pub(super) fn begin_client_span(&mut self, address: &Address) {
         let context = self.ex.ext::<TraceContext>();
@@ -36,13 +37,13 @@ impl Serving<'_> {
         name_span(self.ex, TraceParent { span_id, ..own });
     }
 
-    /// The backend has answered. Its span ends with the response, unless another call follows.
+    /// Records the backend's response. The span ends with it, unless another call follows.
     #[inline]
     pub(super) fn answered_client_span(&mut self, status: u16) {
         self.with_last_call(|call, _| call.status = Some(status));
     }
 
-    /// The try failed, unless that is known already.
+    /// Records a failed attempt, unless the span has a result already.
     pub(super) fn failed_client_span(&mut self, error: &'static str) {
         self.with_last_call(|call, now_us| {
             if call.end_us.is_none() {
@@ -62,7 +63,7 @@ impl Serving<'_> {
         }
     }
 
-    /// Names the request's own span again: what it asks of others from now on is beneath that.
+    /// Names the request's own span again, as the parent of its next calls.
     #[inline]
     pub(super) fn leave_client_span(&mut self) {
         let context = self.ex.ext::<TraceContext>();

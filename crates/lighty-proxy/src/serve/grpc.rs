@@ -1,4 +1,4 @@
-//! Faults as a gRPC client expects them: a status among the fields of a response without content
+//! Translates faults for gRPC clients: into a status in the fields of a response without content
 //! ("Trailers-Only" of gRPC over HTTP/2).
 
 use lighty_core::exchange::stage::Stage;
@@ -12,7 +12,7 @@ const RESOURCE_EXHAUSTED: &[u8] = b"8";
 const INTERNAL: &[u8] = b"13";
 const UNAVAILABLE: &[u8] = b"14";
 
-/// Turns the response to a fault into one of gRPC, if the request is one.
+/// Turns the response to a fault into a gRPC response, if the request is a gRPC call.
 pub(super) fn translate(ex: &mut Exchange, report: &FaultReport) {
     let content_type = ex.request.fields.get(Known::ContentType).unwrap_or_default();
     let is_grpc = ex.request.version == Version::Http2 && is_grpc(content_type);
@@ -20,7 +20,7 @@ pub(super) fn translate(ex: &mut Exchange, report: &FaultReport) {
     let code = match report.fault {
         Fault::BackendCancelled if is_too_late(ex) => DEADLINE_EXCEEDED,
         Fault::BackendCancelled => CANCELLED,
-        // As clients map the codes of RST_STREAM: what is not UNAVAILABLE is not sent again.
+        // The mapping of RST_STREAM codes by clients: only UNAVAILABLE leads to a resend.
         Fault::BackendCalm => RESOURCE_EXHAUSTED,
         Fault::BackendReset => INTERNAL,
         _ => code(status),
@@ -37,8 +37,8 @@ fn is_grpc(content_type: &[u8]) -> bool {
     rest.is_some_and(|rest| matches!(rest.first(), None | Some(b'+' | b';' | b' ')))
 }
 
-/// True if the time is over that the client has given the call: what clients would make of CANCEL
-/// themselves.
+/// Returns true if the client's deadline for the call is over. Clients then translate CANCEL in the
+/// same way.
 fn is_too_late(ex: &Exchange) -> bool {
     let limit_us = ex.request.fields.get_named(b"grpc-timeout").and_then(timeout_us);
     let began_us = ex.stages.when_us(Stage::FirstByte);
@@ -61,7 +61,7 @@ fn timeout_us(value: &[u8]) -> Option<u64> {
     }
 }
 
-/// The status of gRPC that clients would make of one of HTTP themselves.
+/// Returns the gRPC status to which clients map an HTTP status.
 fn code(status: Status) -> &'static [u8] {
     match status.code() {
         400 => INTERNAL,

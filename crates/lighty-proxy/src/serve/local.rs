@@ -33,31 +33,31 @@ pub const PIECE_BYTES: usize = 64 * 1024;
 /// Maximum number of these buffers per worker.
 const PIECES_MAX: usize = 1024;
 
-/// Maximum number of idle calls kept per protocol for reuse.
+/// Maximum number of idle calls kept for reuse, for each protocol.
 const COURIERS_KEPT_MAX: usize = 256;
 
-/// One worker's side of the proxy.
+/// A worker's side of the proxy.
 pub struct Local {
     /// The worker's clock.
     pub clock: Clock,
-    /// Its idle connections to backends.
+    /// The worker's idle connections to backends.
     pub pool: Pool,
-    /// Its connections that speak HTTP/2.
+    /// The worker's HTTP/2 connections.
     pub(crate) h2: Hub,
-    /// The timeouts of requests under way.
+    /// Timeouts of requests in progress.
     pub deadlines: Rc<Deadlines>,
-    /// How connections to backends are opened.
+    /// Options for opening connections to backends.
     pub connect: ConnectOptions,
     /// Buffers for response bodies, of [`PIECE_BYTES`] each.
     pub pieces: BufPool,
-    /// Scratch for the choice among addresses.
+    /// Buffer for the choice among addresses.
     pub(crate) choices: RefCell<Vec<Choice>>,
     registry: Arc<Registry>,
     /// Keyed by the address of the spec, which the settings keep alive.
     known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
-    /// The upstreams of the generation that requests begin under.
+    /// The upstreams of the current generation.
     naming: RefCell<Option<Arc<Naming>>>,
-    /// The tasks that give up idle connections, by the upstream's index.
+    /// The tasks that give up idle connections, by index of the upstream.
     reclaimers: RefCell<HashMap<usize, Reclaimer, foldhash::fast::RandomState>>,
     #[expect(clippy::vec_box, reason = "half a kilobyte is not to be moved for each request")]
     couriers: RefCell<Vec<(Protocol, Vec<Box<UpstreamCall>>)>>,
@@ -67,11 +67,11 @@ pub struct Local {
 
 struct Known {
     upstream: Arc<Upstream>,
-    /// Keeps the address that is its key from being reused.
+    /// Keeps the key, which is the spec's address, from being reused.
     spec: Arc<UpstreamSpec>,
 }
 
-/// Ends its task when it is dropped.
+/// Ends its task on drop.
 struct Reclaimer(JoinHandle<()>);
 
 impl Drop for Reclaimer {
@@ -116,8 +116,8 @@ impl Local {
         })
     }
 
-    /// The upstream for a spec of the generation of this naming. At first use the worker starts its
-    /// tasks for it.
+    /// Returns the upstream for a spec of the generation of this naming. At first use, starts the
+    /// worker's tasks for it.
     pub fn upstream(self: &Rc<Self>, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
         if let Some(known) = self.known.borrow().get(&Arc::as_ptr(spec)) {
             return Arc::clone(&known.upstream);
@@ -135,13 +135,13 @@ impl Local {
         upstream
     }
 
-    /// The upstream for a spec of the current generation.
+    /// Returns the upstream for a spec of the current generation.
     pub(crate) fn upstream_now(self: &Rc<Self>, spec: &Arc<UpstreamSpec>) -> Arc<Upstream> {
         let naming = self.naming();
         self.upstream(spec, &naming)
     }
 
-    /// Requests begin under the generation that names these upstreams.
+    /// Switches new requests to the generation that names these upstreams.
     pub fn adopt(&self, naming: &Arc<Naming>) {
         let before = self.naming.replace(Some(Arc::clone(naming)));
         drop(before);
@@ -152,7 +152,7 @@ impl Local {
         Arc::clone(naming.get_or_insert_with(|| self.registry.nothing_named()))
     }
 
-    /// Forgets the upstreams of generations that are gone.
+    /// Removes the upstreams of generations that have ended.
     fn forget(&self) {
         let mut known = self.known.borrow_mut();
         let over: Vec<_> =
@@ -164,7 +164,7 @@ impl Local {
         self.reclaimers.borrow_mut().retain(|index, _| is_used(index));
     }
 
-    /// Closes idle connections whose permits requests of other workers wait for.
+    /// Closes idle connections if requests of other workers wait for their permits.
     async fn give_up_idle(self: Rc<Self>, (backlog, reclaim): (Arc<Backlog>, Arc<Notify>)) {
         loop {
             reclaim.notified().await;
@@ -177,7 +177,7 @@ impl Local {
     async fn end_surplus(self: Rc<Self>) {
         loop {
             let mut surplus = std::pin::pin!(listen_queue::surplus());
-            // From here on no notification is missed.
+            // No notification is missed from here on.
             surplus.as_mut().enable();
             self.pool.end_surplus();
             surplus.await;
@@ -235,7 +235,7 @@ impl Local {
         }
     }
 
-    /// Records a response to a request that began at `began_ms`; logs a come-back.
+    /// Records a response to a request that began at `began_ms`, and logs the return of an address.
     pub(crate) fn note_success(&self, permit: &ConnPermit, began_ms: u64) {
         let now_ms = self.clock.mono_ms();
         permit.address.answered(now_ms);
@@ -259,12 +259,12 @@ impl Local {
         }
     }
 
-    /// Logs a line that belongs to no request.
+    /// Logs a line without a request.
     pub(crate) fn say(&self, level: Level, message: &str) {
         self.log.line(level, self.clock.unix_s(), message, About::default());
     }
 
-    /// A random number, good enough to balance with (xorshift64*).
+    /// Returns a random number, good enough for balancing (xorshift64*).
     pub(crate) fn random(&self) -> u64 {
         let mut x = self.random.get();
         x ^= x >> 12;

@@ -15,7 +15,7 @@ use crate::response::upstream_body::{Transfer, UpstreamBody};
 use crate::route::rules::StreamBody;
 use crate::serve::upstream_call::UpstreamCall;
 
-/// Bodies up to this size that arrived with their head are sent with it in one call.
+/// Bodies up to this size that arrived with their head are sent together with it.
 const WHOLE_BYTES_MAX: usize = 16 * 1024;
 
 impl Serving<'_> {
@@ -76,7 +76,7 @@ impl Serving<'_> {
         Ok(Step::Answered)
     }
 
-    /// Carries out an internal redirect.
+    /// Performs an internal redirect.
     fn redirect_internally(
         &mut self,
         redirect: InternalRedirect,

@@ -1,9 +1,9 @@
-//! Tells a process that works on after its response (`fastcgi_finish_request()` of PHP) from a
-//! backend that is slow.
+//! Distinguishes a process that is busy after its response (`fastcgi_finish_request()` of PHP) from
+//! a slow backend.
 //!
-//! Both leave a request on a kept connection without a response. The request goes to a new
-//! connection. If that brings a response and the kept connection stays silent long after it, the
-//! process behind it is busy. A backend that did not get the processor, or was paused, answers the
+//! Both leave a request on a pooled connection without a response, so the request goes to a new
+//! connection. If that brings a response and the pooled connection stays silent long after it, the
+//! process behind it is busy. A backend that got no processor time, or was paused, responds to the
 //! older request as well: its connections are worth keeping.
 
 use std::cell::RefCell;
@@ -20,9 +20,9 @@ use crate::connect::pool::Connection;
 use crate::serve::upstream_call::PATIENCE_MS;
 use crate::upstream::backend::Backend;
 
-/// A kept connection that was left for its silence. It stays open until the verdict, or until its
-/// process responds after all: a process that serves one connection at a time accepts the new one
-/// only when this one is closed.
+/// A pooled connection that was abandoned because it was silent. It stays open until the verdict,
+/// or until its process responds after all: a process that serves one connection at a time accepts
+/// the new one only when this one is closed.
 pub(super) struct Suspicion {
     silent: Rc<RefCell<Option<Rc<Stream>>>>,
     backend: Arc<Backend>,
@@ -44,9 +44,9 @@ impl Suspicion {
         Self { silent, backend, watch }
     }
 
-    /// Judges the silence some time after a new connection has brought the response, which took so
-    /// many microseconds. A script that is slow there as well says nothing, unless the kernel tells
-    /// that the process has not even read the request.
+    /// Judges the silence some time after a new connection has brought the response, which took
+    /// `took_us` microseconds. A script that is slow there as well is no evidence, unless the
+    /// kernel shows that the process has not even read the request.
     pub(super) fn judge_later(self, took_us: u64, clock: &Clock) {
         let tells_unread = self.silent.borrow().as_ref().is_some_and(|it| it.tells_unread());
         if took_us >= PATIENCE_MS * 1_000 && !tells_unread {
@@ -65,7 +65,7 @@ impl Suspicion {
         });
     }
 
-    /// True if nothing came, and nothing was read as far as that is known.
+    /// Returns true if no bytes were received, and none were read by the process as far as known.
     fn is_right(&self) -> bool {
         let silent = self.silent.borrow();
         silent.as_ref().is_some_and(|it| it.is_idle_alive() && it.has_unread() != Some(false))
@@ -74,7 +74,7 @@ impl Suspicion {
 
 async fn close_when_it_responds(silent: Rc<RefCell<Option<Rc<Stream>>>>) {
     let Some(stream) = silent.borrow().clone() else { return };
-    // Readiness may be old.
+    // The readiness may be stale.
     while stream.readable().await.is_ok() && stream.is_idle_alive() {}
     silent.take();
 }

@@ -40,11 +40,11 @@ const TURN_BYTES: usize = 256 * 1024;
 /// Buffers above this capacity in bytes are not kept for reuse.
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
-/// After this many milliseconds without a response the client is checked for a disconnect.
+/// Milliseconds without a response after which the client is checked for a disconnect.
 pub(super) const PATIENCE_MS: u64 = 200;
 
-/// How long to wait for the reset that proves that a request met a closed connection: one round
-/// trip to the backend.
+/// Time limit for the reset that proves that a request met a closed connection: one round trip to
+/// the backend.
 const RESET_PATIENCE: Duration = Duration::from_millis(500);
 
 /// State of one request on its connection. Reusable.
@@ -52,8 +52,8 @@ pub(crate) struct UpstreamCall {
     pub session: Box<dyn Session>,
     pub response: BackendResponse,
     pub words: RewrittenHead,
-    /// Collects the backend's output for the error log, if there is any, and how much of it is
-    /// wanted.
+    /// Collects the backend's output for the error log, up to `error_kbytes_max`; `None` without
+    /// output.
     pub errors: Option<Box<ErrorOutput>>,
     pub error_kbytes_max: u64,
     out: Vec<u8>,
@@ -64,13 +64,13 @@ pub(crate) struct UpstreamCall {
     /// Bytes were read since the last acknowledgement, and the response is not complete: the
     /// backend's Nagle algorithm may hold the rest back.
     owes_ack: bool,
-    /// The process behind a kept connection may still work on the request before: a request that
-    /// it has not read goes elsewhere.
+    /// The process behind a pooled connection may still be busy with the previous request: a
+    /// request that it has not read goes elsewhere.
     busy: Busy,
     /// Interim responses to this request so far.
     interim: u32,
     inbox: ReadBuf,
-    /// What [`Connection::withheld`] says.
+    /// The last result of [`Connection::withheld`].
     withheld: Option<u64>,
     alarm: Alarm,
     waits: Waits,
@@ -79,7 +79,7 @@ pub(crate) struct UpstreamCall {
     watch: Watch,
 }
 
-/// What the backend does with the rest of the request.
+/// The backend's treatment of the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Backend {
     Reads,
@@ -87,27 +87,27 @@ enum Backend {
     OnlyResponds,
 }
 
-/// What would end the call from the client's side.
+/// Events on the client's side that end the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Watch {
-    /// Before the response: that it is gone, or was half-closed for too long.
+    /// Before the response: the client is gone, or was half-closed for too long.
     GoneOrHalfClosed,
-    /// While the response is sent: that it is gone.
+    /// While the response is sent: the client is gone.
     Gone,
-    /// It has shut down its sending side: nothing more can be learned from it.
+    /// The client has shut down its sending side: nothing more can be learned from it.
     Nothing,
 }
 
-/// What the current timeout is for.
+/// Purpose of the current timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// For the client, whose timeouts apply elsewhere.
+    /// Waiting for the client, whose timeouts apply elsewhere.
     Client,
     Write,
     Read,
 }
 
-/// How the backend ended the connection.
+/// End of the backend's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     None,
@@ -117,29 +117,29 @@ enum Ending {
     Reset,
 }
 
-/// If the process behind a kept connection may be busy with something else.
+/// Whether the process behind a pooled connection may be busy with another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     No,
     Maybe,
-    /// It has sent nothing for [`PATIENCE_MS`], nor read as far as that is known.
+    /// It has sent nothing for [`PATIENCE_MS`], and has read nothing as far as known.
     Yes,
 }
 
-/// What the alarm is set to.
+/// Event for which the alarm is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Limit {
-    /// A moment at which the silence of the backend is judged. The client is watched after the
-    /// first one.
+    /// A moment at which the silence of the backend is judged. After the first one, the client is
+    /// watched.
     Patience { rest_ms: u64, is_first: bool },
     /// The end of the timeout.
     Timeout,
 }
 
-/// Why a request got no response.
+/// Reason for the lack of a response.
 #[derive(Debug)]
 pub(crate) enum Trouble {
-    /// The backend's fault. `silent` if nothing of a response was received.
+    /// The backend's fault. `silent` if no byte of a response was received.
     Backend { fault: FaultReport, silent: bool },
     /// The request body could not be read completely.
     Body(BodyFault),
@@ -148,7 +148,7 @@ pub(crate) enum Trouble {
 }
 
 impl Trouble {
-    /// Kind of the failure, with few distinct values.
+    /// Returns the kind of the failure, with few distinct values.
     pub(crate) fn words(&self) -> &'static str {
         match self {
             Self::Backend { fault, .. } => fault.fault.verdict().words,
@@ -211,12 +211,13 @@ impl UpstreamCall {
         self.alarm.rest();
     }
 
-    /// The session, the rewritten head, and the buffer that the session writes the request to.
+    /// Returns the session, the rewritten head, and the buffer that the session writes the request
+    /// to.
     pub(crate) fn outbox(&mut self) -> (&mut dyn Session, &RewrittenHead, &mut Vec<u8>) {
         (&mut *self.session, &self.words, &mut self.out)
     }
 
-    /// Says if the process behind the connection may still be busy with the request before.
+    /// Sets whether the process behind the connection may still be busy with the previous request.
     pub(crate) fn may_meet_busy(&mut self, may_be: bool) {
         self.busy = if may_be { Busy::Maybe } else { Busy::No };
     }
@@ -236,7 +237,8 @@ impl UpstreamCall {
         self.written
     }
 
-    /// Whom a request waits for that the backend does not have as a whole.
+    /// Returns the span of a call that waits: for the client, or for the backend to read or
+    /// respond.
     pub(crate) fn span(&self) -> Span {
         match self.waits {
             Waits::Client => Span::RequestBody,
@@ -245,8 +247,8 @@ impl UpstreamCall {
         }
     }
 
-    /// True if the backend has certainly read nothing of the request, although bytes were written:
-    /// it had closed the connection before.
+    /// Returns true if the backend has certainly read nothing of the request, although bytes were
+    /// written: it had closed the connection before.
     pub(crate) async fn went_unread(&self, stream: &Stream) -> bool {
         self.ending == Ending::Told && stream.went_unread(self.written, RESET_PATIENCE).await
     }
@@ -256,12 +258,12 @@ impl UpstreamCall {
         self.takes_body() && self.sent == self.out.len() && self.withheld.is_none()
     }
 
-    /// True if the backend does not take what there is of the request.
+    /// Returns true if the backend does not accept the available part of the request.
     fn is_blocked(&self) -> bool {
         self.takes_body() && (self.is_sending() || self.withheld.is_some())
     }
 
-    /// Asks whether the backend withholds a window. Returns whether that has changed.
+    /// Checks whether the backend withholds a window. Returns true if that has changed.
     fn see_withheld(&mut self, connection: &Connection, cx: &mut Context<'_>) -> bool {
         let withheld = connection.withheld(cx);
         std::mem::replace(&mut self.withheld, withheld) != withheld
@@ -272,7 +274,7 @@ impl UpstreamCall {
         self.backend == Backend::Reads
     }
 
-    /// The response head is complete and its body follows.
+    /// Begins to read the body that follows the complete response head.
     pub(crate) fn begin_body(&mut self) {
         self.watch = Watch::Gone;
     }
@@ -282,7 +284,7 @@ impl UpstreamCall {
         self.sent < self.out.len()
     }
 
-    /// Bytes that were read and not yet parsed.
+    /// Returns the bytes that were read and not yet parsed.
     pub(crate) fn pending(&self) -> &[u8] {
         self.inbox.pending()
     }
@@ -294,8 +296,8 @@ impl UpstreamCall {
         pending
     }
 
-    /// Writes as much of the request and its body as possible without waiting. `true`: some bytes
-    /// were written.
+    /// Writes as much of the request and its body as possible without waiting. Returns true if some
+    /// bytes were written.
     ///
     /// # Errors
     /// The request body cannot be read. A backend that accepts no more only becomes
@@ -347,7 +349,7 @@ impl UpstreamCall {
         Ok(moved > 0)
     }
 
-    /// Writes the session's pending protocol reply; `false` if there is none.
+    /// Writes the session's pending protocol reply. Returns false if there is none.
     fn reply(&mut self) -> bool {
         self.start_over();
         self.session.reply(&mut self.out);
@@ -360,7 +362,7 @@ impl UpstreamCall {
         self.sent = 0;
     }
 
-    /// Frames more of the body; `false` if none is available now.
+    /// Frames more of the body. Returns false if none is available now.
     fn take_in(
         &mut self,
         upload: &mut ReplayableBody,
@@ -481,17 +483,17 @@ impl UpstreamCall {
         }
     }
 
-    /// Decides about the request while its kept connection is silent.
+    /// Decides about the request while its pooled connection is silent.
     fn hear_silence(&self, connection: &Connection) -> Silence {
-        // A process that has read the request works on it.
+        // A process that has read the request is working on it.
         if self.busy != Busy::Maybe || connection.stream.has_unread() == Some(false) {
             return Silence::Waits;
         }
         connection.permit.address.hear_silence(self.alarm.now_ms())
     }
 
-    /// Checks the timeout while nothing moves: first waits [`PATIENCE_MS`], then also watches the
-    /// client. `silent` is the connection before the response.
+    /// Checks the timeout while there is no progress: first waits [`PATIENCE_MS`], then also
+    /// watches the client. `silent` is the connection before the response.
     fn poll_limit(
         &mut self,
         client: &ClientHandle,
@@ -550,7 +552,7 @@ impl UpstreamCall {
         );
     }
 
-    /// Starts a timeout; 0 milliseconds: none.
+    /// Starts a timeout; 0 milliseconds for none.
     fn limit_to(&mut self, waits: Waits, whole_ms: u64) {
         self.waits = waits;
         let whole_ms = if whole_ms == 0 { u64::MAX } else { whole_ms };
@@ -582,23 +584,23 @@ impl UpstreamCall {
         self.poll_limit(client, None, cx)
     }
 
-    /// Bytes of the body arrived: the timeout starts over.
+    /// Restarts the timeout after bytes of the body arrived.
     pub(crate) fn moved(&mut self) {
         self.waits = Waits::Client;
     }
 
-    /// Bytes of an incomplete response body were read.
+    /// Records that bytes of an incomplete response body were read.
     pub(crate) fn owe_ack(&mut self) {
         self.owes_ack = true;
     }
 
-    /// True once after bytes were read: they are to be acknowledged before waiting for more.
+    /// Returns true once after bytes were read: they must be acknowledged before waiting for more.
     pub(crate) fn take_owed_ack(&mut self) -> bool {
         std::mem::take(&mut self.owes_ack)
     }
 
-    /// The fault, if the client has gone. Once a response is being sent, a failing write reveals
-    /// that, so a half-closed client then has no time limit.
+    /// Returns the fault, if the client has gone. While a response is being sent, a failing write
+    /// reveals that, so a half-closed client then has no time limit.
     fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
         if self.watch == Watch::Nothing {
             return None;

@@ -13,7 +13,7 @@ use lighty_wire::http1::BodyFraming;
 use super::{BackendResponse, Event, Session, Step, cut_short, head_unfit, malformed, push_length};
 use crate::request::upstream_request::UpstreamRequest;
 
-/// One request and its response over AJP13.
+/// A request and its response over AJP13.
 pub(super) struct AjpSession {
     secret: Option<Arc<str>>,
     size: PacketSize,
@@ -22,12 +22,12 @@ pub(super) struct AjpSession {
     /// The client's body has ended; the container may still request more.
     request_ended: bool,
     left: Option<u64>,
-    /// What is answered has no body, whatever comes.
+    /// The response has no body, whatever arrives (HEAD).
     asked_head: bool,
     reuse: bool,
 }
 
-/// A session over AJP13.
+/// Creates a session over AJP13.
 pub(super) fn session(secret: &Option<Arc<str>>, packet_bytes: &usize) -> AjpSession {
     let size = u32::try_from(*packet_bytes).ok().and_then(PacketSize::new).unwrap_or_default();
     AjpSession {
@@ -56,7 +56,7 @@ impl AjpSession {
         })
     }
 
-    /// What a packet means, body or head; `consumed` bytes of the input are behind it.
+    /// Translates a packet of head or body. The input has `consumed` bytes before the event's end.
     fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, FaultReport> {
         Ok(match event {
             Some(ajp13::Event::Headers) => Event::Head,
@@ -160,7 +160,7 @@ impl Session for AjpSession {
     fn takes(&self) -> usize {
         match self.request_ended {
             true => 0,
-            // Everything was sent except the end of the body, which is fetched now.
+            // Everything was sent except the end of the body, which is read now.
             false if self.body.is_complete() => usize::MAX,
             false => self.body.due().unwrap_or(0),
         }
@@ -180,7 +180,7 @@ impl Session for AjpSession {
         self.reply(out);
     }
 
-    /// An empty packet, where the container asked for more than there is.
+    /// Sends an empty packet if the container requested more than the body has.
     fn reply(&mut self, out: &mut Vec<u8>) {
         if self.body.due().is_some_and(|due| due == 0 || self.request_ended)
             && let Ok(head) = self.body.take_head(0)

@@ -21,27 +21,27 @@ use super::{BackendResponse, Event, Session, Step, cut_short, head_unfit, malfor
 use crate::request::upstream_request::UpstreamRequest;
 use crate::upstream::spec::FastcgiRole;
 
-/// Above this many bytes error output is logged before more is read.
+/// Bytes of error output above which it is logged before more is read.
 const SAID_BYTES: usize = 8 * 1024;
 
-/// How the variables and the body are wrapped.
+/// Framing of the variables and the body.
 enum Wrapping {
     Fastcgi { role: FastcgiRole, decoder: fastcgi::Decoder, keep_conn: bool },
     Scgi,
     Uwsgi(uwsgi::Modifiers),
 }
 
-/// One request and its answer with a program that speaks CGI's language.
+/// A request and its response over a CGI-like protocol.
 pub(super) struct GatewaySession {
     wrapping: Wrapping,
     head: CgiHead,
-    /// Output up to the end of the head, where it comes in records.
+    /// Output up to the end of the head, if it arrives in records.
     output: Vec<u8>,
-    /// What stands there came with an interim response and was not looked at yet.
+    /// `output` arrived with an interim response and was not parsed yet.
     holds_output: bool,
     early: Bytes,
     left: Left,
-    /// Bytes of output, out of their records, that stand at the front of the input.
+    /// Bytes of output at the front of the input whose record header was removed.
     unwrapped: usize,
     method: Option<Method>,
     said: Vec<u8>,
@@ -50,14 +50,14 @@ pub(super) struct GatewaySession {
     listener: Option<Listener>,
 }
 
-/// What is still to be sent of the request.
+/// Unsent part of the request.
 #[derive(PartialEq, Eq)]
 enum Request {
     Body,
     Nothing,
 }
 
-/// What the program sends next.
+/// Expected next output of the program.
 #[derive(PartialEq, Eq)]
 enum Expects {
     Head,
@@ -65,18 +65,18 @@ enum Expects {
     Nothing,
 }
 
-/// A session over FastCGI.
+/// Creates a session over FastCGI.
 pub(super) fn fastcgi(role: &FastcgiRole) -> GatewaySession {
     let decoder = fastcgi::Decoder::new();
     GatewaySession::new(Wrapping::Fastcgi { role: *role, decoder, keep_conn: false })
 }
 
-/// A session over SCGI.
+/// Creates a session over SCGI.
 pub(super) fn scgi() -> GatewaySession {
     GatewaySession::new(Wrapping::Scgi)
 }
 
-/// A session over uwsgi.
+/// Creates a session over uwsgi.
 pub(super) fn uwsgi(modifier1: &u8) -> GatewaySession {
     GatewaySession::new(Wrapping::Uwsgi(uwsgi::Modifiers { first: *modifier1, second: 0 }))
 }
@@ -99,9 +99,9 @@ impl GatewaySession {
         }
     }
 
-    /// The head is complete: it becomes the response's.
+    /// Moves the complete head into the response.
     fn take_head(&mut self, response: &mut BackendResponse) -> Result<Event, FaultReport> {
-        // None of these protocols can carry what would follow.
+        // None of these protocols can carry another protocol.
         if self.head.status == Status::SWITCHING_PROTOCOLS {
             return Err(malformed("101 without having been asked to upgrade"));
         }
@@ -125,7 +125,7 @@ impl GatewaySession {
         Ok(Event::Head)
     }
 
-    /// The body among the output that came with the end of the head.
+    /// Takes the part of the body that arrived with the end of the head.
     fn take_early(&mut self, output: Vec<u8>) -> Result<(), FaultReport> {
         let mut rest = Bytes::from(output);
         let mut early = Vec::new();
@@ -142,7 +142,7 @@ impl GatewaySession {
         Ok(())
     }
 
-    /// The program ended its response before the announced end.
+    /// Returns the fault of a response that ended before its announced length.
     fn short(&self) -> FaultReport {
         match self.left {
             Left::Length(left) => cut_short(self.head.content_length, Some(left)),
@@ -150,13 +150,13 @@ impl GatewaySession {
         }
     }
 
-    /// Whether that is enough for now.
+    /// Collects error output. Returns true if it is enough to be logged.
     fn take_stderr(&mut self, words: &[u8]) -> bool {
         self.said.extend_from_slice(words);
         self.said.len() >= SAID_BYTES
     }
 
-    /// Records up to the end of the head.
+    /// Reads records up to the end of the head.
     fn read_records(
         &mut self,
         input: &[u8],
@@ -192,7 +192,7 @@ impl GatewaySession {
         Ok(Step { consumed: at, event: Event::More })
     }
 
-    /// The head that stands at the front of the output, once it is whole.
+    /// Parses the head at the front of the output, once it is complete.
     fn read_output(
         &mut self,
         response: &mut BackendResponse,
@@ -317,7 +317,7 @@ impl Session for GatewaySession {
 
     fn push_body(&mut self, piece: &[u8], out: &mut Vec<u8>) {
         if let Wrapping::Fastcgi { .. } = self.wrapping {
-            // Nothing longer was asked for.
+            // No longer piece was requested.
             let Ok(length @ 1..) = u16::try_from(piece.len()) else { return };
             out.extend_from_slice(&stdin_header(length));
         }
@@ -371,7 +371,7 @@ impl Session for GatewaySession {
     }
 
     fn ends_with_close(&self) -> bool {
-        // Applications of FastCGI say when they are done; the others only close.
+        // FastCGI applications announce their end; the others only close.
         !matches!(self.wrapping, Wrapping::Fastcgi { .. }) && self.left.is_nothing()
     }
 
@@ -394,7 +394,7 @@ fn no_chunk(fault: ChunkFault) -> FaultReport {
     malformed(fault.words())
 }
 
-/// Fields that the program does not get are named in the error log.
+/// Logs the names of fields that are withheld from the program.
 fn log_colliding(upstream_request: &UpstreamRequest<'_>, params: &Params<'_>, colliding: usize) {
     if colliding > 0 && !upstream_request.words.counted_colliding.replace(true) {
         variables::log_colliding(upstream_request.ex, params);
@@ -434,20 +434,21 @@ fn open_uwsgi(
     writer.finish().map_err(too_large)
 }
 
-/// What is wrong with a request that the engine should not have let through.
+/// Returns the fault of a request that the engine should have refused.
 fn unfit(words: &'static str) -> FaultReport {
     FaultReport::new(Fault::Internal, words)
 }
 
-/// The listener of the last request, and its address as text: the next one usually comes by it.
+/// The listener of the last request, with its address as text: the next request usually has the
+/// same.
 struct Listener {
     name: Rc<str>,
-    /// `None` if it does not tell on which address a client came.
+    /// `None` for a wildcard listener.
     address: Option<Box<str>>,
 }
 
 impl Listener {
-    /// The listener of a request.
+    /// Returns the listener of a request.
     fn of<'l>(upstream_request: &UpstreamRequest<'_>, last: &'l mut Option<Self>) -> &'l Self {
         let name = &upstream_request.ex.request.local_socket;
         let seen = last.take().filter(|seen| Rc::ptr_eq(&seen.name, name));
@@ -459,7 +460,7 @@ impl Listener {
         Self { name: Rc::clone(name), address: at.map(|at| at.ip().to_string().into()) }
     }
 
-    /// The address that the client connected to; empty if it is unknown.
+    /// Returns the address that the client connected to; empty if it is unknown.
     fn address_of(&self, upstream_request: &UpstreamRequest<'_>) -> Cow<'_, str> {
         let own = || upstream_request.local_ip().map(|ip| ip.to_string()).unwrap_or_default();
         self.address.as_deref().map_or_else(|| own().into(), Cow::Borrowed)
@@ -513,8 +514,8 @@ fn blame(fault: CgiFault) -> FaultReport {
     }
 }
 
-/// The application ended the request before a head was complete. FastCGI 1.0 section 5.5: with
-/// `FCGI_CANT_MPX_CONN` and `FCGI_OVERLOADED` it rejects the request.
+/// Returns the fault of an application that ended the request before a head was complete. FastCGI
+/// 1.0 section 5.5: with `FCGI_CANT_MPX_CONN` and `FCGI_OVERLOADED` it rejects the request.
 fn without_head(end: fastcgi::EndRequest) -> FaultReport {
     let words = match end.protocol_status {
         ProtocolStatus::RequestComplete => {

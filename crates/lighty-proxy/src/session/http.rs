@@ -15,20 +15,20 @@ use lighty_wire::http1::upstream_response::{other_protocol, parse_response};
 use super::{BackendResponse, Event, Session, Step, malformed};
 use crate::request::upstream_request::UpstreamRequest;
 
-/// One request and its response over HTTP/1.
+/// A request and its response over HTTP/1.
 pub(super) struct HttpSession {
     head: ResponseHead,
     asked: Option<Method>,
     asked_upgrade: bool,
     limits: ResponseLimits,
-    /// We did not send Connection: close.
+    /// The request did not have `Connection: close`.
     keeps_alive: bool,
     request: Request,
     body: Body,
     decoder: ChunkedDecoder,
 }
 
-/// The rest of the request.
+/// Unsent part of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     /// Bytes of the announced length.
@@ -37,7 +37,7 @@ enum Request {
     Ended,
 }
 
-/// The rest of the response body.
+/// Unread part of the response body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Body {
     Length(u64),
@@ -45,7 +45,7 @@ enum Body {
     Close,
 }
 
-/// A session over HTTP/1; the request's head says which.
+/// Creates a session over HTTP/1; the request's head has the version.
 pub(super) fn session(_force_http10: &bool) -> HttpSession {
     HttpSession::default()
 }
@@ -119,7 +119,7 @@ impl Session for HttpSession {
             return;
         }
         let with = trailers.filter(|fields| !fields.is_empty());
-        // Trailers that cannot be written were refused when they were read.
+        // The parser of the trailers refused values that cannot be written.
         if with.is_none_or(|fields| push_last_chunk(fields, out).is_err()) {
             out.extend_from_slice(LAST_CHUNK);
         }
@@ -204,7 +204,7 @@ impl HttpSession {
     }
 }
 
-/// The hop-by-hop fields of this connection.
+/// Returns the hop-by-hop fields of this connection.
 fn connection_fields<'a>(
     upstream_request: &'a UpstreamRequest<'_>,
 ) -> impl Iterator<Item = (Known, &'a [u8])> + use<'a> {

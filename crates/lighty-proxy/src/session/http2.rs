@@ -1,5 +1,5 @@
-//! HTTP/2 to a backend: RFC 9113. The connection that carries the request among others is in
-//! `connect/h2`; this is one request of it, in records.
+//! HTTP/2 to a backend: RFC 9113. A request in the form of records; the connection that carries it
+//! among others is in `connect/h2`.
 
 use lighty_core::FaultReport;
 use lighty_http::fields::is_token;
@@ -11,36 +11,36 @@ use crate::connect::h2::record::{self, HEAD_BYTES, Kind, Payload, Record};
 use crate::request::upstream_request::UpstreamRequest;
 use crate::request::websocket_key::accept;
 
-/// Fields of a handshake that HTTP/1 has, and an extended CONNECT has not.
+/// Handshake field of HTTP/1 that an extended CONNECT does not have.
 const KEY: &[u8] = b"sec-websocket-key";
 const ACCEPT: &[u8] = b"sec-websocket-accept";
 
-/// One request and its response.
+/// A request and its response.
 #[derive(Default)]
 pub(super) struct Http2Session {
     is_head_request: bool,
     has_ended: bool,
-    /// The record that begins behind the last piece, as far as it has come: of content its head, of
-    /// the end all of it.
+    /// The received part of the record after the last piece: for content only its header, for the
+    /// end all of it.
     record: Vec<u8>,
-    /// Bytes of the current piece of content that are not read yet.
+    /// Unread bytes of the current piece of content.
     piece_left: usize,
-    /// Bytes that Content-Length announced, and how many of them are to come.
+    /// Bytes that Content-Length announced; `left` is the number still to come.
     announced: Option<u64>,
     left: Option<u64>,
     trailers: Fields,
-    /// What the client wants to go on with, asked for by an extended CONNECT (RFC 8441).
+    /// Protocol that the client switches to, requested by an extended CONNECT (RFC 8441).
     upgrade: Option<Upgrade>,
 }
 
-/// An upgrade that was asked for.
+/// A requested upgrade.
 struct Upgrade {
     protocol: Vec<u8>,
-    /// What HTTP/1 wants to be told of a WebSocket that was accepted: Sec-WebSocket-Accept.
+    /// `Sec-WebSocket-Accept`, which HTTP/1 requires in the response to an accepted WebSocket.
     accept: Option<Vec<u8>>,
 }
 
-/// A session over HTTP/2.
+/// Creates a session over HTTP/2.
 pub(super) fn session() -> Http2Session {
     Http2Session::default()
 }
@@ -160,15 +160,15 @@ impl Session for Http2Session {
         (!self.trailers.is_empty()).then_some(&self.trailers)
     }
 
-    /// Its stream has ended with it; the connection is for others.
+    /// Its stream ends with it; the connection remains for other requests.
     fn is_reusable(&self) -> bool {
         false
     }
 }
 
 impl Http2Session {
-    /// Collects the next record from the front of `input`. Returns it with the bytes that were
-    /// taken; `None` if all were and it is not complete.
+    /// Collects the next record from the front of `input`. Returns it with the number of bytes
+    /// taken; `None` if all were taken and it is not complete.
     fn collect(&mut self, input: &[u8]) -> Option<(Record, usize)> {
         let mut taken = 0;
         loop {
@@ -190,8 +190,8 @@ impl Http2Session {
 }
 
 impl Upgrade {
-    /// Makes the response to an extended CONNECT one to the upgrade that HTTP/1 has in its place.
-    /// The bytes behind it are the other protocol's.
+    /// Turns the response to an extended CONNECT into HTTP/1's response to an upgrade. The bytes
+    /// after it belong to the other protocol.
     fn agree(self, response: &mut BackendResponse) {
         response.status = Status::SWITCHING_PROTOCOLS;
         response.upgrade = true;
@@ -205,7 +205,7 @@ impl Upgrade {
     }
 }
 
-/// The protocol that a request asks for, if it is one and not a choice.
+/// Returns the protocol that a request wants to switch to, if it names exactly one.
 pub(crate) fn asked_protocol(fields: &Fields) -> Option<&[u8]> {
     let mut asked = fields.get_all(Known::Upgrade);
     let protocol = asked.next().filter(|protocol| is_token(protocol))?;
@@ -216,8 +216,8 @@ fn allows_content(status: Status) -> bool {
     !matches!(status.code(), 204 | 304)
 }
 
-/// Appends a field of the request, unless it is of HTTP/1 connections or said by the framing (RFC
-/// 9113 section 8.2.2).
+/// Appends a field of the request, unless it is specific to HTTP/1 connections or expressed by the
+/// framing (RFC 9113 section 8.2.2).
 fn push_field(known: Option<Known>, name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     use Known as K;
     match known {
@@ -264,7 +264,7 @@ mod tests {
         }
     }
 
-    /// The body, the trailers and whether it ended, of input in pieces of this many bytes.
+    /// Returns the body, the trailers and whether it ended, for input in pieces of this many bytes.
     fn read(input: &[u8], piece: usize) -> (Vec<u8>, Fields, bool) {
         let (mut session, mut body) = (session(), Vec::new());
         for mut piece in input.chunks(piece) {

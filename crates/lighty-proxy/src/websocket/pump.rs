@@ -18,24 +18,24 @@ use lighty_wire::websocket::{
 
 use crate::connect::pool::Connection;
 
-/// Bytes that are read at once, on the stack: an idle tunnel holds no buffer.
+/// Bytes read at a time, on the stack: an idle tunnel holds no buffer.
 const READ_BYTES: usize = 16 << 10;
 
-/// Reads and writes before the rest of the worker has its turn.
+/// Reads and writes before yielding to the rest of the worker.
 const MOVES_MAX: usize = 16;
 
-/// Interval at which pings and the idle limit are looked at.
+/// Interval at which pings and the idle limit are checked.
 const LOOK_MS: u64 = 1_000;
 
-/// How long a client may take to reply to a close.
+/// Time limit for a client's reply to a close.
 const CLOSE_WAIT_MS: u64 = 5_000;
 
-/// A tunnel whose client speaks WebSocket.
+/// A tunnel to a client that speaks WebSocket.
 pub(super) struct WebsocketTunnel {
     pub(super) connection: Rc<Connection>,
-    /// Sent to the backend first.
+    /// Bytes sent to the backend first.
     pub(super) greeting: Vec<u8>,
-    /// What the backend's bytes are sent as.
+    /// Frame type for the backend's bytes.
     pub(super) opcode: Opcode,
     /// Milliseconds between pings; 0: none.
     pub(super) ping_ms: u64,
@@ -74,7 +74,7 @@ impl Tunnel for WebsocketTunnel {
     }
 }
 
-/// When something has happened, as stamps of the monotonic clock.
+/// Times of the last events, in monotonic milliseconds.
 struct Times {
     active_ms: u64,
     pinged_ms: u64,
@@ -87,7 +87,8 @@ impl Times {
         Self { active_ms: now_ms, pinged_ms: now_ms, closed_ms: None }
     }
 
-    /// True if nobody has sent anything for too long, or a client does not reply to a close.
+    /// Returns true if neither side has sent anything for too long, or a client does not reply to a
+    /// close.
     fn is_over(&mut self, pump: &mut Pump, now_ms: u64, idle_ms: u64) -> bool {
         if std::mem::take(&mut pump.is_active) {
             self.active_ms = now_ms;
@@ -124,7 +125,7 @@ impl Outbox {
         self.start == self.bytes.len()
     }
 
-    /// Writes what the stream takes now; the number of bytes, 0 if it takes none.
+    /// Writes as much as the stream accepts now. Returns the number of bytes; 0 if it accepts none.
     fn flush(&mut self, to: &dyn ByteStream, cx: &mut Context<'_>) -> io::Result<usize> {
         let mut written = 0;
         while !self.is_empty() {
@@ -147,16 +148,16 @@ struct Pump {
     opcode: Opcode,
     to_far: Outbox,
     to_near: Outbox,
-    /// The beginning of a character that the backend has not completed.
+    /// The first bytes of a character that the backend has not completed.
     tail: Vec<u8>,
-    /// No frame of the client is read any more.
+    /// No more frames of the client are read.
     is_near_over: bool,
     /// The backend has closed, or failed.
     is_far_over: bool,
     has_ended_far: bool,
     has_sent_close: bool,
     sent_bytes: u64,
-    /// Something came since this was last asked.
+    /// Bytes were received since this was last checked.
     is_active: bool,
 }
 
@@ -177,7 +178,7 @@ impl Pump {
         }
     }
 
-    /// Moves what can be moved. Ready once both sides are done.
+    /// Moves bytes both ways. Ready once both sides have ended.
     fn poll(&mut self, cx: &mut Context<'_>, ends: &Ends<'_>) -> Poll<io::Result<()>> {
         for _ in 0..MOVES_MAX {
             let mut has_moved = self.write(cx, ends)?;
@@ -185,7 +186,7 @@ impl Pump {
                 return Poll::Ready(Ok(()));
             }
             let has_read = self.read_near(cx, ends.near)? | self.read_far(cx, ends.far);
-            // What is sent does not count: a ping would keep its own tunnel alive.
+            // Sent bytes do not count: a ping would keep its own tunnel alive.
             self.is_active |= has_read;
             has_moved |= has_read;
             if !has_moved {
@@ -296,7 +297,8 @@ impl Pump {
     fn push_message(&mut self, bytes: &[u8]) {
         let mut end = bytes.len();
         if self.opcode == Opcode::Text {
-            // What does not end within the bytes that were kept is looked at as a whole.
+            // A character that does not end within the kept bytes is examined together with the new
+            // ones.
             let whole = [&self.tail[..], bytes].concat();
             end = bytes.len().saturating_sub(incomplete_utf8_tail(&whole));
         }

@@ -1,4 +1,4 @@
-//! The task of one connection to a backend that speaks HTTP/2.
+//! The task of an HTTP/2 connection to a backend.
 
 use std::io;
 use std::rc::Rc;
@@ -22,25 +22,25 @@ use crate::upstream::spec::PoolSpec;
 /// Bytes read at a time: room for the longest frame.
 const INPUT_BYTES: usize = 2 * (FRAME_BYTES_MAX + FRAME_HEAD_BYTES);
 
-/// Bytes that wait to be written before no more content is taken.
+/// Unwritten bytes above which no more content is taken.
 const OUTPUT_BYTES_MAX: usize = 64 * 1024;
 
 /// Rounds after which the task yields to others.
 const ROUNDS_MAX: usize = 16;
 
-/// How long a connection may go without a stream that it allows, in milliseconds.
+/// Time limit for the backend's settings to permit a stream, in milliseconds.
 const SETTLE_MS: u64 = 10_000;
 
-/// How often it is looked whether the connection is needed, in milliseconds.
+/// Interval of checks whether the connection is still needed, in milliseconds.
 const LOOK_MS: u64 = 1_000;
 
-/// Whether a connection is busy.
+/// Idle state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
-    /// It waits for its first request, which is on its way.
+    /// It waits for its first request, which will arrive.
     New,
     Busy,
-    /// It is one of the idle connections that are kept.
+    /// It counts among the idle connections that are kept.
     Kept,
 }
 
@@ -55,21 +55,21 @@ pub(super) struct Driver {
     scheme: &'static [u8],
     exchanges: Vec<Exchange>,
     input: Vec<u8>,
-    /// Where what has arrived and is not handled begins and ends.
+    /// Range of the received bytes that are not handled yet.
     pending: std::ops::Range<usize>,
     out: Vec<u8>,
     sent: usize,
-    /// Since when no request was on it.
+    /// Start of the time without a request.
     idle_since_ms: u64,
     idle_ms: u64,
-    /// Idle connections to the backend that are kept (`proxy-core.max-idle-connections`).
+    /// Limit on idle connections to the backend (`proxy-core.max-idle-connections`).
     idle_max: u32,
     rest: Rest,
-    /// When it is used no more; `u64::MAX`: never.
+    /// Time after which it takes no more requests; `u64::MAX`: never.
     expires_ms: u64,
     liveness: Liveness,
     streams_max: u32,
-    /// Nothing is read or written any more.
+    /// Reading and writing have ended.
     is_dead: bool,
 }
 
@@ -112,7 +112,7 @@ impl Driver {
         }
     }
 
-    /// Goes on with everything; ready when the connection has ended.
+    /// Drives the connection; ready when it has ended.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         for _ in 0..ROUNDS_MAX {
             let mut moved = self.welcome();
@@ -132,7 +132,7 @@ impl Driver {
         Poll::Pending
     }
 
-    /// Takes requests that have come.
+    /// Accepts new requests.
     fn welcome(&mut self) -> bool {
         let arrived = std::mem::take(&mut *self.link.arrivals.borrow_mut());
         let moved = !arrived.is_empty();
@@ -146,7 +146,7 @@ impl Driver {
         moved
     }
 
-    /// Reads what the backend sends.
+    /// Reads bytes from the backend.
     fn read(&mut self, cx: &mut Context<'_>) -> bool {
         if self.is_dead {
             return false;
@@ -180,7 +180,7 @@ impl Driver {
             let handled = match self.machine.handle_input(rest, self.clock.mono_ms()) {
                 Ok(handled) => handled,
                 Err(fault) => {
-                    // GOAWAY goes out if there is room for it.
+                    // Sends GOAWAY if the socket has room.
                     self.flush();
                     self.die(fault.words());
                     break;
@@ -195,7 +195,7 @@ impl Driver {
             }
         }
         self.input = input;
-        // The first frame has been its settings.
+        // The backend's first frame is its settings, so they have arrived.
         if self.pending.start > 0 && !self.is_dead {
             let settings = self.machine.peer_settings();
             let streams_max = settings.streams_max.min(self.streams_max);
@@ -246,12 +246,12 @@ impl Driver {
                     }
                 }
             }
-            // A client gets no requests; of a reply to PING it matters only that something came.
+            // A client receives no requests; a reply to PING matters only as a sign of life.
             Event::Request { .. } | Event::Oversized { .. } | Event::Pong { .. } => {}
         }
     }
 
-    /// Carries requests and responses over, and forgets those that are over.
+    /// Moves data of requests and responses, and removes finished exchanges.
     fn pump(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         let now_ms = self.clock.mono_ms();
@@ -275,7 +275,7 @@ impl Driver {
         moved
     }
 
-    /// Writes what is to be written.
+    /// Writes pending frames.
     fn write(&mut self, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while !self.is_dead {
@@ -299,7 +299,7 @@ impl Driver {
         moved
     }
 
-    /// Collects frames, as long as not too many wait.
+    /// Collects frames until enough bytes wait.
     fn take_output(&mut self) {
         if self.sent == self.out.len() {
             self.out.clear();
@@ -318,22 +318,22 @@ impl Driver {
         }
     }
 
-    /// Writes what can be written at once.
+    /// Writes as much as the socket accepts at once.
     fn flush(&mut self) {
         self.machine.poll_output(&mut self.out);
         // The connection ends in any case.
         let _ = self.far.try_write(&self.out[self.sent..]);
     }
 
-    /// Nothing more is to be had of the backend. Responses that are complete are handed over.
+    /// Ends reading and writing. Complete responses are still delivered.
     fn die(&mut self, why: &str) {
         self.is_dead = true;
         self.link.die(why);
         self.exchanges.iter_mut().for_each(|exchange| exchange.cut(exchange.key.is_none()));
     }
 
-    /// Waits, when nothing is to be done: ready with true if the connection has ended, with false
-    /// if the time has brought something to do.
+    /// Waits while there is nothing to do. Ready with true if the connection has ended, with false
+    /// if a timer has expired.
     fn poll_rest(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         *self.link.waker.borrow_mut() = Some(cx.waker().clone());
         let now_ms = self.clock.mono_ms();
@@ -365,7 +365,8 @@ impl Driver {
                 return Poll::Pending;
             }
         }
-        // The machine's time is judged now. An alarm that were set anew would never be due.
+        // Check the machine's timeouts now: an alarm that is set again on each poll would never
+        // expire.
         if !self.is_dead
             && let Err(fault) = self.machine.handle_timeout(self.clock.mono_ms())
         {
@@ -381,7 +382,7 @@ impl Driver {
         }
     }
 
-    /// True if the connection is kept without a request.
+    /// Returns true if the connection may be kept without a request.
     fn may_rest(&mut self) -> bool {
         if self.rest == Rest::Busy && self.address.keep_carrier(self.idle_max) {
             self.rest = Rest::Kept;
@@ -391,8 +392,8 @@ impl Driver {
 }
 
 impl Driver {
-    /// Asks whether the backend is there, or gives it up: `None`. Else how long to wait, in
-    /// milliseconds.
+    /// Sends a PING if one is due. Returns the milliseconds to wait; `None` if the backend is given
+    /// up.
     fn poll_liveness(&mut self, now_ms: u64) -> Option<u64> {
         if self.is_dead || self.exchanges.is_empty() {
             return Some(LOOK_MS);

@@ -1,17 +1,17 @@
-//! What it means for a request that its stream was reset.
+//! Maps the reset of a stream to a fault of its request.
 //!
-//! Codes that speak of the call itself go on to the client, whose libraries make statuses of them
-//! (gRPC). Those that speak of the connection with the backend, or promise what is true there alone
-//! (REFUSED_STREAM behind a head, HTTP_1_1_REQUIRED), are nothing that the client could act upon.
+//! Codes about the call itself are passed on to the client: gRPC libraries translate them into
+//! statuses. Codes about the connection to the backend, and codes whose promise holds only there
+//! (REFUSED_STREAM after a head, HTTP_1_1_REQUIRED), are useless to the client.
 
 use lighty_core::{Fault, FaultReport};
 use lighty_wire::http2::{ErrorCode, StreamFault};
 
-/// How a stream was reset.
+/// The reset of a stream.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Ending {
     code: ErrorCode,
-    /// The backend's mistake that has made us reset it.
+    /// The backend's violation, if lighty reset the stream.
     mistake: Option<StreamFault>,
 }
 
@@ -26,7 +26,7 @@ impl Ending {
             (Some(_), _) => Fault::BackendMalformed,
             (None, ErrorCode::CANCEL) => Fault::BackendCancelled,
             (None, ErrorCode::ENHANCE_YOUR_CALM) => Fault::BackendCalm,
-            // It was sent again, as often as that is done.
+            // The request has been resent as often as permitted.
             (None, ErrorCode::REFUSED_STREAM) => Fault::BackendClosed,
             _ => Fault::BackendReset,
         };

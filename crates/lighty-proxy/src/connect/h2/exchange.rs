@@ -1,4 +1,4 @@
-//! One request and its response between a session's records and a stream's frames.
+//! Moves a request and its response between a session's records and a stream's frames.
 
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -12,36 +12,36 @@ use lighty_wire::http2::{Connection, MessageHead, RequestParts, SendFault, Strea
 use super::Fate;
 use super::record::{self, HEAD_BYTES, Kind, Payload, Record};
 
-/// Bytes of a request's content that wait to be written.
+/// Limit on a request's unwritten content, in bytes.
 const CONTENT_BYTES_MAX: usize = 64 * 1024;
 
-/// Bytes of a response that wait, above which further interim responses are dropped: no window
-/// bounds them.
+/// Bytes of a waiting response above which further interim responses are dropped, since no window
+/// limits them.
 const INTERIM_BYTES_MAX: usize = 64 * 1024;
 
 /// Bytes read from a session at a time.
 const PIECE_BYTES: usize = 16 * 1024;
 
-/// How long the last bytes of a tunnel wait for the backend to take them, in milliseconds.
+/// Time limit for the backend to take the last bytes of a tunnel, in milliseconds.
 const LINGER_MS: u64 = 10_000;
 
-/// What the session sends next.
+/// Expected next record of the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Request {
     Head,
     Body,
     Done,
-    /// Nothing: an extended CONNECT was sent (RFC 8441), and its response decides.
+    /// Nothing: an extended CONNECT was sent (RFC 8441), and the response decides.
     Connect,
-    /// Nothing, since it was refused. The end of the stream is owed.
+    /// Nothing, since the CONNECT was refused. The end of the stream must still be sent.
     Refused,
-    /// Bytes as they are, without records, as it gets them from now on.
+    /// Bytes without records, in both directions from now on.
     Tunnel,
-    /// Nothing: it has ended its direction of the tunnel.
+    /// Nothing: the session has ended its direction of the tunnel.
     TunnelEnded,
 }
 
-/// How far records of a request were carried over.
+/// Result of moving records of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Progress {
     Moved,
@@ -49,39 +49,39 @@ enum Progress {
     NoRoom,
 }
 
-/// One request.
+/// A request on a stream.
 pub(super) struct Exchange {
     near: Stream,
     pub(super) fate: Rc<Fate>,
     pub(super) key: Option<StreamKey>,
     request: Request,
-    /// Records that are not carried over yet.
+    /// Records that were not processed yet.
     inbox: Vec<u8>,
-    /// Bytes of the current piece of content that are not.
+    /// Unprocessed bytes of the current piece of content.
     piece_left: usize,
-    /// Content that the machine counts on.
+    /// Content that was announced to the machine.
     content: VecDeque<Bytes>,
     content_bytes: usize,
     /// Bytes of content that were written.
     written: u64,
-    /// Sent behind the content.
+    /// Trailers to send after the content.
     trailers: Option<Fields>,
     /// Records of the response.
     outbox: Vec<u8>,
     sent: usize,
-    /// Content in the outbox, for which the backend gets credit once it is out.
+    /// Bytes of content in the outbox. The backend gets window for them once they are sent.
     owed: usize,
     pub(super) has_answered: bool,
     /// The end of the request is written.
     has_sent_end: bool,
-    /// The backend has ended its direction of a tunnel, and the session was told.
+    /// The backend has ended its direction of a tunnel.
     far_has_ended: bool,
     has_told_end: bool,
-    /// Since when a tunnel has nobody at this end; monotonic milliseconds.
+    /// Time since which a tunnel's session is gone, in monotonic milliseconds.
     abandoned_ms: Option<u64>,
-    /// Nothing more will come of the backend.
+    /// The backend will send nothing more.
     is_cut: bool,
-    /// The session is gone, or has everything that it will get.
+    /// The session is gone, or has received everything.
     pub(super) is_over: bool,
 }
 
@@ -111,12 +111,12 @@ impl Exchange {
         }
     }
 
-    /// True if the session's side of it is gone.
+    /// Returns true if the session's side is gone.
     pub(super) fn is_abandoned(&self) -> bool {
         Rc::strong_count(&self.fate) == 1
     }
 
-    /// Carries the request over, as far as there is something and room for it.
+    /// Moves as much of the request as is available and has room.
     pub(super) fn pump_request(
         &mut self,
         machine: &mut Connection,
@@ -124,7 +124,7 @@ impl Exchange {
         cx: &mut Context<'_>,
     ) -> bool {
         let mut moved = false;
-        // What was written to a tunnel is sent even so.
+        // Bytes written to a tunnel are still sent.
         self.is_over |= self.is_abandoned() && !self.is_tunnel();
         while !self.is_over && !self.is_cut {
             match self.carry(machine, scheme) {
@@ -144,7 +144,7 @@ impl Exchange {
         moved
     }
 
-    /// Reads more records; `false` if none will come.
+    /// Reads more records. Returns false if none will come.
     fn fill(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         let start = self.inbox.len();
         self.inbox.resize(start + PIECE_BYTES, 0);
@@ -172,7 +172,7 @@ impl Exchange {
             Request::Done => {
                 if self.content.is_empty()
                     && let (Some(trailers), Some(key)) = (self.trailers.take(), self.key)
-                    // Fields that cannot be sent are not missed, but the end is.
+                    // Trailers that cannot be sent are dropped, but the end must be sent.
                     && machine.send_trailers(key, &trailers).is_err()
                 {
                     let _ = machine.queue_data(key, 0, true);
@@ -182,7 +182,7 @@ impl Exchange {
         }
     }
 
-    /// The record at the front of the inbox, once it is whole.
+    /// Returns the record at the front of the inbox, once it is complete.
     fn whole(&self) -> Option<Record> {
         let record = Record::parse(&self.inbox)?;
         (self.inbox.len() >= HEAD_BYTES + record.len).then_some(record)
@@ -222,7 +222,7 @@ impl Exchange {
         progress
     }
 
-    /// Carries content over, `most` bytes of it; how many it was.
+    /// Moves up to `most` bytes of content. Returns the number of bytes moved.
     fn carry_bytes(&mut self, machine: &mut Connection, most: usize) -> (Progress, usize) {
         let Some(key) = self.key else { return (Progress::NoRoom, 0) };
         if self.inbox.is_empty() {
@@ -239,10 +239,10 @@ impl Exchange {
         (Progress::Moved, count)
     }
 
-    /// Ends the request behind what is queued of it.
+    /// Ends the request after its queued content.
     fn end_stream(&mut self, machine: &mut Connection, then: Request) {
         if let Some(key) = self.key {
-            // A stream that was reset takes nothing.
+            // A stream that was reset accepts nothing.
             let _ = machine.queue_data(key, 0, true);
         }
         self.request = then;
@@ -266,7 +266,7 @@ impl Exchange {
         let mut trailers = Fields::new();
         Payload(&self.inbox[HEAD_BYTES..end]).fields(&mut trailers);
         if trailers.is_empty() {
-            // A stream that was reset takes nothing.
+            // A stream that was reset accepts nothing.
             let _ = machine.queue_data(key, 0, true);
         } else {
             self.trailers = Some(trailers);
@@ -293,14 +293,14 @@ impl Exchange {
         }
     }
 
-    /// Tells the session's side how far the request was written.
+    /// Reports to the session's side how much of the request was written.
     pub(super) fn tell_written(&self) {
         let is_left = self.content_bytes > 0 || !self.inbox.is_empty();
         let is_withheld = is_left && self.key.is_some() && !self.is_cut && !self.is_over;
         self.fate.tell_written(is_withheld, self.written);
     }
 
-    /// A head has come.
+    /// Handles a received head.
     pub(super) fn take_head(&mut self, kind: Kind, head: &MessageHead, ends: bool) {
         if kind == Kind::Interim && self.outbox.len() - self.sent > INTERIM_BYTES_MAX {
             return;
@@ -320,7 +320,7 @@ impl Exchange {
         });
     }
 
-    /// Content has come.
+    /// Handles received content.
     pub(super) fn take_data(&mut self, piece: &[u8], ends: bool) {
         if self.is_tunnel() {
             self.outbox.extend_from_slice(piece);
@@ -337,7 +337,7 @@ impl Exchange {
         }
     }
 
-    /// Trailers have come.
+    /// Handles received trailers.
     pub(super) fn take_trailers(&mut self, trailers: &Fields) {
         if self.is_tunnel() {
             self.far_has_ended = true;
@@ -346,13 +346,14 @@ impl Exchange {
         }
     }
 
-    /// Nothing more will come of the backend; `is_refused` if it has not looked at the request.
+    /// Ends the response: the backend sends nothing more. `is_refused` if it has not processed the
+    /// request.
     pub(super) fn cut(&mut self, is_refused: bool) {
         self.is_cut = true;
         self.fate.is_refused.set(is_refused && !self.has_answered);
     }
 
-    /// Hands the response over, as far as the session takes it.
+    /// Moves as much of the response as the session accepts.
     pub(super) fn pump_response(&mut self, machine: &mut Connection, cx: &mut Context<'_>) -> bool {
         let mut moved = false;
         while self.sent < self.outbox.len() && !self.is_over {
@@ -384,8 +385,7 @@ impl Exchange {
         moved
     }
 
-    /// Ends a tunnel that nobody is at any more, once all that was written to it is sent, or has
-    /// waited for too long.
+    /// Ends an abandoned tunnel once all bytes written to it are sent, or have waited for too long.
     pub(super) fn leave(&mut self, now_ms: u64) {
         if self.is_tunnel() && self.is_abandoned() {
             let since_ms = *self.abandoned_ms.get_or_insert(now_ms);
@@ -393,7 +393,8 @@ impl Exchange {
         }
     }
 
-    /// The end: what the session has sent is dropped, so that it can read what it was sent.
+    /// Ends the exchange. Drains the session's unread bytes, so that it can still read the
+    /// response.
     pub(super) fn end(mut self, cx: &mut Context<'_>) {
         self.tell_written();
         let mut dropped = [0; 1024];
@@ -410,7 +411,7 @@ mod tests {
 
     use super::*;
 
-    /// One whose session is gone, in this state.
+    /// Returns an exchange in this state after its session has gone.
     fn abandoned(request: Request) -> Exchange {
         let nowhere = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let (_, far) = memory::pair(nowhere, nowhere, 1024);

@@ -1,23 +1,23 @@
-//! Whether a backend is still there that says nothing: it is asked with PING.
+//! Detects dead backends on silent connections by PING.
 //!
-//! A connection whose other end is gone without a word takes requests and answers none. One from
-//! which nothing has come for a while is asked before another request is begun on it, and while
-//! requests wait on it.
+//! A connection to a backend that vanished without a FIN accepts requests and never responds. So a
+//! connection that was silent for a while gets a PING before another request begins on it, and
+//! while requests wait on it.
 
 use crate::upstream::spec::PoolSpec;
 
-/// By how much the time until the next PING grows while only replies come. Libraries of gRPC end a
-/// connection after the third PING without content of theirs between them, unless five minutes lie
-/// between two.
+/// Factor by which the time until the next PING grows while only replies arrive. gRPC libraries end
+/// a connection after the third PING without content between them, unless five minutes lie between
+/// two.
 const GROWTH: u64 = 4;
 
-/// Up to which time, in milliseconds: a little more than those five minutes.
+/// Limit of that time, in milliseconds: a little more than five minutes.
 const WAIT_MS_MAX: u64 = 301_000;
 
-/// What is to be done about a connection.
+/// Next action on a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nothing for so many milliseconds; `None`: until something happens.
+    /// Wait for so many milliseconds; `None`: until something happens.
     Wait(Option<u64>),
     /// Send a PING.
     Ask,
@@ -25,21 +25,21 @@ pub(super) enum Verdict {
     Gone,
 }
 
-/// What is known of the other end.
+/// Liveness of the other end.
 pub(super) struct Liveness {
-    /// `proxy-core.ping-interval`; 0: it is never asked.
+    /// `proxy-core.ping-interval`; 0: no PING is ever sent.
     interval_ms: u64,
     /// `proxy-core.ping-timeout`.
     timeout_ms: u64,
-    /// How long nothing may come while a request waits, until it is asked.
+    /// Silence after which a PING is sent while a request waits.
     wait_ms: u64,
     heard_ms: u64,
-    /// When it was asked, unless something has come since then.
+    /// Time of the last PING, unless bytes have arrived since then.
     asked_ms: Option<u64>,
 }
 
 impl Liveness {
-    /// Of a connection that has just been opened.
+    /// Creates the state of a connection that has just been opened.
     pub(super) fn new(pool: &PoolSpec, now_ms: u64) -> Self {
         Self {
             interval_ms: pool.ping_ms,
@@ -50,18 +50,18 @@ impl Liveness {
         }
     }
 
-    /// Bytes have come.
+    /// Records that bytes have arrived.
     pub(super) fn hear(&mut self, now_ms: u64) {
         self.heard_ms = now_ms;
         self.asked_ms = None;
     }
 
-    /// Part of a response has come.
+    /// Records that part of a response has arrived.
     pub(super) fn hear_response(&mut self) {
         self.wait_ms = self.interval_ms;
     }
 
-    /// True if no request is to be begun before something has come.
+    /// Returns true if no request may begin before bytes have arrived.
     pub(super) fn is_in_doubt(&self, now_ms: u64) -> bool {
         self.interval_ms > 0
             && (self.asked_ms.is_some() || self.silent_ms(now_ms) >= self.interval_ms)
@@ -71,7 +71,7 @@ impl Liveness {
         now_ms.saturating_sub(self.heard_ms)
     }
 
-    /// What is to be done, with requests on the connection and maybe some `to_begin`.
+    /// Returns the next action. The connection carries requests; `to_begin` if some have not begun.
     pub(super) fn judge(&self, now_ms: u64, to_begin: bool) -> Verdict {
         if self.interval_ms == 0 {
             return Verdict::Wait(None);
@@ -90,14 +90,14 @@ impl Liveness {
         }
     }
 
-    /// It was asked.
+    /// Records that a PING is sent.
     pub(super) fn ask(&mut self, now_ms: u64) {
         self.asked_ms = Some(now_ms);
         let longer_ms = self.wait_ms.saturating_mul(GROWTH).min(WAIT_MS_MAX);
         self.wait_ms = longer_ms.max(self.interval_ms);
     }
 
-    /// Why the connection was given up.
+    /// Returns the reason for giving the connection up.
     pub(super) fn complaint(&self) -> String {
         format!("no reply to PING for {} ms, proxy-core.ping-timeout", self.timeout_ms)
     }
@@ -141,7 +141,7 @@ mod tests {
             other.hear(now_ms);
         }
         assert_eq!(waits, [10_000, 40_000, 160_000, WAIT_MS_MAX, WAIT_MS_MAX]);
-        // But a new request is not begun on faith, and what is said makes up for all silence.
+        // But a new request does not begin without a PING, and any received bytes end the silence.
         assert_eq!(other.judge(now_ms + 10_000, true), Verdict::Ask);
         other.hear_response();
         assert_eq!(other.judge(now_ms + 9999, false), Verdict::Wait(Some(1)));

@@ -1,14 +1,14 @@
-//! What passes between the session of a request and the connection that carries it: records.
+//! Records that a request's session exchanges with the connection that carries it.
 //!
-//! Both are in this process. A record is its kind, the length of its payload in four bytes, and the
-//! payload; strings in it have their lengths before them.
+//! Both are in this process. A record consists of its kind, the length of its payload in four
+//! bytes, and the payload; strings in it follow their lengths.
 
 use lighty_http::{Fields, Status};
 
 /// Bytes before a payload.
 pub(crate) const HEAD_BYTES: usize = 5;
 
-/// What a record is.
+/// Kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The head of a request, or of a final response.
@@ -17,11 +17,11 @@ pub(crate) enum Kind {
     Interim = 2,
     /// Content.
     Data = 3,
-    /// The end, with trailers if there are some.
+    /// The end, with optional trailers.
     End = 4,
 }
 
-/// The beginning of a record.
+/// The header of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub kind: Kind,
@@ -29,7 +29,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// The record at the front of `bytes`; `None` if its head is not there yet.
+    /// Parses the record at the front of `bytes`; `None` if its header is incomplete.
     pub(crate) fn parse(bytes: &[u8]) -> Option<Self> {
         let &[kind, len @ ..] = bytes.first_chunk::<HEAD_BYTES>()?;
         let kind = match kind {
@@ -42,7 +42,7 @@ impl Record {
     }
 }
 
-/// Appends a record whose payload `fill` appends.
+/// Appends a record with the payload that `fill` appends.
 pub(crate) fn push(kind: Kind, out: &mut Vec<u8>, fill: impl FnOnce(&mut Vec<u8>)) {
     let start = out.len();
     out.extend_from_slice(&[kind as u8, 0, 0, 0, 0]);
@@ -78,29 +78,29 @@ pub(crate) fn push_field(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
     push_text(value, out);
 }
 
-/// A payload, as it is read.
+/// Reads a payload.
 pub(crate) struct Payload<'a>(pub &'a [u8]);
 
 impl<'a> Payload<'a> {
-    /// The next bytes, fewer if there are no more.
+    /// Returns the next bytes; fewer if the payload ends before.
     fn bytes(&mut self, count: usize) -> &'a [u8] {
         let (bytes, rest) = self.0.split_at(count.min(self.0.len()));
         self.0 = rest;
         bytes
     }
 
-    /// The next byte.
+    /// Returns the next byte.
     pub(crate) fn byte(&mut self) -> u8 {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    /// The next string.
+    /// Returns the next string.
     pub(crate) fn text(&mut self) -> &'a [u8] {
         let len = self.bytes(4).try_into().map_or(0, u32::from_be_bytes);
         self.bytes(len as usize)
     }
 
-    /// The fields that are left.
+    /// Reads the remaining fields.
     pub(crate) fn fields(mut self, into: &mut Fields) {
         while !self.0.is_empty() {
             let (name, value) = (self.text(), self.text());
@@ -108,7 +108,7 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// A status.
+    /// Reads a status.
     pub(crate) fn status(&mut self) -> Status {
         let code = self.bytes(2).try_into().map_or(0, u16::from_be_bytes);
         Status::new(code).unwrap_or(Status::OK)

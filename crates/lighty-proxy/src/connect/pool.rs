@@ -193,8 +193,8 @@ impl Connection {
     }
 
     /// Returns true if the end of one connection indicates the end of the others: HTTP servers
-    /// close connections one by one, while a process manager closes those of all its processes at a
-    /// restart.
+    /// close connections one by one, while a process manager closes the connections of all its
+    /// processes at a restart.
     fn ends_with_others(&self) -> bool {
         !self.permit.upstream.spec.protocol.is_http()
     }

@@ -64,7 +64,7 @@ fn take_fields(fields: &Fields, response: &mut Response) {
     append_end_to_end(fields, &mut response.fields);
     response.drop_empty();
     if response.status == Status::UPGRADE_REQUIRED {
-        // RFC 9110 section 15.5.22: the field is what the status says.
+        // RFC 9110 section 15.5.22: a 426 must have the Upgrade field.
         for protocol in fields.get_all(Known::Upgrade) {
             response.fields.push_known(Known::Upgrade, protocol);
         }

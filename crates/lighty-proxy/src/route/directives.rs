@@ -1,10 +1,10 @@
 //! The directives of the proxy, in the two spellings of lighttpd: `proxy-core.*` of 1.5, and
 //! `fastcgi.server` and its like of 1.4.
 //!
-//! Reading order: `parts` (what directives set) · `values`, `place`, `balancer` (values that
+//! Reading order: `parts` (values of the directives) · `values`, `place`, `balancer` (values that
 //! several rows share) · `core`, `limits`, `health`, `tls`, `rules` (`proxy-core.*`) · `servers`,
-//! `host`, `header` (1.4) · `assemble` (parts become routes) · `check` (what only several
-//! directives together say).
+//! `host`, `header` (1.4) · `assemble` (parts become routes) · `check` (conflicts between
+//! directives).
 
 pub(crate) mod assemble;
 mod balancer;

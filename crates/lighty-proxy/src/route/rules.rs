@@ -1,4 +1,4 @@
-//! Where requests go, and how they and their responses are changed.
+//! Routes of requests, and rules that change requests and responses.
 
 use std::sync::Arc;
 
@@ -8,19 +8,19 @@ use crate::upstream::spec::{FastcgiRole, Protocol, UpstreamSpec};
 
 pub use lighty_core::settings::StreamBody;
 
-/// Where requests go.
+/// The routes of one variant of the settings.
 #[derive(Clone, Debug)]
 pub struct Routes {
-    /// `proxy-core.*`: every request that meets these conditions goes there.
+    /// `proxy-core.*`: takes every request under these conditions.
     pub core: Option<Arc<Route>>,
-    /// `fastcgi.server` and its like: by extension or prefix, in the order in which the modules
-    /// are asked (fastcgi, scgi, ajp13, proxy, sockproxy, wstunnel), then as written.
+    /// `fastcgi.server` and similar: by extension or prefix, in the order of the modules (fastcgi,
+    /// scgi, ajp13, proxy, sockproxy, wstunnel), then as written.
     pub servers: Vec<Arc<Route>>,
-    /// Why the configuration of these conditions cannot work. Most errors are found when the
-    /// configuration is checked. One that only a combination of conditions causes is found here,
-    /// and its requests get a 500.
+    /// Fault in the configuration of these conditions. Most faults are found when the configuration
+    /// is checked. A fault that only a combination of conditions causes is found here, and its
+    /// requests get a 500.
     pub flaw: Option<Arc<str>>,
-    /// True if some only authorize requests.
+    /// True if some routes only authorize requests.
     pub(crate) authorize: bool,
 }
 
@@ -37,7 +37,7 @@ impl Routes {
         Self { core, servers, flaw, authorize }
     }
 
-    /// All routes, in order of evaluation.
+    /// Returns all routes, in order of evaluation.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Arc<Route>> {
         self.servers.iter().chain(&self.core)
     }
@@ -53,25 +53,25 @@ impl Routes {
     }
 }
 
-/// Which requests go to an upstream, and how they are changed on the way.
+/// A route of requests to an upstream, with the changes on the way.
 #[derive(Clone, Debug)]
 pub struct Route {
-    /// The requests that it takes.
+    /// Requests that it takes.
     pub takes: Takes,
-    /// The backends that answer them.
+    /// Backends that serve them.
     pub upstream: Arc<UpstreamSpec>,
     /// True if the path must lead to a local file first (`check-local`).
     pub check_local: bool,
-    /// How a request is changed on the way to the backend.
+    /// Changes to the request.
     pub request: RequestRules,
-    /// How its response is changed on the way back.
+    /// Changes to the response.
     pub response: ResponseRules,
     /// Rank in the backlog, 0 first (`proxy-core.backlog-class`).
     pub class: u8,
-    /// Whether each step is logged (`proxy-core.debug`, `fastcgi.debug` and its like).
+    /// True if each step is logged (`proxy-core.debug`, `fastcgi.debug` and similar).
     pub debug: bool,
-    /// The server speaks WebSocket with the client (`wstunnel.server`); other requests are left to
-    /// others.
+    /// The server speaks WebSocket with the client (`wstunnel.server`). The route takes no other
+    /// requests.
     pub websocket: Option<Arc<WebsocketRules>>,
 }
 
@@ -82,7 +82,7 @@ impl Route {
     }
 }
 
-/// What `wstunnel.*` says beside the hosts.
+/// Values of `wstunnel.*` other than hosts.
 #[derive(Clone, Debug, Default)]
 pub struct WebsocketRules {
     /// The backend's bytes are sent as binary frames, whatever subprotocol the client offers.
@@ -93,54 +93,53 @@ pub struct WebsocketRules {
     pub ping_s: u32,
 }
 
-/// What a route matches.
+/// Requests that a route matches.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Takes {
-    /// Whatever the conditions let through.
+    /// Every request under its conditions.
     All,
-    /// URLs that begin with this (a key that begins with `/`).
+    /// URLs with this prefix (a key that begins with `/`).
     Prefix(Arc<str>),
-    /// Physical paths that end with this (a key that does not), by `map-extensions` too.
+    /// Physical paths with these endings (all other keys, and `map-extensions`).
     Suffix(Arc<[Arc<str>]>),
 }
 
-/// How requests are changed for a backend.
+/// Changes to requests for a backend.
 #[derive(Clone, Debug, Default)]
 pub struct RequestRules {
-    /// The document root that CGI-like backends are told of, where it is not ours (`docroot`).
+    /// The document root for CGI-like backends, if it differs from the server's (`docroot`).
     pub docroot: Option<Arc<str>>,
-    /// Removed from the front of the URL's path for the backend (`strip-request-uri`).
+    /// Prefix to remove from the URL's path (`strip-request-uri`).
     pub strip_request_uri: Option<Arc<str>>,
     /// True if HTTP backends get path and query as the client sent them
     /// (`proxy-core.forward-path`).
     pub as_received: bool,
-    /// Prefix that the URL's path is mapped from and to (`map-urlpath`), in order.
+    /// Prefixes of the URL's path and their replacements (`map-urlpath`), in order.
     pub map_urlpath: Arc<[(Arc<str>, Arc<str>)]>,
-    /// Hosts that the backend is told of in place of the client's (`map-host-request`): `-` keeps.
+    /// Hosts for the backend in place of the client's (`map-host-request`); `-` keeps the host.
     pub map_host: Arc<[(Arc<str>, Arc<str>)]>,
-    /// The host that the backend is told of is [`crate::upstream::spec::BackendSpec::http_host`].
+    /// The host for the backend is [`crate::upstream::spec::BackendSpec::http_host`].
     pub replace_host: bool,
-    /// `https` and `http` are exchanged in what the backend is told of the scheme, where the
-    /// client's side differs (`https-remap`).
+    /// Exchanges `https` and `http` in the scheme that the backend sees, if the client's side
+    /// differs (`https-remap`).
     pub https_remap: bool,
-    /// Whether CONNECT is passed on (`connect`).
+    /// True if CONNECT is forwarded (`connect`).
     pub connect: bool,
-    /// Whether a request's trailers are passed on (`trailers`).
+    /// True if a request's trailers are forwarded (`trailers`).
     pub trailers: bool,
     /// True if a client's half-close is propagated to the backend (`tcp-fin-propagate`).
     pub fin_propagate: bool,
-    /// Which elements `Forwarded` is given, and whether `X-Forwarded-*` go with it.
+    /// Elements of `Forwarded`, and whether `X-Forwarded-*` are sent too.
     pub forwarded: ForwardedRules,
-    /// `/` is a script's path, and all of the URL's path is path info
-    /// (`fix-root-scriptname`).
+    /// The script's path is `/`, and the whole URL path is path info (`fix-root-scriptname`).
     pub fix_root_scriptname: bool,
-    /// `SCRIPT_FILENAME` is made the way of broken back ends (`broken-scriptfilename`).
+    /// `SCRIPT_FILENAME` has the form for broken backends (`broken-scriptfilename`).
     pub broken_scriptfilename: bool,
     /// True if a client may request an upgrade (`upgrade`).
     pub upgrade: bool,
     /// `proxy-core.rewrite-request`, in the order written.
     pub rewrite: Arc<[RewriteRule]>,
-    /// How the request's body is passed on (`server.stream-request-body`).
+    /// Buffering of the request's body (`server.stream-request-body`).
     pub stream: StreamBody,
 }
 
@@ -153,11 +152,11 @@ pub struct ForwardedRules {
     pub for_: bool,
     /// `by`: the address of the server that the client reached.
     pub by: bool,
-    /// `host`: the Host that the client asked for.
+    /// `host`: the client's `Host`.
     pub host: bool,
     /// `proto`: the scheme of the client's request.
     pub proto: bool,
-    /// `remote_user`, an extension of lighttpd: the user who has been authenticated.
+    /// `remote_user`, an extension of lighttpd: the authenticated user.
     pub remote_user: bool,
 }
 
@@ -174,22 +173,22 @@ impl Default for ForwardedRules {
     }
 }
 
-/// How a backend's response is treated.
+/// Rules for a backend's response.
 #[derive(Clone, Debug, Default)]
 pub struct ResponseRules {
-    /// Directories beneath which a backend may name files to send (`allow-x-sendfile` with
+    /// Directories below which a backend may name files to send (`allow-x-sendfile` with
     /// `x-sendfile-docroot`): `None` = it may name none; an empty list = the document root.
     pub sendfile_roots: Option<Arc<[Arc<str>]>>,
-    /// Whether the lines of an HTTP backend's head must end with CR LF.
+    /// True if the lines of an HTTP backend's head must end with CR LF.
     pub strict_lines: bool,
-    /// Whether X-Rewrite-URI, X-Rewrite-Host and X-Rewrite-Backend are obeyed.
+    /// True if X-Rewrite-URI, X-Rewrite-Host and X-Rewrite-Backend are honoured.
     pub allow_x_rewrite: bool,
     /// `proxy-core.rewrite-response`, in the order written.
     pub rewrite: Arc<[RewriteRule]>,
-    /// Hosts of the backend that Location and Set-Cookie name, and what the client is told
+    /// Hosts of the backend in Location and Set-Cookie, and their replacements for the client
     /// (`map-host-response`).
     pub map_host: Arc<[(Arc<str>, Arc<str>)]>,
-    /// `map-urlpath` the other way round, for Location and Set-Cookie.
+    /// `map-urlpath` in reverse, for Location and Set-Cookie.
     pub map_urlpath: Arc<[(Arc<str>, Arc<str>)]>,
     /// Hosts to which `map_urlpath` is limited, if any (`map-urlpath-resp-host-include`).
     pub map_urlpath_hosts: Arc<[Arc<str>]>,
@@ -197,17 +196,17 @@ pub struct ResponseRules {
     pub map_urlpath_hosts_not: Arc<[Arc<str>]>,
     /// True if lighty's error pages replace the backend's (`server.error-intercept`).
     pub intercept_errors: bool,
-    /// How the response's body is passed on (`server.stream-response-body`).
+    /// Buffering of the response's body (`server.stream-response-body`).
     pub stream: StreamBody,
 }
 
-/// One rule of `proxy-core.rewrite-request` or `-response`. Of several with one target, the first
-/// that matches counts.
+/// A rule of `proxy-core.rewrite-request` or `-response`. Of several for one target, the first that
+/// matches counts.
 #[derive(Clone, Debug)]
 pub struct RewriteRule {
     /// The part of a request or response that it changes.
     pub target: RewriteTarget,
-    /// What a value has to match.
+    /// Pattern for the value.
     pub pattern: BytePattern,
     /// The parts of the new value, in order.
     pub replacement: Arc<[Piece]>,
@@ -216,14 +215,14 @@ pub struct RewriteRule {
 /// A part of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Piece {
-    /// Text that is taken over as it is.
+    /// Literal text.
     Text(Box<str>),
-    /// What a group of the pattern matched.
+    /// Text matched by a group of the pattern.
     Group(usize),
 }
 
 impl RewriteRule {
-    /// The new value, if the pattern matches.
+    /// Returns the new value, if the pattern matches.
     fn apply(&self, value: &[u8]) -> Result<Option<Vec<u8>>, Undecided> {
         let Some(groups) = self.pattern.groups(value)? else { return Ok(None) };
         let mut rewritten = Vec::new();
@@ -236,7 +235,7 @@ impl RewriteRule {
         Ok(Some(rewritten))
     }
 
-    /// The value after the first matching rule.
+    /// Returns the value after the first matching rule.
     ///
     /// # Errors
     /// A pattern ran into its limit.
@@ -249,10 +248,10 @@ impl RewriteRule {
     }
 }
 
-/// What a rewrite rule changes.
+/// The part of a message that a rewrite rule changes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RewriteTarget {
-    /// The field of this name, in whatever case.
+    /// The field of this name, in any case.
     Field(Arc<str>),
     /// `_uri`: the request's path and query.
     Uri,

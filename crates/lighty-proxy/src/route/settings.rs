@@ -23,7 +23,8 @@ pub struct ProxySettings {
 module_settings!(ProxySettings);
 
 impl ProxySettings {
-    /// The routes of these settings. Assembled at the first call; later calls only read a cell.
+    /// Returns the routes of these settings. Assembles them at the first call; later calls only
+    /// read a cell.
     pub fn routes(settings: &Settings) -> &Routes {
         let proxy = settings.module::<ProxySettings>();
         if proxy.parts.is_idle() {
@@ -35,17 +36,17 @@ impl ProxySettings {
 }
 
 impl ProxySettings {
-    /// A route to an address that is in no directive: for requests that other modules make.
+    /// Returns a route to an address that no directive names, for requests of other modules.
     ///
     /// # Errors
-    /// It is not an address.
+    /// The address is invalid.
     pub(crate) fn route_to(settings: &Settings, address: &str) -> Result<Arc<Route>, Reject> {
         let proxy = settings.module::<ProxySettings>();
         assemble::to_address(&proxy.parts, &settings.core, address)
     }
 }
 
-/// Assembled routes. A clone is about to be changed, so it starts empty.
+/// Assembled routes. A clone is about to change, so it starts empty.
 #[derive(Default)]
 struct Assembled(OnceLock<Routes>);
 
@@ -55,7 +56,7 @@ impl Clone for Assembled {
     }
 }
 
-/// Says nothing: it holds nothing that the parts do not say.
+/// Prints nothing: the routes derive from the parts.
 impl fmt::Debug for Assembled {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Assembled")

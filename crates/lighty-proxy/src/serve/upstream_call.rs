@@ -101,7 +101,7 @@ enum Watch {
 /// Purpose of the current timeout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Waits {
-    /// Waiting for the client, whose timeouts apply elsewhere.
+    /// Waiting for the client. Its timeouts apply elsewhere.
     Client,
     Write,
     Read,
@@ -117,7 +117,7 @@ enum Ending {
     Reset,
 }
 
-/// Whether the process behind a pooled connection may be busy with another request.
+/// State of the suspicion that the process behind a pooled connection is busy with another request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Busy {
     No,

@@ -56,7 +56,7 @@ impl AjpSession {
         })
     }
 
-    /// Translates a packet of head or body. The input has `consumed` bytes before the event's end.
+    /// Translates an event of the decoder, in the head or the body.
     fn on_event(&mut self, event: Option<ajp13::Event>) -> Result<Event, FaultReport> {
         Ok(match event {
             Some(ajp13::Event::Headers) => Event::Head,

@@ -41,7 +41,7 @@ pub(super) struct GatewaySession {
     holds_output: bool,
     early: Bytes,
     left: Left,
-    /// Bytes of output at the front of the input whose record header was removed.
+    /// Bytes of output at the front of the input, without their record header.
     unwrapped: usize,
     method: Option<Method>,
     said: Vec<u8>,

@@ -1,4 +1,4 @@
-//! One address of an upstream: what the configuration says of a backend, and the backend.
+//! An address of an upstream: the upstream's settings for a backend, and the backend.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::upstream::spec::SpawnSpec;
 /// The configuration of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressSpec {
-    /// Its name in logs and statistics.
+    /// Its text in logs and statistics.
     pub text: Arc<str>,
     /// The backend's name in the configuration, if any.
     pub label: Option<Arc<str>>,
@@ -22,17 +22,17 @@ pub struct AddressSpec {
     pub program: Option<Arc<SpawnSpec>>,
     /// Share of requests, 0 to 1000; 0 drains it.
     pub weight: u32,
-    /// Used only while no other is up.
+    /// Used only while no other address is up.
     pub backup: bool,
     /// Maximum number of connections, busy and idle, over all workers.
     pub connections_max: u32,
-    /// The Host of requests to it, in place of the client's.
+    /// The Host of requests to this address, in place of the client's.
     pub http_host: Option<Arc<str>>,
-    /// How TLS is spoken with it, if it is.
+    /// TLS options; `None` without TLS.
     pub tls: Option<Arc<ClientOptions>>,
 }
 
-/// An address in use. It is its backend, with the limits and the share that an upstream gives it.
+/// An address in use. Derefs to its backend, and adds the upstream's limits and share.
 pub struct Address {
     pub spec: AddressSpec,
     /// Hash of the text: the same in every process.
@@ -49,23 +49,24 @@ impl Deref for Address {
 }
 
 impl Address {
-    /// An address of a backend.
+    /// Creates an address of a backend.
     pub fn new(spec: AddressSpec, backend: Arc<Backend>) -> Self {
         let name_hash = crate::upstream::balance::name_hash(spec.text.as_bytes());
         Self { spec, name_hash, backend }
     }
 
-    /// The backend itself, whatever upstreams it has.
+    /// Returns the backend itself, whatever upstreams use it.
     pub(crate) fn backend(&self) -> Arc<Backend> {
         Arc::clone(&self.backend)
     }
 
-    /// True if another connection may be opened.
+    /// Returns true if another connection may be opened.
     pub fn has_room(&self) -> bool {
         self.open() < self.connections_max()
     }
 
-    /// Connections at most: as configured, and no more than the backend has shown to accept.
+    /// Returns the limit on connections: as configured, and no more than the backend has shown to
+    /// accept.
     fn connections_max(&self) -> u32 {
         self.spec.connections_max.min(self.queue.limit())
     }

@@ -1,5 +1,5 @@
 //! A backend behind an address: its connections, health and statistics. Shared by all workers, and
-//! kept by a reload that changes what an upstream says of it.
+//! kept by a reload that changes its settings in an upstream.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -25,31 +25,31 @@ impl AddressId {
     }
 }
 
-/// What makes two addresses the same backend.
+/// Identity of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct BackendKey {
     /// The name of the upstream, with the conditions around it.
     pub upstream: Arc<str>,
     pub protocol: Protocol,
     pub target: Target,
-    /// The program that the server starts there: another one has connections of its own.
+    /// The program that the server starts there: another program has separate connections.
     pub program: Option<Arc<SpawnSpec>>,
     pub proxy_protocol: Option<ProxyProtocol>,
     pub tls: Option<Arc<ClientOptions>>,
-    /// How often the upstream has the target before this one.
+    /// Number of earlier occurrences of the target in the upstream.
     pub repeat: usize,
 }
 
-/// The backends in use, each for as long as an upstream or a connection has it.
+/// The backends in use, each kept while an upstream or a connection holds it.
 #[derive(Default)]
 pub(crate) struct Backends {
     known: Mutex<HashMap<BackendKey, Weak<Backend>, foldhash::fast::RandomState>>,
-    /// What those that speak TLS are verified with.
+    /// Certificates for verifying backends with TLS.
     pub(crate) materials: Arc<CurrentMaterials>,
 }
 
 impl Backends {
-    /// The backend of this identity, with its history if it has one.
+    /// Returns the backend of this identity, with its history if it has one.
     pub(crate) fn get(&self, key: BackendKey, health: &HealthSpec) -> Arc<Backend> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(backend) = known.get(&key).and_then(Weak::upgrade) {
@@ -68,7 +68,7 @@ impl Backends {
 pub struct Backend {
     pub id: AddressId,
     pub health: Health,
-    /// TLS with it, if it speaks that.
+    /// Its TLS state; `None` without TLS.
     pub(crate) tls: Option<BackendTls>,
     /// The listen queue of its processes.
     pub(crate) queue: Arc<ListenQueue>,
@@ -76,33 +76,34 @@ pub struct Backend {
     open: AtomicU32,
     /// Of these, the idle ones.
     idle: AtomicU32,
-    /// Idle connections of all workers that carry streams: no permits are theirs.
+    /// Idle HTTP/2 connections of all workers. They hold no permits.
     idle_carriers: AtomicU32,
     first_byte_us: AtomicU32,
-    /// When it last answered; monotonic milliseconds.
+    /// Time of its last response, in monotonic milliseconds.
     answered_ms: AtomicU64,
     pub requests: AtomicU64,
     pub failed: AtomicU64,
-    /// Why it last went down.
+    /// Reason for its last failure.
     trouble: Mutex<Option<Arc<str>>>,
     is_gone: AtomicBool,
-    /// When it last closed a connection with a request on it; monotonic milliseconds.
+    /// Time when it last closed a connection with a request on it, in monotonic milliseconds.
     closed_ms: AtomicU64,
-    /// Kept connections that it closed in a row before a second request on them.
+    /// Number of kept connections in a row that it closed before a second request.
     lost_kept: AtomicU32,
     /// It has answered a second request on a kept connection.
     serves_kept: AtomicBool,
-    /// Until when no connection to it is kept; monotonic milliseconds.
+    /// Time until which no connection to it is kept, in monotonic milliseconds.
     keeps_none_until_ms: AtomicU64,
-    /// Length of that time in milliseconds: it doubles each time.
+    /// Length of that period in milliseconds; doubles each time.
     keeps_none_ms: AtomicU64,
-    /// Until when the silence of a kept connection is not suspected again; monotonic milliseconds.
+    /// Time until which the silence of a kept connection raises no new suspicion, in monotonic
+    /// milliseconds.
     suspected_until_ms: AtomicU64,
-    /// Length of that time in milliseconds: it doubles each time.
+    /// Length of that period in milliseconds; doubles each time.
     suspected_ms: AtomicU64,
-    /// Until when the latest suspicion may be judged; monotonic milliseconds.
+    /// Time until which the latest suspicion may be judged, in monotonic milliseconds.
     judged_until_ms: AtomicU64,
-    /// Its program ends at every start.
+    /// Its program exits at every start.
     is_broken: AtomicBool,
     /// Signals that it became broken.
     broke: Notify,
@@ -111,39 +112,39 @@ pub struct Backend {
 /// The latest sample has a weight of 1/8.
 const EWMA_SHIFT: u32 = 3;
 
-/// Kept connections that may be lost in a row before none is kept, where none has ever been of use.
+/// Lost kept connections in a row after which none is kept, if none has ever served a request.
 const LOST_UNPROVEN_MAX: u32 = 2;
 
-/// The same where kept connections have served: a restart closes several at once.
+/// The same limit if kept connections have served requests: a restart closes several at once.
 const LOST_KEPT_MAX: u32 = 16;
 
-/// For how long no connection is kept at first, and at most; milliseconds.
+/// Shortest and longest period without kept connections, in milliseconds.
 const KEEPS_NONE_MS_MIN: u64 = 60_000;
 const KEEPS_NONE_MS_MAX: u64 = 3_600_000;
 
-/// How long it takes at most to judge a suspicion: the time of a response that is not slow, and the
-/// same again; milliseconds, with the inaccuracy of timeouts.
+/// Maximum time for judging a suspicion, in milliseconds: twice the time of a response that is not
+/// slow, and the inaccuracy of timeouts.
 const JUDGED_MS: u64 = 800;
 
-/// Next step of a request whose kept connection is silent.
+/// Next step of a request on a silent kept connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Silence {
-    /// It goes to a new connection.
+    /// It moves to a new connection.
     Leaves,
-    /// It waits, and asks again after so many milliseconds.
+    /// It waits, and decides again after so many milliseconds.
     AsksAgain { after_ms: u64 },
     /// It waits for the response.
     Waits,
 }
 
-/// For how long no silence is suspected after one that was, at first, and at most; milliseconds.
+/// Shortest and longest period after a suspicion without a new one, in milliseconds.
 const SUSPECTED_MS_MIN: u64 = 1_000;
 const SUSPECTED_MS_MAX: u64 = 3_600_000;
 
-/// Interval at which the requests that wait for a verdict ask again, in milliseconds.
+/// Interval at which waiting requests check for a verdict, in milliseconds.
 const VERDICT_MS: u64 = 200;
 
-/// Twice as long as before, in milliseconds.
+/// Doubles a period, in milliseconds, and returns it.
 fn doubled(length_ms: &AtomicU64, min: u64, max: u64) -> u64 {
     let before = length_ms.load(Ordering::Relaxed);
     let length = before.saturating_mul(2).clamp(min, max);
@@ -152,7 +153,7 @@ fn doubled(length_ms: &AtomicU64, min: u64, max: u64) -> u64 {
 }
 
 impl Backend {
-    /// Creates a backend without history, that is spoken with in the clear.
+    /// Creates a backend without history or TLS.
     pub fn new(target: &Target, health: &HealthSpec) -> Self {
         Self {
             id: AddressId::next(),
@@ -181,49 +182,49 @@ impl Backend {
         }
     }
 
-    /// Counts a try that failed by its fault, whether or not that speaks against its health.
+    /// Counts an attempt that failed by its fault, whether or not that affects its health.
     pub(crate) fn count_failure(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Records why it went down; `None` after a come-back.
+    /// Records the reason for its failure; `None` after its return.
     pub(crate) fn set_trouble(&self, words: Option<&str>) {
         let mut trouble = self.trouble.lock().unwrap_or_else(PoisonError::into_inner);
         *trouble = words.map(Arc::from);
     }
 
-    /// Why it is down, or went down last.
+    /// Returns the reason for its present or last failure.
     pub(crate) fn trouble(&self) -> Option<Arc<str>> {
         self.trouble.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Requests under way.
+    /// Returns the number of requests in progress.
     pub fn busy(&self) -> u32 {
         self.open().saturating_sub(self.idle())
     }
 
-    /// Connections open or being opened.
+    /// Returns the number of connections that are open or being opened.
     pub fn open(&self) -> u32 {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Idle connections of all workers.
+    /// Returns the number of idle connections of all workers.
     pub fn idle(&self) -> u32 {
         self.idle.load(Ordering::Relaxed)
     }
 
-    /// Keeps an idle connection that carries streams, unless `most` of them are kept.
+    /// Keeps an idle HTTP/2 connection, unless `most` of them are kept. Returns true if it is kept.
     pub(crate) fn keep_carrier(&self, most: u32) -> bool {
         let one_more = |kept: u32| (kept < most).then_some(kept + 1);
         self.idle_carriers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).is_ok()
     }
 
-    /// A kept connection has a stream again, or ends.
+    /// Records that a kept HTTP/2 connection has a stream again, or ends.
     pub(crate) fn take_carrier(&self) {
         self.idle_carriers.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Mean time to the first byte of a response in microseconds; 0 = unknown.
+    /// Returns the mean time to the first byte of a response in microseconds; 0 = unknown.
     pub fn first_byte_us(&self) -> u32 {
         self.first_byte_us.load(Ordering::Relaxed)
     }
@@ -245,7 +246,7 @@ impl Backend {
         self.answered_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// True if it has answered any request since this time.
+    /// Returns true if it has responded to a request since this time.
     pub(crate) fn has_responded_since(&self, ms: u64) -> bool {
         self.answered_ms.load(Ordering::Relaxed) > ms
     }
@@ -255,20 +256,20 @@ impl Backend {
         self.closed_ms.store(now_ms, Ordering::Relaxed);
     }
 
-    /// Records an answer to a request on a kept connection.
+    /// Records a response to a request on a kept connection.
     pub(crate) fn served_kept(&self) {
         self.lost_kept.store(0, Ordering::Relaxed);
         self.serves_kept.store(true, Ordering::Relaxed);
     }
 
-    /// True if it has answered a second request on a connection.
+    /// Returns true if it has responded to a second request on a connection.
     pub(crate) fn serves_kept(&self) -> bool {
         self.serves_kept.load(Ordering::Relaxed)
     }
 
     /// Records that it closed a kept connection before a second request. Some programs close each
-    /// connection after its response, whatever they are asked; a request that cannot be resent must
-    /// not meet that.
+    /// connection after its response, whatever the request says; a request that cannot be resent
+    /// must not meet such a close.
     pub(crate) fn lost_kept(&self, now_ms: u64) {
         let most = if self.serves_kept() { LOST_KEPT_MAX } else { LOST_UNPROVEN_MAX };
         if self.lost_kept.fetch_add(1, Ordering::Relaxed) + 1 >= most {
@@ -282,20 +283,21 @@ impl Backend {
     pub(crate) fn keep_none_for_a_while(&self, now_ms: u64) {
         let length = doubled(&self.keeps_none_ms, KEEPS_NONE_MS_MIN, KEEPS_NONE_MS_MAX);
         self.keeps_none_until_ms.store(now_ms + length, Ordering::Relaxed);
-        // A suspicion that was right does not put the next one off.
+        // A confirmed suspicion does not delay the next one.
         self.suspected_until_ms.store(0, Ordering::Relaxed);
     }
 
-    /// Records that the processes behind kept connections work on after their responses.
+    /// Records that the processes behind kept connections are busy after their responses.
     #[cold]
     pub(crate) fn leave_busy(&self, now_ms: u64) {
         self.keep_none_for_a_while(now_ms);
         self.queue.end_idle();
     }
 
-    /// Decides about a request on a silent kept connection. If it leaves for a new connection, its
-    /// script runs twice where it is only slow. So one request does that at a time: the next one a
-    /// second later at first, and an hour later in the end. The others wait for the verdict.
+    /// Decides about a request on a silent kept connection. If it moves to a new connection and the
+    /// script is only slow, the script runs twice. So only one request does that at a time: the
+    /// next one a second later at first, and an hour later in the end. The others wait for the
+    /// verdict.
     pub(crate) fn hear_silence(&self, now_ms: u64) -> Silence {
         if self.keeps_none(now_ms) {
             return Silence::Leaves;
@@ -321,22 +323,22 @@ impl Backend {
         Silence::Leaves
     }
 
-    /// True if no connection to it is kept now.
+    /// Returns true if no connection to it is kept now.
     pub(crate) fn keeps_none(&self, now_ms: u64) -> bool {
         now_ms < self.keeps_none_until_ms.load(Ordering::Relaxed)
     }
 
-    /// True if it has taken any request since this time, to whatever end.
+    /// Returns true if it has accepted a request since this time, whatever the result.
     pub(crate) fn has_taken_since(&self, ms: u64) -> bool {
         self.has_responded_since(ms) || self.closed_ms.load(Ordering::Relaxed) > ms
     }
 
-    /// True if its program ends at every start: no request is sent to it.
+    /// Returns true if its program exits at every start: it gets no requests then.
     pub(crate) fn is_broken(&self) -> bool {
         self.is_broken.load(Ordering::Acquire)
     }
 
-    /// Says whether its program ends at every start.
+    /// Sets whether its program exits at every start.
     pub(crate) fn set_broken(&self, is_broken: bool) {
         self.is_broken.store(is_broken, Ordering::Release);
         if is_broken {
@@ -344,7 +346,7 @@ impl Backend {
         }
     }
 
-    /// Resolves once its program ends at every start.
+    /// Resolves once its program exits at every start.
     pub(crate) async fn broken(&self) {
         let mut broke = std::pin::pin!(self.broke.notified());
         broke.as_mut().enable();
@@ -353,7 +355,7 @@ impl Backend {
         }
     }
 
-    /// True if no upstream has it any more: connections to it are not kept.
+    /// Returns true if no upstream uses it any more: connections to it are not kept.
     pub(crate) fn is_gone(&self) -> bool {
         self.is_gone.load(Ordering::Relaxed)
     }

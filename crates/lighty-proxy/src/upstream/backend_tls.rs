@@ -1,4 +1,4 @@
-//! TLS with a backend: how it is spoken, the sessions that are kept, and what they are worth.
+//! TLS with a backend: its policy, and counters of full and resumed handshakes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -25,12 +25,12 @@ pub(crate) struct BackendTls {
     options: Arc<ClientOptions>,
     materials: Arc<CurrentMaterials>,
     made: Mutex<Option<Made>>,
-    /// Handshakes that were completed, resumed ones included.
+    /// Number of completed handshakes, including resumed ones.
     handshakes: AtomicU64,
     resumed: AtomicU64,
 }
 
-/// A policy, and what it was made from.
+/// A policy, and the version of the files that it was made from.
 struct Made {
     policy: Arc<ClientPolicy>,
     materials: Arc<Materials>,
@@ -48,14 +48,14 @@ impl BackendTls {
         }
     }
 
-    /// Turns a connection to the backend into one that speaks TLS.
+    /// Performs the TLS handshake on a connection to the backend.
     ///
     /// # Errors
-    /// Why it cannot.
+    /// The handshake failed, or the policy cannot be made.
     pub(crate) async fn shake_hands(&self, stream: &mut Stream) -> Result<(), ServerFault> {
         let policy = self.policy()?;
         let info = stream.connect_tls(&policy).await?;
-        // Without a choice of the server's, HTTP/1 is meant (RFC 9113 section 3.2).
+        // A server that chooses no protocol means HTTP/1 (RFC 9113 section 3.2).
         let wanted = self.options.alpn.first().filter(|wanted| **wanted == "h2");
         if wanted.is_some() && info.alpn.as_deref() != Some(b"h2") {
             return Err(ServerFault::Unfit("it does not speak HTTP/2".to_owned()));
@@ -65,7 +65,8 @@ impl BackendTls {
         Ok(())
     }
 
-    /// The policy, made again when its files have changed. One that cannot be made again stays.
+    /// Returns the policy, made again when its files have changed. If that fails, the old one
+    /// stays.
     fn policy(&self) -> Result<Arc<ClientPolicy>, ServerFault> {
         let materials = self.materials.get();
         let version = materials.version();
@@ -86,7 +87,7 @@ impl BackendTls {
         }
     }
 
-    /// Handshakes that were completed, and how many of them went on with an earlier session.
+    /// Returns the number of completed handshakes, and of resumed ones among them.
     pub(crate) fn handshakes(&self) -> (u64, u64) {
         (self.handshakes.load(Ordering::Relaxed), self.resumed.load(Ordering::Relaxed))
     }

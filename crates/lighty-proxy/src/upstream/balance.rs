@@ -1,7 +1,7 @@
-//! Balancers: each chooses one of the addresses that can take a request.
+//! Balancers. Each chooses an address among the ones that can take a request.
 //!
-//! A balancer is a function of its arguments and a little state; none knows of connections, health
-//! or time. A new one is a file and a line in [`REGISTRY`].
+//! A balancer is a function of its arguments and a little state; it knows nothing of connections,
+//! health or time. To add one: a file and a line in [`REGISTRY`].
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -25,16 +25,16 @@ pub(crate) use sticky::{cookie_value, parse_cookie_value};
 /// An address that is up and has room.
 #[derive(Clone, Copy, Debug)]
 pub struct Choice {
-    /// Its place among all addresses of the upstream, in the order written: below their number, and
-    /// the same from one call to the next while the addresses stay.
+    /// Its index among all addresses of the upstream, in the order written. Stable from one call to
+    /// the next while the addresses stay.
     pub index: u32,
     /// Hash of its name, by [`name_hash`]: the same in every process and on every machine.
     pub name_hash: u64,
     /// Effective weight in thousandths (slow start applied): at least 1.
     pub weight: u32,
-    /// Requests under way, of all workers.
+    /// Requests in progress, of all workers.
     pub busy: u32,
-    /// Mean time to first byte in microseconds (EWMA); 0 = not known yet.
+    /// Mean time to first byte in microseconds (EWMA); 0 = unknown.
     pub first_byte_us: u32,
 }
 
@@ -45,7 +45,7 @@ pub struct Key<'a> {
     /// The URL's path and query.
     pub target: &'a [u8],
     pub client: Option<IpAddr>,
-    /// The backend that the client's cookie names, by its name's hash.
+    /// The name's hash of the backend in the client's cookie.
     pub sticky: Option<u64>,
     /// A fresh random number.
     pub random: u64,
@@ -53,24 +53,24 @@ pub struct Key<'a> {
 
 /// A load-balancing algorithm. Shared by all workers: state is atomic.
 pub(crate) trait Balancer: Send + Sync {
-    /// The index in `choices` of the address to use. `choices` is not empty and is in the order
-    /// written; addresses that are down, full or were tried for this request are not in it.
+    /// Returns the index in `choices` of the address to use. `choices` is not empty and is in the
+    /// order written; it omits addresses that are down, full or were tried for this request.
     fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize;
 }
 
-/// How a backend is chosen.
+/// Settings of a balancer.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct BalancerSpec {
     /// The algorithm (`proxy-core.balancer`).
     pub algorithm: Algorithm,
     /// Directives that tune it.
     pub options: BalancerOptions,
-    /// The cookie that names a client's backend (`sticky`); the algorithm chooses for clients
+    /// Name of the cookie with a client's backend (`sticky`); the algorithm chooses for clients
     /// without one.
     pub cookie: Option<Arc<str>>,
 }
 
-/// Directives that a balancing algorithm may heed.
+/// Directives that a balancing algorithm may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct BalancerOptions {
     /// `proxy-core.hash-key`.
@@ -85,13 +85,13 @@ impl Default for BalancerOptions {
     }
 }
 
-/// What a hash is made of.
+/// Input of a hash.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum HashKey {
     /// The request's host, path and query.
     #[default]
     Url,
-    /// The client's address; for a client without one a random number.
+    /// The client's address; a random number for a client without one.
     Client,
 }
 
@@ -99,7 +99,7 @@ pub enum HashKey {
 pub(crate) struct Entry {
     /// Words of `proxy-core.balancer`, the main one first.
     pub words: &'static [&'static str],
-    /// The backend that is chosen, for the manual.
+    /// Description of the chosen backend, for the manual.
     pub doc: &'static str,
     create: fn(&BalancerOptions) -> Box<dyn Balancer>,
 }
@@ -121,13 +121,13 @@ pub(crate) const REGISTRY: &[Entry] = &[
 pub struct Algorithm(usize);
 
 impl Algorithm {
-    /// The algorithm of a word of `proxy-core.balancer`.
+    /// Returns the algorithm of a word of `proxy-core.balancer`.
     pub fn named(word: &str) -> Option<Self> {
         REGISTRY.iter().position(|entry| entry.words.contains(&word)).map(Self)
     }
 }
 
-/// The balancer for a specification.
+/// Creates the balancer for a specification.
 pub(crate) fn create(spec: &BalancerSpec) -> Box<dyn Balancer> {
     let balancer = (REGISTRY[spec.algorithm.0].create)(&spec.options);
     match &spec.cookie {
@@ -136,8 +136,8 @@ pub(crate) fn create(spec: &BalancerSpec) -> Box<dyn Balancer> {
     }
 }
 
-/// True if `a` has less load for its weight than `b`; each is (requests in progress, weight).
-/// Cross-multiplied, since a division would round.
+/// Returns true if `a` has less load for its weight than `b`; each is (requests in progress,
+/// weight). Cross-multiplied, since a division would round.
 fn less_loaded(a: (u32, u32), b: (u32, u32)) -> bool {
     u64::from(a.0) * u64::from(b.1.max(1)) < u64::from(b.0) * u64::from(a.1.max(1))
 }

@@ -7,7 +7,7 @@ use lighty_core::{Exchange, Fault, FaultReport};
 /// Milliseconds between two lines about one fault.
 const AGAIN_MS: u64 = 10_000;
 
-/// The lines about requests that got no backend, by fault.
+/// State of the log lines about requests without a backend, by fault.
 #[derive(Debug, Default)]
 pub(crate) struct Complaints {
     down: Complaint,
@@ -17,24 +17,24 @@ pub(crate) struct Complaints {
 
 #[derive(Debug, Default)]
 struct Complaint {
-    /// When the next line may be written; monotonic milliseconds.
+    /// Time of the next permitted line, in monotonic milliseconds.
     next_ms: AtomicU64,
     /// Requests without a line since the last one.
     hushed: AtomicU64,
 }
 
-/// True if a fault is logged.
+/// Result for a fault: whether it is logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Logged {
     No,
-    /// With the number of requests that had the same fault and no line.
+    /// Logged, with the number of requests that had the same fault and no line.
     Yes {
         hushed: u64,
     },
 }
 
 impl Complaints {
-    /// Says whether a fault is logged now: other faults than these always are.
+    /// Returns whether a fault is logged now: faults outside of this list always are.
     pub(crate) fn log(&self, fault: Fault, now_ms: u64) -> Logged {
         match fault {
             Fault::BackendsDown => self.down.log(now_ms),
@@ -46,7 +46,7 @@ impl Complaints {
 }
 
 impl Complaints {
-    /// Ends a request by a fault. The error log has it if it is time for another line.
+    /// Ends a request with a fault, and logs the fault if a line is due.
     pub(crate) fn fail(&self, ex: &mut Exchange, report: &mut FaultReport, now_ms: u64) {
         match self.log(report.fault, now_ms) {
             Logged::No => ex.fail_hushed(report),

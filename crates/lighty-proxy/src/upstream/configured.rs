@@ -1,4 +1,4 @@
-//! The upstreams that a configuration names, known before the first request.
+//! Collects the upstreams of a configuration before the first request.
 
 use std::sync::Arc;
 
@@ -11,17 +11,18 @@ use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
 use crate::upstream::spec::UpstreamSpec;
 
-/// An upstream, and where it is written.
+/// An upstream, and its place in the configuration.
 #[derive(Clone, Debug)]
 pub struct Configured {
-    /// What the configuration asks for.
+    /// The upstream's configuration.
     pub spec: Arc<UpstreamSpec>,
     /// The conditions around it; empty at global level.
     pub place: String,
 }
 
-/// Every upstream of the global settings and of each condition with those around it, each once. An
-/// upstream that only a combination of conditions yields is created by its first request.
+/// Returns every upstream of the global settings and of each condition within its ancestors,
+/// without duplicates. An upstream that only a combination of conditions yields is created by its
+/// first request.
 pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
     let mut found: Vec<Configured> = Vec::new();
     for block in directives::blocks_of_ours(config) {
@@ -39,7 +40,7 @@ pub fn upstreams(config: &Config<Settings>) -> Vec<Configured> {
     found
 }
 
-/// DNS options for the names of backends.
+/// Returns the DNS options for the names of backends.
 pub fn resolve_options(global: &Settings) -> ResolveOptions {
     let asked = &global.module::<ProxySettings>().parts.resolver;
     ResolveOptions {

@@ -1,6 +1,6 @@
-//! Health of an address: whether it may be used.
+//! Health of an address, which decides whether it may be used.
 //!
-//! Results of requests ([`passive`]) and of health checks ([`active`]) come together in one
+//! Results of requests ([`passive`]) and of health checks ([`active`]) are combined in one
 //! [`passive::Health`] per address. It reads neither a clock nor a socket: callers pass times in
 //! milliseconds of one monotonic clock. Workers' clocks may differ a little; no rule needs two
 //! workers to agree on a moment. The checks themselves are in [`checks`].

@@ -16,7 +16,7 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 /// Maximum weight of an address.
 pub(crate) const WEIGHT_MAX: u32 = 1_000;
 
-/// One address of a backend.
+/// An address of a backend with a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct NamedAddress {
     /// The backend's index in its upstream.
@@ -27,11 +27,11 @@ pub(crate) struct NamedAddress {
     pub target: Target,
     /// 0 to [`WEIGHT_MAX`]; 0 drains it.
     pub weight: u32,
-    /// Used only while no other is up.
+    /// Used only while no other address is up.
     pub backup: bool,
 }
 
-/// The DNS query for a backend; `None` for a literal address.
+/// Returns the DNS query for a backend; `None` for a literal address.
 pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
     match address {
         BackendAddress::Inet(_) | BackendAddress::Unix(_) => None,
@@ -42,12 +42,12 @@ pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
     }
 }
 
-/// The addresses of an upstream: `endpoints` maps a backend to what its name resolves to.
+/// Returns the addresses of an upstream: `endpoints` maps a backend to the results of its look-up.
 ///
-/// A host's addresses share the backend's requests if `split_hostnames` is set; else the first
-/// stands for the name and the others are its backups. A service's records bring weights and
-/// priorities (RFC 2782): the lowest priority that there is takes the requests, the others are
-/// backups. An address that two names lead to is there once, as the first of them has it.
+/// A host's addresses share the backend's requests if `split_hostnames` is set; otherwise the first
+/// is used and the others are its backups. A service's records have weights and priorities (RFC
+/// 2782): the lowest existing priority takes the requests, the others are backups. An address of
+/// two names appears once, with the first name's values.
 pub(crate) fn addresses(
     upstream: &UpstreamSpec,
     endpoints: impl Fn(usize) -> Arc<[Endpoint]>,
@@ -114,7 +114,7 @@ fn service_weight(backend: &BackendSpec, endpoint: &Endpoint) -> u64 {
     u64::from(endpoint.weight.max(1)) * u64::from(backend.weight)
 }
 
-/// Scales weights to [`WEIGHT_MAX`]; a nonzero share stays nonzero.
+/// Scales a weight to [`WEIGHT_MAX`]; a nonzero share stays nonzero.
 fn scaled(weight: u64, heaviest: u64) -> u32 {
     let limit = u64::from(WEIGHT_MAX);
     let fits = if heaviest > limit { weight.saturating_mul(limit) / heaviest } else { weight };
@@ -126,11 +126,11 @@ fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
     Arc::from(format!("{}/{}", backend.text, endpoint.address))
 }
 
-/// The names of an upstream, kept resolved as long as this lives.
+/// The names of an upstream, kept resolved until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Names {
     upstream: Arc<UpstreamSpec>,
-    /// By backend; `None` for a literal address.
+    /// Watches by backend; `None` for a literal address.
     watches: Vec<Option<Watch>>,
     /// Generation of each watch at the last call.
     seen: Vec<u64>,
@@ -139,8 +139,8 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    /// Starts resolving the names of an upstream. Returns at once: a name that does not resolve has
-    /// no addresses yet.
+    /// Starts resolving the names of an upstream. Returns at once: unresolved names have no
+    /// addresses yet.
     pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
         let of_backend =
             |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
@@ -149,12 +149,12 @@ impl Names {
         Names { upstream, watches, seen, heard }
     }
 
-    /// True if no backend is a name, so that the addresses never change.
+    /// Returns true if no backend is a name, so that the addresses never change.
     pub(crate) fn is_static(&self) -> bool {
         self.watches.iter().all(Option::is_none)
     }
 
-    /// The current addresses.
+    /// Returns the current addresses.
     pub(crate) fn current(&mut self) -> Vec<NamedAddress> {
         let resolved: Vec<Option<Arc<Resolved>>> =
             self.watches.iter().map(|watch| watch.as_ref().map(Watch::current)).collect();
@@ -167,8 +167,8 @@ impl Names {
         })
     }
 
-    /// The addresses, if any name has changed since the last call. Without a change this costs one
-    /// load per name.
+    /// Returns the addresses, if any name has changed since the last call. Without a change this
+    /// costs one load per name.
     pub(crate) fn changed(&mut self) -> Option<Vec<NamedAddress>> {
         let is_new = |(watch, seen): (&Option<Watch>, &u64)| {
             watch.as_ref().is_some_and(|watch| watch.generation() != *seen)
@@ -202,7 +202,7 @@ impl Names {
         news.collect()
     }
 
-    /// True if every name has been looked up once, successfully or not.
+    /// Returns true if every name has been looked up once, successfully or not.
     pub(crate) fn are_settled(&self) -> bool {
         self.standings().all(|(_, standing)| standing != Standing::Pending)
     }
@@ -212,7 +212,7 @@ impl Names {
         self.watches.iter().flatten().for_each(Watch::refresh);
     }
 
-    /// The standing of each name's DNS response, for the log and the status page.
+    /// Returns the standing of each name's DNS response, for the log and the status page.
     pub(crate) fn standings(&self) -> impl Iterator<Item = (&str, Standing)> {
         let named = self.upstream.backends.iter().zip(&self.watches);
         named.filter_map(|(backend, watch)| {

@@ -52,7 +52,7 @@ fn endpoint(written: &str, priority: u16, weight: u16) -> Endpoint {
     Endpoint { priority, address: address(written), weight, host: "host".into() }
 }
 
-/// Text, weight and whether it is a backup.
+/// Returns text, weight and backup flag of each address.
 fn told(addresses: &[NamedAddress]) -> Vec<(&str, u32, bool)> {
     addresses.iter().map(|a| (a.text.as_ref(), a.weight, a.backup)).collect()
 }
@@ -125,7 +125,7 @@ fn an_address_that_two_names_lead_to_is_there_once() {
     assert_eq!(told(&found), [("a/10.0.0.1:80", 1, false)]);
 }
 
-/// The addresses, as soon as a name has some.
+/// Returns the addresses, as soon as a name has some.
 async fn changed(names: &mut Names) -> Vec<NamedAddress> {
     loop {
         if let Some(addresses) = names.changed() {

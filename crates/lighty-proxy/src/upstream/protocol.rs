@@ -1,36 +1,36 @@
 //! The protocols of backends.
 //!
-//! To add one: a file in `session/` and a line of [`protocols`]. Its variant of [`Protocol`], its
-//! options, its word of `proxy-core.protocol` and its session follow.
+//! To add one: a file in `session/` and a line of [`protocols`]. From that line follow its variant
+//! of [`Protocol`], its options, its word of `proxy-core.protocol` and its session.
 
 use std::sync::Arc;
 
 /// The role of a FastCGI application (FastCGI 1.0, section 6).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum FastcgiRole {
-    /// Answers requests, as any backend does.
+    /// Serves requests, like any backend.
     #[default]
     Responder,
-    /// Answers 200 to let the request go on; its `Variable-*` fields join the environment.
+    /// Responds with 200 to permit a request; its `Variable-*` fields join the environment.
     Authorizer,
 }
 
-/// How a protocol describes a request.
+/// Form in which a protocol describes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// By a head like the client's.
+    /// A head like the client's.
     Http,
-    /// By CGI's variables, for the script that the path leads to.
+    /// CGI variables, for the script that the path leads to.
     Script,
-    /// By CGI's variables, for one application that all paths belong to.
+    /// CGI variables, for one application that owns all paths.
     Application,
-    /// In a form of its own.
+    /// A form of its own.
     Packet,
 }
 
 /// Passes every protocol to a macro. Each line: its variant with its options and their defaults,
-/// its word of `proxy-core.protocol`, the port of a backend that is written without one, how it
-/// describes a request, and the file and function that make its session.
+/// its word of `proxy-core.protocol`, the default port of a backend, its form of requests, and the
+/// file and function that create its session.
 macro_rules! protocols {
     ($then:ident) => {
         $then! {
@@ -92,19 +92,19 @@ macro_rules! define {
             /// Words of `proxy-core.protocol`.
             pub(crate) const WORDS: &'static [&'static str] = &[$($word),*];
 
-            /// The protocol of a word, by its place in [`ProtocolName::WORDS`].
+            /// Returns the protocol of a word, by its index in [`ProtocolName::WORDS`].
             pub(crate) fn nth(index: usize) -> Self {
                 [$(Self::$variant),*][index]
             }
 
-            /// The port of a backend that is written without one.
+            /// Returns the default port of a backend.
             pub(crate) fn port(self) -> u16 {
                 match self {
                     $(Self::$variant => $port,)*
                 }
             }
 
-            /// The protocol with those of these options that it has.
+            /// Returns the protocol with its part of the options.
             pub(crate) fn with(self, options: &ProtocolOptions) -> Protocol {
                 match self {
                     $(Self::$variant => {
@@ -115,7 +115,7 @@ macro_rules! define {
         }
 
         impl Protocol {
-            /// Its word of `proxy-core.protocol`.
+            /// Returns its word of `proxy-core.protocol`.
             pub(crate) fn word(&self) -> &'static str {
                 match self {
                     $(Self::$variant { .. } => $word,)*
@@ -139,17 +139,17 @@ macro_rules! define {
 protocols!(define);
 
 impl Protocol {
-    /// True if requests are described by CGI's variables.
+    /// Returns true if requests are described by CGI variables.
     pub fn is_like_cgi(&self) -> bool {
         matches!(self.request(), Request::Script | Request::Application)
     }
 
-    /// True if a backend is one application, and every path is a path within it.
+    /// Returns true if a backend is a single application that owns all paths.
     pub fn is_one_application(&self) -> bool {
         self.request() == Request::Application
     }
 
-    /// True if backends speak HTTP.
+    /// Returns true if backends speak HTTP.
     pub fn is_http(&self) -> bool {
         self.request() == Request::Http
     }

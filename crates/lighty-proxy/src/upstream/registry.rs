@@ -19,7 +19,7 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec, UpstreamSpec
 use crate::upstream::start_error::StartError;
 use crate::upstream::supervisor::{Care, Supervisor};
 
-/// The process's upstreams. Equal specs of a generation share one upstream; an upstream stays while
+/// The process's upstreams. Equal specs of a generation share one upstream. An upstream stays while
 /// a generation names it.
 pub struct Registry {
     resolver: Resolver,
@@ -33,16 +33,16 @@ struct State {
     entries: Vec<Entry>,
     /// Number of the last naming.
     named: u64,
-    /// Number of the current one.
+    /// Number of the current naming.
     committed: u64,
-    /// Index of the next upstream whose name is new.
+    /// Index of the next upstream with a new name.
     next_index: usize,
     /// The log of the background tasks; none before the start.
     log: Option<Log>,
     supervisor: Option<Supervisor>,
-    /// The directory of the sockets that the configuration does not name.
+    /// Directory of the sockets that have no path in the configuration.
     nameless: Option<PrivateDir>,
-    /// The programs behind these sockets, with the socket's number.
+    /// The programs at these sockets, with the socket's number.
     programs: Vec<(u64, Arc<SpawnSpec>)>,
     last_program: u64,
     /// The abstract names at which programs have been started.
@@ -52,11 +52,11 @@ struct State {
 struct Entry {
     asked: Arc<UpstreamSpec>,
     upstream: Arc<Upstream>,
-    /// The namings of the generations that name it.
+    /// Numbers of the namings that include it.
     named_by: Vec<u64>,
 }
 
-/// The upstreams that a generation names. They stay in the registry until it is dropped.
+/// The upstreams of a generation. They stay in the registry until this is dropped.
 pub struct Naming {
     number: u64,
     registry: Weak<Registry>,
@@ -77,8 +77,8 @@ impl Default for Registry {
 }
 
 impl Registry {
-    /// Creates an empty registry. It reads /etc/hosts and the name servers, so create it before
-    /// chroot.
+    /// Creates an empty registry. Must be called before chroot, since it reads /etc/hosts and the
+    /// name servers.
     pub fn new(options: ResolveOptions) -> Self {
         Self {
             resolver: Resolver::new(options),
@@ -88,14 +88,14 @@ impl Registry {
         }
     }
 
-    /// Allows background tasks: names, health checks, processes. Call it with the privileges that
-    /// backends are to have.
+    /// Starts the background tasks: names, health checks, processes. Must be called with the
+    /// privileges that backends are to have.
     pub fn start(&self, log: Log) {
         self.lock().log = Some(log);
     }
 
-    /// Adds the upstreams that a configuration names, and starts their programs. Nothing that is in
-    /// use changes before [`commit`](Self::commit).
+    /// Adds the upstreams that a configuration names, and starts their programs. Changes nothing
+    /// that is in use before [`commit`](Self::commit).
     ///
     /// # Errors
     /// A backend program does not start, or a socket cannot be bound.
@@ -117,20 +117,20 @@ impl Registry {
         Ok(naming)
     }
 
-    /// A generation that names no upstream.
+    /// Returns the naming of a generation without upstreams.
     pub(crate) fn nothing_named(self: &Arc<Self>) -> Arc<Naming> {
         Arc::new(Naming { number: 0, registry: Arc::downgrade(self) })
     }
 
-    /// Verifies backends with these certificates from now on.
+    /// Sets the certificates with which backends are verified from now on.
     pub fn trust(&self, materials: Arc<Materials>) {
         self.backends.materials.set(materials);
     }
 
-    /// Makes the upstreams of a naming the current ones: the others take no new request, and their
+    /// Makes the upstreams of a naming the current ones: the others take no new requests, and their
     /// background tasks end.
     pub fn commit(&self, naming: &Naming) {
-        // Before any request of the new generation: its programs are at their sockets.
+        // Before any request of the new generation, so that its programs are at their sockets.
         let moved = self.lock().supervisor.as_ref().map(|one| one.commit(naming.number));
         let moved = moved.map_or(Ok(()), Care::wait);
         let mut state = self.lock();
@@ -151,7 +151,7 @@ impl Registry {
     }
 
     /// Stops the background tasks: processes get their signal, and KILL if they do not exit. Waits
-    /// for them at most `patience`.
+    /// for them for at most `patience`.
     pub fn stop(&self, patience: Duration) {
         let supervisor = self.lock().supervisor.take();
         if let Some(supervisor) = supervisor {
@@ -160,7 +160,7 @@ impl Registry {
         self.lock().nameless = None;
     }
 
-    /// The upstream for a spec of a naming's generation, created at first use.
+    /// Returns the upstream for a spec of a naming's generation, created at first use.
     pub fn upstream(&self, spec: &Arc<UpstreamSpec>, naming: &Naming) -> Arc<Upstream> {
         let mut state = self.lock();
         let (upstream, is_new) = self.find(&mut state, spec, "", naming.number);
@@ -175,7 +175,7 @@ impl Registry {
         upstream
     }
 
-    /// The upstreams of the current generation, in order of first use.
+    /// Returns the upstreams of the current generation, in order of first use.
     pub fn all(&self) -> Vec<Arc<Upstream>> {
         let state = self.lock();
         let current = state.entries.iter().filter(|entry| entry.upstream.is_current());
@@ -184,17 +184,17 @@ impl Registry {
         all
     }
 
-    /// Number of upstreams that are kept, those of old generations included.
+    /// Returns the number of kept upstreams, also of old generations.
     pub fn kept(&self) -> usize {
         self.lock().entries.len()
     }
 
-    /// The index of a new worker.
+    /// Returns the index of a new worker.
     pub(crate) fn enlist(&self) -> usize {
         self.workers.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// The upstream for a spec, and whether it is new. A retired one is only for the
+    /// Returns the upstream for a spec, and whether it is new. A retired one is only used by the
     /// generations that name it.
     fn find(
         &self,
@@ -213,7 +213,7 @@ impl Registry {
             }
             return (Arc::clone(&known.upstream), false);
         }
-        // A spec of its own: that of the configuration goes with the configuration.
+        // A copy of the spec, because the configuration's own is dropped with the configuration.
         let asked = Arc::new(UpstreamSpec::clone(spec));
         let label = Upstream::label(&asked.name, place);
         let located = state.locate(&asked, naming);
@@ -250,7 +250,7 @@ impl Registry {
         }
         state.forget_programs();
         drop(state);
-        // Their addresses may be the last to hold a listen queue.
+        // Their addresses may hold the last reference to a listen queue.
         drop(over);
     }
 
@@ -273,7 +273,7 @@ impl State {
         Some(self.supervisor(resolver)?.begin(Arc::clone(upstream), naming))
     }
 
-    /// Starts the background tasks of an upstream that is the current one from now on.
+    /// Starts the background tasks of an upstream that becomes the current one.
     fn care(&mut self, upstream: &Arc<Upstream>, resolver: &Resolver) {
         if !upstream.needs_care() {
             return;
@@ -284,7 +284,7 @@ impl State {
         }
     }
 
-    /// Says that certificates are not verified: nothing else shows it.
+    /// Warns that certificates are not verified, which nothing else shows.
     fn warn_of_unverified(&self, upstream: &Upstream) {
         let Some(log) = &self.log else { return };
         let tls = |backend: &&BackendSpec| backend.tls.as_ref().is_some_and(|t| !t.is_verified);
@@ -304,7 +304,7 @@ impl State {
         Some(self.supervisor.get_or_insert_with(start))
     }
 
-    /// Forgets the programs that no upstream has.
+    /// Removes the programs that no upstream uses.
     fn forget_programs(&mut self) {
         let entries = &self.entries;
         let has = |entry: &Entry, program: &Arc<SpawnSpec>| {

@@ -1,7 +1,7 @@
 //! The configuration of an upstream, typed and complete.
 //!
-//! Both spellings (`proxy-core.*` of 1.5 and `*.server` of 1.4) end up here. Equal specs share one
-//! upstream at run time, whichever conditions they were written in.
+//! Both spellings (`proxy-core.*` of 1.5 and `*.server` of 1.4) become specs. Equal specs share one
+//! upstream at run time, whichever conditions they come from.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -11,74 +11,73 @@ use lighty_io::tls::ClientOptions;
 pub use crate::upstream::balance::{Algorithm, BalancerOptions, BalancerSpec, HashKey};
 pub use crate::upstream::protocol::{FastcgiRole, Protocol};
 
-/// A group of interchangeable backends, and how they are used.
+/// A group of interchangeable backends, with its settings.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct UpstreamSpec {
     /// Its name in the log: the directive and its key, for example `fastcgi.server ".php"`.
     pub name: Arc<str>,
-    /// What the backends speak.
+    /// Protocol of the backends.
     pub protocol: Protocol,
-    /// How one of them is chosen for a request.
+    /// Choice of a backend for a request.
     pub balancer: BalancerSpec,
     /// The backends, in the order written.
     pub backends: Vec<BackendSpec>,
-    /// How connections are kept and shared.
+    /// Limits of the connection pools.
     pub pool: PoolSpec,
-    /// How requests wait while every pool is full.
+    /// Limits of the backlog, for times when every pool is full.
     pub backlog: BacklogSpec,
-    /// How long each step of a request may take.
+    /// Time limits of the steps of a request.
     pub timeouts: TimeoutSpec,
-    /// How failing addresses are taken out, and come back.
+    /// Rules for taking failing addresses out, and back.
     pub health: HealthSpec,
-    /// Whether each address that a name resolves to is balanced by itself; else the first that
-    /// accepts a connection stands for the name.
+    /// True if each address of a name is balanced by itself; otherwise the first one that accepts a
+    /// connection is used.
     pub split_hostnames: bool,
-    /// The PROXY protocol header that opens each connection, if any. Such a connection speaks for
-    /// one client and is never shared.
+    /// Version of the PROXY protocol header that opens each connection, if any. Such a connection
+    /// speaks for one client and is never shared.
     pub proxy_protocol: Option<ProxyProtocol>,
 }
 
-/// One backend as written.
+/// A backend as written.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BackendSpec {
-    /// As written; what logs and statistics call it.
+    /// Its text as written, for logs and statistics.
     pub text: Arc<str>,
-    /// The name that stands before it, if any: what statistics call it besides.
+    /// Its optional label, which statistics also show.
     pub label: Option<Arc<str>>,
-    /// Where it is reached.
+    /// Its address.
     pub address: BackendAddress,
-    /// Share of requests beside the others', 1 to 1000; 0 drains it: no new request, those under
-    /// way end.
+    /// Share of requests relative to the others', 1 to 1000; 0 drains it: it gets no new requests,
+    /// and current ones end.
     pub weight: u32,
-    /// Maximum concurrent requests; `None`: the pool's size.
+    /// Maximum number of concurrent requests; `None`: the pool's size.
     pub max_connections: Option<u32>,
-    /// Used only while no other is up.
+    /// Used only while no other backend is up.
     pub backup: bool,
     /// The program that the server starts and listens for (`bin-path`).
     pub spawn: Option<Arc<SpawnSpec>>,
-    /// The host that a request to it names in place of the client's, with
-    /// `proxy.replace-http-host`.
+    /// The host of requests to it, in place of the client's, with `proxy.replace-http-host`.
     pub http_host: Option<Arc<str>>,
-    /// How TLS is spoken with it, if it is (`https://`).
+    /// TLS options (`https://`); `None` without TLS.
     pub tls: Option<Arc<ClientOptions>>,
 }
 
-/// Where a backend is reached.
+/// Address of a backend.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum BackendAddress {
-    /// An address of IPv4 or IPv6, with its port.
+    /// An IPv4 or IPv6 address with its port.
     Inet(SocketAddr),
-    /// A path, or an abstract name after `@`. Empty, for a backend with `spawn`: a socket of the
-    /// server's own making, which needs no name.
+    /// A path, or an abstract name after `@`. For a backend with `spawn`, an empty text means a
+    /// socket of the server's own making.
     Unix(Arc<str>),
     /// A name with A or AAAA records.
     Name {
-        /// The name, which is looked up again when its records expire.
+        /// The name; it is looked up again when its records expire.
         host: Arc<str>,
         /// The port at each of its addresses.
         port: u16,
     },
-    /// A name with SRV records, which bring ports, weights and priorities.
+    /// A name with SRV records, which have ports, weights and priorities.
     Srv(Arc<str>),
 }
 
@@ -91,9 +90,9 @@ pub struct SpawnSpec {
     pub environment: Vec<(Arc<str>, Arc<str>)>,
     /// Names of the server's own variables to pass on; `None`: all of them.
     pub copy_environment: Option<Vec<Arc<str>>>,
-    /// Processes that are kept running (`min-procs`).
+    /// Minimum number of processes (`min-procs`).
     pub min_procs: u32,
-    /// Processes at most, under load (`max-procs`).
+    /// Maximum number of processes, under load (`max-procs`).
     pub max_procs: u32,
     /// Seconds without a request after which a process above `min_procs` is ended.
     pub idle_timeout_s: u32,
@@ -106,21 +105,24 @@ pub struct SpawnSpec {
 /// Connections per address.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PoolSpec {
-    /// Connections at most, busy and idle, over all workers (`proxy-core.max-pool-size`).
+    /// Maximum number of connections, busy and idle, over all workers (`proxy-core.max-pool-size`).
     pub size_max: u32,
-    /// Idle ones kept at most (`proxy-core.max-idle-connections`); not more than `size_max`.
+    /// Maximum number of idle connections (`proxy-core.max-idle-connections`); not more than
+    /// `size_max`.
     pub idle_max: u32,
-    /// Milliseconds that one is kept without a request (`proxy-core.max-idle-time`); by default
+    /// Milliseconds that an idle connection is kept (`proxy-core.max-idle-time`); by default
     /// [`idle_ms_of`].
     pub idle_ms: u64,
-    /// Milliseconds after which one is not used again; 0: no limit (`proxy-core.max-lifetime`).
+    /// Milliseconds after which a connection is not used again; 0: no limit
+    /// (`proxy-core.max-lifetime`).
     pub lifetime_ms: u64,
-    /// Requests per connection; 0: a new one for each (`proxy-core.max-keep-alive-requests`).
+    /// Maximum number of requests per connection; 0: a new connection for each request
+    /// (`proxy-core.max-keep-alive-requests`).
     pub requests_max: u32,
-    /// Milliseconds of silence after which a backend that speaks HTTP/2 is asked whether it is
-    /// there; 0: never (`proxy-core.ping-interval`).
+    /// Milliseconds of silence after which an HTTP/2 backend gets a PING; 0: never
+    /// (`proxy-core.ping-interval`).
     pub ping_ms: u64,
-    /// Milliseconds in which it has to say something then (`proxy-core.ping-timeout`).
+    /// Milliseconds in which it must send something after a PING (`proxy-core.ping-timeout`).
     pub ping_timeout_ms: u64,
 }
 
@@ -138,19 +140,19 @@ impl Default for PoolSpec {
     }
 }
 
-/// Milliseconds that an idle connection is kept by default. Of a gateway protocol it may hold a
-/// process, which does not end before the connection does: a service that restarts must not wait
-/// for that.
+/// Returns the default idle time of a connection, in milliseconds. With a gateway protocol, the
+/// connection may occupy a process, which does not exit before the connection ends: the restart of
+/// a service must not wait for that.
 pub(crate) fn idle_ms_of(protocol: &Protocol) -> u64 {
     if protocol.is_http() { 30_000 } else { 1_000 }
 }
 
-/// The backlog.
+/// Limits of the backlog.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct BacklogSpec {
-    /// Requests at most (`proxy-core.max-backlog-size`); one more is answered 503 at once.
+    /// Maximum number of requests (`proxy-core.max-backlog-size`); further ones get 503 at once.
     pub length_max: u32,
-    /// Milliseconds a request waits at most (`proxy-core.backlog-timeout`).
+    /// Maximum wait of a request, in milliseconds (`proxy-core.backlog-timeout`).
     pub wait_ms: u64,
 }
 
@@ -160,14 +162,14 @@ impl Default for BacklogSpec {
     }
 }
 
-/// How long a backend may take, in milliseconds.
+/// Time limits of a backend, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct TimeoutSpec {
-    /// To accept a connection, and to shake hands for TLS (`proxy-core.connect-timeout`).
+    /// For accepting a connection, and the TLS handshake (`proxy-core.connect-timeout`).
     pub connect_ms: u64,
     /// Between two reads of a response, its first byte included (`proxy-core.read-timeout`).
     pub read_ms: u64,
-    /// To take what is written to it (`proxy-core.write-timeout`).
+    /// For accepting written bytes (`proxy-core.write-timeout`).
     pub write_ms: u64,
     /// Without a byte in either direction of a tunnel (`proxy-core.tunnel-timeout`).
     pub tunnel_ms: u64,
@@ -179,21 +181,21 @@ impl Default for TimeoutSpec {
     }
 }
 
-/// When an address is used no more, and when again.
+/// Rules for taking an address out of use, and back.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HealthSpec {
     /// Milliseconds that a refused address is skipped, doubled with each failure in a row
     /// (`proxy-core.disable-time`, written in seconds).
     pub disable_ms: u64,
-    /// What the doubling ends at (`proxy-core.max-disable-time`).
+    /// Limit of the doubling (`proxy-core.max-disable-time`).
     pub disable_ms_max: u64,
     /// Failures in a row that take an address out (`proxy-core.max-fails`).
     pub fails_max: u32,
-    /// Milliseconds for which requests are held back, from the moment an address that was up
-    /// refused, before they are answered 503: a backend that restarts costs waiting, not errors
+    /// Milliseconds for which requests are held back before they get 503, from the moment an
+    /// address that was up refused: a backend that restarts costs waiting, not errors
     /// (`proxy-core.hold-time`).
     pub hold_ms: u64,
-    /// Milliseconds over which an address that came back grows to its full weight
+    /// Milliseconds over which a returned address grows to its full weight
     /// (`proxy-core.slow-start`).
     pub slow_start_ms: u64,
     /// The active check, if any (`proxy-core.check`).
@@ -213,14 +215,14 @@ impl Default for HealthSpec {
     }
 }
 
-/// Asking an address by itself, request or no request.
+/// Checks of an address, independent of requests.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct CheckSpec {
-    /// What is asked, and which answer is good.
+    /// Protocol of the check, and its criterion for success.
     pub kind: CheckKind,
     /// Milliseconds from one check to the next.
     pub interval_ms: u64,
-    /// Milliseconds after which a check without an answer has failed.
+    /// Milliseconds after which a check without a result has failed.
     pub timeout_ms: u64,
     /// Successes in a row that bring an address back.
     pub rise: u32,
@@ -229,7 +231,7 @@ pub struct CheckSpec {
 }
 
 impl CheckSpec {
-    /// The check of a backend that speaks HTTP/2.
+    /// Returns the equivalent check over HTTP/2.
     pub(crate) fn over_http2(self) -> Self {
         let kind = match self.kind {
             CheckKind::Http { target, host, status } => CheckKind::Http2 { target, host, status },
@@ -239,10 +241,10 @@ impl CheckSpec {
     }
 }
 
-/// What is asked.
+/// Kind of a check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum CheckKind {
-    /// Whether a connection is accepted.
+    /// Success: a connection is accepted.
     Tcp,
     /// `GET target` with `Host: host`; a status from `status.0` to `status.1` is good.
     Http {
@@ -253,7 +255,7 @@ pub enum CheckKind {
         /// The first and the last good status code.
         status: (u16, u16),
     },
-    /// The same over HTTP/2.
+    /// Like `Http`, over HTTP/2.
     Http2 {
         /// Path and query.
         target: Arc<str>,
@@ -264,14 +266,14 @@ pub enum CheckKind {
     },
     /// `Check` of gRPC's health service; `SERVING` is good.
     Grpc {
-        /// The service that is asked about; empty: the whole backend.
+        /// Name of the service; empty: the whole backend.
         service: Arc<str>,
         /// `:authority`.
         host: Arc<str>,
     },
-    /// FCGI_GET_VALUES, or a request for `target` where it is set.
+    /// FCGI_GET_VALUES, or a request for `target` if it is set.
     Fastcgi {
-        /// The path of the URL that is requested; `None`: only FCGI_GET_VALUES is sent.
+        /// Path of the requested URL; `None`: only FCGI_GET_VALUES is sent.
         target: Option<Arc<str>>,
     },
     /// CPING.

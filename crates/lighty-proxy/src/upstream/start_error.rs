@@ -1,6 +1,6 @@
-//! Why an upstream's programs were not started.
+//! The error of an upstream's programs at their start.
 
-/// An upstream, and why its programs were not started, worded for the operator.
+/// An upstream, and the reason why its programs were not started, worded for the operator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartError(pub(crate) String);
 

@@ -14,11 +14,11 @@ use crate::upstream::registry::Registry;
 pub struct UpstreamFigures {
     /// Its index, in order of first use.
     pub index: usize,
-    /// The directive and its key, and the conditions that they stand in.
+    /// The directive and its key, and the conditions around it.
     pub name: Arc<str>,
-    /// Requests so far, those under way included.
+    /// Number of requests so far, also the ones in progress.
     pub requests: u64,
-    /// Requests that wait in the backlog now.
+    /// Number of requests in the backlog now.
     pub backlogged: u32,
     /// The figures of its addresses.
     pub addresses: Vec<AddressFigures>,
@@ -27,40 +27,40 @@ pub struct UpstreamFigures {
 /// The figures of an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AddressFigures {
-    /// The address as logs call it.
+    /// The address's text in logs.
     pub text: Arc<str>,
-    /// The name that the configuration gives the backend, if any.
+    /// The backend's label in the configuration, if any.
     pub label: Option<Arc<str>>,
-    /// Whether it is used now.
+    /// Its current standing.
     pub state: Standing,
-    /// Why it is not up, if known.
+    /// Reason why it is not up, if known.
     pub trouble: Option<Arc<str>>,
-    /// Requests that were sent to it.
+    /// Number of requests sent to it.
     pub requests: u64,
-    /// Tries of requests that failed by its fault.
+    /// Number of attempts that failed by its fault.
     pub failed: u64,
-    /// Requests under way.
+    /// Number of requests in progress.
     pub load: u32,
-    /// Connections, busy and idle.
+    /// Number of connections, busy and idle.
     pub pool_size: u32,
-    /// Connections without a request.
+    /// Number of connections without a request.
     pub idle: u32,
     /// Mean time to the first byte of a response in microseconds; 0 = unknown.
     pub first_byte_us: u32,
     /// Its share of requests; 0: it is drained.
     pub weight: u32,
-    /// Whether it is used only while no other address is up.
+    /// True if it is used only while no other address is up.
     pub backup: bool,
-    /// Of one that speaks TLS, its handshakes and how many of them went on with an earlier session.
+    /// For TLS backends, the number of handshakes and of resumed ones among them.
     pub handshakes: Option<(u64, u64)>,
 }
 
-/// Whether an address is used.
+/// Use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Requests go to it.
     Up,
-    /// One request may try it.
+    /// A single request may try it.
     Probing,
     /// It failed too often: no request goes to it for now.
     Down,
@@ -69,7 +69,7 @@ pub enum Standing {
 }
 
 impl Standing {
-    /// In one word.
+    /// Returns it in one word.
     pub fn word(self) -> &'static str {
         match self {
             Self::Up => "up",
@@ -80,7 +80,7 @@ impl Standing {
     }
 }
 
-/// The statistics of all upstreams at one moment.
+/// Returns the statistics of all upstreams at one moment.
 pub fn figures(registry: &Registry, now_ms: u64) -> Vec<UpstreamFigures> {
     registry.all().iter().map(|upstream| of_upstream(upstream, now_ms)).collect()
 }
@@ -119,14 +119,14 @@ fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
     }
 }
 
-/// The requests of all upstreams together: `proxy-core.requests` of lighttpd 1.5.
+/// Returns the requests of all upstreams together: `proxy-core.requests` of lighttpd 1.5.
 pub fn requests(all: &[UpstreamFigures]) -> u64 {
     all.iter().fold(0, |sum, upstream| sum.saturating_add(upstream.requests))
 }
 
 impl UpstreamFigures {
-    /// Keys and values; `requests`, `backlogged`, and of the backends `requests`,
-    /// `requests_failed`, `load` and `pool_size` are called as in lighttpd 1.5.
+    /// Returns keys and values. `requests`, `backlogged`, and `requests`, `requests_failed`, `load`
+    /// and `pool_size` of the backends are named as in lighttpd 1.5.
     pub fn pairs(&self) -> impl Iterator<Item = (String, String)> + '_ {
         let index = self.index;
         let own = [

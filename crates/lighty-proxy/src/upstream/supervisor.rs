@@ -36,18 +36,18 @@ const END_LOOK_MS: u64 = 5;
 /// The thread. It gets orders for each upstream, and one to stop.
 pub(crate) struct Supervisor {
     orders: UnboundedSender<Order>,
-    /// The thread, or why it could not start.
+    /// The thread, or the reason why it could not start.
     thread: Result<JoinHandle<()>, StartError>,
 }
 
 enum Order {
     /// Start its programs, for the generation of this number.
     Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), StartError>>),
-    /// Put the programs of this generation at their sockets.
+    /// Move the programs of this generation to their sockets.
     Commit(u64, mpsc::Sender<Result<(), StartError>>),
     /// Look up its names and check its addresses.
     Care(Arc<Upstream>),
-    /// End the programs that no other upstream has.
+    /// End the programs that no other upstream uses.
     Release(Arc<Upstream>),
     Stop,
 }
@@ -84,7 +84,7 @@ impl Supervisor {
         self.order(|reply| Order::Begin(upstream, naming, reply))
     }
 
-    /// Puts the programs of a generation at their sockets.
+    /// Moves the programs of a generation to their sockets.
     pub(crate) fn commit(&self, naming: u64) -> Care {
         self.order(|reply| Order::Commit(naming, reply))
     }
@@ -175,7 +175,8 @@ impl SupervisorLog {
         self.log.line(level, self.clock.unix_s(), text, About::default());
     }
 
-    /// For what a process says as long as it lives: only the rate of all programs limits it.
+    /// Creates the log of a process's error output. It has no limit of its own: only the rate of
+    /// all programs together is limited.
     fn errors_of(&self, who: String) -> ErrorOutput {
         ErrorOutput::new((*self.log).clone(), self.clock.clone(), who, 0)
     }

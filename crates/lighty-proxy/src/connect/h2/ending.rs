@@ -1,7 +1,7 @@
 //! Maps the reset of a stream to a fault of its request.
 //!
 //! Codes about the call itself are passed on to the client: gRPC libraries translate them into
-//! statuses. Codes about the connection to the backend, and codes whose promise holds only there
+//! statuses. Codes about the connection to the backend, and promises that hold only there
 //! (REFUSED_STREAM after a head, HTTP_1_1_REQUIRED), are useless to the client.
 
 use lighty_core::{Fault, FaultReport};

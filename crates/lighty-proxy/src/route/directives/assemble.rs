@@ -1,4 +1,4 @@
-//! Parts become routes: once for each variant of the settings.
+//! Assembles routes from parts: once for each variant of the settings.
 
 use std::sync::Arc;
 
@@ -18,17 +18,17 @@ use crate::upstream::spec::{
     Protocol, TimeoutSpec, UpstreamSpec, idle_ms_of,
 };
 
-/// Something that only several directives together show to be wrong.
+/// A conflict between several directives.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Flaw {
-    /// The directive at which it shows.
+    /// The directive to blame.
     pub(super) directive: &'static str,
-    /// A sentence that goes on after the directive's name.
+    /// Rest of the sentence that begins with the directive's name.
     pub(super) message: String,
     pub(super) help: String,
 }
 
-/// Where requests go.
+/// Returns the routes of a variant of the settings.
 pub(crate) fn routes(parts: &Parts, settings: &CoreSettings) -> Routes {
     let flaw = flaws(parts).into_iter().next();
     let flaw = flaw.map(|flaw| Arc::from(format!("{} {}", flaw.directive, flaw.message)));
@@ -36,10 +36,10 @@ pub(crate) fn routes(parts: &Parts, settings: &CoreSettings) -> Routes {
     Routes::new(of_core(parts, settings), servers.collect(), flaw)
 }
 
-/// A route to one address that speaks HTTP, with what else these parts say of such backends.
+/// Returns a route to one HTTP address, with the settings in `parts` for such backends.
 ///
 /// # Errors
-/// It is not an address.
+/// The address is invalid.
 pub(crate) fn to_address(
     parts: &Parts,
     settings: &CoreSettings,
@@ -54,10 +54,10 @@ pub(crate) fn to_address(
     of_core(&parts, settings).ok_or_else(|| refused("is no backend"))
 }
 
-/// What is said of backends with which nothing is spoken.
+/// Message about backends without a protocol.
 pub(super) const NO_PROTOCOL: &str = "are set without proxy-core.protocol: what do they speak?";
 
-/// What cannot work, the worst first.
+/// Returns the errors, the worst first.
 pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     if !parts.core.backends.is_empty() && parts.core.protocol.is_none() {
@@ -109,7 +109,7 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
     flaws
 }
 
-/// What of TLS cannot work.
+/// Returns the errors in the TLS settings.
 fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
     let (core, tls) = (&parts.core, &parts.shared.tls);
     let mut flaws = Vec::new();
@@ -141,7 +141,7 @@ fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
     flaws
 }
 
-/// What can work, and most likely is not what was meant.
+/// Returns warnings: combinations that work, but are most likely mistakes.
 pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
     let mut doubts = Vec::new();
     let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
@@ -171,7 +171,7 @@ pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
     doubts
 }
 
-/// What is spoken with each kind of backend that is there.
+/// Returns the protocol of each kind of configured backend.
 fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
     let core = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
     let core = core.map(|speaks| ("proxy-core.backends", speaks.with(&parts.shared.protocols)));
@@ -251,7 +251,7 @@ fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<
     core.backends.iter().filter_map(spec).collect()
 }
 
-/// What all upstreams of these settings have in common; the rest is to be filled in.
+/// Returns the common part of all upstreams of these settings; callers fill in the rest.
 fn shared_spec(shared: &Shared, protocol: Protocol) -> UpstreamSpec {
     let mut pool = shared.pool.clone();
     pool.idle_max = shared.idle_max.map_or(pool.size_max, |most| most.min(pool.size_max));
@@ -311,7 +311,7 @@ fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<
     routes
 }
 
-/// A key's authorizers and its responders: a request is put to one of each.
+/// Splits a key's hosts into authorizers and responders: a request goes to one of each.
 fn by_role(server: &Server) -> Vec<Server> {
     let of_role = |role: FastcgiRole| {
         let hosts = server.hosts.iter().filter(|host| host.rules.role == role).cloned();
@@ -321,7 +321,7 @@ fn by_role(server: &Server) -> Vec<Server> {
     both.into_iter().filter(|server| !server.hosts.is_empty()).collect()
 }
 
-/// What a key takes, and the endings that are mapped to it.
+/// Returns the matches of a key, and of the endings that are mapped to it.
 fn taken(key: &Arc<str>, map: Option<&Pairs>) -> Vec<Takes> {
     let mapped = map.iter().flat_map(|pairs| pairs.iter()).filter(|(_, to)| to == key);
     let mapped = mapped.map(|(from, _)| Arc::clone(from));
@@ -358,7 +358,7 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
     }
 }
 
-/// What is spoken, and the port where none is written.
+/// Returns the protocol, and the port for addresses without one.
 fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protocol, Option<u16>) {
     let name = match family {
         Family::Fastcgi => ProtocolName::Fastcgi,
@@ -386,7 +386,7 @@ fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec>
         true => Some(parts.shared.tls.options(&host.place, ProtocolName::Http)?),
         false => None,
     };
-    // In lighttpd a host without a label keeps the client's `Host`, and none speaks TLS.
+    // In lighttpd, a host without a label keeps the client's `Host`; it has no TLS to backends.
     let named = || match &address {
         BackendAddress::Inet(_) | BackendAddress::Name { .. } if host.is_tls => {
             Some(Arc::clone(&host.text))

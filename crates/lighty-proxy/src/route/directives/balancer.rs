@@ -8,16 +8,17 @@ use lighty_config::{Reject, Value, parse_choice};
 use crate::upstream::balance::{Algorithm, REGISTRY};
 use crate::upstream::spec::{BalancerOptions, BalancerSpec};
 
-/// Balances as the default does, for clients whose cookie names no backend.
+/// Word of the balancer by cookie. Clients without a known cookie get the default balancer.
 const STICKY: &str = "sticky";
 
-/// Name of the cookie where `sticky` is asked for without one.
+/// Default name of the cookie of `sticky`.
 const STICKY_COOKIE: &str = "lighty-backend";
 
-/// Bytes of a cookie's name.
+/// Limit on the bytes of a cookie's name.
 const COOKIE_NAME_BYTES_MAX: usize = 256;
 
-/// Words of `proxy-core.balancer`: the main ones in the order of the manual, then the others.
+/// Returns the words of `proxy-core.balancer`: the main ones in the order of the manual, then the
+/// others.
 pub(super) fn words() -> &'static [&'static str] {
     static WORDS: LazyLock<Vec<&str>> = LazyLock::new(|| {
         let main = REGISTRY.iter().map(|entry| entry.words[0]).chain([STICKY]);
@@ -26,7 +27,7 @@ pub(super) fn words() -> &'static [&'static str] {
     &WORDS
 }
 
-/// The manual's text on `proxy-core.balancer`.
+/// Returns the manual's text on `proxy-core.balancer`.
 pub(super) fn doc() -> &'static str {
     static DOC: LazyLock<String> = LazyLock::new(|| {
         let mut doc = "Method of choosing among the backends that are up and have capacity. All \
@@ -46,11 +47,11 @@ pub(super) fn doc() -> &'static str {
     &DOC
 }
 
-/// What a word asks for; what else it depends on is set by other directives.
+/// Meaning of a balancer's word. Other directives set its options.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Balancing {
     algorithm: Algorithm,
-    /// `sticky`, with the name of a cookie if one is written.
+    /// `sticky`, with the name of a cookie if it has one.
     sticky: Option<Option<Arc<str>>>,
 }
 
@@ -68,7 +69,7 @@ impl Balancing {
         })
     }
 
-    /// The balancer of a word of the registry; the default for others.
+    /// Returns the balancer of a word of the registry; the default for other words.
     pub(super) fn named(word: &str) -> Balancing {
         Balancing { algorithm: Algorithm::named(word).unwrap_or_default(), sticky: None }
     }
@@ -81,7 +82,7 @@ impl Balancing {
         }
     }
 
-    /// The balancer, with what other directives say of it.
+    /// Returns the balancer with the options from other directives.
     pub(super) fn spec(&self, options: BalancerOptions, cookie: Option<&Arc<str>>) -> BalancerSpec {
         let named = || cookie.cloned();
         let cookie = match &self.sticky {
@@ -94,7 +95,7 @@ impl Balancing {
     }
 }
 
-/// A name that a cookie may have: a token (RFC 6265 section 4.1.1).
+/// Checks the name of a cookie: a token (RFC 6265 section 4.1.1).
 pub(super) fn cookie_name(name: &str) -> Result<Arc<str>, Reject> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     if name.len() > COOKIE_NAME_BYTES_MAX {

@@ -1,4 +1,4 @@
-//! What only several directives together say, found when the configuration is checked.
+//! Finds conflicts between several directives when the configuration is checked.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,9 +14,8 @@ use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
 
 type Found<'a> = &'a Setting<Settings>;
 
-/// Every finding, each where it was written. Directives of the proxy that stand in several
-/// conditions may meet in ways that are not tried here: [`crate::route::rules::Routes::flaw`]
-/// says it then.
+/// Returns every finding, each with its place. Not all combinations of conditions are checked:
+/// [`crate::route::rules::Routes::flaw`] reports the others at run time.
 pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let mut findings = Vec::new();
     (0..config.blocks().len()).for_each(|block| together(config, block, &mut findings));
@@ -27,7 +26,7 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// Flaws of what a block sets, with all that is set around it.
+/// Collects the flaws of a block, together with all settings around it.
 fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnostic>) {
     let blocks = config.blocks();
     if !is_ours(config, block) {
@@ -62,7 +61,8 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
     }
 }
 
-/// Whether some block speaks HTTP: what the top level says of upgrades is for that one.
+/// Returns true if some block speaks HTTP. A global setting for upgrades is then meant for that
+/// block.
 fn carries_upgrades(config: &Config<Settings>) -> bool {
     all(config).any(|setting| {
         setting.name == "proxy-core.protocol"
@@ -70,8 +70,8 @@ fn carries_upgrades(config: &Config<Settings>) -> bool {
     })
 }
 
-/// A missing protocol is no more than a doubt where some other condition has one: it may hold
-/// whenever this one does.
+/// Turns a missing protocol into a warning if some other condition sets one: that condition may be
+/// true whenever this one is.
 fn protocol_elsewhere(config: &Config<Settings>, flaw: &Flaw) -> Option<Flaw> {
     let is_set = all(config).any(|setting| setting.name == "proxy-core.protocol");
     (flaw.message == assemble::NO_PROTOCOL && is_set).then(|| Flaw {
@@ -84,7 +84,7 @@ fn protocol_elsewhere(config: &Config<Settings>, flaw: &Flaw) -> Option<Flaw> {
     })
 }
 
-/// A protocol is spoken with nobody.
+/// Warns of a protocol without backends.
 fn idle_protocol(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     if all(config).any(|setting| setting.name == "proxy-core.backends") {
         return;
@@ -97,19 +97,19 @@ fn idle_protocol(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether a block sets anything of the proxy.
+/// Returns true if a block sets a directive of the proxy.
 fn is_ours(config: &Config<Settings>, block: usize) -> bool {
     let of_proxy =
         |setting: Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
     config.blocks()[block].settings.iter().any(of_proxy)
 }
 
-/// Blocks that set anything of the proxy.
+/// Returns the blocks that set a directive of the proxy.
 pub(crate) fn blocks_of_ours(config: &Config<Settings>) -> impl Iterator<Item = usize> {
     (0..config.blocks().len()).filter(|block| is_ours(config, *block))
 }
 
-/// What holds where a block and those around it are true, and no other.
+/// Returns the settings that apply if only a block and its ancestors are true.
 pub(crate) fn settings_at(config: &Config<Settings>, block: usize) -> Settings {
     let mut settings = config.global().clone();
     for at in path(config, block).into_iter().filter(|at| *at != 0) {
@@ -118,7 +118,7 @@ pub(crate) fn settings_at(config: &Config<Settings>, block: usize) -> Settings {
     settings
 }
 
-/// A block and those around it, the global one first.
+/// Returns a block and its ancestors, the global one first.
 fn path(config: &Config<Settings>, block: usize) -> Vec<usize> {
     let mut path = vec![block];
     let mut at = block;
@@ -130,7 +130,7 @@ fn path(config: &Config<Settings>, block: usize) -> Vec<usize> {
     path
 }
 
-/// The heads of a block and of those around it, the innermost first.
+/// Returns the heads of a block and its ancestors, the innermost first.
 pub(crate) fn heads(config: &Config<Settings>, block: usize) -> Vec<String> {
     let within = path(config, block).into_iter().rev().filter(|at| *at != 0);
     within.map(|at| config.blocks()[at].head()).collect()
@@ -140,7 +140,7 @@ fn all(config: &Config<Settings>) -> impl Iterator<Item = Found<'_>> {
     config.blocks().iter().flat_map(|block| &block.settings)
 }
 
-/// Elements of every array that a directive is given.
+/// Returns the elements of every array assigned to a directive.
 fn elements<'a>(
     config: &'a Config<Settings>,
     name: &'static str,
@@ -150,7 +150,7 @@ fn elements<'a>(
         .flat_map(|setting| setting.value.value.as_list().unwrap_or_default())
 }
 
-/// Weights and reserves are given to backends that are there.
+/// Checks that weights and reserves name existing backends.
 fn named_backends(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     let listed: BTreeSet<&str> = all(config)
         .filter(|setting| setting.name == "proxy-core.backends")
@@ -181,7 +181,7 @@ fn texts(value: &Value) -> Vec<&str> {
     }
 }
 
-/// An address has one program: that of the host which is written first.
+/// Warns of several programs at one address: only the first one written is started.
 fn programs(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     let mut known: Vec<(BackendAddress, Arc<SpawnSpec>)> = Vec::new();
     for block in blocks_of_ours(config) {
@@ -202,7 +202,7 @@ fn programs(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     }
 }
 
-/// A program of its own making has a socket of its own.
+/// Returns true for a program with a socket of the server's own making, which no other can share.
 fn is_nameless(backend: &BackendSpec) -> bool {
     matches!(&backend.address, BackendAddress::Unix(path) if path.is_empty())
 }
@@ -215,7 +215,7 @@ fn second_program(
     first: &SpawnSpec,
 ) -> Option<Diagnostic> {
     let name = route.upstream.name.split(' ').next()?;
-    // Where the block has none of its own, it was said of the one around it.
+    // If the block does not set the directive, the block around it has the warning already.
     let setting = config.blocks()[block].settings.iter().rfind(|setting| setting.name == name)?;
     let program = |spawn: &SpawnSpec| spawn.command.first().cloned().unwrap_or_default();
     let spawn = backend.spawn.as_ref()?;
@@ -229,7 +229,7 @@ fn second_program(
     Some(Diagnostic::new(Level::Warning, "value", setting.value.span, text).help(help))
 }
 
-/// Endings are mapped to such as have hosts.
+/// Checks that endings are mapped to keys that have hosts.
 fn map_extensions(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
     let maps = [
         "fastcgi.map-extensions",

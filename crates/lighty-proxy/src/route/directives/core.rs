@@ -1,4 +1,4 @@
-//! `proxy-core.*`: which backends, what is spoken with them, how one is chosen.
+//! `proxy-core.*`: the backends, their protocol and their balancer.
 
 use std::sync::Arc;
 

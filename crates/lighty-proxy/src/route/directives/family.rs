@@ -25,7 +25,7 @@ impl Family {
         self as usize
     }
 
-    /// Name of its directive with hosts.
+    /// Returns the name of its directive with hosts.
     pub(super) fn server(self) -> &'static str {
         match self {
             Family::Fastcgi => "fastcgi.server",
@@ -37,7 +37,7 @@ impl Family {
         }
     }
 
-    /// Whether a file must be there where a host does not say.
+    /// Returns the default of `check-local`.
     pub(super) fn checks_local(self) -> bool {
         matches!(self, Family::Fastcgi | Family::Scgi)
     }

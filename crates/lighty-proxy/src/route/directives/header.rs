@@ -93,7 +93,7 @@ fn header(value: &Value, ctx: &CompileCtx) -> Result<Arc<HeaderRules>, Reject> {
     Ok(Arc::new(rules))
 }
 
-/// Beginnings of paths.
+/// Reads pairs of path prefixes.
 fn paths(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     let pairs = checked(value, "paths that begin with \"/\"", |text| {
         text.is_empty() || text.starts_with('/') && text.bytes().all(|b| b.is_ascii_graphic())
@@ -105,18 +105,18 @@ fn paths(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
             ctx.warn(Reject::new(text).help(help).at(item.span));
         }
     }
-    // An empty side stands for what is in front of the first slash.
+    // An empty side means the root.
     let or_slash = |text: &Arc<str>| if text.is_empty() { "/".into() } else { Arc::clone(text) };
     Ok(pairs.iter().map(|(from, to)| (or_slash(from), or_slash(to))).collect())
 }
 
-/// Hosts, with a port perhaps, or `-`.
+/// Reads pairs of hosts, with optional ports, or `-`.
 fn hosts(value: &Value) -> Result<Pairs, Reject> {
     let known = |b: u8| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b);
     checked(value, "hosts", |text| !text.is_empty() && text.bytes().all(known))
 }
 
-/// Pairs of which every key and every value passes a test.
+/// Reads pairs and checks every key and every value.
 fn checked(value: &Value, what: &str, good: impl Fn(&str) -> bool) -> Result<Pairs, Reject> {
     let pairs = parse_map(value)?;
     let places = value.as_list().unwrap_or_default();

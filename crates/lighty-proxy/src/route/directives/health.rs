@@ -1,4 +1,4 @@
-//! `proxy-core.*`: when an address is used no more, and when again.
+//! `proxy-core.*`: rules for taking an address out of use, and back.
 
 use std::sync::Arc;
 
@@ -93,13 +93,13 @@ const KEYS: &[&str] =
 
 const TYPES: &[&str] = &["tcp", "http", "grpc", "fastcgi", "ajp13"];
 
-/// Bytes of the name of a service.
+/// Limit on the bytes of a service's name.
 const SERVICE_BYTES_MAX: usize = 127;
 
-/// Checks in a row that may be asked for.
+/// Limit on the number of checks in a row.
 const IN_A_ROW_MAX: i64 = 1000;
 
-/// What is written, key by key.
+/// Values as written, key by key.
 struct Draft {
     kind: usize,
     uri: Option<Arc<str>>,
@@ -141,7 +141,7 @@ fn set(draft: &mut Draft, key: &Key, item: &Spanned<Value>) -> Result<(), Reject
     Ok(())
 }
 
-/// Refuses keys that mean nothing for the type.
+/// Refuses keys without meaning for the type.
 fn fitting(draft: &Draft, pairs: &[(&Key, &Spanned<Value>)]) -> Result<(), Reject> {
     let meaningless: &[&str] = match TYPES[draft.kind] {
         "http" => &["service"],
@@ -199,7 +199,7 @@ fn service(value: &Value) -> Result<Arc<str>, Reject> {
     }
 }
 
-/// `200`, `"200-299"`.
+/// Reads `200` or `"200-299"`.
 fn status(value: &Value) -> Result<(u16, u16), Reject> {
     let form = || Reject::new("must be a status or a range").help("write 200 or \"200-299\"");
     let text = lighty_config::parse_string(value)?;

@@ -16,10 +16,10 @@ use super::values::{
 };
 use crate::upstream::spec::{FastcgiRole, SpawnSpec};
 
-/// A host as written.
+/// A host as written in the configuration.
 #[derive(Clone, Debug)]
 pub(super) struct Host {
-    /// The name before it, in place of which there may be none.
+    /// The host's optional label.
     pub(super) label: Option<Arc<str>>,
     pub(super) text: Arc<str>,
     pub(super) place: Place,
@@ -32,7 +32,7 @@ pub(super) struct Host {
     pub(super) rules: HostRules,
 }
 
-/// What holds for all hosts of a key: where they differ, the first counts.
+/// Rules for all hosts of a key; where hosts differ, the first one counts.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct HostRules {
     pub(super) check_local: Option<bool>,
@@ -87,10 +87,10 @@ pub(super) const KEYS: &[&str] = &[
     "listen-backlog",
 ];
 
-/// Processes that one host may start.
+/// Limit on the processes that one host may start.
 const PROCS_MAX: i64 = 1024;
 
-/// What is written, key by key.
+/// Values as written, key by key.
 #[derive(Default)]
 struct Draft {
     host: Option<Spanned<Arc<str>>>,
@@ -104,7 +104,7 @@ struct Draft {
     rules: HostRules,
 }
 
-/// Of it, what is said of a program to start.
+/// The part about a program to start.
 #[derive(Default)]
 struct Process {
     command: Vec<Arc<str>>,
@@ -115,7 +115,7 @@ struct Process {
     idle_timeout_s: Option<u32>,
     kill_signal: Option<i32>,
     listen_backlog: Option<i32>,
-    /// The first key of these that is written.
+    /// The first of these keys as written.
     key: Option<Key>,
 }
 
@@ -148,7 +148,7 @@ fn at(mut reject: Reject, span: Span) -> Reject {
     reject
 }
 
-/// Keys that say where it is and what share it has.
+/// Reads keys about the host's address and its share of requests.
 fn address(
     draft: &mut Draft,
     key: &Key,
@@ -166,7 +166,7 @@ fn address(
             }
         }
         "socket" => draft.socket = text()?,
-        // 0 is none, as in 1.4.
+        // 0 means none, as in 1.4.
         "port" => {
             draft.port =
                 Some(within(key, item, |v| number(v, 0..=65_535))?).filter(|port| *port > 0);
@@ -176,14 +176,14 @@ fn address(
         "max-connections" => {
             draft.max_connections = Some(clamped(key, item, 1..=65_535, ctx)?);
         }
-        // It has no effect in 1.4 either.
+        // It has no effect, as in 1.4.
         "max-load-per-proc" => drop(clamped::<u32>(key, item, 0..=65_535, ctx)?),
         _ => return Ok(false),
     }
     Ok(true)
 }
 
-/// Keys of a program that is started.
+/// Reads keys about a program to start.
 fn process(
     draft: &mut Process,
     key: &Key,
@@ -214,7 +214,7 @@ fn process(
     Ok(true)
 }
 
-/// Keys that say which requests it gets, and what is changed on the way.
+/// Reads keys about the host's requests, and changes to them on the way.
 fn rules(
     rules: &mut HostRules,
     family: Family,
@@ -226,7 +226,7 @@ fn rules(
     match &**key {
         "check-local" => rules.check_local = Some(on()?),
         "mode" => rules.role = within(key, item, role(family))?,
-        // Text for the backend, whose directories may have other forms than those here.
+        // A text for the backend, which may have other forms of paths than this machine.
         "docroot" if item.value.as_str() == Some("") => {}
         "docroot" => rules.docroot = Some(within(key, item, plain)?),
         "strip-request-uri" => rules.strip_request_uri = Some(within(key, item, prefix)?),
@@ -246,7 +246,7 @@ fn rules(
     Ok(true)
 }
 
-/// Keys with seconds; 0 is 1.4's word for no value of its own.
+/// Reads keys with seconds; 0 means the default, as in 1.4.
 fn times(
     rules: &mut HostRules,
     key: &Key,
@@ -284,8 +284,8 @@ fn prefix(value: &Value) -> Result<Arc<str>, Reject> {
     }
 }
 
-/// A program and its arguments, separated by spaces: no shell reads them. A relative path is one of
-/// the working directory, as in 1.4: `PATH` is not searched.
+/// Reads a program and its arguments, separated by spaces, without a shell. A relative path starts
+/// at the working directory, as in 1.4: `PATH` is not searched.
 fn command(value: &Value) -> Result<Vec<Arc<str>>, Reject> {
     let text = parse_string(value)?;
     let mut words: Vec<Arc<str>> = text.split_ascii_whitespace().map(Arc::from).collect();
@@ -301,7 +301,7 @@ fn command(value: &Value) -> Result<Vec<Arc<str>>, Reject> {
 const SIGNALS: &[(&str, i32)] =
     &[("HUP", 1), ("INT", 2), ("QUIT", 3), ("KILL", 9), ("USR1", 10), ("USR2", 12), ("TERM", 15)];
 
-/// A signal by number or name.
+/// Reads a signal's number or name.
 fn signal(value: &Value) -> Result<i32, Reject> {
     if value.as_int().is_some() {
         return number(value, 1..=64);
@@ -365,7 +365,7 @@ fn finish(
     })
 }
 
-/// Its address: a socket, a host, or for a program of ours neither.
+/// Returns its place: a socket, a host, or neither for a program of the server's own.
 fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject> {
     match (&draft.host, &draft.socket) {
         (Some(_), Some(socket)) => {

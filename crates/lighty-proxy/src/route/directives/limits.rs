@@ -1,5 +1,5 @@
-//! `proxy-core.*`: pools, the backlog, time-outs. They hold for the upstreams of 1.4's directives
-//! too.
+//! `proxy-core.*`: pools, the backlog, timeouts. They also apply to the upstreams of 1.4's
+//! directives.
 
 use super::period::period;
 use super::{Row, of};

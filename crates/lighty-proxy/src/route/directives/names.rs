@@ -1,4 +1,4 @@
-//! `proxy-core.resolver*`: how the names of backends are looked up.
+//! `proxy-core.resolver*`: look-up of backends' names.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -9,10 +9,10 @@ use lighty_core::Settings;
 use super::period::period;
 use super::{Row, of};
 
-/// Name servers at most.
+/// Limit on the number of name servers.
 const NAME_SERVERS_MAX: usize = 16;
 
-/// Where a name server listens (RFC 1035 section 4.2).
+/// Port of name servers (RFC 1035 section 4.2).
 const DNS_PORT: u16 = 53;
 
 pub(super) fn rows() -> Vec<Row> {

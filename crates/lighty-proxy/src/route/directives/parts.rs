@@ -1,4 +1,4 @@
-//! What the directives set, each by itself, before it is put together.
+//! The separate values of the directives, before routes are assembled.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::upstream::spec::{
     BacklogSpec, BalancerOptions, HealthSpec, PoolSpec, ProxyProtocol, TimeoutSpec,
 };
 
-/// Everything that directives of the proxy set.
+/// Values of all directives of the proxy.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Parts {
     pub(super) core: CoreParts,
@@ -26,12 +26,12 @@ pub(crate) struct Parts {
     pub(crate) resolver: ResolverParts,
     /// `scgi.protocol = "uwsgi"`.
     pub(super) scgi_is_uwsgi: bool,
-    /// `wstunnel.*`, but for its hosts.
+    /// `wstunnel.*`, except its hosts.
     pub(super) websocket: WebsocketRules,
 }
 
 impl Parts {
-    /// Whether nothing here takes a request.
+    /// Returns true if no directive takes requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.core.backends.is_empty() && self.families.iter().all(|f| f.servers.is_empty())
     }
@@ -41,7 +41,7 @@ impl Parts {
     }
 }
 
-/// How names are looked up.
+/// Settings for the look-up of names.
 #[derive(Clone, Debug)]
 pub(crate) struct ResolverParts {
     pub(crate) name_servers: Arc<[SocketAddr]>,
@@ -55,7 +55,7 @@ impl Default for ResolverParts {
     }
 }
 
-/// What is 1.4's, for one module.
+/// Values of a module of 1.4.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FamilyParts {
     pub(super) servers: Arc<[Server]>,
@@ -71,7 +71,7 @@ pub(super) struct Server {
     pub(super) hosts: Vec<Host>,
 }
 
-/// What `proxy-core.*` says of its own backends.
+/// Values of `proxy-core.*` about its own backends.
 #[derive(Clone, Debug)]
 pub(super) struct CoreParts {
     pub(super) backends: Arc<[Backend]>,
@@ -114,7 +114,7 @@ impl Default for CoreParts {
     }
 }
 
-/// Shares of backends, by how they are written.
+/// Shares of backends, by the backends' text.
 pub(super) type Weights = Arc<[(Arc<str>, u32)]>;
 
 /// A backend of `proxy-core.backends`.
@@ -142,7 +142,7 @@ impl Default for TlsParts {
     }
 }
 
-/// What `proxy-core.*` says of every upstream, also those of 1.4's directives.
+/// Values of `proxy-core.*` for every upstream, also for the directives of 1.4.
 #[derive(Clone, Debug)]
 pub(super) struct Shared {
     pub(super) pool: PoolSpec,

@@ -1,4 +1,4 @@
-//! Rows whose value is a span of time.
+//! Rows with a span of time as value.
 
 use lighty_config::Kind;
 use lighty_core::Settings;
@@ -7,7 +7,7 @@ use super::parts::Parts;
 use super::values::{SECONDS_MAX, parse_period};
 use super::{Row, of};
 
-/// A row whose value is a span of time: seconds, or text with a unit.
+/// Returns a row with a span of time as value: seconds, or text with a unit.
 pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut Parts, u64)) -> Row {
     let min = i64::from(least_ms > 0);
     Row::parsed(

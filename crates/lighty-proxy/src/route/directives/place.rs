@@ -1,4 +1,4 @@
-//! Where a backend is, as it is written: `unix:/path`, `host`, `host:port`, `[v6]:port`,
+//! Places of backends as written: `unix:/path`, `host`, `host:port`, `[v6]:port`,
 //! `srv:_http._tcp.name`.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
@@ -9,13 +9,13 @@ use lighty_io::connect::resolve::FINDS_SERVICES;
 
 use crate::upstream::spec::BackendAddress;
 
-/// Bytes of a unix socket's path: what `sun_path` holds beside its last NUL.
+/// Limit on the bytes of a unix socket's path: the size of `sun_path` without the last NUL.
 const UNIX_PATH_BYTES_MAX: usize = 107;
 
-/// Bytes of a host name (RFC 1035 section 2.3.4).
+/// Limit on the bytes of a host name (RFC 1035 section 2.3.4).
 const NAME_BYTES_MAX: usize = 253;
 
-/// A backend's address, its port left open where none is written.
+/// A backend's address; the port is optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     Unix(Arc<str>),
@@ -28,7 +28,7 @@ const FORMS: &str = "write \"host:port\", \"192.0.2.1:port\", \"[2001:db8::1]:po
                      \"unix:/path\" or \"srv:_service._tcp.name\"";
 
 impl Place {
-    /// Reads any of the forms.
+    /// Parses any of the forms.
     pub(super) fn parse(text: &str) -> Result<Place, Reject> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(path);
@@ -62,7 +62,7 @@ impl Place {
         inet(text)
     }
 
-    /// Reads any of the forms, and whether TLS is spoken there: `https://` in front says so.
+    /// Parses any of the forms. Returns true with it if it begins with `https://`.
     pub(super) fn parse_url(text: &str) -> Result<(Place, bool), Reject> {
         match behind_https(text) {
             Some(rest) => Ok((Place::parse(rest)?, true)),
@@ -70,7 +70,7 @@ impl Place {
         }
     }
 
-    /// The name that a certificate must be for; `None` where the place has none.
+    /// Returns the name that the certificate must have; `None` if the place has no name.
     pub(super) fn server_name(&self) -> Option<Arc<str>> {
         match self {
             Place::Ip(ip, _) => Some(ip.to_string().into()),
@@ -79,12 +79,12 @@ impl Place {
         }
     }
 
-    /// Reads `host` and `port` of 1.4, or a path.
+    /// Parses `host` and `port` of 1.4, or a path.
     pub(super) fn of_host(host: &str, port: Option<u16>) -> Result<Place, Reject> {
         if host.starts_with('/') {
             return unix(host);
         }
-        // With a port of its own, an address is one as a whole.
+        // If `port` is set, the whole of `host` is the address.
         let place = match (host.parse(), port) {
             (Ok(ip), Some(_)) => Place::Ip(ip, None),
             _ => Place::parse(host)?,
@@ -97,7 +97,7 @@ impl Place {
         }
     }
 
-    /// The address, with a port for those that have none; `None` if one is missing.
+    /// Returns the address, with `port` as the default port; `None` if there is no port.
     pub(super) fn address(&self, port: Option<u16>) -> Option<BackendAddress> {
         Some(match self {
             Place::Unix(path) => BackendAddress::Unix(Arc::clone(path)),
@@ -110,14 +110,14 @@ impl Place {
     }
 }
 
-/// What follows `https://`, without a slash at its end.
+/// Returns the text after `https://`, without trailing slashes.
 pub(super) fn behind_https(text: &str) -> Option<&str> {
     const SCHEME: &str = "https://";
     let is_https = text.get(..SCHEME.len()).is_some_and(|s| s.eq_ignore_ascii_case(SCHEME));
     is_https.then(|| text[SCHEME.len()..].trim_end_matches('/'))
 }
 
-/// A socket's path, or its abstract name after `@`.
+/// Parses a socket's path, or its abstract name after `@`.
 pub(super) fn unix(path: &str) -> Result<Place, Reject> {
     if !path.starts_with(['/', '@']) {
         let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
@@ -126,7 +126,7 @@ pub(super) fn unix(path: &str) -> Result<Place, Reject> {
     unix_of_host(path)
 }
 
-/// The same of 1.4's `socket`, which may be a path in the working directory.
+/// Parses 1.4's `socket`, which may also be a path in the working directory.
 pub(super) fn unix_of_host(path: &str) -> Result<Place, Reject> {
     if matches!(path, "" | "@") || path.contains('\0') {
         let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
@@ -183,7 +183,7 @@ fn inet(text: &str) -> Result<Place, Reject> {
     }
 }
 
-/// An IPv6 address without brackets, and what may be a port behind it.
+/// Parses an IPv6 address without brackets, followed by text that may be a port.
 fn with_port(text: &str) -> Option<(Ipv6Addr, u16)> {
     let (host, digits) = text.rsplit_once(':')?;
     Some((host.parse().ok()?, port(digits, text).ok()?))
@@ -202,7 +202,8 @@ fn port(digits: &str, text: &str) -> Result<u16, Reject> {
     }
 }
 
-/// Letters, digits, `-`, `_` and dots; not only digits and dots, which is a mistyped address.
+/// Checks a name: letters, digits, `-`, `_` and dots; not only digits and dots, which would be a
+/// mistyped address.
 fn is_name(name: &str) -> bool {
     let name = name.strip_suffix('.').unwrap_or(name);
     let known = |b: u8| b.is_ascii_alphanumeric() || b == b'-' || b == b'_';

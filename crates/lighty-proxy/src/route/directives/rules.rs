@@ -1,4 +1,4 @@
-//! `proxy-core.*`: what is changed in requests and responses, and what of a response is believed.
+//! `proxy-core.*`: changes to requests and responses, and trust in response fields.
 
 use std::sync::Arc;
 
@@ -148,7 +148,7 @@ unless `x-forwarded` is `\"disable\"`.";
 
 const ELEMENTS: &[&str] = &["for", "by", "host", "proto", "remote_user", "x-forwarded"];
 
-/// `( "for" => "enable" )` of 1.4.
+/// Reads `( "for" => "enable" )` of 1.4.
 pub(super) fn forwarded(value: &Value, _: &CompileCtx) -> Result<ForwardedRules, Reject> {
     let mut rules = ForwardedRules::default();
     for (key, item) in keyed(value, "write `( \"for\" => \"enable\" )`")? {
@@ -183,7 +183,7 @@ fn response_rules(value: &Value, ctx: &CompileCtx) -> Result<Arc<[RewriteRule]>,
 const FRAMING: &[&str] =
     &["connection", "content-length", "transfer-encoding", "upgrade", "te", "trailer"];
 
-/// A header field that may be changed: not one that says where a message ends.
+/// Checks a header field to change: the fields that frame a message are refused.
 fn field(key: &Key, known: &[&str]) -> Result<RewriteTarget, Reject> {
     let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^`|~".contains(&b);
     let name: &str = key;
@@ -235,7 +235,7 @@ fn rule(
     Ok(RewriteRule { target, pattern, replacement: pieces(&text) })
 }
 
-/// `$1` is the first group, whatever follows it; any other `$` is a `$`.
+/// Parses a replacement. `$1` is the first group, whatever follows it; any other `$` is literal.
 fn pieces(text: &str) -> Arc<[Piece]> {
     let (mut pieces, mut plain) = (Vec::new(), String::new());
     let mut rest = text.chars().peekable();

@@ -1,4 +1,4 @@
-//! `fastcgi.server` of 1.4 and its like.
+//! `fastcgi.server` of 1.4 and similar directives.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::parts::Server;
 use super::values::keyed;
 use super::{Row, of};
 
-/// Names and words of one module's directives.
+/// Names and texts of one module's directives.
 struct Words {
     family: Family,
     module: &'static str,
@@ -241,7 +241,7 @@ fn of_family(words: &'static Words) -> Vec<Row> {
 
 const BALANCE: &[&str] = &["least-connection", "fair", "round-robin", "hash", "sticky"];
 
-/// The family's own sentence, then what all have in common: made once for each.
+/// Returns the family's own sentence followed by the common text; built once for each family.
 fn server_doc(words: &Words) -> &'static str {
     use std::sync::LazyLock;
     static TEXTS: LazyLock<Vec<String>> = LazyLock::new(|| {
@@ -279,7 +279,7 @@ fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[Serve
         .collect()
 }
 
-/// The hosts of a key: an array of arrays, or one host without the array around it.
+/// Reads the hosts of a key: an array of arrays, or one host without the outer array.
 fn hosts(
     family: Family,
     key: &Key,
@@ -291,7 +291,7 @@ fn hosts(
         let help = "write `( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) )`";
         return Err(Reject::new(text).help(help).at(item.span));
     };
-    // Keys of a host whose values are arrays have other values beside them.
+    // A single host also has values that are not arrays.
     if list.iter().any(|(_, value)| !matches!(value.value, Value::Array(_))) {
         return Ok(vec![host::parse(family, None, item, ctx)?]);
     }

@@ -12,7 +12,7 @@ use super::values::optional;
 use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
 
-/// The protocol above TLS that is offered to backends.
+/// Returns the ALPN protocols offered to backends.
 fn alpn(speaks: ProtocolName) -> &'static [&'static str] {
     match speaks {
         ProtocolName::Http2 => &["h2"],
@@ -20,7 +20,7 @@ fn alpn(speaks: ProtocolName) -> &'static [&'static str] {
     }
 }
 
-/// The port of a backend that is written without one.
+/// Default port of backends with TLS.
 pub(super) const PORT: u16 = 443;
 
 pub(super) fn rows() -> Vec<Row> {
@@ -96,7 +96,7 @@ fn own() -> Vec<Row> {
     ]
 }
 
-/// A host name or an address.
+/// Reads a host name or an address.
 fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Arc<str>>, Reject> {
     let Some("") = value.as_str() else {
         let text = lighty_config::parse_string(value)?;
@@ -109,12 +109,12 @@ fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Ar
 }
 
 impl TlsParts {
-    /// True if something says which name the certificate at this place is for.
+    /// Returns true if the certificate's name for this place is known.
     pub(super) fn names(&self, place: &Place) -> bool {
         self.server_name.is_some() || place.server_name().is_some()
     }
 
-    /// How TLS is spoken with the backend at this place; `None` if it has no name.
+    /// Returns the TLS options of the backend at this place; `None` if it has no name.
     pub(super) fn options(
         &self,
         place: &Place,

@@ -7,13 +7,13 @@ use lighty_config::{
     CompileCtx, Key, Reject, Spanned, Value, parse_int, parse_int_clamped, parse_string,
 };
 
-/// A year: longer is a mistake.
+/// Limit on periods, in seconds: a year. A longer period is a mistake.
 pub(super) const SECONDS_MAX: i64 = 365 * 86_400;
 
 /// Largest share of a backend.
 pub(super) const WEIGHT_MAX: i64 = 1000;
 
-/// Milliseconds: a number is seconds; text may have a unit.
+/// Reads milliseconds: a number is seconds; text may have a unit.
 pub(super) fn parse_period(value: &Value, least_ms: u64) -> Result<u64, Reject> {
     let seconds = i64::from(least_ms > 0)..=SECONDS_MAX;
     if value.as_int().is_some() {
@@ -36,7 +36,7 @@ fn bad_period() -> Reject {
 const UNITS: [(&str, u64); 5] =
     [("ms", 1), ("s", 1000), ("sec", 1000), ("min", 60_000), ("h", 3_600_000)];
 
-/// Other names of units, and which one is meant.
+/// Common misspellings of units, and the unit meant.
 const MEANT: [(&str, &str); 13] = [
     ("m", "min"),
     ("mins", "min"),
@@ -53,8 +53,7 @@ const MEANT: [(&str, &str); 13] = [
     ("millis", "ms"),
 ];
 
-/// The sum of numbers with units, one behind the other; `None` where it is more than a number
-/// holds.
+/// Returns the sum of several numbers with units; `None` on overflow.
 fn milliseconds(text: &str) -> Result<Option<u64>, Reject> {
     let mut sum = Some(0u64);
     let mut rest = text;
@@ -88,7 +87,7 @@ fn unknown_unit(unit: &str) -> Reject {
     }
 }
 
-/// The elements of an array that all have keys.
+/// Returns the elements of an array in which all have keys.
 pub(super) fn keyed<'a>(
     value: &'a Value,
     help: &str,
@@ -104,7 +103,7 @@ pub(super) fn keyed<'a>(
         .collect()
 }
 
-/// What is said of a key that is none of those that are known, with the caret at the key.
+/// Returns the error about an unknown key, with the caret at the key.
 pub(super) fn unknown_key(key: &Key, known: &[&str]) -> Reject {
     let text: &str = key;
     let reject = Reject::new(format!("has an unknown key \"{text}\"")).at(key.span);
@@ -113,7 +112,7 @@ pub(super) fn unknown_key(key: &Key, known: &[&str]) -> Reject {
     if near.help.is_some() { near } else { reject.help(format!("known: {}", list())) }
 }
 
-/// A value within an array: what is wrong with it names its key and points at it.
+/// Reads a value within an array. Errors name its key and point at it.
 pub(super) fn within<T>(
     key: &str,
     item: &Spanned<Value>,
@@ -126,7 +125,7 @@ pub(super) fn within<T>(
     })
 }
 
-/// A number in a range that fits the type.
+/// Reads a number in a range that fits the type.
 pub(super) fn number<T: TryFrom<i64>>(
     value: &Value,
     range: RangeInclusive<i64>,
@@ -135,7 +134,8 @@ pub(super) fn number<T: TryFrom<i64>>(
     T::try_from(parse_int(value, &range)?).map_err(out_of_type)
 }
 
-/// A number of a key of lighttpd's: the nearest in the range, with a warning, where it takes more.
+/// Reads a number for a lighttpd key. Replaces a number out of range by the nearest one, with a
+/// warning, since lighttpd accepts more.
 pub(super) fn clamped<T: TryFrom<i64>>(
     key: &str,
     item: &Spanned<Value>,
@@ -152,7 +152,7 @@ pub(super) fn clamped<T: TryFrom<i64>>(
     within(key, item, parse)
 }
 
-/// A text that is not empty and has no control characters.
+/// Reads a non-empty text without control characters.
 pub(super) fn plain(value: &Value) -> Result<Arc<str>, Reject> {
     let text = parse_string(value)?;
     match text.is_empty() || text.chars().any(char::is_control) {
@@ -161,7 +161,7 @@ pub(super) fn plain(value: &Value) -> Result<Arc<str>, Reject> {
     }
 }
 
-/// The same, empty for none.
+/// Like [`plain`], but an empty text means none.
 pub(super) fn optional(value: &Value, _: &CompileCtx) -> Result<Option<Arc<str>>, Reject> {
     match value.as_str() {
         Some("") => Ok(None),

@@ -14,8 +14,8 @@ pub(super) const ENTRY: Entry = Entry {
 /// Lower bound of `load_percent`: at 100 the last address with room would get every key.
 const LOAD_PERCENT_MIN: u32 = 101;
 
-/// Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), on draws in
-/// place of a ring: a key goes to the address of its best draw among those that have room.
+/// Consistent hashing with bounded loads (Mirrokni, Thorup, Zadimoghaddam, 2016), with draws
+/// instead of a ring: among the addresses with room, the one with the key's best draw gets it.
 #[derive(Debug)]
 pub(super) struct BoundedHash {
     key: HashKey,
@@ -39,9 +39,9 @@ impl Balancer for BoundedHash {
     }
 }
 
-/// What all choices bear together.
+/// Load of all choices together.
 struct Load {
-    /// Requests at most for all weight together, in hundredths: the one to place included.
+    /// Limit on the requests of all weight together, in hundredths, including the one to place.
     hundredths: u128,
     weight: u128,
 }
@@ -53,8 +53,8 @@ impl Load {
         Load { hundredths: (busy + 1) * u128::from(load_percent), weight }
     }
 
-    /// Whether the address's requests are below its share of all, rounded up. As the shares add up
-    /// to more than all requests, some address always has room.
+    /// Returns true if the address has fewer requests than its share of all, rounded up. Since the
+    /// shares add up to more than all requests, some address always has room.
     fn has_room(&self, choice: &Choice) -> bool {
         let share = self.hundredths * u128::from(choice.weight.max(1));
         u128::from(choice.busy) < share.div_ceil(self.weight * 100)

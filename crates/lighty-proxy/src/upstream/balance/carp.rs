@@ -12,7 +12,7 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 /// Highest random weight by URL (Cache Array Routing Protocol, draft-vinod-carp-v1, with a hash
-/// whose shares are uniform). When a backend goes, only its own URLs move.
+/// that yields uniform shares). When a backend goes, only its own URLs move.
 #[derive(Debug)]
 pub(super) struct Carp;
 

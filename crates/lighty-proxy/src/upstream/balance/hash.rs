@@ -1,29 +1,30 @@
-//! The hashes of the balancers, written out: every lighty on every machine agrees on them.
+//! Hashes of the balancers, written out so that they are equal on every machine.
 //!
-//! FNV-1a (64 bits) over the bytes, then the finaliser of SplitMix64, which spreads what FNV
-//! leaves in the low bits over all of them. Nothing here resists an attacker who wants his URLs to
-//! meet on one backend; `bounded-hash` bounds what he can do.
+//! FNV-1a (64 bits) over the bytes, then the finaliser of SplitMix64, which spreads FNV's low bits
+//! over all of them. The hashes do not resist an attacker who wants many URLs to hit one backend;
+//! `bounded-hash` limits the damage.
 
 use std::net::IpAddr;
 
 const FNV_OFFSET: u64 = 0xcbf2_9ce4_8422_2325;
 const FNV_PRIME: u64 = 0x0000_0100_0000_01b3;
 
-/// Hash of an address's name, as [`Choice::name_hash`](super::Choice::name_hash) wants it.
+/// Returns the hash of an address's name for [`Choice::name_hash`](super::Choice::name_hash).
 pub(crate) fn name_hash(name: &[u8]) -> u64 {
     mix(fnv(FNV_OFFSET, name))
 }
 
-/// Hash of a URL. The authority counts without regard to case (RFC 9110, section 4.2.3).
+/// Returns the hash of a URL. The authority counts without regard to case (RFC 9110, section
+/// 4.2.3).
 pub(super) fn url_hash(authority: &[u8], target: &[u8]) -> u64 {
     let lower = authority.iter().map(u8::to_ascii_lowercase);
     let host = lower.fold(FNV_OFFSET, fnv_step);
-    // A byte that neither part can hold keeps them apart.
+    // A separator byte that neither part can contain.
     mix(fnv(fnv_step(host, 0), target))
 }
 
-/// Hash of a client. Of an IPv6 address the network counts (64 bits), since hosts change the rest
-/// as they like (RFC 8981); a mapped IPv4 address is the IPv4 address.
+/// Returns the hash of a client. An IPv6 address counts by its network (64 bits), since hosts
+/// change the rest as they like (RFC 8981); a mapped IPv4 address counts as the IPv4 address.
 pub(super) fn client_hash(client: IpAddr) -> u64 {
     let bits = match client.to_canonical() {
         IpAddr::V4(v4) => fnv(FNV_OFFSET, &v4.octets()),
@@ -32,7 +33,7 @@ pub(super) fn client_hash(client: IpAddr) -> u64 {
     mix(bits)
 }
 
-/// What key and address draw together: uniform over all numbers, another for each pair.
+/// Returns the draw of a key and an address: uniform over all numbers, different for each pair.
 pub(super) fn pair(key: u64, name_hash: u64) -> u64 {
     mix(key ^ mix(name_hash))
 }

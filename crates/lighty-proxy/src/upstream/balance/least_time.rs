@@ -9,13 +9,13 @@ pub(super) const ENTRY: Entry = Entry {
     create: |_| Box::new(LeastTime::default()),
 };
 
-/// One request in this many goes to the next address in turn: otherwise an address that was slow
-/// once would never be tried again.
+/// Number of requests of which one goes to the next address in turn: otherwise an address that was
+/// slow once would never be tried again.
 const EXPLORE_ONE_IN: u64 = 128;
 
-/// Mean time to first byte, times the queue that the request would stand in, for the weight.
+/// Mean time to first byte, times the length of the queue with this request, divided by the weight.
 ///
-/// An address without samples is tried first, but by one request at a time.
+/// An address without samples comes first, but for one request at a time.
 #[derive(Debug, Default)]
 pub(super) struct LeastTime {
     unknown: Turns,
@@ -32,7 +32,7 @@ impl Balancer for LeastTime {
     }
 }
 
-/// The least expected time among addresses with samples.
+/// Returns the address with the least expected time among addresses with samples.
 fn quickest(choices: &[Choice]) -> Option<usize> {
     let known = choices.iter().enumerate().filter(|(_, c)| c.first_byte_us > 0);
     let best = known.reduce(|a, b| if is_quicker(b.1, a.1) { b } else { a });
@@ -44,7 +44,7 @@ fn is_quicker(a: &Choice, b: &Choice) -> bool {
     wait(a) * u128::from(b.weight.max(1)) < wait(b) * u128::from(a.weight.max(1))
 }
 
-/// The shortest queue, if no address has samples yet and all are in use.
+/// Returns the address with the shortest queue, if none has samples yet and all are in use.
 fn shortest(choices: &[Choice]) -> usize {
     let all = choices.iter().enumerate();
     let best =
@@ -61,7 +61,7 @@ mod tests {
     use super::super::tests::addresses;
     use super::*;
 
-    /// A request that does not explore.
+    /// The key of a request that does not explore.
     const KEY: Key<'_> = Key { authority: b"", target: b"", client: None, sticky: None, random: 1 };
 
     fn known(times_us: &[u32]) -> Vec<Choice> {

@@ -1,18 +1,18 @@
 //! Highest random weight: key and address draw a number together, and the best draw wins.
 //!
-//! Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998). Whether an
-//! address wins a key depends on no other address, so when one goes only its own keys move.
-//! With weights, the draw `u` in (0, 1) costs `-ln(u) / weight`, and the least cost wins: that
-//! gives shares by weight exactly (it is the race of exponential clocks), and a changed weight
-//! moves no more keys than it must.
+//! Thaler and Ravishankar, "Using name-based mappings to increase hit rates" (1998). An address
+//! wins a key independently of all other addresses, so when one goes only its own keys move. With
+//! weights, the draw `u` in (0, 1) costs `-ln(u) / weight`, and the least cost wins: that gives
+//! shares by weight exactly (it is the race of exponential clocks), and a changed weight moves no
+//! more keys than it must.
 
 use super::Choice;
 use super::hash::pair;
 
-/// What an address pays for a key.
+/// An address's bid for a key.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bid {
-    /// `-log2(u)`, 32 bits behind the point; the base of the logarithm cancels out.
+    /// `-log2(u)` with 32 fractional bits; the base of the logarithm cancels out.
     cost: u64,
     weight: u32,
     /// The draw itself: decides between equal costs.
@@ -25,7 +25,7 @@ impl Bid {
         Bid { cost: cost(draw), weight: choice.weight.max(1), draw }
     }
 
-    /// Whether this one wins the key against `other`.
+    /// Returns true if this bid wins the key against `other`.
     pub(super) fn beats(&self, other: &Bid) -> bool {
         let ours = u128::from(self.cost) * u128::from(other.weight);
         let theirs = u128::from(other.cost) * u128::from(self.weight);
@@ -33,7 +33,7 @@ impl Bid {
     }
 }
 
-/// The index of the winner among the choices that `may_win`; `None` if none may.
+/// Returns the index of the winner among the choices that `may_win`; `None` if none may.
 pub(super) fn winner(
     key: u64,
     choices: &[Choice],
@@ -45,10 +45,10 @@ pub(super) fn winner(
     best.map(|(index, _)| index)
 }
 
-/// Bits behind the point of a logarithm.
+/// Fractional bits of a logarithm.
 const FRACTION_BITS: u32 = 32;
 
-/// `-log2((draw + 1) / 2^64)`: from 64 for the worst draw to 0 for the best.
+/// Returns `-log2((draw + 1) / 2^64)`: from 64 for the worst draw to 0 for the best.
 fn cost(draw: u64) -> u64 {
     match draw.checked_add(1) {
         Some(draw) => (64 << FRACTION_BITS) - log2(draw),
@@ -56,11 +56,11 @@ fn cost(draw: u64) -> u64 {
     }
 }
 
-/// log2 of a number from 1 on, by repeated squaring in integers: the same on every machine, which
-/// a floating-point library does not promise.
+/// Returns log2 of a number from 1 on, by repeated squaring in integers: equal on every machine,
+/// which a floating-point library does not promise.
 fn log2(number: u64) -> u64 {
     let whole = u64::from(number.ilog2());
-    // In [1, 2) with 63 bits behind the point.
+    // In [1, 2) with 63 fractional bits.
     let mut mantissa = number << number.leading_zeros();
     let mut log = whole;
     for _ in 0..FRACTION_BITS {

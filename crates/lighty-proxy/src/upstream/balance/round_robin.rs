@@ -1,4 +1,4 @@
-//! `round-robin`: each in its turn, by weight.
+//! `round-robin`: the next address in turn, by weight.
 
 use super::turns::Turns;
 use super::{Balancer, Choice, Entry, Key};

@@ -10,8 +10,8 @@ pub(super) const ENTRY: Entry = Entry {
     create: |_| Box::new(SourceHash),
 };
 
-/// Highest random weight by the client's address; a client without one (a unix socket) goes
-/// anywhere.
+/// Highest random weight by the client's address; a random address for a client without one (a unix
+/// socket).
 #[derive(Debug)]
 pub(super) struct SourceHash;
 

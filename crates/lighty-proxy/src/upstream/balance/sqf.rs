@@ -9,8 +9,8 @@ pub(super) const ENTRY: Entry = Entry {
     create: |_| Box::new(Sqf::default()),
 };
 
-/// Fewest busy connections for its weight. Only requests under way count, so that connections kept
-/// open for the next request are no load. Equals take turns by weight.
+/// Fewest busy connections for its weight. Only requests in progress count, not idle connections
+/// kept for later requests. Equals take turns by weight.
 #[derive(Debug, Default)]
 pub(super) struct Sqf {
     turns: Turns,

@@ -1,8 +1,8 @@
-//! `sticky`: a client stays with the backend that its cookie names.
+//! `sticky`: a client stays with the backend in its cookie.
 
 use super::{Balancer, Choice, Key};
 
-/// The backend that the cookie names while it is up and has room; otherwise the fallback's choice.
+/// Chooses the cookie's backend while it is up and has room; otherwise the fallback chooses.
 pub(super) struct Sticky {
     pub(super) fallback: Box<dyn Balancer>,
 }
@@ -17,13 +17,13 @@ impl Balancer for Sticky {
 /// Digits of a cookie's value.
 const DIGITS: usize = 16;
 
-/// The cookie's value for an address: its name's hash in hexadecimal. It identifies the backend
-/// without revealing where it is.
+/// Returns the cookie's value for an address: its name's hash in hexadecimal. It identifies the
+/// backend without revealing its address.
 pub(crate) fn cookie_value(name_hash: u64) -> String {
     format!("{name_hash:016x}")
 }
 
-/// The hash in a cookie's value; `None` if it is not in our form.
+/// Returns the hash in a cookie's value; `None` if the value has another form.
 pub(crate) fn parse_cookie_value(value: &[u8]) -> Option<u64> {
     let is_ours =
         value.len() == DIGITS && value.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));

@@ -1,4 +1,4 @@
-//! What holds of every balancer, and the figures that go by balancing alone.
+//! Properties of every balancer, and figures that depend on balancing alone.
 
 use proptest::prelude::*;
 
@@ -7,7 +7,7 @@ use super::*;
 
 mod simulation;
 
-/// Idle addresses with these weights, named `10.0.0.N:80`.
+/// Returns idle addresses with these weights, named `10.0.0.N:80`.
 pub(super) fn addresses(weights: &[u32]) -> Vec<Choice> {
     (0..).zip(weights).map(|(index, weight)| address(index, *weight)).collect()
 }
@@ -17,8 +17,8 @@ fn address(index: u32, weight: u32) -> Choice {
     Choice { index, name_hash, weight: weight * 1000, busy: 0, first_byte_us: 0 }
 }
 
-/// How often each of the choices is picked in `rounds` requests that nothing tells apart but
-/// their random number and their URL.
+/// Returns how often each choice is picked in `rounds` requests that differ only in their random
+/// number, client and URL.
 pub(super) fn pick_counts(balancer: &dyn Balancer, choices: &[Choice], rounds: u64) -> Vec<usize> {
     let mut counts = vec![0; choices.len()];
     for n in 0..rounds {
@@ -38,13 +38,13 @@ fn key(target: &str, n: u64) -> Key<'_> {
     }
 }
 
-/// A balancer by its word.
+/// Returns a balancer by its word.
 pub(super) fn spec(word: &str) -> BalancerSpec {
     let algorithm = Algorithm::named(word).unwrap_or_else(|| panic!("{word} is a balancer"));
     BalancerSpec { algorithm, ..BalancerSpec::default() }
 }
 
-/// Every algorithm, and what options and cookies make of some.
+/// Returns every algorithm, and variants of some with options and cookies.
 fn kinds() -> Vec<BalancerSpec> {
     let mut kinds: Vec<_> = REGISTRY.iter().map(|entry| spec(entry.words[0])).collect();
     let options = BalancerOptions { hash_key: HashKey::Client, load_percent: 110 };
@@ -81,8 +81,8 @@ proptest! {
         }
     }
 
-    /// Whatever the weights, each address gets its share: of turns nearly exactly, of random draws
-    /// and of hashes to within five standard deviations.
+    /// Each address gets its share by weight: of turns nearly exactly, of random draws and of
+    /// hashes to within five standard deviations.
     #[test]
     fn shares_go_by_weight(weights in prop::collection::vec(1u32..=20, 2..8)) {
         const ROUNDS: u32 = 10_000;
@@ -101,8 +101,8 @@ proptest! {
         }
     }
 
-    /// With requests that come and stay, one that is left out gets no longer queue than others:
-    /// none but `static` leaves one idle for ever.
+    /// While requests arrive and stay, an address that is left out has no longer queue than others:
+    /// only `static` leaves an address idle forever.
     #[test]
     fn no_client_starves(weights in prop::collection::vec(1u32..=5, 2..8)) {
         for kind in kinds().into_iter().filter(|kind| *kind != spec("static")) {
@@ -139,7 +139,7 @@ fn static_takes_the_first_of_those_left() {
 
 const URLS: usize = 100_000;
 
-/// Where each URL goes, as the place of its backend.
+/// Returns the index of the backend for each URL.
 fn chosen_of(choices: &[Choice]) -> Vec<u32> {
     let balancer = create(&spec("carp"));
     let index = |n| {
@@ -191,5 +191,5 @@ fn carp_chooses_the_same_on_every_machine() {
     assert_eq!(chosen, PLACES_OF_THE_FIRST_URLS);
 }
 
-/// Written down once: a change here is a cache that starts cold everywhere.
+/// Fixed values: a change here means a cold cache everywhere.
 const PLACES_OF_THE_FIRST_URLS: [u32; 16] = [4, 1, 1, 1, 2, 4, 4, 4, 4, 4, 2, 4, 2, 4, 3, 2];

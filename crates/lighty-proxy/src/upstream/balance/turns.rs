@@ -1,28 +1,29 @@
-//! Whose turn it is among addresses of different weights.
+//! Takes turns among addresses of different weights.
 
 use std::sync::{Mutex, PoisonError};
 
 use super::Choice;
 
 /// Smooth weighted round robin, as in nginx: each participant gains its weight, the richest is
-/// chosen and pays what all gained. Over any stretch with the same participants each gets its share
-/// to within one turn per address, and never in bursts.
+/// chosen and pays the sum of all gains. Over any stretch with the same participants each gets its
+/// share to within one turn per address, and never in bursts.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
-    /// By index. The lock is held for a few additions only.
+    /// Credits by index. The lock is held for a few additions only.
     credits: Mutex<Vec<Credit>>,
 }
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Credit {
-    /// The owner: an index may pass to another address when a name resolves anew.
+    /// The owner: an index may pass to another address after a new look-up of a name.
     name_hash: u64,
-    /// In thousandths of weight; between minus and plus the sum of all weights.
+    /// Thousandths of weight; between minus and plus the sum of all weights.
     amount: i64,
 }
 
 impl Turns {
-    /// The index of the choice whose turn it is among those that `takes_part`; `None` if none does.
+    /// Returns the index of the next choice in turn among the ones that `takes_part`; `None` if
+    /// there are none.
     pub(super) fn next(
         &self,
         choices: &[Choice],

@@ -8,9 +8,9 @@ pub(super) const ENTRY: Entry = Entry {
     create: |_| Box::new(TwoChoices),
 };
 
-/// Draws two by weight and takes the one that is less busy for its weight (Mitzenmacher, "The
-/// Power of Two Choices in Randomized Load Balancing", 2001). Needs no state, so that many lighty
-/// boxes in front of the same backends do not march in step.
+/// Draws two by weight and takes the one that is less busy for its weight (Mitzenmacher, "The Power
+/// of Two Choices in Randomized Load Balancing", 2001). Stateless, so that many lighty servers in
+/// front of the same backends do not synchronize.
 #[derive(Debug)]
 pub(super) struct TwoChoices;
 
@@ -26,7 +26,7 @@ impl Balancer for TwoChoices {
     }
 }
 
-/// One by weight, `except` left out; `random` is spread over all 32-bit numbers.
+/// Draws an address by weight, except `except`; `random` is uniform over all 32-bit numbers.
 fn draw(choices: &[Choice], except: Option<usize>, random: u32) -> usize {
     let open = || choices.iter().enumerate().filter(|(index, _)| Some(*index) != except);
     let total: u128 = open().map(|(_, choice)| u128::from(choice.weight.max(1))).sum();

@@ -16,19 +16,19 @@ pub(crate) struct Tally {
     rise: u32,
     fall: u32,
     verdict: Verdict,
-    /// The latest result, and how many equal ones came in a row.
+    /// The latest result, and the number of equal results in a row.
     last_good: bool,
     run: u32,
 }
 
 impl Tally {
-    /// A tally that `rise` successes in a row turn to good and `fall` failures to bad; 0 means 1.
+    /// Creates a tally: `rise` successes in a row make it good, `fall` failures bad; 0 means 1.
     pub(crate) fn new(rise: u32, fall: u32) -> Self {
         let (rise, fall) = (rise.max(1), fall.max(1));
         Self { rise, fall, verdict: Verdict::Unknown, last_good: false, run: 0 }
     }
 
-    /// True if another one needs as many results in a row.
+    /// Returns true if `other` needs the same numbers of results in a row.
     pub(crate) fn has_limits_of(&self, other: &Tally) -> bool {
         (self.rise, self.fall) == (other.rise, other.fall)
     }
@@ -56,14 +56,14 @@ impl Tally {
 /// Part of an interval, on either side, by which a check may come early or late.
 const JITTER_PART: u64 = 10;
 
-/// When the first check is due: anywhere in the first interval, so that many addresses, and many
-/// servers started together, are not checked all at once.
+/// Returns the time of the first check: anywhere in the first interval, so that many addresses, and
+/// many servers started together, are not checked all at once.
 pub(crate) fn first_due_ms(now_ms: u64, interval_ms: u64, random: u64) -> u64 {
     now_ms.saturating_add(random % interval_ms.max(1))
 }
 
-/// When the next check is due after one that began at `began_ms`: an interval later, give or take
-/// a tenth, and never before `now_ms` (a check may take longer than its interval).
+/// Returns the time of the next check after one that began at `began_ms`: an interval later, give
+/// or take a tenth, and never before `now_ms` (a check may take longer than its interval).
 pub(crate) fn next_due_ms(began_ms: u64, now_ms: u64, interval_ms: u64, random: u64) -> u64 {
     let jitter = interval_ms / JITTER_PART;
     let early = interval_ms - jitter;

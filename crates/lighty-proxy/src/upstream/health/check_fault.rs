@@ -1,19 +1,19 @@
-//! What may be wrong with a backend that is checked.
+//! Faults of a checked backend.
 
 use std::fmt;
 use std::io;
 
 use lighty_io::tls::ServerFault;
 
-/// Maximum bytes of a response head, and of a response by gRPC: [`CheckFault::TooLong`].
+/// Maximum bytes of a response head, and of a gRPC response: [`CheckFault::TooLong`].
 pub(crate) const RESPONSE_BYTES_MAX: usize = 16 * 1024;
 
-/// Why a check failed.
+/// Reason for a failed check.
 #[derive(Debug)]
 pub(crate) enum CheckFault {
     /// The connection could not be opened.
     Connect(io::Error),
-    /// TLS is not spoken.
+    /// The TLS handshake failed.
     Tls(ServerFault),
     /// The connection broke.
     Talk(io::Error),
@@ -27,9 +27,9 @@ pub(crate) enum CheckFault {
     Protocol(String),
     /// The status does not count as good.
     Status(u16),
-    /// The status of a call of gRPC is not OK.
+    /// The status of a gRPC call is not OK.
     Grpc(u64),
-    /// What gRPC's health service says of the service.
+    /// The status that gRPC's health service reports, if it is not `SERVING`.
     NotServing(u64),
     /// The check cannot be sent: the configured target or host is invalid.
     Unfit(String),
@@ -59,7 +59,7 @@ impl fmt::Display for CheckFault {
 
 impl std::error::Error for CheckFault {}
 
-/// Judges a status by the first and the last good one.
+/// Checks that a status is between the first and the last good one.
 pub(super) fn check_status(status: u16, good: (u16, u16)) -> Result<(), CheckFault> {
     if (good.0..=good.1).contains(&status) { Ok(()) } else { Err(CheckFault::Status(status)) }
 }

@@ -31,10 +31,10 @@ use crate::upstream::spec::{CheckKind, CheckSpec, ProxyProtocol};
 /// Statuses of a healthy FastCGI application.
 const STATUS_GOOD: (u16, u16) = (200, 399);
 
-/// A handle to an address that is checked.
+/// A handle to a checked address.
 pub(crate) trait Checked {
     fn target(&self) -> &Target;
-    /// TLS with it, if it is spoken.
+    /// Returns its TLS state; `None` without TLS.
     fn tls(&self) -> Option<&BackendTls> {
         None
     }
@@ -43,8 +43,8 @@ pub(crate) trait Checked {
     fn stand_in_line(&self) -> Option<Standing> {
         None
     }
-    /// Reports a check. `fault` is its result, `change` its effect: something to log and, after a
-    /// come-back, waiting requests to wake.
+    /// Reports a check. `fault` is its result, `change` its effect: an event to log and, after a
+    /// return, waiting requests to wake.
     fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
 }
 
@@ -88,7 +88,7 @@ fn random() -> u64 {
 /// Runs one check, on a new connection; calls `connected` once it is open.
 ///
 /// # Errors
-/// Why the check failed.
+/// The check failed; the variant is the reason.
 pub(crate) async fn ask(
     target: &Target,
     tls: Option<&BackendTls>,
@@ -152,7 +152,7 @@ fn push_own_header(version: ProxyProtocol, out: &mut Vec<u8>) -> Result<(), Chec
 
 fn push_question(kind: &CheckKind, out: &mut Vec<u8>) -> Result<(), CheckFault> {
     match kind {
-        // The latter two are put in frames as the connection goes on.
+        // HTTP/2 and gRPC frame their requests later.
         CheckKind::Tcp | CheckKind::Http2 { .. } | CheckKind::Grpc { .. } => {}
         CheckKind::Http { target, host, .. } => push_http(target, host, out)?,
         CheckKind::Fastcgi { target: None } => fastcgi::encode::get_values(out),
@@ -175,7 +175,7 @@ fn push_http(target: &str, host: &str, out: &mut Vec<u8>) -> Result<(), CheckFau
     encode_request(&line, fields, out).map_err(|fault| CheckFault::Unfit(fault.to_string()))
 }
 
-/// A request for `target` as PHP-FPM's `ping.path` wants it: the path is the script.
+/// Appends a request for `target` in the form of PHP-FPM's `ping.path`: the path is the script.
 fn push_fastcgi(target: &str, out: &mut Vec<u8>) -> Result<(), CheckFault> {
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let fields = Fields::new();
@@ -298,7 +298,7 @@ impl Talk {
         Ok(event)
     }
 
-    /// The next event, and the number of bytes that it consumed.
+    /// Returns the next event, and the number of bytes that it consumed.
     async fn fastcgi_step(&mut self, decoder: &mut Decoder) -> Result<(Event, usize), CheckFault> {
         loop {
             let step = decoder.feed(&self.received);

@@ -11,7 +11,7 @@ use super::*;
 use crate::connect::listen_queue::{ListenQueue, MayIdle, watch};
 use crate::upstream::spec::HealthSpec;
 
-/// Longer than anything here takes.
+/// Longer than any step here.
 const TIMEOUT_MS: u64 = 20_000;
 
 fn spec(kind: CheckKind, timeout_ms: u64) -> CheckSpec {
@@ -26,7 +26,7 @@ fn fastcgi(target: Option<&str>) -> CheckKind {
     CheckKind::Fastcgi { target: target.map(Into::into) }
 }
 
-/// A peer that says its piece, byte by byte if so wished, once it was asked for `asked_bytes`.
+/// A peer that sends `response` in pieces of `piece` bytes after reading `asked_bytes`.
 fn peer(asked_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHandle<Vec<u8>>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("bind");
     let target = Target::Tcp(listener.local_addr().expect("address"));
@@ -36,7 +36,7 @@ fn peer(asked_bytes: usize, response: Vec<u8>, piece: usize) -> (Target, JoinHan
         let mut asked = vec![0; asked_bytes];
         stream.read_exact(&mut asked).expect("the question");
         for part in response.chunks(piece) {
-            // A checker that has heard enough is gone.
+            // The checker closes once it has a result.
             if stream.write_all(part).is_err() {
                 break;
             }
@@ -52,7 +52,7 @@ fn question(kind: &CheckKind) -> Vec<u8> {
     bytes
 }
 
-/// What the check finds where the peer answers this.
+/// Returns the check's result if the peer sends this response.
 async fn found(kind: CheckKind, response: &[u8]) -> Result<(), CheckFault> {
     let asked = question(&kind);
     let mut outcome = Ok(());
@@ -105,7 +105,7 @@ async fn what_is_not_http_is_said() {
     let (target, _served) = peer(0, Vec::new(), 1);
     let unfit = ask(&target, None, &spec(unfit, TIMEOUT_MS), None, &|| {}).await;
     assert!(matches!(unfit, Err(CheckFault::Unfit(_))), "{unfit:?}");
-    // Ends the peer that was not asked.
+    // Ends the peer that got no request.
     ask(&target, None, &spec(CheckKind::Tcp, TIMEOUT_MS), None, &|| {}).await.expect("accepted");
 }
 
@@ -186,7 +186,7 @@ async fn a_proxy_header_says_that_the_connection_is_our_own() {
     }
 }
 
-/// An address that writes down what it is told.
+/// An address that records the reported changes and faults.
 struct Noted {
     target: Target,
     health: Health,
@@ -248,7 +248,7 @@ async fn an_address_is_asked_until_it_is_gone() {
     .expect("it ends when the address is gone");
 }
 
-/// An address whose only process another connection holds.
+/// An address with a single process, which another connection occupies.
 struct Occupied {
     target: Target,
     health: Health,

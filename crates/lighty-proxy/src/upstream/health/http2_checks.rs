@@ -11,13 +11,13 @@ use crate::connect::dial::send;
 /// Bytes read at a time: room for the longest frame.
 const INPUT_BYTES: usize = FRAME_BYTES_MAX + FRAME_HEAD_BYTES;
 
-/// The status of a call that has succeeded.
+/// Status of a successful call.
 const GRPC_OK: u64 = 0;
 
 /// `SERVING` of the enumeration `ServingStatus`.
 const SERVING: u64 = 1;
 
-/// Asks for a target; a status from `good.0` to `good.1` is good.
+/// Requests a target; a status from `good.0` to `good.1` is good.
 pub(super) async fn get(
     stream: &Stream,
     target: &str,
@@ -31,7 +31,7 @@ pub(super) async fn get(
     check_status(heard.status.map_or(0, Status::code), good)
 }
 
-/// Asks whether a service is served; the empty name stands for all of the backend.
+/// Queries the health of a service; the empty name stands for the whole backend.
 pub(super) async fn call_health(
     stream: &Stream,
     service: &str,
@@ -59,8 +59,8 @@ pub(super) async fn call_health(
     }
 }
 
-/// `HealthCheckRequest { string service = 1; }`, framed as a message of gRPC. A name is shorter
-/// than 128 bytes.
+/// Returns `HealthCheckRequest { string service = 1; }`, framed as a gRPC message. A name is
+/// shorter than 128 bytes.
 fn health_request(service: &str) -> Vec<u8> {
     let mut message = Vec::new();
     if !service.is_empty() {
@@ -73,8 +73,8 @@ fn health_request(service: &str) -> Vec<u8> {
     content
 }
 
-/// `status` of a framed `HealthCheckResponse { ServingStatus status = 1; }`, which stands for 0
-/// where it is left out.
+/// Returns `status` of a framed `HealthCheckResponse { ServingStatus status = 1; }`; 0 if it is
+/// missing.
 fn serving_status(content: &[u8]) -> Option<u64> {
     let &[0, a, b, c, d] = content.first_chunk::<5>()? else { return None };
     let message = &content[5..];
@@ -86,7 +86,7 @@ fn serving_status(content: &[u8]) -> Option<u64> {
     }
 }
 
-/// What is waited for.
+/// End of the wait for a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Until {
     Head,
@@ -102,7 +102,7 @@ struct Question<'a> {
     content: Vec<u8>,
 }
 
-/// What came back: the fields of the head, those of the trailers behind them, and the content.
+/// A response: the fields of head and trailers, and the content.
 #[derive(Default)]
 struct Heard {
     status: Option<Status>,
@@ -128,7 +128,7 @@ impl Question<'_> {
         machine.abort(ErrorCode::NO_ERROR);
         let mut farewell = Vec::new();
         machine.poll_output(&mut farewell);
-        // The result is known; who does not take it has closed already.
+        // The result is known, so a peer that has closed already does not matter.
         let _ = stream.try_write(&farewell);
         heard
     }
@@ -150,7 +150,7 @@ impl Question<'_> {
             .map_err(|fault| CheckFault::Unfit(fault.to_string()))
     }
 
-    /// Writes frames; all of the content is in one.
+    /// Writes frames. All of the content fits into one.
     async fn write(&self, stream: &Stream, machine: &mut Connection) -> Result<(), CheckFault> {
         let mut out = Vec::new();
         if machine.poll_data(INPUT_BYTES, 0, &mut out).is_some() {
@@ -174,7 +174,7 @@ async fn read(stream: &Stream, received: &mut Vec<u8>) -> Result<(), CheckFault>
     }
 }
 
-/// Takes what the received frames say.
+/// Handles the received frames.
 fn hear(
     machine: &mut Connection,
     received: &mut Vec<u8>,
@@ -223,7 +223,7 @@ fn hear(
 mod tests {
     use super::*;
 
-    /// What is heard of a response with so many bytes of content.
+    /// Returns the result for a response with so many bytes of content.
     fn heard_of(bytes: usize) -> Result<Heard, CheckFault> {
         let [mut client, mut server] =
             [Connection::client(Limits::default(), 0), Connection::server(Limits::default(), 0)];

@@ -1,4 +1,4 @@
-//! Passive health: the state of an address as its requests show it.
+//! Passive health: the state of an address according to its requests.
 //!
 //! ```text
 //!        max-fails in a row              disable-time is over, a request claims the probe
@@ -15,24 +15,25 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use super::active::{Tally, Verdict};
 use crate::upstream::spec::HealthSpec;
 
-/// How long other requests wait for a probe's outcome before the next one probes.
+/// Time for which other requests wait for a probe's outcome before the next one probes, in
+/// milliseconds.
 pub(crate) const PROBE_MS_MAX: u64 = 5_000;
 
-/// How often, in milliseconds, a held-back request may try an address that is down.
+/// Interval in milliseconds at which a held-back request may try an address that is down.
 pub(crate) const HOLD_PROBE_MS: u64 = 50;
 
-/// What a request may do with an address.
+/// Permitted use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
     /// Use it.
     Up,
     /// Do not use it before this time.
     Down { until_ms: u64 },
-    /// One request may try it: the one that [`Health::begin`] permits.
+    /// A single request may try it: the one that [`Health::begin`] permits.
     Probing,
 }
 
-/// The effect of a result: something to log and, after a come-back, waiting requests to wake.
+/// Effect of a result: an event to log and, after a return, waiting requests to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
     Nothing,
@@ -40,11 +41,11 @@ pub enum Change {
     CameBack,
 }
 
-/// The health of one address; shared by all workers.
+/// The health of an address; shared by all workers.
 ///
-/// Times are milliseconds of a monotonic clock. A result carries the time at which its request
-/// began, so that a request from before an address went down cannot bring it back, and one from
-/// before it came back cannot take it down again.
+/// Times are milliseconds of a monotonic clock. A result carries the start time of its request, so
+/// that a request from before an address went down cannot bring it back, and one from before its
+/// return cannot take it down again.
 #[derive(Debug)]
 pub struct Health {
     /// The address is up, works and has its full weight: the common case, which takes no lock.
@@ -68,14 +69,14 @@ struct Record {
     has_worked: bool,
     /// Failures in a row while up.
     fails: u32,
-    /// When the first failure since the last success happened.
+    /// Time of the first failure since the last success.
     failing_since_ms: Option<u64>,
-    /// How often in a row it was disabled; the doubling counts this.
+    /// Number of times in a row that it was disabled; determines the doubling.
     disabled: u32,
-    /// When it last came back.
+    /// Time of its last return.
     back_since_ms: Option<u64>,
     is_starting_slowly: bool,
-    /// When a held-back request last tried the address.
+    /// Time of the last attempt of a held-back request.
     held_probe_ms: u64,
     checks: Option<Tally>,
 }
@@ -98,7 +99,7 @@ enum Standing {
 }
 
 impl Health {
-    /// The health of a new address: it is up until it fails.
+    /// Creates the health of a new address: it is up until it fails.
     pub fn new(spec: &HealthSpec) -> Self {
         let limits = Limits::of(spec);
         let record = Record {
@@ -115,7 +116,7 @@ impl Health {
         Self { is_calm: AtomicBool::new(false), record: Mutex::new((record, limits)) }
     }
 
-    /// Continues under other limits. What the checks have counted stays, if the same check goes on.
+    /// Continues under other limits. Keeps the counts of the checks, if the same check goes on.
     pub(crate) fn adopt(&self, spec: &HealthSpec) {
         let mut inner = self.lock();
         let (record, limits) = &mut *inner;
@@ -124,13 +125,13 @@ impl Health {
         self.is_calm.store(record.is_calm(), Ordering::Release);
     }
 
-    /// What a request may do with the address now. Claims no probe.
+    /// Returns the permitted use of the address now. Claims no probe.
     pub fn state(&self, now_ms: u64) -> State {
         if self.is_calm() { State::Up } else { self.lock().0.state(now_ms) }
     }
 
-    /// Claims the address for a request. `false`: the address is down, or another request is
-    /// probing it.
+    /// Claims the address for a request. Returns false if the address is down, or another request
+    /// is probing it.
     pub fn begin(&self, now_ms: u64) -> bool {
         self.is_calm() || self.change(|record, _| record.begin(now_ms))
     }
@@ -155,8 +156,8 @@ impl Health {
         self.change(|record, limits| record.failed(limits, began_ms, now_ms))
     }
 
-    /// Records that a request that began at `began_ms` ended without a result: its client went
-    /// away.
+    /// Records that a request that began at `began_ms` ended without a result, because its client
+    /// went away.
     pub fn record_abandoned(&self, began_ms: u64) {
         if !self.is_calm() {
             self.change(|record, _| record.abandoned(began_ms));
@@ -172,9 +173,9 @@ impl Health {
         self.change(|record, limits| record.checked(limits, is_good, now_ms, next_ms))
     }
 
-    /// Until when a request that finds no address up waits for this one: it worked once, and it
-    /// failed so recently that it may be restarting. `None` for an address that never worked, that
-    /// works, or that has been failing for the hold time.
+    /// Returns the time until which a request that finds no address up waits for this one: it
+    /// worked once, and it failed so recently that it may be restarting. `None` for an address that
+    /// never worked, that works, or that has been failing for the hold time.
     pub fn held_until(&self, now_ms: u64) -> Option<u64> {
         if self.is_calm() {
             return None;
@@ -184,8 +185,8 @@ impl Health {
         Some(since.saturating_add(limits.hold_ms)).filter(|until| *until > now_ms)
     }
 
-    /// The effective part of the weight, in thousandths: grows linearly from 0 to 1000 over the
-    /// slow-start time after a come-back.
+    /// Returns the effective part of the weight, in thousandths: grows linearly from 0 to 1000 over
+    /// the slow-start time after a return.
     pub fn slow_start_permille(&self, now_ms: u64) -> u32 {
         const WHOLE: u32 = 1_000;
         if self.is_calm() {
@@ -217,7 +218,7 @@ impl Health {
     }
 
     fn lock(&self) -> MutexGuard<'_, (Record, Limits)> {
-        // Nothing panics while the lock is held.
+        // No code panics while it holds the lock.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -249,7 +250,7 @@ impl Record {
         if !is_same {
             self.checks = wanted;
         }
-        // Without a check nothing else would bring it back.
+        // Without a check, the address would stay down forever.
         if self.checks.is_none() && matches!(self.standing, Standing::CheckedOut { .. }) {
             self.standing = Standing::Up;
             self.failing_since_ms = None;
@@ -269,7 +270,7 @@ impl Record {
                 if now_ms < until_ms { State::Down { until_ms } } else { State::Probing }
             }
             Standing::CheckedOut { next_check_ms } => {
-                // An overdue check is no reason to try.
+                // An overdue check does not permit an attempt.
                 State::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
             }
         }

@@ -18,7 +18,7 @@ fn checked() -> HealthSpec {
     HealthSpec { check: Some(check), ..spec() }
 }
 
-/// An address that answered one request.
+/// Returns an address that responded to one request.
 fn worked(spec: &HealthSpec) -> Health {
     let health = Health::new(spec);
     assert_eq!(health.record_success(0, 1), Change::Nothing);

@@ -1,4 +1,4 @@
-//! The active checks of an upstream's addresses: a task for each, all on the keeper's thread.
+//! Active checks of an upstream's addresses: a task for each, all on the supervisor's thread.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::upstream::health::check_fault::CheckFault;
 use crate::upstream::health::checks::{Checked, keep_asking};
 use crate::upstream::health::passive::{Change, Health};
 
-/// Has the addresses checked that are not yet; forgets those that are gone.
+/// Starts checks for new addresses, and forgets removed ones.
 pub(super) fn cover(
     upstream: &Arc<Upstream>,
     checked: &mut HashSet<AddressId>,

@@ -27,30 +27,29 @@ pub(super) struct Group {
     /// The latest generation that names it.
     pub(super) naming: Cell<u64>,
     pub(super) address: BackendAddress,
-    /// Wanted number of processes; `None` ends all of them for good.
+    /// Target number of processes; `None` ends all of them for good.
     pub(super) wanted: watch::Sender<Option<u32>>,
     pub(super) users: RefCell<Vec<Arc<Upstream>>>,
     pub(super) tasks: RefCell<Vec<JoinHandle<()>>>,
-    /// Processes that have lived longer than a bad start takes.
+    /// Number of processes that have lived longer than a bad start.
     pub(super) alive: Cell<u32>,
     pub(super) is_broken: Cell<bool>,
-    /// The place of its socket at a port. Dropped with the group, after its processes.
+    /// Its socket's seat at a port. Dropped with the group, after its processes.
     pub(super) seat: Option<Rc<Seat>>,
 }
 
 impl Group {
-    /// Requests in progress or waiting at the socket.
+    /// Returns the number of requests in progress or waiting at the socket.
     pub(super) fn busy(&self) -> u32 {
         self.addresses().iter().map(|address| address.busy()).fold(0, u32::saturating_add)
     }
 
-    /// True if one of its processes has taken any request since this time.
+    /// Returns true if one of its processes has accepted a request since this time.
     pub(super) fn has_taken_since(&self, ms: u64) -> bool {
         self.addresses().iter().any(|address| address.has_taken_since(ms))
     }
 
-    /// Requests are answered 503 from now on, if no other process lives: this one ends at every
-    /// start.
+    /// Records bad starts in a row. If no other process is alive, requests get 503 from now on.
     pub(super) fn note_bad_starts(&self, count: u32) {
         if self.alive.get() > 0 || self.is_broken.replace(true) {
             return;
@@ -64,7 +63,7 @@ impl Group {
         self.tell_addresses();
     }
 
-    /// Requests are sent again.
+    /// Resumes sending requests.
     pub(super) fn end_broken(&self, why: &str) {
         if self.is_broken.replace(false) {
             self.log.say(Level::Notice, &format!("{}: requests are sent again: {why}", self.text));
@@ -76,16 +75,16 @@ impl Group {
     pub(super) fn tell_addresses(&self) {
         let is_broken = self.is_broken.get();
         self.addresses().iter().for_each(|address| address.set_broken(is_broken));
-        // Those that wait are to be refused, or served.
+        // Waiting requests are now refused, or served.
         self.users.borrow().iter().for_each(|upstream| upstream.backlog.call_all());
     }
 
-    /// True if one of its processes has answered any request since this time.
+    /// Returns true if one of its processes has responded to a request since this time.
     pub(super) fn has_responded_since(&self, ms: u64) -> bool {
         self.addresses().iter().any(|address| address.has_responded_since(ms))
     }
 
-    /// Its address, as each upstream knows it.
+    /// Returns its address in each upstream.
     fn addresses(&self) -> Vec<Arc<Address>> {
         let users = self.users.borrow();
         let of_users = users.iter().flat_map(|upstream| {

@@ -15,7 +15,7 @@ use crate::upstream::names::Names;
 use crate::upstream::{Upstream, of_named};
 
 /// Follows the names of an upstream until it is retired, and starts health checks for new
-/// addresses; `checked` already have one.
+/// addresses; addresses in `checked` already have one.
 pub(super) async fn follow(
     upstream: Arc<Upstream>,
     checked: Rc<RefCell<HashSet<AddressId>>>,

@@ -1,9 +1,9 @@
-//! The sockets of programs that follow each other at a port.
+//! Sockets of programs that succeed each other at a port.
 //!
-//! Each program has a listen queue of its own, as with unix sockets: the one that ends must not
-//! take connections that are meant for the next. The sockets share the port (`SO_REUSEPORT`), and
-//! the kernel gives new connections to one of them, by its place. A socket that stops listening
-//! leaves its place to the last one.
+//! Each program has a listen queue of its own, as with unix sockets: the old one must not take
+//! connections that are meant for its successor. The sockets share the port (`SO_REUSEPORT`), and
+//! the kernel is directed to give new connections to one of them, by its index. When a socket stops
+//! listening, the last one moves to its index.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -12,7 +12,7 @@ use std::rc::Rc;
 
 use lighty_io::listen::{BindOptions, BindSpec, BoundSocket};
 
-/// A port and the sockets that listen there, in the order of their places.
+/// A port and its listening sockets, in the kernel's order.
 pub(super) struct Port {
     sockets: RefCell<Vec<(u64, BoundSocket)>>,
     /// The socket that gets new connections.
@@ -20,17 +20,17 @@ pub(super) struct Port {
     next: Cell<u64>,
 }
 
-/// A socket's place at its port. Dropping it, after the program's processes have ended, stops the
-/// socket, even if processes that they have left behind hold it.
+/// A socket's seat at its port. Dropping it, after the program's processes have ended, stops the
+/// socket, even if leftover processes hold it open.
 pub(super) struct Seat {
     port: Rc<Port>,
     number: u64,
 }
 
 impl Port {
-    /// Listens on a port where nothing else does.
+    /// Listens on a port that has no other listener.
     pub(super) fn bind(address: SocketAddr, backlog: i32) -> io::Result<(BoundSocket, Rc<Seat>)> {
-        // A port that is shared would be bound beside another server, too.
+        // With a shared port, bind would succeed beside another server, too.
         BoundSocket::refuse_taken(address, &BindOptions::default())?;
         let port = Self { sockets: RefCell::default(), current: Cell::new(0), next: Cell::new(0) };
         Rc::new(port).add(address, backlog)
@@ -60,8 +60,8 @@ impl Port {
 }
 
 impl Seat {
-    /// Listens beside the socket that has this seat, which goes on getting the connections.
-    /// `None` where that cannot be.
+    /// Listens beside the socket of this seat, which keeps getting the connections. Returns `None`
+    /// if that is impossible.
     pub(super) fn add_beside(&self, backlog: i32) -> Option<(BoundSocket, Rc<Seat>)> {
         let address = {
             let sockets = self.port.sockets.borrow();
@@ -73,7 +73,7 @@ impl Seat {
         Rc::clone(&self.port).add(address, backlog).ok()
     }
 
-    /// Gets the connections from now on.
+    /// Directs all new connections to this socket.
     pub(super) fn take_over(&self) -> io::Result<()> {
         let before = self.port.current.replace(self.number);
         self.port.direct().inspect_err(|_| self.port.current.set(before))
@@ -84,7 +84,7 @@ impl Drop for Seat {
     fn drop(&mut self) {
         let mut sockets = self.port.sockets.borrow_mut();
         if let Some(place) = sockets.iter().position(|(number, _)| *number == self.number) {
-            // The kernel moves the last one likewise.
+            // The kernel moves the last one in the same way.
             let (_, socket) = sockets.swap_remove(place);
             let _ = socket.stop_listening();
         }
@@ -106,7 +106,7 @@ mod tests {
         listener
     }
 
-    /// How many of some connections each of these gets.
+    /// Returns how many of some connections each of these listeners gets.
     fn shares(address: SocketAddr, listeners: &[&TcpListener]) -> Vec<usize> {
         let clients: Vec<_> =
             (0..20).map(|_| TcpStream::connect(address).expect("connect")).collect();
@@ -139,7 +139,7 @@ mod tests {
         let (fourth, four) = three.add_beside(100).expect("a fourth");
         let fourth = listener(fourth);
         assert_eq!(shares(address, &[&third, &fourth]), [20, 0]);
-        // It is not used after all.
+        // It is not used in the end.
         drop((fourth, four));
         assert_eq!(shares(address, &[&third]), [20]);
     }

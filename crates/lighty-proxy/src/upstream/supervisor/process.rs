@@ -1,4 +1,4 @@
-//! One process of a program: start, error output, restart.
+//! A process of a program: start, error output, restart.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use lighty_io::threads::{keep, panics};
 
 use super::group::Group;
 
-/// How long a process may take to exit after its signal, in milliseconds, before KILL.
+/// Time limit for the exit of a process after its signal before KILL, in milliseconds.
 const GRACE_MS: u64 = 2_000;
 
 /// Initial pause in milliseconds before a process that exited soon is restarted; doubles each time.
@@ -22,15 +22,15 @@ const PAUSE_MS_MAX: u64 = 5_000;
 /// A process that ran this many milliseconds did not exit because of a bad start.
 const LIVED_MS: u64 = 10_000;
 
-/// How long a process lives, in milliseconds, before it counts as alive. After a bad start the next
-/// process must live half as long again as the last one did.
+/// Lifetime in milliseconds after which a process counts as alive. After a bad start, the next
+/// process must live half as long again as the last one.
 const AT_ONCE_MS: u64 = 1_000;
 
-/// Bad starts in succession before requests are answered 503. Up to here they wait: a restart costs
-/// waiting, a program that cannot run must not hold its clients for a minute.
+/// Bad starts in a row after which requests get 503. Until then they wait: a restart costs waiting,
+/// but a program that cannot run must not hold its clients for a minute.
 const BAD_STARTS_MAX: u32 = 3;
 
-/// Keeps one process running while it is wanted; `first` is the one already running.
+/// Keeps one process running while it is needed; `first` is the one already running.
 pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     panics::point("process");
     let mut wanted = group.wanted.subscribe();
@@ -41,7 +41,7 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         if now.is_ok_and(|wanted| wanted.is_none()) && running.is_none() {
             return;
         }
-        // Before the start: requests that wait are answered at once.
+        // Taken before the start, because waiting requests are served at once.
         let began_ms = group.log.now_ms();
         let child = match running.take() {
             Some(child) => Ok(child),
@@ -64,7 +64,8 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         };
         let lived_ms = group.log.now_ms().saturating_sub(began_ms);
         let has_answered = group.has_responded_since(began_ms);
-        // A program that imports its application for seconds, and fails then, starts badly as well.
+        // A program that imports its application for seconds, and then fails, counts as a bad start
+        // too.
         let is_short = lived_ms < AT_ONCE_MS || (lived_ms < LIVED_MS && !is_done);
         if is_short && !group.has_taken_since(began_ms) {
             bad_starts += 1;
@@ -78,7 +79,8 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
         if lived_ms >= LIVED_MS || has_answered {
             pause_ms = PAUSE_MS_MIN;
         }
-        // One that was written to end after so many requests leaves others waiting for it.
+        // A program that exits after a number of requests leaves others waiting, so restart it at
+        // once.
         if is_done && has_answered {
             let text = format!("{}: {why}; started again", group.text);
             group.log.say(Level::Info, &text);
@@ -92,7 +94,7 @@ pub(super) async fn keep(group: Rc<Group>, number: u32, first: Option<Child>) {
     }
 }
 
-/// Waits for the end of a process. One that lives longer than this many milliseconds is alive.
+/// Waits for the end of a process. It counts as alive after `alive_after_ms` milliseconds.
 async fn run(group: &Group, child: &Child, alive_after_ms: u64) -> std::io::Result<Exit> {
     let start = Duration::from_millis(alive_after_ms);
     if let Ok(ended) = tokio::time::timeout(start, child.wait()).await {
@@ -141,7 +143,7 @@ pub(super) async fn start(group: &Rc<Group>) -> std::io::Result<Child> {
                     panics::point("words of a process");
                     group.log.take_line(&mut errors, line)
                 };
-                // It ends with the process.
+                // The task ends with the process.
                 let _ = forward_lines(&stderr, on_line).await;
             }
         });
@@ -164,7 +166,7 @@ fn program(group: &Group) -> std::io::Result<Program> {
         (std::ffi::OsString::from(name.as_ref()), std::ffi::OsString::from(value.as_ref()))
     });
     program.environment.extend(own);
-    // How many requests PHP takes at once is for the number of processes to say, as in 1.4.
+    // The number of processes, not PHP, decides about concurrent requests, as in 1.4.
     let says = |name: &str| program.environment.iter().any(|(known, _)| known == name);
     if group.is_fastcgi && !says("PHP_FCGI_CHILDREN") {
         program.environment.push(("PHP_FCGI_CHILDREN".into(), "1".into()));

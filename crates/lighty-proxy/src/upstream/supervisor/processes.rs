@@ -1,4 +1,4 @@
-//! Programs that the server starts as backends (`bin-path`): which there are, and how many of each.
+//! Programs that the server starts as backends (`bin-path`), and the number of their processes.
 //!
 //! The processes of a program share one listening socket, which the server keeps open: while one
 //! restarts, connections wait in the socket's backlog instead of being refused.
@@ -21,7 +21,7 @@ use crate::upstream::Upstream;
 use crate::upstream::spec::{BackendAddress, BackendSpec, Protocol, SpawnSpec};
 use crate::upstream::start_error::StartError;
 
-/// How often the wanted number of processes is updated, in milliseconds.
+/// Interval at which the target number of processes is updated, in milliseconds.
 const GOVERN_MS: u64 = 200;
 
 /// All programs.
@@ -35,8 +35,8 @@ impl Processes {
         Self { log, groups: Vec::new() }
     }
 
-    /// Starts the programs of an upstream that no other upstream has started. A program that a new
-    /// generation changes accepts beside the old one, which ends with its last upstream.
+    /// Starts the programs of an upstream that no other upstream has started. A changed program of
+    /// a new generation accepts beside the old one, which ends with its last upstream.
     pub(super) async fn begin(
         &mut self,
         upstream: &Arc<Upstream>,
@@ -66,10 +66,10 @@ impl Processes {
         Ok(())
     }
 
-    /// Puts the sockets of programs that wait beside others in their places.
+    /// Moves the sockets of programs that wait beside others to their addresses.
     ///
     /// # Errors
-    /// The directory of a socket no longer permits it. The old program goes on there.
+    /// The directory of a socket no longer permits it. The old program stays there.
     pub(super) fn commit(&mut self, naming: u64) -> Result<(), StartError> {
         let mut failed = None;
         for group in self.groups.iter().filter(|group| group.naming.get() == naming) {
@@ -88,7 +88,7 @@ impl Processes {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Ends the programs of an upstream that no other upstream has.
+    /// Ends the programs of an upstream that no other upstream uses.
     pub(super) fn release(&mut self, upstream: &Arc<Upstream>) {
         for group in &self.groups {
             group.users.borrow_mut().retain(|user| !Arc::ptr_eq(user, upstream));
@@ -97,14 +97,15 @@ impl Processes {
         for over in self.groups.extract_if(.., is_over).collect::<Vec<_>>() {
             over.wanted.send_replace(None);
             let heir = self.groups.iter().find(|group| group.address == over.address);
-            // The file of a socket that both accept from. One of its own is no longer at the path.
+            // The file of a socket that both accept from. A separate socket is no longer at the
+            // path.
             if let (Some(heir), Some(file)) = (heir, over.file.take()) {
                 heir.file.borrow_mut().get_or_insert(file);
             }
         }
     }
 
-    /// An address has one program: the first one named.
+    /// Warns of a second program at an address: only the first one named is started.
     fn log_difference(&self, known: &Group, upstream: &Upstream, spawn: &Arc<SpawnSpec>) {
         if known.spawn != *spawn {
             let (name, program) = (&upstream.spec.name, first_word(spawn));
@@ -161,17 +162,17 @@ impl Processes {
     }
 }
 
-/// The program's path.
+/// Returns the program's path.
 fn first_word(spawn: &SpawnSpec) -> &str {
     spawn.command.first().map_or("", |path| path)
 }
 
-/// The socket that a program accepts from, its file, and its place at a port.
+/// The socket that a program accepts from, its file, and its seat at a port.
 type Listening = (BoundSocket, Option<SocketFile>, Option<Rc<Seat>>);
 
-/// Listens for a program. Where another one runs at the address, its socket is beside that one's
-/// and takes its place once the configuration does. Each program has a queue of its own then: none
-/// ends with connections that wait for the other. Where that cannot be they share one.
+/// Listens for a program. If another one runs at the address, the new socket listens beside it and
+/// takes its address on commit. So each program has a queue of its own, and none ends with
+/// connections that wait for the other. If that is impossible, they share a socket.
 fn listen(
     backend: &BackendSpec,
     backlog: i32,
@@ -197,7 +198,7 @@ fn listen(
     Ok((before.socket.try_clone()?, None, before.seat.clone()))
 }
 
-/// A unix socket beside that of a running program. `None` where it has no file.
+/// Binds a unix socket beside that of a running program. Returns `None` if it has no file.
 fn bind_beside(address: &BackendAddress, backlog: i32) -> Option<BoundSocket> {
     let BackendAddress::Unix(path) = address else { return None };
     if path.starts_with('@') {
@@ -222,7 +223,7 @@ fn bind(address: &BackendAddress, backlog: i32) -> std::io::Result<BoundSocket> 
 }
 
 impl Group {
-    /// Starts the minimum number of processes; the first failure is the group's.
+    /// Starts the minimum number of processes. Returns the first failure.
     async fn start(self: &Rc<Self>) -> std::io::Result<()> {
         let mut first = Vec::new();
         for _ in 0..self.spawn.min_procs {
@@ -244,7 +245,7 @@ impl Group {
 
     /// Adds a process while there are more requests than processes. Removes one, down to the
     /// minimum, after the idle time with fewer requests and none in progress, because it is unknown
-    /// which process serves one. Without any process, the first request starts one.
+    /// which process serves a request. Without any process, the first request starts one.
     async fn govern(self: Rc<Self>) {
         let spare_since_ms = Cell::new(self.log.now_ms());
         let idle_ms = u64::from(self.spawn.idle_timeout_s) * 1000;
@@ -286,7 +287,7 @@ impl Group {
             .say(Level::Info, &format!("{}: {wanted} processes from now on ({why})", self.text));
         self.wanted.send_replace(Some(wanted));
         if wanted == 0 {
-            // Only a request starts the next one.
+            // The next process starts only when a request arrives.
             self.end_broken(why);
         }
     }

@@ -1,14 +1,15 @@
-//! Two servers of unequal speed behind a balancer, in virtual time: the ancestor's experiment.
+//! Simulates two servers of unequal speed behind a balancer, in virtual time: lighttpd's
+//! experiment.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 
 use super::*;
 
-/// Requests per second of each server when it is alone, as the ancestor measured them.
+/// Requests per second of each server when it is alone, as measured for lighttpd.
 const SPEEDS: [f64; 2] = [2833.6, 1249.45];
 
-/// Clients, each of which asks again when it was answered.
+/// Number of clients. Each sends its next request after a response.
 const CLIENTS: usize = 16;
 
 const REQUESTS: usize = 100_000;
@@ -19,15 +20,15 @@ struct Outcome {
     served: [usize; 2],
 }
 
-/// One server: answers one request after the other, each for a time of its own.
+/// A server. It serves one request after the other, each with its own service time.
 #[derive(Default)]
 struct Server {
-    /// Times at which the requests under way will be answered, in nanoseconds.
+    /// Times at which the requests in progress will end, in nanoseconds.
     ends: VecDeque<u64>,
     served: usize,
 }
 
-/// Service times spread about the mean as those of real requests do: exponentially.
+/// Returns a service time; exponentially distributed about the mean, like real requests.
 fn service_ns(server: usize, n: u64) -> u64 {
     let uniform = (name_hash(&n.to_le_bytes()) as f64 + 1.0) / (u64::MAX as f64 + 2.0);
     (-uniform.ln() / SPEEDS[server] * 1e9) as u64

@@ -2,14 +2,14 @@
 
 use lighty_server::absent;
 
-/// The feature that builds the programs beside the server.
+/// The feature that builds the tools beside the server.
 pub(crate) const TOOLS: &str = "tools";
 
-/// Subcommands that are such programs.
+/// Subcommands of these tools.
 const TOOL_COMMANDS: [&str; 8] =
     ["generate", "load", "magnet-fcgi", "spawn", "spawn-fcgi", "stat-accel", "timing", "top"];
 
-/// The feature that builds a subcommand, if this build lacks it.
+/// Returns the feature that builds a subcommand, if this build lacks it.
 pub(crate) fn command(name: &str) -> Option<&'static str> {
     if !cfg!(feature = "tools") && TOOL_COMMANDS.contains(&name) {
         return Some(TOOLS);

@@ -5,7 +5,7 @@ pub(crate) fn listen(text: &str) -> Result<String, &'static str> {
     split(text).map(|_| text.to_owned()).ok_or(LISTEN_FORMS)
 }
 
-/// Checks what is wrong with a backend's address at first sight, for the command line.
+/// Checks the form of a backend's address, for the command line.
 pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
     let is_path = text.starts_with("unix:") || text.starts_with('/');
     let authority = text.split_once("://").map_or(text, |(_, rest)| rest);
@@ -16,7 +16,7 @@ pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
     if authority.is_empty() || !is_path && (has_space || port.is_some_and(is_port_wrong)) {
         return Err(BACKEND_FORMS);
     }
-    // A number alone is a port that lacks its colon.
+    // A bare number is a port without its colon.
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err("for a port of this machine, write :PORT");
     }
@@ -27,7 +27,7 @@ pub(crate) fn backend(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// Checks a user's name, with or without a password behind a colon, for the command line.
+/// Checks a user's name, with an optional password after a colon, for the command line.
 pub(crate) fn user(text: &str) -> Result<String, &'static str> {
     let name = text.split_once(':').map_or(text, |(name, _)| name);
     let has_control = text.contains(|c: char| c.is_control());
@@ -37,14 +37,14 @@ pub(crate) fn user(text: &str) -> Result<String, &'static str> {
     Ok(text.to_owned())
 }
 
-/// Forms of a backend's address.
+/// Valid forms of a backend's address.
 const BACKEND_FORMS: &str = "expected HOST:PORT, :PORT, [V6]:PORT, http://HOST:PORT, \
                              https://HOST:PORT, h2://HOST:PORT, unix:/path or srv:NAME";
 
-/// What an address to listen on looks like.
+/// Valid forms of an address to listen on.
 pub(crate) const LISTEN_FORMS: &str = "expected PORT, ADDR:PORT, :PORT, [V6]:PORT or a path";
 
-/// Host (or path) and port of an address to listen on; `None` if it is none.
+/// Splits an address to listen on into host (or path) and port; `None` if it is invalid.
 pub(crate) fn split(listen: &str) -> Option<(&str, u16)> {
     if listen.starts_with('/') {
         return Some((listen, 80));

@@ -1,4 +1,4 @@
-//! `lighty cert`: certificates that the server gets by itself.
+//! `lighty cert`: certificates that the server obtains by itself.
 
 use std::io::Write as _;
 
@@ -9,7 +9,7 @@ use lighty_server::certificates::{self, Reason};
 use crate::cli::Cert;
 use crate::failure::Failure;
 
-/// Tells of certificates, or has them renewed.
+/// Shows certificates, or has them renewed or revoked.
 pub(crate) fn run(config: &Config<Settings>, what: &Cert) -> Result<(), Failure> {
     let said = match what {
         Cert::List => certificates::list(config).map_err(Failure::of)?,

@@ -1,4 +1,4 @@
-//! What can be typed: lighttpd's short flags, and subcommands.
+//! The command line: lighttpd's short flags, and subcommands.
 
 #[cfg(feature = "tools")]
 mod fastcgi;
@@ -93,8 +93,7 @@ pub(crate) struct Cli {
 }
 
 impl Cli {
-    /// Reads a command line, whose first word is the name that the program was called by. Exits if
-    /// it is wrong.
+    /// Parses a command line; its first word is the program's name. Exits on errors.
     pub(crate) fn of_line(line: Vec<OsString>) -> Self {
         let name = line.first().and_then(|path| Path::new(path).file_name());
         let is_lighttpd = name.is_some_and(|name| name == "lighttpd");
@@ -108,14 +107,14 @@ impl Cli {
         cli
     }
 
-    /// True if the server leaves the terminal.
+    /// Returns true if the server detaches from the terminal.
     pub(crate) fn goes_to_background(&self) -> bool {
         self.background || self.is_lighttpd && !self.foreground
     }
 }
 
-/// Adds that this build lacks a command, or that a file in the place of one may be meant as a
-/// configuration.
+/// Adds a hint that this build lacks a command, or that a file name in a command's place may be
+/// meant as a configuration.
 fn with_hint(mut wrong: clap::Error) -> clap::Error {
     let word = wrong.get(ContextKind::InvalidSubcommand).map(ToString::to_string);
     let Some(word) = word else { return wrong };
@@ -130,7 +129,7 @@ fn with_hint(mut wrong: clap::Error) -> clap::Error {
     wrong
 }
 
-/// Options of commands that read a configuration. They may also stand before the command.
+/// Options of commands that read a configuration. They are also accepted before the command.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Reading {
     /// Configuration file; `-` reads standard input
@@ -145,7 +144,7 @@ pub(crate) struct Reading {
 }
 
 impl Command {
-    /// The options of a command that reads a configuration.
+    /// Returns the options of a command that reads a configuration.
     fn reading(&self) -> Option<&Reading> {
         match self {
             Command::Check { reading, .. }
@@ -164,7 +163,7 @@ impl Command {
 pub(crate) enum Format {
     /// For people.
     Text,
-    /// One JSON document.
+    /// A single JSON document.
     Json,
 }
 
@@ -277,7 +276,7 @@ pub(crate) enum Command {
     Tool(Tool),
 }
 
-/// What is done with certificates. Which ones there are says the configuration, -f FILE.
+/// Subcommands of `lighty cert`, for the certificates in the configuration (`-f FILE`).
 #[cfg(feature = "acme")]
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Cert {
@@ -307,7 +306,7 @@ pub(crate) enum Cert {
     Rollover,
 }
 
-/// What is served, and how.
+/// Options of `lighty serve`.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Serve {
     /// The directory; or a file, which is then served alone
@@ -368,7 +367,7 @@ pub(crate) struct Serve {
 }
 
 impl Serve {
-    /// The address to listen on.
+    /// Returns the address to listen on.
     pub(crate) fn address(&self) -> String {
         self.port.map_or_else(|| self.listen.clone(), |port| format!("127.0.0.1:{port}"))
     }

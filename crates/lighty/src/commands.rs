@@ -1,4 +1,4 @@
-//! Carries out what was typed.
+//! Runs the commands of the command line.
 
 use std::io::{IsTerminal, Read, Write};
 use std::path::{Path, PathBuf};
@@ -30,7 +30,7 @@ const FAILED: u8 = 1;
 /// Exit status of a wrong command line.
 const MISUSED: u8 = 2;
 
-/// Directives of a configuration that a command has written, and the options that they come from.
+/// Directives of a configuration that a command has written, and the options behind them.
 type OptionNames = [(&'static str, &'static str)];
 
 const SERVE_OPTIONS: [(&str, &str); 3] =
@@ -44,7 +44,7 @@ const PROXY_OPTIONS: [(&str, &str); 5] = [
     ("ssl.pemfile", "--tls"),
 ];
 
-/// The options that a command writes its configuration of, if it writes one.
+/// Returns the options behind the configuration that a command writes, if it writes one.
 fn options_of(cli: &Cli) -> Option<&'static OptionNames> {
     match cli.command {
         Some(Command::Serve(_)) => Some(&SERVE_OPTIONS),
@@ -58,8 +58,8 @@ pub(crate) fn run(cli: Cli) -> ExitCode {
     if let Some(text) = misplaced(&cli) {
         Cli::command().error(ErrorKind::ArgumentConflict, text).exit();
     }
-    // Before the configuration is read, because `include_shell` starts a program. What a supervisor
-    // is given is for its workers.
+    // Before the configuration is read, because `include_shell` starts a program. A supervisor
+    // passes its capabilities on to its workers.
     if !programs::is_supervisor(&cli) {
         lighty_server::keep_capabilities_from_programs();
     }
@@ -119,7 +119,7 @@ fn serve(cli: &Cli, serve: &Serve) -> Result<(), Failure> {
     start_text(cli, &SERVE_OPTIONS, &text)
 }
 
-/// The users' file of `--user`, which is only in memory.
+/// Returns the user file of `--user`, which is only in memory.
 fn users(given: &str) -> Result<MemoryFile, Failure> {
     let mut line = given.as_bytes().to_vec();
     if !given.contains(':') {
@@ -130,7 +130,7 @@ fn users(given: &str) -> Result<MemoryFile, Failure> {
     MemoryFile::new(&line).map_err(|error| Failure::Says(format!("--user: {error}")))
 }
 
-/// What was typed beside a command that does not look at it.
+/// Returns an option that the command does not accept.
 fn misplaced(cli: &Cli) -> Option<&'static str> {
     let command = cli.command.as_ref()?;
     let takes_none = match command {
@@ -194,8 +194,8 @@ fn start(cli: &Cli, loaded: (Config<Settings>, Sources)) -> Result<(), Failure> 
     running.serve().map_err(Failure::of)
 }
 
-/// Starts the server. If that fails because of something that the configuration names, the message
-/// shows where.
+/// Starts the server. If a configured file, address or program prevents that, the message shows its
+/// place.
 fn begin(
     cli: &Cli,
     (config, sources): (Config<Settings>, Sources),
@@ -220,7 +220,7 @@ fn begin(
         check::after_failed_start(&config, rights).into_iter().for_each(|one| findings.push(one));
         findings.sort();
         match options_of(cli) {
-            // Nobody has seen the text that these are places in.
+            // The user has not seen the generated text, so places in it mean nothing.
             Some(names) => findings.iter().for_each(|found| say(&about_options(found, names))),
             None => report_diagnostics(cli, &findings, &sources),
         }
@@ -228,8 +228,8 @@ fn begin(
     })
 }
 
-/// Runs the server in the background. The process that was started ends when the server serves or
-/// has said why it does not.
+/// Runs the server in the background. The original process exits when the server serves, or has
+/// reported why it does not.
 fn start_in_background(cli: &Cli) -> Result<(), Failure> {
     let sides = background::detach();
     let starting = match sides.map_err(|error| Failure::of(format!("background: {error}")))? {
@@ -254,12 +254,12 @@ fn start_in_background(cli: &Cli) -> Result<(), Failure> {
             code
         }
     };
-    // After a fork this thread need not be the one whose return ends the process.
+    // After a fork, returning from this thread may not end the process.
     std::process::exit(code.into())
 }
 
-/// Reads the configuration of the running server again. Everything that is to be said about it is
-/// for who asked.
+/// Reads the configuration of the running server again. All messages go to the caller of the
+/// reload.
 fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     let path = cli.config.as_deref().unwrap_or(Path::new("-"));
     let (config, diagnostics, sources) = read(cli, &Main::File(path));
@@ -270,7 +270,7 @@ fn load_again(cli: &Cli) -> Result<reload::Loaded, reload::Refusal> {
     }
 }
 
-/// Asks a running server to reload, and prints what it says.
+/// Requests a reload from a running server, and prints its reply.
 fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
     let path = match pid_file {
         Some(path) => path.to_owned(),
@@ -287,8 +287,8 @@ fn reload(cli: &Cli, pid_file: Option<&Path>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The lines of a configuration that have it speak TLS, if it is to. Without names it says whom
-/// clients have to trust.
+/// Returns the configuration lines for TLS, if it is requested. Without names, prints the authority
+/// that clients have to trust.
 fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
     let Some(names) = names else { return Ok(String::new()) };
     if !names.is_empty() {
@@ -299,8 +299,8 @@ fn tls(names: Option<&[String]>, listen: &str) -> Result<String, Failure> {
     Ok(text)
 }
 
-/// Starts a server with a configuration that the command has made of its options. Nobody has seen
-/// that text, so messages are about the options.
+/// Starts a server with a configuration made from the command's options. Users do not see that
+/// text, so messages name the options.
 fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure> {
     let main = Main::Text { name: "command line", text: text.as_bytes() };
     let (config, diagnostics, sources) = read(cli, &main);
@@ -316,7 +316,7 @@ fn start_text(cli: &Cli, names: &OptionNames, text: &str) -> Result<(), Failure>
     }
 }
 
-/// A message about a directive as one about the option that it comes from.
+/// Rewords a message about a directive as one about the option behind it.
 fn about_options(found: &Diagnostic, names: &OptionNames) -> String {
     let level = match found.level {
         Level::Error => "error: ",
@@ -350,8 +350,8 @@ fn load_with_sources(cli: &Cli) -> Result<(Config<Settings>, Sources), Failure> 
     load_main(cli, &Main::File(path))
 }
 
-/// Warnings that strictness makes errors of: a directive that does nothing here, and what the
-/// machine lacks.
+/// Codes of warnings that `--strict` turns into errors: directives without effect, and missing
+/// features of the machine.
 const STRICT: [&str; 4] = ["unknown-directive", "not-yet", "gone", "machine"];
 
 fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), Failure> {
@@ -364,7 +364,7 @@ fn load_main(cli: &Cli, main: &Main<'_>) -> Result<(Config<Settings>, Sources), 
 }
 
 fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, Sources) {
-    // What strictness makes an error of keeps nothing else from being looked at.
+    // Strict mode is applied after all checks, so that its errors prevent none of them.
     let options = LoadOptions { strict: false };
     let (mut config, mut diagnostics, sources) =
         lighty_config::load(&FsLoader, main, &table::of_build(), options);
@@ -373,7 +373,7 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     }
     if let Some(config) = config.as_ref().filter(|_| checks_deeply(cli)) {
         for problem in check::deep(config) {
-            // What stands together wrongly cannot be opened either.
+            // Conflicts between directives also make the deep check fail: report them once.
             if !diagnostics.iter().any(|known| *known == problem) {
                 diagnostics.push(problem);
             }
@@ -382,7 +382,7 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     if cli.strict {
         diagnostics.make_strict(&STRICT);
     }
-    // Never errors: the server starts without, and another machine may be the one that has them.
+    // Never errors: the server starts without them, and they may exist on another machine.
     if let Some(config) = config.as_ref().filter(|_| !checks_deeply(cli)) {
         check::missing(config).into_iter().for_each(|problem| diagnostics.push(problem));
     }
@@ -394,12 +394,12 @@ fn read(cli: &Cli, main: &Main<'_>) -> (Option<Config<Settings>>, Diagnostics, S
     (config, diagnostics, sources)
 }
 
-/// True if a server is going to run with the configuration, on this machine.
+/// Returns true if a server will run with the configuration, on this machine.
 fn is_for_server(cli: &Cli) -> bool {
     cli.command.is_none() && cli.test == 0 && !cli.print
 }
 
-/// Whether what the configuration names is to be opened too.
+/// Returns true if the files and programs in the configuration are to be checked too.
 fn checks_deeply(cli: &Cli) -> bool {
     match cli.command {
         Some(Command::Check { deep, .. }) => deep,
@@ -408,7 +408,7 @@ fn checks_deeply(cli: &Cli) -> bool {
     }
 }
 
-/// Prints the diagnostics; all of them, at once.
+/// Prints all diagnostics at once.
 fn report_diagnostics(cli: &Cli, diagnostics: &Diagnostics, sources: &Sources) {
     let checking = cli.test > 0 || matches!(cli.command, Some(Command::Check { .. }));
     match cli.format {
@@ -479,7 +479,7 @@ fn formatted(name: &str, text: &str) -> Result<String, Failure> {
     })
 }
 
-/// Writes beside the file and renames over it, so that a full disk costs nothing. The mode stays.
+/// Writes to a temporary file and renames it, so that a full disk loses nothing. Keeps the mode.
 fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
     let file = std::fs::canonicalize(file)?;
     let mut beside = file.clone().into_os_string();
@@ -493,8 +493,7 @@ fn replace_file(file: &Path, text: &str) -> std::io::Result<()> {
     result
 }
 
-/// Prints the line of a user file for the password that is typed, or that standard input begins
-/// with.
+/// Prints a line of a user file for the password typed, or for the first line of standard input.
 fn hash_password(user: Option<&str>, cost: u32) -> Result<(), Failure> {
     if let Some(user) = user.filter(|user| user.is_empty() || user.contains([':', '\n', '#'])) {
         return Err(Failure::Says(format!("{user:?}: a name is not empty and has no `:` or `#`")));

@@ -1,5 +1,5 @@
-//! `lighty explain URL`: which conditions and directives apply to a request, why, and what answers
-//! it.
+//! `lighty explain URL`: the conditions and directives that apply to a request, the reasons, and
+//! its handler.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -14,7 +14,7 @@ use lighty_server::{listeners, rehearse};
 use crate::cli::Format;
 use crate::failure::Failure;
 
-/// The request as typed.
+/// The request on the command line.
 pub(crate) struct Asked<'a> {
     pub(crate) url: &'a str,
     pub(crate) method: &'a str,
@@ -59,7 +59,7 @@ pub(crate) fn print(
     Ok(())
 }
 
-/// The name of the listener that the request comes to: the one that is said, or the one with the
+/// Returns the name of the request's listener: the one on the command line, or the one with the
 /// URL's port.
 fn listener(config: &Config<Settings>, said: Option<&str>, host: &str, scheme: &str) -> String {
     let default = if scheme == "https" { 443 } else { 80 };
@@ -68,7 +68,7 @@ fn listener(config: &Config<Settings>, said: Option<&str>, host: &str, scheme: &
     found.unwrap_or_else(|| listeners::name(config, said))
 }
 
-/// What became of the request.
+/// Describes the result of the request.
 fn response(ex: &Exchange) -> Vec<(&'static str, String)> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let found = ex.state.rehearsal.as_ref().map(|rehearsal| rehearsal.found()).unwrap_or_default();
@@ -95,7 +95,7 @@ fn response(ex: &Exchange) -> Vec<(&'static str, String)> {
     lines
 }
 
-/// Scheme, host and the rest of a URL; the first two may be left out.
+/// Splits a URL into scheme, host and the rest; the first two are optional.
 fn parts(url: &str) -> Result<(&'static str, &str, &str), Failure> {
     let (scheme, rest) = match url.split_once("://") {
         Some(("http", rest)) => ("http", rest),
@@ -109,7 +109,7 @@ fn parts(url: &str) -> Result<(&'static str, &str, &str), Failure> {
     Ok((scheme, host, target))
 }
 
-/// As a request's host is seen by conditions; empty if there is none.
+/// Returns a request's host in the form of conditions; empty without a host.
 fn authority(text: &[u8], opts: &uri::ParseOpts) -> Result<String, Failure> {
     if text.is_empty() {
         return Ok(String::new());

@@ -2,18 +2,18 @@
 
 use std::io::Write as _;
 
-/// Why a command failed.
+/// Failure of a command.
 pub(crate) enum Failure {
-    /// Printed already.
+    /// It was printed already.
     Reported,
-    /// To be printed.
+    /// Its message is to be printed.
     Says(String),
-    /// The command line asks for what cannot be; to be printed.
+    /// The command line is invalid; the message is to be printed.
     Usage(String),
 }
 
 impl Failure {
-    /// A failure that says this.
+    /// Creates a failure with this message.
     pub(crate) fn of(error: impl std::fmt::Display) -> Self {
         Failure::Says(error.to_string())
     }
@@ -25,7 +25,8 @@ impl From<std::io::Error> for Failure {
     }
 }
 
-/// Writes to the error output. Its reader may have read enough: `lighty -t 2>&1 | head`.
+/// Writes to standard error. Ignores errors, since the reader may have closed: `lighty -t 2>&1 |
+/// head`.
 pub(crate) fn say(text: &str) {
     let _ = std::io::stderr().write_all(text.as_bytes());
 }

@@ -1,11 +1,11 @@
-//! The command line of http_load, as ACME Laboratories' program of that name has it.
+//! The command line of ACME Laboratories' http_load.
 
 use std::ffi::OsString;
 
-/// The name that the binary may be called by.
+/// Name of the binary as http_load.
 pub(crate) const NAME: &str = "http_load";
 
-/// Its options, what `lighty load` calls them, and whether a value follows.
+/// Options, their equivalents of `lighty load`, and true if a value follows.
 const OPTIONS: [(&str, &[&str], bool); 7] = [
     ("-parallel", &["--connections"], true),
     ("-rate", &["--rate"], true),
@@ -16,19 +16,19 @@ const OPTIONS: [(&str, &[&str], bool); 7] = [
     ("-verbose", &["--progress"], false),
 ];
 
-/// Options of it that there are not here.
+/// Options without an equivalent.
 const MISSING: [&str; 5] = ["-throttle", "-jitter", "-proxy", "-sip", "-cipher"];
 
-/// Connections with `-rate`, which has as many as it takes.
+/// Maximum number of connections with `-rate`, which opens as many as it needs.
 const CONNECTIONS_OF_RATE: &str = "1000";
 
-/// True if arguments of `lighty load` are in its form.
+/// Returns true if arguments of `lighty load` are in http_load's form.
 pub(crate) fn is_meant(arguments: &[OsString]) -> bool {
     let is_option = |word: &OsString| OPTIONS.iter().any(|(name, ..)| word == name);
     arguments.iter().any(is_option)
 }
 
-/// The arguments of `lighty load` that do the same; or what is wrong with them.
+/// Returns the equivalent arguments of `lighty load`.
 pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> {
     let mut out: Vec<OsString> =
         ["load", "--http-load", "--no-keep-alive", "--same-length"].map(OsString::from).to_vec();
@@ -42,7 +42,7 @@ pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> 
             }
             continue;
         }
-        // As in the original, the first letters are enough.
+        // Like the original, options may be abbreviated.
         let is_meant = |name: &str| text.len() > 1 && name.starts_with(&*text);
         if let Some(name) = MISSING.iter().find(|name| is_meant(name))
             && !OPTIONS.iter().any(|(name, ..)| is_meant(name))
@@ -67,12 +67,12 @@ pub(crate) fn translate(arguments: &[OsString]) -> Result<Vec<OsString>, Wrong> 
     Ok(out)
 }
 
-/// What is wrong with a command line.
+/// Error in a command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Wrong {
-    /// Its form.
+    /// It has another form.
     Form,
-    /// It has an option that there is not.
+    /// It has an option without an equivalent.
     Missing(&'static str),
 }
 

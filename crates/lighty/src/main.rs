@@ -1,7 +1,7 @@
-//! The door: the command line of the server.
+//! Entry point: the command line of the server.
 //!
-//! `cli` says what can be typed, `commands` does it; `programs` are the small programs that the
-//! binary is too, under names of their own. Everything else is in the crates below.
+//! `cli` parses the command line, `commands` runs it; `programs` are the small programs that the
+//! binary contains under other names. Everything else is in the crates below.
 #![forbid(unsafe_code)]
 
 mod absent;

@@ -9,7 +9,7 @@ use crate::cli::Cli;
 
 /// Writes the page in roff.
 ///
-/// One page for everything: the subcommands are few, and their options fewer.
+/// All subcommands are on one page: they are few, and their options fewer.
 pub(crate) fn render(out: &mut dyn Write) -> io::Result<()> {
     let mut command = Cli::command().version(env!("CARGO_PKG_VERSION"));
     command.build();
@@ -30,7 +30,7 @@ pub(crate) fn render(out: &mut dyn Write) -> io::Result<()> {
     out.write_all(ENDING.as_bytes())
 }
 
-/// A subcommand's words and its own arguments; those of every command are above.
+/// Writes a subcommand and its own arguments; the common ones are written above.
 fn subcommand(command: &Command, before: &str, out: &mut dyn Write) -> io::Result<()> {
     let name = format!("{before} {}", command.get_name());
     writeln!(out, ".SS {name}")?;
@@ -62,7 +62,7 @@ fn arg_help(arg: &Arg) -> String {
     help
 }
 
-/// `-H, --header FIELD`, or `[DIR]` for what is told by its place.
+/// Returns `-H, --header FIELD`, or `[DIR]` for a positional argument.
 fn usage(arg: &Arg) -> String {
     let value = arg.get_value_names().and_then(|names| names.first());
     let value = value.map_or(String::new(), |name| format!("\\fI{}\\fR", escape(name)));
@@ -76,7 +76,7 @@ fn usage(arg: &Arg) -> String {
     format!("{}{value}", names.join(", "))
 }
 
-/// Text that roff takes as text.
+/// Escapes a text for roff.
 fn escape(text: &str) -> String {
     let text = text.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq");
     if text.starts_with('.') { format!("\\&{text}") } else { text }

@@ -1,4 +1,4 @@
-//! The small programs that this binary is under other names, and as subcommands.
+//! The small programs that this binary contains under other names, and as subcommands.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -26,13 +26,13 @@ use crate::cli::{
 use crate::failure::Failure;
 use crate::{http_load, man, table};
 
-/// What the binary was called for.
+/// The program selected by the binary's name.
 pub(crate) enum Called {
     /// The command line of lighty, its own name first.
     Lighty(Vec<OsString>),
     /// spawn-fcgi, with its arguments.
     SpawnFcgi(Vec<OsString>),
-    /// http_load, with arguments that it has not.
+    /// http_load, with arguments that it does not have.
     HttpLoad(http_load::Wrong),
 }
 
@@ -42,8 +42,8 @@ const LINKS: [(&str, &str); 2] =
 
 const SPAWN_FCGI: &str = "spawn-fcgi";
 
-/// Looks at the name that the binary was called by. spawn-fcgi and http_load have command lines of
-/// their own, which must not be read as lighty's.
+/// Selects the program by the name of the binary. spawn-fcgi and http_load have command lines of
+/// their own, which must not be parsed as lighty's.
 pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     let mut line: Vec<OsString> = line.collect();
     let name = line.first().and_then(|path| Path::new(path).file_name()).map(OsStr::to_owned);
@@ -68,7 +68,7 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     Called::Lighty(line)
 }
 
-/// Runs what the binary was called for, if that is not lighty itself; else its command line.
+/// Runs the selected program, unless it is lighty itself; then returns its command line.
 pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     match called {
         Called::SpawnFcgi(arguments) => Err(ExitCode::from(spawner::run(arguments))),
@@ -80,7 +80,7 @@ pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     }
 }
 
-/// True if it starts other programs and passes on what it was given.
+/// Returns true if the command starts other programs and passes its capabilities on to them.
 pub(crate) fn is_supervisor(cli: &Cli) -> bool {
     matches!(cli.command, Some(Command::Tool(Tool::Spawn(_))))
 }
@@ -88,7 +88,7 @@ pub(crate) fn is_supervisor(cli: &Cli) -> bool {
 /// Runs a program.
 pub(crate) fn run(tool: &Tool) -> Result<(), Failure> {
     match tool {
-        // Taken care of by its name, before the command line is read.
+        // Handled by its name, before the command line is parsed.
         Tool::SpawnFcgi { .. } => Ok(()),
         Tool::Spawn(options) => spawn(options),
         #[cfg(feature = "scripts")]
@@ -112,7 +112,7 @@ fn generate(what: &Document) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs fcgi-stat-accel until it is told to stop.
+/// Runs fcgi-stat-accel until it is stopped.
 fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
     let variable = std::env::var(accel::THREADS_VARIABLE).ok();
     let threads =
@@ -122,7 +122,7 @@ fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Runs lua-fastcgi-magnet until it is told to stop.
+/// Runs lua-fastcgi-magnet until it is stopped.
 #[cfg(feature = "scripts")]
 fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
     let of_script = magnet::Limits {
@@ -138,20 +138,20 @@ fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure>
     Ok(())
 }
 
-/// Makes load. Fails if a response was not as expected.
+/// Generates load. Fails if a response was not as expected.
 fn load(what: &Load) -> Result<(), Failure> {
     if let Some(LoadCommand::Compare { one, other }) = &what.command {
         print!("{}", load::compare(&Run::read(one)?, &Run::read(other)?));
         return Ok(());
     }
     let options = load_options(what)?;
-    // A file that cannot be written is better known before.
+    // Report a file that cannot be written before the run.
     let mut plot = what.plot.as_deref().map(PlotFile::create).transpose()?;
     let tally = load::run_attended(&options, what.progress)?;
     match (what.json, what.http_load) {
         (true, _) => println!("{:#}", load::json(&options, &tally)),
         (_, true) => print!("{}", load::http_load(&tally)),
-        // A table of nothing says nothing.
+        // A table without responses is useless.
         _ if tally.responses == 0 => print!("{}", load::failures(&tally)),
         _ => print!("{}", load::text(&options, &tally)),
     }
@@ -164,7 +164,7 @@ fn load(what: &Load) -> Result<(), Failure> {
     }
 }
 
-/// Where the picture of a run goes.
+/// File for the picture of a run.
 struct PlotFile<'a> {
     path: &'a Path,
     file: BufWriter<File>,
@@ -186,7 +186,7 @@ impl<'a> PlotFile<'a> {
     }
 }
 
-/// How long a run is that has no other end.
+/// Default duration of a run without another limit.
 const DURATION: Duration = Duration::from_secs(10);
 
 fn load_options(what: &Load) -> Result<Options, Failure> {
@@ -235,7 +235,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
     })
 }
 
-/// Shows what a server is doing.
+/// Shows a server's activity.
 fn top(what: &Top) -> Result<(), Failure> {
     let options = top::Options {
         url: what.url.clone(),
@@ -259,7 +259,7 @@ fn top(what: &Top) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Draws where the time of requests went.
+/// Draws the distribution of request times.
 fn timing(what: &Timing) -> Result<(), Failure> {
     let Timing::Plot { log, output, gnuplot } = what;
     let at = |path: &Path, error: io::Error| Failure::of(format!("{}: {error}", path.display()));
@@ -274,7 +274,7 @@ fn timing(what: &Timing) -> Result<(), Failure> {
         let name = log.display();
         eprintln!("lighty: {name}: {broken} {lines} left out; the first is {line}: {why}");
     }
-    // An older picture is better than an empty one.
+    // Keeps an older picture rather than write an empty one.
     if *requests == 0 {
         return Err(Failure::of(format!(
             "{}: no request with times in {others} lines; debug.log-timing or accesslog.json \
@@ -321,7 +321,7 @@ fn listening(site: &ProgramSite) -> Result<Site, Failure> {
     Ok(Site { address, mode: site.mode, backlog })
 }
 
-/// Runs the supervisor of FastCGI workers, or asks one that runs.
+/// Runs the supervisor of FastCGI workers, or sends a request to a running one.
 fn spawn(spawn: &Spawn) -> Result<(), Failure> {
     use std::io::Write;
     let asked = spawn.restart.as_deref().map(|file| (file, "restart"));

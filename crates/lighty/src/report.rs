@@ -1,13 +1,13 @@
-//! `-v` and `-V`: what this binary is and can do on this machine.
+//! `-v` and `-V`: the version of this binary, and its features on this machine.
 
 use std::fmt::Write;
 
-/// One line: name and version.
+/// Returns a line with name and version.
 pub(crate) fn version_line() -> String {
     format!("lighty/{} - a light and fast web server", env!("CARGO_PKG_VERSION"))
 }
 
-/// Features, engines and libraries, one per line, `+` where available here and `-` where not.
+/// Returns features, engines and libraries, one per line: `+` if available here, `-` if not.
 pub(crate) fn build_info() -> String {
     let mut text = version_line();
     text.push_str("\n\nFile engines:\n");
@@ -66,7 +66,7 @@ pub(crate) fn build_info() -> String {
     text
 }
 
-/// The Lua that scripts run on: version, name, and the package that it is built from.
+/// The Lua implementation for scripts: version, name, and source package.
 const LUA: Option<(&str, &str, &str)> = if cfg!(feature = "luajit") {
     Some(("LuaJIT 2.1", "LuaJIT", "luajit-src"))
 } else if cfg!(feature = "lua54") {
@@ -75,7 +75,7 @@ const LUA: Option<(&str, &str, &str)> = if cfg!(feature = "luajit") {
     None
 };
 
-/// Features of cargo that a build may lack, and whether this one has them.
+/// Returns cargo features that a build may lack, with true for features of this build.
 fn features() -> Vec<(&'static str, bool)> {
     let parts = lighty_server::absent::PARTS.iter().filter(|part| part.feature != "luajit");
     let mut all: Vec<(&str, bool)> = parts.map(|part| (part.feature, part.is_here)).collect();
@@ -87,11 +87,11 @@ fn features() -> Vec<(&'static str, bool)> {
     all
 }
 
-/// Libraries in Rust that decide what the server can do, or how fast.
+/// Rust libraries that determine the server's features or speed.
 const LIBRARIES: [&str; 9] =
     ["tokio", "rustls", "io-uring", "rustix", "socket2", "httparse", "regex", "flate2", "clap"];
 
-/// Such libraries that a build may lack.
+/// Optional libraries of this kind.
 const OPTIONAL_LIBRARIES: &[&str] = &[
     #[cfg(feature = "dns")]
     "hickory-resolver",
@@ -101,7 +101,7 @@ const OPTIONAL_LIBRARIES: &[&str] = &[
     "instant-acme",
 ];
 
-/// Every library of the build with its version.
+/// Lists every library of the build with its version.
 const LOCKED: &str = include_str!("../../../Cargo.lock");
 
 fn locked_version(library: &str) -> Option<&'static str> {

@@ -23,7 +23,7 @@ pub(crate) fn script(what: &Script) -> Result<(), Failure> {
     }
 }
 
-/// The text itself, or the content of the file that `@FILE` names.
+/// Returns the text itself, or the content of the file that `@FILE` names.
 fn body(text: &str) -> Result<Vec<u8>, Failure> {
     match text.strip_prefix('@') {
         None => Ok(text.as_bytes().to_vec()),
@@ -33,7 +33,7 @@ fn body(text: &str) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Runs the script and prints what it does.
+/// Runs the script and prints its effects.
 fn run(options: &ScriptRun) -> Result<(), Failure> {
     let request = TrialRequest {
         url: options.url.clone(),

@@ -1,5 +1,5 @@
-//! `lighty serve DIR` and `lighty proxy --to BACKEND`: the configuration of a server that nobody
-//! configured.
+//! Configurations of servers without a configuration file: `lighty serve DIR` and `lighty proxy
+//! --to BACKEND`.
 
 use std::path::Path;
 
@@ -9,15 +9,15 @@ use crate::address;
 use crate::cli::Serve;
 use crate::failure::Failure;
 
-/// What a terminal shows of each request.
+/// Format of request lines on a terminal.
 const TERMINAL_FORMAT: &str = r#"%{%H:%M:%S}t %h \"%r\" %>s %b %{ms}T ms"#;
 
-/// Text that is worth compressing.
+/// Types of text that are worth compressing.
 const COMPRESSED: &str = r#"( "text/", "application/javascript", "application/json",
     "application/manifest+json", "application/wasm", "application/xml", "image/svg+xml" )"#;
 
-/// Configuration text for a directory; `shows_requests` has them printed on standard error.
-/// `users` is the file of those who may make requests.
+/// Returns the configuration text for a directory. `shows_requests` prints requests on standard
+/// error. `users` is the file of permitted users.
 pub(crate) fn configuration(
     serve: &Serve,
     users: Option<&str>,
@@ -80,13 +80,13 @@ pub(crate) fn configuration(
     Ok(text)
 }
 
-/// Configuration text that has a line printed for each request.
+/// Returns the configuration text that prints a line for each request.
 fn request_lines() -> String {
     format!("accesslog.filename = \"/dev/stderr\"\naccesslog.format = \"{TERMINAL_FORMAT}\"\n")
 }
 
-/// What a browser wants to hear before it lets another site's script read a response (Fetch
-/// Standard, section 3.2, "CORS protocol").
+/// Fields that let a browser's script of another site read a response (Fetch Standard, section 3.2,
+/// "CORS protocol").
 const CORS: &str = r#"setenv.add-response-header = (
     "Access-Control-Allow-Origin"  => "*",
     "Access-Control-Allow-Methods" => "GET, HEAD, OPTIONS",
@@ -94,7 +94,7 @@ const CORS: &str = r#"setenv.add-response-header = (
 )
 "#;
 
-/// Accepts `PUT`, and no other method that changes something.
+/// Accepts `PUT`, and no other method that changes files.
 fn uploads(overwrite: bool) -> String {
     let overwrite = if overwrite { "enable" } else { "disable" };
     format!(
@@ -105,7 +105,7 @@ fn uploads(overwrite: bool) -> String {
     )
 }
 
-/// Requires a user of a file.
+/// Requires a user from the file.
 fn authentication(users: &str) -> String {
     format!(
         "auth.backend = \"plain\"\nauth.backend.plain.userfile = \"{}\"\n\
@@ -115,15 +115,14 @@ fn authentication(users: &str) -> String {
     )
 }
 
-/// Refuses files and directories such as `.env` and `.git`. RFC 8615 gives `/.well-known/` to
-/// everybody.
+/// Refuses files and directories such as `.env` and `.git`. RFC 8615 makes `/.well-known/` public.
 const HIDDEN: &str = r#"$HTTP["url"] =~ "/\." {
     $HTTP["url"] !~ "^/\.well-known(/[^./][^/]*)*/?$" { url.access-deny = ( "" ) }
 }
 "#;
 
-/// Refuses all files but this one: whoever names a file does not publish its neighbours. With
-/// `is_for_all` every URL is rewritten to it.
+/// Refuses all files but this one: naming a file does not publish its neighbours. With `is_for_all`
+/// every URL is rewritten to it.
 fn one_file(name: &str, is_for_all: bool) -> String {
     let does = match is_for_all {
         true => {
@@ -135,7 +134,7 @@ fn one_file(name: &str, is_for_all: bool) -> String {
     format!("$HTTP[\"url\"] != \"/\" {{ $HTTP[\"url\"] != \"/{name}\" {{ {does} }} }}\n")
 }
 
-/// The directory to be served, and the page that was named in place of one.
+/// Returns the directory to serve, and the page if a file was named.
 fn root_and_page(path: &Path) -> Result<(String, Option<String>), Failure> {
     let shown = path.display();
     let says = |text: String| Failure::Says(text);
@@ -153,7 +152,7 @@ fn root_and_page(path: &Path) -> Result<(String, Option<String>), Failure> {
     }
 }
 
-/// A file's name as a part of a URL.
+/// Encodes a file's name for a URL.
 fn percent_encoded(name: &str) -> String {
     name.bytes().fold(String::new(), |mut url, byte| {
         match byte {
@@ -166,7 +165,7 @@ fn percent_encoded(name: &str) -> String {
     })
 }
 
-/// Configuration text for a server that only passes requests on.
+/// Returns the configuration text for a server that only forwards requests.
 pub(crate) fn proxy(
     from: &str,
     to: &[String],
@@ -190,8 +189,8 @@ pub(crate) fn proxy(
     ))
 }
 
-/// Configuration text for TLS with a certificate of this user's own authority, and the file that
-/// clients have to trust.
+/// Returns the configuration text for TLS with a certificate of this user's own authority, and the
+/// file that clients have to trust.
 pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
     let (bind, _) = split(listen)?;
     let made = local_tls::prepare(bind).map_err(|why| Failure::Says(format!("--tls: {why}")))?;
@@ -204,8 +203,8 @@ pub(crate) fn local_tls(listen: &str) -> Result<(String, String), Failure> {
     Ok((lines, authority))
 }
 
-/// Configuration text for TLS with a certificate that a public authority signs for these names. The
-/// authority asks on port 80, where the server listens too.
+/// Returns the configuration text for TLS with a publicly signed certificate for these names. The
+/// authority connects to port 80, where the server listens too.
 pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failure> {
     let (bind, port) = split(listen)?;
     if port == 80 || bind.starts_with('/') {
@@ -226,17 +225,17 @@ pub(crate) fn public_tls(names: &[String], listen: &str) -> Result<String, Failu
     ))
 }
 
-/// Protocols that the URL of a backend may name.
+/// Protocols that are valid in a backend's URL.
 const URL_PROTOCOLS: [&str; 5] = ["h2", "fastcgi", "scgi", "uwsgi", "ajp13"];
 
-/// The protocol of all backends: that of their URLs, else that of `--protocol`.
+/// Returns the protocol of all backends: from their URLs, otherwise from `--protocol`.
 fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, Failure> {
     let named = |to: &'a String| {
         let scheme = to.split_once("://")?.0;
         URL_PROTOCOLS.contains(&scheme).then_some(scheme)
     };
     let Some(first) = to.iter().find_map(named) else { return Ok(given) };
-    // http is the default, so it need not have been typed.
+    // http is the default, so the user may not have typed it.
     if !["http", first].contains(&given) {
         let text = format!("--to {first}:// and --protocol {given}: backends speak one protocol");
         return Err(Failure::Usage(text));
@@ -250,7 +249,7 @@ fn protocol_of<'a>(to: &'a [String], given: &'a str) -> Result<&'a str, Failure>
     }
 }
 
-/// A backend as the language has it: a port alone is one of this machine.
+/// Returns a backend in the configuration's form: a bare port is on this machine.
 fn backend(to: &str) -> String {
     let scheme = to.split_once("://").map(|(scheme, _)| scheme);
     let is_told = scheme.is_some_and(|it| it == "http" || URL_PROTOCOLS.contains(&it));
@@ -262,7 +261,7 @@ fn backend(to: &str) -> String {
     }
 }
 
-/// Only `\"` is an escape in the language.
+/// `\"` is the only escape in configuration strings.
 fn quote(text: &str) -> String {
     text.replace('"', "\\\"")
 }

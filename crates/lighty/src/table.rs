@@ -5,7 +5,7 @@ use lighty_core::Settings;
 use lighty_core::settings::directives;
 use lighty_server::{absent, modules};
 
-/// The table of this build.
+/// Returns the table of this build.
 pub(crate) fn of_build() -> Table<Settings> {
     Table::new()
         .rows(modules::directives())

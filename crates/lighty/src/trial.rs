@@ -1,6 +1,6 @@
 //! Arguments of `lighty script run`.
 
-/// When the script runs.
+/// Stage at which the script runs.
 #[derive(clap::ValueEnum, Clone, Copy, Debug)]
 pub(crate) enum Stage {
     /// Before the URL leads anywhere

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::ValueEnum;
 
-/// Where a FastCGI program listens, and its limits.
+/// Socket of a FastCGI program, and its limits.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ProgramSite {
     /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path; without it the socket that
@@ -28,7 +28,7 @@ pub(crate) struct ProgramSite {
     pub(crate) stop_timeout: u64,
 }
 
-/// What a script may use.
+/// Limits of a script.
 #[cfg(feature = "scripts")]
 #[derive(clap::Args, Clone, Copy, Debug)]
 pub(crate) struct ScriptLimits {
@@ -54,7 +54,7 @@ fn octal(text: &str) -> Result<u32, &'static str> {
     mode.ok_or("expected access bits in octal, such as 0660")
 }
 
-/// FastCGI workers, and how they are kept.
+/// Options of the supervisor of FastCGI workers.
 #[derive(clap::Args, Clone, Debug)]
 #[command(
     after_help = "Rolling restart: send HUP or USR1 to the supervisor, or run `lighty spawn \
@@ -126,7 +126,7 @@ pub(crate) struct Spawn {
     pub(crate) command: Vec<std::ffi::OsString>,
 }
 
-/// Signals that applications end in order at.
+/// Signals on which applications shut down gracefully.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "UPPER")]
 pub(crate) enum StopWith {

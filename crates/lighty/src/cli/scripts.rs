@@ -17,7 +17,7 @@ pub(crate) enum Script {
     Run(ScriptRun),
 }
 
-/// A request, and for later stages a response, to try a script with.
+/// Input of a trial run: a request and, for later stages, a response.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct ScriptRun {
     /// The script

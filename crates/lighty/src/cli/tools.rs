@@ -56,7 +56,7 @@ pub(crate) enum Tool {
     },
 }
 
-/// How times are shown.
+/// Subcommands of `lighty timing`.
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Timing {
     /// Draw a log: the picture of lighttpd 1.5, and one of all stages
@@ -164,7 +164,7 @@ pub(crate) struct Load {
     pub(crate) progress: bool,
 }
 
-/// Which servers a client over TLS trusts.
+/// Trust options of a TLS client.
 #[derive(clap::Args, Clone, Debug)]
 pub(crate) struct Trust {
     /// File of authorities that are trusted instead of the system's
@@ -244,10 +244,10 @@ pub(crate) enum Document {
     },
 }
 
-/// The shortest time that a run, or a response in it, may take.
+/// The shortest accepted run, or response time.
 const SHORTEST_S: f64 = 0.001;
 
-/// Seconds, which may have a fraction.
+/// Parses seconds, with an optional fraction.
 fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, SecondsError> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let given = text.parse::<f64>().ok().filter(|given| is_plain && (least..=most).contains(given));
@@ -255,7 +255,7 @@ fn seconds(text: &str, least: f64, most: f64) -> Result<Duration, SecondsError> 
     given.ok_or(SecondsError { least, most })
 }
 
-/// A text is no number of seconds between these two.
+/// The error of a text that is not a number of seconds in this range.
 #[derive(Debug)]
 struct SecondsError {
     least: f64,

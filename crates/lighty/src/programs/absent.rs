@@ -1,5 +1,5 @@
-//! `programs` of a build without the feature `tools`: what was called under another name is told to
-//! be missing.
+//! `programs` of a build without the feature `tools`: reports programs called by another name as
+//! missing.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,11 +11,10 @@ use crate::cli::Cli;
 /// Names of links to the binary that call a program beside the server.
 const LINKS: [&str; 4] = ["fcgi-stat-accel", "http_load", "lua-fastcgi-magnet", "spawn-fcgi"];
 
-/// What the binary was called for: the command line of lighty, its own name first, or a program
-/// that this build lacks.
+/// The command line of lighty, its own name first, or the name of a program that this build lacks.
 pub(crate) type Called = Result<Vec<OsString>, &'static str>;
 
-/// Looks at the name that the binary was called by.
+/// Selects the program by the name of the binary.
 pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     let line: Vec<OsString> = line.collect();
     let name = line.first().and_then(|path| Path::new(path).file_name());
@@ -23,7 +22,7 @@ pub(crate) fn called(line: impl Iterator<Item = OsString>) -> Called {
     found.map_or(Ok(line), Err)
 }
 
-/// Returns the command line of lighty, or tells that a program is missing.
+/// Returns the command line of lighty, or reports that a program is missing.
 pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     called.map_err(|program| {
         eprintln!("lighty: this build has no {program}; build with the feature {TOOLS:?}");
@@ -31,7 +30,7 @@ pub(crate) fn run_called(called: Called) -> Result<Vec<OsString>, ExitCode> {
     })
 }
 
-/// Returns false: there is no supervisor.
+/// Returns false: this build has no supervisor.
 pub(crate) fn is_supervisor(_: &Cli) -> bool {
     false
 }

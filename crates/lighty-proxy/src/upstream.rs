@@ -171,7 +171,7 @@ impl Upstream {
         self.stage.load(Ordering::Acquire) == Stage::Current as u8
     }
 
-    /// Returns true if its configuration is the current one, or an earlier one.
+    /// Returns true if its configuration is, or was, the current one.
     pub(crate) fn is_in_use(&self) -> bool {
         self.stage.load(Ordering::Acquire) != Stage::Prepared as u8
     }

@@ -3,8 +3,8 @@
 //! No timer is armed per request. A connection and each stream of requests on it record the
 //! condition that they wait for and when the wait began, and the sweep ends overdue waits once a
 //! second. Each is checked alone, so that a slow stream is cut without its siblings. The sweep ends
-//! a wait by shutting down the socket's direction in question: the task wakes, finds the reason in
-//! the entry, and responds or closes.
+//! a wait by shutting down its socket or stream: the task wakes, finds the reason in the entry, and
+//! responds or closes.
 
 mod entry;
 mod stream;

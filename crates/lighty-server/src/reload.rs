@@ -468,7 +468,8 @@ fn needs_restart(
 /// Returns the server's message.
 ///
 /// # Errors
-/// The reload was refused, or no such server is running. Nothing has changed then.
+/// The reload was refused or no such server is running: nothing has changed then. Or the server did
+/// not reply in time: the outcome is then unknown.
 pub fn ask(pid_file: &Path) -> Result<String, Refusal> {
     let path = control::path_beside(pid_file);
     let reply = control::ask(&path, REQUEST, CALLER_PATIENCE).map_err(|error| {

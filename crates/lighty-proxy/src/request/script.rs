@@ -54,7 +54,7 @@ impl Script {
         } else if route.request.broken_scriptfilename && own_root.is_none() {
             self.filename.extend_from_slice(&self.path_info);
         }
-        // Without a document root, or with `/`, no script is below it.
+        // Without a document root there is no script: its name must not become a path below `/`.
         if self.docroot.is_empty() {
             self.filename.clear();
         }

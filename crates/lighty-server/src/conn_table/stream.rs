@@ -24,7 +24,7 @@ pub(super) const RATE_GRACE_S: u32 = 10;
 
 /// A stream's entry: the condition that it waits for, the start of the wait and its progress.
 /// HTTP/1, which serves one request after the other, has one stream for all of a connection's
-/// requests. In a connection of several streams, one entry also covers the connection's own writes.
+/// requests. In a connection of several streams, the connection's own entry covers its own writes.
 pub struct StreamEntry {
     state: Cell<ConnState>,
     since_s: Cell<u32>,

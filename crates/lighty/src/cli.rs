@@ -60,7 +60,7 @@ pub(crate) struct Cli {
     #[arg(short = 'i', value_name = "SECONDS")]
     pub(crate) idle_timeout: Option<u32>,
 
-    /// Check the configuration and exit; twice (-tt): also open what it names, binding nothing
+    /// Check the configuration and exit; twice (-tt): also open its files, binding nothing
     #[arg(short = 't', action = ArgAction::Count)]
     pub(crate) test: u8,
 
@@ -84,7 +84,7 @@ pub(crate) struct Cli {
     #[arg(long)]
     pub(crate) strict: bool,
 
-    /// How diagnostics and explanations are printed
+    /// Format of diagnostics and explanations
     #[arg(long, value_enum, default_value_t = Format::Text)]
     pub(crate) format: Format,
 
@@ -138,7 +138,7 @@ pub(crate) struct Reading {
     /// Treat warnings (directives without effect, missing machine features) as errors
     #[arg(long, global = true)]
     strict: bool,
-    /// How diagnostics and explanations are printed [default: text]
+    /// Format of diagnostics and explanations [default: text]
     #[arg(long, value_enum, global = true)]
     format: Option<Format>,
 }
@@ -230,7 +230,7 @@ pub(crate) enum Command {
         #[command(flatten)]
         reading: Reading,
     },
-    /// Have a running server read its configuration again, and wait until it has, or says why not
+    /// Have a running server read its configuration again, and wait for the result
     Reload {
         /// The running server's pid file, as server.pid-file names it; else that of -f FILE
         #[arg(long, value_name = "FILE")]
@@ -241,7 +241,7 @@ pub(crate) enum Command {
     /// Certificates that the server gets by itself (acme.activate)
     #[cfg(feature = "acme")]
     Cert {
-        /// What to do with them
+        /// Action
         #[command(subcommand)]
         what: Cert,
         #[command(flatten)]
@@ -258,7 +258,7 @@ pub(crate) enum Command {
     /// Check Lua scripts, or run one for a request without a server
     #[cfg(feature = "scripts")]
     Script {
-        /// What to do with them
+        /// Action
         #[command(subcommand)]
         what: Script,
     },
@@ -280,24 +280,24 @@ pub(crate) enum Command {
 #[cfg(feature = "acme")]
 #[derive(clap::Subcommand, Clone, Debug)]
 pub(crate) enum Cert {
-    /// A line for each: until when it is valid, who has signed it, what is wrong
+    /// List certificates: expiry date, issuer and faults
     List,
-    /// What is known of one
+    /// Show a certificate
     Show {
         /// Its first name
         name: String,
     },
-    /// Have the running server renew some at once
+    /// Have the running server renew certificates at once
     Renew {
         /// Their first names
         #[arg(required = true)]
         names: Vec<String>,
     },
-    /// Have the authority revoke one, and the running server order another in its place
+    /// Have the authority revoke a certificate, and the running server order another in its place
     Revoke {
         /// Its first name
         name: String,
-        /// Why
+        /// Reason for the revocation
         #[arg(long, value_name = "WORD", default_value = "unspecified",
               value_parser = clap::builder::PossibleValuesParser::new(Reason::WORDS))]
         reason: String,
@@ -341,11 +341,11 @@ pub(crate) struct Serve {
     /// Name of the index file, in place of index.html and index.htm; may be repeated
     #[arg(long, value_name = "NAME")]
     pub(crate) index: Vec<String>,
-    /// Answer what is not a file with the index file: the page itself looks at the URL
+    /// Send the index file for URLs without a file, for single-page applications
     #[arg(long)]
     pub(crate) spa: bool,
-    /// Speak TLS: with a certificate of a local authority, whose file is printed, or, for NAMEs,
-    /// with one of a public authority (ACME; it connects to port 80)
+    /// Speak TLS: with a certificate of a local authority, printing the authority's file, or, for
+    /// NAMEs, with one of a public authority (ACME; it connects to port 80)
     #[arg(long, value_name = "NAME", num_args = 0.., require_equals = true, value_delimiter = ',')]
     pub(crate) tls: Option<Vec<String>>,
     /// Let the scripts of every other site read the responses (Access-Control-Allow-Origin: *)

@@ -11,7 +11,7 @@ pub(crate) struct ProgramSite {
     /// spawn-fcgi or another spawner passed as standard input
     #[arg(long, value_name = "ADDRESS")]
     pub(crate) listen: Option<String>,
-    /// Access bits of a unix socket, octal; without it those that the umask leaves of 0660
+    /// Access bits of a unix socket, octal; by default 0660 less the umask
     #[arg(long, value_name = "MODE", value_parser = octal)]
     pub(crate) mode: Option<u32>,
     /// Connections that may wait to be accepted
@@ -69,7 +69,7 @@ pub(crate) struct Spawn {
     /// Address to listen on: ADDR:PORT, :PORT, [V6]:PORT or /unix/path
     #[arg(long, value_name = "ADDRESS", required_unless_present_any = ["restart", "status"])]
     pub(crate) listen: Option<String>,
-    /// Access bits of a unix socket, octal; without it those that the umask leaves of 0660
+    /// Access bits of a unix socket, octal; by default 0660 less the umask
     #[arg(long, value_name = "MODE", value_parser = octal)]
     pub(crate) mode: Option<u32>,
     /// Connections that may wait to be accepted
@@ -88,16 +88,16 @@ pub(crate) struct Spawn {
     /// Group of the workers and of a unix socket
     #[arg(long)]
     pub(crate) group: Option<String>,
-    /// What asks a worker to finish its request and end; USR1 for applications of libfcgi's
+    /// Signal that asks a worker to finish its request and end; USR1 for applications of libfcgi's
     #[arg(long, value_enum, default_value_t = StopWith::Term)]
     pub(crate) stop_signal: StopWith,
     /// Seconds that a worker then has before it is killed
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub(crate) grace: u64,
-    /// Milliseconds that a new worker has to live before the old one is asked to end
+    /// Milliseconds that a new worker has to live before the old one is stopped
     #[arg(long, value_name = "MS", default_value_t = 300)]
     pub(crate) settle: u64,
-    /// How workers are pinged: values (FCGI_GET_VALUES), none, or a path to request
+    /// Kind of ping: values (FCGI_GET_VALUES), none, or a path to request
     #[arg(long, value_name = "HOW", default_value = "values")]
     pub(crate) ping: String,
     /// Seconds from one ping to the next

@@ -13,7 +13,7 @@ pub(crate) enum Script {
         #[arg(required = true)]
         files: Vec<PathBuf>,
     },
-    /// Run a script for a request and print what it does
+    /// Run a script for a request and print its effects
     Run(ScriptRun),
 }
 

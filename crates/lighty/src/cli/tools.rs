@@ -40,17 +40,17 @@ pub(crate) enum Tool {
     },
     /// Show where the time of requests went
     Timing {
-        /// How
+        /// Action
         #[command(subcommand)]
         what: Timing,
     },
     /// Generate load and report latency
     Load(Load),
-    /// Show what a server is doing, from its status page, until q is pressed
+    /// Show a server's activity, from its status page, until q is pressed
     Top(Top),
     /// Write generated documents: man page, shell completions, manual
     Generate {
-        /// What to write
+        /// Document to write
         #[command(subcommand)]
         what: Document,
     },
@@ -63,10 +63,10 @@ pub(crate) enum Timing {
     Plot {
         /// Error log with debug.log-timing, or access log in JSON; -: standard input
         log: PathBuf,
-        /// Where the picture goes, as SVG [default: standard output]
+        /// File for the picture, as SVG [default: standard output]
         #[arg(short, long, value_name = "FILE")]
         output: Option<PathBuf>,
-        /// Where a script for gnuplot goes, with its data
+        /// File for a gnuplot script with its data
         #[arg(long, value_name = "FILE")]
         gnuplot: Option<PathBuf>,
     },
@@ -78,7 +78,7 @@ pub(crate) enum Timing {
 pub(crate) struct Load {
     #[command(subcommand)]
     pub(crate) command: Option<LoadCommand>,
-    /// URL to ask for; several of one server are chosen from at random
+    /// URL to request; several of one server are chosen from at random
     #[arg(required_unless_present = "urls_from")]
     pub(crate) urls: Vec<String>,
     /// File with URLs, one on each line
@@ -92,16 +92,16 @@ pub(crate) struct Load {
     #[arg(long, value_name = "COUNT", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=1024))]
     pub(crate) threads: u16,
-    /// Requests a second, each at its time; otherwise a connection asks again after its response
+    /// Requests a second, each at its time; otherwise a connection sends the next after a response
     #[arg(long, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
     pub(crate) rate: Option<u64>,
-    /// End after so many requests, those of the warm-up aside
+    /// End after so many requests, not counting the warm-up
     #[arg(short = 'n', long, value_name = "COUNT",
           value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) requests: Option<u64>,
-    /// End after so many seconds, the warm-up aside [default: 10, unless there is a number of
-    /// requests]
+    /// End after so many seconds, not counting the warm-up [default: 10, unless there is a number
+    /// of requests]
     #[arg(short = 'd', long, value_name = "SECONDS",
           value_parser = |text: &str| seconds(text, SHORTEST_S, 864_000.0))]
     pub(crate) duration: Option<Duration>,
@@ -147,13 +147,13 @@ pub(crate) struct Load {
     /// Expect the same content of each URL
     #[arg(long)]
     pub(crate) checksum: bool,
-    /// Whom it trusts
+    /// TLS trust options
     #[command(flatten)]
     pub(crate) trust: Trust,
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
-    /// Print what http_load prints
+    /// Print results in http_load's format
     #[arg(long, conflicts_with = "json")]
     pub(crate) http_load: bool,
     /// Write a picture of the run
@@ -180,9 +180,9 @@ pub(crate) struct Trust {
 pub(crate) enum LoadCommand {
     /// Report whether two runs differ by more than noise
     Compare {
-        /// What `--json` printed of the one run
+        /// Output of `--json` of one run
         one: PathBuf,
-        /// And of the other
+        /// Output of `--json` of the other run
         other: PathBuf,
     },
 }
@@ -206,7 +206,7 @@ pub(crate) struct Top {
     #[arg(long, value_name = "SECONDS", default_value_t = 1,
           value_parser = clap::value_parser!(u16).range(1..=3600))]
     pub(crate) interval: u16,
-    /// Whom it trusts
+    /// TLS trust options
     #[command(flatten)]
     pub(crate) trust: Trust,
     /// Print the table once and exit

@@ -298,7 +298,7 @@ pub(crate) fn network_urls(bound: &[Bound], speaks_tls: impl Fn(&str) -> bool) -
     bound.iter().flat_map(of_listener).collect()
 }
 
-/// Returns the address as a URL to open in a browser.
+/// Returns the address as a URL, with a remark if it stands for several addresses.
 pub(crate) fn url(address: &BindSpec, is_tls: bool) -> String {
     match address {
         BindSpec::Inet(inet) => {

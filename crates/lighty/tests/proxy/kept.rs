@@ -98,8 +98,8 @@ fn a_pool_larger_than_php_is_used_as_far_as_php_has_processes() {
     assert!(began.elapsed() < PATIENCE, "{:?}", began.elapsed());
 }
 
-/// Connections are kept for one second; php-cgi held its port for 30 seconds when they were kept for
-/// longer. In between is the time of a busy machine to start php-cgi a few times.
+/// Connections are kept for one second; php-cgi held its port for 30 seconds when they were kept
+/// longer. A busy machine takes some seconds to start php-cgi a few times.
 const HELD_MAX: Duration = Duration::from_secs(20);
 
 /// php-cgi ends no child that has a connection: while one is kept, its port is held.

@@ -316,7 +316,8 @@ fn kept_connections_of_a_backend_that_was_paused_stay() {
     assert!(more <= 2, "{more} connections for {requests} requests: {}", server.log());
 }
 
-/// A process that serves one connection at a time accepts the new one when the silent one is closed.
+/// A process that serves one connection at a time accepts the new one when the silent one is
+/// closed.
 #[test]
 fn paused_process_with_one_connection_at_a_time_serves_the_request() {
     let (pause, one) = (Arc::new(RwLock::new(())), Mutex::new(()));

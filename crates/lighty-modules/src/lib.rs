@@ -1,8 +1,8 @@
-//! The features: one file (or folder) is one module, with its directives, its code and its tests.
+//! The features. Each file or folder is one module with its directives, its code and its tests.
 //!
-//! Modules never import each other (they meet in the types of `lighty-core`), write to no socket
-//! and make no system call: whatever may block goes through the file engine. Their order is in
-//! `lighty-server/src/modules.rs`.
+//! Modules never import each other: they share only the types of `lighty-core`. They write to no
+//! socket and make no system call; operations that may block go through the file engine.
+//! `lighty-server/src/modules.rs` sets their order.
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 

@@ -88,8 +88,9 @@ impl Module for Redirect {
         redirect(ex, own)
     }
 
-    /// Rules that only the physical path has led to. What is served under another name is where it
-    /// is: a rule from `/index.php` to `/` would send the client round in circles.
+    /// Applies the rules that only hold for the physical path. A request that is served under
+    /// another name is skipped: a rule from `/index.php` to `/` would send the client round in
+    /// circles.
     fn authorize<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
@@ -102,7 +103,7 @@ impl Module for Redirect {
     }
 }
 
-/// Rules that were asked about the URL before its physical path was known.
+/// Rules already applied to the URL, before its physical path was known.
 #[derive(Default)]
 struct Asked(Vec<Rules>);
 
@@ -110,8 +111,8 @@ impl Extension for Asked {
     extension_slot!();
 }
 
-/// True if the response is the page of an error and must not redirect the client. As in lighttpd,
-/// the handler of `server.error-handler-404` may.
+/// Returns true if the response is an error page, which must not redirect the client. As in
+/// lighttpd, the handler of `server.error-handler-404` may.
 fn keeps_error(ex: &Exchange) -> bool {
     let chooses = ex.state.error_handler.is_some_and(|handler| handler.chooses_status);
     ex.state.error_status.is_some() && !chooses
@@ -139,7 +140,8 @@ fn redirect(ex: &mut Exchange, own: &RedirectSettings) -> Step<'static> {
     Step::Answered
 }
 
-/// 1.4 and 1.5 take 301 where the number is no status; so does this, and says it.
+/// Parses the redirect status. A number that is not a status gives 301, as in lighttpd 1.4 and 1.5,
+/// with a warning.
 fn parse_status(value: &Value, ctx: &CompileCtx) -> Result<Status, Reject> {
     let code = parse_int(value, &(0..=65535))?;
     let status = u16::try_from(code).ok().filter(|code| *code >= 200).and_then(Status::new);

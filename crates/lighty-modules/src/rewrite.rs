@@ -17,7 +17,7 @@ use lighty_io::file::FileKind;
 
 use try_files::TryFiles;
 
-/// Rules by when they apply and whether others may follow.
+/// Rule lists by the kind of file that they apply to, and by whether further rules may follow.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteSettings {
     always: Lists,
@@ -34,7 +34,7 @@ struct Lists {
 }
 
 impl RewriteSettings {
-    /// True if something depends on the file that the URL leads to.
+    /// Returns true if any rule depends on the file that the URL leads to.
     fn depends_on_files(&self) -> bool {
         !self.if_not_file.is_empty() || !self.if_missing.is_empty() || !self.try_files.is_empty()
     }
@@ -145,7 +145,7 @@ impl Module for Rewrite {
     }
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A backend that takes requests by their prefix needs no file of that name, as in lighttpd.
+        // A backend selected by a path prefix needs no file of that name, as in lighttpd.
         let own = ex.settings.module::<RewriteSettings>();
         if !own.depends_on_files() || pipeline::is_taken_unseen(ex) {
             return Step::Next;

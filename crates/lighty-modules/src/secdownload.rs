@@ -1,7 +1,7 @@
-//! `mod_secdownload`: files behind links that another program makes, and that expire.
+//! `mod_secdownload`: serves files behind expiring links that another program makes.
 //!
-//! A link is `<prefix><mac>/<time>/<path>`: the time is that of its making, in hexadecimal digits;
-//! the mac is made with a secret that the server and that program share.
+//! A link is `<prefix><mac>/<time>/<path>`. The time is the link's creation, in hexadecimal digits;
+//! the MAC is made with a secret that the server and that program share.
 
 mod mac;
 
@@ -42,7 +42,7 @@ impl Default for SecdownloadSettings {
 }
 module_settings!(SecdownloadSettings);
 
-/// Without the secret: settings are shown to users who may see the configuration's effect.
+/// Omits the secret: settings are shown to users who may see the effective configuration.
 impl std::fmt::Debug for SecdownloadSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SecdownloadSettings")
@@ -188,12 +188,12 @@ struct Link<'a> {
     time: &'a [u8],
     /// Seconds since 1970.
     made_s: u64,
-    /// With its leading slash.
+    /// The path with its leading slash.
     path: &'a [u8],
 }
 
 impl<'a> Link<'a> {
-    /// What follows the prefix; `None` where that is no link.
+    /// Parses the part of the URL after the prefix; `None` if it is not a link.
     fn parse(rest: &'a [u8], algorithm: Algorithm) -> Option<Self> {
         let (mac, rest) = rest.split_at_checked(algorithm.mac_length())?;
         let rest = rest.strip_prefix(b"/")?;
@@ -204,7 +204,7 @@ impl<'a> Link<'a> {
         (fits && algorithm.is_alphabet(mac)).then_some(Self { mac, time, made_s, path })
     }
 
-    /// The path, cut behind the first segments.
+    /// Returns the part of the path that the MAC covers: its first segments.
     fn covered(&self, segments: usize) -> &'a [u8] {
         if segments == 0 {
             return self.path;

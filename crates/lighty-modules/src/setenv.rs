@@ -8,7 +8,7 @@ use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Settings, module_settings, pipeline};
 use lighty_http::{Fields, Known};
 
-/// What is added to what is there, and what replaces it.
+/// Fields and variables to add, and fields and variables to replace.
 #[derive(Clone, Debug, Default)]
 pub struct SetenvSettings {
     add_request: Pairs,
@@ -124,7 +124,7 @@ impl Module for Setenv {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A restarted request would get everything twice.
+        // A restarted request would get every field twice.
         let before = std::mem::replace(&mut ex.state.keeps_settings, KeptSettings::Fields);
         if before == KeptSettings::Fields {
             return Step::Next;
@@ -161,7 +161,7 @@ impl Module for Setenv {
     }
 
     fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // So that handlers compare with what is sent.
+        // Set early, so that handlers compare with the validators that are sent.
         let settings = Rc::clone(&ex.settings);
         set_validators(&mut ex.response.fields, settings.module::<SetenvSettings>());
         Step::Next
@@ -184,7 +184,7 @@ impl Module for Setenv {
     }
 }
 
-/// A field by which clients ask whether a response has changed. A response has one of each.
+/// Identifies a field that clients use to check for a changed response. A response has one of each.
 fn validator(name: &str) -> Option<Known> {
     let all = [Known::ETag, Known::LastModified];
     all.into_iter().find(|known| known.as_str().eq_ignore_ascii_case(name))
@@ -208,8 +208,8 @@ async fn authorize(ex: &mut Exchange) -> Step<'static> {
     }
 }
 
-/// Behind what the field holds, so that it stays one line: RFC 9110 section 5.3; cookies have a
-/// separator of their own (RFC 6265 section 4.2.1).
+/// Appends to the existing field, so that it stays one line (RFC 9110 section 5.3). Cookies have
+/// their own separator (RFC 6265 section 4.2.1).
 fn append_field(fields: &mut Fields, name: &str, value: &str) {
     let old = fields.iter().filter(|(other, _)| other.eq_ignore_ascii_case(name.as_bytes()));
     let mut lines: Vec<&[u8]> = old.map(|(_, line)| line).filter(|line| !line.is_empty()).collect();
@@ -229,7 +229,7 @@ fn set_fields(fields: &mut Fields, pairs: &Pairs) {
     }
 }
 
-/// Fields. A name that no message can carry is left out, with a warning: lighttpd starts with it.
+/// Parses fields. Skips a name that no message can carry, with a warning: lighttpd starts with it.
 fn parse_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     let mut pairs = parse_map(value)?.to_vec();
     pairs.retain(|(name, _)| {
@@ -251,7 +251,7 @@ fn parse_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     Ok(pairs.into())
 }
 
-/// Fields that frame a response belong to the connection alone.
+/// Parses response fields. Fields that frame a response belong to the connection alone.
 fn parse_response_fields(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     const FRAMING: [&str; 4] = ["Connection", "Content-Length", "Date", "Transfer-Encoding"];
     let pairs = parse_fields(value, ctx)?;

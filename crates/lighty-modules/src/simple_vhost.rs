@@ -1,4 +1,4 @@
-//! `mod_simple_vhost`: one directory, and in it one for each host.
+//! `mod_simple_vhost`: a directory with one subdirectory for each host.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -91,7 +91,7 @@ impl Module for SimpleVhost {
     }
 }
 
-/// The directory of the request's host, then that of the default host.
+/// Writes the directory of the request's host, then that of the default host.
 fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
     let own = ex.settings.module::<SimpleVhostSettings>();
     let asked = host::as_directory(&ex.request.authority);
@@ -103,7 +103,7 @@ fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
     true
 }
 
-/// Appends a part of a path with one slash between it and what is there; drops slashes at its end.
+/// Appends a part of a path, separated by one slash; drops slashes at its end.
 fn push_path(out: &mut Vec<u8>, part: &[u8]) {
     let end = part.iter().rposition(|byte| *byte != b'/').map_or(0, |at| at + 1);
     let begin = part.iter().take_while(|byte| **byte == b'/').count();

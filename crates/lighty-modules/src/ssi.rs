@@ -1,4 +1,4 @@
-//! `mod_ssi`: server-side includes, pages that ask the server for parts of themselves.
+//! `mod_ssi`: server-side includes, commands in a page that insert other content into it.
 //!
 //! A page is read through the file engine and parsed while it is read; its long runs of text and
 //! the files that it includes are sent as file ranges. An included URL is a subrequest
@@ -43,7 +43,7 @@ pub struct Ssi {
 }
 
 impl Ssi {
-    /// For a worker; `permits` are those of all of them.
+    /// Creates a worker's instance; all workers share `permits`.
     pub fn new(permits: Permits) -> Self {
         Self { permits }
     }
@@ -75,9 +75,9 @@ impl Module for Ssi {
         }
         let outer = ex.ext::<Within>().and_then(|within| within.outer.clone());
         match &outer {
-            // Included as it is.
+            // Pages are included unparsed.
             Some(_) if own.recursion_max == 0 => return Step::Next,
-            // Its size or time is wanted, not what it says.
+            // `fsize` and `flastmod` need only the file's size or time.
             Some(shared) if shared.only_looks() => {
                 ex.response.answered = true;
                 return Step::Answered;
@@ -94,7 +94,7 @@ impl Module for Ssi {
     }
 }
 
-/// Answers requests that a page does not understand.
+/// Returns true if the method is allowed on pages; otherwise responds to the request.
 fn is_allowed(ex: &mut Exchange) -> bool {
     const ALLOWED: &str = "OPTIONS, GET, HEAD, POST";
     match ex.request.method {
@@ -124,10 +124,11 @@ async fn serve(
         ex.fail_saying(Fault::PageLimit, &format!("ssi.recursion-max = {}", own.recursion_max));
         return Step::Answered;
     };
-    // What is put in is a part of what the client has left.
+    // An included part has no client of its own: the outer page watches the client.
     let client = ex.client.clone().filter(|_| !is_part);
     let made = tokio::select! {
-        // First: to what is put in, which hears of it too, it would be an error of that part.
+        // Polled before the included parts, which notice the disconnect too and would report it as
+        // an error of their own.
         biased;
         fault = gone(client) => Err(Fatal { fault, words: "while its page was made".into() }),
         made = make(ex, own, &entry, &shared, permits) => made,
@@ -147,7 +148,7 @@ async fn serve(
     Step::Answered
 }
 
-/// Resolves when the client has gone.
+/// Resolves when the client disconnects.
 async fn gone(client: Option<Rc<RefCell<dyn Client>>>) -> Fault {
     match client {
         Some(client) => std::future::poll_fn(|cx| client.borrow_mut().poll_gone(cx)).await,
@@ -168,7 +169,7 @@ async fn make(
     Ok(output.into_body())
 }
 
-/// Makes what the page came to the response.
+/// Sets the response from the finished page.
 fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_part: bool) {
     let response = &mut ex.response;
     response.answered = true;
@@ -187,8 +188,7 @@ fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is
     ex.response.body = body;
 }
 
-/// Says when the newest file of the response was changed, and judges the request's conditions by
-/// it.
+/// Sets `Last-Modified` to the newest file of the response and evaluates the request's conditions.
 fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
     let (modified_s, tag) = shared.validators();
     let now = ex.machine.clock.unix_s();

@@ -104,7 +104,7 @@ impl Module for StaticFile {
         }
         match refuse(ex) {
             Some(step) => step,
-            // A handler's file is not what the request asks for.
+            // A handler's file is not the requested resource.
             None if ex.state.error_handler.is_some() => send(ex, entry, NamedBy::Handler),
             None => send(ex, entry, NamedBy::Target),
         }
@@ -170,7 +170,7 @@ fn is_withheld(ex: &mut Exchange) -> bool {
     false
 }
 
-/// Rejects a request for a withheld file or with an unsupported method; OPTIONS is answered here.
+/// Rejects a request for a withheld file or with an unsupported method; responds to OPTIONS.
 fn refuse(ex: &mut Exchange) -> Option<Step<'static>> {
     if ex.settings.module_if_set::<StaticSettings>().is_some() && is_withheld(ex) {
         return Some(Step::Answered);
@@ -264,7 +264,8 @@ fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) ->
         whole,
         unfiltered: OnceCell::new(),
     });
-    // What says "now" is made anew for each response.
+    // A file dated in the future gets the current time as Last-Modified, so its fields are not
+    // cached.
     if meta.mtime_s <= now
         && let Some(slot) = slot(entry)
     {
@@ -281,7 +282,7 @@ fn etag_of(meta: &Meta, ex: &Exchange) -> Option<ETag> {
     }
 }
 
-/// Adds a file's fields. Those that a script has set count instead.
+/// Adds a file's fields. Fields set by a script take precedence.
 #[inline(always)]
 fn add_fields(fields: &mut Fields, own: &Fields) {
     match fields.contains_any(&CHOSEN) {
@@ -322,8 +323,8 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
         ex.response.body = whole(entry, size);
         return;
     }
-    // To other methods the conditions say what may be done with the requested resource (RFC 9110,
-    // 13.2.2). A handler has done it already, and its file is another resource.
+    // For other methods the conditions restrict changes of the requested resource (RFC 9110 section
+    // 13.2.2). A handler has made them already, and its file is another resource.
     let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
     let outcome = match is_read || named_by == NamedBy::Target {
         false => Outcome::Proceed { ranges: false },
@@ -384,12 +385,12 @@ fn range_applies(ex: &Exchange) -> bool {
 
 #[inline(always)]
 fn refuses_ranges(ex: &Exchange) -> bool {
-    // A part of a compressed file would be taken for a part of the plain one.
+    // A part of a compressed file would be mistaken for a part of the uncompressed one.
     ex.response.fields.contains(Known::ContentEncoding)
         || ex.request.version == Version::Http10 && !ex.settings.server.http10_range
 }
 
-/// Removes an `Accept-Ranges: bytes` that does not hold for this response.
+/// Removes an `Accept-Ranges: bytes` that is wrong for this response.
 #[inline(always)]
 fn withdraw_ranges(ex: &mut Exchange) {
     if refuses_ranges(ex) && ex.response.fields.get(Known::AcceptRanges) == Some(b"bytes") {
@@ -473,7 +474,7 @@ fn multipart(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64, par
     ex.response.body = Body::Chunks(queue);
 }
 
-/// A separator that a file cannot foresee: keyed by the process's random hash state.
+/// Returns a separator that a file cannot predict: keyed by the process's random hash state.
 fn boundary(ex: &Exchange, entry: &Entry) -> String {
     use std::hash::{BuildHasher, RandomState};
     thread_local! {

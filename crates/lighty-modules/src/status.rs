@@ -32,10 +32,10 @@ use facts::{Asked, Facts};
 
 pub use hosts::note as note_hosts;
 
-/// Pages that are made at the same time, each on a thread of its own.
+/// Pages made at the same time, each on a thread of its own.
 const MAKERS_MAX: usize = 2;
 
-/// The route of requests that no module took on or answered.
+/// Route of requests that no module handled.
 const NO_ROUTE: &str = "none";
 
 /// Settings of the module.
@@ -64,7 +64,7 @@ impl Default for StatusSettings {
 }
 module_settings!(StatusSettings);
 
-/// What limits the making of pages, the same for all workers.
+/// Limits the concurrent making of pages; shared by all workers.
 #[derive(Clone)]
 pub struct Makers(Arc<Semaphore>);
 
@@ -83,7 +83,7 @@ pub struct Status {
 }
 
 impl Status {
-    /// For a worker of a server that was started at `started_s`.
+    /// Creates a worker's instance for a server that was started at `started_s`.
     pub fn new(board: &StatusBoard, makers: Makers, started_s: i64) -> Self {
         Self { board: board.clone(), makers, started_s }
     }
@@ -95,7 +95,7 @@ enum Question {
     Page,
     Auto,
     Json,
-    /// The totals within the call of a function, for pages of other sites.
+    /// The totals within a function call, for pages of other sites.
     Script,
     Config,
     Statistics,
@@ -122,7 +122,7 @@ impl Question {
         }
     }
 
-    /// A visitor of another site may be somebody who is allowed to ask: that site gets none of it.
+    /// Keeps other sites from reading the page: their visitor may be a user with access to it.
     fn guard(self, fields: &mut Fields) {
         fields.set(Known::CacheControl, "no-store");
         fields.set_named(b"X-Content-Type-Options", b"nosniff");
@@ -361,8 +361,8 @@ impl Status {
         Step::Answered
     }
 
-    /// Makes the page on a thread of its own: with a thousand backends it takes milliseconds, for
-    /// which the worker's other requests would wait.
+    /// Makes the page on a thread of its own. With a thousand backends it takes milliseconds,
+    /// during which the worker's other requests would wait.
     async fn make(&self, asked: Asked, question: Question) -> Option<Vec<u8>> {
         // The semaphore is never closed.
         let place = Arc::clone(&self.makers.0).acquire_owned().await.ok()?;

@@ -1,4 +1,4 @@
-//! `mod_trigger_b4_dl`: a download is for clients that have been at another URL first, so that
+//! `mod_trigger_b4_dl`: allows a download only to clients that visited another URL first, so that
 //! links from other sites lead to a page and not to the file.
 //!
 //! lighttpd keeps the clients' addresses in a gdbm file or in memcached. Here all workers share a
@@ -41,14 +41,14 @@ impl Default for TriggerSettings {
 }
 module_settings!(TriggerSettings);
 
-/// When each client was last at a trigger or a download, in seconds of the monotonic clock. Clones
-/// are one table, which the workers share.
+/// The time of each client's last visit to a trigger or a download, in seconds of the monotonic
+/// clock. Clones are one table, which the workers share.
 #[derive(Clone, Default)]
 pub struct Visits(Arc<Mutex<HashMap<IpAddr, u64, foldhash::fast::RandomState>>>);
 
 impl Visits {
-    /// Records a visit. Of a full table, first those are dropped that are older than `timeout_s`,
-    /// then the older half.
+    /// Records a visit. A full table first drops visits older than `timeout_s`, then the older
+    /// half.
     fn note(&self, client: IpAddr, now_s: u64, own: &TriggerSettings) {
         let mut visits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if visits.len() >= own.clients_max && !visits.contains_key(&client) {
@@ -64,7 +64,7 @@ impl Visits {
         visits.insert(client, now_s);
     }
 
-    /// True if the client was there in time.
+    /// Returns true if the client's visit is recent enough.
     fn has(&self, client: IpAddr, now_s: u64, timeout_s: u32) -> bool {
         let visits = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         visits.get(&client).is_some_and(|seen_s| is_recent(*seen_s, now_s, timeout_s))
@@ -81,17 +81,17 @@ pub struct TriggerB4Dl {
 }
 
 impl TriggerB4Dl {
-    /// Creates a worker's instance; all have the same visits.
+    /// Creates a worker's instance; all workers share `visits`.
     pub fn new(visits: Visits) -> Self {
         Self { visits }
     }
 
-    /// What becomes of a request.
+    /// Decides whether a request may download.
     fn judge(&self, ex: &Exchange, own: &TriggerSettings) -> Result<Verdict, Undecided> {
         let (Some(trigger), Some(download)) = (&own.trigger, &own.download) else {
             return Ok(Verdict::Pass);
         };
-        // Clients of a unix socket have no address, and are one client.
+        // Clients of a unix socket have no address and count as one client.
         let client = ex.request.remote_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
         // Not the wall clock, which may be set back.
         let now_s = ex.machine.clock.mono_ms() / 1000;
@@ -112,7 +112,7 @@ impl TriggerB4Dl {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Verdict {
-    /// It is no download.
+    /// The request is not a download.
     Pass,
     Download,
     Deny,
@@ -188,7 +188,7 @@ fn pattern(
     row.default("")
 }
 
-/// A directive that says where lighttpd keeps the addresses.
+/// A directive for lighttpd's storage of addresses.
 fn place(name: &'static str, kind: Kind, example: &'static str) -> Directive<Settings> {
     let parse = |_: &Value, ctx: &CompileCtx| {
         let words = "has no effect: the addresses are kept in memory, for all workers; a reload \

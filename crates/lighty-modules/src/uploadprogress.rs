@@ -51,7 +51,7 @@ pub struct UploadProgress {
 }
 
 impl UploadProgress {
-    /// For a worker; `uploads` are those of all of them.
+    /// Creates a worker's instance; all workers share `uploads`.
     pub fn new(uploads: Uploads) -> Self {
         Self { uploads }
     }
@@ -91,7 +91,7 @@ impl Module for UploadProgress {
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UploadProgressSettings>();
-        // An error handler is asked for the page of an upload that has been judged already.
+        // An error handler's request stands for an upload that was recorded already.
         if own.url.is_empty() || ex.state.error_status.is_some() {
             return Step::Next;
         }
@@ -171,7 +171,7 @@ impl UploadProgress {
     }
 }
 
-/// The upload that a request is, if it is one that is watched.
+/// The upload of a request, if it is being tracked.
 #[derive(Default)]
 struct Watched(Option<Watch>);
 
@@ -179,7 +179,7 @@ impl Extension for Watched {
     extension_slot!();
 }
 
-/// Whether a request may be an upload that was refused before it began, for example for its length.
+/// Returns true if the request may be an upload refused before it began, for example by its length.
 fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
     let reads = ex.request.method.is_none_or(Method::is_get_or_head);
     !own.url.is_empty() && !reads && ex.response.status.code() >= 400
@@ -195,7 +195,7 @@ fn outcome_of(ex: &Exchange, meter: Option<&Arc<BodyMeter>>) -> Outcome {
     if code >= 400 { Outcome::Failed(code) } else { Outcome::Done { received } }
 }
 
-/// The id that a request carries as a field, or else in the query as the client sent it.
+/// Returns the id that a request carries as a field, or else in the query as the client sent it.
 fn id_of(ex: &Exchange) -> Option<u128> {
     if let Some(value) = ex.request.fields.get_named(ID_NAME) {
         return parse_id(value);

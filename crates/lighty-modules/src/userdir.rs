@@ -120,7 +120,7 @@ impl Module for Userdir {
         }
         let Some((user, rest)) = split_user(&ex.request.path) else { return Step::Next };
         let (mut user, rest) = (user.to_vec(), rest.to_vec());
-        // The name is that of a directory then; the user database has names as they are.
+        // The name is then that of a directory; names in the user database keep their case.
         if settings.core.force_lowercase_filenames && !own.basepath.is_empty() {
             user.make_ascii_lowercase();
         }
@@ -132,7 +132,7 @@ impl Module for Userdir {
 }
 
 impl Userdir {
-    /// Points the physical path into the user's directory, if there is one.
+    /// Moves the physical path into the user's directory, if it exists.
     async fn enter(&self, user: Vec<u8>, rest: Vec<u8>, ex: &mut Exchange) -> Step<'static> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UserdirSettings>();
@@ -161,7 +161,7 @@ impl Userdir {
             _ => Step::Next,
         };
         let is_chosen = ex.physical.docroot != before;
-        // As in lighttpd: a home that may not be entered is there all the same.
+        // As in lighttpd, an inaccessible home counts as existing.
         if !is_chosen
             && matches!(step, Step::Next)
             && let Err(error) = ex.machine.open_root(directory).await
@@ -181,7 +181,7 @@ impl Userdir {
         step
     }
 
-    /// The home that the user database names, remembered for a while.
+    /// Returns the home from the user database, cached for a while.
     async fn home(&self, user: &[u8], ex: &Exchange) -> std::io::Result<Home> {
         // Not the wall clock, which may be set back.
         let now_ms = ex.machine.clock.mono_ms();
@@ -220,7 +220,8 @@ impl UserdirSettings {
     }
 }
 
-/// User and what follows in `/~user/…`. A user's name is no place in the file system.
+/// Splits `/~user/…` into the user and the remainder. User names that contain path components are
+/// rejected.
 fn split_user(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let after = path.strip_prefix(b"/~")?;
     let end = after.iter().position(|byte| *byte == b'/').unwrap_or(after.len());

@@ -1,4 +1,4 @@
-//! `mod_usertrack`: a cookie by which a log tells visitors apart.
+//! `mod_usertrack`: a cookie that identifies visitors in a log.
 
 use std::sync::Arc;
 
@@ -47,7 +47,7 @@ fn text(
     .since("1.4")
 }
 
-/// RFC 6265 section 4.1.1: what a cookie's name cannot hold.
+/// Characters that a cookie's name cannot hold (RFC 6265 section 4.1.1).
 const SEPARATORS: &[char] =
     &[' ', '(', ')', '<', '>', '@', ',', ';', ':', '\\', '"', '/', '[', ']', '?', '=', '{', '}'];
 
@@ -132,7 +132,7 @@ impl UsertrackSettings {
     }
 }
 
-/// Whether a `Cookie` field holds a cookie of this name: RFC 6265 section 4.2.1.
+/// Returns true if a `Cookie` field holds a cookie of this name (RFC 6265 section 4.2.1).
 fn has_cookie(line: &[u8], name: &[u8]) -> bool {
     line.split(|byte| *byte == b';').any(|pair| {
         pair.trim_ascii()

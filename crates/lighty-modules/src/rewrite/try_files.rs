@@ -1,4 +1,4 @@
-//! `url.try-files`: the first of several URLs that leads to a file, or else a URL for all others.
+//! `url.try-files`: uses the first of several URLs that leads to a file, or else a fallback URL.
 
 use std::sync::Arc;
 
@@ -22,14 +22,14 @@ struct Tries {
     otherwise: Otherwise,
 }
 
-/// Response to a request that no candidate takes.
+/// Response to a request that matches no candidate.
 #[derive(Debug)]
 enum Otherwise {
     Url { path: Template, query: Option<Template> },
     Status(Status),
 }
 
-/// A text with variables.
+/// A string with variables.
 #[derive(Debug, PartialEq, Eq)]
 struct Template(Vec<Part>);
 
@@ -40,11 +40,11 @@ enum Part {
     Path,
     /// The query without its `?`.
     Query,
-    /// `?` where there is a query.
+    /// `?` if the request has a query.
     QueryMark,
 }
 
-/// Variables by the names that they have here and in nginx.
+/// Variables by their names, here and in nginx.
 const VARIABLES: [(&str, &[Part]); 7] = [
     ("$uri", &[Part::Path]),
     ("${url.path}", &[Part::Path]),
@@ -110,7 +110,7 @@ fn otherwise_of(url: &str) -> Result<Otherwise, Reject> {
         Some((path, query)) => (path, Some(Template::parse(query)?)),
         None => (url, None),
     };
-    // The query is kept without them.
+    // The query is kept without these endings.
     let endings = ["$is_args$args", "$is_args$query_string", "${qsa}"];
     let path = endings.iter().find_map(|ending| path.strip_suffix(ending)).unwrap_or(path);
     Ok(Otherwise::Url { path: path_template(path)?, query })
@@ -152,12 +152,13 @@ impl Template {
         Ok(Self(parts))
     }
 
-    /// The decoded path that this names.
+    /// Renders the decoded path.
     fn path(&self, ex: &Exchange) -> Vec<u8> {
         self.fill(ex, ex.request.path.clone())
     }
 
-    /// The query that this names, in which nothing of the path has a meaning.
+    /// Renders the query. The path is percent-encoded, so that none of its characters has a
+    /// meaning there.
     fn query(&self, ex: &Exchange) -> Vec<u8> {
         let encoded = |segment: &[u8]| {
             let mut encoded = Vec::new();
@@ -180,7 +181,7 @@ impl Template {
     }
 }
 
-/// True if a text begins with the variable, and not with a longer name.
+/// Returns true if the text begins with this variable, and not with a longer name.
 fn is_variable(text: &str, name: &str) -> bool {
     let rest = text.strip_prefix(name);
     rest.is_some_and(|rest| {
@@ -232,7 +233,7 @@ async fn choose_from(
     take_otherwise(ex, &tries.otherwise)
 }
 
-/// The kind of the file at a place that is not the request's.
+/// Looks up the kind of a file other than the request's own.
 async fn kind_of(ex: &mut Exchange, found: Located) -> Option<FileKind> {
     let own = std::mem::replace(&mut ex.physical, found.physical);
     let kind = pipeline::kind(ex).await;
@@ -259,7 +260,7 @@ fn take_otherwise(ex: &mut Exchange, otherwise: &Otherwise) -> Step<'static> {
     }
 }
 
-/// Makes this path the request's, with its own query unless another one is given.
+/// Sets the request's path. Its query is kept unless another one is given.
 fn take(ex: &mut Exchange, path: &[u8], query: Option<Vec<u8>>) -> Step<'static> {
     let mut target = Vec::new();
     uri::encode_path(path, &mut target);

@@ -1,4 +1,4 @@
-//! How the mac of a link is made: MD5 as of old, or HMAC (RFC 2104).
+//! The MAC of a link: plain MD5 as in older versions, or HMAC (RFC 2104).
 
 use hmac::{Hmac, KeyInit, Mac};
 use lighty_http::base64;
@@ -6,7 +6,7 @@ use md5::{Digest, Md5};
 use sha1::Sha1;
 use sha2::Sha256;
 
-/// How a mac is made.
+/// The algorithm of a MAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Algorithm {
     Md5,
@@ -27,7 +27,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether these are characters that a mac is written in.
+    /// Returns true if the text has only characters of this algorithm's encoding.
     pub(super) fn is_alphabet(self, mac: &[u8]) -> bool {
         let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
         match self {
@@ -36,7 +36,7 @@ impl Algorithm {
         }
     }
 
-    /// Whether a link's mac was made with the secret. Takes as long for a wrong mac as for another.
+    /// Verifies a link's MAC against the secret. The comparison takes constant time.
     pub(super) fn verify(self, secret: &[u8], time: &[u8], path: &[u8], mac: &[u8]) -> bool {
         match self {
             Self::Md5 => {
@@ -67,7 +67,7 @@ fn is_same(one: &[u8], other: &[u8]) -> bool {
     one.len() == other.len() && std::hint::black_box(differences) == 0
 }
 
-/// Bytes of pairs of hexadecimal digits; a pair that is none gives nothing.
+/// Decodes pairs of hexadecimal digits; skips invalid pairs.
 fn decode_hex(text: &[u8]) -> Vec<u8> {
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|n| u8::try_from(n).ok());
     let pair = |pair: &[u8]| Some(digit(*pair.first()?)? << 4 | digit(*pair.get(1)?)?);
@@ -78,7 +78,7 @@ fn decode_hex(text: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    // Made with Python's hashlib, hmac and base64.
+    // Test vectors made with Python's hashlib, hmac and base64.
     const SECRET: &[u8] = b"verysecret";
     const TIME: &[u8] = b"5f5e1000";
     const PATH: &[u8] = b"/dir/file.txt";

@@ -1,4 +1,4 @@
-//! What commands do.
+//! Execution of commands.
 
 use lighty_http::ssi::{Command, Name};
 use lighty_http::{decimal, html, uri};
@@ -8,13 +8,13 @@ use super::page::Page;
 use super::program;
 use super::shared::Fatal;
 
-/// What an `echo` shows of a variable that there is not.
+/// The output of `echo` for an undefined variable.
 const NONE: &[u8] = b"(none)";
 
-/// What becomes of a value on its way into the page.
+/// Encoding of a value that is inserted into the page.
 #[derive(Clone, Copy)]
 enum Encoding {
-    /// HTML text: what a client has sent must not become markup.
+    /// HTML text: client input must not become markup.
     Entity,
     Url,
     None,
@@ -155,7 +155,7 @@ impl Page<'_> {
     }
 }
 
-/// As lighttpd 1.4 shows sizes: whole units, each 1024 of the one before.
+/// Formats a size as lighttpd 1.4 does: whole units, each 1024 times the previous one.
 fn push_abbreviated(size: u64, out: &mut Vec<u8>) {
     const UNITS: [&[u8]; 7] = [b" B", b" kB", b" MB", b" GB", b" TB", b" PB", b" EB"];
     let (mut left, mut unit) = (size, 0);

@@ -1,4 +1,4 @@
-//! Files and URLs that a page names.
+//! Files and URLs that a page includes.
 
 use std::rc::Rc;
 use std::{fmt, io};
@@ -14,7 +14,7 @@ use lighty_io::stat_cache::Entry;
 use super::page::Page;
 use super::shared::{Fatal, Within};
 
-/// Why a page gets nothing of what it names.
+/// Reasons for which a named file or URL cannot be used.
 enum Unusable {
     NoUrl,
     NotAUrl,
@@ -46,11 +46,11 @@ impl fmt::Display for Unusable {
     }
 }
 
-/// Something that is named, and how it is said in the log.
+/// A file or URL named by a command, as shown in the log.
 enum Named<'a> {
-    /// By its path from the page's directory.
+    /// A path relative to the page's directory.
     File(&'a [u8]),
-    /// By its URL, from the page's if it does not begin with a slash.
+    /// A URL, relative to the page's if it does not begin with a slash.
     Url(&'a [u8]),
 }
 
@@ -72,7 +72,7 @@ impl<'a> Named<'a> {
 }
 
 impl Page<'_> {
-    /// `include`: each of its attributes is put in.
+    /// Runs `include`: inserts the file or URL of each attribute.
     pub(super) async fn include(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
         if command.attributes.is_empty() {
             return self.complain("include names neither file nor virtual");
@@ -129,7 +129,7 @@ impl Page<'_> {
         }
         match std::mem::take(&mut part.response.body) {
             Body::Empty => Ok(()),
-            // What a page of this response holds was counted when it was made.
+            // Memory held by a page of this response was charged when the page was made.
             Body::Memory(bytes) => self.out.push_shared(bytes, !is_page),
             Body::Cached(entry) => self.push_entry(&entry),
             Body::File { file, offset, length } => self.out.push_file(&file, offset, length),
@@ -164,7 +164,7 @@ impl Page<'_> {
         }
     }
 
-    /// What `fsize` and `flastmod` are about; `None` where the page was told why there is nothing.
+    /// Looks up the file for `fsize` and `flastmod`; `None` if an error was written to the page.
     pub(super) async fn look_at(&mut self, command: &Command<'_>) -> Result<Option<Meta>, Fatal> {
         let named = command.attributes.iter().find_map(|(name, value)| Named::by(name, value));
         let Some(named) = named else {
@@ -193,7 +193,7 @@ impl Page<'_> {
         }))
     }
 
-    /// Asks for a URL; the inner error is why its response is of no use.
+    /// Requests a URL; the inner error states why its response cannot be used.
     async fn ask(
         &mut self,
         method: Method,
@@ -219,7 +219,7 @@ impl Page<'_> {
         })
     }
 
-    /// The file with a name from the page's directory.
+    /// Opens the file of a name relative to the page's directory.
     async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, Unusable> {
         let ex = self.context.ex;
         let simple = simplified(name).ok_or(Unusable::Outside)?;

@@ -9,14 +9,14 @@ use lighty_io::file::OpenFile;
 
 use super::shared::{Fatal, Shared};
 
-/// A run of text up to this length is copied from the page: a range of its own would cost a system
-/// call.
+/// Maximum length of a run of text that is copied from the page. A file range of its own would cost
+/// a system call.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
 /// The response so far.
 pub(super) struct Output {
     queue: ChunkQueue<Rc<OpenFile>>,
-    /// Bytes behind those in the queue.
+    /// Bytes after those in the queue.
     tail: Vec<u8>,
     run: Option<Run>,
     shared: Rc<Shared>,
@@ -27,7 +27,7 @@ struct Run {
     file: Rc<OpenFile>,
     offset: u64,
     length: u64,
-    /// All of it, as long as it is short.
+    /// The whole run, while it is short.
     copy: Vec<u8>,
 }
 
@@ -45,7 +45,7 @@ impl Output {
         Ok(())
     }
 
-    /// Adds text of a page, which is found at `offset` of its file.
+    /// Adds text of a page, found at `offset` of its file.
     pub(super) fn push_text(&mut self, file: &Rc<OpenFile>, offset: u64, text: &[u8]) {
         let run = self.run.get_or_insert_with(|| Run {
             file: Rc::clone(file),
@@ -59,7 +59,7 @@ impl Output {
         }
     }
 
-    /// A command follows, or the end of the page.
+    /// Ends a run at the next command or the end of the page.
     pub(super) fn end_run(&mut self) -> Result<(), Fatal> {
         let Some(run) = self.run.take() else { return Ok(()) };
         if run.length <= COPIED_BYTES_MAX as u64 {
@@ -85,7 +85,7 @@ impl Output {
         Ok(())
     }
 
-    /// Adds bytes that are in memory and, if `is_new`, were not counted yet.
+    /// Adds bytes in memory; charges them to the memory limit if `is_new`.
     pub(super) fn push_shared(&mut self, bytes: Bytes, is_new: bool) -> Result<(), Fatal> {
         self.end_run()?;
         if is_new {
@@ -100,7 +100,7 @@ impl Output {
         Ok(())
     }
 
-    /// Adds whatever it is.
+    /// Adds a chunk of any kind.
     pub(super) fn push_chunk(
         &mut self,
         chunk: Chunk<Rc<OpenFile>>,
@@ -118,7 +118,7 @@ impl Output {
         }
     }
 
-    /// The response's body; every run has ended.
+    /// Returns the response's body. Every run must have ended.
     pub(super) fn into_body(mut self) -> Body {
         if self.queue.is_empty() {
             return match self.tail.is_empty() {

@@ -1,4 +1,4 @@
-//! One page: its text, its commands, and which of them count.
+//! One page: its text, its commands and its conditions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,16 +15,16 @@ use super::output::Output;
 use super::page_context::PageContext;
 use super::shared::Fatal;
 
-/// Bytes of a page that are read at once.
+/// Bytes of a page per read.
 const READ_BYTES: usize = 64 * 1024;
 
-/// How deep `if` may be nested.
+/// Maximum nesting depth of `if`.
 const IFS_MAX: usize = 64;
 
-/// Commands after which others of the worker have their turn.
+/// Commands after which the page yields to the worker's other requests.
 const COMMANDS_IN_A_ROW: u32 = 128;
 
-/// What relative names in a page are relative to.
+/// Base directory of relative names in a page.
 #[derive(Clone)]
 pub(super) struct Base {
     /// Directory beneath the document root; empty, or with a slash at its end.
@@ -34,7 +34,7 @@ pub(super) struct Base {
 }
 
 impl Base {
-    /// That of the page that was found for a request.
+    /// Returns the directory of the page that was found for a request.
     pub(super) fn of(ex: &Exchange) -> Self {
         let directory = |path: &[u8]| {
             let end = path.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
@@ -43,7 +43,7 @@ impl Base {
         Self { files: directory(&ex.physical.rel), urls: directory(variables::split_path(ex).0) }
     }
 
-    /// That of a file whose name is relative to this one.
+    /// Returns the directory of a file whose name is relative to this one.
     pub(super) fn of_file(&self, name: &[u8]) -> Self {
         let end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let mut base = self.clone();
@@ -55,11 +55,11 @@ impl Base {
 
 /// An `if` that is open.
 struct Choice {
-    /// What surrounds it counts.
+    /// The block around it is part of the response.
     is_reached: bool,
-    /// A branch was taken, this one or one before.
+    /// This branch or an earlier one was taken.
     is_made: bool,
-    /// This branch counts.
+    /// This branch is part of the response.
     is_taken: bool,
     /// Its last branch is reached.
     is_last: bool,
@@ -86,7 +86,7 @@ impl<'a> Page<'a> {
         Self { context, out, base, entry, choices: Vec::new(), at: 0 }
     }
 
-    /// Makes all of it.
+    /// Makes the whole page.
     pub(super) fn run(mut self) -> Pin<Box<dyn Future<Output = Result<(), Fatal>> + 'a>> {
         Box::pin(async move {
             self.context.shared.take_in(self.entry.meta());
@@ -117,7 +117,7 @@ impl<'a> Page<'a> {
                 words: error.to_string(),
             })?;
             if count == 0 {
-                // It was cut while it was read.
+                // The file was truncated while it was read.
                 return Ok(());
             }
             offset += count as u64;
@@ -172,7 +172,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// Whether what stands here is part of the response.
+    /// Returns true if text and commands at this point are part of the response.
     fn counts(&self) -> bool {
         self.choices.last().is_none_or(|choice| choice.is_taken)
     }
@@ -226,7 +226,7 @@ impl<'a> Page<'a> {
         }
     }
 
-    /// A command cannot be obeyed: the log says why, the page what it wants to.
+    /// Logs a failed command and writes the page's error message.
     pub(super) fn complain(&mut self, why: &str) -> Result<(), Fatal> {
         self.context.log(Level::Warning, why);
         let words = self.context.shared.formats.borrow().error.clone();

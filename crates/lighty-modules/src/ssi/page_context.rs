@@ -1,4 +1,4 @@
-//! The variables of a page: its request, the time, and what pages have set.
+//! The variables of a page: its request, the time, and the variables set by pages.
 
 use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
@@ -15,13 +15,13 @@ use lighty_io::process::privileges;
 use super::settings::SsiSettings;
 use super::shared::{Shared, TIME_FORMAT};
 
-/// Names of what is always known.
+/// Names of the built-in variables.
 const OWN: [&[u8]; 6] =
     [b"DATE_GMT", b"DATE_LOCAL", b"DOCUMENT_NAME", b"DOCUMENT_URI", b"LAST_MODIFIED", b"USER_NAME"];
 
 type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// The request that pages are made for, and what goes with it.
+/// The request of a page, and the settings and state that commands need.
 pub(super) struct PageContext<'a> {
     pub(super) ex: &'a Exchange,
     pub(super) own: &'a SsiSettings,
@@ -46,7 +46,7 @@ impl<'a> PageContext<'a> {
         self.ex.log(level, &format!("mod_ssi: {words}"));
     }
 
-    /// Whether an expression holds.
+    /// Evaluates an expression.
     pub(super) async fn evaluate(&self, expression: &[u8]) -> Result<bool, BadExpression> {
         if expression.windows(9).any(|name| name == b"USER_NAME") {
             self.learn_owner().await;
@@ -81,7 +81,8 @@ impl<'a> PageContext<'a> {
         all
     }
 
-    /// Appends a variable's value: as pages have set it, else as it is. `false`: there is none.
+    /// Appends a variable's value: the one set by a page, else the built-in one. Returns false if
+    /// the variable is undefined.
     fn append(&self, name: &[u8], out: &mut Vec<u8>) -> bool {
         if let Some(value) = self.shared.variables.borrow().get(name) {
             out.extend_from_slice(value);
@@ -116,7 +117,7 @@ impl<'a> PageContext<'a> {
         true
     }
 
-    /// Appends a time as pages want it shown.
+    /// Appends a time in the format chosen by the page.
     pub(super) fn append_time(&self, time: &LocalTime, out: &mut Vec<u8>) {
         let formats = self.shared.formats.borrow();
         let format = if formats.time.is_empty() { TIME_FORMAT } else { &formats.time };
@@ -127,7 +128,7 @@ impl<'a> PageContext<'a> {
         self.ex.machine.clock.unix_s()
     }
 
-    /// The variables of RFC 3875, as programs get them.
+    /// Returns the variables of RFC 3875, as programs get them.
     pub(super) fn request(&self) -> &Variables {
         self.request.get_or_init(|| {
             let mut all = Vec::new();
@@ -138,7 +139,7 @@ impl<'a> PageContext<'a> {
         })
     }
 
-    /// Asks who owns the page, which may take a while.
+    /// Looks up the owner of the page, which may block.
     async fn learn_owner(&self) {
         if self.owner.borrow().is_some() {
             return;

@@ -1,4 +1,4 @@
-//! `exec`: what a shell command writes becomes part of the page.
+//! `exec`: inserts the output of a shell command into the page.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -16,7 +16,7 @@ use super::page_context::PageContext;
 /// Variables of the server's own environment that commands get.
 const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 
-/// Why a page gets no output of a command.
+/// Reasons for which a command has no output.
 pub(super) enum ExecError {
     /// `ssi.max-processes`.
     Processes(usize),
@@ -38,8 +38,8 @@ impl fmt::Display for ExecError {
     }
 }
 
-/// Runs a command in the page's directory with the variables of the request, and returns what it
-/// wrote.
+/// Runs a command in the page's directory with the variables of the request, and returns its
+/// output.
 pub(super) async fn run(
     context: &PageContext<'_>,
     base: &Base,
@@ -68,7 +68,7 @@ pub(super) async fn run(
     }
 }
 
-/// What a command says beside the page.
+/// Returns the destination of a command's standard error.
 fn errors_of(context: &PageContext<'_>) -> ErrorOutput {
     let machine = &context.ex.machine;
     let page = String::from_utf8_lossy(&context.ex.physical.path()).into_owned();

@@ -1,12 +1,12 @@
-//! Which files are pages, and what pages may do.
+//! The directives of `mod_ssi`: names of pages, and their limits.
 
 use std::sync::Arc;
 
 use lighty_config::{Directive, Scope, Strings};
 use lighty_core::{Settings, module_settings};
 
-/// The most that `ssi.recursion-max` may be: each level is a request within a request, all of them
-/// on the stack of one worker.
+/// Largest value of `ssi.recursion-max`: each level is a request within a request, all of them on
+/// the stack of one worker.
 const RECURSION_MAX_MAX: u32 = 32;
 
 /// Settings of the module.
@@ -16,21 +16,21 @@ pub(super) struct SsiSettings {
     pub(super) content_type: Arc<str>,
     pub(super) conditional_requests: bool,
     pub(super) exec: bool,
-    /// How deep pages may include pages; 0: what is included is no page.
+    /// Maximum nesting depth of included pages; 0: included files are not parsed as pages.
     pub(super) recursion_max: u32,
     pub(super) limits: Limits,
     pub(super) exec_limits: ExecLimits,
     pub(super) processes_max: usize,
 }
 
-/// What one answer may take; that of the page that was asked for counts.
+/// Limits of one response, the requested page included.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) commands_max: u32,
     pub(super) memory_bytes_max: usize,
 }
 
-/// What a command may take that `exec` runs.
+/// Limits of a command run by `exec`.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ExecLimits {
     pub(super) seconds: u64,
@@ -54,7 +54,7 @@ impl Default for SsiSettings {
 module_settings!(SsiSettings);
 
 impl SsiSettings {
-    /// Whether a file is a page.
+    /// Returns true if a file is a page.
     pub(super) fn is_page(&self, path: &[u8]) -> bool {
         self.extensions.iter().any(|end| path.ends_with(end.as_bytes()))
     }

@@ -1,4 +1,4 @@
-//! What the pages of one answer share: variables, how things are shown, and what was used up.
+//! State shared by the pages of one response: variables, formats, and use of the limits.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -11,10 +11,10 @@ use lighty_io::stat_cache::Entry;
 
 use super::settings::Limits;
 
-/// How times are shown, unless a page says otherwise.
+/// Default time format.
 pub(super) const TIME_FORMAT: &[u8] = b"%a, %d %b %Y %H:%M:%S %Z";
 
-/// Why there is no response.
+/// A failure of the whole response.
 #[derive(Debug)]
 pub(super) struct Fatal {
     pub(super) fault: Fault,
@@ -22,22 +22,22 @@ pub(super) struct Fatal {
 }
 
 impl Fatal {
-    /// A limit, by the name that an operator knows it by.
+    /// Reports an exceeded limit by its directive's name.
     pub(super) fn limit(words: impl Into<String>) -> Self {
         Self { fault: Fault::PageLimit, words: words.into() }
     }
 }
 
-/// How pages want things shown.
+/// Formats that pages have chosen.
 pub(super) struct Formats {
     pub(super) time: Vec<u8>,
     /// Sizes as `1 kB` instead of all their digits.
     pub(super) abbreviate: bool,
-    /// Stands where a command failed.
+    /// Text written in place of a failed command.
     pub(super) error: Vec<u8>,
 }
 
-/// The page that was asked for, which pages within it are a part of.
+/// The requested page, of which included pages are a part.
 pub(super) struct Document {
     pub(super) name: Vec<u8>,
     pub(super) uri: Vec<u8>,
@@ -45,17 +45,17 @@ pub(super) struct Document {
     pub(super) owner: u32,
 }
 
-/// What a request is to pages.
+/// The relation of a request to pages.
 #[derive(Default)]
 pub(super) struct Within {
     /// The response that it is a part of.
     pub(super) outer: Option<Rc<Shared>>,
-    /// It was answered with a page.
+    /// The response was made from a page.
     pub(super) is_page: bool,
 }
 
 impl Within {
-    /// A part of a response.
+    /// Marks a request as part of a response.
     pub(super) fn part_of(outer: &Rc<Shared>) -> Self {
         Self { outer: Some(Rc::clone(outer)), is_page: false }
     }
@@ -65,7 +65,7 @@ impl Extension for Within {
     extension_slot!();
 }
 
-/// One for each response.
+/// State of one response.
 pub(super) struct Shared {
     pub(super) document: Document,
     pub(super) variables: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
@@ -81,7 +81,7 @@ pub(super) struct Shared {
 }
 
 impl Shared {
-    /// For the page that is asked for.
+    /// Creates the state for a requested page.
     pub(super) fn of(ex: &Exchange, entry: &Entry, limits: Limits) -> Self {
         let rel = &ex.physical.rel;
         let name_at = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
@@ -110,7 +110,7 @@ impl Shared {
         }
     }
 
-    /// Counts a command; how many there were.
+    /// Counts a command; returns their number so far.
     pub(super) fn count_command(&self) -> Result<u32, Fatal> {
         let count = self.commands.get() + 1;
         self.commands.set(count);
@@ -133,7 +133,7 @@ impl Shared {
         }
     }
 
-    /// Begins a page, which is another one's part unless it is the first; `None`: too deep.
+    /// Begins a page, the requested one or a part of it; `None` if the nesting is too deep.
     pub(super) fn enter(self: &Rc<Self>, depth_max: u32) -> Option<Depth> {
         let depth = self.depth.get();
         if depth > depth_max {
@@ -143,7 +143,7 @@ impl Shared {
         Some(Depth(Rc::clone(self)))
     }
 
-    /// While it is held, pages are only looked at.
+    /// Makes pages report only size and time while the guard is held.
     pub(super) fn look(self: &Rc<Self>) -> Look {
         self.only_looks.set(true);
         Look(Rc::clone(self))
@@ -153,17 +153,17 @@ impl Shared {
         self.only_looks.get()
     }
 
-    /// A page within this response has failed as a whole.
+    /// Records that a page within this response failed as a whole.
     pub(super) fn fail(&self) {
         self.failed.set(true);
     }
 
-    /// Whether one has, since this was last asked.
+    /// Returns true if a page has failed since the last call.
     pub(super) fn take_failed(&self) -> bool {
         self.failed.take()
     }
 
-    /// A file became part of the response.
+    /// Records a file that became part of the response.
     pub(super) fn take_in(&self, meta: &Meta) {
         use std::hash::BuildHasher;
         self.newest_s.set(self.newest_s.get().max(meta.mtime_s));
@@ -171,8 +171,8 @@ impl Shared {
         self.digest.set(foldhash::quality::FixedState::default().hash_one(what));
     }
 
-    /// When the newest file was changed, and a tag of all of them: a weak one, for what else is in
-    /// the page is not known.
+    /// Returns the newest file's modification time, and a tag over all files. The tag is weak,
+    /// because other content of the page is unknown.
     pub(super) fn validators(&self) -> (i64, String) {
         (self.newest_s.get(), format!("W/\"{:x}\"", self.digest.get()))
     }

@@ -8,8 +8,8 @@ use super::table::{Outcome, State};
 pub(super) const SCRIPT: &str = "text/javascript";
 pub(super) const JSON: &str = "application/json";
 
-/// What must never be kept says so in every dialect that caches ever spoke; the date is in the
-/// past (lighttpd 1.5, mod_uploadprogress).
+/// Fields that forbid caching for every generation of caches. The date is in the past (lighttpd
+/// 1.5, mod_uploadprogress).
 pub(super) fn fill(state: &State, json: bool, response: &mut Response) {
     let (media_type, text) = match json {
         true => (JSON, as_json(state)),
@@ -23,7 +23,7 @@ pub(super) fn fill(state: &State, json: bool, response: &mut Response) {
         .set(Known::CacheControl, "no-store, no-cache, must-revalidate, post-check=0, pre-check=0");
 }
 
-/// The expression of JavaScript that lighttpd 1.5 responses, to the letter.
+/// The JavaScript expression of lighttpd 1.5, to the letter.
 fn as_script(state: &State) -> String {
     let members = match state {
         State::Starting => "'state' : 'starting' ".to_owned(),

@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use lighty_core::exchange::body::BodyMeter;
 
-/// Uploads that are watched or remembered (`upload-progress.max-uploads`): an id costs its client
-/// one request, and some 100 bytes here.
+/// Maximum number of tracked or remembered uploads (`upload-progress.max-uploads`). An id costs its
+/// client one request, and some 100 bytes here.
 pub(super) const UPLOADS_MAX: usize = 4096;
 
 /// The table of uploads, shared by all workers. Clones are the same table.
@@ -20,8 +20,8 @@ impl Uploads {
     }
 }
 
-/// Held while an upload is under way. One whose end nobody tells, because other settings hold by
-/// then or its connection is gone, is forgotten when this is dropped: it must not take room for
+/// Held while an upload is under way. Dropping it removes an upload that was never reported as
+/// ended, because its settings changed or its connection closed. Otherwise the entry would stay for
 /// ever.
 pub(super) struct Watch {
     uploads: Uploads,
@@ -30,12 +30,12 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Of the upload that `meter` counts.
+    /// Watches the upload that `meter` counts.
     pub(super) fn of(uploads: &Uploads, id: u128, meter: &Arc<BodyMeter>) -> Self {
         Self { uploads: uploads.clone(), id, meter: Arc::clone(meter) }
     }
 
-    /// What counts the upload's bytes.
+    /// Returns the counter of the upload's bytes.
     pub(super) fn meter(&self) -> &Arc<BodyMeter> {
         &self.meter
     }
@@ -54,7 +54,7 @@ impl Drop for Watch {
 #[derive(Default)]
 pub(super) struct Table {
     uploads: HashMap<u128, Upload>,
-    /// Those that have ended, by the time until which they are remembered.
+    /// Ended uploads, by the time until which they are remembered.
     ended: BTreeSet<(u64, u128)>,
 }
 
@@ -69,14 +69,14 @@ pub(super) enum Outcome {
     Done {
         received: u64,
     },
-    /// With the status of the response.
+    /// Failed with this response status.
     Failed(u16),
 }
 
-/// What can be said of an id.
+/// State of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// Nothing is known (yet).
+    /// The id is unknown (so far).
     Starting,
     Uploading {
         received: u64,
@@ -85,12 +85,12 @@ pub(super) enum State {
     Ended(Outcome),
 }
 
-/// There is no room for another upload.
+/// The table has no room for another upload.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
 impl Table {
-    /// Forgets what was to be remembered until now.
+    /// Removes uploads that were to be remembered until now.
     pub(super) fn expire(&mut self, now_ms: u64) {
         while let Some(&(until_ms, id)) = self.ended.first()
             && until_ms <= now_ms
@@ -99,7 +99,7 @@ impl Table {
         }
     }
 
-    /// An upload begins; whatever had its id before is forgotten.
+    /// Begins an upload; an earlier one of the same id is removed.
     pub(super) fn begin(
         &mut self,
         id: u128,
@@ -112,7 +112,7 @@ impl Table {
         Ok(())
     }
 
-    /// The upload that `meter` counts has ended. Another one of the same id goes on.
+    /// Ends the upload that `meter` counts. Another one of the same id continues.
     pub(super) fn end(
         &mut self,
         id: u128,
@@ -131,7 +131,7 @@ impl Table {
         matches!(known, Some(Upload::Running { meter: known, .. }) if Arc::ptr_eq(known, meter))
     }
 
-    /// An upload was refused before it began. One of the same id that is under way goes on.
+    /// Records an upload refused before it began. One of the same id under way continues.
     pub(super) fn refuse(&mut self, id: u128, outcome: Outcome, until_ms: u64, uploads_max: usize) {
         let runs = matches!(self.uploads.get(&id), Some(Upload::Running { .. }));
         if !runs && self.make_room(id, uploads_max).is_ok() {
@@ -156,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Of those that have ended, the one that would be forgotten next makes way.
+    /// Makes room by removing the ended upload that would expire first.
     fn make_room(&mut self, id: u128, uploads_max: usize) -> Result<(), Full> {
         self.forget(id);
         while self.uploads.len() >= uploads_max {

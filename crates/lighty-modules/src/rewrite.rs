@@ -17,7 +17,7 @@ use lighty_io::file::FileKind;
 
 use try_files::TryFiles;
 
-/// Rule lists by the kind of file that they apply to, and by whether further rules may follow.
+/// Rule lists by the kind of file at the URL's path.
 #[derive(Clone, Debug, Default)]
 pub struct RewriteSettings {
     always: Lists,

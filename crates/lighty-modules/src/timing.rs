@@ -1,8 +1,8 @@
-//! `mod_timing`: where the time of requests goes, for people and their tools.
+//! `mod_timing`: reports the time that each part of a request took.
 //!
-//! The core takes the times of every request (`lighty_core::exchange::span`). Here they leave: as a
-//! line of 1.5's form (`debug.log-timing`), as words about slow requests, and as the response's
-//! field `Server-Timing`. The access log and traces show them too.
+//! The core measures every request (`lighty_core::exchange::span`). This module writes the times as
+//! a line in 1.5's format (`debug.log-timing`), as a log message about slow requests, and as the
+//! response field `Server-Timing`. The access log and traces show them too.
 
 mod settings;
 mod words;
@@ -18,13 +18,13 @@ use lighty_core::{Exchange, Settings};
 
 use settings::TimingSettings;
 
-/// Lines about slow requests in a second, from each worker.
+/// Log lines about slow requests per second and worker.
 const SLOW_LINES_MAX: u32 = 10;
 
 /// The module, one per worker.
 #[derive(Default)]
 pub struct Timing {
-    /// The second of the latest lines, and how many there were and would have been.
+    /// The second of the latest lines, and the number of slow requests in it.
     lines: Cell<(i64, u32)>,
 }
 
@@ -59,7 +59,7 @@ impl Module for Timing {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // What goes on counts until now.
+        // Ends the span under way, so that its time up to now is included.
         let span = ex.begin_span(Span::Rules);
         ex.begin_span(span);
         let value = words::server_timing(&ex.stages);
@@ -80,7 +80,7 @@ impl Module for Timing {
 }
 
 impl Timing {
-    /// Says of a slow request where its time went, unless there were enough such lines.
+    /// Logs the times of a slow request, unless this second's limit of lines is reached.
     #[cold]
     fn tell(&self, ex: &Exchange) {
         let now_s = ex.machine.clock.unix_s();
@@ -99,7 +99,8 @@ impl Timing {
     }
 }
 
-/// When the response's first byte was sent, or the request ended, in microseconds since 1970.
+/// Returns the time when the response's first byte was sent or the request ended, in microseconds
+/// since 1970.
 fn write_start_us(ex: &Exchange) -> u64 {
     let clock = &ex.machine.clock;
     let now_us = clock.mono_us();

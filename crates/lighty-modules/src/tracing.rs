@@ -1,11 +1,11 @@
-//! `mod_tracing`: what other servers call a request, and where its time goes, for a collector.
+//! `mod_tracing`: joins requests to distributed traces, and exports their timing to a collector.
 //!
-//! A request gets a place in a trace (W3C Trace Context) and an id, which go to backends, programs,
-//! scripts and logs as fields of the request. Sampled traces go to a collector of OpenTelemetry
-//! from a thread of their own: a request never waits for it.
+//! A request gets a position in a trace (W3C Trace Context) and an id. Backends, programs, scripts
+//! and logs get both as fields of the request. Sampled traces go to an OpenTelemetry collector from
+//! a separate thread: a request never waits for it.
 //!
-//! Reading order: `settings`, this file, `span_record` (what a finished request leaves behind),
-//! `otlp` (how that is written), `exporter` (the thread that sends it).
+//! Reading order: `settings`, this file, `span_record` (the data of a finished request), `otlp`
+//! (its encoding), `exporter` (the thread that sends it).
 
 mod exporter;
 mod otlp;
@@ -33,18 +33,18 @@ pub use exporter::Exporters;
 /// W3C Trace Context section 3.3.
 const TRACESTATE: &[u8] = b"tracestate";
 
-/// Bytes of an id that a trusted peer may give.
+/// Maximum length of an id from a trusted peer, in bytes.
 const REQUEST_ID_BYTES_MAX: usize = 128;
 
 /// The module, one per worker.
 pub struct Tracing {
     exporters: Exporters,
-    /// The one used last, which is usually the only one.
+    /// The exporter used last, which is usually the only one.
     latest: RefCell<Option<Arc<Exporter>>>,
 }
 
 impl Tracing {
-    /// For a worker; the exporters are those of all workers.
+    /// Creates a worker's instance; all workers share the exporters.
     pub fn new(exporters: Exporters) -> Self {
         Self { exporters, latest: RefCell::default() }
     }
@@ -130,14 +130,14 @@ impl Module for Tracing {
     }
 }
 
-/// A request that metrics can show as an example: who sees the figure finds its trace.
+/// Creates an exemplar, which links a metric to the request's trace.
 fn exemplar(ex: &Exchange, trace_id: u128) -> Exemplar {
     let clock = &ex.machine.clock;
     let unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
     Exemplar { trace_id, took_us: ex.stages.total_us(), unix_us }
 }
 
-/// Gives the request a span: beneath that of a trusted peer, or as the first one of a trace.
+/// Gives the request a span: a child of a trusted peer's span, or the root of a new trace.
 fn join_trace(ex: &mut Exchange, own: &TracingSettings, trusts: bool) {
     let parent = parent(ex).filter(|_| trusts);
     let random = &ex.machine.random;
@@ -158,7 +158,7 @@ fn join_trace(ex: &mut Exchange, own: &TracingSettings, trusts: bool) {
     context.span = Some(span);
 }
 
-/// The span that the request names; `None` also if it names several.
+/// Returns the parent span from the request; `None` also if it has several.
 fn parent(ex: &Exchange) -> Option<TraceParent> {
     let fields = ex.request.fields.iter();
     let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(TRACEPARENT));
@@ -166,7 +166,7 @@ fn parent(ex: &Exchange) -> Option<TraceParent> {
     if found.next().is_some() { None } else { TraceParent::parse(value) }
 }
 
-/// Gives the request an id: that of a trusted peer, or a new one.
+/// Gives the request an id: a trusted peer's, or a new one.
 fn take_id(ex: &mut Exchange, name: &[u8], trusts: bool) {
     let mut id = std::mem::take(&mut ex.ext_mut::<TraceContext>().request_id);
     match ex.request.fields.get_named(name).filter(|id| trusts && is_usable(id)) {
@@ -181,7 +181,7 @@ fn take_id(ex: &mut Exchange, name: &[u8], trusts: bool) {
     ex.ext_mut::<TraceContext>().request_id = id;
 }
 
-/// What can stand in logs and in fields as it is.
+/// Returns true if an id needs no escaping in logs and fields.
 fn is_usable(id: &[u8]) -> bool {
     let is_plain =
         |byte: &u8| byte.is_ascii_graphic() && !matches!(byte, b'"' | b'\\' | b',' | b';');

@@ -1,4 +1,4 @@
-//! Lines of the last minutes, as SVG within the page.
+//! Line charts of the last minutes, as SVG within the page.
 
 use std::fmt::Write;
 
@@ -6,34 +6,34 @@ use lighty_core::machine::metrics::history::{HISTORY_S, Second};
 
 use super::units::bytes;
 
-/// Seconds that a chart shows at least: its width in its own units.
+/// Minimum seconds shown by a chart: its width in its own units.
 const SECONDS_MIN: i64 = 60;
 
 /// Height of a chart, in its own units.
 const HEIGHT: f64 = 60.0;
 
-/// Below so many requests a second on average, rates are means of [`MEAN_S`] seconds: one request
-/// now and then would be drawn as a solid block of peaks.
+/// Below this average request rate, rates are means of [`MEAN_S`] seconds: occasional requests
+/// would otherwise be drawn as a solid block of peaks.
 const FEW_PER_S: f64 = 3.0;
 
-/// Seconds of such a mean.
+/// Seconds covered by a mean.
 const MEAN_S: i64 = 10;
 
 /// Source of a line's values.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Kind {
-    /// So many in each second.
+    /// Events per second.
     Rate,
-    /// As at the end of the second.
+    /// The level at the end of the second.
     Level,
-    /// A duration; seconds without a request have none.
+    /// A duration. Seconds without a request have no value.
     Duration,
 }
 
-/// A chart's line: a name for its style, one for people, and its value in a second.
+/// A line of a chart: its style class, its label, and its value in a second.
 struct Line(&'static str, &'static str, fn(&Second) -> f64);
 
-/// A chart: heading, kind of its values, format of one, lines.
+/// A chart: heading, kind of its values, format of a value, lines.
 struct Chart(&'static str, Kind, fn(f64) -> String, &'static [Line]);
 
 const CHARTS: [Chart; 4] = [
@@ -82,14 +82,14 @@ fn size(value: f64) -> String {
     bytes(value as u64)
 }
 
-/// The charts; nothing where nothing was recorded yet.
+/// Renders the charts; empty before the first recorded second.
 pub(super) fn svg(history: &[Second]) -> String {
     let Some(latest) = history.last() else { return String::new() };
     let charts: String = CHARTS.iter().map(|one| chart(one, history, latest.at_s)).collect();
     format!("<h2>Last minutes</h2>\n<div class=\"charts\">\n{charts}</div>\n")
 }
 
-/// The values of a line: when, and how much.
+/// Returns a line's points: time and value.
 fn values(history: &[Second], kind: Kind, value: fn(&Second) -> f64) -> Vec<(i64, f64)> {
     let all = history.iter().map(|second| (second.at_s, value(second)));
     match kind {
@@ -115,7 +115,7 @@ fn means(all: &[(i64, f64)]) -> Vec<(i64, f64)> {
     all.iter().enumerate().map(mean).collect()
 }
 
-/// The next number above that is easy to read.
+/// Returns the smallest round number at or above the value.
 fn nice(value: f64) -> f64 {
     if value <= 0.0 {
         return 1.0;
@@ -137,7 +137,7 @@ fn chart(Chart(heading, kind, show, lines): &Chart, history: &[Second], now_s: i
             let x = width - (now_s - at_s);
             format!("{x},{:.1} ", HEIGHT - value * HEIGHT / top)
         });
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(
             drawn,
             "<polyline class=\"{class}\" points=\"{}\"/>",

@@ -1,4 +1,4 @@
-//! How long requests took in all workers, with names in place of numbers.
+//! Durations of requests in all workers, with names in place of numbers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use lighty_core::machine::metrics::series::{
 use lighty_core::machine::status_board::Report;
 use lighty_http::{Method, Version};
 
-/// What stands in for what has no series of its own.
+/// Label for values without a series of their own.
 const OTHER: &str = "other";
 
-/// What whole requests are told apart by.
+/// Labels that identify a series of whole requests.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequestLabels {
     pub(super) route: Arc<str>,
     pub(super) method: &'static str,
-    /// `None` of those without a series of their own.
+    /// `None` for statuses without a series of their own.
     pub(super) status: Option<u16>,
     pub(super) version: &'static str,
     pub(super) scheme: &'static str,
@@ -30,13 +30,13 @@ pub(super) struct RequestLabels {
 #[derive(Default)]
 pub(super) struct Durations {
     pub(super) requests: BTreeMap<RequestLabels, Histogram>,
-    /// Recorded traces of some of them.
+    /// Recorded traces of some requests.
     pub(super) exemplars: BTreeMap<RequestLabels, Box<Exemplars>>,
-    /// By the stretch's place in a request and its name, and the route.
+    /// Keyed by the span's position in a request, its name and the route.
     pub(super) stages: BTreeMap<(usize, &'static str, Arc<str>), Histogram>,
-    /// By upstream and backend.
+    /// Keyed by upstream and backend.
     pub(super) backends: BTreeMap<(Arc<str>, Arc<str>), Histogram>,
-    /// Times that there was no place for a new series.
+    /// Number of values recorded without a series, because the table was full.
     pub(super) others: u64,
 }
 
@@ -65,8 +65,8 @@ impl Durations {
         all
     }
 
-    /// Of each route: its requests, how many of them had a status of 500 or above, and how long
-    /// they took.
+    /// Returns for each route the distribution of its requests, and the number of those with a
+    /// status of 500 or above.
     pub(super) fn routes(&self) -> Vec<(Arc<str>, u64, Histogram)> {
         let mut routes = BTreeMap::<Arc<str>, (u64, Histogram)>::new();
         for (labels, durations) in &self.requests {
@@ -79,7 +79,7 @@ impl Durations {
         routes.into_iter().map(|(route, (errors, sum))| (route, errors, sum)).collect()
     }
 
-    /// Each stretch that took time, over all routes, in the order in which requests meet them.
+    /// Returns each span that took time, over all routes, in the order of a request.
     pub(super) fn spans(&self) -> Vec<(&'static str, Histogram)> {
         let mut spans = BTreeMap::<(usize, &'static str), Histogram>::new();
         for ((place, name, _), durations) in &self.stages {
@@ -89,7 +89,7 @@ impl Durations {
     }
 }
 
-/// Texts of names, each asked for once.
+/// Texts of names, each allocated once.
 struct Texts<'a> {
     names: &'a SeriesNames,
     known: BTreeMap<String, Arc<str>>,

@@ -1,7 +1,7 @@
-//! Figures for a collector of metrics, in the exposition formats of Prometheus.
+//! Metrics in the exposition formats of Prometheus.
 //!
-//! `family` has the terms, `families` what the server has to say in them, `text` and `protobuf`
-//! write it.
+//! `family` defines the terms, `families` collects the server's metrics, `text` and `protobuf`
+//! write them.
 
 mod families;
 mod family;
@@ -12,7 +12,7 @@ use lighty_http::accept::media_quality;
 
 use super::facts::Facts;
 
-/// A format of figures.
+/// An exposition format.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Format {
     /// Prometheus' text format 0.0.4.
@@ -24,11 +24,11 @@ pub(super) enum Format {
 }
 
 impl Format {
-    /// The one that the client prefers.
+    /// Returns the format that the client prefers.
     pub(super) fn preferred(accept: Option<&[u8]>) -> Self {
         let Some(accept) = accept else { return Self::Text };
         let quality = |media_type| media_quality(Some(accept), media_type);
-        // By name only: who accepts anything wants text.
+        // Wildcards do not count: a client that accepts any type gets text.
         let names = |name: &[u8]| accept.windows(name.len()).any(|part| part == name);
         let wanted = [
             (Self::Protobuf, quality("application/vnd.google.protobuf"), names(b"protobuf")),
@@ -36,7 +36,7 @@ impl Format {
             (Self::Text, quality("text/plain"), true),
         ];
         let named = wanted.into_iter().filter(|(_, quality, is_named)| *is_named && *quality > 0);
-        // Of several equals the first.
+        // The first of several with equal quality.
         named.rev().max_by_key(|(_, quality, _)| *quality).map_or(Self::Text, |(format, ..)| format)
     }
 
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-/// All figures. Takes a while where there is much, so not for an event loop.
+/// Writes all metrics. Too slow for an event loop if there are many series.
 pub(super) fn write(facts: &Facts, format: Format) -> Vec<u8> {
     let families = families::all(facts);
     match format {

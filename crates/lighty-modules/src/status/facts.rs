@@ -1,4 +1,4 @@
-//! What the server is doing: what workers report, and what is known of the process.
+//! The state of the server: the reports of the workers, and of the process.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use lighty_core::machine::status_board::{BackendPool, Connection, Report, Status
 use super::durations::Durations;
 use super::hosts;
 
-/// What is known before anything of the process is looked at.
+/// The data collected before the process itself is inspected.
 pub(super) struct Asked {
     pub(super) reports: Vec<Report>,
     pub(super) workers: usize,
@@ -21,23 +21,23 @@ pub(super) struct Asked {
     pub(super) host: String,
 }
 
-/// Everything that pages are made of.
+/// The data of all status pages.
 pub(super) struct Facts {
     pub(super) asked: Asked,
     pub(super) figures: Vec<(String, String)>,
     pub(super) pools: Vec<BackendPool>,
-    /// Names of certificates, and the wall-clock seconds in which they expire.
+    /// Names of certificates and their expiry, in wall-clock seconds.
     pub(super) certificates: Vec<(String, i64)>,
     pub(super) durations: Durations,
     /// Names of hosts and their counts.
     pub(super) hosts: Vec<(Arc<str>, HostCounts)>,
-    /// The last minutes.
+    /// History of the last minutes.
     pub(super) history: Vec<Second>,
     pub(super) version: &'static str,
 }
 
 impl Facts {
-    /// Gathers what is known of the process. Takes a while where there is much.
+    /// Gathers the data of the process. Too slow for an event loop if there is much.
     pub(super) fn gather(asked: Asked, board: &StatusBoard) -> Self {
         Self {
             figures: board.figures(&asked.reports),
@@ -63,7 +63,7 @@ impl Facts {
         self.reports().iter().map(of).fold(0, u64::saturating_add)
     }
 
-    /// Connections and streams that are told of, each with its worker's index.
+    /// Lists the reported connections and streams, each with its worker's index.
     pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &Connection)> {
         self.reports().iter().flat_map(move |report| {
             let rows = report.connections.iter().flat_map(Connection::rows);
@@ -71,7 +71,7 @@ impl Facts {
         })
     }
 
-    /// Open streams of HTTP/2.
+    /// Open HTTP/2 streams.
     pub(super) fn streams(&self) -> u64 {
         self.sum(|report| report.streams.iter().sum())
     }
@@ -84,12 +84,12 @@ impl Facts {
         self.sum(|report| report.open().saturating_sub(report.idle()))
     }
 
-    /// Of a sum over the latest seconds, so much in one of them.
+    /// Returns the average per second over the latest seconds.
     pub(super) fn recent(&self, of: impl Fn(&Report) -> u64) -> u64 {
         self.reports().iter().map(|report| of(report) / report.pace.seconds.max(1)).sum()
     }
 
-    /// Of a sum since the start, so much in one second.
+    /// Returns the average per second since the start.
     pub(super) fn mean(&self, of: impl Fn(&Report) -> u64) -> u64 {
         self.sum(of) / self.uptime_s().max(1)
     }

@@ -1,4 +1,4 @@
-//! Hosts that requests are counted for: those that conditions of the configuration name.
+//! Hosts with request counts of their own: the ones named by conditions of the configuration.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ pub(super) const DEFAULT: usize = 100;
 /// Largest value of `status.hosts`.
 pub(super) const MAX: usize = HOSTS_MAX;
 
-/// Has each condition on the host note its name in the settings of the requests that it holds for:
-/// the first names up to `status.hosts`. The settings of all other requests note [`OTHER`].
+/// Records the host name of each condition on the host in the settings of its requests: the first
+/// names up to `status.hosts`. The settings of all other requests get [`OTHER`].
 pub fn note(config: &mut Config<Settings>) {
     let names_max = config.global().module::<StatusSettings>().hosts_max;
     let mut rows: HashMap<String, Arc<HostRow>> = HashMap::new();
@@ -44,7 +44,7 @@ pub fn note(config: &mut Config<Settings>) {
     }
 }
 
-/// The name of the hosts for which a condition holds; `None` for a condition on something else, and
+/// Returns the host name that a condition selects; `None` for a condition on something else, and
 /// for one that excludes a host.
 fn name(condition: &Condition) -> Option<String> {
     let text = || condition.text.to_ascii_lowercase();
@@ -57,12 +57,12 @@ fn name(condition: &Condition) -> Option<String> {
     }
 }
 
-/// Counts of all workers, most requests first.
+/// Merges the counts of all workers, most requests first.
 pub(super) fn merged(reports: &[Report], names: &SeriesNames) -> Vec<(Arc<str>, HostCounts)> {
     let names = names.hosts();
     let mut sums = vec![HostCounts::default(); names.len()];
     for report in reports {
-        // A worker may have learnt a name since the list was read.
+        // A worker may have added a name since the list was read.
         sums.iter_mut().zip(&report.hosts).for_each(|(sum, counts)| sum.add(counts));
     }
     let mut all: Vec<_> = names.into_iter().zip(sums).collect();

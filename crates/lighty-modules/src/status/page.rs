@@ -1,4 +1,4 @@
-//! What the server is doing, for people.
+//! The server's status as an HTML page.
 
 use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
@@ -12,16 +12,15 @@ use super::units::{bytes, duration, micros};
 pub(super) const HTML: &str = "text/html";
 pub(super) const HTML_UTF8: &str = "text/html; charset=utf-8";
 
-/// Targets and hosts come from clients. They are escaped; should that ever fail, they still load
-/// nothing from elsewhere.
+/// Targets and hosts come from clients. They are escaped; if that ever failed, they still could not
+/// load anything from elsewhere.
 pub(super) const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; \
      script-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 const STYLE: &str = include_str!("page.css");
 const SCRIPT: &str = include_str!("page.js");
 
-/// The page of `status.status-url`. Its script asks for it again and puts the new sections in the
-/// place of the old ones, so each has a name.
+/// The page of `status.status-url`. Its script fetches it again and replaces each section by name.
 pub(super) fn status(facts: &Facts) -> String {
     let mut page = begin("Status", facts);
     let section =
@@ -126,7 +125,7 @@ fn cards(facts: &Facts) -> String {
     .concat()
 }
 
-/// Tenths, which are told only where there are few.
+/// Formats tenths. Values of 10 and above have no decimal.
 fn rate(tenths: u64) -> String {
     match tenths {
         1..100 => format!("{}.{}", tenths / 10, tenths % 10),
@@ -159,7 +158,7 @@ fn workers(facts: &Facts) -> String {
     )
 }
 
-/// What requests were answered by, and how long they took; nothing before the first one.
+/// Handlers and durations of requests; empty before the first one.
 fn routes(facts: &Facts) -> String {
     let rows: String = facts
         .durations
@@ -173,7 +172,7 @@ fn routes(facts: &Facts) -> String {
     durations_table("Routes", "Route", "<th>Errors</th>", "Requests", &rows)
 }
 
-/// Requests by host; nothing where the configuration names none.
+/// Requests by host; empty if the configuration names no host.
 fn hosts(facts: &Facts) -> String {
     let rows: String = facts
         .hosts
@@ -200,7 +199,7 @@ fn hosts(facts: &Facts) -> String {
     )
 }
 
-/// Where the time of requests went.
+/// Time spent by requests in each span.
 fn stages(facts: &Facts) -> String {
     let mut spans = facts.durations.spans();
     let is_within = |name| Span::of_name(name).is_none_or(Span::is_within_request);
@@ -242,7 +241,7 @@ fn quantiles(durations: &Histogram) -> String {
     format!("<td>{}</td>{}", durations.count(), cells.concat())
 }
 
-/// Until when certificates are valid, those that end first before the others.
+/// Expiry of certificates, the earliest first.
 fn certificates(facts: &Facts) -> String {
     let mut all: Vec<_> = facts.certificates.iter().collect();
     all.sort_by_key(|(_, expires_s)| *expires_s);
@@ -267,7 +266,7 @@ fn certificates(facts: &Facts) -> String {
     )
 }
 
-/// What every backend does, a table for each pool; nothing where there are none.
+/// State of every backend, a table for each pool; empty without backends.
 fn backends(pools: &[BackendPool]) -> String {
     let tables: String = pools.iter().map(pool).collect();
     if tables.is_empty() { tables } else { format!("<h2>Backends</h2>\n{tables}") }

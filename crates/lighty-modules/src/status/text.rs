@@ -1,4 +1,4 @@
-//! What the server is doing, for programs.
+//! The server's status for programs.
 
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::history::Second;
@@ -12,10 +12,10 @@ pub(super) const PLAIN: &str = "text/plain";
 pub(super) const JSON: &str = "application/json";
 pub(super) const SCRIPT: &str = "application/javascript";
 
-/// Bytes of a callback's name.
+/// Maximum length of a callback's name, in bytes.
 const CALLBACK_BYTES_MAX: usize = 100;
 
-/// Lines as Apache's and lighttpd's status modules have them. Traffic is in bytes per second.
+/// Lines in the format of Apache's and lighttpd's status modules. Traffic is in bytes per second.
 pub(super) fn auto(facts: &Facts) -> String {
     format!(
         "Total Accesses: {}\nTotal kBytes: {}\nUptime: {}\nBusyServers: {}\nIdleServers: {}\n\
@@ -36,7 +36,7 @@ pub(super) fn statistics(facts: &Facts) -> String {
     facts.figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
-/// An object; the names and units of its first members are those of lighttpd 1.4.
+/// A JSON object. The names and units of its first members are those of lighttpd 1.4.
 pub(super) fn json(facts: &Facts) -> Vec<u8> {
     let mut out = b"{".to_vec();
     push_totals(facts, &mut out);
@@ -83,19 +83,19 @@ pub(super) fn json(facts: &Facts) -> Vec<u8> {
     out
 }
 
-/// An object of lighttpd's members alone: who loads it as a script from another site learns nothing
-/// of clients, their requests or backends.
+/// A JSON object of lighttpd's members alone. A site that loads it as a script learns nothing of
+/// clients, their requests or backends.
 pub(super) fn totals(facts: &Facts) -> String {
     format!("{{{}}}", members_of_lighttpd(facts))
 }
 
-/// What programs get that load it as a script from another site: a call of this function.
+/// Wraps the JSON in a call of the callback, for sites that load it as a script.
 pub(super) fn call(callback: &str, json: &[u8]) -> Vec<u8> {
     [callback.as_bytes(), b"(", json.trim_ascii_end(), b");\n"].concat()
 }
 
-/// The function that a query asks to be called; lighttpd's letters, so that no page can have
-/// others written into a script.
+/// Returns the callback of the query. Only the characters that lighttpd accepts are allowed, so
+/// that no page can inject others into a script.
 pub(super) fn callback(query: &[u8]) -> Option<&str> {
     let name = std::str::from_utf8(query.strip_prefix(b"jsonp=")?).ok()?;
     let is_fit = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
@@ -103,7 +103,7 @@ pub(super) fn callback(query: &[u8]) -> Option<&str> {
         .then_some(name)
 }
 
-/// Appends the sums, by lighttpd's names and by those that say their units, and the workers.
+/// Appends the workers and the sums, by lighttpd's names and by names with units.
 fn push_totals(facts: &Facts, out: &mut Vec<u8>) {
     let totals = format!(
         "{},\n\"TotalRequests\":{},\"TotalKBytes\":{},\"KBytesAverage5s\":{},\n\
@@ -119,7 +119,7 @@ fn push_totals(facts: &Facts, out: &mut Vec<u8>) {
     push_list(facts.reports(), out, push_worker);
 }
 
-/// The members that lighttpd 1.4's object has, in its units; traffic is in KB.
+/// The members of lighttpd 1.4's object, in its units; traffic is in KB.
 fn members_of_lighttpd(facts: &Facts) -> String {
     format!(
         "\"RequestsTotal\":{},\"TrafficTotal\":{},\"Uptime\":{},\"BusyServers\":{},\
@@ -151,7 +151,7 @@ fn push_figure((name, value): &(String, String), out: &mut Vec<u8>) {
     }
 }
 
-/// Appends members, and ends the object.
+/// Appends the members for durations, and ends the object.
 fn push_durations(durations: &Histogram, out: &mut Vec<u8>) {
     let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|share| durations.quantile_us(share));
     let members = format!(

@@ -1,4 +1,4 @@
-//! Figures as people read them.
+//! Human-readable figures.
 
 /// A number of bytes.
 pub(super) fn bytes(count: u64) -> String {

@@ -10,7 +10,7 @@ pub(super) struct TimingSettings {
     pub(super) is_logged: bool,
     /// `timing.server-timing`.
     pub(super) is_shown: bool,
-    /// `timing.slow-request`; 0: none is told.
+    /// `timing.slow-request`; 0: slow requests are not logged.
     pub(super) slow_ms: u32,
 }
 module_settings!(TimingSettings);

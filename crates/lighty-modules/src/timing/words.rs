@@ -1,4 +1,4 @@
-//! Times as text.
+//! Timings as text.
 
 use std::fmt::Write as _;
 
@@ -8,13 +8,13 @@ use lighty_core::exchange::span::Span;
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::upstream_trace::{EarlierTries, UpstreamTrace};
 
-/// Stretches that are told of a slow request.
+/// Maximum number of spans listed for a slow request.
 const TOLD_MAX: usize = 4;
 
-/// The words for [`Span::Body`] where the body is made here, as that of a file is compressed.
+/// Text for [`Span::Body`] if this server makes the body, for example by compressing a file.
 const MAKING: &str = "making more of the body";
 
-/// Microseconds as milliseconds with three places.
+/// Microseconds, shown as milliseconds with three decimals.
 struct Millis(u64);
 
 impl std::fmt::Display for Millis {
@@ -23,7 +23,7 @@ impl std::fmt::Display for Millis {
     }
 }
 
-/// Microseconds as people say it.
+/// Microseconds, shown in a readable unit.
 struct Spoken(u64);
 
 impl std::fmt::Display for Spoken {
@@ -40,15 +40,15 @@ impl std::fmt::Display for Spoken {
 pub(super) fn server_timing(stages: &Stages) -> String {
     let mut text = String::new();
     for (span, _, took_us) in stages.spans().filter(|(span, ..)| span.is_within_request()) {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, "{};dur={}, ", span.name(), Millis(took_us.into()));
     }
     let _ = write!(text, "total;dur={}", Millis(stages.total_us()));
     text
 }
 
-/// A line of `debug.log-timing`. The words up to `write-time` are those of 1.5, and stand in the
-/// same columns.
+/// A line of `debug.log-timing`. The fields up to `write-time` are those of 1.5, in the same
+/// columns.
 pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
     let of = |span| u64::from(stages.span_us(span).unwrap_or(0));
     let mut text = format!(
@@ -62,13 +62,13 @@ pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
         Millis(stages.total_us()),
     );
     for (span, _, took_us) in stages.spans() {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write!(text, " {}: {} ms", span.name(), Millis(took_us.into()));
     }
     text
 }
 
-/// What a slow request's time went to, the longest stretch first.
+/// Describes a slow request's time, the longest span first.
 pub(super) fn slow(ex: &Exchange) -> String {
     let trace = ex.ext::<UpstreamTrace>();
     let mut stretches = stretches(&ex.stages, trace, ex.response.maker);
@@ -77,7 +77,7 @@ pub(super) fn slow(ex: &Exchange) -> String {
     let mut text = format!("slow request ({status}): {}", Spoken(total_us));
     let mut separator = ": ";
     for (took_us, words) in stretches.into_iter().take(TOLD_MAX) {
-        // Less than a hundredth explains nothing.
+        // Spans below one percent explain nothing.
         if took_us * 100 < total_us {
             break;
         }
@@ -90,7 +90,8 @@ pub(super) fn slow(ex: &Exchange) -> String {
     text
 }
 
-/// The parts of a request's time, with words for each. Those of earlier tries are told by backend.
+/// Returns the spans of a request's time, each with a description. Earlier tries are listed by
+/// backend.
 fn stretches(stages: &Stages, trace: Option<&UpstreamTrace>, maker: Maker) -> Vec<(u64, String)> {
     let backend = match trace.map(|trace| trace.address.as_deref()) {
         Some(_) if maker == Maker::Program => "the program".to_owned(),
@@ -145,7 +146,7 @@ mod tests {
     fn a_line_has_the_columns_of_the_ancestor() {
         let line = line(&stages(), 1_764_000_000_000_042);
         let words: Vec<&str> = line.split(' ').collect();
-        // Before them are the time, the level and the client.
+        // The time, the level and the client come before these columns.
         let column = |nth: usize| words[nth - 4];
         assert_eq!([4, 5, 6].map(column), ["timing", "write-start:", "1764000000.000042"]);
         assert_eq!([7, 8, 9].map(column), ["read-queue-wait:", "0.000", "ms"]);

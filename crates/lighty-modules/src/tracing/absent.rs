@@ -9,7 +9,7 @@ use lighty_core::machine::status_board::Statistics;
 pub struct Exporters;
 
 impl Exporters {
-    /// Returns at once.
+    /// Returns immediately.
     pub fn finish(&self, _: Duration) {}
 }
 

@@ -1,8 +1,8 @@
 //! The thread that sends spans to a collector.
 //!
-//! Workers hand their records over without waiting: what finds no room in the queue is dropped and
-//! counted. The thread begins with the first record and ends when no worker names its collector
-//! any more, with what is left in the queue sent.
+//! Workers hand their records over without waiting. Records that do not fit into the queue are
+//! dropped and counted. The thread starts with the first record. It ends once no worker uses its
+//! collector any more, after it has sent the rest of the queue.
 
 use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -29,44 +29,44 @@ use super::partial_success::PartialSuccess;
 use super::settings::CollectorOptions;
 use super::span_record::SpanRecord;
 
-/// Records of one request to the collector.
+/// Records per request to the collector.
 const BATCH_LENGTH: usize = 256;
 
-/// How long a record may wait for others.
+/// Maximum time for which a record waits for others.
 const BATCH_PATIENCE: Duration = Duration::from_secs(1);
 
-/// How long a collector may take.
+/// Timeout of a request to a collector.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Pauses before a batch is sent again, where the collector may take it later.
+/// Pauses before a batch is sent again, if the error is temporary.
 const PAUSES: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_secs(2), Duration::from_secs(4)];
 
-/// The longest pause that a collector may ask for.
+/// Upper limit of the pause that a collector may ask for.
 const PAUSE_MAX: Duration = Duration::from_secs(30);
 
-/// Up to so many percent more, so that servers do not all come back at once.
+/// Maximum random increase of a pause, so that servers do not all come back at once.
 const JITTER_PERCENT: u32 = 20;
 
-/// Seconds between two lines about a collector that fails.
+/// Seconds between two log messages about a failing collector.
 const COMPLAINT_S: i64 = 60;
 
-/// A worker's way to the thread.
+/// A worker's handle to the thread.
 pub(super) struct Exporter {
     options: Arc<CollectorOptions>,
     queue: SyncSender<SpanRecord>,
     counts: Arc<Counts>,
-    /// The thread's pause ends when this goes.
+    /// Dropping it ends the thread's pause.
     _alive: mpsc::Sender<Infallible>,
 }
 
 impl Exporter {
-    /// True if it sends to this collector in this way.
+    /// Returns true if the exporter uses this collector with these options.
     pub(super) fn serves(&self, options: &Arc<CollectorOptions>) -> bool {
         Arc::ptr_eq(&self.options, options) || self.options == *options
     }
 
-    /// Sends the record some time, if there is room for it.
+    /// Queues the record; drops and counts it if the queue is full.
     pub(super) fn offer(&self, record: SpanRecord) {
         let spans = record.spans();
         if self.queue.try_send(record).is_err() {
@@ -75,7 +75,7 @@ impl Exporter {
     }
 }
 
-/// The exporters of all workers, and what they did. Clones share them.
+/// The exporters of all workers, and their counters. Clones share them.
 #[derive(Clone, Default)]
 pub struct Exporters(Arc<Shared>);
 
@@ -91,11 +91,11 @@ struct Shared {
 struct Counts {
     exported: AtomicU64,
     dropped: AtomicU64,
-    /// Requests to collectors that came to nothing.
+    /// Failed requests to collectors.
     failures: AtomicU64,
 }
 
-/// How many threads there are.
+/// Number of running threads.
 #[derive(Default)]
 struct Running {
     threads: Mutex<usize>,
@@ -103,7 +103,7 @@ struct Running {
 }
 
 impl Exporters {
-    /// The exporter for a collector, which begins if there is none.
+    /// Returns the exporter for a collector; starts one if none is running.
     pub(super) fn of(&self, options: &Arc<CollectorOptions>, log: &Log) -> Arc<Exporter> {
         let mut known = self.0.known.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|exporter| exporter.strong_count() > 0);
@@ -129,7 +129,7 @@ impl Exporters {
             sender.work(&records);
         });
         if let Err(error) = started {
-            // Every record is dropped, and counted.
+            // No thread could be started: every record is dropped and counted.
             let now_s = Clock::start().unix_s();
             log.line(Level::Error, now_s, &format!("traces: {error}"), About::default());
         }
@@ -181,23 +181,23 @@ impl Drop for ThreadGuard {
     }
 }
 
-/// What the thread knows.
+/// State of the thread.
 struct Sender {
     options: Arc<CollectorOptions>,
     counts: Arc<Counts>,
     log: Log,
     complained_s: Option<i64>,
-    /// Says that no worker names the collector any more.
+    /// Disconnects when no worker uses the collector any more.
     ended: Receiver<Infallible>,
-    /// There is no time for further tries.
+    /// The server is stopping: no time for further tries.
     is_ending: bool,
     random: Random,
 }
 
-/// Why a batch was not taken.
+/// A rejected batch.
 struct Refused {
     words: String,
-    /// The least pause before another try; `None` if that would not help.
+    /// The minimum pause before another try; `None` if a retry would not help.
     pause: Option<Duration>,
 }
 
@@ -228,8 +228,8 @@ impl Sender {
         })
     }
 
-    /// Sends a batch, again after pauses if that may help. At the end there are none, and where one
-    /// is cut short by it, the batch is sent once more.
+    /// Sends a batch, with retries after pauses if that may help. There are no pauses once the
+    /// thread is ending; a batch whose pause is cut short is sent once more.
     fn send(&mut self, fetcher: &Fetcher, batch: &[SpanRecord]) {
         let body = otlp::request(batch, &self.options);
         let count = batch.iter().map(SpanRecord::spans).sum();
@@ -252,7 +252,7 @@ impl Sender {
         }
     }
 
-    /// Waits so long or somewhat longer, unless the end comes first.
+    /// Waits for the pause plus a random increase, or until the thread is told to end.
     fn pause(&mut self, pause: Duration) {
         let percent = self.random.next() % (u64::from(JITTER_PERCENT) + 1);
         let jitter = pause * percent as u32 / 100;
@@ -260,7 +260,7 @@ impl Sender {
         self.is_ending |= !matches!(waited, Err(RecvTimeoutError::Timeout));
     }
 
-    /// Counts what a collector has taken of so many spans, and says why it has rejected others.
+    /// Counts the exported and the rejected spans; logs the reason for a rejection.
     fn count_taken(&mut self, count: u64, answer: &[u8]) {
         let partial = PartialSuccess::of(answer);
         let rejected = partial.rejected.min(count);
@@ -301,7 +301,7 @@ impl Sender {
         let now_s = Clock::start().unix_s();
         if self.complained_s.is_none_or(|said_s| now_s.saturating_sub(said_s) >= COMPLAINT_S) {
             self.complained_s = Some(now_s);
-            // A password does not belong into logs.
+            // A password must not appear in logs.
             let url = lighty_fetch::without_credentials(&self.options.url);
             let text = format!("tracing.collector {url}: {why}");
             self.log.line(Level::Warning, now_s, &text, About::default());
@@ -309,12 +309,12 @@ impl Sender {
     }
 }
 
-/// How long a response asks to be left alone (RFC 9110 section 10.2.3), within reason.
+/// Returns the pause requested by a response (RFC 9110 section 10.2.3), limited to [`PAUSE_MAX`].
 fn retry_after(fields: &HeaderMap, now_s: i64) -> Duration {
     let value = fields.get(RETRY_AFTER).map_or(&b""[..], |value| value.as_bytes()).trim_ascii();
     let is_number = !value.is_empty() && value.iter().all(u8::is_ascii_digit);
     let seconds = match std::str::from_utf8(value) {
-        // What is too large for a number is too long for us, too.
+        // A number that overflows exceeds the limit as well.
         Ok(digits) if is_number => digits.parse().unwrap_or(u64::MAX),
         _ => date::parse(value).map_or(0, |at_s| at_s.saturating_sub(now_s).max(0).unsigned_abs()),
     };

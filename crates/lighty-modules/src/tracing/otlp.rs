@@ -1,4 +1,4 @@
-//! Spans as OTLP has them in JSON (OpenTelemetry Protocol 1.x, section "JSON Protobuf Encoding"),
+//! Spans in OTLP's JSON encoding (OpenTelemetry Protocol 1.x, section "JSON Protobuf Encoding"),
 //! with names of the semantic conventions for HTTP.
 
 use lighty_http::json;
@@ -69,7 +69,7 @@ impl Writer {
         let _ = std::io::Write::write_fmt(&mut self.0, arguments);
     }
 
-    /// What every span begins with. Integers of 64 bits are strings.
+    /// Writes the fields common to all spans. Integers of 64 bits are strings.
     fn head(&mut self, trace_id: u128, span_id: u64, parent: u64, kind: u8, times_us: (u64, u64)) {
         self.formatted(format_args!(
             "{{\"traceId\":\"{trace_id:032x}\",\"spanId\":\"{span_id:016x}\",\"kind\":{kind},\
@@ -86,7 +86,7 @@ impl Writer {
         let times_us = (record.begin_us, record.end_us);
         let span = record.span;
         self.head(span.trace_id, span.span_id, record.parent_span_id, SERVER, times_us);
-        // A name of few values: what the client chose is in the attributes.
+        // Span names have few values: text chosen by the client goes into the attributes.
         let method = record.method.unwrap_or("HTTP");
         match &*record.route {
             "" => json::push_string(method.as_bytes(), &mut self.0),
@@ -112,7 +112,7 @@ impl Writer {
             self.text_after(name, value);
         }
         if record.has_query {
-            // It may hold secrets; that there is one does not.
+            // The query may hold secrets; its presence is harmless.
             self.raw(",{\"key\":\"lighty.has_query\",\"value\":{\"boolValue\":true}}");
         }
         if let Some(backend) = &record.backend {
@@ -132,7 +132,8 @@ impl Writer {
         self.raw("}");
     }
 
-    /// A try at a backend, by which collectors draw the edge from this server to it.
+    /// Writes a try at a backend. Collectors use it to draw the edge from this server to the
+    /// backend.
     fn client_span(&mut self, record: &SpanRecord, call: &BackendCall, resend: u64) {
         let times_us = (call.begin_us, call.end_us.unwrap_or(call.begin_us));
         self.head(record.span.trace_id, call.span_id, record.span.span_id, CLIENT, times_us);
@@ -169,7 +170,7 @@ impl Writer {
         ] {
             self.text_after(name, value);
         }
-        // To a client, a status of 400 and above is an error too.
+        // Client spans treat a status of 400 and above as an error, too.
         let status = call.status.filter(|status| *status >= 400).map(|status| status.to_string());
         let error = status.as_deref().unwrap_or(call.error);
         self.text_after("error.type", error);
@@ -195,7 +196,7 @@ impl Writer {
         self.raw("}}");
     }
 
-    /// Nothing where there is nothing to tell.
+    /// Writes the attribute unless its value is empty.
     fn text_after(&mut self, name: &str, value: &str) {
         if !value.is_empty() {
             self.raw(",");

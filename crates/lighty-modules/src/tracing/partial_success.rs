@@ -1,25 +1,24 @@
-//! What a collector says of spans that it has not taken, although its status is 200 (OTLP 1.x,
-//! section "Partial Success").
+//! The response of a collector that rejected some spans with status 200 (OTLP 1.x, section "Partial
+//! Success").
 
 use serde_json::Value;
 
-/// Bytes of a response that are looked at; a longer one is not from a collector that has something
-/// to say.
+/// Maximum size of a response that is parsed, in bytes; a longer one is not a partial success.
 const BYTES_MAX: usize = 4096;
 
-/// Characters of a message that go to the log.
+/// Maximum length of a message in the log, in characters.
 const MESSAGE_CHARS_MAX: usize = 200;
 
-/// The rest of a request's spans was taken.
+/// Rejected spans and the reason. The other spans of the request were accepted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct PartialSuccess {
     pub(super) rejected: u64,
-    /// Fit for a log: what could forge a line is escaped.
+    /// Safe for a log: characters that could forge a line are escaped.
     pub(super) message: String,
 }
 
 impl PartialSuccess {
-    /// That of a response's body. What cannot be read rejects nothing: the status counts.
+    /// Parses a response's body. A body that cannot be parsed rejects nothing: the status decides.
     pub(super) fn of(body: &[u8]) -> Self {
         let body = Some(body).filter(|body| body.len() <= BYTES_MAX);
         let parsed = body.and_then(|body| serde_json::from_slice::<Value>(body).ok());

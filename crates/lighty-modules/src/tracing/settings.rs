@@ -13,7 +13,7 @@ use lighty_io::transport::Peer;
 
 use super::{TRACEPARENT, TRACESTATE};
 
-/// Finished requests that wait for the collector.
+/// Maximum number of finished requests that wait for the collector.
 const QUEUE_LENGTH: usize = 2048;
 
 /// Settings of the module.
@@ -34,7 +34,7 @@ struct Trusted {
     nets: Vec<Cidr>,
 }
 
-/// Which of the traces that begin here are recorded.
+/// Sampling of the traces that begin here.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Sample(f64);
 
@@ -53,12 +53,12 @@ impl Sample {
     }
 }
 
-/// Where traces go, and how.
+/// The collector, and the options of the exporter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct CollectorOptions {
-    /// Empty: nowhere.
+    /// The collector's URL; empty: traces are not exported.
     pub(super) url: Arc<str>,
-    /// Fields of the requests to it.
+    /// Fields of the requests to the collector.
     pub(super) fields: Pairs,
     pub(super) service: Arc<str>,
     pub(super) queue_length: usize,
@@ -76,7 +76,7 @@ impl Default for CollectorOptions {
 }
 
 impl TracingSettings {
-    /// Whether it is believed what this neighbour says of traces and ids.
+    /// Returns true if the trace and the id from this peer are accepted.
     pub(super) fn trusts(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Inet(address) => {
@@ -203,7 +203,7 @@ fn field_name(name: Arc<str>) -> Result<Arc<str>, Reject> {
     Ok(name)
 }
 
-/// Fields that the server sets beside those of [`Known`].
+/// Fields set by the server that are not in [`Known`].
 const OUR_FIELDS: [&[u8]; 3] = [TRACEPARENT, TRACESTATE, b"Server-Timing"];
 
 /// RFC 9110 section 5.6.2.

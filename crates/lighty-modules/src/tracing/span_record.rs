@@ -1,4 +1,4 @@
-//! What a finished request leaves for a collector.
+//! The data of a finished request for a collector.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use lighty_core::settings::route_name::RouteName;
 use lighty_http::trace_parent::TraceParent;
 use lighty_http::{Known, Method, host};
 
-/// Bytes of a text that a client chose.
+/// Maximum length of a text from a client, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
 /// A request whose trace is recorded.
@@ -23,12 +23,12 @@ pub(super) struct SpanRecord {
     /// Microseconds since 1970.
     pub(super) begin_us: u64,
     pub(super) end_us: u64,
-    /// `None` if it is no method of HTTP.
+    /// `None` if it is not an HTTP method.
     pub(super) method: Option<&'static str>,
     pub(super) scheme: &'static str,
     pub(super) host: String,
     pub(super) port: u16,
-    /// As the client wrote it, before any rule has changed it.
+    /// The path as sent by the client, before any rewrite.
     pub(super) path: String,
     pub(super) has_query: bool,
     pub(super) version: &'static str,
@@ -36,32 +36,32 @@ pub(super) struct SpanRecord {
     pub(super) user_agent: String,
     pub(super) request_id: String,
     pub(super) status: u16,
-    /// What the operator calls the route, if anything.
+    /// The operator's name for the route, if any.
     pub(super) route: Arc<str>,
-    /// The module that took it on or responded.
+    /// The module that handled the request.
     pub(super) handler: &'static str,
     pub(super) body_bytes_out: u64,
     pub(super) backend: Option<UpstreamTrace>,
     /// Description of the failure.
     pub(super) fault: &'static str,
     pub(super) parts: Vec<Part>,
-    /// Tries at backends, in microseconds since 1970.
+    /// Tries at backends; times in microseconds since 1970.
     pub(super) calls: Vec<BackendCall>,
 }
 
-/// A stretch of time within a request.
+/// A span of time within a request.
 #[derive(Debug)]
 pub(super) struct Part {
     pub(super) name: &'static str,
     pub(super) begin_us: u64,
     pub(super) end_us: u64,
-    /// Names the span; unique within the request.
+    /// The span's id; unique within the request.
     pub(super) number: u64,
 }
 
 impl SpanRecord {
-    /// Spans that the collector gets: the request's own, one for each part, and one for each try
-    /// at a backend.
+    /// Number of exported spans: the request's own, one for each part, and one for each try at a
+    /// backend.
     pub(super) fn spans(&self) -> u64 {
         1 + (self.parts.len() + self.calls.len()) as u64
     }
@@ -69,7 +69,7 @@ impl SpanRecord {
     pub(super) fn of(ex: &Exchange, span: TraceParent, context: &TraceContext) -> Self {
         let clock = &ex.machine.clock;
         let now_unix_us = clock.unix_s().unsigned_abs() * 1_000_000 + u64::from(clock.unix_us());
-        // The wall clock's time when the monotonic one was at 0; it may have been set since.
+        // Wall-clock time at zero of the monotonic clock. The wall clock may have been set since.
         let origin_us = now_unix_us.saturating_sub(clock.mono_us());
         let at = |stage| ex.stages.when_us(stage).map(|when_us| origin_us + when_us);
         let request = &ex.request;
@@ -103,7 +103,7 @@ impl SpanRecord {
     }
 }
 
-/// The call in wall-clock time. One that is not over ends with the response's body.
+/// Converts a call to wall-clock time. A call still under way ends with the response's body.
 fn since_1970(ex: &Exchange, call: &BackendCall, origin_us: u64) -> BackendCall {
     let last = [Stage::BodyBack, Stage::LastByteOut].map(|stage| ex.stages.when_us(stage));
     let last_us = last.into_iter().flatten().find(|when_us| *when_us >= call.begin_us);
@@ -115,8 +115,8 @@ fn since_1970(ex: &Exchange, call: &BackendCall, origin_us: u64) -> BackendCall 
     }
 }
 
-/// The stretches within the request, and the tunnel that it became. What has several parts is shown
-/// as one, from its first.
+/// Returns the spans within the request, and its tunnel. A span of several stretches is shown as
+/// one, from the start of its first.
 fn parts(ex: &Exchange, origin_us: u64) -> Vec<Part> {
     let random = &ex.machine.random;
     let part = |(span, began_us, took_us): (Span, u64, u32)| {

@@ -1,4 +1,4 @@
-//! What the server says of itself.
+//! The server's own metric families.
 
 mod backends;
 mod counters;
@@ -200,7 +200,7 @@ fn server(facts: &Facts) -> Vec<Family> {
     ]
 }
 
-/// What every exporter of Prometheus says of its process.
+/// The process metrics that every Prometheus exporter provides.
 fn process(facts: &Facts) -> Vec<Family> {
     let usage = usage();
     let single = Family::single;

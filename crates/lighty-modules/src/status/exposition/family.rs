@@ -5,21 +5,21 @@ use std::rc::Rc;
 use lighty_core::machine::histogram::{Histogram, REQUEST_BOUNDS_US};
 use lighty_core::machine::metrics::exemplars::Exemplars;
 
-/// What kind of figure it is.
+/// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     /// Only grows.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Distributions, with these bounds of their fixed buckets in microseconds.
+    /// A distribution, with these bounds of its fixed buckets in microseconds.
     Histogram(&'static [u64; REQUEST_BOUNDS_US.len()]),
 }
 
 /// Metrics of one name.
 #[derive(Debug)]
 pub(super) struct Family {
-    /// Without the `_total` of counters.
+    /// The name without the `_total` of counters.
     pub(super) name: &'static str,
     pub(super) kind: Kind,
     pub(super) help: &'static str,
@@ -29,14 +29,14 @@ pub(super) struct Family {
 /// Names and values.
 pub(super) type Labels = Vec<(&'static str, Rc<str>)>;
 
-/// A figure with its labels.
+/// A sample with its labels.
 #[derive(Debug)]
 pub(super) struct Sample {
     pub(super) labels: Labels,
     pub(super) value: Value,
 }
 
-/// A figure.
+/// The value of a sample.
 #[derive(Debug)]
 pub(super) enum Value {
     Number(f64),
@@ -48,7 +48,7 @@ impl Family {
         Self { name, kind, help, samples: Vec::new() }
     }
 
-    /// One with a single figure.
+    /// Creates a family with a single value.
     pub(super) fn single(name: &'static str, kind: Kind, help: &'static str, value: f64) -> Self {
         let mut family = Self::new(name, kind, help);
         family.add(Vec::new(), value);
@@ -63,7 +63,7 @@ impl Family {
         self.add_exemplified(labels, durations, None);
     }
 
-    /// Durations with examples of some of them.
+    /// Adds a distribution with exemplars.
     pub(super) fn add_exemplified(
         &mut self,
         labels: Labels,

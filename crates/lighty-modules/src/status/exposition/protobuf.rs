@@ -1,17 +1,17 @@
 //! Prometheus' protocol buffers: `io.prometheus.client.MetricFamily`, each behind its length.
 //!
-//! Field numbers are those of its `metrics.proto`. Histograms have their fixed buckets and the
-//! native ones, and collectors that know native histograms take those.
+//! Field numbers are those of its `metrics.proto`. Histograms have both fixed and native buckets;
+//! collectors that support native histograms use the native ones.
 
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::exemplars::{Exemplar, Exemplars};
 
 use super::family::{Family, Kind, Sample, Value};
 
-/// Eight buckets to a doubling.
+/// Native histogram schema 3: eight buckets per doubling.
 const SCHEMA: i64 = 3;
 
-/// Below this a duration would count as none; there is no such.
+/// Upper bound of the zero bucket in seconds; no duration is that short.
 const ZERO_THRESHOLD: f64 = 1e-9;
 
 pub(super) fn write(families: &[Family]) -> Vec<u8> {

@@ -7,7 +7,7 @@ use lighty_core::machine::metrics::exemplars::Exemplars;
 
 use super::family::{Family, Kind, Labels, Value};
 
-/// Which of the formats.
+/// A text format.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Dialect {
     Prometheus,
@@ -17,7 +17,7 @@ pub(super) enum Dialect {
 pub(super) fn write(families: &[Family], dialect: Dialect) -> Vec<u8> {
     let mut out = String::new();
     for family in families {
-        // Writing to a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = push_family(family, dialect, &mut out);
     }
     if dialect == Dialect::OpenMetrics {
@@ -40,7 +40,7 @@ fn push_family(family: &Family, dialect: Dialect, out: &mut String) -> std::fmt:
     for sample in &family.samples {
         match (&sample.value, family.kind) {
             (Value::Durations(durations, exemplars), Kind::Histogram(bounds_us)) => {
-                // The older format has none.
+                // The older format has no exemplars.
                 let exemplars = exemplars.as_deref().filter(|_| dialect == Dialect::OpenMetrics);
                 push_durations(name, &sample.labels, (durations, exemplars), bounds_us, out)?;
             }
@@ -83,7 +83,8 @@ fn push_durations(
     writeln!(out, " {}", durations.count())
 }
 
-/// A bound in seconds. OpenMetrics wants a fraction behind every one, and both take it.
+/// Formats a bound in seconds. OpenMetrics requires a decimal fraction; the older format accepts
+/// it.
 fn bound(us: u64) -> String {
     let text = (us as f64 / 1e6).to_string();
     if text.contains('.') { text } else { text + ".0" }

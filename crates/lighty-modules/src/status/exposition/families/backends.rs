@@ -9,10 +9,10 @@ use lighty_core::machine::status_board::{Backend, BackendPool};
 use crate::status::exposition::family::{Family, Kind, Labels};
 use crate::status::facts::Facts;
 
-/// States of a backend, of which one holds.
+/// States of a backend, exactly one of which holds.
 const STATES: [&str; 4] = ["up", "probing", "down", "drained"];
 
-/// Figures of a backend: name, kind, meaning, value.
+/// A metric of a backend: name, kind, help text, value.
 type Figure = (&'static str, Kind, &'static str, fn(&Backend) -> f64);
 
 const FIGURES: [Figure; 6] = [
@@ -76,8 +76,8 @@ struct Pool {
     backends: BTreeMap<Rc<str>, Backend>,
 }
 
-/// Upstreams by name. Several of one name are shown as one: those of a former configuration live
-/// on while requests are under way.
+/// Groups upstreams by name. Those of one name are merged: upstreams of a former configuration stay
+/// while they have requests.
 fn merged(pools: &[BackendPool]) -> BTreeMap<Rc<str>, Pool> {
     let mut all = BTreeMap::<Rc<str>, Pool>::new();
     for pool in pools {

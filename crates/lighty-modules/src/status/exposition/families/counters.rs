@@ -1,9 +1,9 @@
-//! The figures of `status.statistics-url`, under names of Prometheus.
+//! The figures of `status.statistics-url`, under Prometheus names.
 
 use crate::status::exposition::family::{Family, Kind};
 
-/// A figure: its name among the statistics, as a metric, the divisor that makes base units of it,
-/// and its meaning.
+/// A figure: its name in the statistics, its name as a metric, its kind, the divisor that yields
+/// base units, and its help text.
 struct Row(&'static str, &'static str, Kind, f64, &'static str);
 
 const COUNTER: Kind = Kind::Counter;
@@ -283,9 +283,9 @@ const ROWS: &[Row] = &[
     ),
 ];
 
-/// The families of those figures that there are.
+/// Returns the families that have a figure.
 pub(super) fn families(figures: &[(String, String)]) -> Vec<Family> {
-    // They are sorted by name.
+    // The figures are sorted by name.
     let find = |name: &str| {
         let at = figures.binary_search_by(|(known, _)| known.as_str().cmp(name)).ok()?;
         figures[at].1.parse::<f64>().ok()

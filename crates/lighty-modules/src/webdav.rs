@@ -1,10 +1,10 @@
-//! `mod_webdav`: files and directories that clients list and change (RFC 4918, class 1; with a
-//! database class 2 and 3).
+//! `mod_webdav`: lists and changes files and directories (RFC 4918, class 1; with a database class
+//! 2 and 3).
 //!
-//! It runs once the physical path is known and before anything is looked up there, because a `PUT`
-//! names a file that does not exist yet. `GET` and `HEAD` are left to the file handler.
+//! It runs once the physical path is known and before the file is looked up, because a `PUT` names
+//! a file that does not exist yet. `GET` and `HEAD` are left to the file handler.
 //!
-//! Reading order: `settings`, this file (dispatch of methods), `resource` (what a URL names),
+//! Reading order: `settings`, this file (dispatch of methods), `resource` (the target of a URL),
 //! `dav_error` (error responses), `conditions` (`If`, locks, other URLs of a request), `members`
 //! (access to members), `xml` and `multistatus` (bodies), `store` (properties and locks); then the
 //! methods: `propfind` with `live` and `walk`, `proppatch`, `put`, `mkcol`, `delete`, `copy_move`,
@@ -49,7 +49,7 @@ use store::Store;
 pub use placed::{check, databases};
 pub use store::Stores;
 
-/// SQLite, which keeps properties and locks.
+/// Returns the version of SQLite, which stores properties and locks.
 pub fn library() -> Option<Library> {
     let version = rusqlite::version().to_owned();
     Some(Library { name: "SQLite", version, shared_object: "libsqlite3.so" })
@@ -109,7 +109,7 @@ impl Module for Webdav {
     }
 }
 
-/// What a method of WebDAV would be about.
+/// Describes the method's target for the log.
 fn described(ex: &Exchange, method: Method) -> String {
     format!("does {} with {}", method.as_str(), String::from_utf8_lossy(&ex.physical.path()))
 }
@@ -120,12 +120,12 @@ fn is_ours(method: Method) -> bool {
         || matches!(method, M::Copy | M::Move | M::Lock | M::Unlock)
 }
 
-/// True if a path leads through staging files, which are never visible.
+/// Returns true if a path leads through staging files, which are never visible.
 fn names_staging(rel: &[u8]) -> bool {
     rel.split(|byte| *byte == b'/').any(is_staging)
 }
 
-/// A request on its way.
+/// A request being processed.
 struct Call {
     resource: Resource,
     store: Option<Store>,
@@ -154,7 +154,7 @@ async fn respond(ex: &mut Exchange, stores: &Stores, method: Method) -> Result<(
         return Err(DavError::fault(Fault::Forbidden, "webdav.is-readonly"));
     }
     if ex.request.target_raw.contains(&b'#') {
-        // A fragment names a part; a change of the whole was not intended.
+        // A fragment names a part of a resource; the client did not intend to change the whole.
         return Err(Status::BAD_REQUEST.into());
     }
     if !understands_body(method) && has_body(ex).await {
@@ -204,7 +204,7 @@ fn understands_body(method: Method) -> bool {
     !matches!(method, M::Mkcol | M::Copy | M::Move | M::Delete | M::Unlock)
 }
 
-/// Whether anything of a body comes, be it whole or not.
+/// Returns true if the request has a non-empty body, even an incomplete one.
 async fn has_body(ex: &mut Exchange) -> bool {
     match ex.body.announced() {
         Some(length) => length > 0,
@@ -212,7 +212,7 @@ async fn has_body(ex: &mut Exchange) -> bool {
     }
 }
 
-/// The value of a field of which there may be one.
+/// Returns the value of a field that may occur only once.
 fn sole(ex: &Exchange, name: Known) -> Result<Option<&[u8]>, DavError> {
     let mut values = ex.request.fields.get_all(name);
     match (values.next(), values.next()) {
@@ -227,7 +227,7 @@ fn done(ex: &mut Exchange, status: Status) {
     ex.response.answered = true;
 }
 
-/// `Depth`, as far as the method knows it.
+/// The values of `Depth` that the method supports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Depth {
     Zero,
@@ -235,7 +235,7 @@ enum Depth {
     Infinity,
 }
 
-/// Reads `Depth`; `None` where it is not said.
+/// Parses `Depth`; `None` if the field is missing.
 fn depth(ex: &Exchange) -> Result<Option<Depth>, DavError> {
     let Some(value) = sole(ex, Known::Depth)? else { return Ok(None) };
     match value {
@@ -246,8 +246,8 @@ fn depth(ex: &Exchange) -> Result<Option<Depth>, DavError> {
     }
 }
 
-/// [`depth`], and whether the resource itself is left out: `1,noroot`, which Microsoft's clients
-/// send (MS-WDV).
+/// Parses [`depth`] of a listing. The second value is true for `1,noroot`, which leaves out the
+/// resource itself; Microsoft's clients send it (MS-WDV).
 fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
     let Some(value) = sole(ex, Known::Depth)? else { return Ok((None, false)) };
     let Some((depth, extension)) = value
@@ -268,7 +268,7 @@ fn depth_of_listing(ex: &Exchange) -> Result<(Option<Depth>, bool), DavError> {
     }
 }
 
-/// Reads a body of XML; `None` where there is none.
+/// Reads an XML body; `None` if the request has no body.
 async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> {
     let most = ex.settings.module::<DavSettings>().xml_bytes_max;
     let mut bytes = Vec::new();
@@ -287,7 +287,7 @@ async fn read_xml(ex: &mut Exchange) -> Result<Option<xml::Document>, DavError> 
     document.map(Some).map_err(|words| DavError::fault(Fault::DavXml, words))
 }
 
-/// `webdav.log-xml`.
+/// Logs XML for `webdav.log-xml`.
 fn log_xml(ex: &Exchange, xml: &[u8]) {
     if ex.settings.module::<DavSettings>().log_xml {
         ex.log(Level::Notice, &format!("webdav: {}", String::from_utf8_lossy(xml)));
@@ -319,7 +319,7 @@ async fn until_gone<T>(
     .await
 }
 
-/// The first item of a list, for fields of which one is enough.
+/// Returns the first item of a list, for fields of which the first is enough.
 fn first_item(value: &[u8]) -> Option<&[u8]> {
     list_items(value).next()
 }

@@ -1,4 +1,4 @@
-//! What has to hold before something is changed: the `If` field, and locks.
+//! Preconditions of changes: the `If` field, and locks.
 
 use lighty_core::pipeline::locate::locate;
 use lighty_core::{Exchange, Fault};
@@ -16,7 +16,7 @@ use super::multistatus;
 use super::resource::Resource;
 use super::store::{Claim, Covered, Lock, Store, Writing};
 
-/// Evaluates the `If` field. Returns the tokens that the client shows.
+/// Evaluates the `If` field. Returns the tokens that the client submitted.
 pub(super) async fn check_if(
     ex: &mut Exchange,
     resource: &Resource,
@@ -35,7 +35,7 @@ pub(super) async fn check_if(
             None => Some(Facts::of(ex, resource, store).await?),
             Some(url) => match other_spot(ex, url).await {
                 Ok(other) => Some(Facts::of(ex, &other, store).await?),
-                // What is not here has neither tag nor lock.
+                // A missing resource has neither tag nor lock.
                 Err(_) => None,
             },
         };
@@ -49,7 +49,7 @@ pub(super) async fn check_if(
     Ok(header.tokens().map(text).collect())
 }
 
-/// What a condition may ask of a resource.
+/// The state of a resource that a condition tests.
 struct Facts {
     etag: Option<Vec<u8>>,
     tokens: Vec<String>,
@@ -90,17 +90,17 @@ impl Facts {
     }
 }
 
-/// The tag of a file, as `GET` says it.
+/// Returns a file's ETag, the same as in `GET`.
 pub(super) fn etag_of(resource: &Resource, meta: &Meta) -> Option<Vec<u8>> {
     let etag = (meta.kind == FileKind::File).then(|| resource.settings.core.etag_of(meta))??;
     Some(etag.as_bytes().to_vec())
 }
 
-/// The resource of another URL: of `Destination`, or of a tag in `If`. It must be on this host.
+/// Resolves another URL of a request, from `Destination` or a tag in `If`. It must be on this host.
 ///
 /// # Errors
-/// 400 for what is no URL, 502 for another host (RFC 4918 section 9.8.5), 403 for what may not be
-/// had or leads elsewhere.
+/// 400 for an invalid URL, 502 for another host (RFC 4918 section 9.8.5), 403 if access is denied
+/// or WebDAV is off there.
 pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource, DavError> {
     let target = match split_target(url, false) {
         Ok(Form::Origin(target)) => target.to_vec(),
@@ -127,8 +127,8 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource
     Ok(resource)
 }
 
-/// Whether an authority is that of the request. The scheme may be another: a proxy may have taken
-/// the TLS away.
+/// Returns true if an authority is the request's own. The scheme may differ, because a proxy may
+/// have terminated TLS.
 fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {
     let parse = &ex.settings.server.parse;
     let mut host = Vec::new();
@@ -144,7 +144,8 @@ fn is_own_host(ex: &Exchange, authority: &[u8], secure: bool) -> bool {
     host == own_host && (port == own_port || both_default)
 }
 
-/// Evaluates `If-Match` and its like (RFC 9110 section 13) against what is there.
+/// Evaluates `If-Match` and the other preconditions (RFC 9110 section 13) against the existing
+/// file.
 pub(super) fn check_preconditions(
     ex: &Exchange,
     resource: &Resource,
@@ -163,7 +164,8 @@ pub(super) fn check_preconditions(
     }
 }
 
-/// Begins to change files: with the tokens that were shown, no other client's lock is in the way.
+/// Begins to change files. Fails if they have locks of other clients, or locks without a submitted
+/// token.
 pub(super) async fn begin_writing(
     ex: &Exchange,
     resource: &Resource,
@@ -180,7 +182,7 @@ pub(super) async fn begin_writing(
     }
 }
 
-/// 423; or 207, where only what lies beneath is locked (RFC 4918 section 9.6.1).
+/// Returns 423, or 207 if only members are locked (RFC 4918 section 9.6.1).
 fn locked(resource: &Resource, locks: &[Lock]) -> DavError {
     let only_beneath =
         locks.iter().all(|lock| super::store::is_below(&lock.path, &resource.canonical.path));
@@ -198,7 +200,7 @@ fn locked(resource: &Resource, locks: &[Lock]) -> DavError {
     DavError::Xml(Status::MULTI_STATUS, out)
 }
 
-/// A file itself, or with all beneath it.
+/// Describes a file, or the tree of a collection, for a claim.
 pub(super) fn covered(resource: &Resource, tree: bool) -> Covered {
     Covered { canonical: resource.canonical.clone(), tree }
 }

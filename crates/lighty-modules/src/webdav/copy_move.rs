@@ -19,21 +19,21 @@ use super::resource::{Resource, in_pool};
 use super::store::{Covered, Store, is_below};
 use super::{Call, Depth, depth, done, sole, until_gone};
 
-/// Which of both.
+/// The method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verb {
     Copy,
     Move,
 }
 
-/// What is to be done.
+/// A checked `COPY` or `MOVE`.
 struct Plan {
     verb: Verb,
     from: Resource,
     to: Resource,
     replace: Replace,
     reach: Reach,
-    /// Something is there already.
+    /// The destination exists.
     replaces: bool,
 }
 
@@ -58,7 +58,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     check_paths(&from, &to, &meta, verb)?;
     check_collection(ex, &from, Some(&meta), verb.deed()).await?;
     check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
-    // The destination's own settings decide.
+    // The destination's own settings apply.
     let overwrite = if to.own().overwrite { asked } else { Replace::No };
     if there.is_some() && overwrite == Replace::No {
         return Err(Status::PRECONDITION_FAILED.into());
@@ -89,9 +89,9 @@ fn is_collection(meta: Option<&Meta>) -> bool {
     meta.is_some_and(|meta| meta.kind == FileKind::Directory)
 }
 
-/// The member of a collection that a file becomes, under its own name. RFC 4918 section 9.8.4 would
-/// have the file replace the collection; a URL that lacks its last segment must not delete a tree,
-/// and lighttpd puts the file inside as well.
+/// Returns the member of a collection to which a file is copied, under its own name. RFC 4918
+/// section 9.8.4 would have the file replace the collection. But a URL that lacks its last segment
+/// must not delete a tree, and lighttpd puts the file inside as well.
 async fn inside(ex: &mut Exchange, mut collection: Vec<u8>) -> Result<Resource, DavError> {
     if !collection.ends_with(b"/") {
         collection.push(b'/');
@@ -103,7 +103,7 @@ async fn inside(ex: &mut Exchange, mut collection: Vec<u8>) -> Result<Resource, 
 }
 
 impl Verb {
-    /// What becomes of the source.
+    /// Returns the access that the source needs.
     fn deed(self) -> Deed {
         match self {
             Self::Copy => Deed::Read,
@@ -112,8 +112,8 @@ impl Verb {
     }
 }
 
-/// Checks the members of the source, also as what they are to become, and those of what is
-/// replaced.
+/// Checks access to the members of the source, at their old and new URLs, and to the members of a
+/// replaced collection.
 async fn check_all(
     ex: &mut Exchange,
     (from, deed, taken): (&Resource, Deed, bool),
@@ -129,7 +129,7 @@ async fn check_all(
     Ok(())
 }
 
-/// How far down: a move takes everything along.
+/// Returns the depth. A move always includes all members.
 fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, DavError> {
     match (depth(ex)?, verb) {
         (None | Some(Depth::Infinity), _) => Ok(Reach::All),
@@ -138,7 +138,7 @@ fn reach(ex: &Exchange, verb: Verb) -> Result<Reach, DavError> {
     }
 }
 
-/// RFC 4918 section 10.6.
+/// Parses `Overwrite` (RFC 4918 section 10.6).
 fn overwrite(ex: &Exchange) -> Result<Replace, DavError> {
     match sole(ex, Known::Overwrite)? {
         None => Ok(Replace::Yes),
@@ -148,8 +148,8 @@ fn overwrite(ex: &Exchange) -> Result<Replace, DavError> {
     }
 }
 
-/// Refuses what cannot be meant: nothing goes into itself, replaces a collection that
-/// holds it, or replaces a document root.
+/// Rejects senseless operations: a collection cannot go into itself or replace a collection that
+/// contains it, and nothing replaces a document root.
 fn check_paths(from: &Resource, to: &Resource, meta: &Meta, verb: Verb) -> Result<(), DavError> {
     let links = !matches!(meta.kind, FileKind::File | FileKind::Directory);
     let (source, target) = (&from.canonical.path, &to.canonical.path);

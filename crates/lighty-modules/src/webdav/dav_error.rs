@@ -12,30 +12,30 @@ use super::multistatus::{self, MEDIA_TYPE};
 /// A response other than success.
 #[derive(Debug)]
 pub(super) enum DavError {
-    /// A status that says all.
+    /// A status without a body.
     Status(Status),
-    /// A fault.
+    /// A server fault with its report.
     Fault(FaultReport),
-    /// A status and XML about it.
+    /// A status with an XML body.
     Xml(Status, Vec<u8>),
 }
 
 impl DavError {
-    /// A fault, with its detail.
+    /// Creates a fault with its detail.
     pub(super) fn fault(fault: Fault, detail: impl Into<Cow<'static, str>>) -> Self {
         Self::Fault(FaultReport::new(fault, detail))
     }
 
-    /// A status and the condition that failed (RFC 4918 section 16).
+    /// Creates a status with the condition that failed (RFC 4918 section 16).
     pub(super) fn condition(status: Status, condition: &str, paths: &[Vec<u8>]) -> Self {
         let mut paths = paths.to_vec();
-        // A lock may stand in the way of a resource and of its collection.
+        // One lock may block both a resource and its collection.
         paths.sort();
         paths.dedup();
         Self::Xml(status, multistatus::error(condition, &paths))
     }
 
-    /// Answers with it.
+    /// Sets the error response.
     pub(super) fn respond(self, ex: &mut Exchange) {
         match self {
             Self::Status(status) => ex.fail_status(status),
@@ -53,7 +53,7 @@ impl DavError {
         }
     }
 
-    /// Says 409 where what is missing is the collection around.
+    /// Turns 404 into 409 if the missing resource is the parent collection.
     pub(super) fn missing_is_conflict(self) -> Self {
         match self {
             Self::Fault(report) if report.fault == Fault::NotFound => {
@@ -94,7 +94,7 @@ impl From<io::Error> for DavError {
     }
 }
 
-/// What an error of the disk stands for.
+/// Maps a disk error to a fault.
 pub(super) fn fault_of(error: &io::Error) -> Fault {
     use io::ErrorKind as Kind;
     match error.kind() {
@@ -115,7 +115,7 @@ pub(super) fn status_of(error: &io::Error) -> Status {
     fault_of(error).verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR)
 }
 
-/// What an error of the database stands for.
+/// Maps a database error to a response.
 pub(super) fn of_store(error: io::Error) -> DavError {
     let fault = match error.kind() {
         io::ErrorKind::WouldBlock => Fault::DavBusy,

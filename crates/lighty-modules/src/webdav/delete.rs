@@ -54,8 +54,8 @@ pub(super) async fn remove(ex: &Exchange, resource: &Resource) -> Result<Vec<Tro
     Ok(until_gone(ex, &cancel, work).await??)
 }
 
-/// What is said where something could not be done to all of a tree (RFC 4918 section 9.6.1): of
-/// what stays only because of what is in it, nothing.
+/// Returns the response for files that could not be removed (RFC 4918 section 9.6.1). Collections
+/// that stay only because of their members are not listed.
 pub(super) fn outcome(resource: &Resource, mut troubles: Vec<Trouble>) -> Option<DavError> {
     let own = troubles.iter().position(|trouble| trouble.path.is_empty());
     if let (Some(own), 1) = (own, troubles.len()) {
@@ -73,7 +73,7 @@ pub(super) fn outcome(resource: &Resource, mut troubles: Vec<Trouble>) -> Option
     Some(DavError::Xml(Status::MULTI_STATUS, out))
 }
 
-/// What is gone has neither properties nor locks.
+/// Removes properties and locks of files that no longer exist.
 pub(super) async fn forget(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = resource.canonical.path.clone();

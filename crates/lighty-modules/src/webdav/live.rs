@@ -1,4 +1,4 @@
-//! Properties that the server knows: RFC 4918 section 15.
+//! Live properties, computed by the server: RFC 4918 section 15.
 
 use std::rc::Rc;
 
@@ -10,7 +10,7 @@ use super::multistatus::{self, push, push_href, push_text};
 use super::store::{Described, Lock};
 use super::xml::{DAV, Document, Element, Fault};
 
-/// A property that is computed. None of them can be set.
+/// A property that is computed. Clients cannot set it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Live {
     CreationDate,
@@ -35,31 +35,31 @@ const ALL: [(Live, &str); 8] = [
 ];
 
 impl Live {
-    /// The property of this name.
+    /// Returns the property of this name.
     pub(super) fn of(ns: &str, name: &str) -> Option<Self> {
         ALL.iter().find(|(_, known)| ns == DAV && *known == name).map(|(live, _)| *live)
     }
 }
 
-/// Properties that a `PROPFIND` may name.
+/// Maximum number of properties in a `PROPFIND`.
 pub(super) const NAMES_MAX: usize = 256;
 
-/// What a `PROPFIND` asks for.
+/// The properties requested by a `PROPFIND`.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted {
-    /// Everything, and these.
+    /// All properties, plus these.
     All(Vec<(Rc<str>, String)>),
-    /// The names of everything.
+    /// The names of all properties.
     Names,
-    /// These.
+    /// Only these.
     These(Vec<(Rc<str>, String)>),
 }
 
 impl Wanted {
-    /// RFC 4918 section 14.20.
+    /// Parses a `PROPFIND` body (RFC 4918 section 14.20).
     ///
     /// # Errors
-    /// For what is no such document, or names more than [`NAMES_MAX`] properties.
+    /// The document is not a `propfind` element, or it names more than [`NAMES_MAX`] properties.
     pub(super) fn of(document: &Document) -> Result<Self, Fault> {
         let root = &document.root;
         let kinds: Vec<_> = ["allprop", "propname", "prop"]
@@ -79,7 +79,7 @@ impl Wanted {
     }
 }
 
-/// The properties that an element names, each of them once.
+/// Returns the properties that an element names, without duplicates.
 fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
     if element.children.len() > NAMES_MAX {
         return Err("more than 256 properties");
@@ -94,9 +94,9 @@ fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
     Ok(names)
 }
 
-/// A resource that is described.
+/// A resource to describe.
 pub(super) struct ResourceFacts<'a> {
-    /// The decoded path of its URL, as it is listed.
+    /// The decoded path of its URL, as listed.
     pub(super) url: &'a [u8],
     /// Its name, for the media type.
     pub(super) name: &'a [u8],
@@ -104,14 +104,14 @@ pub(super) struct ResourceFacts<'a> {
     pub(super) known: &'a Described,
 }
 
-/// How resources are described.
+/// Renders the responses about resources.
 pub(super) struct Describer {
     pub(super) wanted: Wanted,
     pub(super) settings: Rc<Settings>,
     pub(super) has_locks: bool,
     /// Seconds since 1970.
     pub(super) now_s: i64,
-    /// The same by the clock of locks.
+    /// Seconds since 1970 by the clock of locks.
     pub(super) lock_now_s: i64,
 }
 
@@ -196,7 +196,7 @@ impl Describer {
         }
     }
 
-    /// Whether a resource has a property.
+    /// Returns true if a resource has the property.
     fn has(&self, live: Live, meta: &Meta) -> bool {
         let is_file = meta.kind == FileKind::File;
         match live {
@@ -210,7 +210,8 @@ impl Describer {
     fn push_live(&self, live: Live, name: &str, resource: &ResourceFacts<'_>, out: &mut Vec<u8>) {
         let meta = resource.meta;
         match live {
-            // Files keep no better time; it is not later than what follows.
+            // The creation time is not available. The earlier of both times is never later than
+            // `getlastmodified`.
             Live::CreationDate => {
                 push_text(name, &date::iso8601(meta.mtime_s.min(meta.ctime_s)), out);
             }

@@ -19,10 +19,10 @@ use super::store::{Lock, NewLock, Refresh, Store, Taken, is_below};
 use super::xml::Document;
 use super::{Call, Depth, depth, done, first_item, log_xml, read_xml, sole};
 
-/// Seconds that a lock lasts where the client does not say.
+/// Default lifetime of a lock, in seconds.
 const LOCK_SECONDS: u32 = 600;
 
-/// Bytes that the description of an owner may have: it is shown with everything that is locked.
+/// Maximum size of an owner's description, in bytes: it is listed with every locked resource.
 const OWNER_BYTES_MAX: usize = 4096;
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
@@ -75,7 +75,7 @@ fn no_locks() -> DavError {
     DavError::fault(Fault::MethodNotAllowed, "there are no locks without a database")
 }
 
-/// Whether a lock is to be exclusive, and its owner (RFC 4918 section 14.11).
+/// Parses the scope and the owner of a lock (RFC 4918 section 14.11). True means exclusive.
 fn lock_info(document: &Document) -> Option<(bool, String)> {
     let root = &document.root;
     let scope = root.dav_child("lockscope").filter(|_| root.is_dav("lockinfo"))?;
@@ -88,7 +88,7 @@ fn lock_info(document: &Document) -> Option<(bool, String)> {
     Some((exclusive, owner.unwrap_or_default()))
 }
 
-/// A UUID of version 4 (RFC 9562).
+/// Creates a UUID of version 4 (RFC 9562).
 fn new_token() -> Result<String, DavError> {
     let mut number = u128::from_be_bytes(random_bytes()?);
     number = number & !(0xF << 76) | 4 << 76;
@@ -98,7 +98,8 @@ fn new_token() -> Result<String, DavError> {
     Ok(format!("urn:uuid:{}", parts.join("-")))
 }
 
-/// When a lock ends: what the client asks for first, within the limit (RFC 4918 section 10.7).
+/// Returns the expiry of a lock: the client's first choice, within the limit (RFC 4918 section
+/// 10.7).
 fn expiry(ex: &Exchange, resource: &Resource) -> i64 {
     let asked = ex.request.fields.get(Known::Timeout).and_then(first_item);
     let most = resource.own().lock_seconds_max;
@@ -125,7 +126,7 @@ async fn take(
     tokens: Vec<String>,
 ) -> Result<(), DavError> {
     let is_new = resource.look().await?.is_none();
-    // What comes to be changes the collection that it is in.
+    // A new file changes its parent collection.
     let way = if is_new { way_to_new(resource) } else { Vec::new() };
     drop(begin_writing(ex, resource, Some(store), way, tokens).await?);
     let (now_s, most) = (lock_clock(ex), resource.own().locks_max);
@@ -138,7 +139,7 @@ async fn take(
     }
 }
 
-/// 423, or 207 where only what lies beneath is locked (RFC 4918 section 9.10.9).
+/// Returns 423, or 207 if only members are locked (RFC 4918 section 9.10.9).
 fn conflict(resource: &Resource, others: &[Lock]) -> DavError {
     let condition = "no-conflicting-lock";
     if others.iter().any(|other| !is_below(&other.path, &resource.canonical.path)) {
@@ -156,7 +157,7 @@ fn conflict(resource: &Resource, others: &[Lock]) -> DavError {
     DavError::Xml(Status::MULTI_STATUS, out)
 }
 
-/// What is locked and not there becomes an empty file (RFC 4918 section 7.3).
+/// Creates an empty file for a lock on an unmapped URL (RFC 4918 section 7.3).
 async fn create(
     ex: &Exchange,
     resource: &Resource,
@@ -171,7 +172,7 @@ async fn create(
             created(ex, resource, Some(store)).await;
             Ok(())
         }
-        // Another client created it: it is locked all the same.
+        // Another client created the file; the lock covers it all the same.
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => {
             let Lock { token, user, .. } = lock.clone();
@@ -184,7 +185,7 @@ async fn create(
     }
 }
 
-/// A `LOCK` without a body (RFC 4918 section 9.10.2).
+/// Handles a `LOCK` without a body, which refreshes a lock (RFC 4918 section 9.10.2).
 async fn refresh(
     ex: &mut Exchange,
     resource: &Resource,
@@ -218,7 +219,7 @@ fn respond(ex: &mut Exchange, lock: Lock, status: Status) {
     ex.response.body = Body::Memory(out.into());
 }
 
-/// `UNLOCK`.
+/// Handles `UNLOCK`.
 pub(super) async fn serve_unlock(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { resource, store } = call;
     let store = store.ok_or_else(no_locks)?;

@@ -1,10 +1,9 @@
-//! What the configuration says of each member of a collection that is listed, removed, moved,
-//! copied, replaced, or locked with all that is in it: access to a collection gives no access to
-//! members that are denied.
+//! Access checks for each member of a collection that is listed, removed, moved, copied, replaced,
+//! or locked as a tree. Access to a collection does not imply access to members that are denied.
 //!
-//! Each member is looked up as a request for it would be. Where neither a condition nor a module
-//! looks at URLs, all members are alike and none is asked for. What appears in the tree between
-//! this look and the work is not seen; a client that is denied a path cannot make that happen.
+//! Each member is checked as a request for its URL would be. If neither a condition nor a module
+//! depends on URLs, all members are alike and no check is needed. Files that appear between the
+//! check and the work are not noticed; a client that is denied a path cannot cause that.
 
 use std::io;
 
@@ -22,40 +21,40 @@ use super::names_staging;
 use super::resource::{Resource, in_pool, listed};
 use super::settings::DavSettings;
 
-/// Members that are told of; then there is no use in looking on.
+/// Stop listing after this many forbidden members.
 const REFUSED_MAX: usize = 16;
 
-/// Members that are read from the disk at a time.
+/// Members read from the disk at a time.
 const BATCH: usize = 128;
 
-/// Members between two turns of others.
+/// Members checked before the task yields.
 const TURN: usize = 32;
 
-/// What is meant to be done to members.
+/// Kind of access to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Deed {
     Read,
     Change,
 }
 
-/// A URL at which the members would be asked for, and what for.
+/// A base URL of the members, and the access that is needed there.
 pub(super) struct Asked<'a> {
     pub(super) resource: &'a Resource,
     pub(super) deed: Deed,
 }
 
-/// A member that may not be had.
+/// A member to which access is denied.
 pub(super) struct Refused {
-    /// Beneath the collection.
+    /// Path relative to the collection.
     pub(super) path: Vec<u8>,
     url: Vec<u8>,
     status: Status,
 }
 
-/// Checks all that is beneath a collection.
+/// Checks access to everything beneath a collection.
 ///
 /// # Errors
-/// 207, in which those are named that may not be had; nothing may be done then.
+/// 207 with the forbidden members; the operation must not start then.
 pub(super) async fn check_members(
     ex: &mut Exchange,
     collection: &Resource,
@@ -77,8 +76,8 @@ pub(super) async fn check_members(
     Err(DavError::Xml(Status::MULTI_STATUS, out))
 }
 
-/// Members that may not be had, `most` of them at most; there are no more if it is fewer. What is
-/// in one of them is not looked at.
+/// Returns up to `most` forbidden members; the list is complete if it is shorter. Skips the
+/// contents of a forbidden collection.
 pub(super) async fn find_refused(
     ex: &mut Exchange,
     collection: &Resource,
@@ -96,7 +95,7 @@ pub(super) async fn find_refused(
         let (entered, batch);
         (survey, entered, batch) = next_batch(survey, enter).await?;
         if let Err(error) = entered {
-            // What cannot be seen cannot be known to be allowed.
+            // A directory that cannot be read cannot be checked, so access is denied.
             let url = join_url(&collection.url, &last);
             refused.push(Refused { path: last, url, status: status_of(&error) });
         }
@@ -132,7 +131,7 @@ async fn next_batch(
     .await
 }
 
-/// Whether the client still waits.
+/// Fails if the client has disconnected.
 async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
     let Some(client) = ex.client.clone() else { return Ok(()) };
     let gone = std::future::poll_fn(|cx| {
@@ -150,7 +149,7 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<
         let mut is_path_allowed =
             !is_protected && may(ex, &url, resource.is_requested, *deed).await;
         if is_path_allowed && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
-            // A collection, perhaps.
+            // The link may lead to a collection.
             let within = listed(&url, FileKind::Directory);
             is_path_allowed = may(ex, &within, resource.is_requested, *deed).await;
         }
@@ -161,18 +160,18 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<
     None
 }
 
-/// Whether a URL, rewritten by now, may be had for this.
+/// Returns true if this access to an already rewritten URL is allowed.
 async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> bool {
     let Ok(found) = locate_rewritten(ex, url, with_query).await else { return false };
     let own = found.settings.module::<DavSettings>();
     !names_staging(&found.physical.rel) && (deed == Deed::Read || (own.active && !own.readonly))
 }
 
-/// A collection may be named without the slash at its end. What the configuration says of what is
-/// in it (`/private/`) is then asked, too.
+/// Checks a collection that was named without the slash at its end, so that rules for its contents
+/// (`/private/`) apply too.
 ///
 /// # Errors
-/// 403 where it may not be had or changed under its own URL.
+/// 403 if access to its own URL is denied.
 pub(super) async fn check_collection(
     ex: &mut Exchange,
     resource: &Resource,

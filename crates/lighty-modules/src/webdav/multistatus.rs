@@ -1,5 +1,5 @@
-//! Writing the XML of responses. Everything is in the prefix `D`, and nothing is declared by
-//! default, so that properties of clients keep their meaning (RFC 4918 section 14).
+//! XML of responses. All elements have the prefix `D` and no default namespace is declared, so that
+//! client properties keep their meaning (RFC 4918 section 14).
 
 use lighty_http::{Status, uri, xml};
 
@@ -15,17 +15,17 @@ pub(super) fn begin(root: &str) -> Vec<u8> {
     out
 }
 
-/// Ends what [`begin`] began.
+/// Ends a document begun with [`begin`].
 pub(super) fn end(root: &str, out: &mut Vec<u8>) {
     push(out, &["</D:", root, ">\n"]);
 }
 
-/// Appends texts that need no escaping.
+/// Appends text that needs no escaping.
 pub(super) fn push(out: &mut Vec<u8>, parts: &[&str]) {
     parts.iter().for_each(|part| out.extend_from_slice(part.as_bytes()));
 }
 
-/// Appends an element of WebDAV with a text.
+/// Appends a WebDAV element with text.
 pub(super) fn push_text(name: &str, text: &[u8], out: &mut Vec<u8>) {
     push(out, &["<D:", name, ">"]);
     xml::escape(text, out);
@@ -45,7 +45,7 @@ pub(super) fn push_status(status: Status, out: &mut Vec<u8>) {
     push_text("status", line.as_bytes(), out);
 }
 
-/// Appends what became of one resource, with the condition that it failed by, if there is one.
+/// Appends the result for one resource, with the failed condition if there is one.
 pub(super) fn push_outcome(
     path: &[u8],
     status: Status,
@@ -61,7 +61,7 @@ pub(super) fn push_outcome(
     push(out, &["</D:response>\n"]);
 }
 
-/// The body of an error: the condition that failed (RFC 4918 section 16), about these paths.
+/// Returns the body of an error: the failed condition (RFC 4918 section 16) and its paths.
 pub(super) fn error(condition: &str, paths: &[Vec<u8>]) -> Vec<u8> {
     let mut out = begin("error");
     push(&mut out, &["<D:", condition, ">"]);
@@ -71,7 +71,7 @@ pub(super) fn error(condition: &str, paths: &[Vec<u8>]) -> Vec<u8> {
     out
 }
 
-/// Appends an empty element of any namespace. Names were read from XML: they need no escaping.
+/// Appends an empty element of any namespace. Names come from parsed XML and need no escaping.
 pub(super) fn push_name(ns: &str, name: &str, out: &mut Vec<u8>) {
     match ns {
         "" => push(out, &["<", name, "/>"]),

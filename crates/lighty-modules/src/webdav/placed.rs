@@ -1,5 +1,4 @@
-//! Where the databases are that a configuration names: beneath a directory that is served, a URL
-//! leads to them.
+//! Locations of the configured databases. A database beneath a served directory would have a URL.
 
 use lighty_config::{Config, Diagnostic, Level, Span, Value};
 use lighty_core::Settings;
@@ -7,7 +6,7 @@ use lighty_io::file::tree::{canonical, canonical_through};
 
 use super::store::is_below;
 
-/// The databases that a configuration names, and where it does.
+/// Lists the configured databases and their positions in the configuration.
 pub fn databases(config: &Config<Settings>) -> impl Iterator<Item = (&str, Span)> {
     config
         .assigned("webdav.sqlite-db-name")
@@ -15,7 +14,7 @@ pub fn databases(config: &Config<Settings>) -> impl Iterator<Item = (&str, Span)
         .filter(|(path, _)| !path.is_empty())
 }
 
-/// Warns of databases that lie in a document root or in what an alias leads to.
+/// Warns of databases in a document root or in the target of an alias.
 pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     let served = served(config);
     let mut findings = Vec::new();
@@ -37,14 +36,14 @@ pub fn check(config: &Config<Settings>) -> Vec<Diagnostic> {
     findings
 }
 
-/// Directories that are served, links resolved, and by which directive.
+/// Returns the served directories with links resolved, and the directive that serves each.
 fn served(config: &Config<Settings>) -> Vec<(&'static str, Vec<u8>)> {
     let roots = config.assigned("server.document-root").filter_map(|given| given.value.as_str());
     let roots = roots.map(|root| ("server.document-root", root.to_owned()));
     let aliases = config.assigned("alias.url").flat_map(|given| targets(&given.value));
     let aliases = aliases.map(|target| ("alias.url", target));
     let resolve = |path: String| {
-        // The last name may be a link, too.
+        // The last path component may be a link, too.
         let inside = canonical(format!("{}/.", path.trim_end_matches('/')).as_bytes());
         inside.strip_suffix(b"/.").unwrap_or(&inside).to_vec()
     };

@@ -23,7 +23,7 @@ use super::{Call, Depth, depth_of_listing, log_xml, read_xml};
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
     let Call { mut resource, store } = call;
-    // RFC 4918 section 9.1: what is not said is infinity.
+    // The default depth is infinity (RFC 4918 section 9.1).
     let (depth, without_itself) = depth_of_listing(ex)?;
     let depth = depth.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
@@ -73,7 +73,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     Ok(())
 }
 
-/// What is there; links are what they lead to, if that was asked for, and nothing else.
+/// Looks up the resource. Follows links if the settings allow it; ignores special files.
 async fn look(resource: &mut Resource) -> Result<Option<Meta>, DavError> {
     let meta = resource.look().await?;
     let is_link = meta.is_some_and(|meta| meta.kind == FileKind::Symlink);
@@ -89,11 +89,11 @@ async fn look(resource: &mut Resource) -> Result<Option<Meta>, DavError> {
     Ok(meta.filter(|meta| matches!(meta.kind, FileKind::File | FileKind::Directory)))
 }
 
-/// Members that a listing leaves out at most.
+/// Maximum number of members that a listing leaves out.
 const HIDDEN_MAX: usize = 16_384;
 
-/// What is not shown: members that the client could not have by themselves, beneath the document
-/// root.
+/// Returns the members to leave out, relative to the document root: the ones that the client could
+/// not access individually.
 async fn hidden(
     ex: &mut Exchange,
     resource: &Resource,

@@ -52,11 +52,11 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     Ok(())
 }
 
-/// The changes in the order of the document.
+/// Parses the changes, in document order.
 ///
 /// # Errors
-/// 400 where it is none of changes; 507 where they are larger than all properties may be: each has
-/// its namespaces with it, so that little XML can stand for much.
+/// 400 if the document is not a list of changes; 507 if they exceed the size limit of all properties.
+/// Each property carries its namespaces, so a little XML can expand to much.
 fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError> {
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());
@@ -93,8 +93,8 @@ fn ask(document: &Document, property: &Element, sets: bool) -> Asked {
     Asked { change, is_protected }
 }
 
-/// All was done, or nothing: then those that may not be changed say so, and the others that they
-/// failed with them.
+/// Renders the result: all changes succeed, or none. In the second case the forbidden ones get 403
+/// and the others 424.
 fn multistatus_body(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) -> Vec<u8> {
     let mut out = multistatus::begin("multistatus");
     push(&mut out, &["<D:response>"]);

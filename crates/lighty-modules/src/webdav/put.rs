@@ -1,6 +1,6 @@
 //! `PUT`: RFC 9110 section 9.3.4 and RFC 4918 section 9.7.
 //!
-//! The old file is there until the new one is whole and on the disk; a body that is cut leaves
+//! The old file stays until the new one is complete and on the disk. An interrupted upload leaves
 //! nothing behind.
 
 use std::io;
@@ -19,7 +19,7 @@ use super::settings::Opts;
 use super::store::{Covered, Store};
 use super::{Call, done};
 
-/// Bytes that are collected before they are written.
+/// Bytes buffered before a write.
 const WRITE_BYTES: usize = 256 * 1024;
 
 pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError> {
@@ -43,7 +43,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let _writing = begin_writing(ex, &resource, store.as_ref(), paths, tokens).await?;
     let expected = match resource.own().overwrite {
         true => expected(ex, before),
-        // Another client may have made the file meanwhile.
+        // Another client may have created the file meanwhile.
         false => Expected::Nothing,
     };
     let committed = in_pool(Lane::Write, move || upload.commit(expected)).await?;
@@ -59,7 +59,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     Ok(())
 }
 
-/// The file that is to be replaced, if there is one.
+/// Looks up the file to replace, if it exists.
 async fn target(resource: &Resource) -> Result<Option<Meta>, DavError> {
     if resource.rel.is_empty() || resource.slash {
         return Err(Status::METHOD_NOT_ALLOWED.into());
@@ -75,7 +75,7 @@ async fn target(resource: &Resource) -> Result<Option<Meta>, DavError> {
     }
 }
 
-/// Where a part belongs: RFC 9110 section 14.5.
+/// Position of a partial upload (RFC 9110 section 14.5).
 #[derive(Clone, Copy)]
 struct Part {
     first: u64,
@@ -90,7 +90,7 @@ fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<Part>, DavError> {
     parse_range(value).map(Some).ok_or(Status::BAD_REQUEST.into())
 }
 
-/// `bytes first-last/length`, or `*` for the length.
+/// Parses `bytes first-last/length`, or `*` for the length.
 fn parse_range(value: &[u8]) -> Option<Part> {
     let text = std::str::from_utf8(value).ok()?;
     let (unit, range) = text.split_once(' ')?;
@@ -114,7 +114,7 @@ async fn begin(resource: &Resource, part: Option<Part>) -> Result<Upload, DavErr
         Ok(upload)
     });
     begun.await?.map_err(|error: io::Error| match error.kind() {
-        // A part behind the end of the file would leave a gap.
+        // A part beyond the end of the file would leave a gap.
         io::ErrorKind::InvalidInput => Status::BAD_REQUEST.into(),
         _ => in_missing(error).missing_is_conflict(),
     })
@@ -158,7 +158,8 @@ async fn receive(
     }
 }
 
-/// What the new file may replace: what was looked at, if conditions were about that.
+/// Returns the file that the upload may replace: the one that the conditions were evaluated for, if
+/// there were any.
 fn expected(ex: &Exchange, before: Option<Meta>) -> Expected {
     let conditions = [Known::IfMatch, Known::IfNoneMatch, Known::IfUnmodifiedSince, Known::If];
     let partial = ex.request.fields.contains(Known::ContentRange);
@@ -177,7 +178,7 @@ fn not_committed(error: io::Error) -> DavError {
     }
 }
 
-/// What an error means for a name in a directory: that is missing where the name is.
+/// Maps an error on a path: a missing parent directory is a conflict.
 pub(super) fn in_missing(error: io::Error) -> DavError {
     match error.kind() {
         io::ErrorKind::NotADirectory => Status::CONFLICT.into(),
@@ -185,12 +186,13 @@ pub(super) fn in_missing(error: io::Error) -> DavError {
     }
 }
 
-/// The collection that gets a new member: its locks are about that, too (RFC 4918 section 7.4).
+/// Returns the collection that gets a new member: its locks cover the change (RFC 4918 section
+/// 7.4).
 pub(super) fn way_to_new(resource: &Resource) -> Vec<Covered> {
     resource.parent().map(|canonical| Covered { canonical, tree: false }).into_iter().collect()
 }
 
-/// A file is new: nothing is known of it, whatever was known of its path.
+/// Removes stored properties of an earlier file with the new file's path.
 pub(super) async fn created(ex: &Exchange, resource: &Resource, store: Option<&Store>) {
     let Some(store) = store else { return };
     let key = resource.canonical.path.clone();

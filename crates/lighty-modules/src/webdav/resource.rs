@@ -1,4 +1,4 @@
-//! A URL's path beneath a document root, and what is there.
+//! The path of a URL beneath a document root, and its file.
 
 use std::rc::Rc;
 
@@ -17,28 +17,28 @@ use super::settings::DavSettings;
 pub(super) struct Resource {
     pub(super) root: Rc<Root>,
     pub(super) tree: Tree,
-    /// Beneath the document root.
+    /// Path relative to the document root.
     pub(super) rel: Vec<u8>,
-    /// What properties and locks belong to.
+    /// Key of properties and locks.
     pub(super) canonical: CanonicalPath,
     /// The decoded path of the URL.
     pub(super) url: Vec<u8>,
-    /// The URL ends with a slash: a collection is meant.
+    /// The URL ends with a slash: the client means a collection.
     pub(super) slash: bool,
-    /// It is what the request itself names.
+    /// The resource is the one named by the request's own URL.
     pub(super) is_requested: bool,
     pub(super) settings: Rc<Settings>,
 }
 
 impl Resource {
-    /// Where the request itself leads.
+    /// Resolves the request's own URL.
     pub(super) async fn of_request(ex: &Exchange) -> Result<Self, DavError> {
         let physical = (&*ex.physical.docroot, &*ex.physical.rel);
         let resource = Self::new(ex, physical, &ex.request.path, Rc::clone(&ex.settings)).await?;
         Ok(Self { is_requested: true, ..resource })
     }
 
-    /// Where another URL leads.
+    /// Resolves another URL.
     pub(super) async fn of_located(ex: &Exchange, found: &Located) -> Result<Self, DavError> {
         let Physical { docroot, rel, .. } = &found.physical;
         Self::new(ex, (docroot, rel), &found.path, Rc::clone(&found.settings)).await
@@ -54,7 +54,7 @@ impl Resource {
             Some(root) => root,
             None => ex.machine.open_root(docroot).await?,
         };
-        // Directories on the way may be links that stay beneath the root.
+        // Directories on the path may be links that stay beneath the root.
         let follow = settings.core.follow_symlink;
         let tree = ex.machine.engine.tree(&root, follow).await?;
         let slash = url.ends_with(b"/");
@@ -75,10 +75,10 @@ impl Resource {
         })
     }
 
-    /// What is there, links not followed; `None`: nothing.
+    /// Looks up the file without following links; `None` if it does not exist.
     ///
     /// # Errors
-    /// 403 where a file is, or may come to be, that the server keeps for itself.
+    /// 403 for a file that the server protects, existing or not.
     pub(super) async fn look(&self) -> Result<Option<Meta>, DavError> {
         if names_protected(&self.canonical.path) {
             return Err(kept());
@@ -86,7 +86,7 @@ impl Resource {
         let (tree, rel, slash) = (self.tree.clone(), self.rel.clone(), self.slash);
         let found = in_pool(Lane::Stat, move || tree.look(&rel)).await?;
         match found {
-            // A file is no collection, whatever the URL says.
+            // A file is not a collection, even if the URL ends with a slash.
             Ok(meta) if slash && meta.kind == FileKind::File => Ok(None),
             Ok(meta) if is_protected(&meta) => Err(kept()),
             Ok(meta) => Ok(Some(meta)),
@@ -96,7 +96,7 @@ impl Resource {
         }
     }
 
-    /// The collection that it is in; `None` for a document root.
+    /// Returns the parent collection; `None` for a document root.
     pub(super) fn parent(&self) -> Option<CanonicalPath> {
         let CanonicalPath { path, links } = &self.canonical;
         let slash = path.iter().rposition(|byte| *byte == b'/')?;
@@ -104,7 +104,7 @@ impl Resource {
         (!self.rel.is_empty() && slash > 0).then(|| CanonicalPath { path, links: links.clone() })
     }
 
-    /// The URL of what lies beneath it and belongs to this path.
+    /// Returns the URL of a canonical path beneath this resource.
     pub(super) fn url_of(&self, path: &[u8]) -> Vec<u8> {
         match path.strip_prefix(&*self.canonical.path) {
             Some(rest) => [&*self.url, rest].concat(),
@@ -117,12 +117,12 @@ impl Resource {
     }
 }
 
-/// What is said of a file that the server keeps for itself.
+/// Returns the error for a file that the server protects.
 pub(super) fn kept() -> DavError {
     DavError::fault(Fault::Forbidden, protected_files::WORDS)
 }
 
-/// The URL that a collection or a file is listed by.
+/// Returns the URL that a listing shows for a collection or a file.
 pub(super) fn listed(url: &[u8], kind: FileKind) -> Vec<u8> {
     let mut url = url.to_vec();
     if kind == FileKind::Directory || url.is_empty() {
@@ -131,7 +131,7 @@ pub(super) fn listed(url: &[u8], kind: FileKind) -> Vec<u8> {
     url
 }
 
-/// Runs what waits for a disk.
+/// Runs blocking disk work on the thread pool.
 pub(super) async fn in_pool<T: Send + 'static>(
     lane: Lane,
     job: impl FnOnce() -> T + Send + 'static,

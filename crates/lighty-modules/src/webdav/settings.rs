@@ -1,4 +1,4 @@
-//! The directives of `mod_webdav` and what they set.
+//! The directives and settings of `mod_webdav`.
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use lighty_core::{Settings, module_settings};
 pub(super) struct DavSettings {
     pub(super) active: bool,
     pub(super) readonly: bool,
-    /// `PUT`, `COPY` and `MOVE` may replace what is there.
+    /// `PUT`, `COPY` and `MOVE` may replace existing files.
     pub(super) overwrite: bool,
-    /// Empty: neither locks nor properties of clients are kept.
+    /// Path of the database; empty: no locks, and no client properties.
     pub(super) database: Arc<str>,
     pub(super) log_xml: bool,
     pub(super) opts: Opts,
@@ -25,9 +25,9 @@ pub(super) struct DavSettings {
 /// `webdav.opts`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Opts {
-    /// `PUT` with `Content-Range` writes into the file as it is.
+    /// `PUT` with `Content-Range` writes into the existing file.
     pub(super) unsafe_partial_put: bool,
-    /// `PUT` with `Content-Range` changes a copy, which takes the file's place.
+    /// `PUT` with `Content-Range` changes a copy, which then replaces the file.
     pub(super) partial_put_copy_modify: bool,
     pub(super) propfind_depth_infinity: bool,
     pub(super) propfind_follow_symlink: bool,
@@ -154,7 +154,7 @@ fn limits() -> Vec<Row> {
     ]
 }
 
-/// A map from names to `"enable"` or `"disable"`.
+/// Parses a map from names to `"enable"` or `"disable"`.
 fn parse_opts(value: &Value, _: &CompileCtx) -> Result<Opts, Reject> {
     let mut opts = Opts::default();
     for (name, word) in &*parse_map(value)? {

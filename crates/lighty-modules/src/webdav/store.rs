@@ -1,11 +1,11 @@
-//! Data stored beside the files: the properties that clients set, and locks.
+//! Data stored beside the files: client properties and locks.
 //!
-//! One SQLite database, one thread that works on it, for all workers. What was answered is on the
-//! disk. The key is the canonical path (see [`CanonicalPath`]), so that a file that several URLs
-//! lead to, by aliases or by links, has one set of properties and locks.
+//! One SQLite database and one thread serve all workers. A change is on the disk before its
+//! response is sent. The key is the canonical path (see [`CanonicalPath`]), so that a file with
+//! several URLs, by aliases or by links, has one set of properties and locks.
 //!
-//! Reading order: this file (the thread, and who changes files right now), `database` (the file,
-//! and what is done while another process holds it), `schema`, `properties`, `locks`.
+//! Reading order: this file (the thread, and the writes in progress), `database` (the file, and its
+//! use while another process holds it), `schema`, `properties`, `locks`.
 
 mod database;
 mod locks;
@@ -38,7 +38,7 @@ pub struct Stores {
 }
 
 impl Stores {
-    /// None yet. `tell` hears what concerns no single request.
+    /// Creates an empty set. `tell` logs events that belong to no single request.
     pub fn new(tell: impl Fn(&str) + Send + Sync + 'static) -> Self {
         Self { all: Arc::default(), tell: Arc::new(tell) }
     }
@@ -48,15 +48,15 @@ impl Stores {
         keep(path, database::ADDED);
     }
 
-    /// Closes the databases that are not `named`, but for those that a request under way uses.
-    /// Returns whether none of them is left.
+    /// Closes the databases that are not in `named`, except ones in use by a request. Returns true
+    /// if only databases in `named` remain open.
     pub fn close_others(&self, named: &[&Path]) -> bool {
         let mut stores = unpoisoned(&self.all);
         stores.retain(|path, store| named.contains(&path.as_path()) || store.is_in_use());
         stores.keys().all(|path| named.contains(&path.as_path()))
     }
 
-    /// The store in this file. Nothing is opened before it is used.
+    /// Returns the store in this file. The file is opened on first use.
     pub(super) fn at(&self, path: &str) -> io::Result<Store> {
         let mut stores = unpoisoned(&self.all);
         if let Some(store) = stores.get(Path::new(path)) {
@@ -82,24 +82,24 @@ impl Stores {
 pub(super) struct Store {
     actor: BlockingActor<Database>,
     writers: Writers,
-    /// Another process may keep others from reading, or from writing alone.
+    /// Separate gates: another process may block only the writers, or the readers too.
     reads: Arc<Gate>,
     writes: Arc<Gate>,
 }
 
 impl Store {
-    /// True if someone has a handle besides the table of all, or a job is not done.
+    /// Returns true if a handle exists outside the shared table, or a job is not finished.
     fn is_in_use(&self) -> bool {
         let gates = [&self.reads, &self.writes];
         gates.into_iter().any(|gate| Arc::strong_count(gate) > 1)
             || Arc::strong_count(&self.writers.0) > 1
     }
 
-    /// Looks something up in the database.
+    /// Reads from the database.
     ///
     /// # Errors
-    /// `WouldBlock` when too much waits, `TimedOut` when another process holds the database, else
-    /// what SQLite says.
+    /// `WouldBlock` if the queue is full, `TimedOut` if another process holds the database,
+    /// otherwise SQLite's error.
     pub(super) async fn read<T, F>(&self, job: F) -> io::Result<T>
     where
         T: Send + 'static,
@@ -108,7 +108,7 @@ impl Store {
         self.pass(&self.reads, job).await
     }
 
-    /// Changes something in the database. What was answered is on the disk.
+    /// Writes to the database. The change is on the disk when this returns.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -120,8 +120,8 @@ impl Store {
         self.pass(&self.writes, job).await
     }
 
-    /// Notes what has become of files: that has happened, and waits whatever others say of the
-    /// database.
+    /// Records a change of files that has happened already. It bypasses the gate, because it must
+    /// be tried even if the database was held.
     ///
     /// # Errors
     /// As [`Store::read`].
@@ -157,14 +157,14 @@ impl Store {
         work.await?
     }
 
-    /// Begins to change files: none of them has a lock that the claim does not know of, and none
-    /// gets one before the [`Writing`] is dropped. Else the locks that are in the way.
+    /// Begins to change files. Returns the locks that block the claim, if any; otherwise no file
+    /// gets a new lock before the [`Writing`] is dropped.
     pub(super) async fn begin_writing(
         &self,
         claim: Claim,
         now_s: i64,
     ) -> io::Result<Result<Writing, Vec<Lock>>> {
-        // What becomes of whole trees is noted afterwards: better said now that it cannot be.
+        // Changes of whole trees are recorded afterwards: fail now if the database is held.
         if self.writes.is_held() && claim.paths.iter().any(|covered| covered.tree) {
             self.write(Db::try_to_write).await?;
         }
@@ -176,7 +176,7 @@ impl Store {
         .await
     }
 
-    /// Takes a lock, unless another one or somebody who is writing is in the way.
+    /// Takes a lock, unless another lock or a write in progress conflicts with it.
     pub(super) async fn take_lock(
         &self,
         lock: NewLock,
@@ -195,7 +195,7 @@ impl Store {
     }
 }
 
-/// What SQLite says, with the kind of what the disk said.
+/// Converts an SQLite error, keeping the kind of an underlying disk error.
 fn io_error(error: rusqlite::Error) -> io::Error {
     use rusqlite::ErrorCode as Code;
     let kind = match error.sqlite_error_code() {
@@ -225,7 +225,7 @@ impl Writers {
         Writing { number, writers: self.clone() }
     }
 
-    /// True if a write is in progress that a lock of `path` would cover.
+    /// Returns true if a write in progress would be covered by a lock of `path`.
     fn touch(&self, path: &[u8], infinite: bool) -> bool {
         let table = unpoisoned(&self.0);
         table.at_work.values().flatten().any(|Covered { canonical, tree }| {
@@ -237,7 +237,7 @@ impl Writers {
     }
 }
 
-/// Files are being changed, until this is dropped.
+/// Guard of files that are being changed.
 pub(super) struct Writing {
     number: u64,
     writers: Writers,
@@ -249,12 +249,12 @@ impl Drop for Writing {
     }
 }
 
-/// Whether `path` lies beneath `above`.
+/// Returns true if `path` lies beneath `above`.
 pub(super) fn is_below(path: &[u8], above: &[u8]) -> bool {
     path.strip_prefix(above).is_some_and(|rest| rest.first() == Some(&b'/') && rest.len() > 1)
 }
 
-// The tables are whole between any two statements.
+// The tables are consistent between any two statements.
 fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -262,11 +262,11 @@ fn unpoisoned<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// The database.
 pub(super) struct Db {
     connection: Connection,
-    /// It was of an earlier form.
+    /// Paths of an earlier schema version were converted on opening.
     respelled: bool,
 }
 
-/// The range of all paths beneath a directory, as blobs are ordered: `/` is followed by `0`.
+/// Returns the key range of all paths beneath a directory. In byte order `/` is followed by `0`.
 fn below(path: &[u8]) -> (Vec<u8>, Vec<u8>) {
     ([path, b"/"].concat(), [path, b"0"].concat())
 }

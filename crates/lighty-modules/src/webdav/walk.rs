@@ -1,5 +1,5 @@
-//! Describes the members of a collection while reading them: whatever their number, only a few
-//! hundred per level are in memory.
+//! Describes the members of a collection while reading them. Only a few hundred per level are in
+//! memory, however large the collection is.
 
 use std::collections::{HashSet, VecDeque};
 use std::future::Future;
@@ -24,7 +24,7 @@ use super::store::{Described, Store};
 /// Bytes of the response rendered at a time.
 const SLICE_BYTES: usize = 32 * 1024;
 
-/// Members that are looked up in the database at a time.
+/// Members looked up in the database at a time.
 const MEMBERS_PER_LOOK: usize = 64;
 
 /// A walk through a collection.
@@ -36,35 +36,35 @@ pub(super) struct Walk {
     store: Option<Store>,
     describer: Describer,
     extent: Extent,
-    /// Members that are left out, beneath the document root.
+    /// Members to leave out, relative to the document root.
     hidden: HashSet<Vec<u8>>,
-    /// The links that the way to the collection goes through.
+    /// Links on the path to the collection.
     links: Vec<Vec<u8>>,
-    /// Collections that are being read, the innermost last.
+    /// Collections being read, the innermost last.
     levels: Vec<Level>,
-    /// Members of the innermost that are described next.
+    /// Members of the innermost collection to describe next.
     members: VecDeque<DirEntry>,
-    /// What is known of the first of them.
+    /// Stored data of the first of these members.
     known: VecDeque<Described>,
-    /// The one of them that is entered behind them.
+    /// The member collection to enter after them.
     into: Option<Vec<u8>>,
     out: Vec<u8>,
     ended: bool,
 }
 
-/// A collection that is being read.
+/// A collection being read.
 struct Level {
     dir: ReadDir,
     batch: std::vec::IntoIter<DirEntry>,
     rel: Vec<u8>,
     key: Vec<u8>,
     url: Vec<u8>,
-    /// What unfinished work has left here, perhaps.
+    /// Staging files, possibly left by interrupted uploads.
     staging: Vec<Vec<u8>>,
 }
 
 impl Walk {
-    /// Begins with what was written already.
+    /// Begins a walk; `out` holds the response so far.
     pub(super) async fn begin(
         engine: FileEngine,
         resource: &Resource,
@@ -102,7 +102,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Some more of the response; `None` at its end.
+    /// Returns the next slice of the response; `None` at its end.
     async fn slice(&mut self) -> Slice {
         while self.out.len() < SLICE_BYTES && !self.ended {
             self.step().await?;
@@ -136,7 +136,7 @@ impl Walk {
         Ok(())
     }
 
-    /// Whether a collection is one only by a link: those may lead in circles.
+    /// Returns true if a collection is a link. Links may form circles.
     async fn is_link(&self, name: &[u8]) -> io::Result<bool> {
         let Some(level) = self.levels.last().filter(|_| self.follow != Follow::None) else {
             return Ok(false);
@@ -146,7 +146,7 @@ impl Walk {
         Ok(looked.is_ok_and(|meta| meta.kind == FileKind::Symlink))
     }
 
-    /// Takes the next members, up to a collection that is to be entered behind it.
+    /// Takes the next members, up to a collection to enter after them.
     fn take_members(&mut self) {
         let Some(level) = self.levels.last_mut() else { return };
         while self.members.len() < MEMBERS_PER_LOOK && self.into.is_none() {
@@ -155,7 +155,7 @@ impl Walk {
                 level.staging.push(entry.name);
                 continue;
             }
-            // A member whose URL every request is refused for cannot be had by itself.
+            // A member whose name the server rejects in URLs could not be requested individually.
             if !self.describer.settings.server.parse.accepts_segment(&entry.name) {
                 continue;
             }
@@ -170,7 +170,7 @@ impl Walk {
         }
     }
 
-    /// Describes some of the members: what makes up a slice.
+    /// Describes members until the slice is full.
     async fn describe(&mut self) -> io::Result<()> {
         if self.known.is_empty() {
             self.known = self.look_up().await?.into();
@@ -188,7 +188,7 @@ impl Walk {
         Ok(())
     }
 
-    /// What is known of the members, or of the first of them.
+    /// Looks up the stored data of the members, or of the first of them.
     async fn look_up(&self) -> io::Result<Vec<Described>> {
         let Some((level, store)) = self.levels.last().zip(self.store.as_ref()) else {
             return Ok(vec![Described::default(); self.members.len()]);
@@ -202,7 +202,8 @@ impl Walk {
         }
     }
 
-    /// Where the members are: here, unless links are followed.
+    /// Returns the canonical paths of the members: paths in this collection, unless links are
+    /// followed.
     async fn canonical_paths(&self, level: &Level) -> io::Result<Vec<CanonicalPath>> {
         let of = |path| CanonicalPath { path, links: self.links.clone() };
         let names = self.members.iter().map(|entry| &entry.name);
@@ -213,7 +214,7 @@ impl Walk {
             names.map(|name| (join(&level.rel, name), of(join(&level.key, name)))).collect();
         let tree = self.tree.clone();
         let found = move || {
-            // What is gone meanwhile is nowhere else either.
+            // A member that was removed meanwhile keeps its path here.
             let found = |(rel, here): (Vec<u8>, _)| tree.whereabouts_through(&rel).unwrap_or(here);
             rels.into_iter().map(found).collect()
         };
@@ -230,7 +231,7 @@ impl Walk {
         };
         match entered {
             Ok(()) => Ok(()),
-            // Gone meanwhile.
+            // The collection was removed meanwhile.
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => {
                 let url = listed(&url, FileKind::Directory);
@@ -240,13 +241,13 @@ impl Walk {
         }
     }
 
-    /// A collection is read to its end. What a crash has left there is removed.
+    /// Leaves a collection at its end. Removes staging files left by a crash.
     fn leave(&mut self) {
         let Some(level) = self.levels.pop().filter(|level| !level.staging.is_empty()) else {
             return;
         };
         let tree = self.tree.clone();
-        // If there is no thread for it, the next who looks does it.
+        // If no thread is available, the next listing does it.
         let _ =
             ThreadPool::global().spawn(Lane::Write, move || tree.sweep(&level.rel, &level.staging));
     }
@@ -279,7 +280,7 @@ impl BodyStream for Walking {
                         return Poll::Ready(None);
                     };
                     self.0 = State::Busy(Box::pin(async move {
-                        // Others get their turn between slices.
+                        // Let other tasks run between slices.
                         tokio::task::yield_now().await;
                         let slice = walk.slice().await;
                         (walk, slice)
@@ -306,7 +307,7 @@ impl BodyStream for Walking {
     }
 }
 
-/// How links are dealt with while a collection is listed: never out of the document root.
+/// Returns the policy for links in a listing: they never lead out of the document root.
 pub(super) fn follow(resource: &Resource) -> Follow {
     match (resource.own().opts.propfind_follow_symlink, resource.settings.core.follow_symlink) {
         (false, _) | (true, Follow::None) => Follow::None,

@@ -1,7 +1,9 @@
-//! Reading the XML of a request: small, whole, and without anything that grows when it is read.
+//! Parses the XML of a request into a small tree. Nothing in a document can expand: there are no
+//! entities.
 //!
-//! Namespaces are resolved. A property's element can be written down again as it came, with what
-//! it needs from around it, so that it means the same anywhere (RFC 4918 section 4.4).
+//! Namespaces are resolved. A property's element can be written again as it came, with the
+//! declarations it needs from its context, so that it means the same anywhere (RFC 4918 section
+//! 4.4).
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,13 +11,13 @@ use std::rc::Rc;
 use quick_xml::Reader;
 use quick_xml::events::{BytesRef, BytesStart, Event};
 
-/// Elements in a document.
+/// Maximum number of elements in a document.
 pub(super) const ELEMENTS_MAX: usize = 4096;
-/// Elements within elements.
+/// Maximum nesting depth of elements.
 pub(super) const DEPTH_MAX: usize = 64;
-/// Attributes of an element, and namespaces that may have a prefix at one place.
+/// Maximum number of attributes of an element, and of namespace prefixes in scope.
 pub(super) const ATTRIBUTES_MAX: usize = 32;
-/// Bytes of the name of a namespace: it is written again for each name in it.
+/// Maximum length of a namespace name, in bytes: it is written again for each name in it.
 pub(super) const NAMESPACE_BYTES_MAX: usize = 512;
 
 /// The namespace of WebDAV itself.
@@ -23,7 +25,7 @@ pub(super) const DAV: &str = "DAV:";
 
 const XML: &str = "http://www.w3.org/XML/1998/namespace";
 
-/// A document that was read.
+/// A parsed document.
 #[derive(Debug)]
 pub(super) struct Document {
     text: String,
@@ -33,15 +35,15 @@ pub(super) struct Document {
 /// An element.
 #[derive(Debug)]
 pub(super) struct Element {
-    /// The namespace; empty: none.
+    /// The namespace; empty if there is none.
     pub(super) ns: Rc<str>,
     /// The name without its prefix.
     pub(super) name: String,
     pub(super) children: Vec<Element>,
-    /// The text that is directly in it, references resolved.
+    /// The text directly in the element, references resolved.
     pub(super) text: String,
     qname: String,
-    /// Attributes as written, those that declare namespaces excepted.
+    /// Attributes as written, without namespace declarations.
     attributes: String,
     scope: Scope,
     lang: Option<Rc<str>>,
@@ -50,26 +52,26 @@ pub(super) struct Element {
 
 type Scope = Rc<Vec<(Rc<str>, Rc<str>)>>;
 
-/// Why a document is refused.
+/// The reason for which a document is rejected.
 pub(super) type Fault = &'static str;
 
 impl Element {
-    /// Whether it is this element of WebDAV.
+    /// Returns true if this is the WebDAV element of that name.
     pub(super) fn is_dav(&self, name: &str) -> bool {
         &*self.ns == DAV && self.name == name
     }
 
-    /// Its child with this name of WebDAV.
+    /// Returns the WebDAV child element of this name.
     pub(super) fn dav_child(&self, name: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.is_dav(name))
     }
 }
 
 impl Document {
-    /// Reads a document: UTF-8, or UTF-16 with its mark.
+    /// Parses a document in UTF-8, or in UTF-16 with a byte order mark.
     ///
     /// # Errors
-    /// What is wrong with it, or which limit it exceeds.
+    /// The syntax error or the exceeded limit.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, Fault> {
         let text = decode(bytes)?;
         if !text.chars().all(is_char) {
@@ -79,12 +81,13 @@ impl Document {
         Ok(Self { text, root })
     }
 
-    /// What is between an element's tags, as written.
+    /// Returns the source text between an element's tags.
     pub(super) fn inner(&self, element: &Element) -> &str {
         &self.text[element.inner.clone()]
     }
 
-    /// The element as it came, with the namespaces and the language that it has from around it.
+    /// Returns the element as it came, with the namespaces and the language inherited from its
+    /// context.
     pub(super) fn standalone(&self, element: &Element) -> String {
         let mut out = format!("<{}", element.qname);
         for (prefix, uri) in &*element.scope {
@@ -132,14 +135,14 @@ fn decode(bytes: &[u8]) -> Result<String, Fault> {
     }
 }
 
-/// XML 1.0 section 2.2.
+/// Returns true for a `Char` (XML 1.0 section 2.2).
 fn is_char(c: char) -> bool {
     matches!(c, '\t' | '\n' | '\r' | ' '..='\u{FFFD}' | '\u{10000}'..)
 }
 
 struct Builder<'t> {
     reader: Reader<&'t [u8]>,
-    /// Elements that are open.
+    /// Open elements, the innermost last.
     open: Vec<Element>,
     root: Option<Element>,
     elements: usize,
@@ -241,7 +244,7 @@ impl<'t> Builder<'t> {
         Ok(())
     }
 
-    /// A character, or one of the five names that need no declaration.
+    /// Resolves a character reference or one of the five predefined entities.
     fn reference(&mut self, reference: &BytesRef<'_>) -> Result<(), Fault> {
         let name: &str = reference;
         let text = quick_xml::escape::unescape(&format!("&{name};"))
@@ -319,7 +322,8 @@ impl Attributes {
         }
     }
 
-    /// Prefixes are declared, and no two attributes are the same (Namespaces in XML, section 6.3).
+    /// Checks that prefixes are declared and attributes are unique (Namespaces in XML, section
+    /// 6.3).
     fn check(&self, prefixed: &[(String, String)]) -> Result<(), Fault> {
         let mut seen = Vec::new();
         for (prefix, name) in prefixed {
@@ -333,7 +337,7 @@ impl Attributes {
     }
 }
 
-/// Prefix and name of a qualified name.
+/// Splits a qualified name into prefix and name.
 fn split(qname: &str) -> Result<(Option<&str>, &str), Fault> {
     let (prefix, name) = match qname.split_once(':') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -345,7 +349,7 @@ fn split(qname: &str) -> Result<(Option<&str>, &str), Fault> {
     }
 }
 
-/// Namespaces in XML, section 3: a name without a colon.
+/// Returns true for a name without a colon (Namespaces in XML, section 3).
 fn is_name(name: &str) -> bool {
     let first = |c: char| c.is_ascii_alphabetic() || c == '_' || is_name_char_beyond_ascii(c);
     let other = |c: char| first(c) || c.is_ascii_digit() || matches!(c, '-' | '.' | '\u{B7}');

@@ -4,7 +4,7 @@ use super::xml::{self, *};
 #[path = "../../../../fuzz/src/documents.rs"]
 mod documents;
 
-/// What the fuzzer found interesting.
+/// Inputs found by the fuzzer.
 #[test]
 fn every_input_of_the_fuzzer_keeps_the_promises() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/dav_xml");
@@ -129,7 +129,7 @@ fn limits_hold_at_their_edge() {
         assert!(read(&with(what, ATTRIBUTES_MAX)).is_ok(), "{what}");
         assert!(read(&with(what, ATTRIBUTES_MAX + 1)).is_err(), "{what}");
     }
-    // Across elements, too.
+    // The limit also counts prefixes of outer elements.
     let inner = with("xmlns:c", ATTRIBUTES_MAX);
     assert!(read(&format!("<a xmlns:d='u'>{inner}</a>")).is_err());
 }

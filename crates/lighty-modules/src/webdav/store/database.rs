@@ -1,5 +1,4 @@
-//! The database file: opened when it is needed, given up when it is gone, and kept from everybody
-//! else.
+//! The database file: opened on first use, closed if its name is gone, and protected from clients.
 
 use std::ffi::OsString;
 use std::io;
@@ -14,10 +13,10 @@ use lighty_io::file::tree::{canonical_through, meta_of_path, remove_path};
 
 use super::{Db, io_error};
 
-/// Who is told of what concerns no single request.
+/// Logs events that belong to no single request.
 pub(super) type Tell = Arc<dyn Fn(&str) + Send + Sync>;
 
-/// What the thread of a store keeps.
+/// State of the store's thread.
 pub(super) struct Database {
     path: PathBuf,
     open: Option<(Db, Meta)>,
@@ -29,7 +28,7 @@ impl Database {
         Self { path: path.to_owned(), open: None, tell }
     }
 
-    /// The database: the one that has its name now.
+    /// Returns the database that has the name now; reopens it if the file was replaced.
     pub(super) fn db(&mut self) -> io::Result<&mut Db> {
         let there = meta_of_path(&self.path).ok();
         let same = |(_, meta): &(Db, Meta)| there.is_some_and(|there| there.same_file(meta));
@@ -49,16 +48,16 @@ impl Database {
         Ok(&mut self.open.insert(open).0)
     }
 
-    /// Closes a file that has lost its name. What was written last is brought into it; else what
-    /// has the name next would be taken for the file that it belongs to.
+    /// Closes a file that has lost its name. Checkpoints the write-ahead log first: a remaining log
+    /// would be taken for that of the next file with the name.
     fn give_up(&mut self) {
         let Some((db, _)) = self.open.take() else { return };
-        // It fails where the disk does; then that much is lost of a file that nobody finds.
+        // Fails if the disk does. The loss concerns a file that has no name any more.
         let _ = db.connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |_| Ok(()));
         drop(db);
         for name in added_names(&self.path) {
             if meta_of_path(&name).is_ok_and(|meta| is_protected(&meta)) {
-                // Nobody may remove it: opening what comes next says so.
+                // If the removal is not permitted, opening the next file reports it.
                 let _ = remove_path(&name);
             }
         }
@@ -80,50 +79,50 @@ impl Database {
 impl Drop for Database {
     fn drop(&mut self) {
         if self.open.take().is_some() {
-            // SQLite has removed its other files. The database itself stays protected.
+            // SQLite has removed its auxiliary files. The database itself stays protected.
             keep(&self.path, ADDED);
         }
     }
 }
 
-/// How SQLite ends the names of the files that it has beside a database, at the end of all links.
-/// It believes what it finds there: a journal is played back.
+/// Suffixes of SQLite's auxiliary files, appended to the path with all links resolved. SQLite
+/// trusts files of these names: it replays a journal that it finds.
 pub(super) const ADDED: &[&str] = &["-wal", "-shm", "-journal"];
 
-/// What it calls them.
+/// Returns the paths of the auxiliary files.
 fn added_names(path: &Path) -> impl Iterator<Item = PathBuf> {
     let path = canonical_through(path.as_os_str().as_bytes());
     ADDED.iter().map(move |end| OsString::from_vec([&*path, end.as_bytes()].concat()).into())
 }
 
-/// Whether another process holds the database, so that a caller need not wait to learn
-/// it: one at a time tries.
+/// Remembers that another process holds the database, so that callers fail at once instead of
+/// waiting. Only one caller at a time tries again.
 #[derive(Default)]
 pub(super) struct Gate {
     held: AtomicBool,
     tried: AtomicBool,
 }
 
-/// Leave to ask the database.
+/// Permission to use the database.
 pub(super) struct Pass {
     gate: Arc<Gate>,
     tries: bool,
 }
 
 impl Gate {
-    /// Whether it was held when somebody tried last.
+    /// Returns true if the database was held at the last try.
     pub(super) fn is_held(&self) -> bool {
         self.held.load(Ordering::Acquire)
     }
 
-    /// Notes that it is held, if that came of work that may or may not have asked for it.
+    /// Records that the database is held, after work that bypassed the gate.
     pub(super) fn note_held<T>(&self, done: &io::Result<T>) {
         if done.as_ref().is_err_and(is_held) {
             self.held.store(true, Ordering::Release);
         }
     }
 
-    /// `None` while it is held and somebody tries.
+    /// Returns `None` while the database is held and another caller is trying.
     pub(super) fn enter(gate: &Arc<Self>) -> Option<Pass> {
         let tries = gate.is_held();
         if tries && gate.tried.swap(true, Ordering::AcqRel) {
@@ -134,12 +133,12 @@ impl Gate {
 }
 
 impl Pass {
-    /// Whether it turned out to be held while this one waited for its turn.
+    /// Returns true if the database was found to be held while this pass was queued.
     pub(super) fn is_late(&self) -> bool {
         !self.tries && self.gate.is_held()
     }
 
-    /// Notes what came of it.
+    /// Records the result of a try.
     pub(super) fn note<T>(&self, done: &io::Result<T>) {
         self.gate.held.store(done.as_ref().is_err_and(is_held), Ordering::Release);
     }
@@ -153,7 +152,7 @@ impl Drop for Pass {
     }
 }
 
-/// Whether an error says that another process holds the database.
+/// Returns true if the error means that another process holds the database.
 fn is_held(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::TimedOut
 }

@@ -10,65 +10,65 @@ use super::{Db, below};
 pub(in super::super) struct Lock {
     /// `urn:uuid:...`.
     pub(in super::super) token: String,
-    /// What is locked.
+    /// The canonical path of the locked file.
     pub(in super::super) path: Vec<u8>,
     /// The decoded path of the URL by which it was locked.
     pub(in super::super) url: Vec<u8>,
-    /// With all beneath it.
+    /// The lock covers all members too.
     pub(in super::super) infinite: bool,
     pub(in super::super) exclusive: bool,
-    /// The XML that the client describes the owner with.
+    /// The client's XML description of the owner.
     pub(in super::super) owner: String,
-    /// The user who made it; empty without authentication.
+    /// The authenticated user; empty without authentication.
     pub(in super::super) user: Vec<u8>,
     /// Seconds since 1970.
     pub(in super::super) expires_s: i64,
 }
 
-/// A lock to be.
+/// A requested lock.
 #[derive(Clone, Debug)]
 pub(in super::super) struct NewLock {
     pub(in super::super) lock: Lock,
-    /// The links that the way to it goes through.
+    /// Links on the path to the file.
     pub(in super::super) links: Vec<Vec<u8>>,
 }
 
-/// A file that is to be changed.
+/// A file to be changed.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Covered {
     pub(in super::super) canonical: CanonicalPath,
-    /// With all beneath it.
+    /// All members are included.
     pub(in super::super) tree: bool,
 }
 
-/// Files that somebody means to change, and what entitles him to.
+/// Files that a client wants to change, and the lock tokens it submitted.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Claim {
     pub(in super::super) paths: Vec<Covered>,
-    /// Tokens of locks that he shows.
+    /// Submitted lock tokens.
     pub(in super::super) tokens: Vec<String>,
     pub(in super::super) user: Vec<u8>,
 }
 
-/// What became of the wish for a lock.
+/// Result of a lock request.
 #[derive(Debug)]
 pub(in super::super) enum Taken {
     Yes,
-    /// These locks do not go with it.
+    /// Conflicting locks.
     Conflict(Vec<Lock>),
-    /// Somebody is changing the file.
+    /// A write to the file is in progress.
     Busy,
-    /// `webdav.max-locks`.
+    /// `webdav.max-locks` is reached.
     TooMany,
 }
 
-/// What became of the wish to keep a lock.
+/// Result of a refresh request.
 #[derive(Debug)]
 pub(in super::super) enum Refresh {
     Done(Lock),
-    /// There is no such lock on that path.
+    /// The path has no such lock.
     Unknown,
-    /// It belongs to another user.
+    /// The lock belongs to another user.
     NotYours,
 }
 
@@ -94,8 +94,8 @@ impl Db {
         query.query_row([], |row| row.get(0))
     }
 
-    /// The locks that cover a path: its own, and infinite ones of collections that have it as a
-    /// member by way of a link.
+    /// Returns the locks that cover a path: its own, and infinite ones of collections that contain
+    /// it through a link.
     pub(in super::super) fn locks_at(
         &self,
         canonical: &CanonicalPath,
@@ -108,14 +108,14 @@ impl Db {
         Ok(locks)
     }
 
-    /// The locks that cover a link, but for those that are known already.
+    /// Returns the locks that cover a link, without the ones in `known`.
     fn locks_around(&self, link: &[u8], known: &[Lock], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let mut locks = self.locks_on(link, now_s)?;
         locks.retain(|lock| known.iter().all(|known| known.token != lock.token));
         Ok(locks)
     }
 
-    /// The locks that cover a path: its own, and infinite ones of what it lies in.
+    /// Returns the locks that cover a path: its own, and infinite ones of its ancestors.
     pub(super) fn locks_on(&self, path: &[u8], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let sql = format!(
             "SELECT {COLUMNS} FROM lighty_lock
@@ -137,7 +137,7 @@ impl Db {
         }
     }
 
-    /// The locks of what lies beneath a path.
+    /// Returns the locks beneath a path.
     fn locks_below(&self, path: &[u8], now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let (from, to) = below(path);
         let sql = format!(
@@ -148,8 +148,8 @@ impl Db {
         rows.collect()
     }
 
-    /// The locks that keep somebody from changing files. Where a file has several, which are
-    /// shared, one token is enough (RFC 4918 section 6.2).
+    /// Returns the locks that block a claim. If a file has several shared locks, one token is
+    /// enough (RFC 4918 section 6.2).
     pub(super) fn locks_against(&self, claim: &Claim, now_s: i64) -> rusqlite::Result<Vec<Lock>> {
         let mut blocking = Vec::new();
         if !self.has_locks()? {
@@ -176,21 +176,21 @@ impl Db {
         Ok(blocking)
     }
 
-    /// Takes a lock if no other is in its way; in one transaction, so that of two who want it one
-    /// gets it.
+    /// Takes a lock if no other conflicts, in one transaction: of two concurrent requests only one
+    /// succeeds.
     pub(super) fn take_lock(
         &mut self,
         lock: &NewLock,
         now_s: i64,
         locks_max: u32,
     ) -> rusqlite::Result<Taken> {
-        // Begun by hand: the look-ups borrow the connection.
+        // Explicit SQL instead of a transaction object: the look-ups borrow the connection.
         self.connection.execute_batch("BEGIN IMMEDIATE")?;
         let taken = self.take_lock_within(lock, now_s, locks_max);
         let end = if matches!(taken, Ok(Taken::Yes)) { "COMMIT" } else { "ROLLBACK" };
         match self.connection.execute_batch(end) {
             Err(error) if taken.is_ok() => {
-                // Not on the disk: not taken.
+                // The lock did not reach the disk, so it was not taken.
                 let _ = self.connection.execute_batch("ROLLBACK");
                 Err(error)
             }
@@ -230,7 +230,8 @@ impl Db {
         Ok(Taken::Yes)
     }
 
-    /// The lock with one of these tokens that covers a path lasts until `expires_s`.
+    /// Extends the lock that covers a path and has one of these tokens; it then lasts until
+    /// `expires_s`.
     pub(in super::super) fn refresh_lock(
         &mut self,
         canonical: &CanonicalPath,

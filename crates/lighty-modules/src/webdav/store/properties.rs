@@ -14,7 +14,7 @@ pub(in super::super) struct Dead {
     pub(in super::super) xml: String,
 }
 
-/// What is known of one path.
+/// Stored data of one path.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Described {
     pub(in super::super) dead: Vec<Dead>,
@@ -28,20 +28,20 @@ pub(in super::super) enum Change {
     Remove { ns: String, name: String },
 }
 
-/// What became of some changes.
+/// Result of a set of changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Changed {
     All,
-    /// None: together the properties would be too large.
+    /// No change was made: together the properties would be too large.
     TooLarge,
 }
 
-/// Bytes of properties that are read in one go, before another batch is asked for.
+/// Bytes of properties after which [`Db::describe`] ends a batch.
 const BATCH_BYTES: usize = 1 << 20;
 
 impl Db {
-    /// Properties and locks of these paths, in their order; of the first ones only, if that is much
-    /// already, but at least of one.
+    /// Returns properties and locks of these paths, in order. Stops early once the batch is large,
+    /// but describes at least one path.
     pub(in super::super) fn describe(
         &mut self,
         canonical_paths: &[CanonicalPath],
@@ -63,7 +63,7 @@ impl Db {
         Ok(all)
     }
 
-    /// The properties of a path.
+    /// Returns the properties of a path.
     pub(super) fn properties(&self, path: &[u8]) -> rusqlite::Result<Vec<Dead>> {
         let sql = "SELECT ns, name, xml FROM lighty_property WHERE path = ?1";
         let mut query = self.connection.prepare_cached(sql)?;
@@ -73,7 +73,7 @@ impl Db {
         rows.collect()
     }
 
-    /// Makes all changes, in their order, or none.
+    /// Makes all changes in order, or none.
     pub(in super::super) fn change(
         &mut self,
         path: &[u8],
@@ -106,7 +106,8 @@ impl Db {
         Ok(Changed::All)
     }
 
-    /// Forgets what is known of a path, and of all beneath it, that exists no more.
+    /// Removes the stored data of a path and all paths beneath it, as far as the files no longer
+    /// exist.
     pub(in super::super) fn forget_gone(
         &mut self,
         path: &[u8],
@@ -129,7 +130,7 @@ impl Db {
         transaction.commit()
     }
 
-    /// A file is new: what is known of its path is known of another one. Its locks stay.
+    /// Removes properties of an earlier file with a new file's path. Its locks stay.
     pub(in super::super) fn created(&mut self, path: &[u8]) -> rusqlite::Result<()> {
         let sql = "SELECT EXISTS (SELECT 1 FROM lighty_property WHERE path = ?1)";
         if !self.connection.prepare_cached(sql)?.query_row([path], |row| row.get(0))? {
@@ -139,7 +140,7 @@ impl Db {
         self.connection.prepare_cached(sql)?.execute([path]).map(drop)
     }
 
-    /// Paths at and beneath a path that something is known of.
+    /// Returns the path and the paths beneath it that have stored data.
     fn known_paths(&self, path: &[u8]) -> rusqlite::Result<Vec<Vec<u8>>> {
         let (from, to) = below(path);
         let sql = "SELECT path FROM lighty_property WHERE path = ?1 OR (path > ?2 AND path < ?3)
@@ -149,8 +150,8 @@ impl Db {
         rows.collect()
     }
 
-    /// A copy was made: it has the properties of the original, and loses what was known of what it
-    /// replaced, but for the lock on itself.
+    /// Records a copy: the target gets the properties of the source and loses its own data, except
+    /// a lock on itself.
     pub(in super::super) fn copied(
         &mut self,
         source: &[u8],
@@ -180,8 +181,8 @@ impl Db {
         transaction.commit()
     }
 
-    /// A file is about to be moved: if the process dies after it was, its properties follow when
-    /// the database is opened again.
+    /// Records a move before it happens. If the process dies after the move, its properties follow
+    /// when the database is opened again.
     pub(in super::super) fn moving(
         &mut self,
         source: &[u8],
@@ -191,13 +192,13 @@ impl Db {
         self.connection.execute(sql, params![source, target]).map(drop)
     }
 
-    /// It was not.
+    /// Removes the record of a move that failed.
     pub(in super::super) fn not_moved(&mut self, source: &[u8]) -> rusqlite::Result<()> {
         let sql = "DELETE FROM lighty_move WHERE source = ?1";
         self.connection.execute(sql, [source]).map(drop)
     }
 
-    /// A file was moved, with all beneath it: its properties follow, its locks do not (RFC 4918
+    /// Records the move of a file and all its members: properties follow, locks do not (RFC 4918
     /// section 7.6).
     pub(in super::super) fn moved(&mut self, source: &[u8], target: &[u8]) -> rusqlite::Result<()> {
         let transaction = self.connection.transaction()?;

@@ -1,4 +1,4 @@
-//! The tables, and what is put right when the database is opened.
+//! The tables, and repairs when the database is opened.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -9,16 +9,16 @@ use rusqlite::{Connection, OpenFlags, Transaction, TransactionBehavior, params};
 
 use super::Db;
 
-/// How long one request waits for another process that holds the database, in milliseconds. Others
-/// do not wait meanwhile.
+/// Time for which one request waits for another process that holds the database, in milliseconds.
+/// Other requests do not wait meanwhile.
 const BUSY_MS: u64 = 1_000;
 
-/// The form of what is kept. 1: paths as configuration and URL spell them, and no table that says
-/// so. 2: canonical paths, see [`lighty_io::file::tree::CanonicalPath`].
+/// Version of the schema. 1: paths as spelled by the configuration and the URL, without a version
+/// table. 2: canonical paths, see [`lighty_io::file::tree::CanonicalPath`].
 const FORM: u32 = 2;
 
-/// Names of our own: tables of lighttpd may be in the same file. Paths are canonical, without a
-/// slash at their end.
+/// Tables with names of our own, because lighttpd's tables may be in the same file. Paths are
+/// canonical, without a slash at their end.
 const TABLES: &str = "
 CREATE TABLE IF NOT EXISTS lighty_property (
     path BLOB NOT NULL,
@@ -46,8 +46,8 @@ CREATE TABLE IF NOT EXISTS lighty_form (form INTEGER NOT NULL);
 ";
 
 impl Db {
-    /// Opens the file, and makes what is missing. A move that was cut off between the file and its
-    /// properties is completed.
+    /// Opens the file and creates missing tables. Completes a move that was interrupted between the
+    /// file and its properties.
     pub(super) fn open(path: &Path) -> rusqlite::Result<Self> {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE
             | OpenFlags::SQLITE_OPEN_CREATE
@@ -55,7 +55,7 @@ impl Db {
         let mut connection = Connection::open_with_flags(path, flags)?;
         connection.busy_timeout(Duration::from_millis(BUSY_MS))?;
         connection.pragma_update(None, "journal_mode", "WAL")?;
-        // What was answered stays, also when the machine loses its power.
+        // Committed changes must survive a power failure.
         connection.pragma_update(None, "synchronous", "FULL")?;
         connection.set_transaction_behavior(TransactionBehavior::Immediate);
         let transaction = connection.transaction()?;
@@ -91,7 +91,7 @@ impl Db {
     }
 }
 
-/// Has everything in the present form. Whether anything was there in another one.
+/// Migrates the data to the present version. Returns true if any path was changed.
 fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     let form: Option<u32> =
         transaction.query_row("SELECT MAX(form) FROM lighty_form", [], |row| row.get(0))?;
@@ -108,8 +108,8 @@ fn bring_to_form(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     }
 }
 
-/// From form 1 to 2. Where two paths have one canonical path, what was kept by that path stays;
-/// else what comes first.
+/// Migrates from version 1 to 2. If several paths have one canonical path, data stored by the
+/// canonical path takes precedence, then the first path's.
 fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     let before = transaction.total_changes();
     for path in spelled_otherwise(transaction, "path", "lighty_property")? {

@@ -42,7 +42,7 @@ impl Default for SecdownloadSettings {
 }
 module_settings!(SecdownloadSettings);
 
-/// Omits the secret: settings are shown to users who may see the effective configuration.
+/// Omits the secret, because the effective configuration can be displayed.
 impl std::fmt::Debug for SecdownloadSettings {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("SecdownloadSettings")

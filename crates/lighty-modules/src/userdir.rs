@@ -31,10 +31,10 @@ impl Default for UserdirSettings {
 }
 module_settings!(UserdirSettings);
 
-/// Users whose homes a worker remembers.
+/// Maximum number of homes that a worker caches.
 const HOMES_MAX: usize = 1024;
 
-/// Milliseconds for which a home is remembered.
+/// Milliseconds for which a home is cached.
 const HOME_MS: u64 = 60_000;
 
 type Home = Option<Rc<[u8]>>;

@@ -16,7 +16,7 @@ const COPIED_BYTES_MAX: usize = 16 * 1024;
 /// The response so far.
 pub(super) struct Output {
     queue: ChunkQueue<Rc<OpenFile>>,
-    /// Bytes after those in the queue.
+    /// Bytes after the end of the queue.
     tail: Vec<u8>,
     run: Option<Run>,
     shared: Rc<Shared>,

@@ -1,4 +1,4 @@
-//! One page: its text, its commands and its conditions.
+//! A page: its text, its commands and its conditions.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -43,7 +43,7 @@ impl Base {
         Self { files: directory(&ex.physical.rel), urls: directory(variables::split_path(ex).0) }
     }
 
-    /// Returns the directory of a file whose name is relative to this one.
+    /// Returns the directory of a file named relative to this one.
     pub(super) fn of_file(&self, name: &[u8]) -> Self {
         let end = name.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let mut base = self.clone();
@@ -72,7 +72,7 @@ pub(super) struct Page<'a> {
     pub(super) base: Base,
     entry: &'a Rc<Entry>,
     choices: Vec<Choice>,
-    /// Where in the file the next piece begins.
+    /// Offset of the next read in the file.
     at: u64,
 }
 

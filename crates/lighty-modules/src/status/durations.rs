@@ -65,8 +65,8 @@ impl Durations {
         all
     }
 
-    /// Returns for each route the distribution of its requests, and the number of those with a
-    /// status of 500 or above.
+    /// Returns for each route the number of responses with a status of 500 or above, and the
+    /// distribution of all its requests.
     pub(super) fn routes(&self) -> Vec<(Arc<str>, u64, Histogram)> {
         let mut routes = BTreeMap::<Arc<str>, (u64, Histogram)>::new();
         for (labels, durations) in &self.requests {

@@ -36,7 +36,7 @@ pub(super) fn statistics(facts: &Facts) -> String {
     facts.figures.iter().map(|(name, value)| format!("{name}: {value}\n")).collect()
 }
 
-/// A JSON object. The names and units of its first members are those of lighttpd 1.4.
+/// A JSON object. Its first members have the names and units of lighttpd 1.4.
 pub(super) fn json(facts: &Facts) -> Vec<u8> {
     let mut out = b"{".to_vec();
     push_totals(facts, &mut out);

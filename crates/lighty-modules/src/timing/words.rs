@@ -47,8 +47,7 @@ pub(super) fn server_timing(stages: &Stages) -> String {
     text
 }
 
-/// A line of `debug.log-timing`. The fields up to `write-time` are those of 1.5, in the same
-/// columns.
+/// A line of `debug.log-timing`. The fields up to `write-time` match 1.5, columns included.
 pub(super) fn line(stages: &Stages, write_start_us: u64) -> String {
     let of = |span| u64::from(stages.span_us(span).unwrap_or(0));
     let mut text = format!(

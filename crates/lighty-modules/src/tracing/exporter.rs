@@ -86,7 +86,7 @@ struct Shared {
     running: Arc<Running>,
 }
 
-/// Spans of requests whose trace is recorded.
+/// Counts of exported and dropped spans, and of failures.
 #[derive(Default)]
 struct Counts {
     exported: AtomicU64,
@@ -139,7 +139,7 @@ impl Exporters {
         exporter
     }
 
-    /// Waits until all threads have sent what they had, once no worker is left.
+    /// Waits until all threads have sent their queues. Call it when no worker is left.
     pub fn finish(&self, patience: Duration) {
         let deadline = Deadline::after(patience);
         let running = &self.0.running;
@@ -229,7 +229,7 @@ impl Sender {
     }
 
     /// Sends a batch, with retries after pauses if that may help. There are no pauses once the
-    /// thread is ending; a batch whose pause is cut short is sent once more.
+    /// thread is ending; a pause that is cut short is followed by a last try.
     fn send(&mut self, fetcher: &Fetcher, batch: &[SpanRecord]) {
         let body = otlp::request(batch, &self.options);
         let count = batch.iter().map(SpanRecord::spans).sum();
@@ -252,7 +252,7 @@ impl Sender {
         }
     }
 
-    /// Waits for the pause plus a random increase, or until the thread is told to end.
+    /// Waits for the pause plus a random increase, or until the thread must end.
     fn pause(&mut self, pause: Duration) {
         let percent = self.random.next() % (u64::from(JITTER_PERCENT) + 1);
         let jitter = pause * percent as u32 / 100;

@@ -14,7 +14,7 @@ use lighty_http::{Known, Method, host};
 /// Maximum length of a text from a client, in bytes.
 const TEXT_BYTES_MAX: usize = 1024;
 
-/// A request whose trace is recorded.
+/// A request of a recorded trace.
 #[derive(Debug)]
 pub(super) struct SpanRecord {
     pub(super) span: TraceParent,

@@ -63,7 +63,7 @@ enum Upload {
     Ended { outcome: Outcome, until_ms: u64 },
 }
 
-/// How an upload ended.
+/// Result of an upload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Done {

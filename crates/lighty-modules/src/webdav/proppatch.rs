@@ -55,8 +55,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
 /// Parses the changes, in document order.
 ///
 /// # Errors
-/// 400 if the document is not a list of changes; 507 if they exceed the size limit of all properties.
-/// Each property carries its namespaces, so a little XML can expand to much.
+/// 400 if the document is not a list of changes; 507 if they exceed the size limit of all
+/// properties. Each property carries its namespaces, so a little XML can expand to much.
 fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError> {
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());

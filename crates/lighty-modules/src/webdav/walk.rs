@@ -155,7 +155,7 @@ impl Walk {
                 level.staging.push(entry.name);
                 continue;
             }
-            // A member whose name the server rejects in URLs could not be requested individually.
+            // The server rejects this name in URLs: the member could not be requested individually.
             if !self.describer.settings.server.parse.accepts_segment(&entry.name) {
                 continue;
             }

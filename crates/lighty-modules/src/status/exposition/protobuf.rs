@@ -1,6 +1,6 @@
 //! Prometheus' protocol buffers: `io.prometheus.client.MetricFamily`, each behind its length.
 //!
-//! Field numbers are those of its `metrics.proto`. Histograms have both fixed and native buckets;
+//! Field numbers come from its `metrics.proto`. Histograms have both fixed and native buckets;
 //! collectors that support native histograms use the native ones.
 
 use lighty_core::machine::histogram::Histogram;

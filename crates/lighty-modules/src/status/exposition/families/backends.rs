@@ -76,8 +76,8 @@ struct Pool {
     backends: BTreeMap<Rc<str>, Backend>,
 }
 
-/// Groups upstreams by name. Those of one name are merged: upstreams of a former configuration stay
-/// while they have requests.
+/// Merges upstreams of the same name: upstreams of a former configuration stay while they have
+/// requests.
 fn merged(pools: &[BackendPool]) -> BTreeMap<Rc<str>, Pool> {
     let mut all = BTreeMap::<Rc<str>, Pool>::new();
     for pool in pools {

@@ -184,9 +184,9 @@ fn checks() -> Vec<Directive<Settings>> {
 #[derive(Debug, PartialEq, Eq)]
 struct Link<'a> {
     mac: &'a [u8],
-    /// Hexadecimal digits.
+    /// Creation time in hexadecimal digits, as covered by the MAC.
     time: &'a [u8],
-    /// Seconds since 1970.
+    /// Creation time in seconds since 1970.
     made_s: u64,
     /// The path with its leading slash.
     path: &'a [u8],

@@ -27,7 +27,7 @@ impl SetenvSettings {
         pairs.into_iter().any(|pairs| !pairs.is_empty())
     }
 
-    /// The validators that responses get, in the order in which they are set.
+    /// Returns the response's validators, in the order in which they are set.
     fn response_validators(&self) -> impl Iterator<Item = (Known, &str)> {
         let pairs = self.add_response.iter().chain(self.set_response.iter());
         pairs.filter_map(|(name, value)| Some((validator(name)?, &**value)))
@@ -276,7 +276,7 @@ fn parse_variables(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     Ok(pairs.into())
 }
 
-/// RFC 9110 section 5.6.2.
+/// Returns true for a token character (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,4 +1,4 @@
-//! `mod_status`: the server's status, for people and for programs.
+//! `mod_status`: the server's status for people and programs.
 //!
 //! The figures cover all workers: each is queried, see [`lighty_core::machine::status_board`].
 
@@ -78,7 +78,7 @@ impl Default for Makers {
 pub struct Status {
     board: StatusBoard,
     makers: Makers,
-    /// Wall-clock seconds when the server was started.
+    /// Wall-clock time of the server's start, in seconds.
     started_s: i64,
 }
 
@@ -377,7 +377,7 @@ impl Status {
     }
 }
 
-/// `refresh=5` in a query.
+/// Parses `refresh=5` in a query.
 fn refresh(query: &[u8]) -> Option<u16> {
     let found = query.split(|byte| *byte == b'&').find_map(|part| part.strip_prefix(b"refresh="));
     std::str::from_utf8(found?).ok()?.parse().ok().filter(|seconds| *seconds > 0)

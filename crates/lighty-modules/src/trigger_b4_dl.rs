@@ -1,8 +1,8 @@
 //! `mod_trigger_b4_dl`: allows a download only to clients that visited another URL first, so that
 //! links from other sites lead to a page and not to the file.
 //!
-//! lighttpd keeps the clients' addresses in a gdbm file or in memcached. Here all workers share a
-//! table in memory, which a reload keeps and a restart forgets.
+//! lighttpd stores the clients' addresses in a gdbm file or in memcached. Here all workers share a
+//! table in memory, which survives a reload but not a restart.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -93,7 +93,7 @@ impl TriggerB4Dl {
         };
         // Clients of a unix socket have no address and count as one client.
         let client = ex.request.remote_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
-        // Not the wall clock, which may be set back.
+        // Monotonic, because the wall clock may be set back.
         let now_s = ex.machine.clock.mono_ms() / 1000;
         let path = &ex.request.path;
         if trigger.is_match(path)? {

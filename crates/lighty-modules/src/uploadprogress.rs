@@ -1,8 +1,8 @@
-//! `mod_uploadprogress`: the progress of an upload, for a page that shows it.
+//! `mod_uploadprogress`: reports the progress of an upload to a page that displays it.
 //!
 //! The uploading client gives the request an id of 32 hexadecimal digits, and polls a separate URL
-//! with the same id. All workers know all uploads. Bytes count as they reach the server, whichever
-//! handler they are for.
+//! with the same id. All workers share the table of uploads. Bytes count as they reach the server,
+//! independent of the handler.
 
 mod report;
 mod table;
@@ -19,7 +19,7 @@ use table::{Full, Outcome, Watch};
 
 pub use table::Uploads;
 
-/// The field, and the argument of the query, that carries the id of an upload.
+/// The request field or query argument that carries the id of an upload.
 const ID_NAME: &[u8] = b"X-Progress-ID";
 
 /// Settings of the module.
@@ -91,7 +91,7 @@ impl Module for UploadProgress {
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<UploadProgressSettings>();
-        // An error handler's request stands for an upload that was recorded already.
+        // This request is for an error page; its upload has been handled already.
         if own.url.is_empty() || ex.state.error_status.is_some() {
             return Step::Next;
         }
@@ -185,7 +185,7 @@ fn may_be_refused(ex: &Exchange, own: &UploadProgressSettings) -> bool {
     !own.url.is_empty() && !reads && ex.response.status.code() >= 400
 }
 
-/// The outcome of a finished upload.
+/// Returns the outcome of a finished upload.
 fn outcome_of(ex: &Exchange, meter: Option<&Arc<BodyMeter>>) -> Outcome {
     let code = ex.response.status.code();
     let received = meter.map_or(0, |meter| meter.received());
@@ -209,7 +209,7 @@ fn id_of(ex: &Exchange) -> Option<u128> {
     })
 }
 
-/// Exactly 32 hexadecimal digits.
+/// Parses an id of exactly 32 hexadecimal digits.
 fn parse_id(text: &[u8]) -> Option<u128> {
     let fits = text.len() == 32 && text.iter().all(u8::is_ascii_hexdigit);
     let text = std::str::from_utf8(text).ok().filter(|_| fits)?;

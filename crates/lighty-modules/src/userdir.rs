@@ -1,4 +1,4 @@
-//! `mod_userdir`: `/~user/` leads to a directory in the user's home.
+//! `mod_userdir`: maps `/~user/` to a directory in the user's home.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -39,7 +39,7 @@ const HOME_MS: u64 = 60_000;
 
 type Home = Option<Rc<[u8]>>;
 
-/// Users, and when their homes were looked up.
+/// Homes by user, with the time of the look-up.
 type Homes = HashMap<Box<[u8]>, (u64, Home)>;
 
 /// The module.
@@ -220,8 +220,8 @@ impl UserdirSettings {
     }
 }
 
-/// Splits `/~user/…` into the user and the remainder. User names that contain path components are
-/// rejected.
+/// Splits `/~user/…` into the user and the remainder. Accepts only plain names, so that none can
+/// lead to another directory.
 fn split_user(path: &[u8]) -> Option<(&[u8], &[u8])> {
     let after = path.strip_prefix(b"/~")?;
     let end = after.iter().position(|byte| *byte == b'/').unwrap_or(after.len());

@@ -18,7 +18,7 @@ impl Algorithm {
     pub(super) const NAMES: &'static [&'static str] = &["md5", "hmac-sha1", "hmac-sha256"];
     pub(super) const ALL: [Self; 3] = [Self::Md5, Self::HmacSha1, Self::HmacSha256];
 
-    /// Characters of a mac.
+    /// Length of a MAC in characters.
     pub(super) const fn mac_length(self) -> usize {
         match self {
             Self::Md5 => 32,

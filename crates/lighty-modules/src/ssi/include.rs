@@ -20,9 +20,9 @@ enum Unusable {
     NotAUrl,
     /// The URL's response has this status.
     Answered(u16),
-    /// The URL's response is not made of a file.
+    /// The URL's response does not come from a file.
     NoFile,
-    /// The name leads out of the page's directory.
+    /// The name leads outside of the page's directory.
     Outside,
     NoDocumentRoot,
     Unreadable(io::Error),
@@ -241,7 +241,7 @@ impl Page<'_> {
     }
 }
 
-/// A relative path in one spelling; `None` for one that climbs, is empty or holds a NUL.
+/// Normalizes a relative path; `None` if it has `..`, is empty or holds a NUL.
 fn simplified(name: &[u8]) -> Option<Vec<u8>> {
     let mut simple: Vec<u8> = Vec::with_capacity(name.len());
     for segment in name.split(|byte| *byte == b'/') {

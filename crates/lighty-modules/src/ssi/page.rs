@@ -53,7 +53,7 @@ impl Base {
     }
 }
 
-/// An `if` that is open.
+/// An open `if`.
 struct Choice {
     /// The block around it is part of the response.
     is_reached: bool,
@@ -61,11 +61,11 @@ struct Choice {
     is_made: bool,
     /// This branch is part of the response.
     is_taken: bool,
-    /// Its last branch is reached.
+    /// The `else` branch was reached.
     is_last: bool,
 }
 
-/// A page that is being made.
+/// A page being processed.
 pub(super) struct Page<'a> {
     pub(super) context: &'a PageContext<'a>,
     pub(super) out: &'a mut Output,

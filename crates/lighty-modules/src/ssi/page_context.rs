@@ -56,7 +56,7 @@ impl<'a> PageContext<'a> {
         })
     }
 
-    /// A variable's value.
+    /// Returns a variable's value.
     pub(super) async fn value(&self, name: &[u8]) -> Option<Vec<u8>> {
         if name == b"USER_NAME" {
             self.learn_owner().await;
@@ -65,7 +65,7 @@ impl<'a> PageContext<'a> {
         self.append(name, &mut value).then_some(value)
     }
 
-    /// Names and values of all variables.
+    /// Returns names and values of all variables.
     pub(super) async fn all(&self) -> Variables {
         self.learn_owner().await;
         let mut all = Vec::new();

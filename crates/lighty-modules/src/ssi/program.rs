@@ -18,11 +18,11 @@ const INHERITED: [&str; 3] = ["PATH", "LD_LIBRARY_PATH", "TZ"];
 
 /// Reasons for which a command has no output.
 pub(super) enum ExecError {
-    /// `ssi.max-processes`.
+    /// `ssi.max-processes` is reached.
     Processes(usize),
-    /// `ssi.exec-timeout`, in seconds.
+    /// `ssi.exec-timeout` is exceeded; in seconds.
     Timeout(u64),
-    /// `ssi.exec-max-output`, in KB.
+    /// `ssi.exec-max-output` is exceeded; in KB.
     Output(usize),
     Io(io::Error),
 }

@@ -31,7 +31,7 @@ impl Fatal {
 /// Formats that pages have chosen.
 pub(super) struct Formats {
     pub(super) time: Vec<u8>,
-    /// Sizes as `1 kB` instead of all their digits.
+    /// Show sizes as `1 kB` instead of all digits.
     pub(super) abbreviate: bool,
     /// Text written in place of a failed command.
     pub(super) error: Vec<u8>,
@@ -48,7 +48,7 @@ pub(super) struct Document {
 /// The relation of a request to pages.
 #[derive(Default)]
 pub(super) struct Within {
-    /// The response that it is a part of.
+    /// The response that the request is a part of.
     pub(super) outer: Option<Rc<Shared>>,
     /// The response was made from a page.
     pub(super) is_page: bool,
@@ -178,7 +178,7 @@ impl Shared {
     }
 }
 
-/// A page that is being made.
+/// Guard of one nesting level.
 pub(super) struct Depth(Rc<Shared>);
 
 impl Drop for Depth {
@@ -187,7 +187,7 @@ impl Drop for Depth {
     }
 }
 
-/// See [`Shared::look`].
+/// Guard of [`Shared::look`].
 pub(super) struct Look(Rc<Shared>);
 
 impl Drop for Look {

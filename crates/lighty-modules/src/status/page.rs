@@ -232,7 +232,7 @@ fn durations_table(heading: &str, what: &str, more: &str, count: &str, rows: &st
     )
 }
 
-/// The cells of a distribution.
+/// Renders the quantile cells of a distribution.
 fn quantiles(durations: &Histogram) -> String {
     let cells = [0.5, 0.9, 0.99, 0.999].map(|share| {
         let took_us = durations.quantile_us(share);

@@ -1,6 +1,6 @@
 //! Human-readable figures.
 
-/// A number of bytes.
+/// Formats a number of bytes.
 pub(super) fn bytes(count: u64) -> String {
     const UNITS: [&str; 6] = ["bytes", "KiB", "MiB", "GiB", "TiB", "PiB"];
     let mut unit = 0;
@@ -15,7 +15,7 @@ pub(super) fn bytes(count: u64) -> String {
     }
 }
 
-/// Microseconds.
+/// Formats microseconds.
 pub(super) fn micros(us: u64) -> String {
     match us {
         0..1_000 => format!("{us} us"),
@@ -24,7 +24,7 @@ pub(super) fn micros(us: u64) -> String {
     }
 }
 
-/// Whole seconds.
+/// Formats whole seconds.
 pub(super) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match (days, hours, minutes) {

@@ -191,7 +191,7 @@ mod tests {
         let backend = UpstreamTrace { address: Some("b:1".into()), ..UpstreamTrace::default() };
         for (trace, maker, words) in [
             (None, Maker::Server, MAKING),
-            // The backend has let the request pass.
+            // The backend only authorized the request.
             (Some(&backend), Maker::Server, MAKING),
             (Some(&backend), Maker::Backend, "waiting for more of the body of backend b:1"),
             (None, Maker::Program, "waiting for more of the body of the program"),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use lighty_core::machine::status_board::Statistics;
 
-/// The exporters of the process: none.
+/// The exporters of the process; always empty.
 #[derive(Clone, Debug, Default)]
 pub struct Exporters;
 

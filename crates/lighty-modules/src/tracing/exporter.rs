@@ -164,7 +164,7 @@ impl Statistics for Exporters {
     }
 }
 
-/// Counts a thread while it lives.
+/// Counts a thread from start to end.
 struct ThreadGuard(Arc<Running>);
 
 impl ThreadGuard {
@@ -273,7 +273,7 @@ impl Sender {
         }
     }
 
-    /// Returns the body of a response that means success.
+    /// Posts a batch; returns the body of a successful response.
     fn post(&self, fetcher: &Fetcher, body: &[u8]) -> Result<Bytes, Refused> {
         let refused = |words, pause| Refused { words, pause };
         let mut request =
@@ -285,7 +285,7 @@ impl Sender {
         let response = fetcher.fetch(&request, PATIENCE);
         let response =
             response.map_err(|error| refused(error.to_string(), Some(Duration::ZERO)))?;
-        // OTLP 1.x, section "Failures": these may be tried again.
+        // OTLP 1.x, section "Failures": these errors may be retried.
         let status = response.status().as_u16();
         match response.status().is_success() {
             true => Ok(response.into_body()),

@@ -16,7 +16,7 @@ const CLIENT: u8 = 3;
 /// `StatusCode` in `trace.proto`.
 const ERROR: u8 = 2;
 
-/// An `ExportTraceServiceRequest`.
+/// Renders an `ExportTraceServiceRequest`.
 pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec<u8> {
     let mut out = Writer(Vec::with_capacity(records.len() * 1024));
     out.raw("{\"resourceSpans\":[{\"resource\":{\"attributes\":[");
@@ -44,7 +44,7 @@ pub(super) fn request(records: &[SpanRecord], options: &CollectorOptions) -> Vec
     out.0
 }
 
-/// Host and port of a backend's address; a unix socket has its path and no port.
+/// Splits a backend's address into host and port; a unix socket has a path and no port.
 fn peer(address: &str) -> (&str, Option<u16>) {
     if let Some(path) = address.strip_prefix("unix:") {
         return (path, None);
@@ -56,7 +56,7 @@ fn peer(address: &str) -> (&str, Option<u16>) {
     }
 }
 
-/// Appends JSON.
+/// Writes JSON.
 struct Writer(Vec<u8>);
 
 impl Writer {
@@ -156,7 +156,7 @@ impl Writer {
             self.number_after("network.peer.port", port.into());
         }
         let transport = if port.is_some() { "tcp" } else { "unix" };
-        // HTTP/2 is a version of the protocol.
+        // OpenTelemetry treats HTTP/2 as a version of HTTP, not as a protocol of its own.
         let (protocol, version) = match call.protocol {
             "h2" => ("http", "2"),
             other => (other, ""),

@@ -206,7 +206,7 @@ fn field_name(name: Arc<str>) -> Result<Arc<str>, Reject> {
 /// Fields set by the server that are not in [`Known`].
 const OUR_FIELDS: [&[u8]; 3] = [TRACEPARENT, TRACESTATE, b"Server-Timing"];
 
-/// RFC 9110 section 5.6.2.
+/// Returns true for a token character (RFC 9110 section 5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }
@@ -233,7 +233,7 @@ fn parse_ratio(value: &Value, _: &CompileCtx) -> Result<Sample, Reject> {
     ratio.map(Sample).ok_or_else(wrong)
 }
 
-/// A URL for the collector, with its path.
+/// Parses the collector's URL, including its path.
 fn parse_url(value: &Value, _: &CompileCtx) -> Result<Arc<str>, Reject> {
     let text = parse_string(value)?;
     if text.is_empty() {

@@ -6,7 +6,7 @@ use lighty_config::{Config, Diagnostic, Span};
 use lighty_core::Settings;
 use lighty_io::libraries::Library;
 
-/// The databases of all workers: none.
+/// The databases of all workers; always empty.
 #[derive(Clone, Debug)]
 pub struct Stores;
 
@@ -19,23 +19,23 @@ impl Stores {
     /// Does nothing.
     pub fn expect(&self, _: &Path) {}
 
-    /// Returns true: none is open.
+    /// Returns true: no database is open.
     pub fn close_others(&self, _: &[&Path]) -> bool {
         true
     }
 }
 
-/// None.
+/// Returns nothing.
 pub fn databases(_: &Config<Settings>) -> impl Iterator<Item = (&str, Span)> {
     std::iter::empty()
 }
 
-/// Nothing is wrong.
+/// Returns no warnings.
 pub fn check(_: &Config<Settings>) -> Vec<Diagnostic> {
     Vec::new()
 }
 
-/// None.
+/// Returns `None`.
 pub fn library() -> Option<Library> {
     None
 }

@@ -110,7 +110,7 @@ pub(super) fn fault_of(error: &io::Error) -> Fault {
     }
 }
 
-/// The status of an error that concerns one file of many.
+/// Returns the status for an error of one file among many.
 pub(super) fn status_of(error: &io::Error) -> Status {
     fault_of(error).verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR)
 }

@@ -98,7 +98,7 @@ fn names(element: &Element) -> Result<Vec<(Rc<str>, String)>, Fault> {
 pub(super) struct ResourceFacts<'a> {
     /// The decoded path of its URL, as listed.
     pub(super) url: &'a [u8],
-    /// Its name, for the media type.
+    /// The file name, which determines the media type.
     pub(super) name: &'a [u8],
     pub(super) meta: &'a Meta,
     pub(super) known: &'a Described,

@@ -35,8 +35,8 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     paths.push(covered(&resource, false));
     let writing =
         begin_writing(ex, &resource, store.as_ref(), paths.clone(), tokens.clone()).await?;
-    // An upload may take hours, so locking stays possible meanwhile. Locks are checked again at its
-    // end.
+    // An upload may take hours, so others can lock the file meanwhile. Locks are checked again at
+    // its end.
     drop(writing);
     let upload = begin(&resource, range).await?;
     let upload = receive(ex, upload, range).await?;

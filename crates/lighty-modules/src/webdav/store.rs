@@ -185,7 +185,7 @@ impl Store {
     ) -> io::Result<Taken> {
         let writers = self.writers.clone();
         self.write(move |db| {
-            // Both run on this thread: no write can begin in between.
+            // All database jobs run on this thread, so no write can begin in between.
             if writers.touch(&lock.lock.path, lock.lock.infinite) {
                 return Ok(Taken::Busy);
             }

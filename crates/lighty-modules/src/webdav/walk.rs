@@ -255,7 +255,7 @@ impl Walk {
 
 type Slice = io::Result<Option<Vec<u8>>>;
 
-/// A walk as a body.
+/// Response body that streams a walk.
 pub(super) struct Walking(State);
 
 enum State {

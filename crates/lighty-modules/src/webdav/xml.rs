@@ -1,5 +1,5 @@
-//! Parses the XML of a request into a small tree. Nothing in a document can expand: there are no
-//! entities.
+//! Parses the XML of a request into a small tree. Document types are rejected, so that nothing in a
+//! document can expand.
 //!
 //! Namespaces are resolved. A property's element can be written again as it came, with the
 //! declarations it needs from its context, so that it means the same anywhere (RFC 4918 section
@@ -20,7 +20,7 @@ pub(super) const ATTRIBUTES_MAX: usize = 32;
 /// Maximum length of a namespace name, in bytes: it is written again for each name in it.
 pub(super) const NAMESPACE_BYTES_MAX: usize = 512;
 
-/// The namespace of WebDAV itself.
+/// The WebDAV namespace.
 pub(super) const DAV: &str = "DAV:";
 
 const XML: &str = "http://www.w3.org/XML/1998/namespace";

@@ -1,4 +1,4 @@
-//! Metrics in the terms of Prometheus.
+//! Metrics in Prometheus terms.
 
 use std::rc::Rc;
 
@@ -8,9 +8,9 @@ use lighty_core::machine::metrics::exemplars::Exemplars;
 /// Kind of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
-    /// Only grows.
+    /// Never decreases, except on a restart.
     Counter,
-    /// Goes up and down.
+    /// Can increase and decrease.
     Gauge,
     /// A distribution, with these bounds of its fixed buckets in microseconds.
     Histogram(&'static [u64; REQUEST_BOUNDS_US.len()]),

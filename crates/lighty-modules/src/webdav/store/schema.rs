@@ -141,7 +141,7 @@ fn respell(transaction: &Transaction<'_>) -> rusqlite::Result<bool> {
     Ok(transaction.total_changes() != before)
 }
 
-/// The paths that are not canonical.
+/// Returns the paths that are not canonical.
 fn spelled_otherwise(
     transaction: &Transaction<'_>,
     column: &str,

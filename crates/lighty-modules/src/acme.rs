@@ -16,13 +16,13 @@ use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Method, Status};
 use lighty_io::tls::KeyType;
 
-/// Where packages keep the store.
+/// Directory of the certificate store in packages.
 const STORE: &str = "/var/lib/lighty/acme";
 
 /// Names that may have a certificate because clients want it.
 const ON_DEMAND_NAMES_MAX: usize = 1_000;
 
-/// What authorities ask for (RFC 8555 section 8.3).
+/// URL prefix of HTTP challenges (RFC 8555 section 8.3).
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
 /// Longest token: authorities use 43 bytes.
@@ -96,7 +96,7 @@ impl Default for AcmeSettings {
 module_settings!(AcmeSettings);
 
 impl AcmeSettings {
-    /// Whether names may have certificates that no condition says.
+    /// True if certificates may be obtained for names that appear in no condition.
     pub fn is_on_demand(&self) -> bool {
         self.on_demand_ask.is_some() || !self.on_demand_names.is_empty()
     }
@@ -139,8 +139,8 @@ impl Module for Acme {
         rows.into_iter().map(|row| row.module("mod_acme").since("lighty 0.1")).collect()
     }
 
-    /// Answers an authority whose token lies in the store. Others' tokens may lie in the document
-    /// root.
+    /// Responds to an HTTP challenge if its token is in the store. Other ACME clients may keep
+    /// their tokens in the document root, so unknown tokens go to the next module.
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
         let Some(token) = token(ex.request.path_encoded()).filter(|_| is_read) else {

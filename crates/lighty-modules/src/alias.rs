@@ -80,7 +80,7 @@ impl Module for Alias {
     }
 }
 
-/// What follows the prefix in a path, which has no leading slash.
+/// Returns the remainder of `rel` (a path without a leading slash) after the prefix `url`.
 fn rest<'a>(url: &str, rel: &'a [u8], fold_case: bool) -> Option<&'a [u8]> {
     let prefix = url.strip_prefix('/').unwrap_or(url).as_bytes();
     let (head, rest) = rel.split_at_checked(prefix.len())?;
@@ -92,8 +92,7 @@ fn rest<'a>(url: &str, rel: &'a [u8], fold_case: bool) -> Option<&'a [u8]> {
 fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     // Where both have a slash, one is enough.
     let rest = if path.ends_with(b"/") { rest.strip_prefix(b"/").unwrap_or(rest) } else { rest };
-    // The directory is what stands before the last slash of the alias, unless the rest begins a
-    // new segment.
+    // The directory ends at the last slash of the alias, unless the remainder begins a new segment.
     let split = match rest.strip_prefix(b"/") {
         Some(rest) => (path, &b""[..], rest),
         None => match path.iter().rposition(|byte| *byte == b'/') {
@@ -109,8 +108,8 @@ fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     (!climbs).then_some((docroot, rel))
 }
 
-/// Refuses what a shorter prefix hides, as 1.4 does, and warns of what could never take effect. An
-/// empty prefix is in front of every URL's first slash.
+/// Rejects prefixes that an earlier, shorter prefix hides, as lighttpd 1.4 does. Warns of pairs
+/// that can never match. An empty prefix stands for `/`.
 fn parse_aliases(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     let mut pairs = Vec::new();
     for (url, path) in parse_map(value)?.iter() {
@@ -136,8 +135,8 @@ fn parse_aliases(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
 fn first_hidden(pairs: &[(Arc<str>, Arc<str>)]) -> Option<(&str, &str)> {
     let mut sorted: Vec<(&str, usize)> = pairs.iter().map(|(url, _)| &**url).zip(0..).collect();
     sorted.sort_unstable();
-    // Sorted, all that a prefix begins with stands before it, the shortest first. Of those it is
-    // enough to keep the one that comes first in the list.
+    // In sorted order, the prefixes of a prefix precede it, shortest first. Only the one that
+    // comes first in the list matters.
     let mut open: Vec<(&str, usize)> = Vec::new();
     let mut hidden: Option<(usize, usize)> = None;
     for (url, at) in sorted {

@@ -58,7 +58,7 @@ pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
     Users::parse(kind, text).1
 }
 
-/// How long wrong credentials are remembered, in milliseconds.
+/// Time for which wrong credentials are remembered, in milliseconds.
 const WRONG_MS: u64 = 10_000;
 
 /// Delay of the response to wrong credentials.

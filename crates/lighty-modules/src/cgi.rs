@@ -5,9 +5,9 @@
 //! the response as the program writes it. If the client disconnects, its program is ended; none is
 //! left behind.
 //!
-//! Reading order: `settings`, this file (the request and the response head), `program` (what is
-//! started), `child_guard` (how programs end), `talk` (bytes both ways), `output` (the response
-//! body).
+//! Reading order: `settings`, this file (the request and the response head), `program` (the
+//! command and its environment), `child_guard` (end of programs), `talk` (bytes both ways),
+//! `output` (the response body).
 
 mod child_guard;
 mod output;
@@ -103,7 +103,7 @@ impl Module for Cgi {
     }
 }
 
-/// What would be run.
+/// Describes the command that would run, for `lighty explain`.
 fn described(ex: &Exchange, interpreter: &str) -> String {
     let path = ex.physical.path();
     let gap = if interpreter.is_empty() { "" } else { " " };
@@ -260,7 +260,7 @@ async fn read_head(
     }
 }
 
-/// Records whom the request waits for while it goes to the program.
+/// Records whether sending the request body waits for the client or for the program.
 fn follow(ex: &mut Exchange, talk: &Talk) {
     if ex.stages.has(Stage::RequestSent) {
         return;
@@ -330,7 +330,7 @@ fn take(ex: &mut Exchange, talk: Talk, mut head: CgiHead) -> Step<'static> {
     if head.status == Status::UPGRADE_REQUIRED
         && let Some(protocols) = head.upgrade.take()
     {
-        // RFC 9110 section 15.5.22: the field is what the status says.
+        // RFC 9110 section 15.5.22: a 426 response must have the Upgrade field.
         head.fields.push_known(Known::Upgrade, protocols);
     }
     if head.status.code() >= 400 && ex.settings.core.error_intercept {

@@ -1,8 +1,8 @@
-//! `mod_cors`: which sites' scripts may read responses (Fetch Standard, section 3.3, "CORS
+//! `mod_cors`: allows scripts of listed sites to read responses (Fetch Standard, section 3.3, "CORS
 //! protocol").
 //!
-//! A browser asks before it sends a request that a form could not send: the preflight, an `OPTIONS`
-//! without credentials. It is answered here, before anything that wants to know who asks.
+//! Before a request that a form could not send, a browser sends a preflight: an `OPTIONS` request
+//! without credentials. This module responds to it before authentication.
 
 mod origins;
 
@@ -234,7 +234,7 @@ impl Module for Cors {
     }
 
     fn response_head<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // Also on an error page: its URL is not the one whose response the script may read.
+        // The client's URL decides, not that of an error page.
         let settings = Rc::clone(ex.client_settings().unwrap_or(&ex.settings));
         let own = settings.module::<CorsSettings>();
         if own.origins.is_none() {

@@ -3,13 +3,13 @@
 
 const DIGITS: &[u8; 16] = b"0123456789abcdef";
 
-/// How values are written; `accesslog.escaping`.
+/// Escaping of values, set with `accesslog.escaping`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Escaping {
     /// Control characters, quotes, backslashes and everything beyond ASCII as `\xHH`.
     #[default]
     Hex,
-    /// As in a JSON string, without its quotes; what is not UTF-8 becomes U+FFFD.
+    /// JSON string escapes, without the quotes. Invalid UTF-8 becomes U+FFFD.
     Json,
 }
 

@@ -12,11 +12,11 @@ pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     pub(super) parts: Vec<Part>,
-    /// Whether a request's time is told, finer than in seconds.
+    /// True if a piece shows a time of the request with a resolution below a second.
     pub(super) is_timed: bool,
 }
 
-/// One piece of a line.
+/// A piece of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Part {
     Literal(Box<[u8]>),
@@ -62,7 +62,7 @@ pub(super) enum Part {
     Stage(Span),
 }
 
-/// What other servers call a request.
+/// Identifiers of a request that are shared with other servers (distributed tracing).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum TraceItem {
     Request,
@@ -70,7 +70,7 @@ pub(super) enum TraceItem {
     Span,
 }
 
-/// What is told of a request's way to a backend.
+/// Facts about the upstream exchange of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OfUpstream {
     Address,
@@ -95,7 +95,7 @@ pub(super) enum When {
     End,
 }
 
-/// How a time is shown.
+/// Output format of a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Show {
     Pattern(Box<[u8]>),
@@ -114,14 +114,14 @@ pub(super) enum Unit {
     Nanos,
 }
 
-/// What is wrong with a format, and where.
+/// An error in a format, with its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FormatError {
     /// Offset in bytes of the piece that is wrong.
     pub(super) at: usize,
     /// Its length in bytes.
     pub(super) length: usize,
-    /// What is wrong with it.
+    /// The message for the operator.
     pub(super) message: String,
 }
 
@@ -300,8 +300,8 @@ fn named(letter: char, name: &str) -> Option<Part> {
 fn plain(letter: char) -> Option<Part> {
     Some(match letter {
         '%' => Part::Literal(b"%".as_slice().into()),
-        // What identd said, which no server asks any more.
         'L' => Part::RequestId,
+        // The user name from identd, which servers no longer request.
         'l' => Part::Literal(b"-".as_slice().into()),
         'h' | 'a' => Part::Client { masked: false },
         'A' => Part::LocalAddress,

@@ -1,7 +1,7 @@
 //! The structured form: one JSON object a line (`accesslog.json = "enable"`).
 //!
 //! The keys are part of the manual (see the directive): new ones may be added, none is renamed.
-//! What is not known of a request is `null`, never `"-"`.
+//! Unknown values are `null`, never `"-"`.
 
 use lighty_core::exchange::stage::Stages;
 use lighty_core::exchange::trace_context::TraceContext;
@@ -48,7 +48,7 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"}\n");
 }
 
-/// Where the time went, without what took none.
+/// Appends the duration of each stage, except stages that took no time.
 fn stages(stages: &Stages, out: &mut Vec<u8>) {
     key("stages_us", out);
     let start = out.len();

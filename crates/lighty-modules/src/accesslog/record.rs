@@ -1,4 +1,4 @@
-//! What a log line may tell about a request, borrowed from where it is kept.
+//! The facts about a request that a log line can show, borrowed from their owners.
 
 use std::net::IpAddr;
 
@@ -46,7 +46,7 @@ pub(super) struct Record<'a> {
     pub(super) server_name: Option<&'a str>,
     pub(super) connection: Connection,
     pub(super) elapsed_us: u64,
-    /// Where the time went.
+    /// Durations of the request's stages.
     pub(super) stages: &'a Stages,
     /// The way to a backend, if it was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
@@ -57,7 +57,7 @@ pub(super) struct Record<'a> {
     pub(super) end: Moment,
 }
 
-/// What becomes of the connection.
+/// State of the connection after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Connection {
     /// It broke before the response was complete.

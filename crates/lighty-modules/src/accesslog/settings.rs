@@ -1,4 +1,4 @@
-//! The directives of `mod_accesslog` and what they set.
+//! The directives and settings of `mod_accesslog`.
 
 use std::sync::Arc;
 
@@ -174,8 +174,8 @@ fn parse_format(value: &Value, ctx: &CompileCtx) -> Result<Arc<Format>, Reject> 
     })
 }
 
-/// Where a fault of the format is in the file: only for a value that is one literal, whose quotes
-/// are escaped there and are not here.
+/// Position of a format error in the configuration file. `None` unless the value is a single
+/// literal: quotes are escaped in the file and unescaped in `text`.
 fn place_of(error: &FormatError, text: &str, literal: Span) -> Option<Span> {
     let quotes = |part: &str| part.bytes().filter(|byte| *byte == b'"').count();
     let written = u32::try_from(text.len() + quotes(text) + 2).ok()?;

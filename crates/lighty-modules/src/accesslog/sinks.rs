@@ -1,4 +1,4 @@
-//! Where lines go: every log of a configuration, opened once for all workers.
+//! Destinations of log lines: every log of a configuration, opened once for all workers.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,12 +24,12 @@ pub struct Sinks(Arc<Logs>);
 
 struct Logs {
     files: Vec<(Arc<str>, Arc<Writer>)>,
-    /// One per level.
+    /// A writer for each level.
     syslog: Vec<(&'static str, Arc<Writer>)>,
 }
 
-/// A log that no generation names any more is flushed and closed on a thread of its own: the last
-/// to let go of it may be a worker.
+/// An open log. Dropping it flushes and closes the log on a separate thread, because the last
+/// owner may be a worker.
 struct Writer(Option<LogWriter>);
 
 impl Writer {
@@ -52,17 +52,17 @@ impl Sinks {
     /// `chroot`.
     ///
     /// # Errors
-    /// What the system says, with the name of the log.
+    /// The system's error, with the name of the log.
     pub fn open(config: &Config<Settings>) -> io::Result<Sinks> {
         // The time zone's rules are read now, while the file is within reach.
         LocalTime::at(0);
         Self::none().open_next(config)
     }
 
-    /// The logs of another configuration: those that it names too stay open.
+    /// Opens the logs of another configuration. Logs that both configurations name stay open.
     ///
     /// # Errors
-    /// What the system says, with the name of the log.
+    /// The system's error, with the name of the log.
     pub fn open_next(&self, config: &Config<Settings>) -> io::Result<Sinks> {
         let mut logs = Logs { files: Vec::new(), syslog: Vec::new() };
         let wanted = wanted(config);
@@ -107,8 +107,8 @@ impl Sinks {
         self.writers().for_each(|writer| writer.reopen(reopening));
     }
 
-    /// Waits until what was logged is written, at most `patience` for all logs together; gives
-    /// back the names of those that are not.
+    /// Waits until all logged lines are written, at most `patience` for all logs together. Returns
+    /// the names of the logs that did not finish in time.
     pub fn flush(&self, patience: Duration) -> Vec<String> {
         let deadline = Deadline::after(patience);
         let is_late = |writer: &&LogWriter| !writer.flush(deadline.left());
@@ -152,15 +152,15 @@ impl Handles {
     }
 }
 
-/// What the directives of a configuration name, each once.
+/// The log files and syslog levels that a configuration uses, without duplicates.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Wanted {
     files: Vec<Arc<str>>,
     levels: Vec<&'static str>,
 }
 
-/// Looks at each block by itself: which of them apply together is known only at request time, so
-/// a level that is set anywhere is wanted when syslog is used anywhere.
+/// Collects the logs of each block separately. Only a request determines which blocks apply
+/// together, so every level that is set anywhere is opened if syslog is used anywhere.
 fn wanted(config: &Config<Settings>) -> Wanted {
     let mut wanted = Wanted::default();
     let mut levels = vec![AccessSettings::default().syslog_level];

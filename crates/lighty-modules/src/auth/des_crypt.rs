@@ -1,4 +1,4 @@
-//! DES in crypt(3). Tables are those of FIPS 46-3, which counts bits from 1.
+//! DES in crypt(3). The tables are from FIPS 46-3, which counts bits from 1.
 //!
 //! The traditional form is two characters of salt and eleven of a sum; `htpasswd -d` makes it. The
 //! password, cut after eight characters, is the key of 25 rounds of DES over zeros, in which the

@@ -65,14 +65,14 @@ fn hex(bytes: &[u8]) -> String {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct DigestCredentials {
     pub(super) username: Vec<u8>,
-    /// Whether `username` is a hash.
+    /// True if `username` is a hash.
     pub(super) userhash: bool,
     pub(super) realm: Vec<u8>,
     pub(super) nonce: Vec<u8>,
     pub(super) uri: Vec<u8>,
     pub(super) response: String,
     pub(super) cnonce: Vec<u8>,
-    /// As sent: it is part of the hash input.
+    /// The nonce count as sent, which is part of the hash input.
     pub(super) nc: Vec<u8>,
     pub(super) count: u64,
     pub(super) algorithm: Algorithm,
@@ -81,10 +81,11 @@ pub(super) struct DigestCredentials {
     pub(super) opaque: Option<Vec<u8>>,
 }
 
-/// Why credentials are invalid, in words for the log.
+/// A reason for which credentials are invalid, with a message for the log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Flaw {
-    /// Not what was offered, as from clients of RFC 2069: challenged again.
+    /// The parameters do not match the challenge (clients of RFC 2069, for example). The client
+    /// gets a new challenge.
     Unfit(&'static str),
     /// A parameter is missing, duplicate or malformed: 400.
     Malformed(&'static str),
@@ -103,7 +104,7 @@ impl DigestCredentials {
     /// Parses the parameters after `Digest`.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The flaw in the parameters.
     pub(super) fn parse(text: &[u8]) -> Result<Self, Flaw> {
         let given = Parameters::parse(text)?;
         if given.0.is_empty() {

@@ -6,7 +6,7 @@ use super::*;
 #[path = "../../../../fuzz/src/credentials.rs"]
 mod credentials;
 
-/// What the fuzzer found interesting.
+/// Inputs found by the fuzzer.
 #[test]
 fn every_input_of_the_fuzzer_keeps_the_promises() {
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/corpus/digest");

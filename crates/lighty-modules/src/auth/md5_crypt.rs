@@ -14,12 +14,12 @@ const SALT_BYTES_MAX: usize = 8;
 /// Characters of the sum.
 const SUM_CHARS: usize = 22;
 
-/// Whether it has a magic word, a salt and a sum.
+/// Returns true if the text has a magic word, a salt and a sum.
 pub(super) fn is_well_formed(text: &str) -> bool {
     split(text).is_some_and(|(_, _, sum)| is_sum(sum, SUM_CHARS))
 }
 
-/// Whether it was made of this password.
+/// Returns true if the hash was made from this password.
 pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some((magic, salt, sum)) = split(text) else { return false };
     let salt = &salt.as_bytes()[..salt.len().min(SALT_BYTES_MAX)];
@@ -27,7 +27,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     is_same(&made, sum.as_bytes())
 }
 
-/// Whether these are so many characters of the alphabet.
+/// Returns true if `sum` consists of exactly `characters` characters of the alphabet.
 pub(super) fn is_sum(sum: &str, characters: usize) -> bool {
     sum.len() == characters && sum.bytes().all(|byte| ALPHABET.contains(&byte))
 }

@@ -15,11 +15,11 @@ use super::constant_time::is_same;
 /// uses the next one without asking its user.
 pub(super) const AGE_SECONDS_MAX: u64 = 600;
 
-/// Maximum number of nonces whose counts are recorded: each is a client of the last ten minutes.
+/// Maximum number of nonces with recorded counts. Each is a client of the last ten minutes.
 pub(super) const USED_MAX: usize = 16_384;
 
-/// How far a count may lag behind the highest one: requests on several connections overtake each
-/// other.
+/// Maximum lag of a count behind the highest one. Requests on several connections can overtake
+/// each other.
 const WINDOW: u64 = 64;
 
 const PLAIN_BYTES: usize = 16;
@@ -48,7 +48,7 @@ struct Used {
     forgotten_s: u64,
 }
 
-/// The highest count, and which of those just below were used.
+/// The highest count, and a bit set of the used counts just below it.
 #[derive(Clone, Copy)]
 struct Counts {
     highest: u64,

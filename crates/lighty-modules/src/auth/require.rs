@@ -27,8 +27,8 @@ enum Require {
     ValidUser,
     User(Arc<str>),
     Group(Arc<str>),
-    /// `host=`: no user satisfies it, as in lighttpd, where the word has no effect. Taken for
-    /// permission it would admit users whom the rule does not name.
+    /// `host=`: no user satisfies it. It has no effect in lighttpd; treating it as a permission
+    /// would admit users that the rule does not name.
     Host,
 }
 
@@ -58,7 +58,8 @@ impl Rule {
         })
     }
 
-    /// True if nobody is asked for a password: the user is known by a certificate, or not at all.
+    /// True if the rule requests no password: a client certificate identifies the user, if
+    /// anything does.
     pub(super) fn is_extern(&self) -> bool {
         !self.basic && self.algorithms.is_empty()
     }
@@ -147,7 +148,7 @@ fn complete(
     Ok(rule)
 }
 
-/// Whether "basic" and "digest" are among the methods; "extern" is neither.
+/// Returns the flags `(basic, digest)` of the methods; both are false for "extern".
 fn parse_methods(value: &Value) -> Result<(bool, bool), Reject> {
     let text = parse_string(value)?;
     if text.trim() == "extern" {

@@ -20,12 +20,12 @@ struct Parts<'a> {
     sum: &'a str,
 }
 
-/// Whether it has a number, maybe rounds, a salt and a sum.
+/// Returns true if the text has an algorithm number, optional rounds, a salt and a sum.
 pub(super) fn is_well_formed(text: &str) -> bool {
     split(text).is_some_and(|parts| is_sum(parts.sum, if parts.wide { 86 } else { 43 }))
 }
 
-/// Whether it was made of this password.
+/// Returns true if the hash was made from this password.
 pub(super) fn verify(text: &str, password: &[u8]) -> bool {
     let Some(parts) = split(text) else { return false };
     let made = match parts.wide {
@@ -94,7 +94,7 @@ fn first<D: Digest>(salt: &[u8], password: &[u8]) -> Vec<u8> {
     sum.finalize().to_vec()
 }
 
-/// As many bytes, again and again the same.
+/// Repeats `bytes` up to `length` bytes.
 fn repeat(bytes: &[u8], length: usize) -> Vec<u8> {
     bytes.iter().copied().cycle().take(length).collect()
 }
@@ -127,7 +127,7 @@ fn encode_wide(sum: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    // What crypt(3) makes of the document's inputs.
+    // Output of crypt(3) for the inputs of the specification.
     const VECTORS: &[(&str, &str)] = &[
         ("$5$saltstring$5B8vYYiY.CVt1RlTTf8KbXBH3hsxY/GNooZaBBGWEc5", "Hello world!"),
         (

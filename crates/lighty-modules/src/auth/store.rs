@@ -9,7 +9,7 @@ use lighty_io::file::small_file::{SmallFile, Stamp};
 
 use super::users::{Parsed, sum};
 
-/// How long contents count as fresh, in milliseconds.
+/// Time for which file contents count as fresh, in milliseconds.
 pub(super) const FRESH_MS: u64 = 1000;
 
 /// Maximum file size in bytes: the file is read into memory.

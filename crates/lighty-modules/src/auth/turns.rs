@@ -150,7 +150,7 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// Queues, and who has a place in them; a job tells its name.
+    /// Test bed for the queues. Each job sends its name when it starts.
     struct Bed {
         turns: Turns,
         tell: Sender<&'static str>,

@@ -9,7 +9,7 @@ use super::constant_time::is_same;
 use super::digest::{Algorithm, hex_digest};
 use super::password::Password;
 
-/// What kind of file it is.
+/// Format of a user file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Kind {
     /// `name:password`

@@ -30,7 +30,7 @@ impl ChildGuard {
     /// Starts a program.
     ///
     /// # Errors
-    /// Those of [`Child::spawn`] and of making its channel.
+    /// The errors of [`Child::spawn`] and of creating the channel.
     pub(super) async fn start(
         mut program: Program,
         permit: Permit,
@@ -73,7 +73,7 @@ impl ChildGuard {
     }
 }
 
-/// What the error log says of a program.
+/// Writes messages about a program to the error log.
 struct Words {
     log: Log,
     clock: Clock,

@@ -20,7 +20,7 @@ pub(super) struct Output {
     program: Program,
 }
 
-/// What is expected next of the program.
+/// The next expected event of the program.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Program {
     Writes,
@@ -37,7 +37,7 @@ impl Output {
         Self { talk, left, length, program: Program::Writes }
     }
 
-    /// Takes what was read, up to the announced length; output beyond it is dropped.
+    /// Takes the pending output, up to the announced length. Further output is dropped.
     fn take(&mut self) -> Result<Option<Bytes>, ChunkFault> {
         let mut raw = self.talk.take_pending();
         let mut data = BytesMut::new();

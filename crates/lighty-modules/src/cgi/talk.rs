@@ -34,11 +34,11 @@ const READ_BYTES_MAX: usize = 256 * 1024;
 /// milliseconds: they may hold the output open.
 const REST_MS: u64 = 1_000;
 
-/// How long to wait, in milliseconds, for the exit status after the end of the output: it tells
-/// whether the output is complete. A program that closes its output and runs on is rare.
+/// Time to wait for the exit status after the end of the output, in milliseconds. The status
+/// shows whether the output is complete. Few programs close their output and keep running.
 const END_MS: u64 = 250;
 
-/// Why a transfer ended.
+/// Reasons for which a transfer fails.
 #[derive(Debug)]
 pub(super) enum Trouble {
     /// The request body could not be read.
@@ -90,24 +90,24 @@ enum Turn {
     Writer,
 }
 
-/// What the program's input gets next.
+/// Next data for the program's input.
 enum Input {
-    /// The rest of this piece of the body, and what follows it.
+    /// The unsent part of this piece of the body, then the remaining pieces.
     Body(Bytes),
-    /// What follows an upgrade: the body is over, and the head will say whether there is one.
+    /// Data after an upgrade. The body has ended, and the response head decides on the upgrade.
     Upgrade,
     /// Nothing: it is closed.
     Nothing,
 }
 
-/// What the program's output is.
+/// The part of the response that the program's output contains.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Output {
     Head,
     Body,
 }
 
-/// What the end of the response waits for.
+/// The event that the end of the response waits for.
 #[derive(Clone, Copy)]
 enum End {
     /// The end of the output.
@@ -122,7 +122,7 @@ enum End {
 pub(super) struct Talk {
     channel: Channel,
     body: RequestBody,
-    /// Why the body could not be read; cleared when reported.
+    /// Error of reading the request body; cleared when reported.
     body_fault: Option<BodyFault>,
     input: Input,
     /// The program may accept an upgrade: its input stays open until its head arrives.
@@ -182,7 +182,7 @@ impl Talk {
         taken
     }
 
-    /// Reads more behind what is pending; 0 at the end of the output.
+    /// Reads more output after the pending bytes. Returns 0 at the end of the output.
     pub(super) async fn more(&mut self) -> Result<usize, Trouble> {
         std::future::poll_fn(|cx| self.poll_more(cx)).await
     }
@@ -227,7 +227,7 @@ impl Talk {
         self.output = Output::Body;
     }
 
-    /// True if the client has yet to send what the program gets next of the request body.
+    /// True if the program's input waits for the client to send more of the request body.
     pub(super) fn waits_for_client(&self) -> bool {
         matches!(&self.input, Input::Body(piece) if piece.is_empty())
     }

@@ -15,7 +15,7 @@ pub(super) enum Origins {
     Listed(Arc<[Origin]>),
 }
 
-/// One origin, or a pattern of origins.
+/// An origin, or a pattern of origins.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Origin {
     scheme: Box<str>,

@@ -91,7 +91,7 @@ fn each_host_has_its_log_and_rotation_finds_a_new_file() {
 
         std::fs::rename(path("all.log"), path("all.log.1")).expect("rename");
         sinks.reopen(&Reopening::new(|_| {}));
-        // The log's own thread opens it: what is logged before it did belongs to the old file.
+        // The log's thread reopens the file; earlier lines still belong to the old file.
         sinks.flush(PATIENCE);
         finish(&generation, b"a");
         sinks.flush(PATIENCE);

@@ -349,8 +349,8 @@ impl Deflate {
         };
         let response = &mut ex.response;
         if ex.request.is_head() {
-            // A HEAD response whose body is not in memory gets no length: it is unknown whether the
-            // GET's body would be short enough to be encoded at once.
+            // A HEAD response gets no length unless the body is in memory: the body of the GET may
+            // be too long to be encoded at once.
             response.ends_with_connection = response.head_content_length.is_some()
                 || matches!(response.body, Body::Empty | Body::Stream(_));
             response.body = Body::Stream(Box::new(UnknownLength));
@@ -425,7 +425,7 @@ fn set_tag(ex: &mut Exchange, coding: Option<Coding>) {
     }
 }
 
-/// True for a partial response, whose range counts plain bytes.
+/// True for a partial response. Its range counts unencoded bytes, so it cannot be encoded.
 fn is_part(response: &Response) -> bool {
     response.status == Status::PARTIAL_CONTENT || response.fields.contains(Known::ContentRange)
 }

@@ -239,8 +239,8 @@ fn without_slash(rel: &[u8]) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
 
-/// The settings of a request for what is beneath the directory; `None` if the client would not get
-/// what is at `rel`, but an error, a redirect, or something from elsewhere.
+/// Returns the settings of a request for the path `beneath` the directory. `None` if such a request
+/// would not lead to the file at `rel`, but to an error, a redirect or another file.
 async fn reached(ex: &mut Exchange, beneath: &[u8], rel: &[u8]) -> Option<Rc<Settings>> {
     if beneath.is_empty() || !locate::distinguishes_urls(ex) {
         return Some(Rc::clone(&ex.settings));
@@ -469,7 +469,7 @@ fn remember(ex: &Exchange, entry: &Entry, entries: &Rc<Entries>) {
     }
 }
 
-/// How entries become bytes.
+/// Converts entries to bytes of a format.
 struct Rendering {
     form: Form,
     page: Page,

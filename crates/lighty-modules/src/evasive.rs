@@ -69,7 +69,7 @@ impl Module for Evasive {
     }
 }
 
-/// What has counted a request, in case it is restarted.
+/// The limits that have counted a request, so that a restart does not count it again.
 #[derive(Default)]
 struct Counted {
     by_address: bool,
@@ -92,7 +92,8 @@ impl Extension for Counted {
     }
 }
 
-/// `limit.requests`, `limit.connections` and `limit.bandwidth`, those with such keys.
+/// Checks `limit.requests`, `limit.connections` and `limit.bandwidth`, if `applies` accepts their
+/// kind of key.
 fn check(ex: &mut Exchange, own: &LimitSettings, applies: fn(&KeyKind) -> bool) -> Step<'static> {
     if let Some(rate) = own.requests.as_ref().filter(|rate| applies(&rate.key)) {
         let now_us = ex.machine.clock.mono_us();

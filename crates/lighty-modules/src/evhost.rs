@@ -157,7 +157,7 @@ fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>
     Ok(Some(pieces.into()))
 }
 
-/// What follows a percent sign.
+/// Parses the text after a percent sign. Returns the piece and the remaining text.
 fn parse_piece(after: &str) -> Option<(Piece, &str)> {
     let digit = |byte: u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
     let bytes = after.as_bytes();

@@ -20,17 +20,17 @@ impl ExpireSettings {
         self.urls.is_empty() && self.types.is_empty()
     }
 
-    /// How long the response lives, if these settings say so.
+    /// Returns the lifetime of the response, if these settings specify one.
     fn term(&self, ex: &Exchange) -> Option<Term> {
         let media_type = ex.response.fields.get(Known::ContentType).unwrap_or_default();
         find(&self.urls, &ex.request.path).or_else(|| find(&self.types, media_type))
     }
 }
 
-/// Prefixes and how long what begins with them lives, in order.
+/// Prefixes of paths or media types with their lifetimes. The first match counts.
 type Terms = Arc<[(Box<str>, Term)]>;
 
-/// How long something lives.
+/// Lifetime of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Term {
     /// Counted from the file's last change, not from the request.
@@ -110,8 +110,8 @@ impl Module for Expire {
     }
 }
 
-/// A 304 repeats what the 200 would have said: RFC 9110 section 15.4.5. An error handler may have
-/// got another method than the client's, whose response it is.
+/// True if the response may get a lifetime. A 304 repeats the fields of the 200 (RFC 9110 section
+/// 15.4.5). The client's method counts, because an error handler may run with another one.
 fn may_expire(ex: &Exchange) -> bool {
     let status = ex.response.status;
     let method = ex.state.error_handler.map_or(ex.request.method, |handler| handler.asked);
@@ -126,14 +126,15 @@ fn find(terms: &Terms, text: &[u8]) -> Option<Term> {
 }
 
 impl Term {
-    /// Seconds from now; `None` where the file's change is asked for and not known.
+    /// Seconds from now. `None` if the term counts from the file's last change and that is unknown.
     fn max_age(self, now: i64, changed: Option<i64>) -> Option<i64> {
         let from = if self.since_change { changed? } else { now };
         Some(from.saturating_add(self.seconds).saturating_sub(now).max(0))
     }
 }
 
-/// Seconds of a term at most: what `max-age` must be understood up to (RFC 9111 section 1.2.2).
+/// Maximum lifetime in seconds: recipients may treat a larger `max-age` as 2^31 (RFC 9111 section
+/// 1.2.2).
 const TERM_SECONDS_MAX: i64 = 1 << 31;
 
 fn parse_terms(value: &Value, ctx: &CompileCtx) -> Result<Terms, Reject> {
@@ -153,7 +154,7 @@ fn parse_terms(value: &Value, ctx: &CompileCtx) -> Result<Terms, Reject> {
     pairs.iter().zip(spans).map(term).collect()
 }
 
-/// What is wrong with a term.
+/// An error in a term.
 #[derive(Debug, PartialEq, Eq)]
 enum BadTerm<'a> {
     Says(&'static str),

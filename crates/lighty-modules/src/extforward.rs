@@ -1,9 +1,8 @@
 //! `mod_extforward`: the client behind trusted proxies.
 //!
-//! What a proxy says in `X-Forwarded-For` or `Forwarded` is believed from right to left, as far as
-//! the addresses that are met are trusted. The address that is found is the client's for all that
-//! follows: conditions, logs, limits, backends. A proxy that does not tell its client's address
-//! never lends it its own.
+//! `X-Forwarded-For` and `Forwarded` are read from right to left, up to the first address that is
+//! not a trusted proxy. That address becomes the client's address for conditions, logs, limits and
+//! backends. If a proxy hides its client's address, the client never gets the proxy's address.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::rc::Rc;
@@ -21,7 +20,7 @@ use lighty_http::forwarded::{
 use lighty_http::{Fields, Known, host};
 use lighty_io::transport::Peer;
 
-/// What stands for the address of a client that a proxy hides: an address of no host.
+/// Placeholder for the address of a client that a proxy hides. No host has this address.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
 
 /// Settings of the module.
@@ -37,7 +36,7 @@ pub struct ExtforwardSettings {
 #[derive(Clone, Debug, Default)]
 struct Forwarders {
     everybody: bool,
-    /// In the order in which they stand: the first that contains an address decides.
+    /// Networks in configuration order. The first one that contains an address decides.
     nets: Vec<(Cidr, bool)>,
 }
 
@@ -63,17 +62,17 @@ impl Default for ExtforwardSettings {
 module_settings!(ExtforwardSettings);
 
 impl ExtforwardSettings {
-    /// Whether connections begin with a header of the PROXY protocol.
+    /// True if connections begin with a PROXY protocol header.
     pub fn expects_header(&self) -> bool {
         self.hap_proxy
     }
 
-    /// Whether a client's certificate that such a header tells of makes a user.
+    /// True if a client certificate in a PROXY protocol header authenticates the user.
     pub fn takes_certificates(&self) -> bool {
         self.hap_proxy_verify
     }
 
-    /// Whether it is believed what this neighbour says of its clients.
+    /// True if this peer is trusted to report its client's address.
     pub fn trusts(&self, peer: &Peer) -> bool {
         match peer {
             Peer::Inet(address) => self.forwarders.trusts(address.ip()),
@@ -88,8 +87,8 @@ impl Forwarders {
         listed.map_or(self.everybody, |(_, trusted)| *trusted)
     }
 
-    /// Whether one that a trusted proxy names is a proxy, too. `all` is said of neighbours: what
-    /// any client may write into the field would be believed otherwise.
+    /// True if an address that a trusted proxy reports is a trusted proxy, too. `all` applies only
+    /// to direct peers: otherwise any address that a client writes into the field would be trusted.
     fn lists(&self, address: IpAddr) -> bool {
         self.nets.iter().find(|(net, _)| net.contains(address)).is_some_and(|(_, trusted)| *trusted)
     }
@@ -109,7 +108,7 @@ fn row(directive: Directive<Settings>) -> Directive<Settings> {
 /// Connections may begin with a PROXY protocol header.
 const HAP_PROXY: &str = "extforward.hap-PROXY";
 
-/// The client's address was taken from what trusted proxies say of it, as far as they do.
+/// Set after the client's address was taken from the fields of trusted proxies, if they report one.
 #[derive(Clone, Copy, Default)]
 struct ClientKnown(bool);
 
@@ -251,7 +250,7 @@ fn parse_forwarders(value: &Value, ctx: &CompileCtx) -> Result<Arc<Forwarders>, 
             let text = format!("\"{name}\" is neither an address nor a network");
             Reject::new(text).help("names are not looked up").at(item.span)
         });
-        // As in lighttpd, which compares a name with addresses: nobody has it.
+        // Names are ignored, as in lighttpd, where a name never equals an address.
         forwarders.nets.extend(ctx.or_skip(net).map(|net| (net, trusted)));
     }
     Ok(Arc::new(forwarders))
@@ -278,7 +277,7 @@ fn parse_params(value: &Value, _: &CompileCtx) -> Result<Params, Reject> {
     Ok(params)
 }
 
-/// The field that tells, and what it says.
+/// Returns the name of the field that reports the client, and the origin found in it.
 fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a str, Origin)> {
     let fields = &ex.request.fields;
     let header = own.headers.iter().find(|name| fields.get_named(name.as_bytes()).is_some())?;
@@ -327,7 +326,7 @@ fn take_origin(ex: &mut Exchange, origin: &Origin) {
     ex.request.peer_text = text.into();
 }
 
-/// What the outermost trusted proxy says besides.
+/// Applies the other parameters that the outermost trusted proxy reports in `Forwarded`.
 fn take_element(ex: &mut Exchange, params: Params, hops: usize) {
     let Some(nth) = hops.checked_sub(1) else { return };
     let Some(element) = element_from_right(&ex.request.fields, nth) else { return };

@@ -15,8 +15,8 @@ pub struct FlvSettings {
 }
 module_settings!(FlvSettings);
 
-/// What a player expects before the tags (Adobe, Video File Format Specification, annex E.2): the
-/// signature, version 1, video, and the length of this header.
+/// FLV header, which players expect before the tags (Adobe, Video File Format Specification, annex
+/// E.2): the signature, version 1, video, and the length of this header.
 const HEADER: &[u8; 13] = b"FLV\x01\x01\0\0\0\x09\0\0\0\x09";
 
 /// The module.
@@ -66,7 +66,7 @@ impl Module for FlvStreaming {
         };
         let Some(entry) = ex.physical.entry.clone() else { return Step::Next };
         let size = entry.meta().size;
-        // What begins at the end or behind it is a mistake: the file is sent as it is.
+        // A start at or after the end of the file is invalid: the whole file is sent.
         if entry.meta().kind != FileKind::File || start >= size {
             return Step::Next;
         }

@@ -6,7 +6,7 @@ use lighty_core::settings::tls::TlsSettings;
 use lighty_core::{Exchange, Settings, module_settings};
 use lighty_http::{Known, Method, Status, uri};
 
-/// What a client remembers for a year (RFC 6797 section 6.1), of this host alone.
+/// HSTS policy for a year (RFC 6797 section 6.1), without subdomains.
 const REMEMBER: &str = "max-age=31536000";
 
 /// The port of https: RFC 9110 section 4.2.2.

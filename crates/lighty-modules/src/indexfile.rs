@@ -120,7 +120,7 @@ async fn look_up(ex: &mut Exchange) -> Result<Rc<Entry>, Fault> {
     pipeline::look_up_path(ex).await.map_err(|error| Fault::of_file_error(&error))
 }
 
-/// What `enter` replaced.
+/// The state that `enter` replaced, so that `leave` can restore it.
 enum Before {
     /// The path was as long as this.
     Length(usize),

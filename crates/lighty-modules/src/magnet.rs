@@ -1,12 +1,18 @@
 //! `mod_magnet`: Lua scripts inside the server.
 //!
-//! A script runs in the phase that its directive names. It may change the request, respond, or
-//! start the request over; while it waits (for the disk, a backend, a timer) its request waits and
-//! the worker serves others. `scripts` keeps what is compiled, `drive` runs scripts one after the
-//! other, `request` and `attributes` are what they see, `calls` performs what they wait for, `http`
-//! the requests that they make, `filter` runs them over a streamed body, `body` makes their
-//! response's body, `dictionaries` are what they share, `accounts` say what they
-//! used, `server` is what they see of the server, `complaints` limits what they log.
+//! A script runs in the phase that its directive names. It can change the request, respond, or
+//! restart the request. While it waits for the disk, a backend or a timer, only its request waits;
+//! the worker serves other requests.
+//!
+//! - `scripts`: cache of compiled scripts
+//! - `drive`: runs the scripts of a request in order
+//! - `request`, `attributes`: the request as scripts see it
+//! - `calls`: performs asynchronous calls; `http`: requests made by scripts
+//! - `filter`: runs scripts over a streamed body; `body`: response bodies made by scripts
+//! - `dictionaries`: data that scripts share
+//! - `accounts`: resource usage and scripts' own counters, for the statistics
+//! - `server`: `lighty.server`
+//! - `complaints`: limits the log messages of failing scripts
 
 mod accounts;
 mod attributes;
@@ -65,7 +71,7 @@ impl Magnet {
     }
 }
 
-/// Where in the request's life a script runs.
+/// Phase of the request in which a script runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Stage {
     RawUrl,
@@ -143,7 +149,7 @@ impl Module for MagnetModule {
 
     fn physical<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         filter::ask_for_whole(ex);
-        // The path was mapped anew: what scripts wrote to parts of another is gone.
+        // The path was mapped again, so changes that scripts made to the previous one are void.
         if let Some(changes) = ex.ext::<ScriptChanges>()
             && changes.path_parts.is_some()
         {
@@ -153,7 +159,7 @@ impl Module for MagnetModule {
     }
 
     fn conditions<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A script may set other validators than those of the file.
+        // A script can set validators that differ from the validators of the file.
         ex.state.judges_head = true;
         Step::Next
     }

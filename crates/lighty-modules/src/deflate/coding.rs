@@ -13,8 +13,8 @@ pub(super) enum Coding {
 }
 
 impl Coding {
-    /// Order of preference among codings of equal weight: smallest output first among those fast
-    /// enough for dynamic responses.
+    /// Order of preference among codings of equal weight: smallest output first, among codings
+    /// that are fast enough for dynamic responses.
     pub(super) const ALL: [Coding; 5] =
         [Coding::Brotli, Coding::Zstd, Coding::Gzip, Coding::Deflate, Coding::Bzip2];
 
@@ -28,7 +28,7 @@ impl Coding {
         }
     }
 
-    /// As in `Content-Encoding`, in entity tags and in names of cached files.
+    /// Name in `Content-Encoding`, in entity tags and in names of cached files.
     pub(super) fn name(self) -> &'static str {
         match self {
             Coding::Brotli => "br",

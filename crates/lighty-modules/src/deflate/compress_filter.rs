@@ -22,7 +22,7 @@ use super::encoder::{Encoder, Op};
 /// Maximum output of one turn in bytes, if `deflate.output-buffer-size` is not set.
 pub(super) const OUT_BYTES: usize = 64 * 1024;
 
-/// How a body is compressed.
+/// Parameters for compressing a body.
 pub(super) struct Plan {
     pub(super) encoder: Encoder,
     /// Input of one turn in bytes.
@@ -98,7 +98,8 @@ impl CompressFilter {
         }
     }
 
-    /// Collects a block and decides what to do with it. `Pending`: nothing for now.
+    /// Collects a block and sets the operation for it. Returns `Pending` if the block is not
+    /// complete.
     fn poll_gather(
         &mut self,
         work: &mut Work,

@@ -1,4 +1,4 @@
-//! One interface for all encoders, with bounded input and output.
+//! A common interface of all encoders, with bounded input and output.
 
 #[cfg(any(not(feature = "brotli"), not(feature = "bzip2"), not(feature = "zstd")))]
 pub(super) mod absent;

@@ -1,5 +1,5 @@
-//! Files that are already compressed: those in `deflate.cache-dir`, and precompressed files beside
-//! the original.
+//! Compressed files: cached copies in `deflate.cache-dir`, and precompressed files beside the
+//! original.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;

@@ -85,7 +85,8 @@ mod tests {
         params.memory_bytes(coding, length) / KB
     }
 
-    /// What was resident at most while one body of 4 MB was encoded, of the worst of three kinds.
+    /// Peak resident memory measured while encoding a body of 4 MB, for the worst of three kinds
+    /// of content.
     #[test]
     fn brotli_holds_no_more_than_is_counted() {
         for (quality, window, measured_kb) in [
@@ -139,7 +140,7 @@ mod tests {
         assert!(kb(|p| p.zstd_level = -7, Coding::Zstd, None) < 4 << 10);
     }
 
-    /// As the manual says.
+    /// The figures in the manual.
     #[test]
     fn defaults() {
         let counted = |coding, length| kb(|_| (), coding, length);

@@ -16,7 +16,7 @@ pub(super) struct Params {
     pub(super) brotli_mode: u32,
     pub(super) zstd_level: i32,
     pub(super) zstd_window: u32,
-    /// 0: what the level implies.
+    /// 0: the default of the level.
     pub(super) zstd_strategy: u32,
     /// In 100 kB.
     pub(super) bzip2_block: u32,
@@ -45,7 +45,7 @@ impl Default for Params {
 const INLINE_BYTES_MAX: usize = 8 * 1024;
 
 impl Params {
-    /// One level for all, as lighttpd has it.
+    /// Sets the level of all encoders, as in lighttpd.
     pub(super) fn set_level(&mut self, level: u32) {
         self.zlib_level = level;
         self.brotli_quality = level;
@@ -72,7 +72,7 @@ impl Params {
     }
 }
 
-/// A parameter of `deflate.params`, its range, and what it sets.
+/// A parameter of `deflate.params`: name, minimum, maximum and setter.
 type Parameter = (&'static str, i64, i64, fn(&mut Params, i64));
 
 /// `deflate.params` of lighttpd 1.4. A browser reads windows of zstd up to 8 MB (RFC 9659).
@@ -91,7 +91,7 @@ const PARAMETERS: [Parameter; 12] = [
     ("bzip2.workFactor", 0, 250, |p, n| p.bzip2_work = n as u32),
 ];
 
-/// What one element of `deflate.params` sets.
+/// The setter and the value of an element of `deflate.params`.
 pub(super) type Change = (fn(&mut Params, i64), i64);
 
 /// Reads `deflate.params`.

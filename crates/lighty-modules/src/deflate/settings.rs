@@ -1,4 +1,4 @@
-//! The directives of `mod_deflate` and what they set.
+//! The directives and settings of `mod_deflate`.
 
 use std::sync::Arc;
 
@@ -80,7 +80,7 @@ pub(super) fn rows() -> Vec<Row> {
     rows.into_iter().map(|row| row.module("mod_deflate")).collect()
 }
 
-/// What is compressed.
+/// Directives that select the responses to compress.
 fn what() -> Vec<Row> {
     vec![
         Row::bool("deflate.enabled", |s, on| own(s).enabled = Some(on))
@@ -139,7 +139,7 @@ fn what() -> Vec<Row> {
     ]
 }
 
-/// How a body passes.
+/// Directives for buffering, memory and logging.
 fn how() -> Vec<Row> {
     vec![
         Row::bool("deflate.sync-flush", |s, on| own(s).sync_flush = on)
@@ -192,7 +192,7 @@ fn how() -> Vec<Row> {
     ]
 }
 
-/// How hard the encoders try.
+/// Directives for the effort of compression.
 fn hard() -> Vec<Row> {
     vec![
         Row::int("deflate.compression-level", -1..=9, |s, n| {
@@ -250,7 +250,7 @@ fn hard() -> Vec<Row> {
     ]
 }
 
-/// Where compressed files are kept.
+/// Directives for stored compressed files.
 fn where_to() -> Vec<Row> {
     vec![
         Row::parsed(

@@ -46,7 +46,7 @@ pub(super) fn held(request: &Fields, tag: &[u8]) -> Option<Vec<u8>> {
     held_in(request, tag, |_| true)
 }
 
-/// True if the client names the tag, as it is, among those that it holds.
+/// True if `If-None-Match` contains exactly this tag (weak comparison, RFC 9110 section 8.8.3.2).
 pub(super) fn is_named(request: &Fields, tag: &[u8]) -> bool {
     let mut named = request.get_all(Known::IfNoneMatch).flat_map(tags);
     named.any(|one| lighty_http::etag::weak_match(one, tag))

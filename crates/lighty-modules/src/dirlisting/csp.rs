@@ -1,7 +1,7 @@
 //! The Content-Security-Policy of a listing: only the page's own scripts and styles may run.
 //!
-//! File names come from anyone who may upload. They are escaped; should that ever fail, the policy
-//! still blocks injected scripts. The built-in style and script are allowed by their hash, which is
+//! Uploaders choose file names. The names are escaped; if escaping ever fails, the policy still
+//! blocks injected scripts. The built-in style and script are allowed by their hash, which is
 //! computed at compile time and so cannot go stale.
 
 /// Base64 of SHA-256 of the built-in style and script, for `'sha256-…'`.

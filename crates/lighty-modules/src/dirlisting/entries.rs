@@ -11,7 +11,7 @@ use super::room::Held;
 /// is left out and the page says so.
 pub(super) const ENTRIES_MAX: usize = 1_000_000;
 
-/// One entry of a listing.
+/// An entry of a listing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Item<'a> {
     pub(super) name: &'a [u8],
@@ -21,7 +21,7 @@ pub(super) struct Item<'a> {
     pub(super) mtime_s: i64,
 }
 
-/// Whether an entry can be requested.
+/// Reachability of an entry by URL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reach {
     Url,
@@ -54,7 +54,7 @@ pub(super) struct Totals {
     pub(super) files: usize,
     /// Bytes of all files together.
     pub(super) bytes: u64,
-    /// Whether there were more than fit.
+    /// True if entries were left out because of a limit.
     pub(super) truncated: bool,
 }
 
@@ -128,8 +128,8 @@ impl Gathered {
         self.full.push(segment);
     }
 
-    /// Directories first, then by name, numbers within names by their value. What they hold is
-    /// `held` as long as there are entries.
+    /// Sorts directories first, then by name; numbers in names are compared by value. The entries
+    /// keep `held`, the reservation of their memory.
     pub(super) fn sorted(mut self, held: Option<Held>) -> Entries {
         self.close_segment();
         let Self { full: segments, totals, .. } = self;
@@ -145,7 +145,7 @@ impl Gathered {
 }
 
 impl Segment {
-    /// With what the order of the entries will take.
+    /// Size in memory in bytes, including the sort index.
     fn bytes(&self) -> u64 {
         let each = size_of::<Packed>() + size_of::<u32>();
         (size_of::<Self>() + self.names.capacity() + self.packed.capacity() * each) as u64

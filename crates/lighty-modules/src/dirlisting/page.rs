@@ -11,18 +11,18 @@ use super::entries::{Item, Reach, Totals};
 pub(super) const STYLE: &str = include_str!("page.css");
 pub(super) const SCRIPT: &str = include_str!("page.js");
 
-/// Links in the path above the table at most: a deeper path is shortened in its middle, because
-/// each link repeats what is before it.
+/// Maximum number of links in the path above the table. A deeper path is shortened in its middle,
+/// because each link repeats the preceding segments.
 const CRUMBS_MAX: usize = 24;
 
-/// Rows that are laid out as a table. More are boxes of fixed columns, of which a browser lays out
-/// those that are seen: 10,000 rows took 1 s in Chromium in place of 9 (2026-11-27).
+/// Maximum number of rows in a table. Longer listings use boxes with fixed columns, because a
+/// browser lays out only visible boxes: 10,000 rows took 1 s in Chromium instead of 9 (2026-11-27).
 const TABLE_ROWS_MAX: usize = 1000;
 
 /// Attribute in place of the link of a name that no URL may have, without the final quote.
 const REFUSED: &[u8] = b"title=\"A URL with this name is refused";
 
-/// What a page shows besides its entries.
+/// Content of a page besides its entries.
 #[derive(Debug, Default)]
 pub(super) struct Page {
     /// The URL's path, decoded; begins and ends with `/`.
@@ -188,7 +188,7 @@ impl Page {
         out.push(b'\n');
     }
 
-    /// One entry. What cannot be asked for is where a link would be, and none.
+    /// Appends an entry. The name of an entry that no URL can reach is not a link.
     pub(super) fn row(&self, item: &Item<'_>, reach: Reach, out: &mut Vec<u8>) {
         if self.is_long() {
             return self.long_row(item, reach, out);
@@ -263,9 +263,9 @@ impl Page {
         out.extend_from_slice(b"</body>\n</html>\n");
     }
 
-    /// Text of a name. In UTF-8, what is broken, what controls a terminal and what turns the
-    /// direction of its neighbours is shown as a sign; in another encoding only the control
-    /// characters of ASCII are known.
+    /// Appends a name as text. In UTF-8, invalid bytes, control characters and direction marks
+    /// are replaced by visible symbols. In other encodings only ASCII control characters are
+    /// replaced.
     fn text(&self, name: &[u8], out: &mut Vec<u8>) {
         if !self.encoding.eq_ignore_ascii_case("utf-8") {
             let start = out.len();
@@ -398,7 +398,7 @@ mod tests {
         row_of(&page("/"), name, is_directory, size)
     }
 
-    /// As in a listing of so many files.
+    /// Renders a row of a listing of `files` files.
     fn row_among(files: usize, name: &[u8], is_directory: bool, size: u64) -> String {
         let totals = Some(Totals { files, ..Totals::default() });
         row_of(&Page { totals, ..page("/") }, name, is_directory, size)

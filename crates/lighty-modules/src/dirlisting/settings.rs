@@ -1,4 +1,4 @@
-//! The directives of `mod_dirlisting` and what they set.
+//! The directives and settings of `mod_dirlisting`.
 
 use std::sync::Arc;
 
@@ -24,14 +24,14 @@ pub(super) struct ListingSettings {
     pub(super) sort: bool,
     /// The page has a control that uploads files.
     pub(super) upload: bool,
-    /// A directory can be had as a ZIP archive, with so many members at most.
+    /// Directories can be downloaded as ZIP archives of at most `zip_members_max` members.
     pub(super) zip: bool,
     pub(super) zip_members_max: usize,
     /// Seconds; `None`: no `Cache-Control`.
     pub(super) max_age_s: Option<u32>,
-    /// Long listings that are made at once.
+    /// Maximum number of long listings in progress.
     pub(super) made_max: usize,
-    /// What all of them hold.
+    /// Maximum memory of all long listings together, in bytes.
     pub(super) memory_bytes_max: u64,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct ListingSettings {
 pub(super) struct Insert {
     /// Its name in the listed directory, or an absolute path; `None`: not shown.
     pub(super) file: Option<Arc<str>>,
-    /// Whether it is left out of the table.
+    /// True if the table omits the file.
     pub(super) hidden: bool,
-    /// Whether it is text (shown as it is) and not HTML.
+    /// True if the file is plain text, to be escaped, and not HTML.
     pub(super) encode: bool,
 }
 
@@ -78,7 +78,7 @@ impl Default for ListingSettings {
 module_settings!(ListingSettings);
 
 impl ListingSettings {
-    /// Whether an entry of this name is listed.
+    /// Returns true if an entry of this name is listed.
     pub(super) fn shows(&self, name: &[u8]) -> bool {
         let is_insert = |insert: &Insert| {
             insert.hidden && insert.file.as_ref().is_some_and(|file| file.as_bytes() == name)
@@ -89,12 +89,12 @@ impl ListingSettings {
             || self.excludes(name))
     }
 
-    /// A name of which a pattern cannot tell is not shown.
+    /// Returns true if a pattern matches the name, or fails (for example at a backtracking limit).
     fn excludes(&self, name: &[u8]) -> bool {
         self.exclude.iter().any(|pattern| pattern.is_match(name).unwrap_or(true))
     }
 
-    /// Whether HTML of the operator stands in the page as it is.
+    /// Returns true if the page includes raw HTML from the operator.
     pub(super) fn has_raw_html(&self) -> bool {
         let raw = |insert: &Insert| insert.file.is_some() && !insert.encode;
         raw(&self.header) || raw(&self.readme) || self.footer.is_some()

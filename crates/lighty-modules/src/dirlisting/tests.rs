@@ -173,7 +173,7 @@ fn a_name_that_no_url_may_have_is_no_link() {
             page.text().contains("<a title=\"A URL with this name is refused\"><bdi>line\u{240a}")
         );
         assert_eq!(refused(&site.json("/").await), ["\u{1}", "late\u{fffd}", "line\nbreak"]);
-        // What the parser lets pass is a link.
+        // A name that the URL parser accepts becomes a link.
         let lax = "server.http-parseopts = ( \"url-ctrls-reject\" => \"disable\" )";
         let site = Site::open(dir.path(), lax);
         assert!(site.get("/").await.text().contains("<a href=\"line%0Abreak\">"));

@@ -1,6 +1,6 @@
 //! A ZIP archive of a directory, made while it is sent (APPNOTE.TXT 6.3.10).
 //!
-//! Files are stored, not compressed: most of what is worth downloading is compressed already.
+//! Files are stored, not compressed: most large downloads are compressed already.
 //! Sizes and checksums follow each file in a data descriptor, so that nothing is read twice.
 //! Entries above 4 GiB, and archives above that, use ZIP64.
 
@@ -91,7 +91,8 @@ impl Writer {
         self.put(&head, out);
     }
 
-    /// The descriptor of an entry, whose content has been sent.
+    /// Appends the data descriptor of an entry after its content, and records the entry in the
+    /// central directory.
     fn end(&mut self, member: &Member, crc: u32, out: &mut Vec<u8>) {
         let is_large = member.size >= U32_FULL;
         let mut tail = b"PK\x07\x08".to_vec();
@@ -135,7 +136,7 @@ impl Writer {
         }
     }
 
-    /// The central directory and what ends it.
+    /// Appends the central directory and the end records.
     fn finish(&mut self, out: &mut Vec<u8>) {
         let (start, size) = (self.position, self.central.len() as u64);
         out.append(&mut self.central);

@@ -25,23 +25,23 @@ pub struct LimitSettings {
 }
 module_settings!(LimitSettings);
 
-/// A limit's table, and what its keys are. Shared by everything to which one assignment applies.
+/// The table of a limit and its kind of key. All requests to which an assignment applies share it.
 #[derive(Clone)]
 pub(super) struct Keyed<T> {
     pub(super) key: KeyKind,
     pub(super) table: T,
-    /// As it was written.
+    /// The value in the configuration file.
     written: Arc<str>,
 }
 
-/// Without what is in the table: two that were written alike look alike.
+/// Shows the configured value without the table, so that equal settings have equal output.
 impl<T> std::fmt::Debug for Keyed<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(&self.written)
     }
 }
 
-/// What requests are told apart by.
+/// The property by which requests are counted.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum KeyKind {
     #[default]

@@ -1,15 +1,15 @@
-//! What is known of each key, with room for so many keys.
+//! Tables of counters and rates by key, with a maximum number of keys.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use lighty_core::exchange::throttle::Bucket;
 
-/// A hash of what is told apart: an address, a user, a value.
+/// A hash of an address, a user name or a field value.
 pub(super) type Key = u128;
 
-/// At most so many keys. When there is no room, those go that have nothing to remember, looked for
-/// no more than once a second; if there are none, any.
+/// A map of at most `most` keys. A full map first drops idle values, at most once a second because
+/// the search visits all keys; if none is idle, it drops an arbitrary key.
 #[derive(Debug)]
 pub(super) struct Keys<V> {
     most: usize,
@@ -24,7 +24,7 @@ impl<V> Keys<V> {
         Self { most: most.max(1), swept_us: 0, values: HashMap::default() }
     }
 
-    /// The value of a key, made if it is new.
+    /// Returns the value of a key, created by `make` if the key is new.
     pub(super) fn entry(
         &mut self,
         key: Key,
@@ -51,14 +51,14 @@ impl<V> Keys<V> {
     }
 }
 
-/// How many of each key are here now. Only those that are here need room.
+/// Number of current requests of each key. Only keys with current requests use memory.
 #[derive(Debug)]
 pub(super) struct KeyTable {
     most: u32,
     here: Mutex<HashMap<Key, u32, foldhash::fast::RandomState>>,
 }
 
-/// One of them; leaves when it is dropped.
+/// A counted request; dropping it decrements the count.
 pub(super) struct Place {
     crowd: Arc<KeyTable>,
     key: Key,
@@ -69,7 +69,7 @@ impl KeyTable {
         Self { most, here: Mutex::default() }
     }
 
-    /// Lets one more in, unless there are as many as may be.
+    /// Counts another request. `None` if the key has reached the limit.
     pub(super) fn enter(crowd: &Arc<Self>, key: Key) -> Option<Place> {
         let mut here = crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
         let count = here.get(&key).copied().unwrap_or(0);
@@ -91,7 +91,7 @@ impl Drop for Place {
     }
 }
 
-/// How fast each key is answered.
+/// Bandwidth limit for the responses to each key.
 #[derive(Debug)]
 pub(super) struct Speed {
     kbytes_per_second: u64,
@@ -103,7 +103,8 @@ impl Speed {
         Self { kbytes_per_second, buckets: Mutex::new(Keys::new(keys_max)) }
     }
 
-    /// The bucket that all answers to a key share. One that is not held is as good as full soon.
+    /// Returns the token bucket that all responses to a key share. A bucket without a response is
+    /// idle, because it is full again soon.
     pub(super) fn bucket(&self, key: Key, now_ms: u64) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));

@@ -1,4 +1,4 @@
-//! What scripts have used, and the counters that they keep themselves: for the statistics.
+//! Resource usage of scripts and the counters that scripts maintain, for the statistics.
 
 use lighty_core::machine::status_board::Statistics;
 

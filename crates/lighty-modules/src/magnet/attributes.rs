@@ -40,7 +40,7 @@ const NAMES: &[&str] = &[
     "response.body",
 ];
 
-/// All names and those values that there are.
+/// Returns all attributes that have a value, with their names.
 pub(super) fn all(ex: &Exchange, stage: Stage) -> Vec<(Vec<u8>, Vec<u8>)> {
     let known = NAMES.iter().filter_map(|name| match get(ex, stage, name.as_bytes()) {
         Item::Bytes(value) => Some((name.as_bytes().to_vec(), value.into_owned())),
@@ -50,7 +50,7 @@ pub(super) fn all(ex: &Exchange, stage: Stage) -> Vec<(Vec<u8>, Vec<u8>)> {
     known.collect()
 }
 
-/// The value of a name; nil for one that is unknown, or has no value yet.
+/// Returns the value of an attribute; nil if the name is unknown or has no value yet.
 pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
     let request = &ex.request;
     let owned = |bytes: Vec<u8>| Item::Bytes(Cow::Owned(bytes));
@@ -186,7 +186,7 @@ pub(super) fn set(
             Ok(())
         }
         b"request.uri" => set_uri(ex, bytes),
-        // What programs get as REQUEST_URI.
+        // The REQUEST_URI of programs.
         b"request.orig-uri" => set_asked_uri(ex, bytes),
         b"uri.scheme" => {
             let schemes = ["http", "https"].into_iter();
@@ -201,7 +201,7 @@ pub(super) fn set(
         b"request.method" => {
             let method = Method::from_bytes(bytes).ok_or(AccessError::Method)?;
             let before = ex.request.method.replace(method);
-            // What the client waits for depends on what it sent.
+            // The client frames the response by the method that it sent (RFC 9112 section 6.3).
             ex.request.asked_method = ex.request.asked_method.or(before);
             Ok(())
         }
@@ -224,7 +224,8 @@ pub(super) fn set(
     Ok(())
 }
 
-/// Changes a part of the physical path. Each stands alone: the path itself is what is served.
+/// Changes a part of the physical path. The parts are independent; only `physical.path` selects the
+/// served file.
 fn set_path(ex: &mut Exchange, name: &[u8], bytes: &[u8]) -> Result<(), AccessError> {
     match name {
         b"physical.path" if bytes.is_empty() => Err(AccessError::NoPath),
@@ -242,7 +243,7 @@ fn set_path(ex: &mut Exchange, name: &[u8], bytes: &[u8]) -> Result<(), AccessEr
         }
         b"physical.basedir" => {
             parts_mut(ex).basedir = bytes.to_vec();
-            // What programs are told as DOCUMENT_ROOT.
+            // The DOCUMENT_ROOT of programs.
             ex.physical.site = bytes.strip_suffix(b"/").unwrap_or(bytes).to_vec();
             Ok(())
         }
@@ -297,7 +298,8 @@ fn set_physical(ex: &mut Exchange, path: &[u8]) -> Result<(), AccessError> {
     Ok(())
 }
 
-/// The document root of the site, also beneath an alias, whose directory is `physical.basedir`.
+/// The document root of the site, even if an alias applies. The directory of an alias is
+/// `physical.basedir`.
 fn doc_root(ex: &Exchange) -> &[u8] {
     let site = &ex.physical.site;
     if site.is_empty() { &ex.physical.docroot } else { site }
@@ -311,12 +313,12 @@ fn rel_path(ex: &Exchange) -> Vec<u8> {
     }
 }
 
-/// The parts of the physical path that scripts see, if they differ from those that are served.
+/// The parts of the physical path as scripts see them, if a script has changed any.
 fn parts(ex: &Exchange) -> Option<&PathParts> {
     ex.ext::<ScriptChanges>().and_then(|changes| changes.path_parts.as_ref())
 }
 
-/// The same for a script to change. From now on they stay as they are, wherever the path leads.
+/// Returns the parts for a script to change. From now on they no longer follow the physical path.
 fn parts_mut(ex: &mut Exchange) -> &mut PathParts {
     let now = match parts(ex) {
         Some(_) => PathParts::default(),

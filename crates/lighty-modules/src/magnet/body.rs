@@ -78,10 +78,10 @@ impl fmt::Display for PieceError {
     }
 }
 
-/// Takes over a body, with the files that it names opened.
+/// Makes the pieces that a script set the response's body, and opens the files that they name.
 ///
 /// # Errors
-/// The file that cannot be opened, and why. What stands before it is the body.
+/// The first file that cannot be opened, and its error. The body then ends before that file.
 pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
     let changes = ex.ext_mut::<ScriptChanges>();
     changes.has_body = false;
@@ -118,7 +118,7 @@ pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
     met
 }
 
-/// A part, an encoded body or none stays as it is: what is added would not be behind its end.
+/// False for a partial, an encoded or a missing body: appended bytes would not follow its end.
 fn can_be_extended(response: &Response) -> bool {
     response.status != Status::PARTIAL_CONTENT
         && response.status.allows_content()
@@ -152,8 +152,8 @@ impl Filter for Around {
     }
 }
 
-/// Brings the body of a response that is there into memory, for a script that reads it. `false` if
-/// it has more than `most` bytes or breaks off: then it stays what it is.
+/// Reads the body of an existing response into memory, for a script that reads it. Returns `false`
+/// if it has more than `most` bytes or fails; the body then is unchanged.
 pub(super) async fn collect(ex: &mut Exchange, most: usize) -> bool {
     let is_longer = ex.response.body.known_length().is_some_and(|length| length > most as u64);
     let is_none = matches!(ex.response.body, Body::Empty);

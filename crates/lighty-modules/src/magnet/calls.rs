@@ -1,4 +1,4 @@
-//! Performs what scripts wait for.
+//! Performs the asynchronous calls of scripts.
 
 use std::future::poll_fn;
 use std::os::unix::ffi::OsStringExt;
@@ -113,7 +113,7 @@ async fn stat(ex: &Exchange, path: &[u8]) -> Reply {
     })
 }
 
-/// Names in a directory; a script's memory limits what it keeps of them.
+/// Maximum number of names read from a directory. A script's memory limit may be reached earlier.
 const NAMES_MAX: usize = 100_000;
 
 async fn read_dir(ex: &Exchange, path: &[u8]) -> std::io::Result<Vec<Vec<u8>>> {
@@ -138,8 +138,8 @@ async fn read_link(ex: &Exchange, path: Vec<u8>) -> std::io::Result<Vec<u8>> {
     Ok(target.into_os_string().into_vec())
 }
 
-/// Receives the whole body of the request; later readers get it again. `false` if it is too long
-/// for a script's memory: later readers get what was received and the rest.
+/// Receives the whole request body and puts it back for later readers. Returns `false` if it is too
+/// long for a script's memory; later readers still get the whole body.
 async fn collect(ex: &mut Exchange) -> Result<bool, Fault> {
     if ex.ext::<ScriptChanges>().is_some_and(|changes| changes.collected.is_some()) {
         return Ok(true);

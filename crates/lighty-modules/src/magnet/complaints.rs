@@ -1,4 +1,4 @@
-//! What scripts do wrong, logged once per place and minute.
+//! Log limiter for script errors: each place in a script logs at most once a minute.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -57,7 +57,8 @@ impl Complaints {
     }
 }
 
-/// Where an error is: the script and its line. The words may be a client's, and differ each time.
+/// Returns the script and line of an error. The message itself cannot be the key, because it may
+/// contain client input and differ each time.
 pub(super) fn place(path: &str, text: &str) -> String {
     // The traceback first: it is no one's but Lua's.
     let trace = text.rfind("stack traceback:").map_or("", |at| &text[at..]);

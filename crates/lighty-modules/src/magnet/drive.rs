@@ -19,7 +19,7 @@ use super::{Magnet, Stage, body, calls, complaints};
 /// The highest status that a script may return.
 const STATUS_MAX: u16 = 999;
 
-/// A script that runs, and what it has come to.
+/// A running script and its progress.
 struct Running {
     run: Run,
     limits: Limits,
@@ -29,7 +29,7 @@ struct Running {
 /// A run that has begun, or could not.
 type Begun = Result<Running, Failure>;
 
-/// What follows a script.
+/// The step after a script.
 enum Next {
     /// The next script, or the next module.
     GoOn,
@@ -252,7 +252,7 @@ impl Magnet {
         self.finish(ex, stage, status)
     }
 
-    /// Does what the script's value says.
+    /// Acts on the value that the script returned.
     fn finish(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
         if status > i64::from(STATUS_MAX) {
             let text = format!("a script returned {status}, which is no status");
@@ -282,8 +282,8 @@ impl Magnet {
                 changes.path_parts = None;
                 Next::Restart
             }
-            // RFC 9110 section 15.2.2: what follows a 101 is another protocol, and scripts speak
-            // none.
+            // After a 101 the connection switches protocols (RFC 9110 section 15.2.2), which
+            // scripts cannot do.
             Some((101, _)) => {
                 ex.fail_saying(Fault::ScriptFailed, "a script returned 101");
                 Next::Answered
@@ -336,7 +336,7 @@ impl Magnet {
     }
 }
 
-/// What a failure is to the client.
+/// Returns the fault for a script failure.
 pub(super) fn fault_of(failure: &Failure) -> Fault {
     match failure.limit {
         Some(_) => Fault::ScriptLimit,

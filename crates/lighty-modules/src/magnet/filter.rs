@@ -22,13 +22,13 @@ use super::scripts::{ScriptError, Used};
 use super::settings::MagnetSettings;
 use super::{Magnet, Stage, attributes, calls};
 
-/// One script over one body.
+/// Runs a script over a response body.
 struct ScriptFilter {
     magnet: Rc<Magnet>,
     run: Run,
     limits: Limits,
     path: Arc<str>,
-    /// What the script sees of the request; absent while a call has it.
+    /// The request as the script sees it; `None` while a call uses it.
     lent: Option<Box<Exchange>>,
     state: State,
     /// It was told that the body has ended.
@@ -73,7 +73,7 @@ impl Magnet {
                         Fault::ScriptFailed
                     }
                 };
-                // What the script should have changed does not go out as it is.
+                // The original body is not sent, because the script was meant to change it.
                 fail_response(ex, fault);
                 break;
             }
@@ -133,8 +133,8 @@ pub(super) fn ask_for_whole(ex: &mut Exchange) {
     }
 }
 
-/// True if scripts see the body: it is whole, not encoded, and there is one. Also for HEAD: what it
-/// says is what GET would.
+/// True if scripts filter the body: it exists, is complete and is not encoded. HEAD is treated like
+/// GET, because its fields must be the same.
 fn is_filtered(ex: &Exchange) -> bool {
     let response = &ex.response;
     !response.body_is_default()
@@ -168,14 +168,14 @@ fn copy(ex: &Exchange) -> Exchange {
     copy.physical.site.clone_from(&ex.physical.site);
     copy.physical.rel.clone_from(&ex.physical.rel);
     copy.physical.path_info.clone_from(&ex.physical.path_info);
-    // Among it how deep the request is within others: a filter may request what it filters.
+    // Includes the nesting depth of the request: a filter may request the URL that it filters.
     copy.inherit(ex);
     attributes::keep_client_facts(ex, &mut copy);
     copy
 }
 
 impl ScriptFilter {
-    /// Goes on with the script; `Some` is what it gave.
+    /// Resumes the script; `Some` contains the bytes that it emitted.
     fn go_on(&mut self, input: Input) -> Result<Option<Bytes>, FaultReport> {
         let engine = self.magnet.engine.get().and_then(Option::as_ref);
         let (Some(engine), Some(mut lent)) = (engine, self.lent.take()) else {
@@ -256,7 +256,7 @@ impl ScriptFilter {
     }
 }
 
-/// How long a filter goes on where neither the body nor a call has it wait.
+/// Time slice of a filter that waits for neither the body nor a call.
 struct Turn {
     ends_us: u64,
 }

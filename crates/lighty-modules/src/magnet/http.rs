@@ -15,7 +15,7 @@ use super::settings::MagnetSettings;
 /// Requests within requests; a script may request a URL that runs it again.
 const DEPTH_MAX: u8 = 5;
 
-/// How deep a request is within others that scripts made.
+/// Nesting depth of a request within requests made by scripts.
 #[derive(Clone, Copy, Default)]
 struct Depth(u8);
 
@@ -124,7 +124,7 @@ async fn response(ex: &Exchange, mut part: Exchange) -> Reply {
     }
 }
 
-/// Why a script does not get a response's body.
+/// Reasons for which a script does not get a response's body.
 enum BodyError {
     Broken(FaultReport),
     TooLong,

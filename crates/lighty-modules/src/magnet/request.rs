@@ -153,7 +153,7 @@ fn field<'a>(fields: &'a Fields, name: &[u8]) -> Item<'a> {
     }
 }
 
-/// Whether the client lets the connection be kept (RFC 9112, 9.3).
+/// True if the client allows a persistent connection (RFC 9112 section 9.3).
 fn is_kept(ex: &Exchange) -> bool {
     let says = |word| ex.request.fields.list_contains(Known::Connection, word);
     match ex.request.version {
@@ -179,13 +179,15 @@ fn is_empty(body: &lighty_core::RequestBody) -> bool {
 /// Fields that scripts leave alone: they frame the message or belong to the connection.
 const FRAMING: [Known; 3] = [Known::ContentLength, Known::Connection, Known::TransferEncoding];
 
-/// RFC 9110 section 5.5, without what could end a line.
+/// True for a valid field value (RFC 9110 section 5.5). Control characters are rejected, because
+/// they could end the line.
 fn is_value(value: &[u8]) -> bool {
     value.iter().all(|byte| *byte == b'\t' || (*byte >= b' ' && *byte != 0x7f))
 }
 
 impl MagnetRequest<'_> {
-    /// True if a field may be set so; what may not is logged or ignored, as lighttpd does.
+    /// True if a script may set the field. As in lighttpd, invalid fields are logged and framing
+    /// fields are ignored.
     fn admits(&self, known: Option<Known>, name: &[u8], value: &[u8]) -> bool {
         if known.is_some_and(|known| FRAMING.contains(&known)) {
             return false;

@@ -1,12 +1,12 @@
-//! What scripts have done to a request, until it is over.
+//! Changes that scripts made to a request, kept until the request ends.
 
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::extension_slot;
 use lighty_http::Known;
 use lighty_lua::Piece;
 
-/// The parts of the physical path besides the path itself. Each stands alone: what a script writes
-/// to one changes no other.
+/// The parts of the physical path besides the path itself. They are independent: a write to a part
+/// does not change the others.
 #[derive(Clone, Default)]
 pub(super) struct PathParts {
     pub(super) rel_path: Vec<u8>,
@@ -14,8 +14,8 @@ pub(super) struct PathParts {
     pub(super) basedir: Vec<u8>,
 }
 
-/// Fields that describe a response's body. With another body all are removed that the script has
-/// not set itself.
+/// Fields that describe a response's body. If the body is replaced, these fields are removed unless
+/// the script has set them.
 pub(super) const REPRESENTATION: [Known; 5] = [
     Known::ETag,
     Known::LastModified,
@@ -24,7 +24,7 @@ pub(super) const REPRESENTATION: [Known; 5] = [
     Known::ContentRange,
 ];
 
-/// What scripts have done to a request.
+/// Changes that scripts made to a request.
 #[derive(Default)]
 pub(super) struct ScriptChanges {
     /// The response's body so far.
@@ -41,7 +41,7 @@ pub(super) struct ScriptChanges {
     pub(super) path_parts: Option<PathParts>,
     /// The URL, the host or another fact that conditions look at was changed.
     pub(super) changed: bool,
-    /// How often scripts started the request over.
+    /// Number of restarts of the request by scripts.
     pub(super) restarts: u8,
     /// The request's body, once collected.
     pub(super) collected: Option<Vec<u8>>,

@@ -17,12 +17,12 @@ use lighty_lua::{
 
 /// Compiled scripts by path.
 pub(super) struct Scripts {
-    /// With what each file was when it was compiled.
+    /// Each script is stored with the state of its file at compilation.
     compiled: ScriptCache<Rc<Entry>>,
     modules: ModuleCache<Rc<Entry>>,
 }
 
-/// Why a script cannot be run.
+/// Reasons for which a script cannot run.
 #[derive(Debug)]
 pub(super) enum ScriptError {
     /// There is no memory for Lua.
@@ -65,7 +65,7 @@ impl From<LoadError> for ScriptError {
     }
 }
 
-/// What a run has used.
+/// Resources that a run has used.
 pub(super) struct Used {
     pub(super) failed: bool,
     pub(super) instructions: u64,
@@ -74,7 +74,7 @@ pub(super) struct Used {
 }
 
 impl Used {
-    /// Adds what a run has used since its limits were renewed.
+    /// Adds the resources that a run has used since its limits were renewed.
     pub(super) fn add<R: Requests>(&mut self, engine: &Engine<R>, run: &Run) {
         self.instructions = self.instructions.saturating_add(run.instructions);
         self.time_us = self.time_us.saturating_add(engine.elapsed_us(run));
@@ -217,7 +217,7 @@ pub(super) async fn look_up(machine: &Machine, path: &[u8]) -> io::Result<Rc<Ent
     }
 }
 
-/// Reads a whole file of at most `bytes_max` bytes; `limit` is what sets them, in words.
+/// Reads a whole file of at most `bytes_max` bytes. `limit` names the limit in the error message.
 pub(super) async fn read(
     machine: &Machine,
     path: String,

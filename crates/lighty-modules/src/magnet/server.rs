@@ -1,4 +1,4 @@
-//! What scripts see of the server: `lighty.server`.
+//! `lighty.server`: server data for scripts.
 
 use std::borrow::Cow;
 use std::time::Duration;

@@ -53,7 +53,7 @@ impl Default for MagnetSettings {
 module_settings!(MagnetSettings);
 
 impl MagnetSettings {
-    /// What one run may use.
+    /// Resource limits of a run.
     pub(crate) fn limits(&self) -> lighty_lua::Limits {
         lighty_lua::Limits {
             time_ms: self.max_time_ms,
@@ -137,7 +137,7 @@ fn attractions() -> Vec<Directive<Settings>> {
     ]
 }
 
-/// What a run may use.
+/// Directives that limit the resources of a run.
 fn limits() -> Vec<Directive<Settings>> {
     vec![
         number("magnet.max-time", 3_600_000, |s, v| s.max_time_ms = v.unsigned_abs())
@@ -173,7 +173,7 @@ fn limits() -> Vec<Directive<Settings>> {
     ]
 }
 
-/// What scripts reach beside their requests.
+/// Directives for resources other than the request.
 fn reach() -> Vec<Directive<Settings>> {
     vec![
         Directive::map("magnet.backends", |s: &mut Settings, pairs| {

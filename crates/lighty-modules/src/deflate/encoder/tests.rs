@@ -37,7 +37,7 @@ fn decode(coding: Coding, mut bytes: &[u8]) -> io::Result<Vec<u8>> {
     Ok(out)
 }
 
-/// As much as can be read of something that is not complete.
+/// Decodes as much as possible of an incomplete stream.
 fn decode_begun(coding: Coding, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut piece = [0; 1];

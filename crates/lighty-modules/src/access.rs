@@ -93,7 +93,7 @@ impl AccessSettings {
         self.deny_all || !self.allow.is_empty() || !self.deny.is_empty()
     }
 
-    /// The directive that denies a path.
+    /// Returns the directive that denies a path, if any.
     fn denies(&self, path: &[u8], fold_case: bool) -> Option<&'static str> {
         let listed = |list: &Strings| list.iter().any(|end| ends_with(path, end, fold_case));
         if self.deny_all {

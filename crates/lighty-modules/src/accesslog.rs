@@ -1,4 +1,4 @@
-//! `mod_accesslog`: a line for each request, refused ones included.
+//! `mod_accesslog`: writes a log line for each request, including refused ones.
 //!
 //! A format is compiled once, when the configuration is loaded. Writing a line appends to a buffer
 //! of the worker and hands it to a log's writer thread: no allocation when warm, and no system
@@ -162,7 +162,7 @@ fn before(unix_s: i64, micros: u32, elapsed_us: u64) -> (i64, u32) {
     if part <= micros { (seconds, micros - part) } else { (seconds - 1, micros + 1_000_000 - part) }
 }
 
-/// The method, even an unknown one: the log is there to show it.
+/// The method as text. Unknown methods are logged, too.
 fn method(request: &Request) -> &[u8] {
     match request.method {
         Some(method) => method.as_str().as_bytes(),

@@ -1,5 +1,5 @@
-//! `mod_acme`: certificates that the server gets by itself. Here are the directives, and the
-//! answers to authorities over HTTP; orders are in `lighty-acme`.
+//! `mod_acme`: obtains certificates by ACME. This file has the directives and the responses to
+//! HTTP challenges; orders are in `lighty-acme`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,16 +19,16 @@ use lighty_io::tls::KeyType;
 /// Directory of the certificate store in packages.
 const STORE: &str = "/var/lib/lighty/acme";
 
-/// Names that may have a certificate because clients want it.
+/// Default maximum number of names that get a certificate on demand.
 const ON_DEMAND_NAMES_MAX: usize = 1_000;
 
 /// URL prefix of HTTP challenges (RFC 8555 section 8.3).
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Longest token: authorities use 43 bytes.
+/// Maximum length of a token. Authorities use 43 bytes.
 const TOKEN_BYTES_MAX: usize = 128;
 
-/// Longest answer: a token and 43 bytes.
+/// Maximum length of a key authorization: a token and 43 bytes.
 const ANSWER_BYTES_MAX: usize = 512;
 
 /// Settings of the module.
@@ -160,7 +160,7 @@ impl Module for Acme {
     }
 }
 
-/// The token that a path names.
+/// Returns the challenge token in a path.
 fn token(path: &[u8]) -> Option<&str> {
     let token = path.strip_prefix(PREFIX)?;
     let is_sound = token.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(byte));
@@ -372,7 +372,7 @@ fn parse_names(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
     parse_each(value, public_name)
 }
 
-/// Addresses too.
+/// Parses host names and IP addresses.
 fn parse_hosts(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
     parse_each(value, public_host)
 }

@@ -1,4 +1,4 @@
-//! `mod_alias`: URL prefixes that lead to other directories than the document root.
+//! `mod_alias`: maps URL prefixes to directories outside the document root.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -88,9 +88,10 @@ fn rest<'a>(url: &str, rel: &'a [u8], fold_case: bool) -> Option<&'a [u8]> {
     same.then_some(rest)
 }
 
-/// Document root and path beneath it of an aliased path; `None` where that has a dot segment.
+/// Returns the document root and the path below it for an aliased path. `None` if the path has a
+/// dot segment.
 fn join(path: &[u8], rest: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
-    // Where both have a slash, one is enough.
+    // Avoids a double slash.
     let rest = if path.ends_with(b"/") { rest.strip_prefix(b"/").unwrap_or(rest) } else { rest };
     // The directory ends at the last slash of the alias, unless the remainder begins a new segment.
     let split = match rest.strip_prefix(b"/") {
@@ -131,7 +132,7 @@ fn parse_aliases(value: &Value, ctx: &CompileCtx) -> Result<Pairs, Reject> {
     Ok(pairs)
 }
 
-/// The first prefix that comes after one that it begins with, and that one.
+/// Returns the first pair in the list that an earlier, shorter prefix hides, and that prefix.
 fn first_hidden(pairs: &[(Arc<str>, Arc<str>)]) -> Option<(&str, &str)> {
     let mut sorted: Vec<(&str, usize)> = pairs.iter().map(|(url, _)| &**url).zip(0..).collect();
     sorted.sort_unstable();

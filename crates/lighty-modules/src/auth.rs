@@ -45,8 +45,8 @@ use turns::Turns;
 use users::{Groups, Kind, Users};
 use verified::Verified;
 
-/// The errors in the lines of a file that `directive` names; none for other files. Users of such
-/// lines are not let in.
+/// Returns the errors in the lines of a user file; empty if `directive` names no user file. The
+/// users of invalid lines cannot log in.
 #[must_use]
 pub fn faults_of_users(directive: &str, text: &[u8]) -> Vec<String> {
     let kind = match directive {
@@ -72,7 +72,8 @@ pub struct CredentialCache {
     users: Stores<(Kind, Arc<str>), Users>,
     groups: Stores<Arc<str>, Groups>,
     verified: Verified,
-    /// Credentials that failed while a listing was made: each is checked once, not once per member.
+    /// Credentials that failed during a listing, so that they are checked once instead of once per
+    /// member.
     wrong: Verified,
     nonces: Nonces,
     turns: Turns,
@@ -386,7 +387,7 @@ impl Auth {
         let (realm, who) = (Arc::clone(&rule.realm), name.clone());
         let cache = Arc::clone(&self.cache);
         let check = move || {
-            // Requests for parts of a page arrive concurrently: one result serves them all.
+            // Requests for a page's resources arrive concurrently: a single check serves them all.
             let verified = &cache.verified;
             if verified.contains(&key, generation, now_ms, cache_ms) {
                 return true;
@@ -404,7 +405,7 @@ impl Auth {
         }
     }
 
-    /// Runs a hash when it is the client's turn, unless the client disconnects first.
+    /// Queues a hash and waits for its result, unless the client disconnects first.
     async fn in_turn<T: Send + 'static>(
         &self,
         ex: &Exchange,
@@ -634,7 +635,7 @@ async fn rest(ex: &mut Exchange) {
 }
 
 /// Methods that a client may have signed. An extended CONNECT is handled as the GET of an upgrade
-/// (RFC 8441 section 5); its client signs the one that it sends, or the other, as lighttpd allows.
+/// (RFC 8441 section 5); its client may sign either method, as in lighttpd.
 fn signed_methods(request: &Request) -> [&'static str; 2] {
     let method = request.method.map_or("", |method| method.as_str());
     let is_connect = request.upgrade && request.version == Version::Http2;

@@ -117,7 +117,7 @@ pub(super) enum Unit {
 /// An error in a format, with its position.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct FormatError {
-    /// Offset in bytes of the piece that is wrong.
+    /// Offset of the invalid piece in bytes.
     pub(super) at: usize,
     /// Its length in bytes.
     pub(super) length: usize,
@@ -171,8 +171,8 @@ impl Parser<'_> {
         Ok(())
     }
 
-    /// `%`, maybe `<` or `>` (which of several internal requests is meant: there is only one
-    /// here), maybe `{argument}`, a letter.
+    /// Parses `%`, an optional `<` or `>`, an optional `{argument}` and a letter. `<` and `>`
+    /// select an internal request in Apache; lighty has only one.
     fn directive(&mut self) -> Result<(), FormatError> {
         let start = self.at;
         let bytes = self.text.as_bytes();
@@ -215,7 +215,7 @@ impl Parser<'_> {
         if let Some(part) = named(letter, text.unwrap_or_default()) {
             return match text {
                 Some(name) if !name.is_empty() => Ok(part),
-                // As in lighttpd: nothing has no name.
+                // As in lighttpd: without a name there is no value.
                 None if matches!(letter, 'C' | 'n') => Ok(Part::Literal(b"-".as_slice().into())),
                 _ => {
                     let message = format!("`%{letter}` needs a name: `%{{name}}{letter}`");
@@ -286,7 +286,7 @@ impl Parser<'_> {
     }
 }
 
-/// Letters that are nothing without a name.
+/// Compiles letters that require a name.
 fn named(letter: char, name: &str) -> Option<Part> {
     Some(match letter {
         'i' => Part::RequestField(FieldName::new(name)),

@@ -13,7 +13,7 @@ use super::record::{Connection, Moment, Record};
 use super::render::{fraction, number};
 use lighty_core::log::strftime;
 
-/// Appends the request's object, its newline included.
+/// Appends the request's JSON object and a newline.
 pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     rfc3339(&record.end, out);

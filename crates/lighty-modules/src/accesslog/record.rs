@@ -14,27 +14,27 @@ use lighty_io::clock::local_time::LocalTime;
 pub(super) struct Record<'a> {
     /// The client's address as text.
     pub(super) client: &'a str,
-    /// The same as a number; `None` on a unix socket.
+    /// The client's address; `None` on a unix socket.
     pub(super) client_ip: Option<IpAddr>,
     pub(super) client_port: u16,
     /// The listener as in `$SERVER["socket"]`.
     pub(super) local_socket: &'a str,
     pub(super) local_port: u16,
     pub(super) user: &'a [u8],
-    /// The method as it came; empty where the head could not be read.
+    /// The method as received; empty if the head could not be parsed.
     pub(super) method: &'a [u8],
-    /// The target as it came; empty where the head could not be read.
+    /// The target as received; empty if the head could not be parsed.
     pub(super) target: &'a [u8],
-    /// The request line as it came, as far as it did; empty where none was noted.
+    /// The request line as received, possibly incomplete; empty if it was not recorded.
     pub(super) line: &'a [u8],
-    /// Version in which it is answered.
+    /// HTTP version of the response.
     pub(super) version: &'a str,
     pub(super) request_fields: &'a Fields,
     pub(super) response_fields: &'a Fields,
     pub(super) status: u16,
     pub(super) bytes_in: u64,
     pub(super) bytes_out: u64,
-    /// Of these, the bytes of the head.
+    /// Bytes of the response head, included in `bytes_out`.
     pub(super) head_out: u64,
     /// Variables that modules have set.
     pub(super) environment: &'a Environment,
@@ -48,9 +48,9 @@ pub(super) struct Record<'a> {
     pub(super) elapsed_us: u64,
     /// Durations of the request's stages.
     pub(super) stages: &'a Stages,
-    /// The way to a backend, if it was proxied.
+    /// Facts about the upstream exchange, if the request was proxied.
     pub(super) upstream: Option<&'a UpstreamTrace>,
-    /// Its trace and its id, as other servers know them.
+    /// Trace context shared with other servers.
     pub(super) trace: Option<&'a TraceContext>,
     pub(super) id: RequestId,
     pub(super) begin: Moment,
@@ -68,7 +68,7 @@ pub(super) enum Connection {
     Close,
 }
 
-/// A moment to the microsecond.
+/// A local time with microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Moment {
     pub(super) local: LocalTime,
@@ -81,7 +81,7 @@ impl Record<'_> {
         self.bytes_out.saturating_sub(self.head_out)
     }
 
-    /// The protocol as it came; empty where the line has none.
+    /// The protocol as received; empty if the line has none.
     pub(super) fn protocol(&self) -> &[u8] {
         if self.line.is_empty() {
             return self.version.as_bytes();

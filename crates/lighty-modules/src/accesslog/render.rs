@@ -11,7 +11,7 @@ use super::format::{FieldName, Format, OfUpstream, Part, Show, TraceItem, Unit, 
 use super::record::{Connection, Moment, Record};
 use lighty_core::log::strftime;
 
-/// Appends the request's line, its newline included.
+/// Appends the request's line and a newline.
 pub(super) fn line(format: &Format, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
     for part in &format.parts {
         render(part, escaping, record, out);
@@ -124,12 +124,12 @@ fn file_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     escaping.push(rel, out);
 }
 
-/// `server.name`, else the host that the client asked for.
+/// Appends `server.name`, or the requested host if it is not set.
 fn server_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     or_dash(record.server_name.map_or(record.host, str::as_bytes), escaping, out);
 }
 
-/// Every line of a field, joined as RFC 9110 section 5.3 joins them.
+/// Appends the values of all lines of a field, joined as in RFC 9110 section 5.3.
 fn field(name: &FieldName, fields: &Fields, escaping: Escaping, out: &mut Vec<u8>) {
     let start = out.len();
     let mut add = |value: &[u8]| {

@@ -54,7 +54,7 @@ impl Sinks {
     /// # Errors
     /// The system's error, with the name of the log.
     pub fn open(config: &Config<Settings>) -> io::Result<Sinks> {
-        // The time zone's rules are read now, while the file is within reach.
+        // Loads the time zone rules before `chroot` hides their file.
         LocalTime::at(0);
         Self::none().open_next(config)
     }
@@ -97,12 +97,12 @@ impl Sinks {
     /// Starts the threads that write, once privileges are dropped.
     ///
     /// # Errors
-    /// When one cannot be had.
+    /// A thread cannot be started.
     pub fn start(&self) -> io::Result<()> {
         self.writers().try_for_each(LogWriter::start)
     }
 
-    /// Opens files again: they were rotated (HUP).
+    /// Reopens the files after log rotation (SIGHUP).
     pub fn reopen(&self, reopening: &Arc<Reopening>) {
         self.writers().for_each(|writer| writer.reopen(reopening));
     }
@@ -134,7 +134,7 @@ impl Sinks {
     }
 }
 
-/// A worker's ends of the logs, which stay open as long.
+/// Log handles of a worker. They keep the logs open.
 pub(super) struct Handles {
     files: HashMap<Arc<str>, LogHandle, RandomState>,
     syslog: Vec<(&'static str, LogHandle)>,

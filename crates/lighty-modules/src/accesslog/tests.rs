@@ -1,4 +1,4 @@
-//! Lines as they are written, from a request made by hand.
+//! Log lines of hand-made requests.
 
 mod file;
 
@@ -23,7 +23,7 @@ fn environment() -> &'static Environment {
     Box::leak(Box::new(environment))
 }
 
-/// Of a request that waited for a place at a backend.
+/// Stages of a request that waited for a free connection of a backend.
 fn stages() -> Stages {
     let mut stages = Stages::default();
     stages.begin(1_000);
@@ -185,7 +185,7 @@ fn the_structured_form_has_its_documented_keys() {
 }
 
 proptest! {
-    /// Whatever a client sends, its request is one line, and quotes open and close as written.
+    /// A request is always a single line with balanced quotes, regardless of client input.
     #[test]
     fn a_request_is_one_line(
         target in proptest::collection::vec(any::<u8>(), 0..60),

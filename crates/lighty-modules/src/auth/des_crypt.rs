@@ -17,8 +17,8 @@ const EXTENDED_CHARS: usize = 20;
 /// Rounds of the traditional form.
 const ROUNDS: u32 = 25;
 
-/// Maximum rounds of the extended form, which can name 16,777,215: a sum of more takes seconds of a
-/// thread for each attempt to log in. crypt(3) makes 725 unless told otherwise.
+/// Maximum rounds of the extended form. The format allows 16,777,215, but more than this limit
+/// would take seconds of a thread for each login. The default of crypt(3) is 725.
 const ROUNDS_MAX: u32 = 100_000;
 
 const INITIAL: [u8; 64] = [
@@ -137,7 +137,7 @@ pub(super) fn verify(text: &str, password: &[u8]) -> bool {
 /// The number of rounds, its lowest six bits first.
 fn extended_rounds(text: &str) -> u32 {
     let digits = text.bytes().skip(1).take(4).rev();
-    // FreeSec, from which crypt(3) has this form, makes a round for 0.
+    // FreeSec, the origin of this form in crypt(3), performs one round for 0.
     digits.fold(0, |sum, character| sum << 6 | digit(character)).max(1)
 }
 
@@ -169,7 +169,7 @@ fn number(bits: &[u8]) -> u8 {
     bits.iter().fold(0, |sum, bit| sum << 1 | bit)
 }
 
-/// The key of up to eight characters: each gives seven bits, and the eighth would be parity.
+/// The key of up to eight characters: seven bits of each, without the parity bit.
 fn key_bits(password: &[u8]) -> Bits<64> {
     let mut key = [0; 64];
     for (at, byte) in password.iter().take(8).enumerate() {
@@ -246,7 +246,7 @@ fn encrypted(block: &Bits<64>, keys: &[Bits<48>; 16], expansion: &[u8; 48]) -> B
 mod tests {
     use super::*;
 
-    /// Made with crypt(3) of libxcrypt 4.4, but for the first, which is of Apache's manual.
+    /// Made with crypt(3) of libxcrypt 4.4. The first one is from Apache's manual.
     #[test]
     fn sums_of_crypt_are_made() {
         for (text, password) in [

@@ -148,7 +148,7 @@ impl DigestCredentials {
     }
 }
 
-/// Names and values as they stand there.
+/// Names and values of the parameters in the order of the field.
 struct Parameters<'a>(Vec<(&'a [u8], Value<'a>)>);
 
 #[derive(Clone, Copy)]
@@ -273,7 +273,7 @@ fn hexadecimal(digits: &[u8]) -> Option<u64> {
     all.then(|| u64::from_str_radix(text, 16).ok())?
 }
 
-/// Puts a text between quotes: RFC 9110 section 5.6.4.
+/// Makes a quoted string (RFC 9110 section 5.6.4).
 pub(super) fn quote(text: &str) -> String {
     let mut out = String::with_capacity(text.len() + 2);
     out.push('"');

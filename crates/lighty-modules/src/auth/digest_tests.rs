@@ -101,7 +101,7 @@ fn what_is_not_well_formed_is_refused() {
         assert!(DigestCredentials::parse(text.as_bytes()).is_err(), "{to}");
     }
     for end in 0..SHA256.len() {
-        // The end of an opaque value is all that may be missing.
+        // Only the end of the opaque value may be missing.
         let parsed = DigestCredentials::parse(&SHA256.as_bytes()[..end]);
         assert!(parsed.is_err() || end > SHA256.find(", opaque").expect("there") - 1, "{end}");
     }
@@ -129,7 +129,7 @@ fn a_response_is_for_one_target() {
         ("/a", "/b/a", false),
         ("/a", "http://host/a", true),
         ("http://host/a", "http://host/a", true),
-        // It ends alike, and is another.
+        // A different path with the same end.
         ("/a", "http://host/b/a", false),
         ("/", "http://host/secret/", false),
         ("/c", "/a://b/c", false),

@@ -4,11 +4,11 @@ use md5::{Digest, Md5};
 
 use super::constant_time::is_same;
 
-/// Digits of crypt(3).
+/// Base64 alphabet of crypt(3).
 pub(super) const ALPHABET: &[u8; 64] =
     b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 
-/// Characters of the salt that count.
+/// Maximum length of the salt; further characters are ignored.
 const SALT_BYTES_MAX: usize = 8;
 
 /// Characters of the sum.
@@ -74,7 +74,7 @@ fn first(magic: &[u8], salt: &[u8], password: &[u8]) -> Md5 {
     }
     let mut left = password.len();
     while left > 0 {
-        // The odd ones add a zero, by a slip that all implementations share.
+        // Odd counts add a zero byte: a bug in the original that all implementations share.
         sum.update(if left % 2 == 1 { &[0] } else { &password[..1] });
         left /= 2;
     }

@@ -11,8 +11,8 @@ use sha2::Sha256;
 
 use super::constant_time::is_same;
 
-/// Lifetime of a nonce in seconds (as in 1.4). After that the client is told that it is stale and
-/// uses the next one without asking its user.
+/// Lifetime of a nonce in seconds, as in lighttpd 1.4. An expired nonce is reported as stale, and
+/// the client continues with a new one without a password prompt.
 pub(super) const AGE_SECONDS_MAX: u64 = 600;
 
 /// Maximum number of nonces with recorded counts. Each is a client of the last ten minutes.
@@ -95,7 +95,7 @@ impl Nonces {
         std::array::from_fn(|at| sum[at])
     }
 
-    /// Checks a nonce, and its count, of a request with the right password.
+    /// Checks the nonce and the count of a request whose password is correct.
     pub(super) fn check(
         &self,
         given: &str,

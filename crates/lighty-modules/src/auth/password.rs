@@ -35,7 +35,7 @@ impl Password {
     /// Parses the part after the name in an htpasswd file.
     ///
     /// # Errors
-    /// Words for the log about an unsupported or malformed form.
+    /// A message for the log about an unsupported or malformed form.
     pub(super) fn parse(text: &str) -> Result<Self, &'static str> {
         let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| text.starts_with(prefix));
         if begins(&["$apr1$", "$1$"]) {
@@ -131,7 +131,7 @@ fn is_bcrypt(text: &str) -> bool {
         && rest.is_some_and(|rest| rest.len() == 53 && rest.bytes().all(alphabet))
 }
 
-/// Hashed so that the comparison does not reveal the password's length.
+/// Hashes a text, so that a comparison does not reveal the password's length.
 fn digest(text: &[u8]) -> impl std::ops::Deref<Target = [u8]> {
     sha2::Sha256::digest(text).to_vec()
 }

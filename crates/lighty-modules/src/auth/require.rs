@@ -21,7 +21,7 @@ pub(super) struct Rule {
     require: Vec<Require>,
 }
 
-/// The authenticated user must satisfy one of these.
+/// A requirement. The authenticated user must satisfy at least one of a rule's requirements.
 #[derive(Clone, Debug)]
 enum Require {
     ValidUser,
@@ -32,7 +32,7 @@ enum Require {
     Host,
 }
 
-/// Without the secret.
+/// Omits the secret.
 impl std::fmt::Debug for Rule {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Rule")
@@ -187,7 +187,7 @@ fn parse_algorithms(value: &Value) -> Result<Vec<Algorithm>, Reject> {
             algorithms.push(algorithm);
         }
     }
-    // RFC 7616 section 3.7: the one that the server prefers comes first.
+    // RFC 7616 section 3.7: the server's preferred algorithm comes first.
     algorithms.sort_by_key(|algorithm| !algorithm.is_sha256());
     Ok(algorithms)
 }

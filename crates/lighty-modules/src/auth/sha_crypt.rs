@@ -7,10 +7,11 @@ use super::md5_crypt::{is_sum, push_24_bits};
 
 const ROUNDS_DEFAULT: u32 = 5000;
 const ROUNDS_MIN: u32 = 1000;
-/// More than the document's 999,999,999 are the same; a second's worth is a few millions.
+/// Maximum rounds of the specification; higher numbers are reduced to it. A few million take a
+/// second.
 const ROUNDS_MAX: u32 = 999_999_999;
 
-/// Characters of the salt that count.
+/// Maximum length of the salt; further characters are ignored.
 const SALT_BYTES_MAX: usize = 16;
 
 struct Parts<'a> {

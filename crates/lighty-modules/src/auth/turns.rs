@@ -1,8 +1,8 @@
 //! Fair queueing of password hashes.
 //!
 //! A hash takes a quarter of a second, so in a single queue one guessing client would delay all
-//! others. Each client has its own queue instead, served round robin. The threads come from a lane
-//! of the pool reserved for this.
+//! others. Instead, each client has its own queue, served round robin. Hashes run in a separate
+//! lane of the thread pool.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::{IpAddr, Ipv6Addr};
@@ -51,7 +51,7 @@ impl Turns {
         });
         let place = self.enter(most, client.map(network), job)?;
         let turns = self.clone();
-        // One of these is queued per job, so that none is forgotten.
+        // Each job submits a task, so that no job is left in the queues.
         ThreadPool::global().spawn(Lane::Hash, move || turns.work()).ok()?;
         let done = take.await.ok();
         drop(place);

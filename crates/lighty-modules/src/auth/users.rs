@@ -88,7 +88,7 @@ impl Users {
         Ok(())
     }
 
-    /// Of two lines for a user the first wins, as in Apache.
+    /// Adds a user. The first line for a user wins, as in Apache.
     fn keep(&mut self, key: &[u8], entry: Entry) {
         match self.places.get(key) {
             Some(&at) if matches!(entry, Entry::Digest(_)) => self.entries[at] = entry,
@@ -213,7 +213,7 @@ fn each_line(text: &[u8], mut take: impl FnMut(&str) -> Result<(), &'static str>
     complaints
 }
 
-/// Checksum to tell contents apart; not for secrets.
+/// Checksum for detecting changed contents; not for secrets.
 pub(super) fn sum(text: &[u8]) -> [u8; 16] {
     Md5::digest(text).into()
 }

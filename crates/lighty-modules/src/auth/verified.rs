@@ -1,5 +1,5 @@
-//! Cache of verified passwords: hashing one for every request of a page would cost a hundred times
-//! the request.
+//! Cache of verified passwords. Hashing the password for every request would cost a hundred times
+//! as much as the request.
 //!
 //! Names and passwords are not stored, only a keyed hash of them; the key lives as long as the
 //! process.
@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// Maximum number of entries: each is a user of the last minutes.
+/// Maximum number of entries. Each is a recently active user.
 pub(super) const ENTRIES_MAX: usize = 8192;
 
 /// A keyed hash of user file, realm and credentials.
@@ -34,7 +34,7 @@ impl Verified {
         Self { secret, entries: Mutex::default() }
     }
 
-    /// The key of credentials; parts cannot be shifted against each other.
+    /// Returns the key of credentials. The boundaries between the parts are part of the key.
     pub(super) fn key(&self, parts: &[&[u8]]) -> Key {
         let mut mac = <Hmac<Sha256> as KeyInit>::new_from_slice(&self.secret)
             .expect("HMAC takes keys of any length");

@@ -8,7 +8,7 @@ use super::md5_crypt::{ALPHABET, is_sum};
 /// Memory that one verification may take, in bytes. `mkpasswd` makes hashes of 16 MiB.
 const MEMORY_MAX: u64 = 64 << 20;
 
-/// Memory times parallelism, which stands for time.
+/// Maximum product of memory and parallelism, as an estimate of time.
 const WORK_MAX: u64 = 4 * MEMORY_MAX;
 
 /// Bytes of the sum, and the characters that they take.
@@ -50,8 +50,8 @@ fn memory(params: &Params) -> Option<u64> {
     params.n().checked_mul(128)?.checked_mul(params.r().into())
 }
 
-/// True without the parameter that makes a hash slower at the same memory. The library does not
-/// show it, but writes it.
+/// True if the time parameter `t`, which makes a hash slower at the same memory, is not set. The
+/// library has no accessor for `t`, so `params` is compared with parameters without it.
 fn takes_no_more_time(params: &Params) -> bool {
     [Mode::Rw, Mode::Worm, Mode::Classic].into_iter().any(|mode| {
         Params::new(mode, params.n(), params.r(), params.p()).is_ok_and(|plain| plain == *params)

@@ -1,4 +1,4 @@
-//! Lines in real files: which one they go to, refused requests, rotation.
+//! Lines in real files: selection of the file, refused requests, rotation.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ fn generation(config: &Arc<Config<Settings>>, sinks: &Sinks) -> Rc<Generation> {
     Rc::new(Generation::new(machine, Arc::clone(config), modules))
 }
 
-/// A request for a host, answered after 1.5 s.
+/// Finishes a request for a host after 1.5 s.
 fn finish(generation: &Rc<Generation>, host: &[u8]) {
     let mut ex = Exchange::new(generation);
     ex.request.method = Some(Method::Get);

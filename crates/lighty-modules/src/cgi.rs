@@ -169,8 +169,8 @@ async fn respond(
     Ok(take(ex, talk, head))
 }
 
-/// Receives the body first if the program must be told its length (RFC 3875 section 4.1.2), or no
-/// process is to wait for a slow client (`server.stream-request-body`).
+/// Receives the whole body first if the program needs its length (RFC 3875 section 4.1.2), or if
+/// processes must not wait for slow clients (`server.stream-request-body`).
 async fn receive_body(ex: &mut Exchange) -> Result<(), FaultReport> {
     let stream = ex.settings.core.stream_request_body;
     if ex.body.exists() && stored_body::is_needed(ex, ex.body.announced(), stream, true) {
@@ -203,7 +203,7 @@ async fn start(
     }
 }
 
-/// A program that did not start.
+/// Returns the report for a program that did not start.
 fn failed(error: std::io::Error) -> FaultReport {
     let fault = match error.kind() {
         std::io::ErrorKind::PermissionDenied => Fault::Forbidden,
@@ -212,7 +212,7 @@ fn failed(error: std::io::Error) -> FaultReport {
     };
     let not_started = error.get_ref().and_then(|inner| inner.downcast_ref::<NotStarted>());
     let detail = match not_started {
-        // The fault's own words say the rest.
+        // The message of the fault has the remaining details.
         Some(NotStarted { path, error }) if fault == Fault::ProgramFailed => {
             format!("{}: {error}", path.display())
         }
@@ -227,7 +227,7 @@ async fn read_head(
     talk: &mut Talk,
     head: &mut CgiHead,
 ) -> Result<(), FaultReport> {
-    // An earlier program may have had all of it.
+    // An earlier program of this request may have received the whole body.
     ex.stages.forget(Stage::RequestSent);
     let limits = HeadLimits::default();
     let mut interim = 0;
@@ -287,8 +287,8 @@ fn failure(trouble: &Trouble) -> FaultReport {
     FaultReport::new(fault, trouble.to_string())
 }
 
-/// True if a redirect leads to the program's own path: it would run in circles. As in lighttpd, the
-/// client follows it, with a path or query behind it as well.
+/// True if a redirect leads to the program's own path, also with a path info or query. To avoid an
+/// internal loop, such a redirect goes to the client, as in lighttpd.
 fn leads_back(ex: &Exchange, head: &CgiHead) -> bool {
     let (own, _) = split_path(ex);
     let location = head.fields.get(Known::Location).unwrap_or_default();
@@ -302,7 +302,7 @@ fn redirect(ex: &mut Exchange, talk: Talk, head: &CgiHead) -> Result<Step<'stati
     ex.set_target(&target).map_err(|_| {
         FaultReport::new(Fault::BackendMalformed, "a local Location that is no path of a URL")
     })?;
-    // Another URL than that which was rewritten, so the rules apply to it.
+    // The URL differs from the rewritten one, so the rewrite rules apply again.
     ex.state.rewriting = Rewriting::default();
     if ex.request.method != Some(Method::Head) {
         ex.request.method = Some(Method::Get);

@@ -1,4 +1,4 @@
-//! `mod_chunked`: whether a body of unknown length may be sent in chunks.
+//! `mod_chunked`: allows chunked transfer coding for bodies of unknown length.
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module};
@@ -19,7 +19,7 @@ impl Default for ChunkedSettings {
 }
 module_settings!(ChunkedSettings);
 
-/// The module. The framing itself is the connection's business.
+/// The module. The connection does the framing.
 pub struct Chunked;
 
 impl Module for Chunked {

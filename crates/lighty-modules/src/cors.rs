@@ -216,7 +216,7 @@ impl Module for Cors {
     }
 
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // The response's fields follow the settings of this URL, wherever rewriting leads.
+        // The settings of the client's URL determine the CORS fields, even after rewriting.
         ex.state.keeps_settings = ex.state.keeps_settings.max(KeptSettings::Head);
         let is_preflight = ex.request.method == Some(Method::Options)
             && ex.request.fields.contains(Known::Origin)
@@ -271,7 +271,7 @@ impl Module for Cors {
     }
 }
 
-/// Answers a preflight that is allowed. The response gets its other fields with its head.
+/// Responds to an allowed preflight. `response_head` adds the other CORS fields.
 fn permit(ex: &mut Exchange, own: &CorsSettings) {
     ex.response.restart(Status::NO_CONTENT);
     ex.response.answered = true;

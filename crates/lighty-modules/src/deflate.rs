@@ -34,13 +34,13 @@ use compress_filter::{CompressFilter, Plan};
 use encoder::{Encoder, Op};
 use settings::DeflateSettings;
 
-/// The libraries in C that compress.
+/// The C libraries for compression.
 pub fn libraries() -> Vec<Library> {
     [encoder::brotli::library(), encoder::zstd::library()].into_iter().flatten().collect()
 }
 
-/// Content codings that a build may lack, and whether this one has them. Each is built by the
-/// feature of its name.
+/// Optional content codings, with a flag that is true if this build has them. The feature of
+/// the same name enables each.
 pub fn optional_codings() -> impl Iterator<Item = (&'static str, bool)> {
     [("brotli", Coding::Brotli), ("bzip2", Coding::Bzip2), ("zstd", Coding::Zstd)]
         .into_iter()
@@ -53,7 +53,7 @@ pub struct Deflate {
     encoder_bytes: Permits,
     /// Caps `deflate.max-memory` if the process has a memory limit.
     memory_bytes_max: u64,
-    /// The second in which the load average was read, and its value.
+    /// The cached load average and the second in which it was read.
     load: Cell<(i64, f64)>,
 }
 
@@ -207,8 +207,8 @@ fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
     tags::held(&ex.request.fields, tag)
 }
 
-/// Makes the response a 304 if the client has it in a coding that it accepts. A backend that does
-/// not compare tags, or not these, has sent it once more.
+/// Changes the response to 304 if the client has it in an acceptable coding. This is needed for
+/// backends that do not compare tags or do not know the tags of encoded responses.
 fn is_held(ex: &mut Exchange, wanted: &Wanted) -> bool {
     let response = &ex.response;
     let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
@@ -236,8 +236,8 @@ impl Deflate {
         (!is_part(&ex.response) && !asks_not(ex) && !wanted.codings.is_empty()).then_some(wanted)
     }
 
-    /// Sets the fields of a 304. Returns the codings that the content would have been sent in,
-    /// unless the tag is known: RFC 9110 section 15.4.5 wants the one that a 200 would have.
+    /// Sets the fields of a 304. Unless the client sent the tag itself, returns the codings of the
+    /// 200: a 304 must have the same tag as the 200 (RFC 9110 section 15.4.5).
     fn negotiate_unmodified(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
         let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
         let length = ex.response.length_unsent;
@@ -251,7 +251,7 @@ impl Deflate {
         }
         ex.response.fields.add_to_vary(ACCEPT_ENCODING);
         let tag = ex.response.fields.get(Known::ETag)?;
-        // A backend compares with tags of its own, and may have another reason for its 304.
+        // A backend compares its own tags, and may send a 304 for another reason.
         let is_own = ex.response.maker == Maker::Server;
         let is_named = tags::is_named(&ex.request.fields, tag);
         let is_loaded = || own.load_max.is_some_and(|most| self.load_average(ex) >= most);
@@ -399,7 +399,7 @@ fn has_fit_length(length: Option<u64>, own: &DeflateSettings, whatever_it_is: bo
     length > 0 && (length >= own.min_bytes || whatever_it_is) && !is_large
 }
 
-/// True if the client wants the content as it is.
+/// True if the client refuses transformations.
 fn asks_not(ex: &Exchange) -> bool {
     ex.request.fields.list_contains(Known::CacheControl, "no-transform")
 }
@@ -408,7 +408,7 @@ fn is_event_stream(ex: &Exchange) -> bool {
     media_type_is(&ex.response.fields, b"text/event-stream")
 }
 
-/// The coding that a response is encoded in. bzip2 cannot be flushed between events.
+/// Returns the coding for a response. bzip2 cannot be flushed between events.
 fn first_coding(ex: &Exchange, wanted: &Wanted) -> Option<Coding> {
     let is_event_stream = is_event_stream(ex);
     let fits =

@@ -2,11 +2,11 @@
 //!
 //! The listing is an HTML page that works without a script, or JSON for clients that prefer it.
 //! Names and times come from the file engine in batches; a long listing is sorted in the thread
-//! pool and rendered piece by piece while it is sent. Nothing here blocks the loop. A listing's
-//! memory is bounded by `entries::ENTRIES_MAX`, that of all listings by `room`: if no room is left,
-//! a listing is sent unsorted as it is read.
+//! pool and rendered piece by piece while it is sent. Nothing here blocks the loop.
+//! `entries::ENTRIES_MAX` limits the memory of a listing, `room` the memory of all listings. If the
+//! memory is exhausted, a listing is sent unsorted as it is read.
 //!
-//! `?zip` is an archive of the directory instead, where that is enabled (`zip`).
+//! `?zip` returns an archive of the directory, if enabled (`zip`).
 //!
 //! Read `settings`, this file, then `entries`, `room`, `page`, `json`, `stream`, `csp`.
 
@@ -46,7 +46,8 @@ use settings::{Insert, ListingSettings};
 /// Listings up to this length are rendered at once, so that the response has a Content-Length.
 const WHOLE_ENTRIES_MAX: usize = 512;
 
-/// From this length on a listing is sorted in the thread pool: below, handing it over costs more.
+/// Maximum length of a listing sorted on the event loop. Longer ones go to the thread pool; for
+/// shorter ones the hand-over would cost more than sorting.
 const SORT_HERE_ENTRIES_MAX: usize = 2048;
 
 /// Maximum entries of a listing cached by `dir-listing.cache`.
@@ -117,7 +118,7 @@ impl Module for DirListing {
 /// Methods allowed on a listing.
 const METHODS: &str = "OPTIONS, GET, HEAD";
 
-/// The requested directory, if it is to be listed.
+/// Returns the requested directory, if it should be listed.
 fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {
     let entry = ex.physical.entry.as_ref()?;
     let is_listed = entry.meta().kind == FileKind::Directory
@@ -176,14 +177,14 @@ async fn respond_zip(ex: &mut Exchange) -> Step<'static> {
     Step::Answered
 }
 
-/// The name of the directory that a path with a slash at its end leads to; `None` for the root.
+/// Returns the directory name in a path that ends with a slash; `None` for the root.
 fn last_segment(path: &[u8]) -> Option<&[u8]> {
     let inner = path.strip_suffix(b"/")?;
     inner.rsplit(|byte| *byte == b'/').next().filter(|name| !name.is_empty())
 }
 
-/// Everything beneath the directory that this client would get by requests of its own; `None` if
-/// there is too much.
+/// Returns all files below the directory that this client could request individually; `None` if
+/// there are too many.
 async fn zip_members(ex: &mut Exchange) -> std::io::Result<Option<VecDeque<zip::Member>>> {
     let root = ex.physical.root.clone().ok_or(std::io::ErrorKind::NotFound)?;
     let top = last_segment(&ex.request.path).map_or_else(Vec::new, |name| [name, b"/"].concat());
@@ -202,7 +203,7 @@ async fn zip_members(ex: &mut Exchange) -> std::io::Result<Option<VecDeque<zip::
             continue;
         }
         let opened = ex.machine.engine.read_dir(&root, without_slash(&rel), follow).await;
-        // It was removed meanwhile, or cannot be read.
+        // The directory was removed in the meantime or is unreadable.
         let Ok(mut dir) = opened else { continue };
         while let Some(batch) = dir.next_batch().await? {
             for entry in batch.iter().filter(|entry| is_shown(listing, entry)) {
@@ -221,7 +222,7 @@ async fn zip_members(ex: &mut Exchange) -> std::io::Result<Option<VecDeque<zip::
                     return Ok(None);
                 }
                 let name = [&top[..], &inner].concat();
-                // That of a directory is the length of its list of names.
+                // The size of a directory is the size of its list of names.
                 let size = if slash.is_empty() { entry.meta.size } else { 0 };
                 let mtime_s = entry.meta.mtime_s;
                 members.push(zip::Member { name, rel, size, mtime_s });
@@ -314,8 +315,8 @@ fn validate(ex: &Exchange, tag: Option<&str>) -> Outcome {
     conditions::evaluate(ex, own)
 }
 
-/// A tag of the page itself: the directory's mtime does not show changes of a file or the readme. A
-/// streamed page has none.
+/// Returns an entity tag of the page's content, because the directory's mtime does not show changes
+/// of a file or the readme. A streamed page has no tag.
 fn tag_of(ex: &Exchange, body: &Body) -> Option<String> {
     use std::hash::BuildHasher;
     let core = &ex.settings.core;
@@ -390,8 +391,8 @@ fn directory(ex: &Exchange) -> &[u8] {
     rel.strip_suffix(b"/").unwrap_or(rel)
 }
 
-/// All entries, sorted; `None` if they exceed the memory for listings, or for HEAD a page that is
-/// made at once. A listing of more than one batch waits for its turn.
+/// Returns all entries, sorted. `None` if they exceed the memory for listings, or, for HEAD, the
+/// length of a page with a Content-Length. A listing of more than one batch waits for its turn.
 async fn collect(
     ex: &Exchange,
     listings: &Listings,
@@ -518,7 +519,7 @@ fn is_shown(listing: &ListingSettings, entry: &DirEntry) -> bool {
     listing.shows(&entry.name) && is_shown_meta(&entry.meta)
 }
 
-/// True unless the server keeps the file from clients.
+/// True if clients may see the file.
 fn is_shown_meta(meta: &Meta) -> bool {
     !protected_files::is_protected(meta)
 }

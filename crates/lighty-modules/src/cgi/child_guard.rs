@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::settings::{CgiSettings, Limits};
 
-/// Milliseconds that a program has to exit after its signal.
+/// Time for a program to exit after its signal, in milliseconds.
 const GRACE_MS: u64 = 2_000;
 
 /// Keeps the program running. Dropping it ends the program.
@@ -58,7 +58,7 @@ impl ChildGuard {
     /// if known.
     pub(super) fn poll_ended(&mut self, cx: &mut Context<'_>) -> Poll<Option<Exit>> {
         if self.end.is_none() {
-            // A task that is gone has seen the exit.
+            // A closed channel means that the task has seen the exit.
             self.end = Some(ready!(Pin::new(&mut self.ended).poll(cx)).ok().flatten());
         }
         Poll::Ready(self.end.flatten())
@@ -67,7 +67,7 @@ impl ChildGuard {
     /// The response is complete: the program may exit in its own time.
     pub(super) fn release(mut self) {
         if let Some(release) = self.release.take() {
-            // Without the task the program has exited.
+            // If the task is gone, the program has exited.
             let _ = release.send(());
         }
     }

@@ -24,7 +24,7 @@ pub(super) struct Output {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Program {
     Writes,
-    /// Its output is at its end: its exit.
+    /// The exit; the output has ended.
     Exits,
     /// Nothing: the response is complete or broken.
     Done,

@@ -1,4 +1,4 @@
-//! Settings: which files are programs, and their limits.
+//! Settings: the selection of programs and their limits.
 
 use std::sync::Arc;
 

@@ -54,7 +54,7 @@ pub(super) enum Trouble {
 }
 
 impl Trouble {
-    /// The fault that this is.
+    /// Returns the fault for this error.
     pub(super) fn fault(&self) -> Fault {
         match self {
             Self::Body(fault) => Fault::of_body(*fault),
@@ -82,11 +82,11 @@ impl fmt::Display for Trouble {
 /// Which side must act next.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Turn {
-    /// The client is to send more of its body.
+    /// The client must send more of its body.
     Client,
-    /// The program is to read.
+    /// The program must read.
     Reader,
-    /// The program is to write.
+    /// The program must write.
     Writer,
 }
 

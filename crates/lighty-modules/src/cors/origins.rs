@@ -1,4 +1,4 @@
-//! The origins that scripts of other sites may have (RFC 6454, sections 4 and 6.2).
+//! The allowed origins of scripts (RFC 6454, sections 4 and 6.2).
 
 use std::sync::Arc;
 
@@ -144,7 +144,7 @@ impl Origin {
     }
 }
 
-/// The port that an origin of this scheme does not name.
+/// The default port of a scheme.
 fn default_port(scheme: &str) -> Option<u16> {
     match scheme {
         "http" => Some(80),

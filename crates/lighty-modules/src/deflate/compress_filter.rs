@@ -45,7 +45,7 @@ pub(super) struct CompressFilter {
     block_bytes: usize,
     inline_bytes_max: usize,
     sync_flush: bool,
-    /// Bytes taken in that may not have come out yet.
+    /// Input bytes that may not have been output yet.
     held_bytes: usize,
     source_ended: bool,
 }

@@ -8,7 +8,7 @@ use super::coding::Coding;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Params {
     pub(super) zlib_level: u32,
-    /// Base-2 logarithm of the window in bytes, as the others.
+    /// Base-2 logarithm of the window in bytes, like the other windows.
     pub(super) zlib_window: u8,
     pub(super) brotli_quality: u32,
     pub(super) brotli_window: u32,
@@ -63,7 +63,8 @@ impl Params {
         }
     }
 
-    /// Brotli's window for a body: one that holds it all is enough, and takes less clearing.
+    /// Returns Brotli's window for a body. A window of the body's length is enough and faster to
+    /// clear.
     pub(super) fn brotli_window_for(&self, length: Option<u64>) -> u32 {
         /// Smaller windows make the encoder use a slower search.
         const LEAST: u32 = 17;

@@ -11,13 +11,13 @@ use super::params::{self, Params};
 /// Settings of the module.
 #[derive(Clone, Debug)]
 pub(super) struct DeflateSettings {
-    /// `deflate.enabled`, where it is written.
+    /// `deflate.enabled`, if it is set.
     pub(super) enabled: Option<bool>,
-    /// Beginnings of media types.
+    /// Prefixes of media types.
     pub(super) types: lighty_config::Strings,
     pub(super) allowed: Arc<[Coding]>,
     pub(super) params: Params,
-    /// 0: as much as comes out of a block.
+    /// 0: the complete output of a block.
     pub(super) out_bytes: usize,
     pub(super) block_bytes: usize,
     pub(super) min_bytes: u64,

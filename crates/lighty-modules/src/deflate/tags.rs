@@ -1,8 +1,8 @@
 //! Entity tags of encoded responses: `"abc"` sent as gzip is `"abc-gzip"` (RFC 9110 section
 //! 8.8.3.3).
 //!
-//! Handlers evaluate conditions without knowing of codings. So each tag with a coding gets a twin
-//! without it before they run, and the final response gets the tag that the client holds.
+//! Handlers evaluate conditions without regard to codings. Therefore each tag with a coding is
+//! also added without it before they run, and the final response gets the client's tag.
 
 use lighty_http::etag::{tags, without_coding};
 use lighty_http::{Fields, Known};

@@ -18,7 +18,7 @@ pub(super) enum Origin<'a> {
 }
 
 impl<'a> Origin<'a> {
-    /// Built in where no URL is set.
+    /// `External` if a URL is set, otherwise `Own`.
     pub(super) fn of(url: Option<&'a str>) -> Self {
         url.map_or(Origin::Own, Origin::External)
     }

@@ -58,15 +58,15 @@ pub(super) struct Totals {
     pub(super) truncated: bool,
 }
 
-/// Some entries, all of [`SEGMENT_ENTRIES`] but in the last one; where their names begin is counted
-/// from the first one's.
+/// A segment of [`SEGMENT_ENTRIES`] entries; the last one may be shorter. Offsets of names are
+/// relative to the segment.
 #[derive(Debug, Default)]
 struct Segment {
     names: Vec<u8>,
     packed: Vec<Packed>,
 }
 
-/// Entries as they are read, in small segments: a growing vector would leave behind twice its size.
+/// Collects entries in small segments. A growing vector would leave freed blocks of twice its size.
 #[derive(Debug, Default)]
 pub(super) struct Gathered {
     full: Vec<Segment>,
@@ -76,8 +76,8 @@ pub(super) struct Gathered {
 }
 
 impl Gathered {
-    /// Adds an entry. Links that lead nowhere, devices and the like are left out: they cannot be
-    /// fetched. `false` when the listing is full.
+    /// Adds an entry. Broken links and special files are left out, because they cannot be fetched.
+    /// Returns `false` when the listing is full.
     pub(super) fn push(&mut self, entry: &DirEntry) -> bool {
         self.push_within(entry, ENTRIES_MAX)
     }
@@ -176,7 +176,7 @@ fn natural_order(a: &[u8], b: &[u8]) -> Ordering {
             // Two numbers of the same length.
             return left[same].cmp(&right[same]);
         }
-        // A number that both begin alike is compared whole.
+        // If the common prefix ends in digits, compares the numbers from their first digit.
         let digits = left[..same].iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
         (left, right) = (&left[same - digits..], &right[same - digits..]);
         let is_number = |text: &[u8]| text.first().is_some_and(u8::is_ascii_digit);
@@ -198,7 +198,7 @@ fn digits_of(text: &[u8]) -> usize {
     text.iter().take_while(|byte| byte.is_ascii_digit()).count()
 }
 
-/// Bytes that both begin with. Names in a long directory often differ only at their ends.
+/// Length of the common prefix. Names in a long directory often differ only at their ends.
 fn common_prefix(a: &[u8], b: &[u8]) -> usize {
     const STEP: usize = 16;
     let is_same = |at: usize| {

@@ -1,8 +1,8 @@
 //! The listing as JSON: an array of `{"name", "type", "size", "mtime"}`.
 //!
 //! `type` is `"directory"` or `"file"`, `size` is in bytes (0 for a directory), `mtime` in seconds
-//! since 1970. One entry a line. A name that is not UTF-8 has U+FFFD where it is broken; one that
-//! no URL may have says so: `"fetchable": false`.
+//! since 1970. Each entry is on its own line. Invalid UTF-8 in names becomes U+FFFD. Names that no
+//! URL can contain are marked with `"fetchable": false`.
 
 use lighty_http::{decimal, json};
 

@@ -19,7 +19,7 @@ const CRUMBS_MAX: usize = 24;
 /// browser lays out only visible boxes: 10,000 rows took 1 s in Chromium instead of 9 (2026-11-27).
 const TABLE_ROWS_MAX: usize = 1000;
 
-/// Attribute in place of the link of a name that no URL may have, without the final quote.
+/// Attribute that replaces the link if no URL can contain the name, without the final quote.
 const REFUSED: &[u8] = b"title=\"A URL with this name is refused";
 
 /// Content of a page besides its entries.
@@ -27,7 +27,7 @@ const REFUSED: &[u8] = b"title=\"A URL with this name is refused";
 pub(super) struct Page {
     /// The URL's path, decoded; begins and ends with `/`.
     pub(super) path: Vec<u8>,
-    /// `dir-listing.encoding`; empty: none is told.
+    /// `dir-listing.encoding`; empty: no charset is sent.
     pub(super) encoding: Arc<str>,
     pub(super) external_css: Option<Arc<str>>,
     pub(super) external_js: Option<Arc<str>>,
@@ -115,7 +115,7 @@ impl Page {
         out.extend_from_slice(b"</div>\n");
     }
 
-    /// True if a browser would take long to lay a table of all entries out.
+    /// True if the layout of a table with all entries would be slow in browsers.
     fn is_long(&self) -> bool {
         self.totals.is_none_or(|totals| totals.directories + totals.files > TABLE_ROWS_MAX)
     }
@@ -231,8 +231,8 @@ impl Page {
         full.split(';').next().unwrap_or(full)
     }
 
-    /// Everything behind the last entry. `cut`: the directory could not be read to its end, or
-    /// has more entries than fit.
+    /// Appends the page's end after the last entry. `cut`: the directory could not be read
+    /// completely or has too many entries.
     pub(super) fn tail(&self, cut: bool, out: &mut Vec<u8>) {
         out.extend_from_slice(b"</tbody>\n</table>\n");
         if cut {
@@ -316,7 +316,8 @@ fn push_readable(text: &str, out: &mut Vec<u8>) {
     html::escape(rest.as_bytes(), out);
 }
 
-/// Characters that turn the direction of text: `photo<RLO>gpj.exe` would look like a picture.
+/// True for characters that change the direction of text: `photo<RLO>gpj.exe` would look like a
+/// picture.
 fn turns_direction(c: char) -> bool {
     matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{200e}' | '\u{200f}')
 }

@@ -1,5 +1,5 @@
-//! Limits of the listings of all workers: how many long ones are made at a time, and how much
-//! memory they hold until they are sent.
+//! Limits for the listings of all workers: the number of long ones in progress, and the memory that
+//! they use until they are sent.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use lighty_core::machine::permits::{Permit, Permits};
 use lighty_io::process::memory;
 use tokio::sync::Notify;
 
-/// A listing that held this many bytes frees memory that is worth returning to the system at once.
+/// Minimum size in bytes of a listing whose memory is returned to the system immediately.
 const MUCH_BYTES: u64 = 1 << 20;
 
-/// Divisor of the process's memory limit, if there is one, that listings may use.
+/// Listings may use this fraction (1/n) of the process's memory limit, if there is one.
 pub(super) const PART_OF_LIMIT: u64 = 4;
 
 /// Shared by the module's instances.
@@ -99,7 +99,7 @@ mod tests {
         assert!(gives_up.as_mut().poll(&mut cx).is_pending());
         assert!(third.as_mut().poll(&mut cx).is_pending());
         turns.pop();
-        // A woken waiter that is gone passes its turn on.
+        // A woken waiter that is dropped passes its turn on.
         drop(gives_up);
         assert!(third.as_mut().poll(&mut cx).is_ready());
     }

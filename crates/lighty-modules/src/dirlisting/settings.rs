@@ -15,7 +15,7 @@ pub(super) struct ListingSettings {
     pub(super) hide_dotfiles: bool,
     pub(super) external_css: Option<Arc<str>>,
     pub(super) external_js: Option<Arc<str>>,
-    /// Empty: no encoding is told.
+    /// Empty: no charset is sent.
     pub(super) encoding: Arc<str>,
     pub(super) header: Insert,
     pub(super) readme: Insert,
@@ -35,7 +35,7 @@ pub(super) struct ListingSettings {
     pub(super) memory_bytes_max: u64,
 }
 
-/// A file whose text stands above or below the table.
+/// A file with text above or below the table.
 #[derive(Clone, Debug)]
 pub(super) struct Insert {
     /// Its name in the listed directory, or an absolute path; `None`: not shown.

@@ -21,11 +21,11 @@ const SLICE_BYTES: usize = 32 * 1024;
 /// loop for the whole listing.
 const SLICES_PER_TURN: u32 = 2;
 
-/// Room for one more entry behind a full slice, so that its buffer need not grow: a name may take
-/// three bytes for each of its own in the link and more in the text.
+/// Reserve for another entry after a full slice, so that its buffer need not grow. Each byte of a
+/// name takes up to three bytes in the link and more in the text.
 const SLICE_SLACK_BYTES: usize = 4096;
 
-/// A listing on its way.
+/// A streamed listing.
 pub(super) struct Listing {
     rendering: Rendering,
     source: Source,
@@ -75,8 +75,8 @@ impl Listing {
         Self { rendering, source, state: State::Head, rows: 0, slices: 0, turn: None }
     }
 
-    /// Yields. Waking the own task is not enough: the loop would run it many times before it polls
-    /// sockets again. `yield_now` waits until it has.
+    /// Yields to other connections. Waking the own task is not enough: the loop would run it many
+    /// times before it polls sockets again. `yield_now` waits until the loop has polled them.
     fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.slices >= SLICES_PER_TURN {
             let turn = self.turn.get_or_insert_with(|| Box::pin(tokio::task::yield_now()));

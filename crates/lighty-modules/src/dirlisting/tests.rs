@@ -1,4 +1,4 @@
-//! A listing from the outside: a request in, a response out, over a real directory.
+//! Tests of listings through requests and responses, with real directories.
 
 use std::ffi::OsStr;
 use std::future::poll_fn;
@@ -214,7 +214,7 @@ fn validators_answer_304_for_the_same_form_only() {
         assert_eq!(again.field(Known::ETag), tag);
         let json = [(Known::IfNoneMatch, tag), (Known::Accept, "application/json")];
         assert_eq!(site.ask(Method::Get, b"/", &json).await.status, 200);
-        // The directory's own time knows nothing of this.
+        // The directory's mtime does not change.
         std::fs::write(dir.path().join("a"), "it has grown").expect("written");
         let grown = site.ask(Method::Get, b"/", &known).await;
         assert_eq!(grown.status, 200);
@@ -228,7 +228,7 @@ fn head_tells_what_get_would() {
     run(async || {
         let site = Site::open(dir.path(), "");
         let (get, head) = (site.get("/").await, site.ask(Method::Head, b"/", &[]).await);
-        // The protocol leaves the body out.
+        // The protocol layer omits the body.
         assert_eq!((head.status, head.body.len()), (200, get.body.len()));
         for name in [Known::ContentType, Known::ETag, Known::Vary] {
             assert_eq!(head.field(name), get.field(name), "{name:?}");

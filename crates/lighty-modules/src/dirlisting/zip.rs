@@ -21,7 +21,7 @@ use lighty_io::file::{OpenFile, OwnedBuf, Root};
 
 use super::is_shown_meta;
 
-/// Bytes that are read from a file at a time.
+/// Read size in bytes.
 const READ_BYTES: usize = 64 * 1024;
 
 /// Marks that refer to a ZIP64 field, for values beyond 32 or 16 bits.
@@ -231,7 +231,7 @@ impl Maker {
         Ok((!out.is_empty()).then_some(out))
     }
 
-    /// Begins an entry. A file that is gone or refused by now is left out.
+    /// Begins an entry. Files that were removed or are refused by now are left out.
     async fn begin(&mut self, mut member: Member, out: &mut Vec<u8>) -> io::Result<()> {
         if member.is_directory() {
             self.writer.begin(&member, out);
@@ -263,7 +263,7 @@ impl Maker {
         let (buf, count) = engine.read(&sending.file, sending.sent, OwnedBuf::zeroed(wanted)).await;
         let count = count?;
         if count == 0 {
-            // The header has promised more; a client sees that the archive is cut.
+            // The file became shorter. The error shows the client that the archive is incomplete.
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         sending.crc.update(&buf[..count]);
@@ -276,7 +276,7 @@ impl Maker {
 
 type Piece = io::Result<Option<Vec<u8>>>;
 
-/// An archive on its way.
+/// The body of an archive.
 pub(super) struct Archive(State);
 
 enum State {
@@ -305,7 +305,7 @@ impl BodyStream for Archive {
                 State::Ended => return Poll::Ready(None),
                 State::Idle(mut maker) => {
                     self.0 = State::Busy(Box::pin(async move {
-                        // Files in memory are read at once: other connections come between.
+                        // Reads of cached files never wait, so yield to other connections.
                         tokio::task::yield_now().await;
                         let piece = maker.next().await;
                         (maker, piece)

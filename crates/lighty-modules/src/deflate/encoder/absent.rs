@@ -1,4 +1,4 @@
-//! In place of encoders that this build lacks: types without values.
+//! Placeholders for encoders that this build lacks: types without values.
 
 use std::io;
 
@@ -6,7 +6,7 @@ use lighty_io::libraries::Library;
 
 use crate::deflate::params::Params;
 
-/// An encoder that cannot be made.
+/// An encoder that cannot be created.
 pub(in crate::deflate) enum Absent {}
 
 #[cfg(not(feature = "brotli"))]

@@ -1,4 +1,4 @@
-//! `mod_evasive` and limits per key: concurrent requests, request rate and bandwidth of one client.
+//! `mod_evasive` and limits per key: concurrent requests, request rate and bandwidth of a client.
 //!
 //! Every limit has its own table, shared by all workers; a key is an address (for IPv6 the /64
 //! network), a user, or the value of a field. A request counts from its head to the last byte of
@@ -40,7 +40,7 @@ impl Module for Evasive {
         settings::directives()
     }
 
-    /// Limits by keys known from the start: addresses and fields.
+    /// Applies the limits by address and field, which are known before authentication.
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         // A restarted request counts once.
         if std::mem::replace(&mut ex.ext_mut::<Counted>().by_address, true) {
@@ -57,7 +57,7 @@ impl Module for Evasive {
         check(ex, own, |kind| *kind != KeyKind::User)
     }
 
-    /// Limits by user, behind the modules that authenticate.
+    /// Applies the limits by user, after the modules that authenticate.
     fn clean_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
         if ex.request.remote_user.is_empty()
             || std::mem::replace(&mut ex.ext_mut::<Counted>().by_user, true)

@@ -1,4 +1,4 @@
-//! `mod_evhost`: the document root made from the parts of the host's name.
+//! `mod_evhost`: builds the document root from parts of the host name.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -100,7 +100,7 @@ fn fill(pattern: &[Piece], name: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// `%n` of a name; an address in brackets has no parts but `%0`, the whole of it.
+/// Returns `%n` of a name. An address in brackets has only `%0`, the complete address.
 fn part(name: &[u8], n: usize) -> &[u8] {
     if name.starts_with(b"[") {
         return if n == 0 { name } else { b"" };
@@ -123,7 +123,7 @@ fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>
         return Ok(None);
     }
     if !text.starts_with('/') {
-        // lighttpd finds no directory by such a pattern.
+        // Such a pattern never matches a directory in lighttpd.
         ctx.or_skip::<()>(Err(Reject::new("must begin with a slash")));
         return Ok(Some(Arc::default()));
     }

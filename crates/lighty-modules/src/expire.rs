@@ -1,4 +1,4 @@
-//! `mod_expire`: how long responses may be kept.
+//! `mod_expire`: sets the lifetime of responses in caches.
 
 use std::sync::Arc;
 
@@ -99,7 +99,7 @@ impl Module for Expire {
         }
         let Some(term) = asked.term(ex).or_else(|| served?.term(ex)) else { return Step::Next };
         let now = ex.machine.clock.unix_s();
-        // A file from the future has changed just now.
+        // A modification time in the future counts as now.
         let changed = ex.physical.entry.as_ref().map(|entry| entry.meta().mtime_s.min(now));
         let Some(max_age) = term.max_age(now, changed) else { return Step::Next };
         let expires = date::format(now.saturating_add(max_age));
@@ -207,7 +207,7 @@ fn parse_term(text: &str) -> Result<Term, BadTerm<'_>> {
     Ok(Term { since_change, seconds })
 }
 
-/// The letters, or digits, that come next, and the rest.
+/// Splits a text after its first letters or digits.
 fn split_word(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     let text = text.trim_ascii_start();
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
@@ -216,7 +216,7 @@ fn split_word(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
 /// Seconds in a day.
 const DAY: i64 = 24 * 60 * 60;
 
-/// Units and their seconds; an `s` at the end may be missing, or be there.
+/// Units and their seconds, with or without a final `s`.
 const UNITS: &[(&str, i64)] = &[
     ("years", 365 * DAY),
     ("months", 30 * DAY),
@@ -229,7 +229,7 @@ const UNITS: &[(&str, i64)] = &[
     ("sec", 1),
 ];
 
-/// Short forms that are none here, and the unit that is meant.
+/// Unsupported short forms and the units to suggest instead.
 const SHORT: &[(&str, &str)] = &[
     ("y", "years"),
     ("yr", "years"),

@@ -1,4 +1,4 @@
-//! `mod_extforward`: the client behind trusted proxies.
+//! `mod_extforward`: takes the client's address from the header fields of trusted proxies.
 //!
 //! `X-Forwarded-For` and `Forwarded` are read from right to left, up to the first address that is
 //! not a trusted proxy. That address becomes the client's address for conditions, logs, limits and
@@ -146,7 +146,7 @@ impl Module for Extforward {
     }
 
     fn raw_url<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        // A request that begins again comes from the client itself by now.
+        // A restarted request already has the client's address.
         if std::mem::replace(&mut ex.ext_mut::<ClientKnown>().0, true) {
             return Step::Next;
         }
@@ -184,7 +184,7 @@ fn fields() -> Vec<Directive<Settings>> {
         )
         .example("extforward.forwarder = ( \"10.0.0.0/8\" => \"trust\", \"::1\" => \"trust\" )"),
         row(Directive::strings("extforward.headers", |s, v| {
-            // Without names the default holds, as in lighttpd.
+            // An empty list selects the default, as in lighttpd.
             own(s).headers = if v.is_empty() { ExtforwardSettings::default().headers } else { v };
         }))
         .default("( \"X-Forwarded-For\", \"Forwarded-For\" )")
@@ -285,7 +285,7 @@ fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a st
         Peer::Inet(address) => address.ip(),
         Peer::Unix => NOBODY,
     };
-    // The neighbour is trusted already, and may have no address by which to be known again.
+    // The peer is already trusted, and a unix socket has no address to look up.
     let mut first = true;
     let trusted = |address| std::mem::take(&mut first) || own.forwarders.lists(address);
     let origin = match Known::from_bytes(header.as_bytes()) {
@@ -293,11 +293,11 @@ fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a st
         Some(Known::XForwardedFor) => by_x_forwarded_for(peer, fields, trusted),
         _ => by_other(peer, fields, header, trusted),
     };
-    // An empty list says nothing.
+    // A field without entries counts as missing.
     (origin.hops > 0 || origin.end != End::Exhausted).then_some((&**header, origin))
 }
 
-/// A field of another name, in the form of `X-Forwarded-For`.
+/// Evaluates a field with another name and the syntax of `X-Forwarded-For`.
 fn by_other(
     peer: IpAddr,
     fields: &Fields,
@@ -363,7 +363,7 @@ fn take_scheme(ex: &mut Exchange, proto: &[u8]) {
     };
 }
 
-/// The host that the client asked for, checked as one that it sends itself.
+/// Sets the host that the client requested, with the same checks as for the `Host` field.
 fn take_host(ex: &mut Exchange, value: &[u8]) {
     let mut name = Vec::new();
     let Ok(port) = host::parse_host(value, &ex.settings.server.parse, &mut name) else { return };

@@ -1,4 +1,4 @@
-//! `mod_flv_streaming`: Flash videos from any of their key frames on.
+//! `mod_flv_streaming`: serves Flash videos from a byte offset, for seeking.
 
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange};
@@ -86,7 +86,7 @@ impl Module for FlvStreaming {
     }
 }
 
-/// A positive `start` in a query.
+/// Returns a positive `start` parameter of a query.
 fn start_of(query: &[u8]) -> Option<u64> {
     let (_, value) = uri::query_pairs(query).find(|(name, _)| *name == b"start")?;
     let digits = std::str::from_utf8(value?).ok()?;

@@ -1,4 +1,4 @@
-//! `mod_https`: sends clients from HTTP to HTTPS, and has them remember it.
+//! `mod_https`: redirects clients from HTTP to HTTPS and sends HSTS.
 
 use lighty_config::Directive;
 use lighty_core::module::{Hooks, Module, Step};
@@ -15,9 +15,9 @@ const HTTPS_PORT: u16 = 443;
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
 pub struct HttpsSettings {
-    /// `None`: as `acme.activate` says.
+    /// `None`: follows `acme.activate`.
     redirect: Option<bool>,
-    /// `None`: the scheme's own, which is not written.
+    /// `None`: the default port, which URLs omit.
     port: Option<u16>,
     remember: bool,
 }
@@ -130,8 +130,8 @@ impl Module for Https {
     }
 }
 
-/// Path and query as the client has asked for them, spelled as lighty spells them: where rewriting
-/// has led concerns this host alone, and is rewritten again when it is asked for.
+/// Returns the requested path and query in normal form. The URL is the one before rewriting: the
+/// redirected request is rewritten again.
 fn asked_for(ex: &Exchange) -> Vec<u8> {
     let mut target = Vec::new();
     match uri::normalise(&ex.request.target_raw, &ex.settings.server.parse, &mut target) {
@@ -140,7 +140,7 @@ fn asked_for(ex: &Exchange) -> Vec<u8> {
     }
 }
 
-/// The same URL over TLS; `None` if the client has not said which host it asks.
+/// Returns the same URL with `https`; `None` if the request has no host.
 fn location(authority: &[u8], port: Option<u16>, target: &[u8]) -> Option<Vec<u8>> {
     let colon = authority.iter().rposition(|byte| *byte == b':');
     // A colon within brackets belongs to an address.

@@ -66,7 +66,7 @@ impl Module for IndexFile {
     }
 }
 
-/// The directory's index file if all that it takes is in the stat cache.
+/// Serves the directory's index file if all lookups hit the stat cache.
 fn probe_ready(ex: &mut Exchange) -> Option<Step<'static>> {
     use lighty_io::stat_cache::Lookup;
     let names = Arc::clone(&ex.settings.module::<IndexFiles>().names);
@@ -122,13 +122,14 @@ async fn look_up(ex: &mut Exchange) -> Result<Rc<Entry>, Fault> {
 
 /// The state that `enter` replaced, so that `leave` can restore it.
 enum Before {
-    /// The path was as long as this.
+    /// Length of the path.
     Length(usize),
-    /// It was this.
+    /// The complete physical path.
     Directory(Box<Physical>),
 }
 
-/// Points the physical path at an index file: one of the directory, or one of the site.
+/// Points the physical path at an index file of the directory or, with a leading slash, of the
+/// site.
 fn enter(ex: &mut Exchange, name: &str) -> Before {
     let Some(absolute) = name.strip_prefix('/') else {
         let rel = &mut ex.physical.rel;
@@ -157,8 +158,8 @@ fn leave(ex: &mut Exchange, before: Before) {
     }
 }
 
-/// The request now is for the index file; its URL path says so too, for scripts and rules. A page
-/// that stands in for the index of many directories is told which one was asked for.
+/// Makes the index file the target of the request and its URL path, for scripts and rules. An index
+/// file of the site gets the requested directory as `PATH_TRANSLATED_DIRINDEX`.
 fn settle(ex: &mut Exchange, name: &str, before: Before, entry: Rc<Entry>) {
     ex.physical.entry = Some(entry);
     if let Before::Directory(before) = before {

@@ -47,14 +47,14 @@ use scripts::Scripts;
 use server::Server;
 pub use settings::MagnetSettings;
 
-/// A worker's scripts under one configuration. The Lua state is made for the first script.
+/// A worker's scripts under a configuration. The Lua state is created for the first script.
 pub(crate) struct Magnet {
     engine: OnceCell<Option<lighty_lua::Engine<MagnetRequests>>>,
     scripts: Scripts,
     server: Rc<Server>,
     dictionaries: Dictionaries,
     complaints: Complaints,
-    /// Suspended scripts go on one at a time, one slice in each turn of the loop.
+    /// Suspended scripts continue one at a time, with one time slice in each turn of the loop.
     turns: Semaphore,
 }
 
@@ -83,7 +83,7 @@ pub(crate) enum Stage {
 pub struct MagnetModule(Rc<Magnet>);
 
 impl MagnetModule {
-    /// For one worker under one configuration, of a server that was started at `started_s`.
+    /// Creates the module for a worker and a configuration. The server started at `started_s`.
     pub fn new(
         dictionaries: Dictionaries,
         accounts: Accounts,
@@ -111,7 +111,7 @@ impl Module for MagnetModule {
         }
     }
 
-    /// `lighty.server.irequests` tells them.
+    /// `lighty.server.irequests` lists them.
     fn needs(&self, _config: &Config<Settings>) -> Needs {
         Needs { targets: true, ..Needs::default() }
     }

@@ -4,17 +4,19 @@ use std::sync::{Mutex, PoisonError};
 
 use super::table::{Key, Keys};
 
-/// Lets `burst` requests pass at once, and then one each interval.
+/// Admits up to `burst` requests at once, then one in each interval.
 #[derive(Debug)]
 pub(super) struct Rate {
     interval_us: u64,
     burst: u64,
-    /// When everything that was let through would have been let through one by one.
+    /// The algorithm's theoretical arrival time for each key, in microseconds: the time at which
+    /// all admitted requests would have passed at the configured rate.
     due_us: Mutex<Keys<u64>>,
 }
 
 impl Rate {
-    /// `count` requests in `per_s` seconds, and up to `burst` of them at once; all at least 1.
+    /// Limits to `count` requests in `per_s` seconds, and up to `burst` of them at once. All values
+    /// are at least 1.
     pub(super) fn new(count: u64, per_s: u64, burst: u64, keys_max: usize) -> Self {
         let interval_us = (per_s.saturating_mul(1_000_000) / count.max(1)).max(1);
         Self { interval_us, burst: burst.max(1), due_us: Mutex::new(Keys::new(keys_max)) }

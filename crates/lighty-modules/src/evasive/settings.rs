@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 use super::rate::Rate;
 use super::table::{Key, KeyTable, Speed};
 
-/// Keys of one limit, unless it says otherwise.
+/// Default maximum number of keys of a limit.
 const KEYS_DEFAULT: u64 = 65_536;
 
 /// Settings of the module.
@@ -77,7 +77,7 @@ impl KeyKind {
     }
 }
 
-/// IPv6 clients have a network each, and change their address within it as they like.
+/// The address, or for IPv6 its network: an IPv6 client can use any address of its network.
 fn of_address(ex: &Exchange) -> Key {
     match ex.request.remote_ip().map(|ip| network(ip, 32, 64)) {
         Some(ip) => match ip {
@@ -183,7 +183,7 @@ fn parse_per_ip(value: &Value) -> Result<Option<Keyed<Arc<KeyTable>>>, Reject> {
     Ok((most > 0).then(|| Keyed { key: KeyKind::Address, table: table(), written }))
 }
 
-/// The numbers of an array, by their keys, and the `key`.
+/// Parsed array of a directive: numbers by name, and `key`.
 struct Numbers<'a> {
     value: &'a Value,
     key: KeyKind,

@@ -1,4 +1,4 @@
-//! `magnet` of a build without scripts.
+//! Placeholder for `magnet` in builds without scripts.
 
 use lighty_core::machine::status_board::Statistics;
 

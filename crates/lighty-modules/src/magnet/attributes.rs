@@ -1,4 +1,4 @@
-//! `lighty.r.req_attr`, once `lighty.env`: the request's parts under lighttpd's names.
+//! `lighty.r.req_attr` (formerly `lighty.env`): the request's attributes under lighttpd's names.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -154,7 +154,7 @@ fn server_address(ex: &Exchange) -> Item<'_> {
 /// Changes a value.
 ///
 /// # Errors
-/// There is none of that name, or it cannot be this.
+/// The name is unknown or the value is invalid.
 pub(super) fn set(
     ex: &mut Exchange,
     stage: Stage,
@@ -166,7 +166,7 @@ pub(super) fn set(
         return Err(AccessError::ZeroByte(String::from_utf8_lossy(name).into()));
     }
     match name {
-        // There is no path yet, and where the URL leads decides later, as in lighttpd.
+        // There is no physical path yet; it is set when the URL is mapped, as in lighttpd.
         b"physical.path" | b"physical.rel-path" | b"physical.doc-root" | b"physical.basedir"
             if stage == Stage::RawUrl =>
         {
@@ -353,7 +353,7 @@ fn set_target(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) -> Result<()
     set_uri(ex, &target)
 }
 
-/// The path stays as it is decoded.
+/// Sets or removes the query. The decoded path is unchanged.
 fn set_query(ex: &mut Exchange, path: &[u8], query: Option<&[u8]>) {
     let request = &mut ex.request;
     request.target.truncate(path.len());
@@ -373,8 +373,8 @@ fn set_peer(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
     Ok(())
 }
 
-/// Sets the port that programs get as `REMOTE_PORT`. As in lighttpd, anything else than a port, and
-/// the port of a unix socket, stay without effect.
+/// Sets the `REMOTE_PORT` of programs. As in lighttpd, invalid ports, and any port for a unix
+/// socket, have no effect.
 fn set_peer_port(ex: &mut Exchange, text: &[u8]) -> Result<(), AccessError> {
     let port = std::str::from_utf8(text).ok().and_then(|text| text.parse().ok());
     if let (Peer::Inet(address), Some(port)) = (&mut ex.request.peer, port) {

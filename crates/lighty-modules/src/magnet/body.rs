@@ -1,4 +1,4 @@
-//! A response's body out of a script's pieces.
+//! Response bodies made from the pieces of a script.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -16,8 +16,8 @@ use super::http;
 use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::scripts::look_up;
 
-/// Forgets the description of a body that a script replaces: the fields that scripts have not set
-/// themselves, its length, and that it is a part or unchanged.
+/// Removes the metadata of a body that a script replaces: fields that scripts did not set, the
+/// length, and the status of a partial or unmodified response.
 pub(super) fn forget_representation(ex: &mut Exchange) {
     let own = ex.ext::<ScriptChanges>().map(|changes| changes.own_fields).unwrap_or_default();
     let response = &mut ex.response;
@@ -36,7 +36,7 @@ pub(super) fn forget_representation(ex: &mut Exchange) {
     }
 }
 
-/// Takes over a body that needs no file. `false` if it needs one, or follows another body.
+/// Sets a body that contains no files. Returns `false` if it has files or extends another body.
 pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
     let changes = ex.ext_mut::<ScriptChanges>();
     if !changes.has_body {
@@ -62,7 +62,7 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
     true
 }
 
-/// Pieces that are taken over before other connections have their turn: some 0.1 ms of files.
+/// Pieces processed before yielding to other connections: some 0.1 ms of opening files.
 const PIECES_AT_ONCE: usize = 64;
 
 /// A file that a script names in a body and that cannot be opened.
@@ -129,7 +129,7 @@ fn can_be_extended(response: &Response) -> bool {
 struct Around {
     before: ChunkQueue<Rc<OpenFile>>,
     behind: ChunkQueue<Rc<OpenFile>>,
-    /// Ends the body, if it broke off while it was collected.
+    /// An error while the body was collected; it ends the body.
     fault: Option<FaultReport>,
 }
 

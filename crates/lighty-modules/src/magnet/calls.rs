@@ -16,7 +16,8 @@ use super::scripts::{look_up, read};
 use super::settings::MagnetSettings;
 use super::{Magnet, body, http, scripts};
 
-/// Performs a call within so much time. True if it took a wait, in which others had their turn.
+/// Performs a call with a time limit. The flag is true if the call waited, so that other requests
+/// had their turn.
 pub(super) async fn perform_within(
     left: Duration,
     magnet: &Magnet,

@@ -4,17 +4,17 @@ use std::cell::RefCell;
 use std::collections::HashMap;
 use std::hash::BuildHasher;
 
-/// Seconds for which a place is not mentioned again.
+/// Interval between messages of a place, in seconds.
 const EVERY_S: u64 = 60;
 
-/// Places remembered; with more, all are forgotten and may be mentioned again.
+/// Maximum number of recorded places. If it is exceeded, all are removed and can be logged again.
 const PLACES_MAX: usize = 256;
 
-/// Texts at one place that are mentioned within a minute: a script that is being mended has another
-/// error in the same line, and the words of one may be a client's.
+/// Maximum number of different messages of a place within a minute. During debugging, a line may
+/// have a new error; the maximum is needed because messages may contain client input.
 const TEXTS_MAX: usize = 4;
 
-/// An error at a place that was mentioned lately.
+/// A recently logged error.
 struct Mentioned {
     said_s: u64,
     /// Hashes of its texts.
@@ -22,7 +22,7 @@ struct Mentioned {
     left_out: u32,
 }
 
-/// The places mentioned lately.
+/// The recently logged places.
 #[derive(Default)]
 pub(super) struct Complaints {
     places: RefCell<HashMap<Box<str>, Mentioned, foldhash::fast::RandomState>>,
@@ -30,8 +30,8 @@ pub(super) struct Complaints {
 }
 
 impl Complaints {
-    /// `Some` if an error at this place is due to be logged, by a monotonic clock in seconds: how
-    /// many at this place were left out before.
+    /// Returns `Some` if an error at this place should be logged, with the number of suppressed
+    /// errors at this place. `now_s` is monotonic.
     pub(super) fn due(&self, place: &str, text: &str, now_s: u64) -> Option<u32> {
         let text = self.hasher.hash_one(text);
         let mut places = self.places.borrow_mut();
@@ -60,7 +60,7 @@ impl Complaints {
 /// Returns the script and line of an error. The message itself cannot be the key, because it may
 /// contain client input and differ each time.
 pub(super) fn place(path: &str, text: &str) -> String {
-    // The traceback first: it is no one's but Lua's.
+    // The traceback first, because only Lua writes it.
     let trace = text.rfind("stack traceback:").map_or("", |at| &text[at..]);
     let line = line_in(trace, path).or_else(|| line_in(text, path)).unwrap_or_default();
     format!("{path}:{line}")
@@ -109,7 +109,7 @@ mod tests {
         for n in 0..TEXTS_MAX {
             assert_eq!(complaints.due("/a.lua:1", &n.to_string(), 5), Some(0));
         }
-        // The words of a client: not all of them.
+        // Messages with client input are limited.
         assert_eq!(complaints.due("/a.lua:1", "more", 5), None);
         assert_eq!(complaints.due("/a.lua:1", "0", 5), None);
         assert_eq!(complaints.due("/a.lua:1", "0", 65), Some(2));

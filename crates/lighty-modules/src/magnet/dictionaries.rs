@@ -10,10 +10,10 @@ use lighty_lua::shared::Dictionary;
 pub struct Dictionaries(Arc<Mutex<BTreeMap<Box<str>, Arc<Dictionary>>>>);
 
 impl Dictionaries {
-    /// A dictionary of this size: the one of before, if there is one.
+    /// Returns the dictionary of this name, resized to `kbytes`, or creates it.
     pub(super) fn get(&self, name: &str, kbytes: u64) -> Arc<Dictionary> {
         let bytes = usize::try_from(kbytes.saturating_mul(1024)).unwrap_or(usize::MAX);
-        // A thread that panicked has changed no dictionary half.
+        // A panic leaves no dictionary half changed.
         let mut all = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if let Some(known) = all.get(name) {
             known.resize(bytes);

@@ -1,4 +1,4 @@
-//! Runs scripts: at once as far as nothing has to wait, else in a future.
+//! Runs scripts: synchronously until a script has to wait, then in a future.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ struct Running {
     progress: Progress,
 }
 
-/// A run that has begun, or could not.
+/// The result of starting a run.
 type Begun = Result<Running, Failure>;
 
 /// The step after a script.
@@ -38,7 +38,7 @@ enum Next {
 }
 
 impl Magnet {
-    /// The worker's Lua, made when first needed; `None` if there is no memory for it.
+    /// Returns the worker's Lua engine, created at first use. `None` if there is no memory for it.
     pub(super) fn engine(&self, ex: &Exchange) -> Option<&Engine<MagnetRequests>> {
         let made = self.engine.get_or_init(|| {
             let own = ex.generation.global.module::<MagnetSettings>();
@@ -92,7 +92,7 @@ impl Magnet {
             };
             let limits = own.limits();
             let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
-            // It may have run long without a wait.
+            // The script may have run for a long time.
             ex.machine.clock.refresh();
             let next = match progress {
                 Progress::Done(status)
@@ -118,7 +118,7 @@ impl Magnet {
         Step::Next
     }
 
-    /// Goes on in a future with the script of this index, which may have begun.
+    /// Continues in a future with the script of this index, which may be running already.
     #[cold]
     fn wait<'a>(
         &'a self,
@@ -137,7 +137,7 @@ impl Magnet {
         }))
     }
 
-    /// Runs the scripts from `at` on; the first may have begun.
+    /// Runs the scripts from `at` on. The first one may be running already.
     async fn go_on(
         &self,
         ex: &mut Exchange,
@@ -182,7 +182,7 @@ impl Magnet {
         self.begin(engine, &script, ex, stage, limits)
     }
 
-    /// Takes a script to its end and returns its value.
+    /// Runs a script to its end and returns its value.
     async fn drive(
         &self,
         engine: &Engine<MagnetRequests>,
@@ -222,12 +222,12 @@ impl Magnet {
                     Input::Go
                 }
             };
-            // Calls that are performed at once are part of a turn, however many there are.
+            // Calls that do not wait count toward the same time slice.
             if clock.precise_us() < turn_ends_us {
                 progress = self.resume(engine, ex, stage, &mut run, input, &limits);
                 continue;
             }
-            // A closed semaphore would only mean no order among scripts.
+            // A closed semaphore would only lose the order of scripts.
             let _turn = self.turns.acquire().await.ok();
             tokio::task::yield_now().await;
             turn_ends_us = clock.precise_us() + SLICE_US;
@@ -310,7 +310,7 @@ impl Magnet {
         }
     }
 
-    /// Logs an error, once for each place and minute.
+    /// Logs an error, at most once a minute for each place.
     #[cold]
     pub(super) fn complain(&self, ex: &Exchange, path: &str, text: &str) {
         let (place, now_s) = (complaints::place(path, text), ex.machine.clock.mono_ms() / 1000);
@@ -348,13 +348,13 @@ pub(super) fn fault_of(failure: &Failure) -> Fault {
 fn fail_with(ex: &mut Exchange, fault: Fault) {
     ex.fail_status(fault.verdict().status.unwrap_or(Status::INTERNAL_SERVER_ERROR));
     ex.state.fault = Some(fault);
-    // The body that the script had begun.
+    // Removes the unfinished body of the script.
     let changes = ex.ext_mut::<ScriptChanges>();
     changes.pieces.clear();
     changes.has_body = false;
 }
 
-/// Puts an error's page in the place of a response that is complete.
+/// Replaces a complete response by an error page.
 #[cold]
 pub(super) fn fail_response(ex: &mut Exchange, fault: Fault) {
     fail_with(ex, fault);
@@ -362,7 +362,7 @@ pub(super) fn fail_response(ex: &mut Exchange, fault: Fault) {
     pipeline::error_page::fill(&mut ex.response, id);
 }
 
-/// Accounts for a run that has just ended.
+/// Records the resource usage of a finished run.
 fn account(ex: &Exchange, run: &Run, failed: bool) {
     let time_us = run.elapsed_us(ex.machine.clock.mono_us());
     run.script().account.add(failed, run.instructions, time_us, run.memory);
@@ -373,16 +373,16 @@ fn cannot_start(error: &LuaError) -> Failure {
     Failure { text: error.to_string(), limit: None }
 }
 
-/// True if something has to wait before the script's value counts.
+/// True if the end of the script requires a wait before its value is used.
 fn ends_after_wait(ex: &Exchange, stage: Stage, status: i64) -> bool {
     let is_changed = ex.ext::<ScriptChanges>().is_some_and(|changes| changes.changed);
     is_changed && stage == Stage::RawUrl && status < 99
 }
 
-/// Gives a response that is there the status that a script wants.
+/// Sets the status that a script returned for an existing response.
 fn replace_status(ex: &mut Exchange, status: Status) {
     let has_less = matches!(ex.response.status, Status::PARTIAL_CONTENT | Status::NOT_MODIFIED);
-    // A script that says 200 means a part of the file, or that it is unchanged, as well.
+    // A script that returns 200 also accepts a partial or an unmodified response.
     if has_less && status == Status::OK {
         return;
     }
@@ -395,7 +395,7 @@ fn replace_status(ex: &mut Exchange, status: Status) {
 }
 
 /// Evaluates a request's conditions against the validators that a script has set (RFC 9110 section
-/// 13). Without any there is nothing to compare.
+/// 13). Does nothing if there are none.
 fn meet_conditions(ex: &mut Exchange) {
     if !ex.request.method.is_some_and(Method::is_get_or_head) {
         return;

@@ -1,4 +1,4 @@
-//! A script as a filter of a streamed body.
+//! Scripts as filters of streamed bodies.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -31,7 +31,7 @@ struct ScriptFilter {
     /// The request as the script sees it; `None` while a call uses it.
     lent: Option<Box<Exchange>>,
     state: State,
-    /// It was told that the body has ended.
+    /// The script was notified of the end of the body.
     knows_end: bool,
     used: Used,
     clock: Clock,
@@ -40,19 +40,19 @@ struct ScriptFilter {
 type Performing = Pin<Box<dyn Future<Output = (Box<Exchange>, Input)>>>;
 
 enum State {
-    /// It goes on with this.
+    /// The script continues with this input.
     Resume(Input),
-    /// It wants a piece of the body.
+    /// The script waits for a piece of the body.
     Wants,
-    /// It waits for a call, or its turn.
+    /// The script waits for a call or for its turn.
     Performs(Performing),
     Ended,
 }
 
 impl Magnet {
-    /// Puts the scripts over the response's body.
+    /// Adds the scripts as filters to the response's body.
     pub(super) fn filter_body<'a>(self: &'a Rc<Self>, ex: &'a mut Exchange) -> Step<'a> {
-        // For filters behind this one, which may encode the body.
+        // Restores the field for later filters, which may encode the body.
         if let Some(changes) = ex.ext::<ScriptChanges>()
             && changes.accept_encoding.is_some()
             && let Some(codings) = ex.ext_mut::<ScriptChanges>().accept_encoding.take()
@@ -81,7 +81,7 @@ impl Magnet {
         }))
     }
 
-    /// The inner error is one of the script itself, which is logged already.
+    /// Adds a script as a filter. The inner error is an error of the script, already logged.
     async fn add_filter(
         self: &Rc<Self>,
         ex: &mut Exchange,
@@ -117,8 +117,8 @@ impl Magnet {
     }
 }
 
-/// Asks for a whole body as it is, where scripts filter it: they see no parts and no encoded
-/// bodies, so that a client which asks for one would get it unfiltered.
+/// Requests the complete, unencoded body if scripts filter it. Scripts do not filter partial or
+/// encoded bodies, so otherwise a client could get the original body by requesting a range.
 pub(super) fn ask_for_whole(ex: &mut Exchange) {
     if ex.settings.module::<MagnetSettings>().response_content.is_empty() {
         return;
@@ -143,7 +143,7 @@ fn is_filtered(ex: &Exchange) -> bool {
         && !response.fields.contains(Known::ContentEncoding)
 }
 
-/// The request as the filter sees it later, when the exchange is the connection's.
+/// Copies the request for the filter, because the connection owns the exchange later.
 fn copy(ex: &Exchange) -> Exchange {
     let mut copy = Exchange::new(&ex.generation);
     copy.settings = Rc::clone(&ex.settings);
@@ -184,7 +184,7 @@ impl ScriptFilter {
         if let Input::Piece(piece) = &input {
             self.knows_end = piece.is_none();
             self.used.add(engine, &self.run);
-            // Its limits are for each piece: a body may be long, and its client slow.
+            // The limits apply to each piece, because a body may be long and its client slow.
             engine.renew(&mut self.run);
         }
         let (stage, server) = (Stage::ResponseStart, &self.magnet.server);
@@ -226,7 +226,7 @@ impl ScriptFilter {
         }
     }
 
-    /// Takes the script to where it wants the body, as long as nothing is sent.
+    /// Runs the script until it reads the body, while the response can still be changed.
     async fn begin(&mut self) -> Result<(), FaultReport> {
         let mut turn = Turn::new(&self.clock);
         loop {
@@ -271,7 +271,7 @@ impl Turn {
     }
 }
 
-/// A body is one run, however it ends: a client may leave before its end.
+/// Records the resource usage of the run, also if the client disconnects before the body's end.
 impl Drop for ScriptFilter {
     fn drop(&mut self) {
         if let Some(engine) = self.magnet.engine.get().and_then(Option::as_ref) {

@@ -12,7 +12,7 @@ use lighty_lua::{Destination, HttpCall, Reply};
 
 use super::settings::MagnetSettings;
 
-/// Requests within requests; a script may request a URL that runs it again.
+/// Maximum nesting depth of requests. A script may request a URL that runs it again.
 const DEPTH_MAX: u8 = 5;
 
 /// Nesting depth of a request within requests made by scripts.
@@ -68,7 +68,7 @@ pub(super) async fn request(ex: &mut Exchange, call: HttpCall) -> Reply {
                 if !is_loopback(&address) && !hosts.iter().any(|host| **host == *address) {
                     return Reply::Failed(format!("magnet.http-hosts has no {address:?}"));
                 }
-                // Other hosts learn nothing about the client.
+                // Only local servers get data about the client.
                 own.tells_client = is_loopback(&address);
                 let host = host.unwrap_or_else(|| authority.as_bytes().to_vec());
                 let to = (&*address, &*host);
@@ -111,7 +111,7 @@ fn is_loopback(address: &str) -> bool {
     host == "localhost" || ip.is_ok_and(|ip| ip.is_loopback())
 }
 
-/// The whole response, as a script gets it.
+/// Collects the complete response for a script.
 async fn response(ex: &Exchange, mut part: Exchange) -> Reply {
     let most = ex.settings.module::<MagnetSettings>().max_memory_kbytes as usize * 1024;
     let body = std::mem::take(&mut part.response.body);
@@ -157,7 +157,7 @@ async fn whole(ex: &Exchange, body: Body, most: usize) -> Result<Vec<u8>, BodyEr
     }
 }
 
-/// Brings files into memory and changes nothing.
+/// A filter that reads files into memory and leaves the bytes unchanged.
 pub(super) struct AsBytes;
 
 impl Filter for AsBytes {

@@ -14,14 +14,14 @@ use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::server::Server;
 use super::{Stage, attributes, body};
 
-/// The exchange while a script has it.
+/// The exchange while a script runs.
 pub(crate) struct MagnetRequest<'a> {
     pub(super) ex: &'a mut Exchange,
     pub(super) stage: Stage,
     pub(super) server: &'a Rc<Server>,
 }
 
-/// The kind of requests that scripts of this module see.
+/// The request type of this module's scripts.
 pub(crate) struct MagnetRequests;
 
 impl Requests for MagnetRequests {
@@ -131,8 +131,8 @@ impl ScriptRequest for MagnetRequest<'_> {
     }
 }
 
-/// Each name once, with its values as [`field`] has them, and none that are empty: as lighttpd
-/// tells them.
+/// Returns each field name once, with the value of [`field`]. Empty fields are omitted, as in
+/// lighttpd.
 fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut told: Vec<(Vec<u8>, Vec<u8>)> = Vec::new();
     for (name, _) in fields.iter() {
@@ -147,7 +147,7 @@ fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
 
 fn field<'a>(fields: &'a Fields, name: &[u8]) -> Item<'a> {
     match fields.get_named(name) {
-        // An empty field is none, as lighttpd has it.
+        // An empty field counts as missing, as in lighttpd.
         None | Some(b"") => Item::Nil,
         Some(_) => Item::Bytes(fields.joined(name)),
     }
@@ -171,12 +171,12 @@ fn began_us(ex: &Exchange) -> i64 {
     now_us.saturating_sub_unsigned(age_us)
 }
 
-/// True of a body that needs not be collected: there is nothing to come.
+/// True if the request has no body, so that there is nothing to collect.
 fn is_empty(body: &lighty_core::RequestBody) -> bool {
     !body.exists() || body.announced() == Some(0)
 }
 
-/// Fields that scripts leave alone: they frame the message or belong to the connection.
+/// Fields that scripts cannot set: they frame the message or belong to the connection.
 const FRAMING: [Known; 3] = [Known::ContentLength, Known::Connection, Known::TransferEncoding];
 
 /// True for a valid field value (RFC 9110 section 5.5). Control characters are rejected, because
@@ -221,7 +221,7 @@ impl MagnetRequest<'_> {
     }
 
     fn set_response_field(&mut self, name: &[u8], value: &[u8]) {
-        // Scripts have files sent by the body; as in lighttpd such a field goes nowhere.
+        // Scripts send files in the body. As in lighttpd, X-Sendfile fields have no effect.
         let known = Known::from_bytes(name);
         if !self.admits(known, name, value) || sendfile::is_order(name) {
             return;

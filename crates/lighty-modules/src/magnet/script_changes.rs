@@ -31,15 +31,15 @@ pub(super) struct ScriptChanges {
     pub(super) pieces: Vec<Piece>,
     /// The body was set, perhaps to nothing.
     pub(super) has_body: bool,
-    /// The pieces follow the body that the response has, rather than replacing it.
+    /// The pieces extend the existing body instead of replacing it.
     pub(super) extends: bool,
-    /// True for each of [`REPRESENTATION`] that scripts set themselves when the response was there.
+    /// True for each of [`REPRESENTATION`] that scripts set on an existing response.
     pub(super) own_fields: [bool; REPRESENTATION.len()],
     /// The client's Accept-Encoding, which a body filter has not passed on.
     pub(super) accept_encoding: Option<Vec<u8>>,
     /// The parts of the physical path as scripts see them, once one has written to any.
     pub(super) path_parts: Option<PathParts>,
-    /// The URL, the host or another fact that conditions look at was changed.
+    /// The URL, the host or another property used by conditions has changed.
     pub(super) changed: bool,
     /// Number of restarts of the request by scripts.
     pub(super) restarts: u8,

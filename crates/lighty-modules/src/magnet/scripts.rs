@@ -1,5 +1,5 @@
-//! The scripts that a worker has compiled. A script is compiled again when its file changes, which
-//! the stat cache notices.
+//! Cache of a worker's compiled scripts. A script is compiled again when the stat cache reports a
+//! change of its file.
 
 use std::rc::Rc;
 use std::{fmt, io};
@@ -29,7 +29,7 @@ pub(super) enum ScriptError {
     NoState,
     /// The file of this path cannot be read.
     Unreadable(Box<str>, io::Error),
-    /// No thread compiles it.
+    /// No thread is available for compiling.
     NoThread(io::Error),
     /// It is not Lua.
     Load(LoadError),
@@ -50,7 +50,7 @@ impl fmt::Display for ScriptError {
 }
 
 impl ScriptError {
-    /// The error for a script that asked for a module: without the path, which it knows.
+    /// Returns the message for a script that loads a module, without the path of the module.
     pub(super) fn text(&self) -> String {
         match self {
             Self::Unreadable(_, error) => os_text(error),
@@ -87,7 +87,8 @@ impl Scripts {
         Self { compiled: ScriptCache::new(accounts), modules: ModuleCache::default() }
     }
 
-    /// The script, if it is compiled and its file known to be unchanged without waiting.
+    /// Returns the script if it is compiled and the stat cache shows, without waiting, that its
+    /// file is unchanged.
     pub(super) fn known(&self, machine: &Machine, path: &str) -> Option<Rc<Script>> {
         let (dir, name) = split(path);
         let root = machine.root(dir)?;
@@ -99,10 +100,10 @@ impl Scripts {
         self.compiled.get(path.as_bytes(), |known| is_same(known, entry))
     }
 
-    /// The script, compiled if necessary.
+    /// Returns the script, compiled if necessary.
     ///
     /// # Errors
-    /// Why it cannot be read or is not Lua.
+    /// The file cannot be read or is not valid Lua.
     pub(super) async fn get<R: Requests>(
         &self,
         machine: &Machine,
@@ -123,11 +124,11 @@ impl Scripts {
         Ok(self.compiled.insert(path.as_bytes(), entry, script))
     }
 
-    /// A file of Lua that a script requires, compiled if necessary. `most` are the bytes that it
-    /// may have.
+    /// Returns a Lua module that a script requires, compiled if necessary. `most` is its maximum
+    /// size in bytes.
     ///
     /// # Errors
-    /// Why it cannot be read or is not Lua.
+    /// The file cannot be read or is not valid Lua.
     pub(super) async fn module<R: Requests>(
         &self,
         machine: &Machine,
@@ -160,7 +161,7 @@ fn is_same(known: &mut Rc<Entry>, entry: &Rc<Entry>) -> bool {
     is_same
 }
 
-/// Compiles a text that a script runs.
+/// Compiles a chunk of Lua text for a script.
 pub(super) async fn chunk<R: Requests>(
     machine: &Machine,
     engine: &Engine<R>,
@@ -173,7 +174,7 @@ pub(super) async fn chunk<R: Requests>(
     }
 }
 
-/// Has a thread compile a text that would hold up the event loop; `None` for a short one.
+/// Compiles a long text on a thread, to keep the event loop responsive. `None` for a short text.
 async fn compiled_elsewhere(
     machine: &Machine,
     name: String,

@@ -11,7 +11,7 @@ use lighty_lua::{Item, OpenRequest};
 /// Name and version, as `lighty.server.stats.version` gives them.
 const VERSION: &[u8] = concat!("lighty/", env!("CARGO_PKG_VERSION")).as_bytes();
 
-/// The process that scripts run in.
+/// Process data for scripts.
 pub(crate) struct Server {
     pub(super) accounts: Accounts,
     board: StatusBoard,
@@ -40,7 +40,7 @@ impl Server {
         i64::try_from(open).unwrap_or(i64::MAX)
     }
 
-    /// The requests that clients wait for, in all workers: as many as the status page tells.
+    /// The open requests of all workers, as many as on the status page.
     pub(super) async fn requests(&self) -> Vec<OpenRequest> {
         let wanted = Wanted { connections: true, ..Wanted::default() };
         let (reports, _) = self.board.ask(wanted).await;

@@ -9,7 +9,7 @@ use lighty_core::{Settings, module_settings};
 
 type Strings = Arc<[Arc<str>]>;
 
-/// Names of dictionaries, and the KB that each may hold.
+/// Names of dictionaries and their maximum sizes in KB.
 pub(crate) type Dictionaries = Arc<[(Arc<str>, u64)]>;
 
 /// Settings of the module.
@@ -27,7 +27,7 @@ pub struct MagnetSettings {
     pub(crate) max_instructions: u64,
     pub(crate) max_restarts: u8,
     pub(crate) unsafe_calls: bool,
-    /// Names and KB of dictionaries.
+    /// Dictionaries of `lighty.shared`.
     pub(crate) shared: Dictionaries,
 }
 
@@ -75,7 +75,7 @@ fn scripts(
     .default("()")
 }
 
-/// Names, and numbers of KB.
+/// Parses names and sizes in KB.
 fn parse_shared(value: &Value, _: &CompileCtx) -> Result<Dictionaries, Reject> {
     let pairs = parse_map(value)?;
     let entry = |(name, kbytes): &(Arc<str>, Arc<str>)| match kbytes.parse::<u32>() {
@@ -99,7 +99,7 @@ pub(super) fn directives() -> Vec<Directive<Settings>> {
     [attractions(), limits(), reach()].concat()
 }
 
-/// Which scripts run when.
+/// Directives that select the scripts of each phase.
 fn attractions() -> Vec<Directive<Settings>> {
     vec![
         scripts("magnet.attract-raw-url-to", |s, v| s.raw_url = v)

@@ -619,7 +619,7 @@ fn challenge(
     }
 }
 
-/// A user name for the log.
+/// Formats a user name for the log.
 fn shown(name: &[u8]) -> String {
     format!("\"{}\"", name.escape_ascii())
 }

@@ -416,7 +416,7 @@ fn first_coding(ex: &Exchange, wanted: &Wanted) -> Option<Coding> {
     wanted.codings.iter().find(fits).copied()
 }
 
-/// Gives a 304 the tag of the encoded form.
+/// Sets the tag of the encoded form on a 304.
 fn set_tag(ex: &mut Exchange, coding: Option<Coding>) {
     let fields = &mut ex.response.fields;
     let tag = fields.get(Known::ETag).zip(coding);

@@ -12,7 +12,7 @@ pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
     pub(super) parts: Vec<Part>,
-    /// True if a piece shows a time of the request with a resolution below a second.
+    /// True if a piece shows the request's duration with a resolution below a second.
     pub(super) is_timed: bool,
 }
 
@@ -39,7 +39,7 @@ pub(super) enum Part {
     RequestField(FieldName),
     ResponseField(FieldName),
     Cookie(Box<[u8]>),
-    /// `%T` and `%D`: how long the request took, in this unit.
+    /// `%T` and `%D`: duration of the request in this unit.
     Elapsed(Unit),
     /// `%e`, `%n`: a variable of the request's environment.
     Environment(Box<[u8]>),

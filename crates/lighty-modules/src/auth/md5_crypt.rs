@@ -14,7 +14,7 @@ const SALT_BYTES_MAX: usize = 8;
 /// Characters of the sum.
 const SUM_CHARS: usize = 22;
 
-/// Returns true if the text has a magic word, a salt and a sum.
+/// Returns true if the text has a magic prefix, a salt and a sum.
 pub(super) fn is_well_formed(text: &str) -> bool {
     split(text).is_some_and(|(_, _, sum)| is_sum(sum, SUM_CHARS))
 }

@@ -95,7 +95,7 @@ impl Nonces {
         std::array::from_fn(|at| sum[at])
     }
 
-    /// Checks the nonce and the count of a request whose password is correct.
+    /// Checks the nonce and the count of a request with a correct password.
     pub(super) fn check(
         &self,
         given: &str,

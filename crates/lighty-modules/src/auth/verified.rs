@@ -29,7 +29,7 @@ struct Entry {
 }
 
 impl Verified {
-    /// An empty cache.
+    /// Creates an empty cache.
     pub(super) fn new(secret: [u8; 32]) -> Self {
         Self { secret, entries: Mutex::default() }
     }

@@ -133,7 +133,7 @@ async fn keep(
     tokio::join!(ending, reading);
 }
 
-/// Waits for a program to exit by itself.
+/// Waits for a program to exit without a signal.
 async fn run_out(child: &Child, exit_ms: u64) -> Option<Exit> {
     if exit_ms == 0 {
         return child.wait().await.ok();

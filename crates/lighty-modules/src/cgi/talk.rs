@@ -43,7 +43,7 @@ const END_MS: u64 = 250;
 pub(super) enum Trouble {
     /// The request body could not be read.
     Body(BodyFault),
-    /// The client has disconnected, or counts as gone.
+    /// The client has disconnected, or counts as disconnected.
     Gone(Fault),
     /// The program writes nothing.
     Silent,
@@ -363,7 +363,7 @@ impl Talk {
 
     /// Lets the program finish without its client; its output is discarded.
     pub(super) fn read_to_nowhere(mut self) {
-        // The connection goes on to its next request.
+        // Frees the connection for its next request.
         self.body = RequestBody::default();
         self.client = None;
         self.close_input();

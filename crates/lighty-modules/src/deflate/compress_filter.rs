@@ -38,7 +38,7 @@ pub(super) struct Plan {
     pub(super) permit: Permit,
 }
 
-/// A body on its way through an encoder.
+/// A filter that passes a body through an encoder.
 pub(super) struct CompressFilter {
     state: State,
     engine: FileEngine,

@@ -7,7 +7,7 @@ use lighty_core::machine::permits::{Permit, Permits};
 use lighty_io::process::memory;
 use tokio::sync::Notify;
 
-/// Minimum size in bytes of a listing whose memory is returned to the system immediately.
+/// Minimum size of a listing, in bytes, for returning its memory to the system immediately.
 const MUCH_BYTES: u64 = 1 << 20;
 
 /// Listings may use this fraction (1/n) of the process's memory limit, if there is one.

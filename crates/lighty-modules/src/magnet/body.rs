@@ -125,7 +125,7 @@ fn can_be_extended(response: &Response) -> bool {
         && !response.fields.contains(Known::ContentEncoding)
 }
 
-/// Sends chunks before and behind a body.
+/// Sends chunks before and after a body.
 struct Around {
     before: ChunkQueue<Rc<OpenFile>>,
     behind: ChunkQueue<Rc<OpenFile>>,

@@ -1,4 +1,5 @@
-//! Configurations as they are found: what upstreams they come to, and what is said of wrong ones.
+//! Parses configurations found in the field: the upstreams they define, and the diagnostics for
+//! wrong ones.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -314,7 +315,7 @@ fn a_program_without_a_socket_gets_one_of_ours() {
     assert_eq!((spawn.command.len(), spawn.min_procs, spawn.max_procs), (2, 4, 4));
 }
 
-/// As lighttpd takes them.
+/// Accepts the form that lighttpd accepts.
 #[test]
 fn programs_and_sockets_may_lie_in_the_working_directory_and_values_may_be_zero() {
     let settings = settings(
@@ -353,7 +354,7 @@ fn one_host_needs_no_array_around_it() {
     assert_eq!(routes.servers[0].upstream.backends[0].address, want);
 }
 
-/// `errors.cases`: configurations, each followed by what is said of it.
+/// `errors.cases`: configurations, each followed by its diagnostics.
 #[test]
 fn every_error_says_what_where_and_what_instead() {
     let text = std::fs::read_to_string(corpus().join("errors.cases")).expect("the cases");

@@ -83,7 +83,7 @@ fn line(place: &Place, row: u32, width: u32, height: u32) -> Vec<u8> {
         .collect()
 }
 
-/// How soon a point escapes, smoothed; `None` for points that do not.
+/// Smoothed number of steps until a point escapes; `None` for points that stay.
 fn escape_time(cx: f64, cy: f64, steps: u32) -> Option<f64> {
     let (mut x, mut y) = (0.0f64, 0.0f64);
     for step in 0..steps {

@@ -98,7 +98,7 @@ impl Bed {
             assert_eq!(n.expect("read"), 1000);
             let mut entries =
                 engine.read_dir(&self.root, b"", Follow::None).await.expect("a directory");
-            // Reading the directory stats the mount point, whose root has the answer in memory.
+            // Listing the directory stats the mount point; the kernel has its attributes in memory.
             assert!(entries.next_batch().await.expect("a batch").is_some());
             engine.run(|| ()).await.expect("a thread");
         }

@@ -213,7 +213,7 @@ fn what_a_client_is_sent_to_is_a_reference() {
         (ours, theirs)
     };
     let get = |target: &str| location(&format!("GET {target} HTTP/1.1\r\n{HOST}\r\n"));
-    // As lighttpd where that is a reference.
+    // Same result as lighttpd, where lighttpd is right.
     for target in
         ["/cap/x", "/cap/a/b;c@d", "/cap/a+b", "/host/x", "/group/%5cevil", "/group/a%20b"]
     {
@@ -222,7 +222,7 @@ fn what_a_client_is_sent_to_is_a_reference() {
     }
     let six = location("GET /six HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n");
     assert_eq!(six, ("http://[::1]/".to_owned(), "http://[::1]/".to_owned()));
-    // Where it is none, lighttpd sends the bytes as they are.
+    // Here lighttpd is no reference: it sends the bytes unencoded.
     for (target, expected) in [
         ("/cap/%5cevil", "/%5Cevil"),
         ("/host/%5cevil", "http://h/%5Cevil"),

@@ -1,13 +1,12 @@
-//! The same configuration and the same requests for lighttpd 1.4 and for lighty, side by side, with
-//! programs behind them: statuses, fields, bodies and what programs see are the same, or the
-//! difference is one that the manual names and gives a reason for
-//! (`lighty-server/src/manual/differences.txt`).
+//! Runs lighttpd 1.4 and lighty side by side, with the same configuration, requests and programs
+//! behind them. Statuses, header fields, bodies and the requests that programs see must be equal,
+//! or the manual must list and justify the difference (`lighty-server/src/manual/differences.txt`).
 //!
-//! Configurations are data (`cases/`, see [`case`]), or put together at random ([`random`]).
-//! `LIGHTY_COMPAT_CASE=words` asks only those whose name holds the words; `LIGHTY_COMPAT_PAIRS`
-//! and `LIGHTY_COMPAT_SEED` say how many random requests there are and which;
-//! `LIGHTY_COMPAT_CONFIGURATION` asks those of one random configuration alone. The test
-//! `configurations_of_the_day` takes the days since 1970 as its seed.
+//! Configurations are data (`cases/`, see [`case`]) or random combinations ([`random`]).
+//! `LIGHTY_COMPAT_CASE=words` selects cases whose name contains the words. `LIGHTY_COMPAT_PAIRS`
+//! sets the number of random requests, `LIGHTY_COMPAT_SEED` their seed, and
+//! `LIGHTY_COMPAT_CONFIGURATION` selects a single random configuration. The test
+//! `configurations_of_the_day` uses the days since 1970 as its seed.
 
 mod ajp;
 mod case;
@@ -30,7 +29,7 @@ use compare::{Finding, compare};
 use known::Known;
 use pair::Pair;
 
-/// One test for each data file.
+/// Defines a test for each data file.
 macro_rules! features {
     ($($name:ident)*) => {
         const FEATURES: &[&str] = &[$(stringify!($name)),*];
@@ -46,7 +45,7 @@ features! {
     matching options packages pages programs programs2 urls urls2 webdav wire
 }
 
-/// Asks everything that a data file has, and fails with all that was found.
+/// Sends all requests of a data file, and fails with all findings.
 #[track_caller]
 fn run(feature: &str) {
     let Some(lighttpd) = pair::lighttpd() else { return };
@@ -58,7 +57,7 @@ fn run(feature: &str) {
     assert!(report.is_empty(), "\n{report}");
 }
 
-/// What is wrong with a case, in words; nothing where all is well.
+/// Returns the findings of a case as text; empty if there are none.
 fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
     let pair = Pair::start(case, lighttpd);
     let mut report = String::new();
@@ -88,7 +87,7 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
         let (a, b) = (theirs.ask(ask), ours.ask(ask));
         answered |= a.iter().flatten().any(|response| response.status != 404);
         let mut findings = compare(&a, &b, ask.to_head, ask.loose);
-        // Where there is a log, what is known beforehand is known of its line.
+        // With a log, the mark applies to the log line; the responses must be alike.
         let mark = if case.log.is_some() { &Mark::Alike } else { &ask.mark };
         if *mark == Mark::Alike {
             known.remove_from(&mut findings, case, ask, &a);
@@ -136,7 +135,7 @@ fn compare_logs(
     }
 }
 
-/// Holds what was found against what is known.
+/// Compares the findings with the known differences.
 fn judge(mark: &Mark, findings: &[Finding], what: &str, report: &mut String) {
     match mark {
         Mark::Alike => {

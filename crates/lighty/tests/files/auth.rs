@@ -25,7 +25,7 @@ fn server(backend: &str, users: &str, rule: &str) -> Server {
         .start()
 }
 
-/// Asks with `-u name:password`; the status, and what was said.
+/// Sends a request with `curl -u name:password`; returns the status and the output.
 fn curl(server: &Server, arguments: &[&str], path: &str) -> (String, String) {
     let output = Command::new("curl")
         .args(["-sS", "--max-time", "20", "-o", "-", "-w", "\n%{http_code}"])
@@ -237,8 +237,8 @@ fn what_cannot_work_is_said() {
     }
 }
 
-/// A server whose users' passwords are `secret`, hashed with bcrypt at cost 12. Clients are where
-/// `X-Forwarded-For` says.
+/// Server whose users have the password `secret`, hashed with bcrypt at cost 12. `X-Forwarded-For`
+/// sets the client's address.
 fn server_with_slow_hashes(lines: &str) -> Server {
     let hash = made_by("htpasswd", &["-nbBC", "12", "kim", "secret"]);
     let users = format!("{hash}{}{}", hash.replace("kim:", "lee:"), hash.replace("kim:", "ann:"));
@@ -288,7 +288,8 @@ fn a_guesser_delays_no_other_client() {
         guess.send(format!("{head}X-Forwarded-For: 192.0.2.66\r\n\r\n"));
     }
     server.await_log("auth.max-pending");
-    // Neither is what is known in a queue, nor does who comes new wait for all of another's.
+    // A cached password does not queue, and a new client does not wait for all guesses of another
+    // one.
     assert_eq!(ask(KIM, 1).status, 200);
     let lee = "Authorization: Basic bGVlOnNlY3JldA==\r\n";
     assert_eq!(ask(lee, 2).status, 200);
@@ -296,7 +297,8 @@ fn a_guesser_delays_no_other_client() {
     let hashed = wrong(&server.log());
     assert!(hashed <= 10, "{hashed} guesses came first");
     assert_eq!(ask(KIM, 66).status, 200, "from the same address");
-    // Who has gone waits no more. A reset says so; an end of what is sent may be half a close.
+    // A client that is gone leaves the queue. It resets the connection, because a FIN may be a
+    // half-close.
     guesses.into_iter().for_each(Client::reset);
     let ann = "Authorization: Basic YW5uOnNlY3JldA==\r\n";
     assert_eq!(ask(ann, 66).status, 200);

@@ -224,7 +224,7 @@ fn start() -> (Server, Backends) {
         let file = setup.root("small.html");
         Backends::start(file.to_str().expect("UTF-8").to_owned())
     });
-    // What is of this very second has no strong date.
+    // The date of a file that changed within the current second is no strong validator.
     let old = SystemTime::now() - Duration::from_secs(3600);
     for name in ["small.html", "big.html", "index/index.html"] {
         let file = std::fs::File::options().write(true).open(server.root(name)).expect("a file");
@@ -267,11 +267,11 @@ fn compressed_response_is_recognized_by_its_tag() {
         let of_head = head(&server, target, GZIP);
         assert_eq!(tag_of(&of_head), tag, "{target}");
         assert_held(&head(&server, target, &same), &tag, target);
-        // The whole compressed response, because its ranges are not those of the file.
+        // The whole compressed response: ranges of the file do not apply to it.
         let part = format!("{GZIP}Range: bytes=0-3\r\nIf-Range: {tag}\r\n");
         let whole = server.get_with(target, &part);
         assert_eq!((whole.status, whole.body.len()), (200, first.body.len()), "{target}");
-        // Who does not accept the coding any more gets the response.
+        // A client that no longer accepts the coding gets the full response.
         let bare = server.get_with(target, &format!("If-None-Match: {tag}\r\n"));
         assert_eq!(bare.status, 200, "{target}: {bare:?}");
         let other = server.get_with(target, &format!("{GZIP}If-None-Match: \"x-gzip\"\r\n"));
@@ -528,7 +528,7 @@ fn conditions_of_post_are_412_where_get_is_304() {
     }
 }
 
-/// What a program has done is done, and the page of an error is not what was asked for.
+/// Conditions do not undo a program's action, and an error page is not the requested resource.
 #[test]
 fn file_that_a_handler_names_for_post_is_sent_whatever_the_conditions() {
     let server = site_of_bodies();

@@ -85,7 +85,7 @@ fn preflights_are_answered_before_users_are_asked() {
     assert_eq!(response.field("Access-Control-Max-Age"), Some("60"));
     let vary = "Access-Control-Request-Method, Access-Control-Request-Headers, Origin";
     assert_eq!(response.field("Vary"), Some(vary));
-    // What follows is asked for a password, and a script may read that.
+    // The actual request needs a password, and scripts may read the 401 response.
     let refused = server.get_with("/a.txt", &format!("Origin: {APP}\r\n"));
     assert_eq!((refused.status, refused.field(ALLOW_ORIGIN)), (401, Some(APP)));
     // An OPTIONS that is no preflight is a request like others.

@@ -1,4 +1,4 @@
-//! `mod_deflate`: every coding over every kind of body, and what HTTP asks of whoever encodes.
+//! `mod_deflate`: every coding with every kind of body, and HTTP's requirements for content coding.
 
 mod codings;
 mod kept;
@@ -102,7 +102,7 @@ impl Backend {
         Self { address }
     }
 
-    /// Sends what is asked for beneath a path to this backend.
+    /// Routes requests beneath a path to this backend.
     fn route(&self, path: &str) -> String {
         format!(
             "proxy.server = ( \"{path}\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => {} ) ) )",

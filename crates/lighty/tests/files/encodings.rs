@@ -20,7 +20,7 @@ fn serving() -> Server {
         .start()
 }
 
-/// What a program prints that must succeed.
+/// Output of a program that must succeed.
 fn said(command: &mut Command) -> Vec<u8> {
     let output = command.output().expect("it runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

@@ -1,4 +1,4 @@
-//! What programs write to their error output: it reaches the error log, and does not fill the disk.
+//! Error output of programs: it reaches the error log, and does not fill the disk.
 
 use std::time::{Duration, Instant};
 
@@ -11,7 +11,7 @@ const SOON: Duration = Duration::from_secs(20);
 const SHARE: &str = "limit: server.errorlog-max-per-program = 1";
 const RATE: &str = "limit: server.errorlog-program-rate = 1";
 
-/// A server that runs `says.sh`, whose query is how many times it writes `x`.
+/// Server that runs `says.sh`, which writes `x` as many times as its query says.
 fn programs() -> Setup {
     const SAYS: &str =
         "printf 'X: y\\n\\nanswered'; head -c \"$QUERY_STRING\" /dev/zero | tr '\\0' x >&2";

@@ -7,7 +7,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::Server;
 
-/// A server that says who it takes the client for.
+/// Server that responds with the client's address.
 fn server(lines: &str) -> Server {
     lighty!()
         .file("a", "page")

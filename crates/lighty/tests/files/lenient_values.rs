@@ -139,7 +139,7 @@ fn forwarded_address_replaces_the_path_of_a_unix_socket() {
     assert_eq!(get("X-Forwarded-For: 192.0.2.2\r\n").status, 200);
 }
 
-/// As in lighttpd, whose answers these are.
+/// Results recorded from lighttpd.
 #[test]
 fn else_that_follows_no_condition_stands_alone() {
     let tag = |server: &Server, host: &str| {

@@ -106,10 +106,10 @@ fn slow_heads_make_room_where_no_connection_is_idle() {
     half[0].expect_end();
 }
 
-/// Cuts the descriptors of a server so far that no more can be had; returns what was before.
+/// Lowers the descriptor limit of a server so that it can open no more; returns the previous limit.
 fn without_descriptors(server: &Server) -> Rlimit {
     let maximum = rustix::process::getrlimit(Resource::Nofile).maximum;
-    // Lower than those that every process has open.
+    // Lower than the standard descriptors of every process.
     limit_descriptors(server, Rlimit { current: Some(3), maximum })
 }
 
@@ -202,8 +202,8 @@ fn a_burst_beyond_the_descriptors_is_answered_whole() {
     }
 }
 
-/// So many bytes of responses took as long as the rate says: no less, and no longer but for what
-/// the machine was busy with. The bucket begins full, with a quarter of a second's worth.
+/// Asserts that the transfer took the time that the rate implies: no less, and no longer except for
+/// load on the machine. The token bucket begins full, with a quarter of a second's worth.
 fn assert_within_10_percent(start: &Stopwatch, bytes: usize, kbytes_per_second: f64) {
     let (elapsed, took) = (start.elapsed(), start.took());
     let wanted = kbytes_per_second * 1024.0;
@@ -281,7 +281,7 @@ fn a_client_that_takes_a_little_now_and_then_is_not_cut() {
     let _ = client.response_head();
     let start = Instant::now();
     let mut taken = 0;
-    // What empties a window or two every second is progress.
+    // Emptying a window every second or two counts as progress.
     while start.elapsed() < Duration::from_secs(5) {
         taken += client.read_exact(100 * 1024).expect("more of the file").len();
         std::thread::sleep(Duration::from_millis(700));
@@ -392,7 +392,7 @@ fn refused_clients_that_do_not_go_count_as_connections() {
         })
         .collect();
     let open = server.descriptors() - before;
-    // One batch of those reaped may not be closed yet.
+    // A last batch of reaped connections may still be open.
     assert!(open <= 2 * LIMIT, "{open} descriptors more than at the start");
     let start = Stopwatch::start(&server);
     assert_eq!(server.get("/a").text(), "x");

@@ -75,7 +75,7 @@ fn hostile_names_are_text() {
         followed += 1;
     }
     assert_eq!(followed, 5, "{text}");
-    // What would be refused by default, whatever file it names, is no link.
+    // Names that the server refuses by default in URLs are shown without a link.
     for (shown, url) in
         [("new\u{240a}line", "new%0Aline"), ("not \u{fffd} utf-8", "not%20%FF%20utf-8")]
     {

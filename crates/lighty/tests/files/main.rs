@@ -1,5 +1,5 @@
-//! Files and what modules make of a request: static files, listings, compression, limits, access
-//! rules, SSI, WebDAV, upload progress.
+//! Static files and the modules that process requests: listings, compression, limits, access rules,
+//! SSI, WebDAV, upload progress.
 
 mod auth;
 mod conditions;

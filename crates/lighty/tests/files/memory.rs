@@ -1,4 +1,4 @@
-//! How much memory the process takes, and that it lives with little.
+//! Memory use of the process, and operation under a memory limit.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,11 +8,12 @@ use lighty_testkit::client::Client;
 use lighty_testkit::content::pattern;
 use lighty_testkit::lighty;
 
-/// A control group of a test, removed with what is in it.
+/// Control group of a test, removed when dropped.
 struct Group(PathBuf);
 
 impl Group {
-    /// One with so much memory; `None` where control groups cannot be made (no root, a container).
+    /// Creates a control group with a memory limit; `None` without permission (no root, a
+    /// container).
     fn with_memory(bytes: u64) -> Option<Self> {
         let root = Path::new("/sys/fs/cgroup");
         let name = format!("lighty-test-{}", std::process::id());
@@ -50,7 +51,7 @@ impl Drop for Group {
 #[test]
 fn an_idle_server_is_small() {
     let server = lighty!().config("server.max-worker = 2").start();
-    // Where the kernel makes huge pages of everything, each spot of the heap takes 2 MB.
+    // With transparent huge pages always on, each touched part of the heap takes 2 MB.
     let huge = fs::read_to_string("/sys/kernel/mm/transparent_hugepage/enabled");
     let most = if huge.is_ok_and(|text| text.contains("[always]")) { 20 } else { 5 };
     let idle = server.own_kib();

@@ -4,7 +4,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::peer::{Peer, ask};
 use lighty_testkit::server::Setup;
 
-/// What RaspAP, tar1090, Pi-hole and WordPress have in their configurations, after their shape.
+/// Patterns modelled on the configurations of RaspAP, tar1090, Pi-hole and WordPress.
 const LINES: &str = r#"
     $HTTP["url"] =~ "^/(?!app|api)(.*)$" {
         setenv.add-response-header = ( "X-One" => "outside" )
@@ -72,7 +72,7 @@ fn what_needs_more_steps_than_it_may_is_answered_500_and_the_log_names_the_patte
         r#"proxy-core.protocol = "http" proxy-core.backends = ( "127.0.0.1:9" )
            proxy-core.rewrite-request = ( "_uri" => ( "^/(a+)+$(?!x)" => "/b" ) )"#,
     ] {
-        // Where a pattern is asked for files alone there has to be one, or none.
+        // Patterns with a condition on files need an existing file, or a missing one.
         let file = if lines.contains("not-file") { "c" } else { &long[1..] };
         let server = lighty!()
             .file("b", "B")
@@ -116,7 +116,7 @@ fn a_listing_hides_what_a_pattern_cannot_tell() {
     assert!(!page.text().contains("b.tmp") && !page.text().contains(&undecided));
 }
 
-/// A second bounds what takes milliseconds, also where others keep the machine busy.
+/// The pattern takes milliseconds; the limit of a second leaves room for a busy machine.
 #[test]
 fn a_pattern_that_explodes_does_not_hold_up_others() {
     let server = lighty!()

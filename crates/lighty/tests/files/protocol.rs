@@ -1,5 +1,5 @@
-//! HTTP/1 as a client sees it: what is accepted, what is refused and how, connections that live
-//! and end, limits at n and n + 1.
+//! HTTP/1 from the client's side: accepted and rejected requests, connection lifetimes, limits at n
+//! and n + 1.
 
 use std::path::Path;
 use std::time::Duration;

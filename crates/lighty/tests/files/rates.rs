@@ -102,7 +102,7 @@ fn of_fifty_at_once_as_many_as_may_are_served() {
     });
     let count = |wanted: u16| asked.iter().filter(|(_, status)| *status == wanted).count();
     assert_eq!((count(200), count(403)), (MAX, MAX));
-    // One leaves, and one has its place.
+    // Closing a connection frees its place for another client.
     let mut served: Vec<_> = asked.into_iter().filter(|(_, status)| *status == 200).collect();
     drop(served.pop());
     let free = || server.get("/none").status == 404;

@@ -1,4 +1,4 @@
-//! What the server lets go of when nobody asks for anything: directories, memory.
+//! Resources that an idle server releases: directories, memory.
 
 use std::fs;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use lighty_testkit::{lighty, wait_until};
 /// More than the ten seconds after which a document root is let go.
 const REST: Duration = Duration::from_secs(60);
 
-/// A server whose document root is a file system of its own.
+/// Server whose document root is a file system of its own.
 fn on_its_own_disk(engine: &str) -> Option<(SmallDisk, Server)> {
     let setup = lighty!();
     let root = setup.root("");
@@ -87,7 +87,7 @@ fn the_memory_of_encoders_goes_back() {
 #[test]
 fn an_idle_connection_of_http2_is_small_and_goes_on() {
     const CONNECTIONS: u64 = 400;
-    /// A quarter of what it holds while it is busy.
+    /// A quarter of the memory of a busy connection.
     const KIB_MAX: u64 = 5;
     let config = "server.max-keep-alive-idle = 300";
     let server = lighty!().file("a.txt", "a file\n").config(config).start();

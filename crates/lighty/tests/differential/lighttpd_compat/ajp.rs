@@ -1,4 +1,4 @@
-//! The server of an AJP13 connection, as far as it takes to say what came.
+//! AJP13 server connection: reads enough of the protocol to report the request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -23,7 +23,7 @@ const FIELDS: [&str; 14] = [
     "user-agent",
 ];
 
-/// What attributes mean, by their numbers from 1 on.
+/// Meanings of the attributes, by their numbers from 1 on.
 const ATTRIBUTES: [&str; 13] = [
     "context",
     "servlet-path",

@@ -1,22 +1,23 @@
-//! Configurations as data: which files there are, what is configured, what is asked.
+//! Test cases as data: files, configuration and requests.
 //!
 //! ```text
 //! # comment
 //! config NAME IN WORDS                    begins a configuration
-//! modules mod_alias mod_access            what `server.modules` lists
+//! modules mod_alias mod_access            contents of `server.modules`
 //! file PATH = TEXT                        a file beneath the document root; /PATH beneath the
 //!                                         directory that holds it (escapes as in the
 //!                                         conversations of the test kit, `{env.sh}` for
 //!                                         a program that comes with the tests)
 //! link PATH -> TARGET                     a symbolic link
 //! dir PATH                                a directory
-//! mode 0600 PATH                          rights of one of them
-//! log /PATH                               a log with a line for each request, alike for both;
-//!                                         `=> differs` behind a request is about its line then
+//! mode 0600 PATH                          permissions of a file or directory
+//! log /PATH                               a log with a line for each request, compared between
+//!                                         both servers; `=> differs` behind a request then
+//!                                         applies to its line
 //! refused                                 neither server starts with it
-//! => differs ID                           both servers answer some request otherwise, and why
-//!                                         that stays is a row of the differences
-//! => pending WORDS                        the same, and it is to be mended
+//! => differs ID                           the responses to some request differ, and a row of the
+//!                                         table of differences gives the reason
+//! => pending WORDS                        the same for a difference that is yet to be fixed
 //! ---
 //! configuration, up to the next line of dashes
 //! ---
@@ -24,9 +25,9 @@
 //! RAW GET / HTTP/1.1\r\n...               bytes as they are; every response is compared
 //! ```
 //!
-//! A request names its method, one target or several (a request each), a version where it is not
-//! 1.1, then fields. `Host: a.example`, `Connection: close` and the length of a body are added
-//! where they are not given and not left out by `!NAME`. `=> loose` compares everything but the
+//! A request consists of its method, one or several targets (a request each), a version unless it
+//! is 1.1, and header fields. The client adds `Host: a.example`, `Connection: close` and the length
+//! of a body unless they are given or left out with `!NAME`. `=> loose` compares everything but the
 //! body.
 
 use std::path::PathBuf;
@@ -40,7 +41,7 @@ pub(crate) const PROGRAMS: [(&str, &str); 3] = [
     ("{say.sh}", include_str!("programs/say.sh")),
 ];
 
-/// What is known of a request beforehand.
+/// Expected outcome of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
     /// Both response alike.
@@ -71,7 +72,7 @@ pub(crate) enum Entry {
     Mode(String, u32),
 }
 
-/// One configuration and what is asked of it.
+/// Configuration and its requests.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Case {
     pub(crate) name: String,
@@ -84,7 +85,7 @@ pub(crate) struct Case {
     pub(crate) asks: Vec<Ask>,
 }
 
-/// Where the data files are.
+/// Directory of the data files.
 pub(crate) fn directory() -> PathBuf {
     PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/differential/lighttpd_compat/cases"))
 }
@@ -96,7 +97,7 @@ pub(crate) fn read(feature: &str) -> Vec<Case> {
     read_text(feature, &text)
 }
 
-/// The configurations of a text; `feature` is what mistakes name.
+/// Parses the configurations of a text; error messages name `feature`.
 pub(crate) fn read_text(feature: &str, text: &str) -> Vec<Case> {
     let mut cases: Vec<Case> = Vec::new();
     let mut in_config = false;
@@ -178,7 +179,7 @@ fn mark(text: &str) -> Option<Mark> {
     }
 }
 
-/// A line without what stands behind its `=>`.
+/// Splits the mark behind `=>` off a line.
 fn marked(line: &str) -> Option<(&str, Mark, bool)> {
     let Some((before, behind)) = line.rsplit_once(" => ") else {
         return Some((line, Mark::Alike, false));
@@ -189,7 +190,7 @@ fn marked(line: &str) -> Option<(&str, Mark, bool)> {
     }
 }
 
-/// The requests of a line: its method, and what stands behind it.
+/// Parses the requests of a line from its method and the rest.
 pub(crate) fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
     let (rest, mark, loose) = marked(rest)?;
     let (rest, body) = match rest.split_once(" || ") {

@@ -4,7 +4,7 @@ use std::io::Read;
 
 use lighty_testkit::response::Response;
 
-/// The body without its content coding. What does not decode is a body that says so.
+/// Removes the content coding of a body. A body that fails to decode is replaced by an error text.
 pub(crate) fn decoded(answer: &Response) -> Vec<u8> {
     let coding = answer.all("Content-Encoding").next().unwrap_or("");
     let coded = &answer.body[..];

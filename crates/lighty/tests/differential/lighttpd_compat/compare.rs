@@ -1,4 +1,4 @@
-//! What two responses have to have in common: status, every field that means something, the body.
+//! Compares two responses: status, significant header fields, body.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -8,7 +8,7 @@ use lighty_testkit::response::Response;
 
 use super::multistatus;
 
-/// One thing in which two responses differ.
+/// Difference between two responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Finding {
     /// `status 404 200`, `field NAME`, `body`, `answers`, `start`.
@@ -38,14 +38,14 @@ fn apart(lighttpd: &str, lighty: &str) -> (String, String) {
     (only(lighttpd, lighty), only(lighty, lighttpd))
 }
 
-/// Fields that say who answered, when, or how the body is framed.
+/// Header fields about the server, the time or the framing of the body.
 const LEFT_OUT: [&str; 7] =
     ["date", "server", "connection", "keep-alive", "transfer-encoding", "etag", "content-length"];
 
-/// Fields whose values have a time in them.
+/// Header fields whose values contain a time; only their presence is compared.
 const PRESENCE_ONLY: [&str; 2] = ["expires", "etag"];
 
-/// What makes a response one of the server's own pages.
+/// Kinds of pages that the server itself generates.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Page {
     Error,
@@ -119,7 +119,8 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
     let may_be_own = own_page || (to_head && theirs.status >= 300);
     for name in names(theirs, ours) {
         let value = |answer: &Response| value(answer, &name);
-        // The text of its own pages is everybody's own, and so is what describes that text.
+        // Each server words its own pages differently, so the fields that describe the text differ
+        // too.
         let of_text = ["content-type", "vary", "last-modified", "accept-ranges", "etag"];
         let policy = [
             "content-security-policy",
@@ -156,13 +157,13 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
     findings
 }
 
-/// Whether a program tells what it was given.
+/// Returns true if the body is a program's report of its request.
 fn is_account(answer: &Response) -> bool {
     let told = |name| answer.all(name).any(|value| value == "echo" || value == "env");
     told("X-Backend") || told("X-Program")
 }
 
-/// What two programs tell, variable by variable, and the rest.
+/// Compares the reports of two programs, variable by variable, and the rest.
 fn accounts(theirs: &str, ours: &str) -> Vec<(String, String, String)> {
     fn read(text: &str) -> (BTreeMap<&str, &str>, String) {
         let mut variables = BTreeMap::new();
@@ -224,14 +225,14 @@ fn value(answer: &Response, name: &str) -> String {
     }
 }
 
-/// Whether a date is one of a file that the test itself has changed; those of cases are of 2020.
+/// Returns true for the date of a file that the test changed; files of cases are dated 2020.
 fn is_recent(date: &str) -> bool {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     let then = lighty_http::date::parse(date.as_bytes()).and_then(|then| u64::try_from(then).ok());
     then.is_some_and(|then| now.abs_diff(then) < 600)
 }
 
-/// A list whose order says nothing.
+/// Sorts a list whose order has no meaning.
 fn sorted(value: &str) -> String {
     let mut items: Vec<&str> = value.split(',').map(str::trim).collect();
     items.sort_unstable();
@@ -246,7 +247,7 @@ fn rounded(value: &str) -> String {
     format!("{before}max-age={seconds}{}", &behind[digits..])
 }
 
-/// What a challenge says, without what is made anew each time, in one order.
+/// Normalizes the order of a challenge and leaves out values generated per request.
 fn challenge(value: &str) -> String {
     let parts =
         value.split(", ").filter(|part| !part.contains("nonce=") && !part.contains("opaque="));
@@ -270,11 +271,11 @@ fn body(answer: &Response) -> String {
     told.unwrap_or(text)
 }
 
-/// What a listing leads to, in its order.
+/// Targets of the links in a directory listing, in order.
 fn links(answer: &Response) -> String {
     let text = body(answer);
     let targets = text.split("<a href=\"").skip(1).filter_map(|rest| rest.split_once('"'));
-    // Only what is in the directory: ways up are everybody's own.
+    // Only links to entries of the directory: each server has its own links upwards.
     let below = targets.filter(|(target, _)| !target.starts_with(['/', '.', '?', '#']));
     below.map(|(target, _)| format!("{target}\n")).collect()
 }

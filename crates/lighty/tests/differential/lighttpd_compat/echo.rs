@@ -1,6 +1,5 @@
-//! Backends within the test's own process: each answers with what it saw, variable by variable,
-//! or, where the query says `say=...`, with what stands there. HTTP, FastCGI, SCGI, uwsgi and
-//! AJP13.
+//! Backends inside the test process: HTTP, FastCGI, SCGI, uwsgi and AJP13. Each responds with the
+//! request that it saw, variable by variable, or with the text of `say=...` in the query.
 
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read, Write};
@@ -20,7 +19,7 @@ enum Speaks {
     Ajp,
 }
 
-/// A request as it came: what was said of it, and its body.
+/// Received request: its variables and its body.
 #[derive(Default)]
 pub(crate) struct Seen {
     pub(crate) variables: BTreeMap<String, String>,
@@ -40,7 +39,7 @@ fn listen(speaks: Speaks) -> u16 {
     let port = listener.local_addr().expect("an address").port();
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Who closes within a request is not worth a word.
+            // A peer that closes in the middle of a request is no error.
             thread::spawn(move || drop(converse(speaks, stream)));
         }
     });
@@ -82,7 +81,7 @@ fn converse(speaks: Speaks, mut stream: TcpStream) -> std::io::Result<()> {
     }
 }
 
-/// What differs from server to server, or from connection to connection, without any meaning.
+/// Variables that differ between servers or connections without any meaning.
 const LEFT_OUT: [&str; 7] = [
     "REMOTE_PORT",
     "SERVER_SOFTWARE",
@@ -187,7 +186,7 @@ fn read_http(stream: &mut TcpStream) -> std::io::Result<Seen> {
             seen.body.extend_from_slice(&piece);
             read_until(stream, b"\r\n")?;
             if size == 0 {
-                // How a body came is not what is compared; how long it was is.
+                // Only the length of a body is compared, not its framing.
                 seen.variables.insert("content-length".to_owned(), seen.body.len().to_string());
                 return Ok(seen);
             }
@@ -233,7 +232,7 @@ fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
     with_body(stream, seen)
 }
 
-/// A request whose variables say how long its body is.
+/// Reads the body, whose length the variables declare.
 fn with_body(stream: &mut TcpStream, mut seen: Seen) -> std::io::Result<Seen> {
     seen.query = seen.variables.get("QUERY_STRING").cloned().unwrap_or_default();
     let length = seen.variables.get("CONTENT_LENGTH").and_then(|text| text.parse().ok());
@@ -248,7 +247,7 @@ fn record(out: &mut Vec<u8>, kind: u8, id: [u8; 2], content: &[u8]) {
     out.extend_from_slice(content);
 }
 
-/// What was asked, the request's id, and whether the connection is kept.
+/// Returns the request, its id, and true if the connection is kept.
 fn read_fastcgi(stream: &mut TcpStream) -> std::io::Result<(Seen, [u8; 2], bool)> {
     let mut parameters = Vec::new();
     let mut seen = Seen::default();

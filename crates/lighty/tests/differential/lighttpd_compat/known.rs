@@ -1,4 +1,4 @@
-//! Differences that need no case to name them: rows say by what they are known.
+//! Differences that apply to every case: the rows of the table describe how to recognize them.
 
 use lighty_server::manual::differences::{Difference, differences};
 use lighty_testkit::response::Response;
@@ -18,7 +18,7 @@ impl Known {
         Self { rows }
     }
 
-    /// Takes out what a row explains.
+    /// Removes the findings that a row explains.
     pub(crate) fn remove_from(
         &self,
         findings: &mut Vec<Finding>,
@@ -49,14 +49,14 @@ impl Known {
     }
 }
 
-/// Whether a term means what is seen: word by word, `*` for any.
+/// Compares a term with a finding word by word; `*` matches any word.
 fn is_seen(term: &str, what: &str) -> bool {
     let mut seen = what.split(' ');
     term.split(' ').all(|word| seen.next().is_some_and(|other| word == "*" || word == other))
         && seen.next().is_none()
 }
 
-/// Whether both of two modules are listed, the first one before the second.
+/// Returns true if both modules are listed, the first before the second.
 fn stand_in_order(listed: &[String], two: &str) -> bool {
     let place = |name: &str| listed.iter().position(|module| module == name);
     let Some((first, second)) = two.split_once(' ') else { return false };

@@ -1,4 +1,4 @@
-//! Bodies of WebDAV: what is said of which resource, however the XML is written.
+//! WebDAV multistatus bodies: properties by resource, independent of the way the XML is written.
 
 /// An element: its name without the prefix, its text, what is in it.
 #[derive(Default)]
@@ -8,10 +8,10 @@ struct Element {
     inside: Vec<Element>,
 }
 
-/// Properties whose values are each server's own, or the clock's.
+/// Properties whose values depend on the server or on the clock.
 const OWN: [&str; 3] = ["creationdate", "getetag", "timeout"];
 
-/// What a body says, a line for each property of each resource, in a fixed order.
+/// Lists a body as a line for each property of each resource, in a fixed order.
 pub(crate) fn told(xml: &str) -> Option<String> {
     let root = read(xml)?;
     let mut lines = Vec::new();

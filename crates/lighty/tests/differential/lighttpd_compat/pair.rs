@@ -17,7 +17,7 @@ use super::case::{Ask, Case, Entry, PROGRAMS};
 use super::coding::decoded;
 use super::echo;
 
-/// How long a response may take. Only a machine that others keep busy comes near it.
+/// Time limit for a response. Only an overloaded machine comes near it.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
 /// Which one.
@@ -27,7 +27,7 @@ enum Which {
     Lighty,
 }
 
-/// One of the two, running.
+/// Running server of a pair.
 pub(crate) struct Side {
     server: Option<Server>,
     which: Which,
@@ -39,13 +39,13 @@ pub(crate) struct Side {
     token: RefCell<String>,
 }
 
-/// Both. A server that does not start is known by what it said instead.
+/// Both servers. A server that failed to start is represented by its error output.
 pub(crate) struct Pair {
     pub(crate) lighttpd: Result<Side, String>,
     pub(crate) lighty: Result<Side, String>,
 }
 
-/// Where lighttpd is, if it is.
+/// Path of lighttpd, if it is installed.
 pub(crate) fn lighttpd() -> Option<PathBuf> {
     let places = ["/usr/sbin/lighttpd", "/usr/local/sbin/lighttpd", "/usr/bin/lighttpd"];
     let found = places.iter().map(PathBuf::from).find(|path| path.exists());
@@ -74,15 +74,16 @@ impl Pair {
 /// Modules of lighttpd that are packages of their own, so that they may not be there.
 const PACKAGED_APART: [&str; 1] = ["mod_webdav"];
 
-/// Whether somebody listens and answers: lighttpd listens before it knows that it will not run.
+/// Returns true if a server at the address responds. Listening is not enough: lighttpd listens
+/// before it knows that it can run.
 fn answers(address: SocketAddr) -> bool {
     let Ok(mut client) = Client::try_tcp(address) else { return false };
     client.set_deadline(Duration::from_secs(2));
     client.try_send("OPTIONS * HTTP/1.0\r\n\r\n").is_ok() && client.try_response(false).is_ok()
 }
 
-/// Whether a process has a socket that listens at a port: another case's server may have taken it,
-/// and would answer. What cannot be looked at is believed.
+/// Returns true if a process has a socket that listens at the port. The server of another case may
+/// have taken the port, and would respond. A process that cannot be inspected counts as the holder.
 fn holds(pid: u32, port: u16) -> bool {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return true };
     let own: Vec<PathBuf> =
@@ -98,8 +99,9 @@ fn holds(pid: u32, port: u16) -> bool {
     })
 }
 
-/// A port that no other test is given. In responses a name replaces it, so that a port whose digits
-/// are in the files of cases (`0123456789`) would change these.
+/// Reserves a port for this test alone. A name replaces the port in responses, so ports whose
+/// digits occur in files of cases (`0123456789`) are skipped: the replacement would change these
+/// files.
 fn port() -> Port {
     loop {
         let port = Port::reserve();
@@ -176,7 +178,7 @@ impl Side {
         }
     }
 
-    /// What it wrote so far.
+    /// Error output so far.
     pub(crate) fn log(&self) -> String {
         self.server().log()
     }
@@ -194,8 +196,8 @@ impl Side {
         }
     }
 
-    /// The lines of one of its logs, all but those of the questions whether it runs, as soon as
-    /// there are as many of them.
+    /// Lines of a log, without the lines of the probes that wait for the start, as soon as there
+    /// are `count` of them.
     pub(crate) fn lines_of(&self, log: &str, count: usize) -> Vec<String> {
         let path = Path::new(&self.directory).join(log);
         let mut lines = Vec::new();
@@ -244,8 +246,8 @@ impl Side {
     }
 }
 
-/// How lighttpd ends is not what is tested: told to by TERM, it may report an error. It ends the
-/// programs that it has started, which being killed it cannot.
+/// The test does not look at lighttpd's exit: on TERM it may report an error. TERM lets it end the
+/// programs that it has started; KILL would leave them behind.
 impl Drop for Side {
     fn drop(&mut self) {
         if let Some(mut server) = self.server.take()
@@ -260,7 +262,7 @@ impl Drop for Side {
     }
 }
 
-/// What stands for ports and directories, in configurations, files and requests.
+/// Replaces the placeholders of ports and directories in configurations, files and requests.
 fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
     let [http, fastcgi, scgi, uwsgi, ajp] = echo::ports();
     let mut text = text.replace("@DIR@", directory);
@@ -279,7 +281,8 @@ fn fill(text: &str, ports: &[u16; 2], directory: &str) -> String {
     text
 }
 
-/// The case's own lines, behind what every one of them needs and this one does not set itself.
+/// The configuration lines of the case, behind the lines that every case needs and this one does
+/// not set.
 fn config(case: &Case, which: Which) -> String {
     let sets = |name: &str| case.config.lines().any(|line| line.starts_with(name));
     let mut text = String::new();

@@ -1,8 +1,8 @@
-//! Configurations put together from fragments, and requests from a grammar: what nobody thought of.
+//! Random configurations, combined from fragments, and random requests from a grammar.
 //!
-//! Half of the configurations bring features together that meet in real ones ([`THEMES`]).
-//! Everything follows from a seed and the number of the configuration, so a failure is replayed by
-//! `LIGHTY_COMPAT_SEED` and `LIGHTY_COMPAT_CONFIGURATION`; the first of each kind is made smaller.
+//! Half of the configurations combine features that are used together in practice ([`THEMES`]).
+//! Everything follows from a seed and the number of the configuration, so `LIGHTY_COMPAT_SEED` and
+//! `LIGHTY_COMPAT_CONFIGURATION` replay a failure. The first failure of each kind is minimized.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -27,7 +27,7 @@ const SEED: u64 = 1;
 /// Requests of the seed of the day: few, because the gate runs every day.
 const PAIRS_OF_THE_DAY: usize = 500;
 
-/// Failures that are made smaller and shown; what follows is mostly more of the same.
+/// Number of failures that are minimized and shown; later ones are mostly repetitions.
 const SHOWN_MAX: usize = 12;
 
 /// Fragments: the modules that they need, `!` where they stand outside of conditions alone, lines.
@@ -377,7 +377,7 @@ fn theme(dice: &mut Dice) -> Vec<usize> {
     theme.iter().map(one).collect()
 }
 
-/// Whether two fragments would set the same directive twice.
+/// Returns true if two fragments set the same directive.
 fn same_switch(one: usize, other: usize) -> bool {
     let first = |index: usize| {
         let line = FRAGMENTS[index].1.trim_start_matches('!');
@@ -452,7 +452,7 @@ impl Wish {
     }
 }
 
-/// What both say to one request, where a row does not explain it.
+/// Differences between both responses to a request that no row explains.
 fn findings(case: &Case, pair: &Pair, wish: &Wish, known: &Known) -> Vec<Finding> {
     let (theirs, ours) = match (&pair.lighttpd, &pair.lighty) {
         (Ok(theirs), Ok(ours)) => (theirs, ours),
@@ -529,7 +529,7 @@ fn today() -> u64 {
     std::time::UNIX_EPOCH.elapsed().expect("a clock after 1970").as_secs() / 86_400
 }
 
-/// What is asked, and what came of it so far.
+/// Progress of a run: the requests, and the findings so far.
 struct Run<'a> {
     lighttpd: &'a Path,
     seed: u64,
@@ -548,7 +548,7 @@ struct Failure {
     replay: String,
 }
 
-/// Asks as many requests as are wanted; what was found, in words.
+/// Sends the configured number of random requests; returns the findings as text.
 pub(crate) fn run(lighttpd: &Path) -> String {
     let pairs = given("LIGHTY_COMPAT_PAIRS").unwrap_or(PAIRS);
     let (first, end) = match given::<usize>("LIGHTY_COMPAT_CONFIGURATION") {
@@ -625,7 +625,7 @@ impl Run<'_> {
         }
     }
 
-    /// What is to be read where something differs.
+    /// Formats the findings.
     fn report(self, configurations: usize) -> String {
         let failures = self.failures.into_inner().expect("nobody panicked with it");
         let (asked, seed) = (self.asked.into_inner(), self.seed);

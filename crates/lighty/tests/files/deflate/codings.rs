@@ -1,4 +1,4 @@
-//! Which coding a client gets, of what, and how the response describes it.
+//! Negotiation of the content coding, and the header fields that describe it.
 
 use std::io::Write;
 
@@ -137,7 +137,7 @@ fn tags_tell_codings_apart() {
             assert_eq!(unchanged.field("Content-Encoding"), None);
             let held_plain = ask(coding, "If-None-Match", &bare);
             assert_eq!((held_plain.status, held_plain.field("ETag")), (304, Some(&*bare)));
-            // It holds what it cannot be given any more.
+            // The client holds a coding that it no longer accepts.
             assert_eq!(ask("identity", "If-None-Match", &tag).status, 200);
             assert_eq!(ask(coding, "If-None-Match", "\"1-gzip\"").status, 200);
             assert_eq!(ask(coding, "If-Match", &tag).status, 200);
@@ -203,7 +203,7 @@ fn head_says_what_get_says() {
                 "Vary",
                 "Accept-Ranges",
             ] {
-                // What is known only once the body was made may be left out (RFC 9110 section
+                // Fields known only after the body was generated may be left out (RFC 9110 section
                 // 9.3.2).
                 let is_made = target == "/" || (target == "/backend" && accept != "identity");
                 // Each error page has an id of its own, which compresses to a length of its own.
@@ -251,7 +251,7 @@ fn values_without_a_meaning_are_warned_of() {
         assert_eq!(code, 0, "{line}: as in lighttpd");
         assert!(format!("{out}{error}").contains(words), "{line}: {out}{error}");
     }
-    // As in lighttpd.
+    // Same result as lighttpd.
     let line = "deflate.allowed-encodings = ( \"gzip\", \"gzipp\" )";
     let (code, out, error) = lighty!().config(line).run(&["-t", "-f", "@CONF@"]);
     assert!(code == 0 && format!("{out}{error}").contains("did you mean"), "{out}{error}");

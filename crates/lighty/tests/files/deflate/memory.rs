@@ -1,4 +1,4 @@
-//! What encoders hold, how much of it, and when there is none of it.
+//! Memory of encoders: its amount, its limit, and behaviour when it is exhausted.
 
 use std::time::Duration;
 

@@ -57,7 +57,7 @@ fn pattern_text(length: usize) -> String {
     pattern(0, length).iter().map(|byte| char::from(b' ' + byte % 90)).collect()
 }
 
-/// What can be read of the beginning of an encoded body.
+/// Decodes the beginning of an encoded body as far as possible.
 fn begun(coding: &str, bytes: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut reader: Box<dyn Read + '_> = match coding {
@@ -90,7 +90,7 @@ fn a_client_that_takes_nothing_costs_little() {
     let server = lighty!()
         .config("deflate.enabled = \"enable\"\ndeflate.allowed-encodings = ( \"gzip\" )")
         .start();
-    // What does not compress, so that as much comes out as goes in.
+    // Incompressible data, so that the output is as long as the input.
     let noise: Vec<u8> = pattern(0, 16 << 20);
     std::fs::write(server.root("noise.bin"), noise).expect("a file");
     assert_eq!(server.get("/none").status, 404);

@@ -1,5 +1,5 @@
-//! Rules hold for what is served in the end, whatever leads to it: every way to a script, under
-//! every kind of rule about it, beside lighttpd 1.4 where it has the rule.
+//! Access rules apply to the resource that is finally served, for every route to a script and every
+//! kind of rule; compared with lighttpd 1.4 where it supports the rule.
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::dav;
@@ -9,10 +9,10 @@ use lighty_testkit::real::php::PhpFpm;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
 
-/// A program for `/bin/sh` that nobody is to read.
+/// Program for `/bin/sh` whose source must not leak.
 const SCRIPT: &str = "printf 'Content-Type: text/plain\\n\\nRAN\\n' # SOURCE\n";
 
-/// What leads to scripts.
+/// Configuration of the routes to scripts.
 const WAYS_LINES: &str = r#"
     index-file.names = ( "index.php", "/d/front.php" )
     url.rewrite-once = ( "^/pretty$" => "/d/index.php", "^/short/" => "/d/" )
@@ -38,7 +38,7 @@ const FILES: [(&str, &str); 6] = [
 const MODULES: &str = "\"mod_rewrite\", \"mod_access\", \"mod_auth\", \"mod_authn_file\", \
     \"mod_alias\", \"mod_userdir\", \"mod_proxy\", \"mod_cgi\", \"mod_ssi\"";
 
-/// What leads to a script, and lines of the request.
+/// Routes to a script: target and header lines of the request.
 const WAYS: [(&str, &str); 22] = [
     ("/d/index.php", ""),
     ("/d/index.php?a=b", ""),
@@ -64,13 +64,13 @@ const WAYS: [(&str, &str); 22] = [
     ("/~anna/", ""),
 ];
 
-/// Ways whose response has a status of its own: that of the error, that of the page around it.
+/// Routes whose response has the status of the error, or of the surrounding page.
 const INNER_WAYS: [&str; 2] = ["/none", "/page.shtml"];
 
-/// A way whose URL says nothing of the script.
+/// Route whose URL does not name the script.
 const NAMELESS_WAY: &str = "/bare";
 
-/// What a client gets of a script.
+/// Result of a request for a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Outcome {
     Refused,
@@ -143,7 +143,7 @@ fn rules(backend: &Backend) -> Vec<Rule> {
     ]
 }
 
-/// Asks for all ways and holds each against what the rule says.
+/// Requests all routes and compares the results with the rule.
 #[track_caller]
 fn hold(server: &Server, rule: &str, wanted: Outcome, ways: &[(&str, &str)]) {
     for (target, lines) in ways {
@@ -190,7 +190,7 @@ fn lighttpd_is_nowhere_stricter() {
             let lighttpd = Peer::start(with_ways(setup, rule));
             for (target, lines) in WAYS {
                 let found = outcome(&lighttpd.ask(&request("GET", target, lines)));
-                // What it sends as it is is what this test is not to find here.
+                // Source leaks of lighttpd are not the subject of this test.
                 let agrees = found == wanted || found == Outcome::Source;
                 assert!(agrees, "{target} {lines}under {rule}: {found:?}, wanted {wanted:?}");
             }
@@ -198,7 +198,7 @@ fn lighttpd_is_nowhere_stricter() {
     }
 }
 
-/// Who writes a page is trusted with the files beside it, which nobody else gets.
+/// The author of a page may include files that clients may not request.
 #[test]
 fn a_page_includes_a_file_that_is_denied() {
     let lines = "ssi.extension = ( \".shtml\" )\nurl.access-deny = ( \".inc\" )";
@@ -401,8 +401,8 @@ fn redirections_by_the_physical_path_are_obeyed_once() {
     assert_eq!(server.get("/").text(), "index");
 }
 
-/// What a program answers with in its own place: another URL of the server is judged as any other,
-/// a file that it names is its own affair, as lighttpd has it.
+/// Local redirects pass the access rules like any request. Files named in `X-Sendfile` do not: the
+/// program is trusted, as in lighttpd.
 #[test]
 fn what_a_program_leads_to() {
     let lines = r#"
@@ -438,7 +438,7 @@ fn what_a_program_leads_to() {
     }
 }
 
-/// What PHP says of the script that it was asked for.
+/// PHP script that prints its name.
 const PHP: &str = "<?php header('Content-Type: text/plain'); echo 'RAN ', $_SERVER['SCRIPT_NAME'], \
     ' ', $_SERVER['PATH_INFO'] ?? '', ' ', $_SERVER['SCRIPT_FILENAME']; /* SOURCE */";
 

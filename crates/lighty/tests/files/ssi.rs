@@ -1,5 +1,5 @@
-//! Pages with commands: what becomes of each command, what they may not, and that lighttpd 1.4
-//! makes the same of the same pages.
+//! SSI pages: the effect of each command, the restrictions on commands, and equality with lighttpd
+//! 1.4 for the same pages.
 
 use std::fmt::Write;
 use std::time::{Duration, Instant};
@@ -437,9 +437,8 @@ fn clients_that_have_the_page_get_304() {
     assert_ne!(changed.field("Last-Modified"), Some("Sun, 06 Nov 1994 08:49:37 GMT"));
 }
 
-/// Pages of which lighttpd 1.4 makes the same. What it does otherwise on purpose or by mistake
-/// (values as markup, pages included by `file` as text, URLs that are looked for as files) is left
-/// out.
+/// Pages with the same result in lighttpd 1.4. Intended differences and lighttpd's bugs (values as
+/// markup, pages included by `file` as text, URLs that are looked up as files) are left out.
 const SAME_PAGES: [(&str, &str); 8] = [
     (
         "echo",

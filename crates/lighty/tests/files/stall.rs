@@ -1,5 +1,5 @@
-//! Disks that stall and fail: nobody else waits, nothing breaks. Uses a file system of the test's
-//! own; where that cannot be mounted the tests say so and pass.
+//! Disks that stall or fail: other clients do not wait, nothing breaks. Uses a file system of the
+//! test's own; without the right to mount one, the tests report it and pass.
 
 use std::time::{Duration, Instant};
 

@@ -1,4 +1,4 @@
-//! Files: how they are found, described, sent in parts, and what happens when they change.
+//! Static files: lookup, description, ranges, and changes during a transfer.
 
 mod changes;
 mod described;
@@ -6,7 +6,7 @@ mod found;
 mod ranges;
 mod refused;
 
-/// Where something begins that is in there.
+/// Offset of the first occurrence.
 fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }

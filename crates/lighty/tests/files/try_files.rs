@@ -6,7 +6,7 @@ use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 
-/// Shows which program ran and what it was told.
+/// Prints the name of the program and its variables.
 const PROGRAM: &str = r#"
 printf 'Content-Type: text/plain\r\n\r\n'
 printf '%s %s [%s]' "$SCRIPT_NAME" "$REQUEST_URI" "$QUERY_STRING"

@@ -1,4 +1,4 @@
-//! How far uploads have come: asked by other connections, of other workers, while they come.
+//! Progress of running uploads, requested on other connections and from other workers.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -27,7 +27,7 @@ fn sink() -> Backend {
     })
 }
 
-/// A server that watches uploads and passes on what is beneath `/take`.
+/// Server that tracks uploads and passes requests beneath `/take` to the backend.
 fn watching(backend: &Backend, lines: &str) -> Server {
     let address = backend.address();
     lighty!()
@@ -143,7 +143,7 @@ fn what_went_wrong_is_reported() {
     client.reset();
     await_progress(&server, "'state' : 'error', 'status' : 400");
 
-    // Nobody takes uploads here.
+    // No handler accepts uploads here.
     let mut client = server.connect();
     client.send(format!(
         "POST /none?X-Progress-ID={ID} HTTP/1.1\r\nHost: a\r\nContent-Length: 3\r\n\r\nabc"

@@ -1,5 +1,5 @@
-//! Modules that change or answer requests by their URL: what only lighty does, and what only old
-//! versions of lighttpd did.
+//! Modules that change or answer requests by their URL: features of lighty alone, and features of
+//! old versions of lighttpd alone.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -386,7 +386,7 @@ fn downloads_are_for_those_who_came_by_the_page() {
     assert!(lighty_testkit::wait_until(std::time::Duration::from_secs(60), is_denied));
 }
 
-/// As in lighttpd, for which the answers were taken down.
+/// Expected responses recorded from lighttpd.
 #[test]
 fn error_page_has_fields_and_variables_of_one_url() {
     let all = |who: &str| {
@@ -422,7 +422,8 @@ fn error_page_has_fields_and_variables_of_one_url() {
         assert_eq!(got.text(), variables, "{directive}");
         assert_eq!(got.field("X-Response-Add"), Some(fields), "{directive}");
         assert_eq!(got.field("X-Response-Set"), Some(fields), "{directive}");
-        // As where lighttpd has mod_access before mod_setenv: nothing of the failed URL was set.
+        // Same result as lighttpd with mod_access before mod_setenv: nothing of the failed URL was
+        // set.
         let denied = server.get("/denied");
         assert_eq!(denied.text(), "handler|handler|handler|handler", "{directive}");
         assert_eq!(denied.field("X-Response-Add"), Some("handler"), "{directive}");

@@ -1,5 +1,5 @@
-//! Values at the edges of what lighttpd accepts: the separator alone, numbers beyond lighty's
-//! ranges, places that are not there yet.
+//! Values at the edges of lighttpd's syntax: the separator alone, numbers beyond lighty's ranges,
+//! paths that do not exist yet.
 
 use std::path::Path;
 

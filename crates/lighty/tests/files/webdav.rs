@@ -1,4 +1,4 @@
-//! WebDAV from the outside: litmus, cadaver, and what neither of them asks.
+//! WebDAV from the outside: litmus, cadaver, and cases that neither of them covers.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -195,7 +195,7 @@ fn places_that_cannot_be_written_are_refused() {
     assert_eq!(status(&server, "PROPFIND", "/out/", "Depth: 1\r\n"), 404);
     let listed = request(&server, "PROPFIND", "/", "Depth: 1\r\n", "");
     assert!(!listed.text().contains("/out") && !listed.text().contains("/file"));
-    // The link itself goes, not what it leads to.
+    // DELETE removes the link itself, not its target.
     assert_eq!(status(&server, "DELETE", "/file", ""), 204);
     assert_eq!(names(&server.root("dir")), ["a.txt"]);
     assert!(Path::new("/etc/passwd").exists());
@@ -601,8 +601,8 @@ fn many_properties_cost_bounded_memory() {
         }
         server.peak_resident_kib()
     };
-    // Once or twice what is in flight, as the threads' heaps happen to hand memory on; and what is
-    // lost grows with each stretch of requests, while the heaps come to an end.
+    // The peak is one or two times the data in flight, depending on the allocator's arenas. A leak
+    // grows with each round of requests; the arenas stop growing.
     let first = rounds(10);
     assert!(first - before < 48 << 10, "{} KiB", first - before);
     let mut peaks = vec![first];
@@ -690,7 +690,7 @@ fn listing_may_leave_out_its_collection() {
         let refused = status(&server, "PROPFIND", "/d/", &format!("Depth: {depth}\r\n"));
         assert_eq!(refused, 400, "{depth}");
     }
-    // What changes files does not guess what is meant.
+    // Methods that change files reject doubtful header fields instead of guessing.
     assert_eq!(status(&server, "DELETE", "/d/", "Depth: infinity,noroot\r\n"), 400);
     assert!(server.root("d/e/b.txt").exists());
 }

@@ -50,7 +50,7 @@ fn the_database_is_never_served_and_its_place_is_warned_of() {
     for target in ["/sub/dav.db", "/sub/dav.db-wal", "/sub/dav.db-shm", "/other/dav.db"] {
         refused(target);
     }
-    // Nor may anybody make what the database would take for its own.
+    // Files that the database would take for its own cannot be created.
     for target in ["/sub/dav.db-journal", "/other/dav.db-journal"] {
         assert_eq!(put(&server, target, "x"), 403, "{target}");
         assert_eq!(lock(&server, target, "").status, 403, "{target}");
@@ -95,11 +95,11 @@ fn a_database_that_another_process_holds_delays_no_queue() {
     });
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     server.await_log("another process holds the database webdav.sqlite-db-name");
-    // What only asks for locks goes on.
+    // Methods that only check locks still work.
     assert_eq!(put(&server, "/a", "new"), 204);
     assert_eq!(put(&server, "/fresh", "new"), 201);
     assert_eq!(put(&server, "/b", "new"), 423);
-    // What would have to be noted afterwards is not begun.
+    // Methods that must update the database afterwards do not start.
     assert_eq!(status(&server, "DELETE", "/fresh", ""), 503);
     assert_eq!(status(&server, "COPY", "/a", "Destination: /c\r\n"), 503);
     assert_eq!(names(&server.root("")), ["a", "b", "fresh"]);

@@ -1,4 +1,5 @@
-//! WebDAV: what rules for URLs and places keep from its methods, members of collections included.
+//! WebDAV and access rules: the rules for URLs and paths bind its methods, including for members of
+//! collections.
 
 use std::time::Duration;
 
@@ -67,7 +68,7 @@ fn members_are_guarded_when_what_they_lie_in_is_changed() {
         refused("DELETE", "/a/", client, "/a/secret/");
         refused("MOVE", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
         refused("COPY", "/a", &format!("{client}Destination: /mine\r\n"), "/a/secret/");
-        // What would come to be there, and what would be replaced.
+        // Rules apply to the resources that the method would create, and to the replaced ones.
         refused("COPY", "/like", &format!("{client}Destination: /a\r\n"), "/a/secret/");
         refused("MOVE", "/own", &format!("{client}Destination: /a\r\n"), "/a/secret/");
     }
@@ -132,8 +133,8 @@ fn a_rewritten_collection_is_guarded_as_it_was_rewritten() {
     .file("priv/s", "S")
     .file("open/x", "X")
     .start();
-    // `/priv/` asked for by that name would be `/open/`: what the rules made is not rewritten
-    // again.
+    // A request for `/priv/` would be rewritten to `/open/`, but the result of a rewrite is not
+    // rewritten again.
     assert_eq!(status(&server, "DELETE", "/files", ""), 403);
     assert_eq!(status(&server, "PROPFIND", "/files", "Depth: 1\r\n"), 403);
     assert_eq!(status(&server, "MOVE", "/files", "Destination: /open/new\r\n"), 403);
@@ -180,7 +181,7 @@ fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
         .file("ro/r", "R")
         .start();
     assert_eq!(server.get("/d/a.key").status, 403);
-    // Also what would be there afterwards.
+    // Rules apply to the resource that the request would create, too.
     for target in ["/d/a.key", "/d/new.key"] {
         assert_eq!(put(&server, target, "mine"), 403);
         assert_eq!(lock(&server, target, "").status, 403);
@@ -205,7 +206,7 @@ fn what_is_denied_by_what_is_there_is_denied_to_every_method() {
     assert_eq!(names(&server.root("ro")), ["r"]);
 }
 
-/// What a `PROPFIND` lists.
+/// Members listed by a `PROPFIND`.
 fn listed(server: &Server, target: &str, lines: &str) -> Vec<String> {
     let response = request(server, "PROPFIND", target, lines, "");
     assert_eq!(response.status, 207, "{target}");
@@ -264,8 +265,8 @@ fn a_listing_leaves_out_so_many_and_no_more() {
 
 #[test]
 fn what_cannot_be_looked_into_opens_nothing_else() {
-    // Whatever the order in which a directory is read, one of these comes before what is guarded:
-    // they are deeper than anybody looks.
+    // In every order of directory entries, one of these precedes the guarded file: the trees are
+    // deeper than the search goes.
     let mut setup = lighty!()
         .webdav(
             "webdav.opts = ( \"propfind-depth-infinity\" => \"enable\" )\n\

@@ -113,9 +113,9 @@ fn a_lock_holds_by_whichever_way_a_file_is_reached() {
     let ways = ["/lcol/sub/g", "/t/l/g", "/store/g"];
     refused(&lock(&server, "/col/sub/g", ""), ways);
     refused(&lock(&server, "/t/l/g", ""), ["/lcol/sub/g", "/col/sub/g", "/store/g"]);
-    // Of a collection, by another way than the one to what is in it.
+    // A lock of a collection, requested by another path than that of its member.
     refused(&lock(&server, "/lcol/sub/", ""), ways);
-    // What is not there yet, and becomes an empty file.
+    // A lock of a missing resource creates an empty file.
     let token = lock(&server, "/store/new", "");
     assert_eq!(token.status, 201);
     refused(&token, ["/lcol/sub/new", "/t/l/new", "/col/sub/new"]);

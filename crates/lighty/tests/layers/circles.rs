@@ -1,6 +1,6 @@
-//! Circles between the modules of a crate. A module is a file; an arrow leads from it to the file
-//! that defines what it names, whatever re-exports it on the way. A re-export alone is no arrow,
-//! nor is what a module and its own parts (`foo.rs` and `foo/`) know of each other.
+//! Finds cycles between the modules of a crate. A module is a file. An edge leads from it to the
+//! file that defines a used name, past any re-exports on the way. A re-export alone is no edge, and
+//! neither are uses between a module and its own parts (`foo.rs` and `foo/`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -117,8 +117,8 @@ fn arrows(sources: &Sources<'_>) -> Arrows {
 /// Re-exports that a name may pass through.
 const HOPS_MAX: usize = 16;
 
-/// The module that defines what `path` names in `module`; none of another crate, and none where
-/// the path is a module itself: what is used of it has a path of its own.
+/// Returns the module that defines `path`, resolved in `module`. Returns `None` for other crates,
+/// and for a path that is itself a module: names used from it have paths of their own.
 fn defined_in(sources: &Sources<'_>, module: &str, path: &[String], hops: usize) -> Option<String> {
     let here = sources[module];
     let (first, mut rest) = path.split_first()?;

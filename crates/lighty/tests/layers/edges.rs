@@ -1,4 +1,4 @@
-//! Rules about who may know whom: crates, features, files, clocks and sockets.
+//! Dependency rules between layers: crates, features, files, clocks and sockets.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ const EDGES: &[(&str, &[&str])] = &[
     ("lighty-testkit", &[]),
 ];
 
-/// What features stand on; scripts are one of them.
+/// Code that features build on; scripts are a feature.
 const FEATURES: &[&str] = &[
     "lighty-acme",
     "lighty-buf",
@@ -54,7 +54,7 @@ const ABOVE_FEATURES: &[&str] = &[
     "lighty-proxy",
 ];
 
-/// The command line: the server, the programs beside it, and what it prints about it.
+/// Command line: the server, the programs beside it, and their messages.
 const WHOLE: &[&str] =
     &["lighty-server", "lighty-programs", "lighty-config", "lighty-core", "lighty-http"];
 
@@ -207,8 +207,8 @@ pub(super) const RULES: &[Rule<Source>] = &[
     },
 ];
 
-/// Where the machine's clocks may be read: a worker's clock, the end of a wait of a thread without
-/// a loop, and timers of the runtime, whose time a simulation pauses.
+/// Files that may read the machine's clocks: a worker's clock, timeouts of threads without a loop,
+/// and timers of the runtime, which a simulation pauses.
 const CLOCK_READERS: &[&str] = &[
     "crates/lighty-io/src/clock.rs",
     "crates/lighty-io/src/clock/deadline.rs",
@@ -256,7 +256,7 @@ fn opened_files(source: &Source) -> Vec<Violation> {
     named(source, &["std::fs", "fs::File"])
 }
 
-/// Where the source names one of `paths`, alone or as a part of a path.
+/// Uses of one of `paths` in the source, alone or as a part of a path.
 fn named(source: &Source, paths: &[&str]) -> Vec<Violation> {
     let all = source.all_paths();
     let mut found = Vec::new();

@@ -61,7 +61,7 @@ pub(super) fn crates() -> Vec<String> {
     names
 }
 
-/// All text files of the workspace but those that a build makes.
+/// All text files of the workspace, without build output.
 pub(super) fn all_files() -> Vec<TextFile> {
     let mut paths = Vec::new();
     for entry in std::fs::read_dir(workspace()).expect("the workspace").flatten() {
@@ -90,7 +90,7 @@ fn collect(path: &Path, files: &mut Vec<PathBuf>) {
     }
 }
 
-/// Reads files, without those that are not text.
+/// Reads files; skips binary ones.
 fn read(mut paths: Vec<PathBuf>) -> Vec<TextFile> {
     let root = workspace();
     paths.sort();

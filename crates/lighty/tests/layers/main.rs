@@ -19,7 +19,7 @@ mod words;
 use files::TextFile;
 use source::Source;
 
-/// What a rule finds: a line and what is wrong there.
+/// Violation of a rule: the line and a description.
 type Violation = (usize, String);
 
 /// A rule about single files.
@@ -76,7 +76,7 @@ fn read_sources() -> Vec<Source> {
     sources
 }
 
-/// Everything that breaks a rule, as text.
+/// Describes all violations of the rules.
 fn check<File>(
     files: &[File],
     rules: &[&[Rule<File>]],

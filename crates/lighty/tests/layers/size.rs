@@ -5,7 +5,7 @@ use super::files::TextFile;
 use super::source::Source;
 use super::{Rule, Violation};
 
-/// Lines a file may have. Tables and files of tests are exempt: nobody reads them in one go.
+/// Maximum number of lines of a file. Tables and tests are exempt: they are not read in one go.
 const FILE_LINES_MAX: usize = 700;
 
 /// Lines a function may have.
@@ -14,7 +14,7 @@ const FUNCTION_LINES_MAX: usize = 70;
 /// Lines that 95 of 100 functions keep within.
 const FUNCTION_LINES_P95: usize = 30;
 
-/// Columns of a comment; rustfmt holds those of code.
+/// Maximum width of comments in columns; rustfmt limits the width of code.
 const COMMENT_COLUMNS_MAX: usize = 100;
 
 /// Lines of documentation at the beginning of a crate, at least.
@@ -145,7 +145,7 @@ fn planted_percentile_is_found() {
     assert!(function_percentile(&read(&(short + &long.repeat(7)))).is_some());
 }
 
-/// Files of test programs, too, are read in one go by nobody.
+/// Finds files over the limit of lines; tables and tests are exempt.
 fn long_file(file: &TextFile) -> Vec<Violation> {
     let is_exempt = file.is_test() || file.stem().ends_with("table");
     let lines = file.text.lines().count();

@@ -26,7 +26,7 @@ pub(super) struct Facts {
     pub(super) imports: Vec<Import>,
     /// Modules in files of their own.
     pub(super) children: BTreeSet<String>,
-    /// Re-exports of everything that a module has.
+    /// Lines of glob re-exports.
     pub(super) glob_exports: Vec<usize>,
     /// Unsafe blocks and implementations, tests included.
     pub(super) unsafe_code: Vec<usize>,
@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) feature_names: Vec<usize>,
     /// Lines of doc comments, tests included.
     pub(super) docs: Vec<(usize, String)>,
-    /// Doc attributes whose text is in another file, or has a fence that a macro puts together.
+    /// Doc attributes whose text is in another file, or whose fences come from a macro.
     pub(super) computed_docs: Vec<usize>,
     pub(super) forbids_unsafe: bool,
 }
@@ -78,8 +78,8 @@ impl Source {
         self.facts.imports.iter().find(|import| import.alias == alias)
     }
 
-    /// Paths in `use` declarations and elsewhere; those that begin with an imported name also in
-    /// full.
+    /// Paths in `use` declarations and elsewhere. Paths that begin with an imported name are also
+    /// listed in full.
     pub(super) fn all_paths(&self) -> Vec<(Vec<String>, usize)> {
         let imports = self.facts.imports.iter().map(|import| (import.path.clone(), import.line));
         let paths = self.facts.paths.iter().map(|(path, line)| (path.clone(), *line));

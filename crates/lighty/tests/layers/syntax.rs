@@ -91,7 +91,7 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-core/src/one.rs", "#[cfg(test)] pub use two::*;"),
         ],
     },
-    // A response or a module says what it is.
+    // Responses and modules state their own properties.
     Rule {
         name: "nothing is decided by a feature's name",
         find: feature_names,
@@ -193,8 +193,8 @@ fn compiled_examples(source: &Source) -> Vec<Violation> {
     found
 }
 
-/// Lines of a doc comment at which a code block begins that rustdoc would compile: one with a
-/// fence of another language than those of `FENCES`, or an indented one.
+/// Lines of a doc comment that begin a code block that rustdoc would compile: a fence with a
+/// language not in `FENCES`, or an indented block.
 fn compiled_blocks(comment: &[(usize, String)]) -> Vec<usize> {
     let indent = |text: &str| text.len() - text.trim_start().len();
     let texts = comment.iter().map(|(_, text)| text).filter(|text| !text.trim().is_empty());

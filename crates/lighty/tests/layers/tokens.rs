@@ -1,4 +1,4 @@
-//! Finds in the arguments of macros what `reader` finds in the syntax tree.
+//! Finds in macro arguments the same constructs that `reader` finds in the syntax tree.
 
 use proc_macro2::{Delimiter, Span, TokenStream, TokenTree};
 

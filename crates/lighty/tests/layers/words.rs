@@ -1,4 +1,4 @@
-//! Rules about names and words: of files, of machines, and of what protocols share.
+//! Rules about names and vocabulary: of files, of machines, and of code shared by all protocols.
 
 use super::files::{TextFile, workspace};
 use super::{Rule, Violation};
@@ -14,8 +14,8 @@ pub(super) const RULES: &[Rule<TextFile>] = &[
         ],
         fine: &[("crates/lighty-io/src/common_log.rs", "")],
     },
-    // A module is `foo.rs`, with its parts in `foo/`. Its unit tests stand at its end; those of
-    // any length are `foo/tests.rs`, or `foo_tests.rs` beside a module without parts.
+    // A module is `foo.rs`, with its parts in `foo/`. Short unit tests stand at its end. Long ones
+    // are in `foo/tests.rs`, or in `foo_tests.rs` beside a module without parts.
     Rule {
         name: "modules and their tests are named in one way",
         find: unusual_modules,
@@ -106,7 +106,7 @@ fn machine_paths(file: &TextFile) -> Vec<Violation> {
     found
 }
 
-/// What every protocol shares. The words of HTTP/1's framing belong to `conn/h1`.
+/// Files shared by all protocols. The terms of HTTP/1 framing belong to `conn/h1`.
 const SEAMS: &[&str] = &[
     "crates/lighty-core/src/exchange/body.rs",
     "crates/lighty-core/src/exchange/client.rs",
@@ -123,7 +123,7 @@ const SEAMS: &[&str] = &[
     CONNECTION,
 ];
 
-/// The one of them that owns what carries the bytes.
+/// The shared file that owns the transport.
 const CONNECTION: &str = "crates/lighty-server/src/conn.rs";
 
 #[test]

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 const PID_FILE: &str = "server.pid-file = \"@DIR@/lighty.pid\"";
 
-/// Listens on a Unix socket, whose name is known before the start.
+/// Listens on a Unix socket, because its path is known before the start.
 fn site() -> Setup {
     lighty!()
         .without_listener()
@@ -45,7 +45,7 @@ struct Daemon {
 }
 
 impl Daemon {
-    /// The one whose pid file is there.
+    /// Reads the pid file of the started server.
     fn of(setup: &Setup) -> Self {
         let pid_file = setup.directory().join("lighty.pid");
         let text = fs::read_to_string(&pid_file).expect("a pid file when the starter has ended");
@@ -143,7 +143,7 @@ fn other_uses_of_lighttpd_stay_in_the_foreground() {
     assert_eq!(output.status.code(), Some(2), "{}", text(&output.stderr));
 }
 
-/// As in lighttpd.
+/// Same behaviour as lighttpd.
 #[test]
 fn idle_time_of_zero_is_none() {
     let server = lighty!().file("a", "x").argument("-i").argument("0").start();

@@ -6,8 +6,8 @@ use std::time::Duration;
 use lighty_testkit::server::{Server, Setup, write_file};
 use lighty_testkit::{lighty, wait_until};
 
-/// A setup whose `PATH` has these programs alone. Each writes its name and arguments, one in a
-/// line, to `opened` in the test's directory, and ends with the given status.
+/// A setup with only these programs in its `PATH`. Each writes its name and arguments, one per
+/// line, to `opened` in the test's directory, and exits with the given status.
 fn setup(programs: &[(&str, u8)]) -> Setup {
     let setup = lighty!().file("a", "A");
     let directory = setup.directory().to_owned();

@@ -30,7 +30,7 @@ fn all_errors_are_reported_at_once_with_their_places() {
     assert!(err.contains('^'), "no caret:\n{err}");
 }
 
-/// As in `lighty -t 2>&1 | head`.
+/// Like `lighty -t 2>&1 | head`.
 #[test]
 fn unread_errors_are_still_errors() {
     for arguments in [&["-t", "-f", "/none/x.conf"][..], &["serve", "/none"], &["fmt", "/none"]] {
@@ -889,7 +889,7 @@ fn typographic_characters_are_named_with_their_place() {
     assert_eq!(code, 1, "{value}");
     assert!(value.contains("1:15: error: server.port must be a number, not \"eighty\""), "{value}");
     assert!(value.contains("value.conf:2:23: error: a comma is missing after this"), "{value}");
-    // One for each, and none for what follows from them, comments or proper strings.
+    // One error for each quote, and none for consequential errors, comments or correct strings.
     assert_eq!(err.matches("error: ").count(), 7, "{err}");
     assert_eq!(err.matches("[typography]").count(), 7, "{err}");
     assert!(!err.contains("[unknown-directive]"), "{err}");
@@ -913,7 +913,7 @@ fn formatting_mends_typographic_characters_outside_of_strings() {
     assert_eq!(text, wanted);
     let (code, _, err) = setup.run(&["-t", "--strict", "-f", name]);
     assert_eq!((code, err.as_str()), (0, ""));
-    // What cannot be mended stays as it is, with its errors where they were written.
+    // A file that cannot be repaired stays unchanged, and its errors keep their lines.
     write_file(&path, "server.tag = “x”\nserver.port = (\n");
     let (code, _, err) = setup.run(&["fmt", name]);
     assert_eq!(code, 1, "{err}");

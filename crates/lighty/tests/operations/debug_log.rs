@@ -10,7 +10,7 @@ fn with(switch: &str) -> Setup {
     lighty!().file("a.txt", "hello\n").config(&format!("debug.{switch} = \"enable\""))
 }
 
-/// What is logged about one good request and one for a file that is not there.
+/// Log of one successful request and one for a missing file.
 fn log_of(server: &Server) -> String {
     assert_eq!(server.get_with("/a.txt", "X-Mark: one\r\n").status, 200);
     assert_eq!(server.get_with("/none", "X-Mark: two\r\n").status, 404);

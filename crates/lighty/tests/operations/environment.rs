@@ -1,4 +1,5 @@
-//! What a process inherits: limits, capabilities, standard streams; and what it passes on.
+//! Process environment: inherited limits, capabilities and standard streams, and the ones that it
+//! passes on.
 
 use std::fs;
 use std::io::Read;
@@ -155,7 +156,7 @@ fn stream() -> (UnixStream, OwnedFd) {
     (ours, theirs.into())
 }
 
-/// What arrives until it contains `words`.
+/// Reads until the input contains `words`.
 fn await_words(stream: &mut UnixStream, words: &str) -> String {
     let mut text = String::new();
     let mut bytes = [0; 4_096];
@@ -261,8 +262,8 @@ fn killed_shell_of_a_log_command_does_not_stay_a_zombie() {
     assert!(wait_until(Duration::from_secs(60), is_gone), "a zombie stays");
 }
 
-/// Limits the user of a running server to the threads that there are, and waits until those of the
-/// pool have left. False if this process may not.
+/// Limits the user of a running server to its current number of threads, and waits until the
+/// threads of the pool have exited. Returns false without permission.
 fn without_threads(server: &Server, uid: &str) -> bool {
     // It listens before its workers run.
     server.await_log("is serving");
@@ -285,7 +286,7 @@ fn responses_are_whole_where_no_thread_can_be_had() {
         eprintln!("SKIPPED: only root can become another user");
         return;
     }
-    // A user of whom there is nothing else: the limit counts all threads of a user.
+    // The limit counts all threads of a user, so the server gets a user of its own.
     let uid = format!("--reuid={}", 56_000 + std::process::id() % 1_000);
     let text = "a text that is worth compressing\n".repeat(20_000);
     let backend = Backend::replying(|asked| {

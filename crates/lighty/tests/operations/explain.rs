@@ -1,4 +1,4 @@
-//! `lighty explain`: what applies to a request, and what answers it.
+//! `lighty explain`: the rules that apply to a request, and the handler that responds.
 
 use lighty_testkit::lighty;
 

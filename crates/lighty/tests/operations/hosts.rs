@@ -1,4 +1,4 @@
-//! Figures by host: the names are those of the configuration, whatever clients send.
+//! Metrics by host: names come from the configuration, never from clients.
 
 use std::time::Duration;
 

@@ -54,7 +54,7 @@ fn int_lets_a_download_finish_and_then_ends() {
 fn what_was_asked_behind_a_download_does_not_cost_its_end() {
     let mut server = with_large_file();
     let mut download = begin_download(&server);
-    // Nobody reads it while the download goes on.
+    // The server does not read this request during the download.
     download.send("GET /a HTTP/1.1\r\nHost: a\r\n\r\n");
     server.signal(Signal::INT);
     server.await_log("graceful");
@@ -148,7 +148,8 @@ fn hup_opens_logs_again_that_were_moved_away() {
 #[test]
 fn the_pid_file_is_there_while_the_server_is() {
     let mut server = lighty!().config("server.pid-file = \"@DIR@/lighty.pid\"").start();
-    // It listens first: who is answered comes behind the whole start.
+    // The server listens before the start is complete; the first response follows the complete
+    // start.
     assert_eq!(server.get("/none").status, 404);
     let path = server.directory().join("lighty.pid");
     let written = fs::read_to_string(&path).expect("a pid file");
@@ -167,7 +168,7 @@ fn a_second_server_does_not_take_over_the_pid_file_of_the_first() {
     assert!(code == 1 && said.contains("server.pid-file") && said.contains(&why), "{said}");
     let written = fs::read_to_string(&path).expect("a pid file");
     assert_eq!(written.trim(), first.pid().to_string());
-    // What a killed server has left holds nobody up.
+    // The remains of a killed server do not prevent a start.
     first.kill();
     let third = second().start();
     let written = fs::read_to_string(&path).expect("a pid file");
@@ -386,7 +387,7 @@ fn files_are_sent_where_no_thread_can_be_had_any_more() {
     if !may_change_identity() {
         return;
     }
-    // A user of whom there is nothing else: the limit counts all threads of a user.
+    // The limit counts all threads of a user, so the server gets a user of its own.
     let uid = format!("--reuid={}", 54_000 + std::process::id() % 1_000);
     let large = vec![b'x'; 300_000];
     for engine in ["threads", "auto"] {
@@ -538,8 +539,8 @@ fn a_live_servers_unix_socket_is_not_taken_away() {
     assert_eq!(client.response().text(), "first");
 }
 
-/// Asks on one connection after the other until none can be made; how many were answered, and how
-/// those ended that were not.
+/// Opens connections and sends requests until a connection is refused. Returns the number of
+/// responses, and the errors of the requests without one.
 fn ask_until_refused(address: SocketAddr) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     while let Ok(stream) = TcpStream::connect(address) {
@@ -562,7 +563,7 @@ fn ask_on(mut stream: TcpStream) -> Result<(), String> {
     }
 }
 
-/// Asks again and again until `over`; who is refused was never connected, and asks anew.
+/// Sends requests until `over`; a refused connection was never accepted, so it is retried.
 fn ask_until(over: &AtomicBool, address: SocketAddr) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     while !over.load(Ordering::Relaxed) {

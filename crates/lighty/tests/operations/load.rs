@@ -1,4 +1,4 @@
-//! `lighty load`: what it says of servers that are right, slow and wrong.
+//! `lighty load`: its report about correct, slow and faulty servers.
 
 mod form;
 mod http2;
@@ -24,7 +24,7 @@ fn load(arguments: &[&str]) -> Output {
     output.expect("lighty load")
 }
 
-/// What it says as JSON, and whether all was well.
+/// JSON report, and true if the run succeeded.
 fn measured(arguments: &[&str]) -> (Value, bool) {
     let output = load(&[arguments, &["--json"]].concat());
     let said = String::from_utf8_lossy(&output.stderr);

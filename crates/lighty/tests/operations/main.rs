@@ -1,4 +1,4 @@
-//! What an operator uses: command line, configuration check, logs, metrics, tracing, reload, load
+//! Operator's interfaces: command line, configuration check, logs, metrics, tracing, reload, load
 //! generator, manual.
 
 mod background;

@@ -1,5 +1,5 @@
-//! The manual says what the binary does: generated pages are up to date, examples load, the
-//! diagnostics shown are the real ones, and every link leads somewhere.
+//! The manual agrees with the binary: generated pages are current, examples load, diagnostics are
+//! shown verbatim, and links lead to existing targets.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use lighty_testkit::server::binary;
 
-/// What refreshes the generated pages.
+/// Command that refreshes the generated pages.
 const REFRESH: &str = "cargo run -p lighty -- generate manual docs/manual";
 
 pub(crate) fn source_tree() -> PathBuf {
@@ -64,7 +64,7 @@ pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
-/// A fenced block of a page: its language, and what it holds.
+/// Fenced block of a page: its language and its contents.
 struct Fence {
     page: String,
     line: usize,
@@ -127,7 +127,7 @@ fn examples_of_configurations_load() {
     assert!(count > 50, "{count} examples were found");
 }
 
-/// A block `lighty broken` is followed by a block `text`: what `lighty -t` says of it.
+/// A block `lighty broken` is followed by a block `text` with the output of `lighty -t`.
 #[test]
 fn diagnostics_that_are_shown_are_the_real_ones() {
     let fences = fences();
@@ -142,7 +142,7 @@ fn diagnostics_that_are_shown_are_the_real_ones() {
     assert!(count > 0);
 }
 
-/// What forges make of a heading.
+/// Anchor that forges generate for a heading.
 fn anchor(heading: &str) -> String {
     let heading = heading.trim().to_lowercase();
     let kept = heading.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_' | ' '));

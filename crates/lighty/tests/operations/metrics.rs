@@ -252,7 +252,7 @@ fn what_clients_write_makes_no_series() {
         measured().config("server.max-worker = 2\nserver.max-keep-alive-requests = 100000").start();
     let series = || metrics(&server).lines().filter(|line| !line.starts_with('#')).count();
     let ask = |number: usize, client: Option<&mut Client>| {
-        // What has an unknown method ends its connection.
+        // A request with an unknown method ends its connection.
         let unknown = format!("M{number} /a.txt HTTP/1.1\r\nHost: h{number}.test\r\n\r\n");
         let known = format!("GET /a.txt?{number} HTTP/1.1\r\nHost: h{number}.test\r\n\r\n");
         match client {

@@ -1,5 +1,5 @@
-//! Rows of the manual's page for those who come from another server: nginx with its line and lighty
-//! with the line beside it are asked the same.
+//! Rows of the manual's page for users of other servers: nginx with its line and lighty with the
+//! line beside it get the same requests.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use lighty_testkit::real::nginx::Nginx;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Setup, write_file};
 
-/// The line of lighty in the row whose first cell is this.
+/// lighty's line in the row that begins with this cell.
 fn row(theirs: &str) -> String {
     let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/manual/other-servers.md");
     let text = std::fs::read_to_string(page).expect("the page");
@@ -37,7 +37,7 @@ fn site(setup: &Setup) {
     write_file(&setup.directory().join("errors/404.html"), gone);
 }
 
-/// What is the same for a client.
+/// Properties of a response that must be equal for a client.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     status: u16,
@@ -109,7 +109,7 @@ fn redirections_of_caddy_and_apache() {
     for (theirs, expected) in [
         // Caddy compares the path alone, and the query of the request is dropped.
         ("redir /old /new", [Some("/new"), Some("/new"), None, None]),
-        // Apache compares whole segments, and appends what follows, with the query.
+        // Apache compares whole segments, and appends the rest of the URL, with the query.
         ("Redirect /old /new", [Some("/new"), Some("/new?a=1"), Some("/new/deep?a=1"), None]),
     ] {
         let server = lighty!().config(&row(theirs)).start();

@@ -1,5 +1,5 @@
-//! The recipes of the manual: each configuration runs with an application or a stand-in behind it,
-//! and each command prints what the page shows.
+//! Recipes of the manual: each configuration runs with an application or a stand-in behind it, and
+//! each command prints the output that the page shows.
 
 mod access;
 mod applications;

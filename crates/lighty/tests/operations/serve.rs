@@ -1,4 +1,4 @@
-//! A server that nobody configured: `lighty serve`, and what it says when it cannot start.
+//! A server without configuration: `lighty serve`, and its messages when it cannot start.
 
 use std::io::Write;
 use std::net::{SocketAddr, TcpListener};
@@ -305,11 +305,11 @@ fn text_is_compressed_unless_that_is_not_wanted() {
     assert_eq!(coding(&["--precompressed"], "/b.txt"), (Some("gzip".to_owned()), 4));
 }
 
-/// What `lighty serve` writes to a terminal while `/a` is asked for.
+/// Terminal output of `lighty serve` during a request for `/a`.
 fn seen_on_a_terminal(flags: &str) -> String {
     let setup = lighty!().file("a", "A");
     let shown = setup.directory().join("shown");
-    // A terminal throws away what it has not shown yet when Ctrl-C is typed, unless told otherwise.
+    // On Ctrl-C a terminal discards pending output, unless `noflsh` is set.
     let command = format!(
         "stty noflsh; exec '{}' serve '{}' --listen 127.0.0.1:0 {flags}",
         lighty_testkit::server::binary(env!("CARGO_BIN_EXE_lighty")).display(),
@@ -334,7 +334,7 @@ fn seen_on_a_terminal(flags: &str) -> String {
     let port = port.expect("a port");
     let address = SocketAddr::from(([127, 0, 0, 1], port));
     assert_eq!(ask(address, "GET", "/a").text(), "A");
-    // The end of what is typed: Ctrl-C, and the log is written out.
+    // Ends the input with Ctrl-C; the server then writes out its log.
     terminal.stdin.take().expect("a pipe").write_all(b"\x03").expect("typed");
     terminal.wait().expect("its end");
     text()
@@ -362,7 +362,8 @@ fn a_port_that_is_taken_says_by_whom() {
     let nowhere = setup.run(&["serve", root.to_str().expect("UTF-8"), "--listen", "/nix/x.sock"]);
     for (code, _, err) in [foreign, nowhere] {
         assert_eq!(code, 1, "{err}");
-        // Nobody has seen the configuration that the options become.
+        // The user never sees the configuration generated from the options, so messages do not
+        // mention it.
         assert!(!err.contains("command line:") && !err.contains("server.bind"), "{err}");
     }
 }

@@ -1,4 +1,4 @@
-//! What the server tells of itself.
+//! Status and statistics of the server.
 
 use std::time::Duration;
 
@@ -178,7 +178,7 @@ fn paths_are_others_without_a_setting_or_another_method() {
     assert!(page.text().contains("File engine"), "{}", page.text());
 }
 
-/// As in lighttpd, for the handler of all errors alone.
+/// Same result as lighttpd, for the handler of all errors alone.
 #[test]
 fn page_as_error_handler_keeps_the_status_of_the_error() {
     for (handler, status) in [("error-handler", 404), ("error-handler-404", 200)] {

@@ -1,4 +1,4 @@
-//! Where the time goes: each wait is told under its own name, and everything adds up.
+//! Stages of a request's duration: each wait has a name of its own, and the stages add up.
 
 use std::process::Command;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long what is slow takes.
+/// Duration of the slow stage.
 const WAIT: Duration = Duration::from_millis(150);
 
 fn logging() -> Setup {
@@ -49,12 +49,12 @@ fn stages(server: &Server, target: &str) -> Value {
     let within = all.iter().filter(|(name, _)| !before(name));
     let sum: u64 = within.map(|(_, us)| us.as_u64().expect("a number")).sum();
     let duration = line["duration_us"].as_u64().expect("a number");
-    // What is asked of the clock at the end comes later than the last stage.
+    // The clock is read once more after the last stage.
     assert!(sum <= duration + 1_000, "{line}");
     stages
 }
 
-/// One stage took the wait, and all others together took less.
+/// Asserts that one stage took the wait, and all others together less.
 fn assert_waited(stages: &Value, name: &str) {
     let least = u64::try_from(WAIT.as_micros()).expect("short") * 9 / 10;
     let took = stages[name].as_u64().unwrap_or(0);

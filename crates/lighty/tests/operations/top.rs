@@ -34,8 +34,8 @@ fn top(arguments: &[&str]) -> Output {
     output.expect("lighty top")
 }
 
-/// Runs it on a terminal of 24 lines of 80 columns. Each of the keys is typed once the words before
-/// it are to be seen. What it wrote.
+/// Runs `lighty top` on a terminal of 24 lines by 80 columns. Types each key once the words before
+/// it are visible. Returns the output.
 fn on_terminal(url: &str, typed: &[(&str, &str)]) -> Option<String> {
     let script = find(&["script"])?;
     let lighty = lighty_binary();

@@ -1,5 +1,4 @@
-//! Traces and request ids: who is believed, what backends and logs get, and a collector that takes
-//! its time.
+//! Traces and request ids: trusted sources, ids in backends and logs, and slow collectors.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -24,7 +23,7 @@ fn tracing(backend: &Backend) -> Setup {
         .config(&format!("  proxy-core.backends = ( \"{}\" )\n}}", backend.name()))
 }
 
-/// What the backend was last asked for, by name.
+/// Values of a header field in the last request to the backend.
 fn seen(backend: &Backend, name: &str) -> Vec<String> {
     let asked = backend.asked();
     let last = asked.last().expect("a request");
@@ -101,7 +100,7 @@ fn what_a_trusted_peer_says_wrongly_counts_for_nothing() {
     assert_eq!(response.field("X-Request-Id"), Some(&*id), "the longest");
 }
 
-/// A collector that takes `delay` for its response, and what it was sent.
+/// Collector that responds after `delay`, and the data that it received.
 fn collector(status: &'static str, delay: Duration) -> (Backend, Arc<Mutex<Vec<Value>>>) {
     let taken: Arc<Mutex<Vec<Value>>> = Arc::default();
     let sent = Arc::clone(&taken);

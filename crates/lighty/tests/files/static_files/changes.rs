@@ -99,7 +99,7 @@ fn a_flipped_document_root_is_served_within_a_second() {
     }
 }
 
-/// Runs a command where nobody gets an inotify instance.
+/// Runs a command with no inotify instances available to any user.
 const WITHOUT_INOTIFY: &str = "echo 0 > /proc/sys/user/max_inotify_instances && exec \"$0\" \"$@\"";
 
 #[test]

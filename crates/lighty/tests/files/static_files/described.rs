@@ -1,4 +1,4 @@
-//! What is said of a file: its type, its validators, and what a client that has it is told.
+//! Description of a file: its type, its validators, and conditional responses.
 
 use lighty_testkit::lighty;
 

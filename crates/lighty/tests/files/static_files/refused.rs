@@ -1,4 +1,4 @@
-//! What is not sent, and what is sent in its place.
+//! Refused files, and the responses in their place.
 
 use std::fs;
 

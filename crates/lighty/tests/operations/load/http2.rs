@@ -99,7 +99,7 @@ fn what_is_wrong_has_a_name() {
     assert!(!is_well && value["responses"] == 0, "{value}");
 }
 
-/// A server that answers each frame of a kind with what is told, and nothing else.
+/// Server that responds to each frame of one kind with the given bytes, and to no other frame.
 fn answering(
     kind: u8,
     with: impl Fn(&[u8]) -> Vec<u8> + Send + Sync + 'static,

@@ -124,7 +124,7 @@ fn a_run_of_which_half_hangs_is_not_better() {
         path.to_str().expect("UTF-8").to_owned()
     };
     let mut older = half.clone();
-    // As it was written before parts told of failures.
+    // The format before intervals counted failures.
     for part in older["intervals"].as_array_mut().expect("parts") {
         part.as_array_mut().expect("a part").truncate(3);
     }

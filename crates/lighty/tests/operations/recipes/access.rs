@@ -1,4 +1,4 @@
-//! Who may come in, and what browsers are told.
+//! Access control, and response header fields for browsers.
 
 use lighty_testkit::backend::{Asked, Backend, answer};
 
@@ -63,7 +63,7 @@ fn links_that_expire() {
     }
 }
 
-/// As Authelia answers: who has a session may pass, all others are sent to the login.
+/// Authelia's responses: requests with a session pass, others are redirected to the login.
 fn authelia(asked: &Asked) -> Vec<u8> {
     assert_eq!(asked.line(), "GET /api/authz/forward-auth HTTP/1.1");
     let field = |name: &str| asked.field(name).unwrap_or_default();

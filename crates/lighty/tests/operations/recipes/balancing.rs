@@ -36,12 +36,12 @@ fn load_balancing() {
         .backend("10.0.0.2:8080", address(&second))
         .backend("10.0.0.3:8080", address(&backup))
         .run();
-    // One that is gone: no request fails.
+    // A stopped backend: no request fails.
     second.take();
     for _ in 0..20 {
         is(&trial, (HOST, "/name"), 200, "server 10.0.0.1\n");
     }
-    // One that says it is not well.
+    // A backend that reports that it is not healthy.
     first.as_ref().expect("it runs").set_status(503);
     await_text(&trial, "server 10.0.0.3\n");
     first.as_ref().expect("it runs").set_status(200);
@@ -86,7 +86,7 @@ fn upload_limits() {
 #[test]
 fn maintenance() {
     let recipe = Recipe::new("maintenance").file("srv/www/style.css", "body {}\n");
-    // The one who repairs is this machine by another address.
+    // The recipe exempts an administrator's address; the test uses another loopback address for it.
     let trial = recipe.replace("192.0.2.7", "127.0.0.2").run();
     write_file(&trial.path("srv/www/maintenance.html"), "soon\n");
     let is_closed = || trial.get(HOST, "/").status == 503;
@@ -103,7 +103,7 @@ fn exact_paths() {
     for target in ["/bucket/a//b", "/@scope%2Fpackage", "/vhosts/%2F/queue", "/%70rivate/"] {
         is(&trial, ("s3.example.org", target), 200, &format!("GET {target}\n"));
     }
-    // The page's table says what is normal.
+    // The page's table lists these paths after the default normalization.
     let app = Backend::replying(|asked| answer("200 OK", "", asked.target()));
     let server = lighty_testkit::lighty!().in_front_of(&app.name()).start();
     let normal = [

@@ -1,4 +1,4 @@
-//! What is said of files, and pages that the server makes.
+//! Header fields of files, and generated pages.
 
 use lighty_testkit::backend::{Backend, answer};
 

@@ -101,7 +101,7 @@ fn json_logs_with_rotation() {
     for line in error.lines() {
         serde_json::from_str::<Value>(line).expect("an object");
     }
-    // What logrotate runs.
+    // The script that logrotate runs.
     let rotation = block("json-logs", "postrotate");
     let (_, script) = rotation.split_once("postrotate\n").expect("a script");
     let (script, _) = script.split_once("endscript").expect("an end");

@@ -2,14 +2,14 @@
 
 use super::manual;
 
-/// What a fenced block of a page is.
+/// Kinds of fenced blocks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// A whole configuration.
     Configuration,
     /// A file; the line in front of the block names its path.
     File(String),
-    /// Commands behind `$ `, and what they print.
+    /// Commands behind `$ `, and their output.
     Commands,
     /// Anything else.
     Other,
@@ -63,7 +63,7 @@ fn kind(language: &str, above: &str) -> Kind {
     }
 }
 
-/// A command of a page and what it prints.
+/// Command of a page, and its output.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Step {
     pub command: String,
@@ -93,8 +93,8 @@ pub(crate) fn steps(text: &str) -> Vec<Step> {
     steps
 }
 
-/// Whether an output is what the page shows, where `...` stands for anything. White space at the
-/// end of lines does not count.
+/// Returns true if an output matches the page, where `...` matches any text. Trailing white space
+/// is ignored.
 pub(crate) fn fits(shown: &str, output: &str) -> bool {
     let trimmed = |text: &str| {
         let lines: Vec<&str> = text.trim_end().lines().map(str::trim_end).collect();

@@ -42,7 +42,7 @@ pub(crate) struct Recipe {
     directory: Scratch,
     http: Listen,
     https: Listen,
-    /// What the page says and what it is here.
+    /// Texts of the page and their replacements in the test.
     replaced: Vec<(String, String)>,
     further: String,
     is_ready: Box<dyn Fn() -> bool + Send + Sync>,
@@ -108,7 +108,7 @@ impl Recipe {
         self
     }
 
-    /// What this text of the page is here.
+    /// Replaces a text of the page.
     pub(crate) fn replace(mut self, written: &str, here: impl Display) -> Self {
         self.replaced.push((written.to_owned(), here.to_string()));
         self
@@ -206,7 +206,7 @@ impl Recipe {
     }
 }
 
-/// Copies what is in a directory into another one.
+/// Copies the contents of a directory.
 fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).expect("a directory");
     for entry in std::fs::read_dir(from).expect("a directory").map(|entry| entry.expect("one")) {
@@ -278,7 +278,7 @@ impl Trial {
         }
     }
 
-    /// What a command of the page prints, errors included.
+    /// Output of a command of the page, errors included.
     pub(crate) fn sh(&self, command: &str) -> String {
         let path = std::env::var("PATH").unwrap_or_default();
         let bin = self.recipe.path("bin");
@@ -308,12 +308,12 @@ impl Trial {
         Client::tcp(self.address())
     }
 
-    /// Where port 80 is.
+    /// Address in place of port 80.
     pub(crate) fn address(&self) -> SocketAddr {
         self.recipe.http.address()
     }
 
-    /// Where port 443 is.
+    /// Address in place of port 443.
     pub(crate) fn https_address(&self) -> SocketAddr {
         self.recipe.https.address()
     }

@@ -22,8 +22,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The body of each POST. The program reads the head byte by byte, so that it ends before it.
 const POSTED: &str = "posted";
 
-/// Where programs have ports. The server listens there as well, and clients connect to the first
-/// address that it listens at.
+/// Address of the programs' ports. The server listens there as well, and clients connect to its
+/// first address.
 const HOST: &str = "127.0.0.2";
 
 /// The program: answers each connection with its variable and its process number. `/slow` takes
@@ -144,7 +144,7 @@ fn keep_posting(server: &Server, stop: &AtomicBool, posted: &AtomicUsize) {
     }
 }
 
-/// A POST cannot be sent twice, so none may reach a socket that nobody will accept from.
+/// A POST cannot be sent twice, so none may reach a socket that no process will accept from.
 fn posts_that_wait_are_answered(socket: Option<&str>) {
     let site = Site::start(2, &spawned("one", socket, ""), &[]);
     let (stop, posted) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -241,7 +241,7 @@ fn a_name_stays_resolved() {
     assert_eq!(site.server.get("/").text(), "named", "{}", site.server.log());
 }
 
-/// Says its name to who connects.
+/// Sends its name to each client.
 fn greeter(name: &'static str) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");

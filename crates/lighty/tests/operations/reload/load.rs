@@ -19,15 +19,15 @@ const DOWNLOADS: usize = 20;
 /// More than sockets hold, so that it takes until the end.
 const LARGE: usize = 24 << 20;
 
-/// What a download takes at each reload.
+/// Bytes that a download reads at each reload.
 const PIECE: usize = 4 << 10;
 
-/// What a download's socket holds: more than is taken of it before the last reload. A reader that
-/// empties it waits for its peer's probe of a closed window, which comes after seconds.
+/// Receive buffer of a download, larger than the bytes read before the last reload. A reader that
+/// empties the buffer waits seconds for its peer's probe of the zero window.
 const RECEIVE_BUFFER: usize = 1 << 20;
 
-/// May the server keep so much more in the last tenth of the reloads than in the second one. The
-/// least of each is compared: what is free is given back from time to time, not at once.
+/// Growth allowed between the second and the last tenth of the reloads. Compares the minimum of
+/// each, because freed memory is returned to the system only from time to time.
 const GROWTH_KIB_MAX: u64 = 1536;
 
 /// Beside a load of two busy processors 1,000 reloads take longer than a test may.

@@ -9,7 +9,7 @@ use super::site::Site;
 
 const HOSTS: usize = 1_000;
 
-/// Hosts with a pattern each, which is most of what such a configuration takes.
+/// Hosts with a pattern each, which take most of the memory of such a configuration.
 fn hosts(kind: &str) -> String {
     let mut text = String::new();
     for host in 0..HOSTS {

@@ -1,4 +1,4 @@
-//! What a reload changes, what it keeps, and how a refusal is told.
+//! Effects of a reload: changed and kept state, and the report of a refusal.
 
 use std::time::Duration;
 
@@ -245,7 +245,7 @@ fn the_error_log_moves() {
     let log = |name: &str| {
         std::fs::read_to_string(site.server.directory().join(name)).unwrap_or_default()
     };
-    // What is not written yet goes to the new file.
+    // Unwritten log lines go to the new file.
     assert!(wait_until(PATIENCE, || log("one.log").contains("is serving")), "{}", log("one.log"));
     site.change("server.errorlog = \"@DIR@/two.log\"");
     let moved = || log("two.log").contains("reloaded: generation 1");
@@ -384,7 +384,7 @@ fn a_database_that_is_named_no_more_is_closed() {
     site.change(&format!("server.tag = \"two\"\n{webdav}"));
     assert!(opened() > 0 && has_thread(), "what is named stays open");
     site.change("server.tag = \"three\"");
-    // One descriptor pins the file, which is not served even now.
+    // One descriptor pins the database file, which is not served even without the module.
     assert!(wait_until(PATIENCE, || opened() == 1 && !has_thread()), "{}", opened());
     site.change(webdav);
     assert_eq!(put(), 204);

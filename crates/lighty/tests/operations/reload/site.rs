@@ -65,7 +65,7 @@ impl Site {
         assert!(!out.contains("not begun"), "{out}");
     }
 
-    /// Writes a configuration that is refused; what is said.
+    /// Writes a configuration that is refused; returns the error message.
     pub(crate) fn refuse(&self, lines: &str) -> String {
         self.write(lines);
         self.refused()
@@ -104,7 +104,7 @@ impl Echo {
         Self { address, opened }
     }
 
-    /// How many connections it has accepted.
+    /// Number of accepted connections.
     pub(crate) fn opened(&self) -> usize {
         self.opened.load(Ordering::Relaxed)
     }

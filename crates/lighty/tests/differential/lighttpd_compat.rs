@@ -3,10 +3,10 @@
 //! or the manual must list and justify the difference (`lighty-server/src/manual/differences.txt`).
 //!
 //! Configurations are data (`cases/`, see [`case`]) or random combinations ([`random`]).
-//! `LIGHTY_COMPAT_CASE=words` selects cases whose name contains the words. `LIGHTY_COMPAT_PAIRS`
-//! sets the number of random requests, `LIGHTY_COMPAT_SEED` their seed, and
-//! `LIGHTY_COMPAT_CONFIGURATION` selects a single random configuration. The test
-//! `configurations_of_the_day` uses the days since 1970 as its seed.
+//! `LIGHTY_COMPAT_CASE=words` selects cases by a part of their name. `LIGHTY_COMPAT_PAIRS` sets the
+//! number of random requests, `LIGHTY_COMPAT_SEED` their seed, and `LIGHTY_COMPAT_CONFIGURATION`
+//! selects a single random configuration. The test `configurations_of_the_day` uses the days since
+//! 1970 as its seed.
 
 mod ajp;
 mod case;

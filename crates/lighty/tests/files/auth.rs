@@ -237,8 +237,8 @@ fn what_cannot_work_is_said() {
     }
 }
 
-/// Server whose users have the password `secret`, hashed with bcrypt at cost 12. `X-Forwarded-For`
-/// sets the client's address.
+/// Server with users that have the password `secret`, hashed with bcrypt at cost 12.
+/// `X-Forwarded-For` sets the client's address.
 fn server_with_slow_hashes(lines: &str) -> Server {
     let hash = made_by("htpasswd", &["-nbBC", "12", "kim", "secret"]);
     let users = format!("{hash}{}{}", hash.replace("kim:", "lee:"), hash.replace("kim:", "ann:"));

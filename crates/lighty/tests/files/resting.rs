@@ -13,7 +13,7 @@ use lighty_testkit::{lighty, wait_until};
 /// More than the ten seconds after which a document root is let go.
 const REST: Duration = Duration::from_secs(60);
 
-/// Server whose document root is a file system of its own.
+/// Server with its document root on a file system of its own.
 fn on_its_own_disk(engine: &str) -> Option<(SmallDisk, Server)> {
     let setup = lighty!();
     let root = setup.root("");

@@ -9,7 +9,7 @@ use lighty_testkit::real::php::PhpFpm;
 use lighty_testkit::response::Response;
 use lighty_testkit::server::{Server, Setup};
 
-/// Program for `/bin/sh` whose source must not leak.
+/// Program for `/bin/sh`. The comment marks leaked source.
 const SCRIPT: &str = "printf 'Content-Type: text/plain\\n\\nRAN\\n' # SOURCE\n";
 
 /// Configuration of the routes to scripts.
@@ -64,10 +64,10 @@ const WAYS: [(&str, &str); 22] = [
     ("/~anna/", ""),
 ];
 
-/// Routes whose response has the status of the error, or of the surrounding page.
+/// Routes that respond with the status of the error, or of the surrounding page.
 const INNER_WAYS: [&str; 2] = ["/none", "/page.shtml"];
 
-/// Route whose URL does not name the script.
+/// Route with a URL that does not name the script.
 const NAMELESS_WAY: &str = "/bare";
 
 /// Result of a request for a script.

@@ -123,7 +123,7 @@ fn every_number_of_lighttpd_is_taken_or_clamped_with_a_warning() {
     }
 }
 
-/// One server for each directive that clamps the number.
+/// Starts a server for each directive that clamps the number.
 fn server_starts_with(number: i64) {
     for (name, ..) in numbers().into_iter().filter(|(_, min, max)| !(*min..=*max).contains(&number))
     {

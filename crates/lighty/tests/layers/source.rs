@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) feature_names: Vec<usize>,
     /// Lines of doc comments, tests included.
     pub(super) docs: Vec<(usize, String)>,
-    /// Doc attributes whose text is in another file, or whose fences come from a macro.
+    /// Doc attributes with a text from another file, or with fences from a macro.
     pub(super) computed_docs: Vec<usize>,
     pub(super) forbids_unsafe: bool,
 }
@@ -47,7 +47,7 @@ pub(super) struct Function {
     pub(super) lines: usize,
 }
 
-/// One name of a `use` declaration.
+/// Single name of a `use` declaration.
 pub(super) struct Import {
     pub(super) path: Vec<String>,
     pub(super) alias: String,

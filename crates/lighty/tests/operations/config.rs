@@ -889,7 +889,7 @@ fn typographic_characters_are_named_with_their_place() {
     assert_eq!(code, 1, "{value}");
     assert!(value.contains("1:15: error: server.port must be a number, not \"eighty\""), "{value}");
     assert!(value.contains("value.conf:2:23: error: a comma is missing after this"), "{value}");
-    // One error for each quote, and none for consequential errors, comments or correct strings.
+    // Each quote gets an error; consequential errors, comments and correct strings get none.
     assert_eq!(err.matches("error: ").count(), 7, "{err}");
     assert_eq!(err.matches("[typography]").count(), 7, "{err}");
     assert!(!err.contains("[unknown-directive]"), "{err}");

@@ -146,7 +146,8 @@ fn connections_that_the_backend_ends_cost_no_request() {
     assert!(connections(&nginx).len() >= 100 / 7);
 }
 
-/// What must not be sent twice takes no connection near its end; everything else is sent again.
+/// Non-idempotent requests take no connection that is about to time out; all other requests are
+/// retried.
 #[test]
 fn connections_that_end_while_they_rest_cost_no_request() {
     let root = files();

@@ -1,5 +1,5 @@
-//! Pools and the backlog: how many connections there are, who waits, who is served first, and what
-//! is said to whom there is no room for.
+//! Pools and the backlog: number of connections, waiting requests and their order, and the response
+//! when the backlog is full.
 
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Gate {
     }
 }
 
-/// A backend whose responses wait at a gate.
+/// Backend that holds back its responses until a gate opens.
 fn gated() -> (Backend, Gate) {
     let gate = Gate::default();
     let inner = gate.clone();
@@ -274,6 +274,6 @@ fn a_place_that_comes_free_in_one_worker_serves_another() {
     for _ in 0..100 {
         assert_eq!(server.get("/x").text(), "ok");
     }
-    // Each look of a waiting request that nobody calls takes a tenth of a second.
+    // A waiting request that is not woken checks again only after 100 ms.
     assert!(start.took() < Duration::from_secs(4), "{:?}", start.took());
 }

@@ -1,5 +1,4 @@
-//! Programs that are started for a request: what they are told, what becomes of what they say, and
-//! that none is left behind.
+//! Programs started per request: their variables, the processing of their output, and their end.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -38,7 +37,7 @@ fn noted_pid(path: &Path) -> u32 {
     read().trim().parse().expect("a number")
 }
 
-/// Children of the server that have ended and that nobody waited for.
+/// Children of the server that have exited and that it has not reaped.
 fn zombies(server: &Server) -> usize {
     let parent = format!(" Z {} ", server.pid());
     let entries = std::fs::read_dir("/proc").expect("/proc");
@@ -769,7 +768,7 @@ fn parts_of_files_are_sent_one_after_the_other() {
     server.await_log("has no such part");
     assert_eq!(get("@/missing+0-").status, 404);
     let many = |count: usize| vec!["@/digits+7-7"; count].join(",");
-    // What a URL holds is less than the limit; the program repeats it.
+    // A URL can hold fewer parts than the limit; the program repeats its URL.
     assert_eq!(get(&many(100)).text(), "7".repeat(100));
 }
 

@@ -1,4 +1,4 @@
-//! What a proxy must pass on as it is, and what it must mend.
+//! Parts of a message that a proxy must pass on unchanged, and parts that it must repair.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -93,7 +93,7 @@ fn a_path_that_is_passed_on_as_it_came_passes_no_rule() {
     }
 }
 
-/// A single-page application beside an interface: who takes a prefix needs no file.
+/// A single-page application beside an API: a prefix routed to a backend needs no file.
 #[test]
 fn a_rewrite_of_missing_files_leaves_requests_to_backends_alone() {
     let backend = Backend::replying(|asked| answer("200 OK", "", asked.method()));

@@ -1,4 +1,4 @@
-//! Backends that refuse, die, restart or do not accept: what a request costs then.
+//! Backends that refuse, die, restart or do not accept: the cost for a request.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -58,14 +58,14 @@ impl Load {
         assert!(lighty_testkit::wait_until(Duration::from_secs(30), more));
     }
 
-    /// How long the responses so far took, in order; begins anew.
+    /// Takes the sorted durations of the responses so far, and begins anew.
     fn take_times(&self) -> Vec<Duration> {
         let mut took = std::mem::take(&mut self.outcome.lock().expect("nobody panics").took);
         took.sort();
         took
     }
 
-    /// Stops; what went wrong, and how long the responses took, in order.
+    /// Stops the load; returns the errors and the sorted durations of the responses.
     fn finish(self) -> (Vec<String>, Vec<Duration>) {
         self.stop.store(true, Ordering::SeqCst);
         for client in self.clients {
@@ -86,7 +86,7 @@ impl Load {
     }
 }
 
-/// What 99 of 100 responses took at most.
+/// The 99th percentile of sorted durations.
 fn late(took: &[Duration]) -> Duration {
     took[took.len() * 99 / 100]
 }
@@ -197,7 +197,7 @@ fn a_backend_killed_under_load_loses_nothing() {
     let usual = late(&load.take_times());
     backends[0].kill();
     load.await_more(800);
-    // Nobody had to wait in the backlog, nor for anything else than this machine.
+    // No request had to wait in the backlog, or for anything else but this machine.
     let late = late(&load.finish_without_error(&server));
     let bound = Duration::from_millis(250) + 3 * usual;
     assert!(late < bound, "99 of 100 within {late:?}, before the kill within {usual:?}");

@@ -1,4 +1,4 @@
-//! Backends that die, lie, hang or say too much: what the client is told, and when.
+//! Backends that die, lie, hang or send too much: the client's response, and its delay.
 
 mod clients;
 mod connections;

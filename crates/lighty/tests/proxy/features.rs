@@ -1,5 +1,5 @@
-//! What a backend's response asks for in its own place, and what is changed on the way there and
-//! back.
+//! Requests of a backend's response to its proxy (such as `X-Sendfile`), and changes of messages in
+//! both directions.
 
 use std::os::unix::fs::symlink;
 
@@ -497,8 +497,8 @@ fn a_backend_learns_of_the_client_before_its_request() {
     }
 }
 
-/// Accepts a connection, answers its request, and returns what came before that: `count` bytes, or
-/// a line.
+/// Accepts a connection, answers its request, and returns the bytes before the request: `count`
+/// bytes, or a line.
 fn seen_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8> {
     use std::io::{Read, Write};
     let (mut stream, _) = listener.accept().expect("a connection");
@@ -539,8 +539,8 @@ fn a_redirect_to_a_path_of_ours_is_the_clients_to_follow() {
     program.join().expect("the program");
 }
 
-/// As in lighttpd 1.4.69: a script writes what a client could have written. The address goes in
-/// front of the client's, the other fields give way to the proxy's own.
+/// As in lighttpd 1.4.69: fields set by a script count as sent by the client. The proxy appends the
+/// client's address to `X-Forwarded-For`, and replaces the other fields with its own values.
 #[test]
 fn fields_about_the_client_are_the_proxys_whatever_a_script_sets() {
     let backend = Backend::answering("ok");

@@ -20,8 +20,7 @@ const DEFLATE: &str = "deflate.mimetypes = ( \"text/\" )
 
 const SLOW: &str = "connection.kbytes-per-second = 4096";
 
-/// What a program does that responds before it reads, and says at the end whether it got
-/// everything.
+/// Program that responds before it reads, and reports at the end if it got the whole body.
 const PROGRAM: &str = "import os, sys
 os.write(1, b'Content-Type: text/plain\\n\\n')
 early, got = os.urandom(1 << 20), 0
@@ -75,10 +74,10 @@ fn in_front_of_backend(lines: &str) -> (Backend, Server) {
     (backend, server)
 }
 
-/// What a program does that sends back what it gets.
+/// Program that echoes its input.
 const ECHO: &str = "printf 'Content-Type: text/plain\\n\\n'; exec cat";
 
-/// What a program does that reads nothing.
+/// Program that reads nothing.
 const DEAF: &str = "import os, sys
 sys.stdout.buffer.write(b'Content-Type: text/plain\\n\\n' + os.urandom(5 << 20) + b'ok')
 ";
@@ -157,7 +156,7 @@ fn a_client_that_never_reads_is_cut() {
 
 #[test]
 fn a_program_that_fills_the_spool_is_cut() {
-    // As little as a spool may hold; what `cat` sends back is more.
+    // The smallest allowed spool; `cat` sends back more.
     let server = with_program(
         "server.max-spool-size = 65536
          server.max-write-idle = 2

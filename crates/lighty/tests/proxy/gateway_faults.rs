@@ -1,5 +1,5 @@
-//! What programs behind FastCGI, SCGI, uwsgi and AJP13 do wrong: the same drills for each protocol
-//! that can express them.
+//! Faults of programs behind FastCGI, SCGI, uwsgi and AJP13: the same faults for each protocol that
+//! can express them.
 
 use std::sync::{Arc, Barrier, mpsc};
 use std::time::Duration;
@@ -36,7 +36,7 @@ impl Protocol {
         }
     }
 
-    /// Reads what comes before the body: FastCGI as far as the end of the variables.
+    /// Reads the request up to its body; for FastCGI, up to the end of the variables.
     pub(super) fn read_request(self, peer: &mut Peer) -> Option<()> {
         match self {
             Fastcgi => loop {
@@ -92,7 +92,7 @@ impl Protocol {
         wrapped
     }
 
-    /// What ends a response properly, besides a close.
+    /// Message that ends a response, for protocols with an end other than a close.
     pub(super) fn end(self) -> &'static [u8] {
         match self {
             Fastcgi => &[1, 3, 0, 1, 0, 8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
@@ -101,7 +101,7 @@ impl Protocol {
         }
     }
 
-    /// Whether a response says where it ends though its length was not announced.
+    /// Returns true if a response without a length still has a marked end.
     fn has_end(self) -> bool {
         !self.end().is_empty()
     }
@@ -407,7 +407,7 @@ fn answering(protocol: Protocol) -> Backend {
     })
 }
 
-/// What the log says that a head needed.
+/// Required size of a request head, taken from the log.
 fn needed_bytes(server: &Server) -> usize {
     server.await_log("can carry");
     let log = server.log();
@@ -464,7 +464,7 @@ fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_conn
     assert_eq!(backend.opened(), 1, "a connection that heard nothing of it goes on");
 }
 
-/// What ends a response and offers the connection for another request.
+/// Message that ends a response and offers the connection for another request.
 fn end_for_reuse(protocol: Protocol) -> &'static [u8] {
     match protocol {
         Ajp13 => &[b'A', b'B', 0, 2, 5, 1],
@@ -484,7 +484,7 @@ fn a_body_that_its_client_left_off_ends_the_connection_that_it_was_for() {
                     told.wait();
                 }
                 peer.send(end_for_reuse(protocol));
-                // Who is sent another request here may take it for the body that never came.
+                // A further request here could be taken for the body that was never sent.
                 peer.hang();
             }
         });
@@ -505,7 +505,7 @@ fn a_body_that_its_client_left_off_ends_the_connection_that_it_was_for() {
 fn a_body_that_a_container_was_sent_whole_leaves_the_connection_to_the_next() {
     let backend = Backend::start(|peer| {
         while Ajp13.read_request(peer).is_some() {
-            // One packet, unasked for: a length of its own stands before the bytes.
+            // The first packet is sent unrequested; a length of its own precedes the bytes.
             let Some(head) = peer.read_exact(4) else { return };
             assert_eq!(head, [0x12, 0x34, 0, 2 + 5]);
             assert_eq!(peer.read_exact(2 + 5).as_deref(), Some(&b"\x00\x05tells"[..]));
@@ -546,14 +546,15 @@ fn a_client_is_not_to_blame_while_a_container_asks_for_nothing() {
     let server = front(Ajp13, &backend, "server.max-read-idle = 1");
     let mut client = server.connect();
     client.send(format!("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: {LENGTH}\r\n\r\n"));
-    // What comes with the head nobody has waited for.
+    // The body follows later: the proxy would not have to wait for a body that arrives with the
+    // head.
     assert!(wait_until(SOON, || backend.opened() == 1));
     client.send("x".repeat(LENGTH));
     let got = client.response();
     assert_eq!((got.status, got.text()), (200, "hello"), "{}", server.log());
 }
 
-/// How a program rejects a request: FastCGI 1.0 section 5.5.
+/// FastCGI's rejection of a request: FastCGI 1.0 section 5.5.
 const CANT_MPX_CONN: u8 = 1;
 const OVERLOADED: u8 = 2;
 
@@ -581,7 +582,7 @@ fn a_rejected_request_goes_to_another_address() {
             assert_eq!(ask(&server).response().status, 200, "{}", server.log());
             assert_eq!((busy[0].opened(), busy[1].opened()), (round, round), "they are still up");
         }
-        // What is not idempotent is not sent a second time, whatever the first one came to.
+        // A non-idempotent request is not retried, even after a rejection.
         let mut client = server.connect();
         client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(client.response().status, 503);
@@ -617,7 +618,7 @@ fn lengths_that_do_not_fit_are_logged_in_numbers() {
     ] {
         for protocol in [Fastcgi, Ajp13] {
             if protocol == Fastcgi && announced == "3" {
-                // What is too much is dropped there, as PHP's own servers do.
+                // FastCGI responses drop the excess, as PHP's own servers do.
                 continue;
             }
             let backend = after_request(protocol, move |peer| {

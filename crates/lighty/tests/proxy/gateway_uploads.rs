@@ -189,7 +189,7 @@ fn client_that_drips_its_body_is_cut_by_the_rate() {
     });
 }
 
-/// One byte at a time arrives as it was sent, in whatever records.
+/// Single bytes arrive as sent, independent of record boundaries.
 #[test]
 fn body_in_chunks_of_one_byte_arrives_whole() {
     static GOT: AtomicUsize = AtomicUsize::new(0);

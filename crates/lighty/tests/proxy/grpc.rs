@@ -20,7 +20,7 @@ fn front(setup: Setup, backend: &str) -> Setup {
         .config(&format!("proxy-core.backends = ( \"{backend}\" )"))
 }
 
-/// What the clients say of each way to call a service.
+/// Expected output of the clients for each way to call a service.
 fn expected(client: Library, service: Library) -> Vec<&'static str> {
     match (client, service) {
         (Python, Python) => expected_of_python("unknown: UNIMPLEMENTED 'Method not found!'"),
@@ -166,7 +166,7 @@ fn reload_under_calls(service: Library, is_over_tls: bool) {
     };
     let server = setup
         .config("server.pid-file = \"@DIR@/lighty.pid\"\nserver.tag = \"turn 0\"")
-        // One connection, whatever it carries.
+        // A single connection, without a limit of requests.
         .config("http2.max-requests = 0")
         .start();
     let ca = is_over_tls.then_some(&*ca);

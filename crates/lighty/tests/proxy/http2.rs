@@ -15,7 +15,7 @@ use lighty_testkit::{lighty, wait_until};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server whose backends speak HTTP/2.
+/// Server with HTTP/2 backends.
 fn front(backends: &str) -> Setup {
     lighty!()
         .config("proxy-core.protocol = \"h2\"\nproxy-core.hold-time = 0")
@@ -144,7 +144,7 @@ fn both_directions_flow_at_the_same_time() {
         let got = client.read_until(stream, |got| got.body.len() >= nth * 5);
         assert_eq!((got.status, got.body.len()), (200, nth * 5), "{nth}: {got:?}");
     }
-    // Who goes is told: the backend's connection ends with the client's stream.
+    // A client's cancellation reaches the backend: its connection ends with the client's stream.
     assert_eq!(backend.open(), 1);
     client.reset(stream, 8);
     assert!(wait_until(PATIENCE, || backend.open() == 0));
@@ -293,8 +293,8 @@ fn backend_without_a_window_is_timed_by_the_write_timeout() {
     assert_eq!(log.matches("proxy-core.write-timeout ran out").count(), 4, "{log}");
 }
 
-/// A backend whose windows open by one byte every 400 ms, `bytes` times. Then it responds, or does
-/// not.
+/// Backend that opens its windows by one byte every 400 ms, `bytes` times. Then it responds if
+/// `responds` is set.
 fn trickling(bytes: u32, responds: bool) -> Backend {
     Backend::start(move |peer| {
         if peer.read_exact(24).is_none() {
@@ -361,7 +361,7 @@ fn write_timeout_holds_behind_the_head_of_a_response() {
     server.await_log("proxy-core.write-timeout");
 }
 
-/// How long the connection of a backend lives that behaves like this, once it has been asked.
+/// Lifetime of the connection to a backend with this behaviour, from the request on.
 fn lifetime(config: &str, act: impl Fn(&mut Far<'_>, u32) + Send + Sync + 'static) -> Duration {
     let (tell, told) = std::sync::mpsc::channel();
     let tell = std::sync::Mutex::new(tell);
@@ -449,7 +449,7 @@ fn body_that_is_sent_again_ends_its_stream() {
     }
 }
 
-/// GOAWAY names a stream below that of the request, whose body was sent.
+/// GOAWAY names a stream below the request's stream; the body was sent already.
 #[test]
 fn body_that_goaway_refuses_is_sent_again() {
     let backend = Backend::start(|peer| {
@@ -568,7 +568,7 @@ fn a_backend_that_speaks_something_else_is_named() {
     drop(http1);
 }
 
-/// What a gRPC client and its server exchange: framed messages, trailers, and errors in a head.
+/// Messages between a gRPC client and its server: framed messages, trailers, and errors in a head.
 #[test]
 fn grpc_passes() {
     let backend = Backend::start(|peer| {
@@ -611,7 +611,7 @@ fn grpc_passes() {
     let missing = call(&mut client, "/greeter/Missing");
     assert_eq!((missing.field("grpc-status").as_deref(), missing.body.len()), (Some("12"), 0));
     assert!(missing.has_ended && missing.trailers.is_empty(), "{missing:?}");
-    // What the server says itself has the form that the client expects.
+    // Responses of the server itself have the form that the client expects.
     drop(backend);
     let gone = call(&mut client, "/greeter/Hello");
     assert_eq!((gone.status, gone.field("grpc-status").as_deref()), (200, Some("14")), "{gone:?}");
@@ -673,13 +673,13 @@ fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
     assert_eq!(backend.opened(), 1);
 }
 
-/// How a backend is asked that is likely to be gone.
+/// PING settings for detecting a dead backend.
 const PINGS: &str = "proxy-core.ping-interval = \"200ms\"\nproxy-core.ping-timeout = \"2s\"";
 
 const GIVEN_UP: &str = "no reply to PING for 2000 ms, proxy-core.ping-timeout";
 
-/// A backend whose first connection is cut off behind this many responses, and a head and a part
-/// of another one if it `begins` it. Others are answered.
+/// Backend that cuts off its first connection behind this many responses, plus a head and a part of
+/// another one if `begins` is set. Later connections work.
 fn vanishing(responses: usize, begins: bool) -> Backend {
     Backend::start(move |peer| {
         let is_first = peer.number() == 0;
@@ -709,7 +709,7 @@ fn vanishing(responses: usize, begins: bool) -> Backend {
 fn a_backend_that_is_gone_while_it_works_is_given_up() {
     let backend = vanishing(0, false);
     let server = front(&backend.name()).config(PINGS).start();
-    // What may be sent twice goes over another connection.
+    // An idempotent request is retried on another connection.
     assert_eq!(server.get("/").text(), "answered", "{}", server.log());
     assert_eq!(backend.opened(), 2);
     let backend = vanishing(0, false);
@@ -759,7 +759,7 @@ fn a_backend_is_not_asked_where_that_is_not_wanted() {
 const INTERNAL_ERROR: u32 = 2;
 const ENHANCE_YOUR_CALM: u32 = 11;
 
-/// As libraries of gRPC understand codes: UNAVAILABLE (14) is what they send again.
+/// Codes as gRPC libraries understand them: they retry UNAVAILABLE (14).
 #[test]
 fn codes_of_the_backend_mean_the_same_to_the_client() {
     let backend = Backend::start(|peer| {
@@ -825,7 +825,7 @@ fn a_response_is_whole_whose_request_is_stopped_behind_it() {
     assert!(!server.log().contains("[error]"), "{}", server.log());
 }
 
-/// Services of gRPC end calls so whose deadline is over; clients make a status of it themselves.
+/// gRPC services cancel calls past their deadline; clients derive the status themselves.
 #[test]
 fn what_the_backend_cancels_is_cancelled_for_the_client() {
     let backend = Backend::start(|peer| {

@@ -1,5 +1,4 @@
-//! Clients that speak HTTP/2, before backends: windows of uploads side by side, and connections
-//! whose client has shut down its sending half.
+//! HTTP/2 clients in front of backends: windows of parallel uploads, and half-closed connections.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -30,7 +29,7 @@ impl Windows {
         usize::try_from(own.min(self.0[&0])).unwrap_or(0)
     }
 
-    /// Takes what has arrived into account, and waits for more only so long.
+    /// Processes the received frames, and waits for more for at most `wait`.
     fn read(&mut self, client: &mut Http2, wait: Duration) {
         while client.client().has_pending() || !client.client().stays_silent(wait) {
             let Some(frame) = client.next_frame() else { return };

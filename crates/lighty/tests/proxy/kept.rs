@@ -1,5 +1,5 @@
-//! Connections that are kept: as many as there are clients, to backends that accept all of them and
-//! to those that do not.
+//! Kept connections: one per client, to backends that accept all of them and to backends that do
+//! not.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -131,7 +131,7 @@ fn a_restart_of_php_cgi_costs_no_request() {
         .config("proxy-core.hold-time = 20")
         .file("a.php", "<?php echo 'ok';")
         .start();
-    // What never worked is not waited for.
+    // Requests wait only for backends that have worked before.
     assert_eq!(server.get("/a.php").text(), "ok", "{}", server.log());
     let (over, served) = (AtomicBool::new(false), AtomicUsize::new(0));
     // Lives until the client has ended.
@@ -160,8 +160,8 @@ fn a_restart_of_php_cgi_costs_no_request() {
     });
 }
 
-/// Without a free descriptor no client is accepted and no backend is reached, but what has begun is
-/// served. Idle connections make room for others.
+/// Without a free descriptor the server accepts no client and reaches no backend, but it completes
+/// the requests under way. Idle connections make room for others.
 #[test]
 fn requests_under_way_are_served_without_free_descriptors() {
     let go_on = Arc::new(AtomicBool::new(false));
@@ -201,7 +201,7 @@ fn requests_under_way_are_served_without_free_descriptors() {
     limit(before);
     for client in &mut crowd {
         let status = client.response().status;
-        // Those that found no descriptor for a backend.
+        // Some requests found no descriptor for a backend.
         assert!([200, 502, 503].contains(&status), "{status}: {}", server.log());
     }
     assert_eq!(server.get("/").text(), "ok");

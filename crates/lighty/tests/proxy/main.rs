@@ -1,5 +1,5 @@
-//! The proxy core and what stands behind it: pools, backlog, fail-over, health checks, and real
-//! backends of every protocol (PHP-FPM, uWSGI, Tomcat, CGI, gRPC, WebSocket).
+//! Proxy core and backends: pools, backlog, fail-over, health checks, and real backends of every
+//! protocol (PHP-FPM, uWSGI, Tomcat, CGI, gRPC, WebSocket).
 
 mod backends;
 mod backends_http;

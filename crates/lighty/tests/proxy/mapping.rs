@@ -1,12 +1,12 @@
-//! Paths and hosts that a backend is told in words of its own (`proxy.header`,
-//! `proxy-core.rewrite-request`): whole segments, and never out of what they map to.
+//! Paths and hosts mapped for a backend (`proxy.header`, `proxy-core.rewrite-request`): only whole
+//! segments, and never out of the mapped path.
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::lighty;
 use lighty_testkit::peer::ask;
 use lighty_testkit::server::Server;
 
-/// A backend whose response is the target that it was asked for, with a `Location` and a cookie.
+/// Backend that responds with the request target, a `Location` and a cookie.
 fn echo() -> Backend {
     Backend::replying(|asked| {
         let target = asked.target();
@@ -55,7 +55,7 @@ fn whole_segments_are_mapped() {
     assert_eq!(server.get("/front/x").field("Set-Cookie"), Some("a=b; Path=/front/"));
 }
 
-/// As in lighttpd: RFC 2109 has such values.
+/// Same result as lighttpd: RFC 2109 has such values.
 #[test]
 fn cookie_paths_in_quotes_are_mapped() {
     for (cookie, wanted) in [
@@ -75,9 +75,9 @@ fn cookie_paths_in_quotes_are_mapped() {
 fn no_rule_of_a_url_is_passed_by_where_it_is_mapped() {
     let backend = echo();
     let server = mapped(&backend, r#""/wiki" => "/", "/up/" => "/a/../""#);
-    // What does not lie beneath the key is not mapped, and is no way up.
+    // Paths outside the key are not mapped, and do not lead upwards.
     assert_eq!(server.get("/wiki../admin/x").text(), "/wiki../admin/x");
-    // Nor is what the configuration itself makes of it.
+    // Paths made by the configuration do not lead upwards either.
     for target in ["/up/x", "/up/", "/up/?q=/"] {
         assert_eq!(server.get(target).status, 400, "{target}");
     }
@@ -166,7 +166,7 @@ fn a_request_without_a_host_is_given_that_of_the_backend() {
     assert_eq!(ask(server.connect(), "GET /own HTTP/1.0\r\nHost: a.test\r\n\r\n").status, 200);
     assert_eq!(backend.asked_for("/none")[0].field("Host"), Some(&*name));
     assert_eq!(backend.asked_for("/own")[0].field("Host"), Some("a.test"));
-    // What the configuration says of it goes first.
+    // A host set by the configuration takes precedence.
     let port = backend.address().port();
     let server = lighty!()
         .config(&format!(

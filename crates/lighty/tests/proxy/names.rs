@@ -31,7 +31,7 @@ fn proxy(names: &NameServer, backend: &str) -> Setup {
         .config(&format!("proxy-core.backends = ( \"{backend}\" )"))
 }
 
-/// Who answers `count` requests.
+/// Names of the backends that respond to `count` requests.
 fn who(server: &Server, count: usize) -> Vec<String> {
     let mut names: Vec<String> = (0..count).map(|_| server.get("/").text().to_owned()).collect();
     names.sort();

@@ -1,4 +1,4 @@
-//! Files that other servers read: one error says what they are.
+//! Configuration files of other servers: one error names the server.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ const HAPROXY: &str = "global\n  daemon\ndefaults\n  mode http\n  timeout connec
 const APACHE: &str = "<VirtualHost *:80>\n  ServerName example.com\n  DocumentRoot /srv\n  \
                       <Directory /srv>\n    Require all granted\n  </Directory>\n</VirtualHost>\n";
 
-/// What `lighty` says of a text in a file of this name.
+/// Diagnostics of `lighty` for a text in a file of this name.
 fn said(name: &str, text: &str, arguments: &[&str]) -> (i32, String) {
     let setup = lighty!();
     let path = setup.directory().join(name);
@@ -98,7 +98,7 @@ fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
     let good =
         format!("# {}\nserver.tag = \"server {{ listen 80; }}\"\n", NGINX.replace('\n', " "));
     assert_eq!(said("nginx.conf", &good, &["-t", "-f"]).0, 0);
-    // Mistakes of somebody who writes lighttpd's language, and a file that is nobody's.
+    // Mistakes in lighttpd's language, and a file of no known server.
     for text in [
         "server.port = 80;\nserver { listen 80; root /srv; }\n",
         "$HTTP[\"host\"] == \"a\" {\n  root /srv;\n  index index.html;\n}\n",

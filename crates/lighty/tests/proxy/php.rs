@@ -13,7 +13,7 @@ use lighty_testkit::stopwatch::Stopwatch;
 use lighty_testkit::transfer::{self, Framing};
 use lighty_testkit::wait_until;
 
-/// Tells what PHP was told.
+/// Prints PHP's variables.
 const ECHO: &str = r#"<?php
 header('Content-Type: text/plain');
 foreach (['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SCRIPT_NAME', 'PATH_INFO',
@@ -23,7 +23,7 @@ foreach (['REQUEST_METHOD', 'REQUEST_URI', 'QUERY_STRING', 'SCRIPT_NAME', 'PATH_
     if (isset($_SERVER[$name])) echo "$name=$_SERVER[$name]\n";
 "#;
 
-/// Sends back what was posted.
+/// Echoes the posted data.
 const MIRROR: &str = "<?php header('Content-Type: application/octet-stream');\n\
     echo file_get_contents('php://input');";
 
@@ -251,7 +251,7 @@ fn connections_to(listen: &Listen) -> usize {
 fn a_connection_carries_one_request_after_another() {
     let Some(fpm) = PhpFpm::tcp(1) else { return };
     let server = setup(fpm.listen(), 1).start();
-    // What looked whether it listens is gone from the table or counted now.
+    // The probe for the listening socket has left the connection table, or is counted in `before`.
     let before = connections_to(fpm.listen());
     let mut client = server.connect();
     for number in 0..200 {
@@ -289,8 +289,8 @@ fn a_burst_waits_for_no_child_that_an_idle_connection_holds() {
     }
 }
 
-/// As 1.5 was set up: a pool far larger than what `spawn-fcgi -C` starts, and a program that names
-/// the file to send. Every client has a connection of its own.
+/// A typical setup of 1.5: a pool far larger than the number of children of `spawn-fcgi -C`, and a
+/// program that names the file to send. Every client has a connection of its own.
 #[test]
 fn a_pool_larger_than_the_children_answers_everyone() {
     const CLIENTS: usize = 20;
@@ -489,8 +489,8 @@ fn an_authorizer_gives_leave_and_names() {
     assert_eq!(line(granted.text(), "USER_FROM_LEAVE"), Some("jo"), "{granted:?}");
 }
 
-/// The same in one key, where the authorizer wants a file and the responder does not: nobody
-/// answers before it.
+/// The same in one key, with a file check for the authorizer and none for the responder: no module
+/// responds before the authorizer.
 #[test]
 fn an_authorizer_and_a_responder_of_one_key_are_each_asked() {
     let Some(fpm) = PhpFpm::unix(2) else { return };
@@ -520,7 +520,7 @@ fn an_authorizer_and_a_responder_of_one_key_are_each_asked() {
     }
 }
 
-/// Checks and counts what is posted, and makes as much as is asked for.
+/// Verifies and counts posted data, and generates as much data as requested.
 const BULK: &str = r#"<?php
 set_time_limit(0);
 $unit = implode('', array_map('chr', range(0, 250)));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 
-/// What a test that has hung is ended by; an idle connection rests for half of it.
+/// Time limit of a hung test; idle connections are kept for half of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Threads that stand for processes: each accepts a connection and serves it to its end before it
@@ -150,7 +150,7 @@ fn a_burst_waits_for_no_connection_that_rests() {
     for (processes, workers) in [(1, 1), (1, 4), (2, 1), (2, 4), (8, 1), (8, 4)] {
         let backend = Preforked::start(processes, Duration::from_millis(20));
         let server = backend.front(workers).start();
-        // What one burst teaches must not harm the next.
+        // The state after one burst must not harm the next.
         for _ in 0..3 {
             let took = burst(&server, processes * 4, 3);
             assert!(took < PATIENCE / 4, "{processes} processes, {workers} workers: {took:?}");
@@ -191,8 +191,8 @@ fn a_check_waits_for_no_connection_that_rests() {
     assert!(began.elapsed() < PATIENCE / 2, "{:?}", began.elapsed());
 }
 
-/// Where there are fewer processes than clients, requests wait for a connection that is kept, and
-/// not for one of their own.
+/// With fewer processes than clients, requests wait for a kept connection instead of opening their
+/// own.
 #[test]
 fn requests_beyond_the_processes_share_their_connections() {
     for workers in [1, 2] {

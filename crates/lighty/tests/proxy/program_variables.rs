@@ -1,6 +1,6 @@
-//! What programs are told of a request, beside lighttpd 1.4: every variable, for CGI, FastCGI,
-//! SCGI, uwsgi, AJP13 and PHP, beneath aliases, user directories, virtual hosts and lowered names,
-//! for files, index files and path info.
+//! Variables of programs, compared with lighttpd 1.4: for CGI, FastCGI, SCGI, uwsgi, AJP13 and PHP;
+//! beneath aliases, user directories, virtual hosts and lowercased names; for files, index files
+//! and path info.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use lighty_testkit::real::find;
 use lighty_testkit::real::php::{PhpCgi, PhpFpm};
 use lighty_testkit::server::{Server, Setup};
 
-/// A host with its configuration and what it is asked for.
+/// Host with its configuration and its requests.
 struct Site {
     host: &'static str,
     lines: &'static str,
@@ -151,7 +151,7 @@ const SITES: &[Site] = &[
     ),
 ];
 
-/// Files of the sites; what is in them is for the program to say.
+/// Files of the sites; the program under test sets their contents.
 const FILES: &[&str] = &[
     "root/a.php",
     "root/all.php",
@@ -174,14 +174,14 @@ const FILES: &[&str] = &[
     "ev/example/a/index.php",
 ];
 
-/// Of where the two servers run, or of what runs them.
+/// Variables that depend on the address or the environment of the server.
 const OF_THE_PLACE: &[&str] = &[
     "SERVER_PORT",
     "SERVER_ADDR",
     "SERVER_SOFTWARE",
     "REMOTE_ADDR",
     "REMOTE_PORT",
-    // What is inherited, and what a shell adds.
+    // Inherited variables, and the ones that a shell adds.
     "PATH",
     "_",
     "SHLVL",
@@ -193,7 +193,7 @@ const MODULES: &str = "\"mod_indexfile\", \"mod_alias\", \"mod_userdir\", \"mod_
     \"mod_evhost\", \"mod_setenv\", \"mod_rewrite\", \"mod_cgi\", \"mod_fastcgi\", \"mod_scgi\", \
     \"mod_ajp13\", \"mod_proxy\"";
 
-/// A shell program that says what is in its environment.
+/// Shell program that prints its environment.
 const SHELL: &str = "printf 'Content-Type: text/plain\\r\\n\\r\\n'; exec env";
 
 /// The same of a page of PHP, and where it finds itself.
@@ -224,7 +224,7 @@ impl Both {
         Some(Self { lighty: with(lighty!()).start(), lighttpd: Peer::start(with(peer)) })
     }
 
-    /// What a program was told by lighty and by lighttpd, and the status if it was told nothing.
+    /// Variables that a program got from lighty and from lighttpd, or the status if no program ran.
     #[track_caller]
     fn told(&self, host: &str, target: &str, fields: &str) -> [Told; 2] {
         let request =
@@ -243,7 +243,7 @@ impl Both {
         [told(ask(self.lighty.connect(), &request)), told(self.lighttpd.ask(&request))]
     }
 
-    /// Whether each request of each site tells a program the same.
+    /// Asserts that each request of each site gives a program the same variables.
     #[track_caller]
     fn agree(&self, what: &str, sites: &[Site], is_compared: fn(&str) -> bool) {
         let mut differences = String::new();
@@ -313,7 +313,7 @@ fn gateway_agrees(gateway: Gateway) {
 fn cgi_programs_get_the_same() {
     let handler = "cgi.assign = ( \".php\" => \"/bin/sh\" )";
     let Some(both) = Both::start(handler, SITES, SHELL) else { return };
-    // No shell keeps a variable whose name begins with a digit.
+    // Shells drop variables with names that begin with a digit.
     both.agree("CGI", SITES, every);
 }
 
@@ -352,7 +352,7 @@ fn containers_get_the_same() {
     both.agree("AJP13", OF_URLS, |name| COMPARED.contains(&name));
 }
 
-/// PHP makes variables of its own out of those that it is told.
+/// Returns true for variables that PHP derives from others.
 fn of_php(name: &str) -> bool {
     !["REQUEST_TIME", "REQUEST_TIME_FLOAT"].contains(&name)
 }
@@ -383,7 +383,7 @@ fn pages_of_php_as_a_cgi_program_get_the_same() {
     both.agree("php-cgi as CGI", SITES, of_php);
 }
 
-/// Keys, options and what is asked for: one site of each.
+/// Keys, options and targets: one site of each.
 const OPTIONS: &[(&str, &str, &str, &[&str])] = &[
     ("/app", OFF, "", &["/app", "/app/", "/app/x/y?q", "/application/z", "/app.php/x"]),
     ("/bin/", OFF, "", &["/bin/foo", "/bin/foo/bar", "/bin/"]),
@@ -461,7 +461,7 @@ fn the_options_of_uwsgi_mean_the_same() {
     options_agree(Gateway::Uwsgi);
 }
 
-/// Fields whose names are not made of letters, digits and `-`, and what becomes of them.
+/// Header fields with other characters in their names than letters, digits and `-`.
 #[test]
 fn fields_with_other_names_reach_programs_unless_they_collide() {
     let backend = Gateway::Fastcgi.telling_variables();
@@ -532,7 +532,7 @@ fn removed_field_does_not_come_back_under_another_spelling() {
     }
 }
 
-/// What an authorizer lets the program know (`Variable-NAME`) has a name as other variables have.
+/// Variables from an authorizer (`Variable-NAME`) are named like other variables.
 #[test]
 fn what_an_authorizer_says_becomes_variables() {
     const LEAVE: &str =
@@ -582,7 +582,7 @@ fn the_servers_name_is_what_the_configuration_says() {
     }
 }
 
-/// lighttpd 1.5: what programs are told of names and path info is made of the URL's path.
+/// lighttpd 1.5 derives the variables about names and path info from the URL's path.
 #[test]
 fn rules_for_names_and_path_info_look_at_the_url() {
     let backend = Gateway::Fastcgi.telling_variables();
@@ -611,7 +611,7 @@ fn rules_for_names_and_path_info_look_at_the_url() {
     assert_eq!(told("/plain"), ["/plain", "", "@DIR@/root/plain"]);
 }
 
-/// `proxy-core.*` beneath an alias: 1.5's way to write what `fastcgi.server` does.
+/// `proxy-core.*` beneath an alias: the equivalent of `fastcgi.server` in 1.5.
 #[test]
 fn routes_of_proxy_core_know_aliases() {
     let backend = Gateway::Fastcgi.telling_variables();

@@ -1,5 +1,5 @@
-//! What passes through the proxy: interim responses, answers without bodies, trailers, streams,
-//! large bodies both ways, tunnels.
+//! Relayed messages: interim responses, responses without bodies, trailers, streams, large bodies
+//! both ways, tunnels.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
@@ -249,7 +249,7 @@ fn a_slow_reader_holds_its_backend_back() {
     let mut client = Client::tcp_with_receive_buffer(server.address(), 16 << 10);
     ask(&mut client, "1.1");
     assert_eq!(client.response_head().status, 200);
-    // It stops of itself: what the kernel and the server buffer is bounded.
+    // The transfer stalls by itself, because the buffers of the kernel and the server are bounded.
     let still = || {
         let before = sent.load(Ordering::SeqCst);
         std::thread::sleep(Duration::from_millis(300));
@@ -261,7 +261,7 @@ fn a_slow_reader_holds_its_backend_back() {
     assert_eq!(client.read_exact(1 << 20).expect("it goes on").len(), 1 << 20);
 }
 
-/// How much a large transfer moves: 512 MB, or what `LIGHTY_TEST_TRANSFER_MB` says.
+/// Size of a large transfer: 512 MB, or `LIGHTY_TEST_TRANSFER_MB`.
 fn transfer_bytes() -> u64 {
     let megabytes = std::env::var("LIGHTY_TEST_TRANSFER_MB").ok();
     megabytes.map_or(512, |text| text.parse().expect("megabytes")) << 20

@@ -1,4 +1,4 @@
-//! Requests that are sent again, and connections that are kept or not for what follows.
+//! Retried requests, and connections kept or closed for later requests.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -238,7 +238,7 @@ fn processes_that_work_on_after_their_responses_delay_no_crowd() {
     }
 }
 
-/// The same where no request may be sent again, and none before has shown what the processes do.
+/// The same if no request may be retried, and none before has shown how the processes behave.
 #[test]
 fn process_that_works_on_after_its_response_delays_no_post() {
     for fpm in [PhpFpm::unix(4), PhpFpm::tcp(4)] {

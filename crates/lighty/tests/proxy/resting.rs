@@ -30,7 +30,7 @@ fn ask(server: &Server, method: &str, body_bytes: usize) -> u16 {
     client.response().status
 }
 
-/// How connections ended on which no request was answered.
+/// Ends of connections on which no request got a response.
 #[derive(Default)]
 struct Ended {
     /// Before any byte of the request came.
@@ -54,8 +54,8 @@ fn ends_every_second() -> (Backend, Arc<Ended>) {
     (backend, ended)
 }
 
-/// Each POST is sent into a connection that is ended in the same moment. Where its bytes were
-/// faster nobody can tell what became of them; else it has to be answered, and is done once.
+/// Each POST is sent on a connection that the backend ends at the same moment. If its bytes were
+/// faster, its fate is unknown. Otherwise it must get a response, and is executed once.
 #[test]
 fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
     let (backend, ended) = ends_every_second();
@@ -88,7 +88,7 @@ fn a_request_with_one_try_takes_no_connection_that_rested_long() {
     for (method, body_bytes, connection) in [
         ("GET", 0, 0),
         ("POST", 5, 1),
-        // What can be sent again is given any.
+        // A retriable request may use any connection.
         ("PUT", 5, 1),
         // More than is kept for another try.
         ("PUT", 100_000, 2),

@@ -1,6 +1,6 @@
-//! Nothing that a client sends makes the server and a backend disagree about where a request ends,
-//! whose it is, or who sent it: for each known class, what the backend saw is held against what it
-//! should have seen.
+//! Request smuggling: no client input makes the server and a backend disagree about the end, the
+//! owner or the sender of a request. For each known class, compares the requests that the backend
+//! saw with the expected ones.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::server::Server;
 use lighty_testkit::wait_until;
 
-/// What the smuggled request would ask for.
+/// Request that the attack tries to smuggle.
 const SMUGGLED: &str = "GET /smuggled HTTP/1.1\r\nHost: a\r\n\r\n";
 
 fn front(backend: &Backend, lines: &str) -> Server {
@@ -165,7 +165,7 @@ fn chunked_bodies_with_doubtful_framing_are_refused() {
         );
         assert_eq!(statuses(&server, bytes.as_bytes(), 2), [400], "{body:?}");
     }
-    // What went out before the doubtful byte was seen is on connections that ended with it.
+    // Bytes sent before the server saw the doubtful byte are on connections that ended with it.
     for heard in backend.heard() {
         let text = String::from_utf8_lossy(&heard);
         assert!(!text.contains("/smuggled"), "{text}");
@@ -194,7 +194,7 @@ fn what_follows_an_upgrade_waits_for_the_response_to_it() {
     for (upgrade, status) in [("enable", 200), ("enable", 426), ("disable", 200)] {
         let backend = Backend::start(move |peer| {
             while let Some(asked) = peer.request() {
-                // Long enough for what a hasty proxy would send on.
+                // Long enough for a hasty proxy to forward the next request.
                 std::thread::sleep(Duration::from_millis(100));
                 let status = if asked.target() == "/first" { status } else { 200 };
                 peer.send(format!("HTTP/1.1 {status} X\r\nContent-Length: 2\r\n\r\nok"));

@@ -1,4 +1,4 @@
-//! `sockproxy.server`: a listener whose connections go to a backend as they are.
+//! `sockproxy.server`: a listener that relays its connections to a backend unchanged.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener};
@@ -12,8 +12,8 @@ use rustix::process::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A backend that speaks first, and at the end says backwards what it heard. It ends with the
-/// test's process.
+/// Backend that speaks first, and at the end sends its input reversed. It ends with the test's
+/// process.
 fn backend() -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("its address");
@@ -32,7 +32,7 @@ fn backend() -> SocketAddr {
     address
 }
 
-/// An address at which nobody listens, as long as the test's process runs.
+/// Address without a listener, as long as the test's process runs.
 fn nobody() -> SocketAddr {
     let port = Port::reserve();
     let address = port.address();

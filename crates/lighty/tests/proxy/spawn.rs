@@ -44,7 +44,7 @@ fn backend() {
     }
 }
 
-/// One connection at a time, one request on each.
+/// Serves one connection at a time, with one request on each.
 fn answer(mut stream: UnixStream) {
     let mut head = Vec::new();
     let mut buffer = [0; 4096];
@@ -79,8 +79,8 @@ fn program(keys: &str) -> Setup {
     ))
 }
 
-/// Children of a process. Each is asked for its parent: lists of children are those of threads, and
-/// a child moves on when its thread ends.
+/// Children of a process, found by the parent of each process: the kernel lists children by thread,
+/// and a child moves on when its thread ends.
 fn children(pid: u32) -> BTreeSet<u32> {
     let entries = std::fs::read_dir("/proc").expect("/proc");
     let numbers = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -303,7 +303,7 @@ fn with_no_process_at_least_the_first_request_starts_one() {
     }
 }
 
-/// One of two hosts has the address already: stock lighttpd uses what it finds there as well.
+/// Another host already has the address: stock lighttpd, too, uses the program that it finds there.
 #[test]
 fn of_two_programs_at_one_address_the_first_is_started() {
     let this = std::env::current_exe().expect("this program");

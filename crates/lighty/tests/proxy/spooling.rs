@@ -32,7 +32,7 @@ fn is_empty(directory: &Path) -> bool {
     std::fs::read_dir(directory).expect("the directory").next().is_none()
 }
 
-/// A file system of this size for what is spooled, until it is dropped.
+/// File system of this size for the spool, mounted until it is dropped.
 fn spool_disk(setup: &Setup, options: &CStr) -> Option<SmallDisk> {
     let path = setup.directory().join("spool");
     std::fs::create_dir(&path).expect("a directory");
@@ -280,7 +280,7 @@ fn programs_that_want_a_length_first_are_given_it() {
     assert!(request.ends_with(&content));
 }
 
-/// A server whose program writes this many bytes as fast as it can and then notes that it is done.
+/// Server with a program that writes this many bytes as fast as it can, and then notes its end.
 fn with_fast_program(lines: &str, length: usize) -> Server {
     let program =
         format!("printf 'Content-Type: a/b\\n\\n'; head -c {length} /dev/zero; touch done");

@@ -1,4 +1,4 @@
-//! What is known of upstreams and of a request's way: on USR2, and in the access log.
+//! Statistics of upstreams and of a request's path: on USR2, and in the access log.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};

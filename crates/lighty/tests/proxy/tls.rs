@@ -1,4 +1,5 @@
-//! Backends with `https://`: whom the server trusts, what it shows, and what a handshake costs.
+//! Backends with `https://`: trusted authorities, the server's own certificate, and the cost of a
+//! handshake.
 
 use std::path::Path;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use rustix::process::Signal;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server in front of backends whose certificates this authority has signed.
+/// Server in front of backends with certificates of this authority.
 fn site() -> (Authority, Setup) {
     let setup = lighty!();
     let authority = Authority::new(setup.directory());
@@ -137,7 +138,7 @@ fn site_of(authority: &Authority) -> Setup {
     site().1.config(&format!("proxy-core.tls-ca-file := \"{}\"", ca.display()))
 }
 
-/// What is said of a backend that cannot be spoken with.
+/// Log entry about a backend that fails the handshake.
 fn refusal(server: &Server) -> String {
     let response = server.get("/");
     assert_eq!(response.status, 502, "{response:?}\n{}", server.log());
@@ -337,7 +338,7 @@ fn a_websocket_goes_through() {
             "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\
              Sec-WebSocket-Accept: {ACCEPT}\r\n\r\n"
         ));
-        // Header, mask and payload of what the client sends.
+        // Header, mask and payload of the client's frames.
         while peer.read_exact(2 + 4 + 5).is_some() {
             peer.send(frame_of_server(b"hello"));
         }

@@ -194,7 +194,7 @@ fn bodies_go_there_and_back_with_a_length_and_in_chunks() {
     let Some(tomcat) = tomcat() else { return };
     let server = setup(tomcat.listen(), "hush").start();
     let large = pattern(5, 3 << 20);
-    // Around what one packet carries, 8186 bytes, and what it asks for next.
+    // Lengths around the capacity of a packet, 8186 bytes, and of the following requested packets.
     for length in [0, 1, 8185, 8186, 8187, 16_372, 65_536, 3 << 20] {
         let body = &large[..length];
         let back = server.post("/mirror", &format!("Content-Length: {length}"), body);

@@ -173,8 +173,8 @@ fn without_the_directive_the_wish_is_not_passed_on() {
     assert_eq!(response.status, 426, "what the library says to a plain GET: {response:?}");
 }
 
-/// Where `scripts/needs.sh` puts Autobahn's test suite, which wants a Python 2 and is left out
-/// where there is none.
+/// Directory of Autobahn's test suite, installed by `scripts/needs.sh`. It needs Python 2, and is
+/// missing on systems without it.
 fn autobahn() -> Option<PathBuf> {
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).parent()?;
     let found = Some(target.join("autobahn/wstest")).filter(|file| file.is_file());

@@ -25,7 +25,7 @@ fn program(serve: impl Fn(TcpStream) + Clone + Send + 'static) -> SocketAddr {
     address
 }
 
-/// Sends back what comes, in `<>`, until it is told to quit.
+/// Echoes its input in `<>`, until it receives `quit`.
 fn echo() -> SocketAddr {
     program(|mut stream| {
         let mut bytes = [0; 65_536];
@@ -63,7 +63,7 @@ fn refused(mut client: Client, request: &str) -> Response {
     client.response()
 }
 
-/// What a client sees of a conversation: the kind and payload of each frame, up to the close.
+/// Frames that a client receives in a conversation: kind and payload, up to the close.
 fn conversation(client: Client, lines: &str) -> Vec<(u8, Vec<u8>)> {
     let mut socket = WebSocket::open(client, "/ws", lines);
     let mut seen = Vec::new();

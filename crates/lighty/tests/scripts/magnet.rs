@@ -694,7 +694,7 @@ fn a_response_does_not_pass_by_a_script_that_fails() {
             assert!(response.text().contains("<h1>"), "{directive} {text}");
         }
         server.await_log("mod_magnet: ");
-        // As many texts as are mentioned of one line. The log is written beside the responses.
+        // Number of texts mentioned in a line. The log is written in parallel with the responses.
         let said = || server.log().matches("mod_magnet: ").count();
         let wanted = if text.contains("uri") { 4 } else { 1 };
         lighty_testkit::wait_until(std::time::Duration::from_secs(60), || said() >= wanted);

@@ -9,17 +9,17 @@ use lighty_testkit::peer::{Peer, ask};
 use lighty_testkit::response::Response;
 use lighty_testkit::server::Setup;
 
-/// Fields that say who responds, when, or how a file is known; each server has its own.
+/// Header fields about the server, the time or a file's identity; each server has its own.
 const OWN_FIELDS: &[&str] =
     &["Date", "Server", "ETag", "Last-Modified", "Connection", "Accept-Ranges", "Keep-Alive"];
 
-/// Where lighty means to give something else: script, target and why.
+/// Intended differences of lighty: script, target and reason.
 const DIFFERENCES: &[(&str, &str, &str)] = &[
     ("new-echo.lua", "/echo", "lighttpd gives the head of the request before its body"),
     ("new-type.lua", "/env.cgi", "lighttpd sends two fields of which a response has one"),
 ];
 
-/// What scripts see of lighttpd 1.4's mod_magnet; each name is somewhere in the corpus.
+/// Names that scripts use of lighttpd 1.4's mod_magnet; each occurs in the corpus.
 const NAMES: &[&str] = &[
     "b64dec",
     "b64enc",
@@ -224,7 +224,7 @@ fn site(setup: Setup, script: Option<&Script>) -> Setup {
     setup.config(&format!("magnet.attract-{stage}-to = ( \"@DIR@/script.lua\" )"))
 }
 
-/// What the two do differently, in words.
+/// Describes the difference between both responses.
 fn difference(theirs: &Response, ours: &Response) -> Option<String> {
     let fields = |response: &Response| {
         let shown = |name: &String| !OWN_FIELDS.iter().any(|own| own.eq_ignore_ascii_case(name));
@@ -233,7 +233,7 @@ fn difference(theirs: &Response, ours: &Response) -> Option<String> {
             .iter()
             .filter(|(name, _)| shown(name))
             .map(|(name, value)| format!("{}: {value}", name.to_ascii_lowercase()))
-            // How a body's end is marked is the server's choice.
+            // The framing of a body is the server's choice.
             .filter(|field| !field.starts_with("content-length") && !field.starts_with("transfer"))
             .collect();
         fields.sort();

@@ -1,4 +1,4 @@
-//! The scripts of `examples/scripts`, and what the manual says of scripts.
+//! Scripts of `examples/scripts`, and the manual's statements about scripts.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -49,7 +49,7 @@ fn maintenance() {
     is(&server, &get(&server, "/index.html", ""), 200, "site");
     let page = server.root("maintenance.html");
     write_file(&page, "back soon");
-    // What is known of a path may be a second old.
+    // Cached file attributes may be a second old.
     let closed = lighty_testkit::wait_until(std::time::Duration::from_secs(60), || {
         get(&server, "/index.html", "").status == 503
     });
@@ -253,7 +253,7 @@ fn page_cache() {
     let other = ask(server.connect(), request);
     assert_eq!((other.status, other.field("X-Cache")), (200, Some("miss")));
     is(&server, &get(&server, "/slow/a.html", ""), 200, "first");
-    // Who has a cookie is not given what is kept: the request goes on, and leads to no file here.
+    // A request with a cookie gets no cached page: it goes on, and finds no file here.
     assert_eq!(get(&server, "/slow/a.html", "Cookie: a=b\r\n").status, 404);
 }
 
@@ -274,7 +274,7 @@ fn rewrite_links() {
     assert!(plain.status == 200 && plain.text() == page, "{} bytes", plain.text().len());
 }
 
-/// What a walk through `lighty` finds.
+/// Lists the names found by a walk through `lighty`.
 const WALK: &str = r#"
 local names = {}
 for _, group in ipairs { "c", "json", "http" } do

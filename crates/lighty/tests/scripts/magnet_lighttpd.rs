@@ -1,4 +1,4 @@
-//! Scripts that were written for lighttpd, and what they rely on: each found in a public script.
+//! Scripts written for lighttpd, and the features that they rely on: each found in a public script.
 
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
@@ -213,7 +213,7 @@ fn client_s_port_is_set_like_its_address() {
     }
 }
 
-/// As in lighttpd: nothing before there is a response, or a script has made one.
+/// Same result as lighttpd: `nil` until there is a response, or a script has made one.
 #[test]
 fn body_is_described_once_there_is_one() {
     let script = "local r, s = lighty.r, tostring \

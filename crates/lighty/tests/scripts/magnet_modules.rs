@@ -3,7 +3,7 @@
 use lighty_testkit::lighty;
 use lighty_testkit::server::{Setup, write_file};
 
-/// Where Debian keeps a module of this build's Lua.
+/// Path of a module in Debian's package for this build's Lua.
 fn module(name: &str) -> Option<String> {
     let version = if cfg!(feature = "lua54") { "5.4" } else { "5.1" };
     let places = ["/usr/lib/x86_64-linux-gnu", "/usr/lib/aarch64-linux-gnu", "/usr/lib"];
@@ -24,7 +24,7 @@ fn with_script(text: &str) -> Setup {
     setup
 }
 
-/// Each text, read by cjson and by `lighty.json`, and what either writes.
+/// Parses each text with cjson and `lighty.json`, and prints both results.
 const COMPARE: &str = r#"
 local cjson, json = require "cjson", lighty.json
 local texts = {

@@ -24,7 +24,7 @@ pub(crate) fn site(pebble: &Pebble, config: &str) -> Setup {
     site_of(pebble, &[&issuer], config)
 }
 
-/// As [`site`], with other issuers.
+/// Like [`site`], with other issuers.
 pub(crate) fn site_of(pebble: &Pebble, issuers: &[&str], config: &str) -> Setup {
     let (http, https) = (pebble.http.address(), pebble.https.address());
     let own = if config.contains("acme.store") { "" } else { "acme.store = \"@DIR@/store\"\n" };
@@ -39,7 +39,7 @@ pub(crate) fn site_of(pebble: &Pebble, issuers: &[&str], config: &str) -> Setup 
     ))
 }
 
-/// One name's certificate.
+/// Enables a certificate for one name.
 pub(crate) const ONE: &str = "$HTTP[\"host\"] == \"www.a.test\" { acme.activate = \"enable\" }";
 
 /// The file of a certificate in the store.
@@ -62,8 +62,8 @@ pub(crate) fn get(client: &mut Client, name: &str) -> String {
     String::from_utf8(response.body).expect("text")
 }
 
-/// Neither a start nor `-t` takes these lines, for this reason. What a directive names is looked at
-/// by `-tt` alone, and what rights allow by the start.
+/// Asserts that a start and `-t` refuse these lines for this reason. Only `-tt` checks the files
+/// that a directive names, and only a start checks permissions.
 pub(crate) fn assert_refused(lines: &str, words: &str) {
     let setup = lighty!().config(lines);
     let config = setup.write_config();

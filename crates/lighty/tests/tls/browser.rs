@@ -139,7 +139,7 @@ fn documentation_site_is_searched() {
     assert_eq!(browser.run(first), "/manual/recipes/ip-allow-list.html");
 }
 
-/// A page that opens a WebSocket where it comes from, and says what came back.
+/// Page that opens a WebSocket to its origin, and reports the reply.
 const SOCKET_PAGE: &str = "<!doctype html><title>before</title><p></p>\
 <script src=\"app.js\"></script>";
 

@@ -7,7 +7,7 @@ use lighty_testkit::tls::Authority;
 
 const LARGE_BYTES: usize = 5 << 20;
 
-/// The lines of a client whose requests all succeed.
+/// Output of a client after a run without failures.
 fn expected(platform: Platform, hash: u32) -> Vec<String> {
     let version = if platform == Platform::Fetch { "HTTP/1" } else { "HTTP/2" };
     let lines = [

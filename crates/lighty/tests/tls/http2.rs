@@ -1,5 +1,5 @@
-//! HTTP/2 with prior knowledge, as clients see it: files, bodies, backends, programs, and what ends
-//! a stream or a connection.
+//! HTTP/2 with prior knowledge, from the client's side: files, bodies, backends, programs, and the
+//! end of streams and connections.
 
 use std::time::Duration;
 
@@ -93,7 +93,7 @@ fn a_response_that_waited_for_a_window_is_sent_and_logged_as_any_other() {
         let head = client.head(stream);
         assert_eq!((head.status, head.body.len()), (wanted.status, 0));
     }
-    // Others are served while they wait, by what they have left.
+    // Meanwhile other clients are served with the remaining capacity.
     assert_eq!(prompt.get("/a.txt").text(), "hello\n");
     for (stream, wanted) in streams.into_iter().zip(&sent) {
         // Twice there is a little room and then none.
@@ -225,7 +225,7 @@ fn a_stream_that_is_reset_ends_its_backend_and_no_other_stream() {
     assert!(wait_until(SOON, || backend.open() == 0), "the backend is let go");
 }
 
-/// What has arrived once the server has handled everything that was sent.
+/// Returns once the server has handled all sent frames.
 fn settle(client: &mut Http2) {
     client.send_frame(kind::PING, 0, 0, b"settled?");
     loop {
@@ -297,8 +297,8 @@ fn request_that_does_not_end_is_cut_in_time() {
     assert_eq!(client.get("/up").status, 200, "others go on");
 }
 
-/// Streams of twenty connections whose requests name a field of 3 KB five times, and eight crumbs
-/// of a cookie, out of a few bytes each. Returns by how many KiB the server has grown.
+/// Opens streams on twenty connections. Each names a field of 3 KB five times, and eight crumbs of
+/// a cookie, encoded in a few bytes each. Returns the server's growth in KiB.
 fn grow_by_fields(server: &Server, target: &str) -> u64 {
     let before = server.own_kib();
     let mut clients: Vec<Http2> = (0..20)

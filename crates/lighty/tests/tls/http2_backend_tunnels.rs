@@ -1,5 +1,5 @@
 //! WebSockets and other tunnels to backends that speak HTTP/2: extended CONNECT (RFC 8441), for
-//! clients that ask for it themselves and for those that upgrade.
+//! clients that use it themselves and for clients that upgrade.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -20,14 +20,14 @@ use lighty_testkit::websocket::{Opcode, WebSocket, handshake};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A server whose backends speak HTTP/2 and are asked for upgrades.
+/// Server with HTTP/2 backends and upgrades enabled.
 fn front(setup: Setup, backend: &str) -> Setup {
     setup
         .config("proxy-core.protocol = \"h2\"\nproxy-core.upgrade = \"enable\"")
         .config(&format!("proxy-core.backends = ( \"{backend}\" )\nproxy-core.hold-time = 0"))
 }
 
-/// What a backend saw: a request's head, or how the client's direction of a tunnel ended.
+/// Events that a backend saw: a request's head, or the end of the client's direction of a tunnel.
 #[derive(Debug)]
 enum Seen {
     Head(Box<http::request::Parts>),
@@ -157,7 +157,7 @@ fn converse(mut socket: WebSocket) {
 #[test]
 fn websockets_pass_between_the_versions_of_http() {
     let Some(backend) = WebSocketServer::start() else { return };
-    // One server speaks HTTP/2 with the other, which upgrades to the real one.
+    // The first server speaks HTTP/2 to the second, which upgrades to the real backend.
     let far = lighty!()
         .config("proxy-core.protocol = \"http\"\nproxy-core.upgrade = \"enable\"")
         .config(&format!("proxy-core.backends = ( \"{}\" )", backend.listen().backend()))
@@ -214,7 +214,7 @@ fn an_upgrade_goes_on_as_an_extended_connect() {
         assert!(!head.headers.contains_key(name), "{name}");
     }
     assert_eq!(socket.response.field("X-Own"), Some("1"));
-    // What comes back are the bytes that were sent, to the last one.
+    // The echo returns the sent bytes, to the last one.
     let sent = pattern(5, 2 << 20);
     let reading = socket.client.try_send(&sent).is_ok();
     assert!(reading && socket.client.read_exact(sent.len()).expect("all of it") == sent);
@@ -303,7 +303,7 @@ fn a_backend_that_takes_no_extended_connect_gets_none() {
     let mut client = Http2::connect(server.address());
     let stream = connect_to(&mut client, "websocket", "/chat");
     assert_eq!(client.answer(stream).status, 501);
-    // Neither is one sent that nobody wants.
+    // With upgrades disabled no extended CONNECT is sent.
     let backend = Backend::start(true);
     let server = front(lighty!(), &backend.name())
         .config("$HTTP[\"url\"] == \"/chat\" { proxy-core.upgrade = \"disable\" }")

@@ -1,5 +1,5 @@
-//! What the server does over HTTP/2 as over HTTP/1: programs, pages, WebDAV, uploads that are
-//! watched, rates, reloads; and what only HTTP/2 has: responses that overtake others.
+//! Features that work over HTTP/2 as over HTTP/1: programs, pages, WebDAV, tracked uploads, rates,
+//! reloads. And a feature of HTTP/2 alone: responses that overtake others.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Uploads over HTTP/2 whose response begins before the request was read: programs and backends
-//! that answer first, gRPC's client streams, `git push`.
+//! Uploads over HTTP/2 with a response before the end of the request: programs and backends that
+//! respond first, gRPC's client streams, `git push`.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -127,7 +127,7 @@ impl<'a> Far<'a> {
         self.peer.send(frame(kind, flags, stream, payload));
     }
 
-    /// Sends the head first, as gRPC's `SendHeader` does, then counts what the client streams.
+    /// Sends the head first, as gRPC's `SendHeader` does, then counts the client's messages.
     fn respond_and_count(&mut self) -> Option<()> {
         let mut counted = 0_usize;
         loop {

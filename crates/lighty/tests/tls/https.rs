@@ -1,4 +1,4 @@
-//! TLS on listeners: certificates, names, protocols above, and what a handshake comes to.
+//! TLS on listeners: certificates, names, protocols above, and the results of handshakes.
 
 mod carrying;
 mod certificates;
@@ -53,7 +53,7 @@ pub(crate) fn curl(authority: &Authority, server: &Server, arguments: &[&str]) -
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// As lighttpd takes it; in a condition it puts the default back.
+/// As in lighttpd, where an empty value in a condition restores the default.
 #[test]
 fn an_empty_list_of_suites_is_the_default() {
     let lines = "ssl.cipher-list = \"AES256\"\n\
@@ -123,7 +123,7 @@ fn names_choose_certificates_before_a_request() {
         let mut client = authority.client().connect(server.address(), name);
         assert_eq!(get(&mut client), "hello\n");
     }
-    // The listener's own certificate is for names that nobody knows.
+    // The listener's own certificate serves unknown names.
     let error = authority.client().try_connect(server.address(), "c.test").err();
     let error = error.expect("another name").to_string();
     assert!(error.contains("not valid for name"), "{error}");

@@ -53,7 +53,7 @@ pub(crate) enum Mark {
     Pending(String),
 }
 
-/// One request.
+/// A request and its expected outcome.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Ask {
     pub(crate) bytes: Vec<u8>,

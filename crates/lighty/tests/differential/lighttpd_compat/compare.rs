@@ -42,7 +42,7 @@ fn apart(lighttpd: &str, lighty: &str) -> (String, String) {
 const LEFT_OUT: [&str; 7] =
     ["date", "server", "connection", "keep-alive", "transfer-encoding", "etag", "content-length"];
 
-/// Header fields whose values contain a time; only their presence is compared.
+/// Header fields with a time in their values; only their presence is compared.
 const PRESENCE_ONLY: [&str; 2] = ["expires", "etag"];
 
 /// Kinds of pages that the server itself generates.
@@ -232,7 +232,7 @@ fn is_recent(date: &str) -> bool {
     then.is_some_and(|then| now.abs_diff(then) < 600)
 }
 
-/// Sorts a list whose order has no meaning.
+/// Sorts a list without a significant order.
 fn sorted(value: &str) -> String {
     let mut items: Vec<&str> = value.split(',').map(str::trim).collect();
     items.sort_unstable();

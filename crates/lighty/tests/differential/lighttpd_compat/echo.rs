@@ -232,7 +232,7 @@ fn read_uwsgi(stream: &mut TcpStream) -> std::io::Result<Seen> {
     with_body(stream, seen)
 }
 
-/// Reads the body, whose length the variables declare.
+/// Reads the body; the variables declare its length.
 fn with_body(stream: &mut TcpStream, mut seen: Seen) -> std::io::Result<Seen> {
     seen.query = seen.variables.get("QUERY_STRING").cloned().unwrap_or_default();
     let length = seen.variables.get("CONTENT_LENGTH").and_then(|text| text.parse().ok());

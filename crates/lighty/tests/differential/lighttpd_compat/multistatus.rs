@@ -1,6 +1,6 @@
 //! WebDAV multistatus bodies: properties by resource, independent of the way the XML is written.
 
-/// An element: its name without the prefix, its text, what is in it.
+/// An element: its name without the prefix, its text, its children.
 #[derive(Default)]
 struct Element {
     name: String,
@@ -8,7 +8,7 @@ struct Element {
     inside: Vec<Element>,
 }
 
-/// Properties whose values depend on the server or on the clock.
+/// Properties with values that depend on the server or on the clock.
 const OWN: [&str; 3] = ["creationdate", "getetag", "timeout"];
 
 /// Lists a body as a line for each property of each resource, in a fixed order.

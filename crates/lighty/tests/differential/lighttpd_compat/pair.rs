@@ -99,9 +99,9 @@ fn holds(pid: u32, port: u16) -> bool {
     })
 }
 
-/// Reserves a port for this test alone. A name replaces the port in responses, so ports whose
-/// digits occur in files of cases (`0123456789`) are skipped: the replacement would change these
-/// files.
+/// Reserves a port for this test alone. A name replaces the port in responses. Ports that are part
+/// of `0123456789`, a text in the files of cases, are skipped: the replacement would change the
+/// text.
 fn port() -> Port {
     loop {
         let port = Port::reserve();

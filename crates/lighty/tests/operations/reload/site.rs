@@ -1,4 +1,4 @@
-//! A server whose configuration changes, and a backend that counts its connections.
+//! A server with a changing configuration, and a backend that counts its connections.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};

@@ -35,7 +35,7 @@ fn an_early_413_is_passed_on_while_the_client_still_sends() {
             false => format!("1000\r\n{}\r\n", "x".repeat(0x1000)),
         };
         let start = Stopwatch::start(&server);
-        // A client that looks at what it is told between two pieces.
+        // A client that reads the response between two pieces of its body.
         client.send(&piece);
         let got = client.response();
         assert_eq!((got.status, got.text()), (413, "big"), "reset: {reset}");
@@ -52,7 +52,7 @@ fn an_early_413_reaches_a_client_that_sends_as_fast_as_it_can() {
         if peer.head().is_some() {
             peer.skip(100_000);
             peer.send("HTTP/1.1 413 Content Too Large\r\nContent-Length: 3\r\n\r\nbig");
-            // Bytes that nobody reads make the kernel reset.
+            // Unread bytes make the kernel reset the connection.
         }
     });
     let server = front(&backend, "");
@@ -60,7 +60,7 @@ fn an_early_413_reaches_a_client_that_sends_as_fast_as_it_can() {
     client.send("POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 1000000000\r\n\r\n");
     let start = Stopwatch::start(&server);
     let piece = "x".repeat(16 << 10);
-    // At most what fits into every buffer on the way, the lingering close included.
+    // At most the bytes that all buffers on the way can hold, the lingering close included.
     for _ in 0..1024 {
         if client.try_send(&piece).is_err() || start.elapsed() > Duration::from_secs(1) {
             break;

@@ -1,4 +1,4 @@
-//! Connections that end between requests, and what may be sent again.
+//! Connections that end between requests, and the requests that may be retried.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -59,7 +59,8 @@ fn an_unrequested_response_reaches_no_client() {
         for round in 1..=10 {
             assert_eq!(server.get("/x").text(), "right", "after {pause} ms");
             assert!(wait_until(SOON, || said.load(Ordering::SeqCst) == round));
-            // A busy machine delivers late, and what comes behind a request is its response.
+            // A busy machine delivers bytes late, and bytes that arrive behind a request count as
+            // its response.
             assert!(wait_until(SOON, || open_to(&backend).iter().all(|unread| *unread > 0)));
         }
     }
@@ -76,8 +77,8 @@ fn resets_when_idle() -> Backend {
     })
 }
 
-/// Whether the kernel has told the server of every reset: a busy machine delivers one late, and a
-/// request that is sent until then meets it.
+/// Returns true once the kernel has told the server of every reset. A busy machine delivers a reset
+/// late, and a request sent before that runs into it.
 fn has_heard_the_end(backend: &Backend) -> bool {
     backend.open() == 0 && open_to(backend).is_empty()
 }
@@ -169,8 +170,8 @@ fn moody() -> Backend {
                     peer.send(format!("{chunked}{length:x}\r\n{}", &body[..half]));
                     return peer.reset();
                 }
-                // In one piece: what comes later, when the connection was given on already, no
-                // proxy can tell from a response.
+                // Sent in one piece: no proxy can tell bytes that arrive after the connection was
+                // reused from a response.
                 12 => {
                     peer.send(format!(
                         "{sized}{body}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"

@@ -1,5 +1,5 @@
-//! What the tests share: processes that end with their test, a C application of libfcgi's, and
-//! lighttpd and lighty in front of a FastCGI socket.
+//! Shared helpers: processes that end with their test, a C application of libfcgi's, and lighttpd
+//! and lighty in front of a FastCGI socket.
 
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
@@ -27,7 +27,7 @@ pub(crate) fn link(directory: &Path, name: &str) -> PathBuf {
 pub(crate) struct Left(pub(crate) Vec<i32>);
 
 impl Left {
-    /// Takes over those whose numbers stand in spawn-fcgi's output.
+    /// Takes over the processes listed in spawn-fcgi's output.
     pub(crate) fn from_output(output: &str) -> Self {
         let numbers = output.lines().filter_map(|line| line.rsplit_once("PID: ")?.1.parse().ok());
         Self(numbers.collect())

@@ -67,7 +67,7 @@ impl Supervisor {
         assert!(found, "{words:?} is not in\n{}", self.log());
     }
 
-    /// `--status` or `--restart`: whether it worked, and what it said.
+    /// Runs `--status` or `--restart`; returns its success and its output.
     fn ask(&self, option: &str) -> (bool, String) {
         let output = Command::new(binary(env!("CARGO_BIN_EXE_lighty")))
             .args(["spawn", option])

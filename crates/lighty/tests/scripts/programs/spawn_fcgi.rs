@@ -12,7 +12,7 @@ use super::front::{
     Left, PATIENCE, await_listening, libfcgi, lighttpd_before, lighty_before, link,
 };
 
-/// What can be seen of a run, numbers of processes left out.
+/// Observable results of a run, process ids left out.
 #[derive(Debug, PartialEq, Eq)]
 struct Seen {
     code: Option<i32>,
@@ -22,11 +22,11 @@ struct Seen {
     pid_file: Option<String>,
     /// Mode, owner, group of `s`.
     socket: Option<(u32, u32, u32)>,
-    /// What the program wrote about itself.
+    /// Facts that the program wrote about itself.
     facts: Option<String>,
 }
 
-/// The program: writes what it was started with, and stays.
+/// Program that records its arguments and environment, and keeps running.
 const FACTS: &str = "#!/bin/sh\n(\n\
     echo \"arguments: $0 $*\"; echo \"children: $PHP_FCGI_CHILDREN\"; echo \"directory: $PWD\"\n\
     echo \"ids: $(id -u) $(id -g) $(id -G)\"; echo \"umask: $(umask)\"\n\
@@ -59,7 +59,7 @@ fn run(program: &Path, arguments: &[&str]) -> Seen {
     let facts = at.join("facts");
     let writes = |word: &&str| word.to_lowercase().contains("facts.sh");
     if !left.0.is_empty() && arguments.iter().any(writes) {
-        // One that the spawner took for running may still fail.
+        // A process that the spawner reported as running may still fail.
         let is_done = || facts.exists() || left.have_ended();
         assert!(wait_until(PATIENCE, is_done), "{arguments:?} wrote nothing");
     }

@@ -34,7 +34,7 @@ impl Drop for Accel {
     }
 }
 
-/// What a FastCGI client of Debian's gets, for requests for a file.
+/// Response to Debian's FastCGI client for a file.
 fn ask(socket: &Path, file: Option<&Path>) -> Option<String> {
     let client = find(&["cgi-fcgi"])?;
     let mut command = Command::new(client);

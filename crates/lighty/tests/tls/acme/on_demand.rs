@@ -1,4 +1,4 @@
-//! Certificates of names that no configuration says: who admits them, and what strangers cannot do.
+//! Certificates for names outside the configuration: admission of names, and limits for strangers.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ use lighty_testkit::wait_until;
 
 use super::{PATIENCE, assert_refused, await_served, file, get, site};
 
-/// A server that admits names that begin with `shop`, and fails for those with `sick`.
+/// Server that admits names that begin with `shop`, and fails for names with `sick`.
 fn admitting() -> Backend {
     Backend::replying(|asked| {
         let target = asked.target();
@@ -32,12 +32,12 @@ fn asking(backend: &Backend, lines: &str) -> String {
     )
 }
 
-/// Whether a client that trusts the authority alone gets a certificate for this name.
+/// Returns true if a client that trusts only the authority gets a certificate for this name.
 fn is_served(pebble: &Pebble, name: &str) -> bool {
     TlsClient::trusting(&pebble.root()).try_connect(pebble.https.address(), name).is_ok()
 }
 
-/// A server all of whose listeners are there.
+/// Server with all its listeners ready.
 fn serving(pebble: &Pebble, config: &str) -> Server {
     let server = site(pebble, config).start();
     server.await_log("is serving");

@@ -1,4 +1,4 @@
-//! Orders: what leads to a certificate, and what does not.
+//! Orders: conditions that lead to a certificate, and conditions that do not.
 
 use lighty_testkit::backend::{Backend, answer};
 use lighty_testkit::client::Client;
@@ -15,7 +15,7 @@ use super::{ONE, PATIENCE, assert_refused, await_served, file, get, site, site_o
 fn a_certificate_comes_by_one_word() {
     // Every other nonce is refused.
     let Some(pebble) = Pebble::start("", &[("PEBBLE_WFE_NONCEREJECT", "50")]) else { return };
-    // Nothing that answers others stands in an authority's way.
+    // No handler of other requests interferes with the authority's validation.
     let setup = site(
         &pebble,
         &format!(
@@ -69,7 +69,7 @@ fn names_of_conditions_within_an_active_server_have_one_each() {
     assert_eq!(pebble.signed(), 2);
 }
 
-/// Clients name no host who ask for an address.
+/// Clients that connect to an IP address send no server name.
 #[test]
 fn an_address_has_a_certificate() {
     for proof in ["http-01", "tls-alpn-01"] {
@@ -214,7 +214,7 @@ fn what_an_authority_refuses_is_said_in_its_words() {
     let server = site(&pebble, ONE).start();
     server.await_log("forbidden by policy");
     server.await_log("the next order is in 6");
-    // Meanwhile a certificate stands in that nobody trusts.
+    // Until then the server uses a temporary certificate that no client trusts.
     let client = lighty_testkit::tls::TlsClient::trusting(&pebble.root());
     assert!(client.try_connect(pebble.https.address(), "www.a.test").is_err());
     assert_eq!(pebble.signed(), 0);

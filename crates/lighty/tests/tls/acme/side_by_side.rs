@@ -1,4 +1,4 @@
-//! Orders side by side, and what ends them.
+//! Parallel orders, and their ends.
 
 use std::fs::{self, Permissions};
 use std::net::TcpListener;
@@ -14,7 +14,7 @@ use rustix::process::Signal;
 
 use super::{ONE, PATIENCE, await_served, file, get, site};
 
-/// A name whose program of DNS never ends, beside one whose proof is a response.
+/// A name with a DNS program that never ends.
 const SLOW: &str = "$HTTP[\"host\"] == \"slow.test\" { acme.activate = \"enable\"\n\
                     acme.challenge = \"dns-01\"\nacme.dns-hook = \"@DIR@/slow\" }\n";
 
@@ -87,7 +87,7 @@ fn a_record_that_an_ended_order_has_set_is_removed() {
     let Some(pebble) = Pebble::start("", &[]) else { return };
     let setup = site(&pebble, SLOW);
     let hook = setup.directory().join("slow");
-    // What is set is never seen.
+    // The authority never sees the record.
     write_file(&hook, "#!/bin/sh\necho \"$@\" >>\"$0.log\"\n[ $1 = cleanup ] || sleep 3600\n");
     fs::set_permissions(&hook, Permissions::from_mode(0o755)).expect("set");
     let mut server = setup.start();
@@ -128,7 +128,7 @@ fn an_order_waits_for_the_server_that_holds_its_lock_and_says_so_once() {
     write_file(&store.join("certificates/.www.a.test.pem.0123456789abcdef"), "room");
     let server = setup.start();
     server.await_log("waiting for another server");
-    // Its lock goes, and nobody has ended its order.
+    // The lock vanishes although its order has not ended.
     fs::remove_file(&lock).expect("removed");
     await_served(&pebble, &server, "www.a.test");
     assert_eq!(server.log().matches("waiting for another").count(), 1, "{}", server.log());

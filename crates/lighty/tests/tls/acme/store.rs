@@ -159,7 +159,7 @@ fn certificates_are_revoked_and_accounts_get_other_keys() {
     assert_eq!(cert(&config, &["revoke", "b.test"]).0, 1);
     assert_eq!(cert(&config, &["revoke", "www.a.test", "--reason", "spite"]).0, 2);
     server.stop();
-    // One that nobody wants any more goes.
+    // A certificate that is no longer configured is removed.
     let lines =
         std::fs::read_to_string(&config).expect("a configuration").replace("www.a.test", "b.test");
     write_file(&config, lines);

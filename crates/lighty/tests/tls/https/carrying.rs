@@ -1,4 +1,4 @@
-//! What passes over TLS: files by every way of sending, uploads, tunnels, and how it ends.
+//! Traffic over TLS: files by every way of sending, uploads, tunnels, and their ends.
 
 use std::time::Duration;
 

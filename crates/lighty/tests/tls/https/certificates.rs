@@ -1,5 +1,5 @@
-//! What the server shows of itself: certificates of several kinds, what is stapled to them, and the
-//! secrets that it may be told to write down.
+//! The server's credentials: certificates of several kinds, stapled responses, and the secrets that
+//! it may log on request.
 
 use std::path::Path;
 use std::process::Command;
@@ -13,7 +13,7 @@ use rustix::process::Signal;
 
 use super::{curl, get, site};
 
-/// What a command says; fails the test if it fails.
+/// Output of a command; fails the test if the command fails.
 fn run(directory: &Path, line: &str) -> String {
     let mut words = line.split_whitespace();
     let mut command = Command::new(words.next().expect("a program"));
@@ -23,7 +23,7 @@ fn run(directory: &Path, line: &str) -> String {
     said
 }
 
-/// What OpenSSL's client sees of a connection.
+/// Output of OpenSSL's client for a connection.
 fn seen(server: &Server, arguments: &str) -> String {
     let mut command = Command::new("openssl");
     command.args(["s_client", "-connect", &server.address().to_string()]);
@@ -119,7 +119,7 @@ fn the_key_of_another_certificate_of_a_list_is_refused() {
     assert!(code == 1 && said.contains("belongs to another certificate"), "{said}");
 }
 
-/// As lighttpd: what is not used would not be noticed when it is renewed.
+/// As in lighttpd: an unused key would go unnoticed at the next renewal.
 #[test]
 fn key_of_another_certificate_is_refused_although_the_chain_has_its_own() {
     for (file, is_refused) in [("b.key", true), ("a.pem", false)] {
@@ -148,7 +148,7 @@ fn wrong_names_of_certificates_to_get_are_reported_alone() {
     assert!(!said.contains("ssl.pemfile is not set"), "{said}");
 }
 
-/// Nobody reads what is written to them, nor writes what is read.
+/// A pipe has no reader for a file that the server writes, and no writer for a file that it reads.
 #[test]
 fn pipes_in_the_place_of_files_are_refused_at_once() {
     for (name, words) in [

@@ -1,4 +1,4 @@
-//! Clients' certificates: who is let in, and what programs learn of it.
+//! Client certificates: admission of clients, and the variables for programs.
 
 use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;
@@ -8,7 +8,7 @@ use lighty_testkit::tls::{Authority, TlsClient};
 
 use super::{curl, site};
 
-/// Prints what a program learns of the client's TLS.
+/// Prints a program's variables about the client's TLS.
 const PROGRAM: &str = "#!/bin/sh\necho 'Content-Type: text/plain'\necho\n\
     env | grep -aE '^(SSL_|HTTPS|REQUEST_SCHEME|REMOTE_USER|AUTH_TYPE|HTTP_)' | sort\n";
 

@@ -1,4 +1,4 @@
-//! `--tls` of a server that nobody has configured.
+//! `--tls` of a server without configuration.
 
 use lighty_testkit::lighty;
 use lighty_testkit::server::Server;

@@ -1,4 +1,4 @@
-//! What outlives a handshake: sessions, and certificates that are renewed.
+//! State beyond a handshake: sessions, and certificates that are renewed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use super::{get, site, start};
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// Whether the next connection resumes a session; there is a session afterwards.
+/// Returns true if the next connection resumes a session; leaves a session for later connections.
 fn resumes(config: &Arc<ClientConfig>, server: &Server, name: &str) -> bool {
     let stream = tls::connect(config, server.address(), name).expect("a handshake");
     let is_resumed = stream.conn.handshake_kind() == Some(HandshakeKind::Resumed);
@@ -109,7 +109,7 @@ fn a_reload_takes_what_fits_and_refuses_the_rest() {
     write_file(&path, format!("{config}ssl.stek-file = \"{}\"\n", no_keys.display()));
     server.signal(Signal::USR1);
     server.await_log("a key file has");
-    // Without TLS new connections are in clear text; those that are there go on.
+    // Without TLS, new connections are in clear text; existing ones go on.
     write_file(&path, config.replace("ssl.engine = \"enable\"", ""));
     server.signal(Signal::USR1);
     server.await_log("reloaded: generation 2");
@@ -155,7 +155,7 @@ fn a_chain_is_completed_from_the_authorities() {
     let server = setup.start();
     let stream = tls::connect(&root.client().config(), server.address(), "a.test");
     let stream = stream.expect("a handshake");
-    // Its own and the one between: who trusts the root has it.
+    // Its own and the intermediate one: clients that trust the root have the root.
     assert_eq!(stream.conn.peer_certificates().expect("a chain").len(), 2);
     let other = Authority::named(&root.path(""), "other.pem");
     assert!(other.client().try_connect(server.address(), "a.test").is_err());

@@ -1,4 +1,4 @@
-//! What backends, scripts and pages are told of a client's TLS.
+//! TLS information for backends, scripts and pages.
 
 use lighty_testkit::client::Client;
 use lighty_testkit::gateway::Gateway;
@@ -7,7 +7,7 @@ use lighty_testkit::tls::Authority;
 
 use super::site;
 
-/// What is asked of clients.
+/// Configuration that requests a client certificate.
 const ASKED: &str = "ssl.verifyclient.activate = \"enable\"\n\
     ssl.verifyclient.ca-file = \"@DIR@/ca.pem\"\n\
     ssl.verifyclient.username = \"SSL_CLIENT_S_DN_CN\"\n\
@@ -19,7 +19,7 @@ fn connect(authority: &Authority, server: &Server) -> Client {
     client.connect(server.address(), "a.test")
 }
 
-/// What a page says to a client that tries to speak for the server.
+/// Response of a page to a client that forges the server's TLS fields.
 fn ask(client: &mut Client, target: &str) -> String {
     client.send(format!(
         "GET {target} HTTP/1.1\r\nHost: a.test\r\nSSL_CIPHER: forged\r\nSSL-Client-Verify: NONE\r\n\r\n"

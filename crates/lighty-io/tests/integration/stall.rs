@@ -1,7 +1,7 @@
-//! A file system stalls with many requests stuck on it; everything else continues.
+//! A file system stalls with many requests stuck on it; all other work continues.
 //!
-//! Everything happens on one loop, and the stall ends only when that loop says so: a loop that
-//! waited for the stalled file system anywhere would not get there before the stall times out.
+//! Everything runs on one loop, which also ends the stall: a loop that waited for the stalled file
+//! system would not get there before the stall times out.
 
 use std::fs;
 use std::os::fd::AsFd;

@@ -24,7 +24,7 @@ impl Both {
         Some(Both { lighty: with(lighty!()).start(), lighttpd: Peer::start(with(peer)) })
     }
 
-    /// Both answers to the same bytes: ours, theirs.
+    /// Responses to the same bytes: ours, theirs.
     fn ask(&self, request: &str) -> [Response; 2] {
         [ask(self.lighty.connect(), request), self.lighttpd.ask(request)]
     }
@@ -64,7 +64,7 @@ fn a_client_is_answered_in_its_version() {
         assert!(ours.starts_with(version), "{request:?}: {ours}");
         assert_eq!(ours, theirs, "{request:?}");
     }
-    // RFC 9110 section 2.5; lighttpd says 505.
+    // RFC 9110 section 2.5; lighttpd responds with 505.
     let later = format!("GET /a HTTP/1.7\r\n{HOST}\r\n");
     assert!(status_line(both.lighty.connect(), &later).starts_with("HTTP/1.1 200"));
     let none = "GET /a HTTP/1.7\r\nConnection: close\r\n\r\n";

@@ -174,7 +174,7 @@ fn random_configurations() {
     assert!(report.is_empty(), "\n{report}");
 }
 
-/// Each day asks other configurations. The report names the seed, which replays a failure.
+/// Runs other configurations each day. The report names the seed, which replays a failure.
 #[test]
 fn configurations_of_the_day() {
     let Some(lighttpd) = pair::lighttpd() else { return };
@@ -196,7 +196,7 @@ fn every_data_file_is_a_test() {
     eprintln!("{cases} configurations, {asks} requests");
 }
 
-/// A row of the table that no case shows may have become untrue without anybody seeing it.
+/// A row of the table without a case could become untrue unnoticed.
 #[test]
 fn every_difference_is_shown_by_a_case() {
     let mut shown = BTreeSet::new();

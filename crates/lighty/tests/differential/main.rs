@@ -1,4 +1,4 @@
-//! lighttpd and lighty answer the same requests under the same configuration.
+//! Compares lighttpd's and lighty's responses to the same requests under the same configuration.
 
 mod ancestor_http;
 mod lighttpd_compat;

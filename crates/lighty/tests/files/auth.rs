@@ -138,7 +138,8 @@ fn digest_as_curl_speaks_it() {
 
 #[test]
 fn digest_with_the_file_of_htdigest_and_basic_beside_it() {
-    // htdigest asks a terminal, so the line is made as it makes it: MD5 of kim:the realm:secret.
+    // htdigest prompts on a terminal, so the test builds the same line: MD5 of kim:the
+    // realm:secret.
     let rule = format!("\"method\" => \"basic|digest\", {RULE}");
     let server = server("htdigest", "kim:the realm:2088fbd997fa86f151ca982b8f18bd5b\n", &rule);
     for way in ["--digest", "--basic", "--anyauth"] {

@@ -81,7 +81,7 @@ const SOURCES: &[Source] = &[
 /// Backends that compare nothing.
 struct Backends {
     http: Backend,
-    /// Speaks HTTP/2, and asks `http`.
+    /// Speaks HTTP/2, with `http` as its backend.
     h2: Server,
     gateways: [(&'static str, Backend); 4],
 }

@@ -66,14 +66,14 @@ fn setup() -> Setup {
         .file("a.jpg", text(5000))
 }
 
-/// Asks with HEAD as `lines` say.
+/// Sends a HEAD request with the header lines `lines`.
 fn head(server: &Server, target: &str, lines: &str) -> Response {
     let mut client = server.connect();
     client.send(format!("HEAD {target} HTTP/1.1\r\nHost: x\r\n{lines}\r\n"));
     client.response_to_head()
 }
 
-/// A backend that answers each connection's one request.
+/// Backend that responds to the only request of each connection.
 struct Backend {
     address: SocketAddr,
 }

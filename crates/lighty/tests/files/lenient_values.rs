@@ -7,7 +7,7 @@ use lighty_testkit::response::Response;
 use lighty_testkit::server::Server;
 use lighty_testkit::{lighty, wait_until};
 
-/// Lines, and words of the warning about them.
+/// Configuration lines, and a part of the warning about each.
 const LINES: [(&str, &str); 28] = [
     ("server.stat-cache-engine = \"none\"", "this value has no effect"),
     ("server.syslog-facility = \"nonsense\"", "this value has no effect"),

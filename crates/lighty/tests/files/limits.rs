@@ -166,7 +166,7 @@ fn a_request_that_was_let_in_waits_for_a_descriptor_for_a_moment() {
     assert_eq!(server.get("/p.sh").text(), "z");
 }
 
-/// So many clients ask for `a` before the first of them reads; each gets it.
+/// All `count` clients request `a` before the first of them reads; each gets it.
 fn answers_all_of(server: &Server, count: usize) {
     let mut burst: Vec<Client> = (0..count)
         .map(|_| {
@@ -234,7 +234,7 @@ fn a_shared_rate_is_shared() {
     for client in &mut clients {
         client.send("GET /f HTTP/1.1\r\nHost: a\r\n\r\n");
     }
-    // Read side by side: neither may fill its socket's buffer while the other one waits.
+    // Read in parallel: neither may fill its socket's buffer while the other one waits.
     std::thread::scope(|scope| {
         for client in &mut clients {
             scope.spawn(move || assert_eq!(client.response().body.len(), size));

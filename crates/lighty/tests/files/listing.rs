@@ -196,7 +196,7 @@ fn a_long_directory_is_streamed_whole_and_delays_no_client() {
     assert_eq!(json.text().matches("\"name\":").count(), FILES);
 }
 
-/// A directory `long` of so many names, each of 60 bytes.
+/// A directory `long` with `count` names of 60 bytes each.
 fn with_names(setup: Setup, count: u32) -> Setup {
     let directory = setup.root("long");
     fs::create_dir(&directory).expect("a directory");
@@ -227,7 +227,7 @@ fn a_listing_whose_client_has_left_is_given_up() {
 
 #[test]
 fn a_listing_for_which_there_is_no_room_is_sent_as_it_is_read() {
-    // 2000 names of 60 bytes, 28 for the rest: 172 KB.
+    // 2000 names of 60 bytes, plus 28 bytes each: 172 KB.
     for (kbytes, is_sorted) in [(100, false), (250, true)] {
         let setup = listed().config(&format!("dir-listing.max-memory = {kbytes}"));
         let server = with_names(setup, 2000).start();

@@ -1,4 +1,4 @@
-//! Patterns that cannot be matched in linear time, wherever patterns stand.
+//! Patterns that cannot be matched in linear time, in every directive with patterns.
 
 use lighty_testkit::lighty;
 use lighty_testkit::peer::{Peer, ask};
@@ -58,7 +58,7 @@ fn they_mean_what_they_mean_to_lighttpd() {
     }
 }
 
-/// Each place that a pattern stands in, and the request that it takes too many steps for.
+/// Each directive with patterns, and the request that exceeds the limit of steps.
 #[test]
 fn what_needs_more_steps_than_it_may_is_answered_500_and_the_log_names_the_pattern() {
     let long = format!("/{}!", "a".repeat(200));

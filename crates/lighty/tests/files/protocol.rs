@@ -141,7 +141,8 @@ fn continue_is_not_sent_for_an_unread_body() {
     let response = client.response();
     assert_eq!(response.status, 405);
     assert_eq!(response.interim, [] as [u16; 0], "a refused body is not invited");
-    // RFC 9110 section 10.1.1: the body may or may not come, so the connection cannot go on.
+    // RFC 9110 section 10.1.1: the client may or may not send the body, so the connection must
+    // close.
     assert!(response.says_close());
     client.expect_end();
 }

@@ -10,7 +10,7 @@ use lighty_testkit::small_disk::SmallDisk;
 use lighty_testkit::tls::Authority;
 use lighty_testkit::{lighty, wait_until};
 
-/// More than the ten seconds after which a document root is let go.
+/// Longer than the ten seconds after which the server closes the document root.
 const REST: Duration = Duration::from_secs(60);
 
 /// Server with its document root on a file system of its own.
@@ -107,7 +107,7 @@ fn an_idle_connection_of_http2_is_small_and_goes_on() {
     let each = || server.own_kib().saturating_sub(before) as f64 / CONNECTIONS as f64;
     let is_small = wait_until(REST, || each() <= KIB_MAX as f64);
     assert!(is_small, "{} KiB each", each());
-    // Fields that were said once are found in the tables of both ends.
+    // Repeated fields are found in the header tables of both ends.
     clients.iter_mut().for_each(|client| {
         let (first, again) = (ask(client), ask(client));
         assert_eq!(first.field("etag"), again.field("etag"));

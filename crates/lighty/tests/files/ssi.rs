@@ -150,7 +150,7 @@ fn a_page_reaches_what_its_client_may_ask_for_and_no_more() {
     says(&server, "/d/climb.shtml", "EEE");
     says(&server, "/d/denied.shtml", "EEEEEEE");
     says(&server, "/d/linked.shtml", "x");
-    // A file beside the page is the page's own, whatever its URL may not.
+    // A file beside the page belongs to the page, even if its URL is denied.
     says(&server, "/d/near.shtml", "near");
     let mut client = server.connect();
     client.send(

@@ -12,8 +12,8 @@ use lighty_testkit::{lighty, wait_until};
 
 const ENGINES: &[&str] = &["io-uring", "threads"];
 
-/// A delay that an innocent client may see (the figure), for 95 of 100 requests: the rest
-/// is left to the machine that runs the tests.
+/// Limit for the delay of clients of other disks (the figure), for 95 of 100 requests; the
+/// others allow for the load of the test machine.
 const INNOCENT_DELAY: Duration = Duration::from_millis(20);
 
 /// Mounts the stalling file system beneath a document root.

@@ -14,7 +14,7 @@ const ID: &str = "0123456789abcdef0123456789abcdef";
 
 const SOON: Duration = Duration::from_secs(30);
 
-/// Takes whatever is posted, and answers once all of it came.
+/// Accepts all posts, and responds after the whole body.
 fn sink() -> Backend {
     Backend::start(|peer| {
         while let Some(asked) = peer.head() {
@@ -136,7 +136,7 @@ fn what_went_wrong_is_reported() {
     assert_eq!(refused.status, 413);
     await_progress(&server, "'state' : 'error', 'status' : 413");
 
-    // The next upload of the same id is told of as if there had been no other.
+    // The next upload of the same id is reported without a trace of the previous one.
     let mut client = begin_upload(&server, "", 1000);
     client.send("only this");
     await_progress(&server, "'state' : 'uploading', 'received' : 9, 'size' : 1000");
@@ -255,7 +255,7 @@ fn hostile_ids_watch_nothing_and_do_no_harm() {
         assert_eq!(asked.status, 404, "{id}");
         assert!(!asked.text().contains("script"), "{id}");
     }
-    // Two of one id at once: each is served, and the id tells of one of them.
+    // Two uploads of one id at once: both are served, and the progress is that of one of them.
     let (mut first, mut second) = (begin_upload(&server, "", 100), begin_upload(&server, "", 200));
     first.send("x".repeat(100));
     second.send("x".repeat(200));

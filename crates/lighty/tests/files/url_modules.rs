@@ -247,7 +247,7 @@ fn homes_come_from_the_user_database() {
         eprintln!("SKIPPED: the home of root is not readable");
         return;
     }
-    // The home itself stands in for a directory in it, which a test has no business to make.
+    // The home directory itself serves for a subdirectory, which a test should not create.
     let server =
         lighty!().config("userdir.path = \"/\"\ndir-listing.activate = \"enable\"").start();
     assert_eq!(server.get("/~root/").status, 200);
@@ -367,7 +367,7 @@ fn downloads_are_for_those_who_came_by_the_page() {
     assert_eq!(ask("/files/a", "192.0.2.1"), denied);
     assert_eq!(ask("/page", "192.0.2.1"), (200, None));
     for _ in 0..8 {
-        // Whichever worker answers.
+        // Holds for every worker.
         assert_eq!(ask("/files/a", "192.0.2.1"), (200, None));
         assert_eq!(ask("/files/a", "192.0.2.2"), denied);
     }
@@ -379,7 +379,7 @@ fn downloads_are_for_those_who_came_by_the_page() {
     assert_eq!(server.get("/page").status, 200);
     assert_eq!(server.get("/files/a").status, 200);
     let is_denied = || {
-        // Each download begins the time anew, so it is asked for only when it is over.
+        // Each download restarts the interval, so the request follows only after its end.
         std::thread::sleep(std::time::Duration::from_millis(2_100));
         server.get("/files/a").status == 403
     };

@@ -161,7 +161,7 @@ starts_with! {
     server_starts_with_two_to_the_32_clamped: 6,
 }
 
-/// lighttpd takes the empty text for the default of a word.
+/// lighttpd takes an empty string for the default of an enumeration.
 #[test]
 fn empty_words_set_nothing() {
     let rows = lighty_server::modules::directives();

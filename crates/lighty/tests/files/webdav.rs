@@ -226,7 +226,7 @@ fn destinations_go_the_way_of_requests() {
     assert_eq!(copy("/none/b.txt"), 409);
     assert_eq!(copy("/a.txt"), 403);
     assert_eq!(copy("/x/../a.txt"), 403);
-    // Beneath the root whatever it says.
+    // The destination always lies beneath the root.
     assert_eq!(copy("/../../../b.txt"), 201);
     assert_eq!(copy("/%2e%2e/c.txt"), 201);
     assert_eq!(copy("http://LOCALHOST/d%20e.txt"), 201);
@@ -640,7 +640,7 @@ fn an_unknown_body_is_refused_and_nothing_is_done() {
     }
     assert_eq!(names(&server.root("")), ["a", "d"]);
     assert_eq!(put(&server, "/d/b", "other"), 423, "it is locked still");
-    // No body at all, in whatever way that is said.
+    // Every form of an empty body.
     for (method, target, lines, expected) in [
         ("COPY", "/a", "Destination: /c\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n", 201),
         ("COPY", "/a", "Destination: /c\r\nContent-Length: 0\r\n", 204),

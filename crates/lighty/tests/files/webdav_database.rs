@@ -122,7 +122,7 @@ fn a_database_that_is_removed_is_noticed() {
     server.await_log("was removed while the server ran");
     assert_eq!(set_color(&server, "/a", "red").status, 207);
     assert!(file.exists());
-    // Another one in its place: the one from before, say.
+    // Another database in its place, such as a restored copy.
     let kept = server.directory().join("kept.db");
     let copy = rusqlite::Connection::open(&file).expect("opened");
     copy.execute("VACUUM INTO ?1", [kept.to_str()]).expect("copied");

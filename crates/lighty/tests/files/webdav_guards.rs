@@ -80,7 +80,7 @@ fn members_are_guarded_when_what_they_lie_in_is_changed() {
     let found = names(&server.root(""));
     assert_eq!(found, ["a", "b", "c", "d", "like", "own"]);
     assert_eq!(names(&server.root("a")), ["open", "secret"]);
-    // To be read is all that a copy asks of its source.
+    // A copy only needs read access to its source.
     assert_eq!(status(&server, "COPY", "/b", "Destination: /copy\r\n"), 201);
     let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\n";
     assert_eq!(status(&server, "COPY", "/a", &format!("{alice}Destination: /copy2\r\n")), 201);
@@ -227,7 +227,7 @@ fn a_listing_leaves_out_what_the_client_could_not_have() {
         );
         assert!(listed(&server, "/a/", depth).contains(&"/a/open".to_owned()));
         assert_eq!(listed(&server, "/d/", depth), ["/d/"]);
-        // A member that may not be changed may be seen.
+        // A read-only member is still listed.
         assert!(listed(&server, "/b/", depth).contains(&"/b/ro/".to_owned()));
     }
     let alice = "Authorization: Basic YWxpY2U6c2VjcmV0\r\nDepth: 1\r\n";

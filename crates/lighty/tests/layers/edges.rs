@@ -87,7 +87,7 @@ fn forbidden_edges(metadata: &serde_json::Value) -> Vec<String> {
             let dependency = edge["name"].as_str().expect("a name");
             let in_tests = edge["kind"] == "dev" && dependency == "lighty-testkit";
             let is_own = dependency.starts_with("lighty");
-            // cargo-deny asks only where libraries are downloaded from.
+            // cargo-deny only checks the sources of downloaded libraries.
             if edge["path"].is_string() && !is_own {
                 found.push(format!("{name} takes {dependency} from {}", edge["path"]));
             }

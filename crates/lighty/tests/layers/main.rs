@@ -1,10 +1,10 @@
-//! The architecture's rules, as tests: which crate may know which, where `unsafe` may stand, how
-//! long a function may be. A rule that a lint can hold is left to the lint.
+//! Architecture rules as tests: dependencies between crates, the place of `unsafe`, the length of
+//! functions. Rules that a lint can check are left to the lint.
 //!
 //! `source` reads a syntax tree by means of `reader` and `tokens`; `files` reads texts. Rules are
-//! rows of `RULES` in `edges`, `syntax`, `size` and `words`, each beside violations that it must
-//! find and code that it must let pass. One test holds all sources to all rules, because it takes
-//! seconds to parse them.
+//! rows of `RULES` in `edges`, `syntax`, `size` and `words`, each with violations that it must find
+//! and code that it must accept. A single test checks all sources against all rules, because
+//! parsing takes seconds.
 
 mod circles;
 mod edges;

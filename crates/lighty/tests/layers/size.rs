@@ -20,7 +20,7 @@ const COMMENT_COLUMNS_MAX: usize = 100;
 /// Lines of documentation at the beginning of a crate, at least.
 const ESSAY_LINES_MIN: usize = 3;
 
-/// A text of so many empty lines.
+/// Expands to a text with the given number of empty lines.
 macro_rules! lines {
     (9) => {
         "\n\n\n\n\n\n\n\n\n"
@@ -45,7 +45,7 @@ macro_rules! lines {
     };
 }
 
-/// A word of so many characters.
+/// Expands to a word with the given number of characters.
 macro_rules! columns {
     (30) => {
         "xxxxxxxxxxxxxxxxxxxxxxxxxxxxxx"

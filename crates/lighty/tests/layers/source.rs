@@ -1,6 +1,6 @@
-//! Reads the syntax tree of a source once, and keeps the facts that the rules ask for.
+//! Reads the syntax tree of a source once, and collects the facts for the rules.
 //!
-//! Everything in items behind `#[cfg(test)]` is left out, except where a field says otherwise.
+//! Items behind `#[cfg(test)]` are left out, unless a field includes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -4,7 +4,7 @@
 use super::source::Source;
 use super::{Rule, Violation};
 
-/// The crate in which `unsafe` may stand (R4).
+/// The only crate with `unsafe` code (R4).
 const UNSAFE_CRATE: &str = "lighty-io";
 
 /// Lines above unsafe code in which its comment may begin.
@@ -203,7 +203,7 @@ fn compiled_blocks(comment: &[(usize, String)]) -> Vec<usize> {
     let mut fence: Option<&str> = None;
     let mut is_behind_blank = true;
     for (line, text) in comment {
-        // A fence may stand in a list or in a quotation.
+        // A fence may be part of a list or a quotation.
         let code = text.trim_start_matches(|c: char| " >-*+.)".contains(c) || c.is_ascii_digit());
         let info = code.trim_start_matches(['`', '~']);
         let mark = &code[..code.len() - info.len()];

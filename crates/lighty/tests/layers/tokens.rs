@@ -75,7 +75,7 @@ impl Reader {
         }
     }
 
-    /// Finds imports, unsafe code and functions that begin with the word `name`.
+    /// Finds imports, unsafe code and functions that begin with the keyword `name`.
     fn add_keyword(
         &mut self,
         name: &proc_macro2::Ident,
@@ -90,7 +90,7 @@ impl Reader {
         match (name.to_string().as_str(), tokens.get(1)) {
             ("use", _) if !self.is_test => {
                 let tree = tokens[1..].iter().take_while(|token| !is_end(token)).cloned();
-                // The visibility is a word, or a word and a group.
+                // The visibility is a keyword, or a keyword and a group.
                 let mut words = before.iter().rev().take(2);
                 let is_public = words.any(|word| matches!(word, TokenTree::Ident(w) if w == "pub"));
                 if let Ok(tree) = syn::parse2::<syn::UseTree>(tree.collect()) {

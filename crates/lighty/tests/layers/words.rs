@@ -14,7 +14,7 @@ pub(super) const RULES: &[Rule<TextFile>] = &[
         ],
         fine: &[("crates/lighty-io/src/common_log.rs", "")],
     },
-    // A module is `foo.rs`, with its parts in `foo/`. Short unit tests stand at its end. Long ones
+    // A module is `foo.rs`, with its parts in `foo/`. Short unit tests are at its end. Long ones
     // are in `foo/tests.rs`, or in `foo_tests.rs` beside a module without parts.
     Rule {
         name: "modules and their tests are named in one way",

@@ -1,4 +1,4 @@
-//! `lighty serve --open`: the URL goes to the user's browser, by way of programs on `PATH`.
+//! `lighty serve --open`: opens the URL in the user's browser, through programs on `PATH`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;

@@ -636,7 +636,7 @@ fn a_listener_is_known_however_it_is_written() {
 #[test]
 fn listening_on_no_address_is_an_error() {
     let setup = |lines: &str| lighty!().without_listener().config(lines);
-    // A label has 63 characters at most: no name server is asked for this one.
+    // A label has 63 characters at most, so this name causes no DNS query.
     let nobody = "x".repeat(64);
     let long = format!("/{}", "p".repeat(107));
     let cases: [(&str, &str); 7] = [

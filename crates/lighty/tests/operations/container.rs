@@ -17,7 +17,7 @@ fn packaging(name: &str) -> String {
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// The words of the Dockerfile's exec form behind `CMD` in the line that begins so.
+/// Arguments in the Dockerfile's exec form, in the line that begins with `begin`.
 fn exec_form(begin: &str) -> Vec<String> {
     let dockerfile = packaging("Dockerfile").replace("\\\n", " ");
     let line = dockerfile.lines().find(|line| line.starts_with(begin)).expect("the instruction");

@@ -1,4 +1,4 @@
-//! The `debug.log-*` switches, each seen from outside, and the counters that USR2 asks for.
+//! The `debug.log-*` switches, each observed from outside, and the counters that USR2 logs.
 
 use std::time::Duration;
 

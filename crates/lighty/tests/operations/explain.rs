@@ -94,7 +94,7 @@ fn explain_knows_a_listener_however_it_is_written() {
     }
 }
 
-/// The lines about the answer, each as `name value`.
+/// Output lines about the response, each as `name value`.
 fn answer(setup: &lighty_testkit::server::Setup, arguments: &[&str]) -> Vec<String> {
     let (code, out, err) = setup.run(&[&["explain", "-f", "@CONF@"], arguments].concat());
     assert_eq!(code, 0, "{err}");

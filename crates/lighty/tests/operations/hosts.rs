@@ -36,8 +36,8 @@ fn hosts(server: &Server) -> Vec<(String, u64, u64, u64, u64)> {
     rows.collect()
 }
 
-/// Waits until this host has so many requests: one is counted when its response is out, which its
-/// client may know first.
+/// Waits until this host has `requests` requests: the server counts a request after sending the
+/// response, so its client may see the response first.
 #[track_caller]
 fn await_requests(server: &Server, host: &str, requests: u64) -> (u64, u64, u64) {
     let row = || hosts(server).into_iter().find(|row| row.0 == host);

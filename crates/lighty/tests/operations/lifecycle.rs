@@ -111,7 +111,7 @@ fn a_client_with_the_rights_can_end_the_server_in_order() {
             .config("server.pid-file = \"@DIR@/lighty.pid\"")
             .config("$SERVER[\"socket\"] == \"@DIR@/web.sock\" { server.tag = \"unix\" }")
             .start();
-        // At the first sight of a listener, the rest of the start is still under way.
+        // When the first listener is ready, the start is still under way.
         server.stop();
         for left in ["lighty.pid", "web.sock"] {
             assert!(!server.directory().join(left).exists(), "{left} is left behind");
@@ -617,7 +617,7 @@ fn clients_that_connect_while_the_server_starts_or_stops_are_answered() {
 fn clients_connected_before_a_graceful_stop_are_answered() {
     let mut server = lighty!().file("a", "x").config("server.max-worker = 2").start();
     let address = server.address();
-    // Connected, and in no hurry to ask.
+    // Connected clients that delay their requests.
     let mut slow: Vec<Client> = (0..20).map(|_| server.connect()).collect();
     let asking: Vec<_> =
         (0..16).map(|_| std::thread::spawn(move || ask_until_refused(address))).collect();

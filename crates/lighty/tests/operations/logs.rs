@@ -1,5 +1,4 @@
-//! The access log and the error log: their forms, their ways out, and that neither ever holds up
-//! a request.
+//! Access log and error log: their formats and destinations, and that neither delays a request.
 
 use std::fs;
 use std::time::{Duration, Instant};

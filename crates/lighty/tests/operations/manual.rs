@@ -180,7 +180,7 @@ fn every_link_leads_somewhere() {
     }
 }
 
-/// Words in backquotes that look like directives exist, or are known as planned.
+/// Code spans that look like directives exist, or are known as planned.
 #[test]
 fn directives_that_the_prose_names_exist() {
     let committed = files(&source_tree().join("docs/manual/directives"), ".md");

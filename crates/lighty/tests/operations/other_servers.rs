@@ -56,7 +56,7 @@ fn seen(response: &Response, field: &str) -> Seen {
     Seen { status: response.status, location, field: value(field), body }
 }
 
-/// Both are asked for these targets; `field` is compared, too.
+/// Sends requests for these targets to both servers, and compares the responses, including `field`.
 fn are_same(theirs: &str, field: &str, targets: &[&str]) {
     let ours = row(theirs).replace("/srv/errors/", "@DIR@/errors/");
     let mut setup = lighty!().config(&ours);

@@ -72,7 +72,7 @@ fn figures_are_those_of_all_workers() {
 fn connections_are_listed_with_their_requests() {
     let backend = Backend::start(|peer| {
         while peer.head().is_some() {
-            // Answered when the connection ends.
+            // The server responds when the connection ends.
             peer.hang();
         }
     });
@@ -112,7 +112,7 @@ fn connections_are_listed_with_their_requests() {
 fn each_stream_is_counted_and_listed_with_its_request() {
     let backend = Backend::start(|peer| {
         while peer.head().is_some() {
-            // Answered when the connection ends.
+            // The server responds when the connection ends.
             peer.hang();
         }
     });

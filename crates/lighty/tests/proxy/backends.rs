@@ -1,5 +1,5 @@
-//! Every network backend with both file engines: each must bring every file over byte for byte,
-//! whatever happens to the file meanwhile, and let go at once when the server stops.
+//! Every network backend with both file engines: each must send every file byte for byte, even if
+//! the file changes meanwhile, and stop at once when the server stops.
 
 use std::fs;
 use std::path::Path;
@@ -124,7 +124,7 @@ fn five_gigabytes_are_addressed_to_the_last_byte() {
     });
 }
 
-/// Asks for a large file and takes only its head: the rest waits in the server.
+/// Requests a large file and reads only its head; the server holds the remainder.
 fn begin_download(server: &Server, path: &str) -> (Client, usize) {
     let mut client = Client::tcp_with_receive_buffer(server.address(), 8 * 1024);
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"));

@@ -111,7 +111,7 @@ fn compressed_and_chunked_answers_pass_as_they_are() {
     });
 }
 
-/// Numbers of the connections that nginx answered on.
+/// Numbers of the connections that nginx responded on.
 fn connections(nginx: &Nginx) -> BTreeSet<String> {
     let log = nginx.access_log();
     log.lines().filter_map(|line| line.split(' ').next().map(str::to_owned)).collect()

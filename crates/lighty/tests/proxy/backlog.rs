@@ -58,13 +58,13 @@ fn gated() -> (Backend, Gate) {
     (backend, gate)
 }
 
-/// Waits until a request stands before the gate or behind another one.
+/// Waits until the backend has received `count` requests.
 fn await_asked(backend: &Backend, count: usize) {
     let there = || backend.asked().len() >= count;
     assert!(wait_until(SOON, there), "{} of {count} requests came", backend.asked().len());
 }
 
-/// Waits until so many requests stand in the backlog.
+/// Waits until the backlog holds `count` requests.
 fn await_backlogged(server: &Server, count: usize) {
     let words = format!("proxy-core.0.backlogged: {count},");
     let told = || {

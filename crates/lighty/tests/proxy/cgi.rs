@@ -91,7 +91,7 @@ fn a_program_gets_its_request() {
     assert!(answer.text().ends_with("\nbody"));
 }
 
-/// Programs to be asked for errors.
+/// Programs for the tests of errors.
 fn for_errors(config: &str) -> Server {
     with(&[
         (
@@ -425,7 +425,7 @@ fn who_closes_one_half_gets_the_response() {
     let mut client = post(&server, "/slow.sh", "body ");
     client.half_close();
     assert_eq!(client.response().text(), "body answered");
-    // Before a response it cannot be told from one that has left.
+    // Before a response, a half-closed client looks like one that has left.
     let mut client = post(&server, "/silent.sh", "body ");
     client.half_close();
     assert_eq!(client.response().status, 408);
@@ -654,7 +654,7 @@ fn an_empty_name_of_a_file_names_none() {
     assert_eq!((got.status, got.text(), got.field("X-Sendfile")), (200, "body", None));
 }
 
-/// RFC 3875 section 4.1.2: a program is told the length of the body that it gets.
+/// RFC 3875 section 4.1.2: a program gets the length of its body.
 #[test]
 fn a_body_of_unknown_length_has_one_before_its_program_begins() {
     const SAY: &str = "printf 'X: y\\n\\n'; printf \"$CONTENT_LENGTH \"; head -c $CONTENT_LENGTH";
@@ -717,7 +717,7 @@ fn an_error_handlers_page_has_the_fields_of_its_own_url() {
     assert_eq!((got.text(), got.field("Cache-Control")), ("error", Some("no-store")), "{got:?}");
 }
 
-/// Names parts of files: the query says which, with `+` for spaces.
+/// Sends the parts of files given in the query, with `+` for spaces.
 const SEND_PARTS: &str = "printf 'Status: 206\\nContent-Type: text/x-special\\nETag: \"own\"\\n'; \
     printf 'Content-Range: bytes 5-9/26\\nContent-Length: 3\\n'; \
     printf 'X-Sendfile2: %s\\n\\nnot this' \"$(echo \"$QUERY_STRING\" | tr + ' ')\"";

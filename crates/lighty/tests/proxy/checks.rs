@@ -96,8 +96,7 @@ fn backends_that_speak_http2_are_asked_over_it() {
     wrong.await_log("is down, its check says:");
 }
 
-/// A backend that hears one question on each connection and gives one answer, or none while it is
-/// dumb.
+/// Backend that reads one check on each connection and sends one reply, or none while it is dumb.
 struct Scripted {
     address: SocketAddr,
     dumb: Arc<AtomicBool>,

@@ -10,7 +10,7 @@ use lighty_testkit::lighty;
 use lighty_testkit::server::{Server, Setup};
 use lighty_testkit::wait_until;
 
-/// A backend that tells its request's target.
+/// Backend that responds with the request target.
 fn echo() -> Backend {
     Backend::replying(|asked| answer("200 OK", "", asked.target()))
 }
@@ -216,7 +216,7 @@ fn tiny_chunks_of_a_backend_are_joined() {
     assert!(response.len() < BYTES + BYTES / 4, "{} bytes were sent", response.len());
 }
 
-/// Responses that are to be passed on as they come are not held by compression, nor spooled.
+/// Neither compression nor spooling holds back responses that must stream.
 #[test]
 fn a_response_may_ask_to_be_passed_on_as_it_comes() {
     for field in ["X-Accel-Buffering: no", "Incremental: ?1"] {

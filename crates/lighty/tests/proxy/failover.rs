@@ -22,7 +22,7 @@ fn front(backends: &[SocketAddr], lines: &str) -> Server {
         .start()
 }
 
-/// Clients that ask again and again on connections of their own until they are told to stop.
+/// Clients that send requests on connections of their own until they are stopped.
 struct Load {
     stop: Arc<AtomicBool>,
     done: Arc<AtomicUsize>,
@@ -51,7 +51,7 @@ impl Load {
         Self { stop, done, clients, outcome }
     }
 
-    /// Waits for so many more answers.
+    /// Waits for `answers` more responses.
     fn await_more(&self, answers: usize) {
         let before = self.done.load(Ordering::SeqCst);
         let more = || self.done.load(Ordering::SeqCst) >= before + answers;
@@ -76,7 +76,7 @@ impl Load {
         (std::mem::take(&mut outcome.wrong), std::mem::take(&mut outcome.took))
     }
 
-    /// Stops; every request must have been answered. How long that took, in order.
+    /// Stops the load, and asserts that every request got a response. Returns the sorted durations.
     fn finish_without_error(self, server: &Server) -> Vec<Duration> {
         let (wrong, took) = self.finish();
         if let Some(first) = wrong.first() {

@@ -497,7 +497,7 @@ fn a_backend_learns_of_the_client_before_its_request() {
     }
 }
 
-/// Accepts a connection, answers its request, and returns the bytes before the request: `count`
+/// Accepts a connection, serves its request, and returns the bytes before the request: `count`
 /// bytes, or a line.
 fn seen_before_request(listener: &std::net::TcpListener, count: usize) -> Vec<u8> {
     use std::io::{Read, Write};

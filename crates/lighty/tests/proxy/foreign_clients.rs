@@ -1,4 +1,4 @@
-//! Clients that ask much of a proxy: signed paths, and upgrades to protocols beside WebSocket.
+//! Demanding clients of a proxy: signed paths, and upgrades to protocols other than WebSocket.
 
 use std::time::Duration;
 

@@ -393,7 +393,7 @@ fn a_client_that_leaves_takes_its_backend_connection_along() {
     }
 }
 
-/// A program that reads each request and answers on the same connection, which it keeps.
+/// Program that reads each request and responds on the same, kept connection.
 fn answering(protocol: Protocol) -> Backend {
     Backend::start(move |peer| {
         while protocol.read_request(peer).is_some() {
@@ -401,7 +401,7 @@ fn answering(protocol: Protocol) -> Backend {
                 peer.skip(8);
             }
             peer.send(protocol.begun(200, &[("Content-Length", "2")], "ok"));
-            // The container says whether the connection goes on.
+            // In AJP13 the container decides if the connection is kept.
             peer.send(if protocol == Ajp13 { b"AB\0\x02\x05\x01" } else { protocol.end() });
         }
     })

@@ -38,7 +38,7 @@ fn read_body(protocol: Protocol, peer: &mut Peer, length: usize) -> Option<Vec<u
     }
 }
 
-/// Asks for more of the body, as a container of AJP13 has to.
+/// Requests more of the body, as an AJP13 container has to.
 fn ask_for_more(protocol: Protocol, peer: &mut Peer) {
     if protocol == Ajp13 {
         peer.send(b"AB\0\x03\x06\x1f\xfa");
@@ -96,7 +96,7 @@ fn body_that_is_sent_again_is_whole() {
     }
 }
 
-/// The length is announced, or comes to light with the chunks; the body is stored or streamed.
+/// The length is announced, or follows from the chunks; the body is stored or streamed.
 #[test]
 fn body_that_is_too_large_is_answered_413() {
     for protocol in ALL {
@@ -200,7 +200,7 @@ fn body_in_chunks_of_one_byte_arrives_whole() {
                     if protocol.read_request(peer).is_none() {
                         return;
                     }
-                    // A container of AJP13 asks for each part behind the first.
+                    // An AJP13 container requests each part after the first.
                     let mut body = Vec::new();
                     if is_chunked {
                         ask_for_more(protocol, peer);

@@ -1,4 +1,4 @@
-//! gRPC passes: real clients are told by real services the same through lighty as without it.
+//! gRPC: real clients get the same results from real services through lighty as without it.
 
 use std::path::Path;
 use std::process::Command;

@@ -130,7 +130,7 @@ fn both_directions_flow_at_the_same_time() {
     let backend = Backend::start(|peer| {
         let Some(_) = peer.head() else { return };
         peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
-        // Each chunk of five bytes is answered before the next one comes.
+        // Echoes each chunk of five bytes before the next one arrives.
         while let Some(chunk) = peer.read_exact(3 + 5 + 2) {
             peer.send(chunk);
         }
@@ -647,7 +647,7 @@ fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
         let Some(mut far) = Far::new(peer) else { return };
         let mut log = Vec::new();
         let Some(stream) = kinds_until(&mut far, 1, &mut log) else { return };
-        // It works for as long as it takes to be asked.
+        // Busy until the first PING arrives.
         while let Some(frame) = far.frame() {
             if frame.kind == kind::PING {
                 log.push(kind::PING);
@@ -664,7 +664,7 @@ fn a_backend_that_is_silent_is_asked_whether_it_is_there() {
     let interval = Duration::from_millis(200);
     let server = front(&backend.name()).config("proxy-core.ping-interval = \"200ms\"").start();
     assert_eq!(server.get("/").text(), "slowly", "{}", server.log());
-    // Longer than the interval, and no longer than it may rest.
+    // Longer than the interval, and shorter than the idle timeout.
     std::thread::sleep(2 * interval);
     assert_eq!(server.post("/", "Content-Length: 2", b"hi"), b"after a rest", "{}", server.log());
     let log = told.recv_timeout(PATIENCE).expect("what came");

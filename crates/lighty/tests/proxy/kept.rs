@@ -15,7 +15,7 @@ use rustix::process::{Resource, Rlimit, getrlimit, prlimit};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Clients at once, each with so many requests one after another.
+/// Concurrent clients, each with `each` requests in succession.
 fn crowd(server: &Server, clients: usize, each: usize, target: &str) {
     std::thread::scope(|scope| {
         for _ in 0..clients {
@@ -122,7 +122,7 @@ fn kept_connections_do_not_keep_php_cgi_from_being_restarted() {
     assert_eq!(server.get("/a.php").text(), "ok", "{}", server.log());
 }
 
-/// No request fails while it is restarted, nor waits for a connection that is kept.
+/// No request fails during a restart, or waits for a kept connection.
 #[test]
 fn a_restart_of_php_cgi_costs_no_request() {
     let Some(old) = PhpCgi::tcp(2) else { return };

@@ -94,7 +94,7 @@ fn an_included_file_is_named_where_it_is() {
 
 #[test]
 fn what_is_lighttpds_or_could_be_is_taken_for_nothing_else() {
-    // No error at all, whatever the file is called and whatever its comments and strings say.
+    // No error, regardless of the file's name, its comments and its strings.
     let good =
         format!("# {}\nserver.tag = \"server {{ listen 80; }}\"\n", NGINX.replace('\n', " "));
     assert_eq!(said("nginx.conf", &good, &["-t", "-f"]).0, 0);

@@ -154,7 +154,7 @@ fn the_spelling_of_1_5_reaches_the_same_php() {
         .start();
     let response = server.get("/a.php?x");
     assert_eq!(line(response.text(), "QUERY_STRING"), Some("x"), "{response:?}");
-    // Without check-local PHP-FPM answers for files that are not there.
+    // Without check-local, PHP-FPM responds for missing files.
     let absent = server.get("/absent.php");
     assert_eq!((absent.status, absent.text()), (404, "File not found.\n"));
 }
@@ -282,7 +282,7 @@ fn a_burst_waits_for_no_child_that_an_idle_connection_holds() {
             // Some one after another, some at once.
             assert_eq!(many(1, 6, |_| server.get("/slow.php").status == 200), 6);
             assert_eq!(many(8, 3, |_| server.get("/slow.php").status == 200), 24);
-            // A connection may rest for thirty seconds.
+            // A connection may be idle for thirty seconds.
             let took = began.elapsed();
             assert!(took < Duration::from_secs(15), "{children}, {workers}, {listen:?}: {took:?}");
         }
@@ -315,13 +315,14 @@ fn a_pool_larger_than_the_children_answers_everyone() {
             (response.status, response.text()) == (200, "a page")
         });
         assert_eq!(answered, CLIENTS * EACH, "{children}: {}", server.log());
-        // A connection may rest for thirty seconds, and no request waits for it.
+        // A connection may be idle for thirty seconds, and no request waits for it.
         let took = began.elapsed();
         assert!(took < Duration::from_secs(15), "{children} children, {pool}: {took:?}");
     }
 }
 
-/// PHP is told the address that its client came to. That costs one call for each connection.
+/// PHP gets the local address of its client's connection, at the cost of one system call per
+/// connection.
 #[test]
 fn where_a_client_came_to_is_asked_once() {
     let Some(fpm) = PhpFpm::unix(1) else { return };
@@ -411,8 +412,8 @@ fn a_client_that_leaves_frees_the_child() {
     assert_eq!(server.get("/echo.php").status, 200, "{}", server.log());
 }
 
-/// Asks on and on while `meanwhile` runs, which can wait for so many more answers; each must be
-/// good.
+/// Sends requests while `meanwhile` runs, which can wait for a number of further responses; each
+/// must be good.
 fn under_load(server: &Server, meanwhile: impl FnOnce(&dyn Fn(usize))) {
     let over = AtomicBool::new(false);
     let good = AtomicUsize::new(0);

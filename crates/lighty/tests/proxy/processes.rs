@@ -1,5 +1,5 @@
-//! Backends that serve one connection with each of their processes: whatever a connection of ours
-//! that rests holds, no request waits for it.
+//! Backends that serve one connection per process: no request waits for a process that is held by
+//! an idle connection of lighty.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -14,7 +14,7 @@ use lighty_testkit::server::{Server, Setup};
 /// Time limit of a hung test; idle connections are kept for half of it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Threads that stand for processes: each accepts a connection and serves it to its end before it
+/// Threads in place of processes: each accepts a connection and serves it to its end before it
 /// accepts another one.
 struct Preforked {
     address: SocketAddr,
@@ -27,7 +27,7 @@ struct Preforked {
 struct State {
     stopping: AtomicBool,
     accepted: AtomicUsize,
-    /// Targets in the order in which they were asked for, each with its connection's number.
+    /// Targets in the order of their requests, each with its connection's number.
     asked: Mutex<Vec<(usize, String)>>,
     sockets: Mutex<Vec<TcpStream>>,
 }
@@ -37,7 +37,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Preforked {
-    /// So many processes; a response takes one of them so long.
+    /// Starts this number of processes; a response takes `takes`.
     fn start(processes: usize, takes: Duration) -> Self {
         let listener = Arc::new(TcpListener::bind("127.0.0.1:0").expect("a port"));
         let state = Arc::new(State::default());
@@ -112,7 +112,7 @@ fn read_target(socket: &mut TcpStream) -> Option<String> {
     String::from_utf8_lossy(&head).split(' ').nth(1).map(str::to_owned)
 }
 
-/// Several clients at once, each with so many requests one after another; how long all took.
+/// Concurrent clients, each with `each` requests in succession; returns the total duration.
 fn burst(server: &Server, clients: usize, each: usize) -> Duration {
     let began = Instant::now();
     std::thread::scope(|scope| {
@@ -130,7 +130,7 @@ fn burst(server: &Server, clients: usize, each: usize) -> Duration {
     began.elapsed()
 }
 
-/// The kernel gives connections to the workers as it likes: with many, each of them is asked.
+/// The kernel distributes connections among the workers; with many, each worker gets some.
 #[test]
 fn one_process_serves_the_requests_of_all_workers_one_after_another() {
     let backend = Preforked::start(1, Duration::ZERO);

@@ -332,7 +332,8 @@ fn uwsgi_programs_get_the_same() {
     gateway_agrees(Gateway::Uwsgi);
 }
 
-/// Containers are told of URLs, not of files: lighttpd's ask for no file, and take no path info.
+/// Containers get URLs, not files: lighttpd's variables for them check no file, and have no path
+/// info.
 #[test]
 fn containers_get_the_same() {
     const COMPARED: [&str; 7] =

@@ -91,7 +91,7 @@ fn interim_answers_of_gateways_are_passed_on() {
 
 #[test]
 fn a_response_that_ends_for_want_of_the_request_is_blamed_on_the_client() {
-    // It has begun to answer, and breaks off when it has heard the last that comes of the body.
+    // The backend has begun its response, and breaks off after the last part of the body.
     let backend = Backend::start(|peer| {
         if peer.head().is_some() {
             peer.send("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n");
@@ -462,7 +462,7 @@ fn ten_thousand_chunks_of_one_byte_pass() {
     assert_eq!(backend.asked()[0].body.len(), CHUNKS);
 }
 
-/// Extensions say nothing to anybody, and leading zeros carry no value.
+/// Chunk extensions are ignored, and leading zeros carry no value.
 #[test]
 fn chunks_of_backends_may_have_empty_extensions_and_leading_zeros() {
     let sizes = ["5;", "5 ;", "5; ", "5\t; x = y ", "5;;", "5 ", "000000000000000000005", "05;a=b"];

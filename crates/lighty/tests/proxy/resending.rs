@@ -261,7 +261,7 @@ fn process_that_works_on_after_its_response_delays_no_post() {
     }
 }
 
-/// HTTP/2: some clients say the end of a GET in an empty DATA frame.
+/// HTTP/2: some clients end a GET with an empty DATA frame.
 #[test]
 fn get_that_ends_by_an_empty_frame_is_served() {
     let backend = Backend::answering("ok");
@@ -275,8 +275,8 @@ fn get_that_ends_by_an_empty_frame_is_served() {
     assert_eq!(backend.asked().len(), 1);
 }
 
-/// A backend that gets no time of the processor is silent on all of its connections, and then
-/// answers on all of them.
+/// A backend without processor time is silent on all of its connections, and then responds on all
+/// of them.
 #[test]
 fn kept_connections_of_a_backend_that_was_paused_stay() {
     let pause = Arc::new(RwLock::new(()));

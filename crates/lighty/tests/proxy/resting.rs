@@ -1,4 +1,4 @@
-//! Connections to backends that rest, and that their backend ends just when a request comes.
+//! Idle connections to backends, which the backend closes just when a request arrives.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -17,7 +17,7 @@ fn front(backend: &Backend, lines: &str) -> Server {
         .start()
 }
 
-/// Sends a request with a body of so many bytes; its status.
+/// Sends a request with a body of `body_bytes`; returns its status.
 fn ask(server: &Server, method: &str, body_bytes: usize) -> u16 {
     let mut client = server.connect();
     // Behind the body of a GET, even an empty one, no connection is kept.
@@ -78,8 +78,8 @@ fn a_post_that_met_the_end_of_its_connection_is_sent_again() {
     assert_eq!(backend.asked().len(), taken, "{}", server.log());
 }
 
-/// A request that has one try only is not given to a connection that its backend may be about to
-/// end; nor do more connections come to rest by that.
+/// A request with a single try does not use a connection that its backend may be about to close.
+/// This does not increase the number of idle connections.
 #[test]
 fn a_request_with_one_try_takes_no_connection_that_rested_long() {
     let backend = Backend::answering("ok");

@@ -16,7 +16,8 @@ fn front(backend: &Backend, lines: &str) -> Server {
     lighty!().in_front_of(&backend.name()).config(lines).start()
 }
 
-/// Sends raw bytes, reads all answers until the server closes or is silent; their statuses.
+/// Sends raw bytes and reads all responses until the server closes or is silent; returns their
+/// statuses.
 fn statuses(server: &Server, bytes: &[u8], answers: usize) -> Vec<u16> {
     let mut client = server.connect();
     // A refusal may come before everything was taken.
@@ -258,8 +259,7 @@ fn a_connect_does_not_reach_a_backend() {
     assert!(!targets(&backend).contains(&"/smuggled".to_owned()));
 }
 
-/// A backend that answers from the head alone, keeps its connection, and takes the body, when it
-/// comes, for a request.
+/// Backend that responds to the head alone, keeps its connection, and takes the body for a request.
 fn deaf_to_bodies() -> Backend {
     Backend::start(|peer| {
         while let Some(asked) = peer.head() {

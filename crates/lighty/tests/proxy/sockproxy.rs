@@ -148,7 +148,7 @@ fn the_end_of_the_server_is_the_end_of_its_tunnels() {
         .start();
     let mut client = greeted(&server);
     server.signal(Signal::INT);
-    // Until the time is up it goes on.
+    // The connection works until the timeout.
     client.send("abc");
     let (status, took) = server.await_exit(PATIENCE);
     assert!(status.success() && took < Duration::from_secs(10), "{status} after {took:?}");

@@ -1,5 +1,5 @@
-//! Backends that the server starts itself (`bin-path`). The program is this test once more, run
-//! for one "test" that answers HTTP on its standard input, or PHP.
+//! Backends that the server starts itself (`bin-path`). The program is this test binary, run for
+//! one "test" that serves HTTP on its standard input, or PHP.
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
@@ -16,9 +16,9 @@ use rustix::process::{Pid, Signal};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The program: answers each request on the socket it was given with its process number. `/exit`
-/// ends it, `/env` tells its environment, `/slow` takes half a second. `ANSWERS` requests end it
-/// too.
+/// Program of the tests: responds to each request on its inherited socket with its process id.
+/// `/exit` ends it, `/env` returns its environment, `/slow` takes half a second. It also ends after
+/// `ANSWERS` requests.
 #[test]
 #[ignore = "a backend, not a test"]
 fn backend() {
@@ -92,7 +92,7 @@ fn parent_of(pid: u32) -> Option<u32> {
     stat.rsplit(')').next()?.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// The children once there are so many: a server listens before it starts them.
+/// Waits for `count` children: a server listens before it starts them.
 fn await_children(server: &Server, count: usize) -> BTreeSet<u32> {
     let all = || children(server.pid());
     assert!(wait_until(PATIENCE, || all().len() == count), "{:?}\n{}", all(), server.log());

@@ -1,4 +1,4 @@
-//! Bodies that wait on disk: whole requests before a backend hears of them, answers for clients
+//! Bodies buffered on disk: requests before they are sent to a backend, and responses for clients
 //! that read slowly.
 
 use std::ffi::CStr;
@@ -121,7 +121,7 @@ fn a_body_that_finds_no_room_is_refused() {
     assert_eq!(post(MEGABYTE).text(), MEGABYTE.to_string(), "the disk is free again");
 }
 
-/// A backend that sends a response of this many bytes as fast as it can, and tells when it is done.
+/// Backend that sends a response of this many bytes as fast as it can, and then notes its end.
 fn fast_backend(length: usize) -> (String, std::thread::JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let name = listener.local_addr().expect("its address").to_string();

@@ -65,7 +65,8 @@ fn figures_have_the_keys_of_the_ancestor() {
     }
 }
 
-/// Several pools are told apart by where they are written, backends by the name they were given.
+/// Statistics identify pools by their place in the configuration, and backends by their configured
+/// names.
 #[test]
 fn figures_name_pools_as_the_configuration_does() {
     let port = Port::reserve();

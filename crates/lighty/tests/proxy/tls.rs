@@ -50,7 +50,7 @@ fn figure(server: &Server, name: &str) -> u64 {
     value().expect("a number")
 }
 
-/// An nginx that speaks TLS and says how it is spoken with.
+/// nginx with TLS that reports the parameters of the connection.
 fn nginx(authority: &Authority, more: &str) -> Option<(Nginx, Setup)> {
     let (_, setup) = site();
     let root = setup.directory().to_owned();
@@ -86,7 +86,8 @@ fn nginx_is_spoken_with_in_either_version() {
         let seen: Vec<String> = (0..4)
             .map(|_| get(&server, "/small.txt").field("X-Tls").expect("a field").to_owned())
             .collect();
-        // A connection carries two requests; the second one goes on with the session of the first.
+        // A connection carries two requests; the second connection resumes the session of the
+        // first.
         let first = format!("{version} localhost .");
         let second = format!("{version} localhost r");
         assert_eq!(seen, [&first, &first, &second, &second].map(String::as_str), "{version}");

@@ -181,7 +181,7 @@ fn an_application_that_fails_fails_alone() {
             return;
         }
         for _ in 0..3 {
-            // uWSGI says nothing at all where an application fails before its head.
+            // uWSGI sends nothing if an application fails before its head.
             let failed = server.get("/fails");
             assert!([500, 502].contains(&failed.status), "{protocol}: {failed:?}");
             assert_eq!(server.get("/env").status, 200, "{protocol}: {}", server.log());

@@ -184,8 +184,8 @@ fn autobahn() -> Option<PathBuf> {
     found
 }
 
-/// Large messages and compression take minutes and say little about a tunnel; `LIGHTY_AUTOBAHN`
-/// set to `all` has them too.
+/// Large messages and compression take minutes and show little about a tunnel; `LIGHTY_AUTOBAHN`
+/// set to `all` includes them.
 fn left_out() -> &'static str {
     match std::env::var("LIGHTY_AUTOBAHN").as_deref() {
         Ok("all") => "",

@@ -1,4 +1,4 @@
-//! Servers without a document root: only backends, redirects or other directories answer.
+//! Servers without a document root: only backends, redirects or other directories respond.
 
 use lighty_testkit::backend::Backend;
 use lighty_testkit::gateway::Gateway;
@@ -50,7 +50,7 @@ fn redirects_and_virtual_hosts_need_none() {
     assert_eq!(client.response().text(), "x");
 }
 
-/// Without a directory there is no script that a program could be told of.
+/// Without a directory there is no script path for a program.
 #[test]
 fn programs_get_no_script_beneath_the_root_of_the_file_system() {
     for (gateway, name) in [(Gateway::Fastcgi, "fastcgi"), (Gateway::Scgi, "scgi")] {

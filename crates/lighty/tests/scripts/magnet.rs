@@ -341,7 +341,7 @@ fn scripts_request_from_backends_and_from_this_server() {
     assert!(server.get("/far").text().contains("magnet.http-hosts"));
     let dead = server.get("/dead");
     assert_eq!((dead.status, dead.text()), (502, "no backend is up"));
-    // Here it is the backend that says so.
+    // This 404 comes from the backend.
     assert!(server.get("/missing").text().starts_with("404 "));
     let nested = server.get("/self");
     assert!(nested.text().contains("too many requests within"), "{}", nested.text());

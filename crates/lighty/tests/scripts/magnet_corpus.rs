@@ -239,7 +239,7 @@ fn difference(theirs: &Response, ours: &Response) -> Option<String> {
         fields.sort();
         fields
     };
-    // The page that says an error in words is the server's own.
+    // The text of an error page is the server's own.
     let is_page = theirs.status >= 400 && theirs.text().contains("<title>");
     let bodies =
         [theirs.text(), ours.text()].map(|text| if is_page { "" } else { text }.to_owned());

@@ -253,7 +253,7 @@ fn page_cache() {
     let other = ask(server.connect(), request);
     assert_eq!((other.status, other.field("X-Cache")), (200, Some("miss")));
     is(&server, &get(&server, "/slow/a.html", ""), 200, "first");
-    // A request with a cookie gets no cached page: it goes on, and finds no file here.
+    // A request with a cookie gets no cached page: it continues, and finds no file here.
     assert_eq!(get(&server, "/slow/a.html", "Cookie: a=b\r\n").status, 404);
 }
 

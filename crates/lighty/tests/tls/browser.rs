@@ -122,7 +122,7 @@ fn the_status_page_renews_itself() {
     assert!(browser.run(said).starts_with("Responses per second: "), "{}", browser.run(said));
 }
 
-/// The search of `make docs` in the browser. `operations::documentation` asks for all phrases.
+/// Search of `make docs` in the browser. `operations::documentation` covers all phrases.
 #[test]
 fn documentation_site_is_searched() {
     let tree = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");

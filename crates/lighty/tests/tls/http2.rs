@@ -104,7 +104,7 @@ fn a_response_that_waited_for_a_window_is_sent_and_logged_as_any_other() {
         client.open_window(stream, 1 << 30);
         let answer = client.answer(stream);
         assert_eq!((answer.body.len(), answer.reset), (wanted.body.len(), None));
-        // Error pages say which request it was.
+        // Error pages contain the request's id.
         assert!(answer.body == wanted.body || answer.status >= 400, "{}", answer.text());
     }
     let log = server.directory().join("access.log");
@@ -200,7 +200,7 @@ fn the_log_and_the_status_know_the_protocol() {
     let log = server.directory().join("access.log");
     let read = || std::fs::read_to_string(&log).unwrap_or_default();
     assert!(wait_until(SOON, || read() == "GET /a.txt HTTP/2.0 200 6\n"), "{}", read());
-    // The path that is too long is not there, but nothing stands in its place.
+    // The log leaves the target of a request with an overlong path empty.
     assert_eq!(client.get(&format!("/{}", "x".repeat(5000))).status, 431);
     assert!(wait_until(SOON, || read().contains("\nGET  HTTP/2.0 431 ")), "{}", read());
 }

@@ -228,7 +228,8 @@ fn each_direction_ends_by_itself() {
     let backend = Backend::start(true);
     let server = front(lighty!(), &backend.name()).start();
     let mut client = Http2::connect(server.address());
-    // The backend ends first, with its head or behind some bytes, and hears the rest.
+    // The backend ends first, with its head or after some bytes, and still receives the remaining
+    // input.
     for (target, said) in [("/early", "early"), ("/deaf", "")] {
         let stream = connect_to(&mut client, "lines", target);
         assert_eq!(

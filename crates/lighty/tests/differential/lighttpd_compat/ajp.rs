@@ -112,7 +112,7 @@ impl Packet<'_> {
     }
 }
 
-/// Answers one request.
+/// Serves one request.
 pub(crate) fn converse(stream: &mut TcpStream) -> std::io::Result<()> {
     let content = read(stream)?;
     let mut seen = Packet(&content).request().ok_or(ErrorKind::InvalidData)?;

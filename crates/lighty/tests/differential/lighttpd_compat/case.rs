@@ -47,7 +47,7 @@ pub(crate) enum Mark {
     /// Both response alike.
     #[default]
     Alike,
-    /// They do not, as a row of the differences says.
+    /// They differ for the reason in this row of the differences.
     Differs(String),
     /// They do not yet.
     Pending(String),
@@ -58,7 +58,7 @@ pub(crate) enum Mark {
 pub(crate) struct Ask {
     pub(crate) bytes: Vec<u8>,
     pub(crate) to_head: bool,
-    /// More than one answer may come.
+    /// Reads all responses to these bytes.
     pub(crate) raw: bool,
     pub(crate) loose: bool,
     pub(crate) mark: Mark,
@@ -190,7 +190,7 @@ fn marked(line: &str) -> Option<(&str, Mark, bool)> {
     }
 }
 
-/// Parses the requests of a line from its method and the rest.
+/// Parses the requests of a line from its method and its remainder.
 pub(crate) fn requests(method: &str, rest: &str) -> Option<Vec<Ask>> {
     let (rest, mark, loose) = marked(rest)?;
     let (rest, body) = match rest.split_once(" || ") {

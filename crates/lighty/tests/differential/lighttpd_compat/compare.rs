@@ -119,8 +119,7 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
     let may_be_own = own_page || (to_head && theirs.status >= 300);
     for name in names(theirs, ours) {
         let value = |answer: &Response| value(answer, &name);
-        // Each server words its own pages differently, so the fields that describe the text differ
-        // too.
+        // The texts of each server's own pages differ, and so do the fields that describe the text.
         let of_text = ["content-type", "vary", "last-modified", "accept-ranges", "etag"];
         let policy = [
             "content-security-policy",
@@ -163,7 +162,7 @@ fn is_account(answer: &Response) -> bool {
     told("X-Backend") || told("X-Program")
 }
 
-/// Compares the reports of two programs, variable by variable, and the rest.
+/// Compares the reports of two programs, variable by variable, and their other text.
 fn accounts(theirs: &str, ours: &str) -> Vec<(String, String, String)> {
     fn read(text: &str) -> (BTreeMap<&str, &str>, String) {
         let mut variables = BTreeMap::new();

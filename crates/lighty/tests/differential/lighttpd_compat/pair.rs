@@ -71,7 +71,7 @@ impl Pair {
     }
 }
 
-/// Modules of lighttpd that are packages of their own, so that they may not be there.
+/// Modules of lighttpd in packages of their own, which may be missing.
 const PACKAGED_APART: [&str; 1] = ["mod_webdav"];
 
 /// Returns true if a server at the address responds. Listening is not enough: lighttpd listens
@@ -154,7 +154,7 @@ impl Side {
         self.server.as_ref().expect("it runs")
     }
 
-    /// Asks on a connection of its own: the response, or all of them.
+    /// Sends a request on a connection of its own; returns the response, or all of them.
     pub(crate) fn ask(&self, ask: &Ask) -> Vec<Result<Response, String>> {
         let bytes = self.fill_bytes(&ask.bytes);
         let mut client = match Client::try_tcp(SocketAddr::from(([127, 0, 0, 1], self.ports[0]))) {
@@ -162,7 +162,7 @@ impl Side {
             Err(error) => return vec![Err(error.to_string())],
         };
         client.set_deadline(ANSWER_DEADLINE);
-        // A server may answer, and close, before it has read everything.
+        // A server may respond and close before it has read everything.
         let _ = client.try_send(&bytes);
         let mut answers = Vec::new();
         loop {
@@ -202,7 +202,7 @@ impl Side {
         let path = Path::new(&self.directory).join(log);
         let mut lines = Vec::new();
         if self.which == Which::Lighttpd {
-            // It keeps lines back for seconds, unless it is told to open its logs anew.
+            // lighttpd buffers log lines for seconds; HUP makes it reopen its logs.
             self.server().signal(Signal::HUP);
         }
         wait_until(Duration::from_secs(30), || {

@@ -15,10 +15,10 @@ use super::known::Known;
 use super::pair::Pair;
 use super::shown;
 
-/// Requests that each configuration is asked.
+/// Requests per configuration.
 const ASKS: usize = 25;
 
-/// Requests asked where `LIGHTY_COMPAT_PAIRS` does not say how many.
+/// Default number of requests, without `LIGHTY_COMPAT_PAIRS`.
 const PAIRS: usize = 1000;
 
 /// The seed where `LIGHTY_COMPAT_SEED` does not give one; `today` is another one each day.
@@ -30,7 +30,7 @@ const PAIRS_OF_THE_DAY: usize = 500;
 /// Number of failures that are minimized and shown; later ones are mostly repetitions.
 const SHOWN_MAX: usize = 12;
 
-/// Fragments: the modules that they need, `!` where they stand outside of conditions alone, lines.
+/// Fragments: the required modules, `!` if allowed outside of conditions only, lines.
 const FRAGMENTS: &[(&str, &str)] = &[
     ("mod_alias", "alias.url += ( \"/al/\" => \"@DIR@/other/\" )"),
     ("mod_alias", "alias.url += ( \"/bare\" => \"@DIR@/other\" )"),
@@ -327,7 +327,7 @@ impl Dice {
     }
 }
 
-/// A fragment, and the conditions that it stands in.
+/// A fragment, and the conditions around it.
 #[derive(Clone)]
 struct Part {
     fragment: usize,
@@ -534,12 +534,12 @@ struct Run<'a> {
     lighttpd: &'a Path,
     seed: u64,
     asked: AtomicUsize,
-    /// Configurations that neither server takes.
+    /// Configurations refused by both servers.
     refused: AtomicUsize,
     failures: Mutex<Vec<Failure>>,
 }
 
-/// A request that is answered otherwise.
+/// A request with different responses.
 struct Failure {
     /// Method and first finding: most of one kind have one cause.
     kind: String,
@@ -558,7 +558,7 @@ pub(crate) fn run(lighttpd: &Path) -> String {
     ask_all(lighttpd, seed(SEED), first, end)
 }
 
-/// Asks a few requests from the seed of the day; returns a report of the differences.
+/// Sends a few requests from the seed of the day; returns a report of the differences.
 pub(crate) fn run_of_the_day(lighttpd: &Path) -> String {
     ask_all(lighttpd, seed(today()), 0, PAIRS_OF_THE_DAY.div_ceil(ASKS))
 }

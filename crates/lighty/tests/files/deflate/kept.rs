@@ -45,7 +45,7 @@ fn compressed_files_are_kept() {
         let names = files(&cache);
         assert_eq!(names.len(), 4);
         assert!(names.iter().any(|name| name.contains("/small.html-gzip-")), "{names:?}");
-        // Changed: compressed anew.
+        // A changed file is compressed again.
         std::fs::write(server.root("small.html"), text(900)).expect("written");
         assert!(wait_until(Duration::from_secs(30), || {
             plain(&accepting(&server, "/small.html", "gzip")) == text(900).into_bytes()

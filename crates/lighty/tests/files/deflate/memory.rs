@@ -57,7 +57,7 @@ fn the_next_body_has_the_memory_of_the_last() {
         let before = server.minor_faults();
         (0..BODIES).for_each(|_| fetch());
         let pages = (server.minor_faults() - before) / BODIES;
-        // Given back and asked for each time, the tables of br are more than 300.
+        // If freed and allocated each time, br's tables would take more than 300.
         assert!(pages < 150, "{coding}: the kernel gave {pages} pages for each body");
     }
 }

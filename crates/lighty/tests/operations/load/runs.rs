@@ -129,7 +129,7 @@ fn a_run_of_which_half_hangs_is_not_better() {
         part.as_array_mut().expect("a part").truncate(3);
     }
     let whole = write("whole.json", &whole);
-    // An older run does not tell for how long its requests had waited.
+    // An older run does not report the waiting time of its requests.
     let rows = [("half.json", &half, &["99 %", "failed"][..]), ("older.json", &older, &["failed"])];
     for (name, value, rows) in rows {
         let words = text(&load(&["compare", &whole, &write(name, value)]));

@@ -13,7 +13,7 @@ use super::trial::{Recipe, Trial};
 
 const HOST: &str = "www.example.org";
 
-/// Answers with method and target.
+/// Responds with method and target.
 pub(super) fn echo() -> Backend {
     Backend::replying(|asked| {
         answer("200 OK", "", &format!("{} {}\n", asked.method(), asked.target()))

@@ -16,7 +16,7 @@ const HOST: &str = "www.example.org";
 /// Longer than a check takes on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Waits until 10 requests in succession are answered with this text.
+/// Waits until 10 requests in succession get a response with this text.
 #[track_caller]
 fn await_text(trial: &Trial, text: &str) {
     let all = || {
@@ -129,7 +129,7 @@ fn zero_downtime() {
     let (served, over) = (AtomicUsize::new(0), AtomicBool::new(false));
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // Over after a while where the test fails before it says so.
+            // Ends after a while, in case the test fails before it sets `over`.
             let start = Instant::now();
             while !over.load(Ordering::SeqCst) && start.elapsed() < 3 * PATIENCE {
                 let response = trial.get(HOST, "/");

@@ -90,7 +90,7 @@ fn the_unit_s_capability_is_enough_for_a_low_port() {
 fn json_logs_with_rotation() {
     let trial = Recipe::new("json-logs").run();
     let access = trial.path("var/log/lighty/access.log");
-    // The page's HUP has the file made anew.
+    // The HUP of the page's script makes the server create the file again.
     assert!(wait_until(PATIENCE, || access.exists()), "{}", trial.server().log());
     assert_eq!(trial.get(HOST, "/after").status, 404);
     let text = || std::fs::read_to_string(&access).unwrap_or_default();

@@ -70,7 +70,7 @@ pub(crate) struct Step {
     pub output: String,
 }
 
-/// The steps of a block of commands. A command goes on behind a backslash at the end of a line.
+/// Steps of a block of commands. A backslash at the end of a line continues the command.
 pub(crate) fn steps(text: &str) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     for line in text.lines() {

@@ -1,5 +1,5 @@
-//! Runs a recipe: files go beneath a directory of the test's own, ports 80 and 443 are ports of the
-//! kernel's choice, and addresses of applications lead to stand-ins.
+//! Runs a recipe: files are created beneath a directory of the test's own, free ports replace ports
+//! 80 and 443, and stand-ins replace the addresses of applications.
 
 use std::fmt::Display;
 use std::net::SocketAddr;
@@ -186,8 +186,8 @@ impl Recipe {
         lines.join("\n") + "\n" + &self.further
     }
 
-    /// Runs the page from top to bottom; the server of its first configuration with commands goes
-    /// on afterwards.
+    /// Runs the page from top to bottom; the server of its first configuration with commands keeps
+    /// running afterwards.
     pub(crate) fn run(self) -> Trial {
         for block in &self.page.blocks {
             if let Kind::File(path) = &block.kind {

@@ -26,8 +26,8 @@ const POSTED: &str = "posted";
 /// first address.
 const HOST: &str = "127.0.0.2";
 
-/// The program: answers each connection with its variable and its process number. `/slow` takes
-/// half a second; a POST (its body is [`POSTED`]) takes 10 ms.
+/// Program of the tests: responds on each connection with its variable and its process id. `/slow`
+/// takes half a second; a POST (its body is [`POSTED`]) takes 10 ms.
 #[test]
 #[ignore = "a backend, not a test"]
 fn program() {
@@ -130,7 +130,7 @@ fn a_changed_program_takes_over_on_the_same_socket() {
     a_changed_program_takes_over(Some("program.socket"));
 }
 
-/// Posts on one connection until told to stop.
+/// Sends posts on one connection until `stop`.
 fn keep_posting(server: &Server, stop: &AtomicBool, posted: &AtomicUsize) {
     let mut client = server.connect();
     let length = POSTED.len();

@@ -35,8 +35,8 @@ fn reloads() -> usize {
     std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }
 
-/// The configuration of a turn: conditions, weights, modules, logs and limits change. Downloads
-/// rest until the last reload, which takes minutes on a busy machine, and so may a backend.
+/// Configuration of a turn: conditions, weights, modules, logs and limits change. Downloads pause
+/// until the last reload, which takes minutes on a busy machine. A backend may be as slow.
 fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     let mut text = format!(
         "server.tag = \"turn-{turn}\"\nserver.errorlog-level = \"warning\"\n\
@@ -71,7 +71,7 @@ fn lines(echo: &Echo, quiet: &Echo, turn: usize) -> String {
     text
 }
 
-/// Asks on one connection until told to stop; how often.
+/// Sends requests on one connection until `stop`, and counts them.
 fn keep_asking(address: SocketAddr, stop: &AtomicBool, asked: &AtomicUsize) {
     let mut client = Client::tcp(address);
     while !stop.load(Ordering::Relaxed) {

@@ -19,7 +19,7 @@ fn hosts(kind: &str) -> String {
     text
 }
 
-/// Waits until the server holds at most this much, so many percent of `first_kib`.
+/// Waits until the server holds at most `percent` of `first_kib`.
 fn await_share(site: &Site, percent: u64, first_kib: u64) {
     let limit = first_kib * percent / 100;
     let is_within = || site.server.own_kib() <= limit;

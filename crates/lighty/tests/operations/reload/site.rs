@@ -83,7 +83,7 @@ impl Site {
     }
 }
 
-/// Answers requests on connections that stay, and echoes after an upgrade.
+/// Responds to requests on kept connections, and echoes after an upgrade.
 pub(crate) struct Echo {
     pub(crate) address: SocketAddr,
     opened: Arc<AtomicUsize>,

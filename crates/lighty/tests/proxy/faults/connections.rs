@@ -77,8 +77,8 @@ fn resets_when_idle() -> Backend {
     })
 }
 
-/// Returns true once the kernel has told the server of every reset. A busy machine delivers a reset
-/// late, and a request sent before that runs into it.
+/// Returns true once the kernel has reported every reset to the server. A busy machine delivers a
+/// reset late, and a request sent before that runs into it.
 fn has_heard_the_end(backend: &Backend) -> bool {
     backend.open() == 0 && open_to(backend).is_empty()
 }
@@ -145,7 +145,7 @@ fn a_post_is_never_sent_twice() {
     }
 }
 
-/// Tells a body and its index from any other.
+/// Body that is unique for its index.
 fn body_of(index: usize) -> String {
     format!("{index:06}").repeat(1 + index % 977)
 }
@@ -170,8 +170,8 @@ fn moody() -> Backend {
                     peer.send(format!("{chunked}{length:x}\r\n{}", &body[..half]));
                     return peer.reset();
                 }
-                // Sent in one piece: no proxy can tell bytes that arrive after the connection was
-                // reused from a response.
+                // Sent in one piece: no proxy can distinguish a response from bytes that arrive
+                // after the connection was reused.
                 12 => {
                     peer.send(format!(
                         "{sized}{body}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nno"
@@ -227,7 +227,7 @@ fn each_request_gets_its_own_whole_response() {
         })
         .collect();
     let whole: usize = clients.into_iter().map(|c| c.join().expect("right or none")).sum();
-    // Eighteen of 24 kinds are proper answers.
+    // Eighteen of 24 kinds are proper responses.
     assert!(whole >= CLIENTS * REQUESTS * 17 / 24, "{whole} whole answers");
     // And no place is lost.
     for index in 0..50 {

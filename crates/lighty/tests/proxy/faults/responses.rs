@@ -1,4 +1,4 @@
-//! Answers that break off, lie, hang or are too large.
+//! Responses that break off, lie, hang or are too large.
 
 use std::time::{Duration, Instant};
 
@@ -100,7 +100,7 @@ fn hostile_heads_are_answered_502() {
         });
         let server = front(&backend, READ_LIMIT);
         assert_status(&server, 502, &["malformed", &backend.address().to_string()]);
-        // The address answered, so it is not held against it.
+        // The address responded, so it is not marked as failed.
         assert_status(&server, 502, &[]);
         assert_eq!(backend.asked().len(), 2, "{head:?}");
     }

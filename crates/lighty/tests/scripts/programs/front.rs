@@ -33,7 +33,7 @@ impl Left {
         Self(numbers.collect())
     }
 
-    /// True once none of them runs any more, whether somebody has waited for it or not.
+    /// Returns true once no process of the group runs any more, reaped or not.
     pub(crate) fn have_ended(&self) -> bool {
         self.0.iter().all(|pid| !is_running(pid.unsigned_abs()))
     }
@@ -48,8 +48,8 @@ impl Drop for Left {
     }
 }
 
-/// An application of libfcgi's: answers with its process number, the request's body and
-/// `PHP_FCGI_CHILDREN`; `?slow` takes a fifth of a second. Ends in order at USR1, as libfcgi does.
+/// libfcgi application: responds with its process id, the request's body and `PHP_FCGI_CHILDREN`;
+/// `?slow` takes a fifth of a second. Exits cleanly on USR1, as libfcgi does.
 const LIBFCGI: &str = r#"
 #include <fcgi_stdio.h>
 #include <fcntl.h>
@@ -72,7 +72,7 @@ int main(void) {
 }
 "#;
 
-/// Compiles it; `None`, and a word about it, where libfcgi or a compiler is missing.
+/// Compiles the application; prints a note and returns `None` without libfcgi or a compiler.
 pub(crate) fn libfcgi(directory: &Path) -> Option<PathBuf> {
     let compiler = find(&["cc", "gcc"])?;
     find(&["/usr/include/fcgi_stdio.h"])?;

@@ -169,7 +169,7 @@ fn scripts_keep_counters_and_are_accounted() {
 
 #[test]
 fn limits_stop_a_script_and_others_go_on() {
-    // So many instructions that the time always runs out first.
+    // A limit of instructions so high that the time always runs out first.
     let limits = ["--max-time", "300", "--max-instructions", "1000000000000"];
     let options = [&limits[..], &["--max-memory", "1024", "--max-body", "1"]].concat();
     let magnet = Magnet::start(&options);
@@ -242,7 +242,7 @@ fn a_connection_is_kept_where_the_server_asks_for_it() {
         kept.write_all(&request(&script, true)).expect("sent");
         assert_eq!(response(&mut kept), b"A: b\n\nhello");
     }
-    // Two at once: they are answered in turn.
+    // Two requests at once get their responses in turn.
     kept.write_all(&[request(&script, true), request(&script, false)].concat()).expect("sent");
     assert_eq!(response(&mut kept), response(&mut kept));
     let mut rest = Vec::new();

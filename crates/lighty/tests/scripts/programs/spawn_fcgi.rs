@@ -185,7 +185,7 @@ fn usage_and_unknown_options_end_as_in_spawn_fcgi() {
     let Some(theirs) = find(&["/usr/bin/spawn-fcgi"]) else { return };
     for line in [&["-h"][..], &["-?"], &["-v"], &[], &["-Z"], &["-s"], &["-s", "s", "-Z"]] {
         let (one, other) = (run(&ours, line), run(&theirs, line));
-        // `getopt` says the name that the program was called by.
+        // `getopt` prints the path of the program.
         let errors = other.errors.replace("/usr/bin/", "");
         assert_eq!((one.code, &*one.errors), (other.code, &*errors), "{line:?}");
         assert_eq!(one.output.is_empty(), other.output.is_empty(), "{line:?}");

@@ -169,7 +169,7 @@ fn orders_side_by_side_have_one_account() {
     names.iter().for_each(|name| drop(await_served(&pebble, &server, name)));
     assert!(pebble.log().contains("There are now 1 accounts"), "{}", pebble.log());
     assert!(!pebble.log().contains("There are now 2 accounts"), "{}", pebble.log());
-    // It forgets the account, and all ask at once.
+    // The restarted authority has forgotten the account, and all names renew at once.
     pebble.restart();
     for name in names {
         write_file(&server.directory().join("store/renew").join(name), "");

@@ -54,7 +54,7 @@ fn issue(directory: &Path) {
     }
 }
 
-/// The authority's answer about a certificate, as a responder would give it.
+/// OCSP response of the authority about a certificate.
 fn respond(directory: &Path, name: &str, days: u32) {
     let line = |serial| format!("V\t490101000000Z\t\t{serial}\tunknown\t/CN={serial}\n");
     write_file(&directory.join("index"), [11, 12].map(line).concat());

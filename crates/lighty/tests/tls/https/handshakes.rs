@@ -132,7 +132,7 @@ fn server_name(name: &[u8]) -> Vec<u8> {
     [&[0, size + 3, 0, 0, size], name].concat()
 }
 
-/// The alert that answers a hello.
+/// Alert in response to a ClientHello.
 fn alert(server: &Server, hello: &[u8]) -> [u8; 7] {
     let mut client = server.connect();
     client.send(hello);

@@ -28,7 +28,7 @@ fn clients_are_sent_to_https_and_remember_it() {
             assert_eq!(ask(clear(), &request), (status, host.clone(), none.clone()), "{method}");
         }
     }
-    // Twice, so that a known file is asked for too.
+    // Twice, to cover cached files too.
     for _ in 0..2 {
         assert_eq!(ask(clear(), GET).0, 301);
         let client = authority.client().connect(server.listening()[0], "a.test");

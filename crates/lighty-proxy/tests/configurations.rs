@@ -35,7 +35,7 @@ fn load(text: &str) -> (Option<Config<Settings>>, Diagnostics, Sources) {
     (config, found, sources)
 }
 
-/// Settings in which every condition of the text holds.
+/// Settings that satisfy every condition of the text.
 fn settings(text: &str) -> Settings {
     let (config, found, sources) = load(text);
     let said = found.render(&sources, Style::default());
@@ -54,7 +54,7 @@ fn routes(name: &str) -> Routes {
     routes
 }
 
-/// The only route of a file of 1.4's spelling.
+/// The only route of a file in 1.4's syntax.
 fn only(name: &str) -> Arc<Route> {
     let routes = routes(name);
     assert!(routes.core.is_none() && routes.servers.len() == 1, "{name}: {routes:?}");

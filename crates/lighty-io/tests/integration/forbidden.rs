@@ -1,5 +1,5 @@
-//! A sandbox that forbids system calls with a fallback: everything is sent all the same, and there
-//! is one warning about each forbidden call.
+//! A sandbox forbids system calls that have a fallback: the server still sends everything, and logs
+//! one warning per forbidden call.
 //!
 //! A single test, because its effect on the process cannot be undone.
 
@@ -20,7 +20,7 @@ use lighty_io::transport::Stream;
 const BYTES: usize = 3 << 20;
 
 /// Makes this call fail with EPERM from now on, in this thread and in threads that it starts.
-/// `false`: this system does not permit such filters.
+/// Returns `false` if the system does not permit such filters.
 fn forbid(call: libc::c_long) -> bool {
     let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
     let (load, equals, done) = (0x20, 0x15, 0x06);

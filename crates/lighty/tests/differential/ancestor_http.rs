@@ -1,4 +1,4 @@
-//! The same bytes for lighty and for lighttpd 1.4: versions, methods, credentials, redirections,
+//! Sends the same bytes to lighty and lighttpd 1.4: versions, methods, credentials, redirects,
 //! error handlers.
 
 use lighty_testkit::client::Client;
@@ -15,7 +15,7 @@ struct Both {
 }
 
 impl Both {
-    /// `None` where lighttpd is not installed.
+    /// Returns `None` without an installed lighttpd.
     fn start(modules: &str, files: &[(&str, &str)], lines: &str) -> Option<Both> {
         let peer = Peer::setup(modules)?;
         let with = |setup: Setup| {
@@ -29,7 +29,7 @@ impl Both {
         [ask(self.lighty.connect(), request), self.lighttpd.ask(request)]
     }
 
-    /// The status of both, which is one, and the fields by these names, which are alike.
+    /// Asserts that the status and these header fields agree; returns lighty's response.
     #[track_caller]
     fn agree(&self, request: &str, names: &[&str]) -> Response {
         let [ours, theirs] = self.ask(request);
@@ -189,7 +189,7 @@ fn what_stands_in_for_a_missing_file_is_found() {
     let post = format!("POST /app/a HTTP/1.1\r\n{HOST}Content-Length: 3\r\n\r\na=b");
     let got = both.agree(&post, &["Content-Type", "Content-Length"]);
     assert_eq!((got.status, got.text()), (200, "the page"));
-    // A validator of the page holds for the page.
+    // A validator of the page applies to the page.
     let tag = both.lighty.get("/app/a").field("ETag").expect("an entity tag").to_owned();
     let again = both.lighty.get_with("/app/b", &format!("If-None-Match: {tag}\r\n"));
     assert_eq!(again.status, 304);

@@ -115,7 +115,7 @@ fn examine(feature: &str, case: &Case, lighttpd: &Path) -> String {
     report
 }
 
-/// Holds the lines of two logs against each other, one for each request.
+/// Compares the lines of two logs, one for each request.
 fn compare_logs(
     case: &Case,
     [lighttpd, lighty]: &[Vec<String>; 2],
@@ -156,7 +156,7 @@ fn judge(mark: &Mark, findings: &[Finding], what: &str, report: &mut String) {
     }
 }
 
-/// The beginning of a request, for people.
+/// Short form of a request for reports.
 fn shown(ask: &Ask) -> String {
     let text = String::from_utf8_lossy(&ask.bytes[..ask.bytes.len().min(400)]).into_owned();
     text.trim_end()

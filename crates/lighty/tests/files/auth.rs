@@ -1,4 +1,4 @@
-//! Names and passwords: files made by Apache's tools, clients that are not ours.
+//! Authentication: password files made by Apache's tools, and third-party clients.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -269,7 +269,7 @@ fn what_was_right_is_not_hashed_again_for_its_time() {
             server.cpu_time() - before
         };
         let hashed = cost(1);
-        // The time passes for which the file of users counts as looked at.
+        // Waits until the server checks the file of users again for changes.
         std::thread::sleep(Duration::from_millis(1200));
         let again = cost(3);
         assert_eq!(again < hashed / 2, is_kept, "{hashed:?}, then {again:?}: {lines}");

@@ -10,7 +10,7 @@ use lighty_testkit::server::{Server, Setup};
 
 const GZIP: &str = "Accept-Encoding: gzip\r\n";
 
-/// A text that is worth compressing, beginning with `0123456789`.
+/// Compressible text that begins with `0123456789`.
 fn text() -> String {
     "0123456789 and so on, once more\n".repeat(60)
 }
@@ -291,7 +291,7 @@ fn not_modified_has_the_tag_that_get_would_have() {
         assert_held(&server.get_with(target, &any), &tag, target);
         assert_held(&head(&server, target, &any), &tag, target);
         assert_held(&server.get_with(target, "If-None-Match: *\r\n"), &bare, target);
-        // The client has the plain form.
+        // The client has the identity form.
         let plain = format!("{GZIP}If-None-Match: {bare}\r\n");
         assert_held(&server.get_with(target, &plain), &bare, target);
         let asks_not = format!("{any}Cache-Control: no-transform\r\n");
@@ -348,7 +348,7 @@ fn validator_that_is_sent_is_the_one_that_is_compared() {
         let other = server.get_with(target, "If-None-Match: \"x\"\r\n");
         assert_eq!((other.status, other.body.len()), (200, first.body.len()), "{target}");
         let met = server.get_with(target, &format!("If-Match: {tag}\r\n"));
-        // A weak tag is never matched.
+        // A weak tag never matches.
         let expected = if tag == weak { 412 } else { 200 };
         assert_eq!(met.status, expected, "{target}: {met:?}");
         let unmet = server.get_with(target, "If-Match: \"x\"\r\n");
@@ -512,7 +512,7 @@ fn conditions_of_post_are_412_where_get_is_304() {
             (format!("If-None-Match: \"x\", {tag}"), 304, 412),
             ("If-None-Match: *".to_owned(), 304, 412),
             ("If-None-Match: \"x\"".to_owned(), 200, 200),
-            // A weak tag is equal to none there (RFC 9110, 13.1.1).
+            // A weak tag never matches there (RFC 9110, 13.1.1).
             (format!("If-Match: {tag}"), strong, strong),
             ("If-Match: *".to_owned(), 200, 200),
             ("If-Match: \"x\"".to_owned(), 412, 412),

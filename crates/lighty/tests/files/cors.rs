@@ -88,7 +88,7 @@ fn preflights_are_answered_before_users_are_asked() {
     // The actual request needs a password, and scripts may read the 401 response.
     let refused = server.get_with("/a.txt", &format!("Origin: {APP}\r\n"));
     assert_eq!((refused.status, refused.field(ALLOW_ORIGIN)), (401, Some(APP)));
-    // An OPTIONS that is no preflight is a request like others.
+    // An OPTIONS request that is no preflight gets no special treatment.
     assert_eq!(preflight(&server, "/a.txt", APP, "").status, 401);
 }
 

@@ -1,4 +1,4 @@
-//! Compressed responses, read by clients that are not ours.
+//! Compressed responses, decoded by third-party clients.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};

@@ -89,7 +89,7 @@ fn all_programs_together_have_a_rate() {
     server.await_log(RATE);
     let told = || lines_of(&server, "bytes of error output were left out") >= 1;
     assert!(wait_until(SOON, told), "{}", server.log());
-    // Some seconds' worth at most: 300 lines would be more than 20 KB.
+    // The limit allows at most some seconds' worth: 300 lines would be more than 20 KB.
     let logged = lines_of(&server, "many.sh: line ");
     assert!((1..200).contains(&logged), "{logged} lines");
 }

@@ -1,4 +1,4 @@
-//! Values without a meaning, or with one that only lighttpd knew, with which lighttpd starts.
+//! Values that lighttpd accepts although they have no meaning, or one that only lighttpd knew.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Limits that a whole server holds: connections, bandwidth, memory for idle clients.
+//! Limits of the whole server: connections, bandwidth, memory for idle clients.
 
 use std::time::{Duration, Instant};
 
@@ -341,7 +341,7 @@ fn document_roots_make_way_when_descriptors_are_few() {
     for host in (0..HOSTS).chain(0..HOSTS) {
         client.send(format!("GET /f HTTP/1.1\r\nHost: h{host}\r\n\r\n"));
         assert_eq!(client.response().text(), host.to_string());
-        // Accepting is the first to suffer.
+        // Accepting connections is the first operation to suffer.
         if host % 50 == 0 {
             client = server.connect();
         }

@@ -219,7 +219,7 @@ fn a_listing_whose_client_has_left_is_given_up() {
         client.send("GET /long/ HTTP/1.1\r\nHost: a\r\n\r\n");
         client.reset();
     }
-    // It comes behind them all.
+    // The server handles this request after all of them.
     assert_eq!(server.get("/long/").status, 200);
     let all = server.cpu_time() - before;
     assert!(all < one * (2 + ASKED / 2), "{one:?} for one, {all:?} for all");

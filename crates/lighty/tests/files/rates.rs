@@ -1,4 +1,4 @@
-//! Limits per client: how often, how many at a time, how fast.
+//! Limits per client: request rate, number of connections, bandwidth.
 
 use std::time::{Duration, Instant};
 
@@ -54,7 +54,7 @@ fn keys_are_counted_apart() {
     assert_eq!(user("bGVlOnNlY3JldA=="), 404);
 }
 
-/// A client in the midst of a response that it does not read.
+/// Client that does not read the response it is being sent.
 fn busy(address: std::net::SocketAddr) -> Client {
     let mut client = Client::tcp_with_receive_buffer(address, 8 * 1024);
     client.send("GET /large HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n");
@@ -125,6 +125,6 @@ fn all_connections_of_a_client_share_its_bandwidth() {
             scope.spawn(|| assert_eq!(server.get("/a").body.len(), 200 * 1024));
         }
     });
-    // 600 KB, of which a quarter of a second's worth is there at once.
+    // 600 KB, of which the bucket holds a quarter of a second's worth.
     assert!(start.elapsed() >= Duration::from_millis(1100), "{:?}", start.elapsed());
 }

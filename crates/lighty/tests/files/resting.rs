@@ -45,7 +45,7 @@ fn an_unused_file_system_can_be_unmounted_and_served_again() {
     }
 }
 
-/// A text that gives an encoder something to search, always the same.
+/// Reproducible text with some work for an encoder.
 fn words(length: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let mut out = Vec::with_capacity(length + 16);
@@ -137,6 +137,6 @@ fn an_idle_connection_with_tls_is_small_and_goes_on() {
     clients.extend((0..CONNECTIONS).map(|_| connect()));
     let each = || server.own_kib().saturating_sub(before) as f64 / CONNECTIONS as f64;
     assert!(wait_until(REST, || each() <= KIB_MAX), "{} KiB each", each());
-    // Keys are as good as before.
+    // The keys still work.
     clients.iter_mut().for_each(|client| (0..2).for_each(|_| ask(client)));
 }

@@ -100,7 +100,7 @@ const URL: &str = "$HTTP[\"url\"] =~ \"\\.php$\"";
 const PATH: &str = "$PHYSICAL[\"path\"] =~ \"\\.php$\"";
 const EXISTING: &str = "$PHYSICAL[\"existing-path\"] =~ \"\\.php$\"";
 
-/// A rule under each condition: plainly, by URL, by path.
+/// A rule under each condition: none, by URL, by path.
 struct Rule {
     plain: Option<String>,
     conditional: String,
@@ -213,7 +213,7 @@ fn a_page_includes_a_file_that_is_denied() {
     assert_eq!(lighttpd.ask(&request("GET", "/page.shtml", "")).text(), "HEAD");
 }
 
-/// A condition on a field is not passed by writing another one in front: all of them are one.
+/// Conditions see all fields of a name as one, so a further field in front does not evade them.
 #[test]
 fn repeated_fields_are_one_to_conditions() {
     let lines = r#"

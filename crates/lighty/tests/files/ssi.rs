@@ -479,7 +479,7 @@ const SAME_PAGES: [(&str, &str); 8] = [
     ("exec", "<!--#exec cmd=\"echo hi; echo there\"-->|"),
 ];
 
-/// Conditions that it judges alike; an empty one holds for lighttpd.
+/// Conditions with the same result in lighttpd; an empty one is true in lighttpd.
 const SAME_CONDITIONS: [&str; 22] = [
     "a",
     "$x",
@@ -505,7 +505,7 @@ const SAME_CONDITIONS: [&str; 22] = [
     "a<b",
 ];
 
-/// All of them in a page, each with a digit for whether it holds.
+/// A page with all of them, each with a digit for its result.
 fn conditions() -> String {
     let mut page = String::from("<!--#set var=\"x\" value=\"v\"-->");
     for expression in SAME_CONDITIONS {
@@ -581,7 +581,7 @@ fn a_depth_that_no_stack_bears_is_clamped() {
     assert!(err.contains(&format!("ssi.recursion-max is at most {DEEPEST}")), "{err}");
 }
 
-/// The longest file that there can be; only a file system in memory takes it.
+/// The maximum length of a file; only a file system in memory supports it.
 const LONGEST: u64 = i64::MAX as u64;
 
 #[test]

@@ -152,7 +152,8 @@ fn the_server_stops_while_clients_wait_for_the_disk() {
         assert!(wait_until(Duration::from_secs(30), || disk.waiting() > 0));
         server.signal(rustix::process::Signal::TERM);
         let (_, end) = client.read_to_end();
-        // The kernel keeps a process until its reads return: the disk comes back, and it is gone.
+        // The kernel keeps a process until its reads return: after the disk resumes, the process is
+        // gone.
         disk.resume();
         let (status, _) = server.await_exit(Duration::from_secs(5));
         assert!(status.success(), "{engine}: {status}, client saw {end:?}");

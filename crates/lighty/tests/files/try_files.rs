@@ -218,7 +218,7 @@ fn webdav_changes_the_url_that_it_names() {
     assert_eq!(status("PROPFIND", "/c/", "Depth: 0\r\n", ""), 207);
     assert_eq!(status("DELETE", "/c/moved.txt", "", ""), 204);
     assert_eq!(status("DELETE", "/missing.txt", "", ""), 404);
-    // The front controller is no target of these methods, whatever is missing.
+    // These methods never reach the front controller, even for missing files.
     assert_eq!(server.get("/index.php").text(), "/index.php /index.php []");
     assert_eq!(server.get("/new.txt").text(), "/index.php /new.txt []");
 }

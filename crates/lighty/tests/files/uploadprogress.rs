@@ -155,7 +155,7 @@ fn what_went_wrong_is_reported() {
 #[test]
 fn an_error_handler_ends_the_report_of_an_upload() {
     let progress_url = "upload-progress.progress-url = \"/progress\"";
-    // The second one holds for the upload and no more for the page of its error.
+    // The second condition matches the upload, but not the page of its error.
     let here = format!("$HTTP[\"url\"] =~ \"^/(none|progress)\" {{ {progress_url} }}");
     for (line, told) in
         [(progress_url, "'state' : 'error', 'status' : 404"), (&here, "'state' : 'starting' ")]

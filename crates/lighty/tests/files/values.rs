@@ -134,7 +134,7 @@ fn server_starts_with(number: i64) {
     }
 }
 
-/// A test for each of [`NUMBERS`]: they start hundreds of servers, and run side by side.
+/// Defines a test for each of [`NUMBERS`]: they start hundreds of servers, so they run in parallel.
 macro_rules! starts_with {
     ($($test:ident: $index:literal,)*) => {
         $(

@@ -44,7 +44,7 @@ fn the_database_is_never_served_and_its_place_is_warned_of() {
         assert_eq!(status(&server, "MOVE", target, "Destination: /mine\r\n"), 403, "{target}");
         assert_eq!(status(&server, "DELETE", target, ""), 403, "{target}");
     };
-    // Before it was used, and by every way.
+    // Before its first use, and by every path.
     refused("/sub/dav.db");
     assert_eq!(set_color(&server, "/a", "red").status, 207);
     for target in ["/sub/dav.db", "/sub/dav.db-wal", "/sub/dav.db-shm", "/other/dav.db"] {
@@ -116,7 +116,7 @@ fn a_database_that_is_removed_is_noticed() {
         let name = server.directory().join(format!("dav.db{ending}"));
         std::fs::remove_file(name).expect("it was there");
     }
-    // A HUP in between changes nothing of it.
+    // A HUP in between does not change this.
     server.signal(rustix::process::Signal::HUP);
     assert_eq!(put(&server, "/a", "x"), 204, "the lock is gone with its database");
     server.await_log("was removed while the server ran");
@@ -220,7 +220,7 @@ fn the_files_beside_what_a_link_to_the_database_leads_to_are_kept() {
     let (_, _, said) = setup.run(&["-t", "-f", file.to_str().expect("UTF-8")]);
     assert!(said.contains("lies in server.document-root"), "{said}");
     let server = setup.start();
-    // Before there is one.
+    // Before the database exists.
     assert_eq!(put(&server, "/sub/real.db", "x"), 403);
     assert_eq!(set_color(&server, "/a", "red").status, 207);
     for target in ["/sub/real.db", "/sub/real.db-wal", "/sub/real.db-shm"] {

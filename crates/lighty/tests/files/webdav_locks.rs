@@ -1,4 +1,4 @@
-//! WebDAV: locks and properties, by whichever way a file is reached.
+//! WebDAV: locks and properties, by every path to a file.
 
 use std::path::Path;
 use std::process::Command;
@@ -119,7 +119,7 @@ fn a_lock_holds_by_whichever_way_a_file_is_reached() {
     let token = lock(&server, "/store/new", "");
     assert_eq!(token.status, 201);
     refused(&token, ["/lcol/sub/new", "/t/l/new", "/col/sub/new"]);
-    // Parents go nowhere by any way.
+    // No path to a parent collection allows removing or replacing it.
     let token = token_of(&lock(&server, "/t/l/g", ""));
     assert_eq!(status(&server, "DELETE", "/lcol/sub", ""), 207);
     assert_eq!(status(&server, "MOVE", "/col", "Destination: /moved\r\n"), 207);

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::files::TextFile;
 use super::source::Source;
 
-/// Modules that may know each other, by crate, and why. A row that is no circle fails, too.
+/// Allowed cycles: modules by crate, and the reason. A row that is no cycle fails, too.
 const CIRCLES: &[(&str, &[&str], &str)] = &[
     (
         "lighty-core",
@@ -24,7 +24,7 @@ const CIRCLES: &[(&str, &[&str], &str)] = &[
 type Sources<'a> = BTreeMap<String, &'a Source>;
 type Arrows = BTreeMap<String, BTreeSet<String>>;
 
-/// Circles that no row allows, and rows that allow none.
+/// Cycles that no row allows, and rows that allow none.
 pub(super) fn violations(sources: &[Source]) -> Vec<String> {
     let mut crates: BTreeMap<&str, Sources<'_>> = BTreeMap::new();
     for source in sources.iter().filter(|source| !source.file.is_test()) {
@@ -98,7 +98,7 @@ fn planted(tree: &[(&str, &str)]) -> Vec<Vec<String>> {
     circles(&arrows(&sources.iter().map(|source| (source.module(), source)).collect()))
 }
 
-/// Which module names something of which other.
+/// Collects the edges: each module, and the modules that it uses.
 fn arrows(sources: &Sources<'_>) -> Arrows {
     let mut arrows = Arrows::new();
     for (module, source) in sources {
@@ -114,7 +114,7 @@ fn arrows(sources: &Sources<'_>) -> Arrows {
     arrows
 }
 
-/// Re-exports that a name may pass through.
+/// Maximum number of re-exports that a name may pass through.
 const HOPS_MAX: usize = 16;
 
 /// Returns the module that defines `path`, resolved in `module`. Returns `None` for other crates,
@@ -163,7 +163,7 @@ fn child(module: &str, name: &str) -> String {
     if module.is_empty() { name.to_owned() } else { format!("{module}::{name}") }
 }
 
-/// Sets of modules of which each leads to each, sorted.
+/// Strongly connected sets of modules, sorted.
 fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
     let reach: BTreeMap<_, _> =
         arrows.keys().map(|module| (module, reached(arrows, module))).collect();
@@ -175,7 +175,7 @@ fn circles(arrows: &Arrows) -> Vec<Vec<String>> {
     found.into_iter().collect()
 }
 
-/// The modules that arrows lead to from `module`, in one step or in many.
+/// Modules reachable from `module` in one or more steps.
 fn reached(arrows: &Arrows, module: &str) -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let mut waiting = vec![module];

@@ -6,7 +6,7 @@ use super::files::{crates, workspace};
 use super::source::Source;
 use super::{Rule, Violation};
 
-/// Which crates of the project each crate may depend on (architecture, rule R1).
+/// Crates of the project that each crate may depend on (architecture, rule R1).
 const EDGES: &[(&str, &[&str])] = &[
     ("lighty-buf", &[]),
     ("lighty-http", &[]),
@@ -183,7 +183,7 @@ pub(super) const RULES: &[Rule<Source>] = &[
             ("crates/lighty-io/src/one.rs", "// Instant::now\nfn f(_: Instant) { clock.now(); }"),
         ],
     },
-    // Files are opened by the machine room, off the event loop.
+    // Files are opened by the I/O layer, off the event loop.
     Rule {
         name: "features open no files",
         find: opened_files,
@@ -229,7 +229,7 @@ fn clock_reads(source: &Source) -> Vec<Violation> {
 
 fn io_in_lower_crates(source: &Source) -> Vec<Violation> {
     let lower = ["lighty-buf", "lighty-http", "lighty-wire", "lighty-config"];
-    // The one way in which configuration files come in.
+    // The only place that reads configuration files.
     let is_loader = source.file.path == "crates/lighty-config/src/fs_loader.rs";
     if !lower.contains(&source.file.crate_name()) || is_loader || source.file.is_test() {
         return Vec::new();

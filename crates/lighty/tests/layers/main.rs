@@ -92,7 +92,7 @@ fn check<File>(
     found
 }
 
-/// Holds each rule to its own examples.
+/// Checks each rule against its own examples.
 fn check_planted<File>(
     rules: &[&[Rule<File>]],
     read: impl Fn(&str, &str) -> File,

@@ -1,5 +1,5 @@
-//! Rules about sizes: lines of functions and files, columns of comments, and the essay that each
-//! crate begins with.
+//! Rules about sizes: lines of functions and files, columns of comments, and the documentation at
+//! the beginning of each crate.
 
 use super::files::TextFile;
 use super::source::Source;

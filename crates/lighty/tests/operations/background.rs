@@ -1,4 +1,4 @@
-//! Going to the background, and ending after a time without requests.
+//! Running in the background, and exiting after a time without requests.
 
 use std::fs;
 use std::os::unix::fs::symlink;

@@ -49,7 +49,7 @@ fn url(server: &Server) -> String {
     format!("http://127.0.0.1:{}/", server.listening()[0].port())
 }
 
-/// The server serves, whatever became of the browser.
+/// The server works, regardless of the browser's result.
 #[track_caller]
 fn serves(server: &mut Server) {
     let address = server.listening()[0];

@@ -1,4 +1,4 @@
-//! The configuration as its user meets it: checks, diagnostics, the dump, conditions.
+//! The user's view of the configuration: checks, diagnostics, the dump, conditions.
 
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;
@@ -864,7 +864,7 @@ fn the_build_says_that_it_has_pcre() {
     assert!(out.contains("+ PCRE support"), "{out}");
 }
 
-/// A configuration as a web page gives it: quotes, dashes, arrows and spaces that are none.
+/// A configuration copied from a web page: typographic quotes, dashes, arrows and spaces.
 const PASTED: &str = "# “as is” – really\nserver.tag = “it’s # “\nserver.dir–listing = «enable»\n\
     $HTTP[‘host’] == “a.example” {\n    setenv.add-response-header\u{a0}= ( “X” ⇒ \"“y”\" )\n}\n";
 

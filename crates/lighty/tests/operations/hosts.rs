@@ -46,7 +46,7 @@ fn await_requests(server: &Server, host: &str, requests: u64) -> (u64, u64, u64)
     row().map(|row| (row.2, row.3, row.4)).unwrap_or_default()
 }
 
-/// Names without `other`, which the questions themselves are counted for.
+/// Names without `other`, which counts the requests for the metrics themselves.
 fn names(server: &Server) -> Vec<String> {
     let mut names: Vec<String> = hosts(server).into_iter().map(|row| row.0).collect();
     names.retain(|name| name != "other");

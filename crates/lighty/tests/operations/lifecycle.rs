@@ -372,7 +372,7 @@ fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
     if !may_change_identity() {
         return;
     }
-    // Root has no such limit.
+    // Root is exempt from this limit.
     let setup = lighty!().config("server.username = \"nobody\"").through(["prlimit", "--nproc=1"]);
     let config = setup.write_config();
     let mut server = setup.spawn(&["-D", "-f", config.to_str().expect("a path in UTF-8")]);
@@ -568,7 +568,7 @@ fn ask_until(over: &AtomicBool, address: SocketAddr) -> (usize, Vec<String>) {
     let (mut answered, mut lost) = (0, Vec::new());
     while !over.load(Ordering::Relaxed) {
         let Ok(stream) = TcpStream::connect(address) else {
-            // The server that is awaited needs a core, too.
+            // The new server needs a core, too.
             std::thread::sleep(Duration::from_micros(200));
             continue;
         };
@@ -580,7 +580,7 @@ fn ask_until(over: &AtomicBool, address: SocketAddr) -> (usize, Vec<String>) {
     (answered, lost)
 }
 
-/// Starts at a port at which clients wait already.
+/// Starts of a server at a port with clients already waiting.
 const STARTS: usize = 8;
 
 #[test]

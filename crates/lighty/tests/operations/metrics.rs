@@ -49,7 +49,7 @@ fn await_value(server: &Server, series: &str, wanted: f64) {
     assert!(wait_until(PATIENCE, is_there), "{series} {wanted} in\n{}", metrics(server));
 }
 
-/// The series of requests that ended so.
+/// Name of the series of requests with this result.
 fn series(what: &str, status: &str, route: &str) -> String {
     format!(
         "http_server_request_duration_seconds_{what}{{http_request_method=\"GET\",\
@@ -337,7 +337,7 @@ fn prometheus_collects_and_knows_how_long_requests_took() {
     assert_dashboard(&text, &metrics(&server));
 }
 
-/// Each query of the dashboard is one, and each of ours that it names is there.
+/// Each query of the dashboard is valid, and each of lighty's metrics in it exists.
 fn assert_dashboard(collector: &Prometheus, text: &str) {
     let file = concat!(env!("CARGO_MANIFEST_DIR"), "/../../packaging/grafana/lighty.json");
     let json = std::fs::read_to_string(file).expect("the dashboard");
@@ -352,7 +352,7 @@ fn assert_dashboard(collector: &Prometheus, text: &str) {
             let words = query.split(|one: char| !one.is_ascii_alphanumeric() && one != '_');
             let ours = ["http_server_", "lighty_", "process_"];
             for name in words.filter(|word| ours.iter().any(|front| word.starts_with(front))) {
-                // Only there where certificates are.
+                // Exists only with certificates.
                 let is_elsewhere = name == "lighty_tls_certificate_expiry_timestamp_seconds";
                 assert!(is_elsewhere || known.contains(name), "{name} of {query}");
             }

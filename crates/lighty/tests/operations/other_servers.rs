@@ -94,7 +94,7 @@ fn rows_do_what_nginx_does() {
     are_same("try_files $uri =404;", "", &["/page.txt", "/none", "/list/one.txt"]);
 }
 
-/// nginx with this server block redirects for ever on port 443, and so must not lighty.
+/// nginx redirects endlessly on port 443 with this server block; lighty must not.
 #[test]
 fn redirection_to_https_is_for_clear_text() {
     let setup = lighty!().config(&row("return 301 https://$host$request_uri;"));

@@ -1,4 +1,4 @@
-//! A reload: another configuration in the running process, all of it or nothing.
+//! Reload: replaces the configuration of the running process, all of it or nothing.
 
 mod backends;
 mod load;

@@ -223,7 +223,7 @@ fn listening_everywhere_names_addresses_of_the_network() {
     let root = setup.root("");
     let server = setup.spawn(&["serve", root.to_str().expect("UTF-8"), "--listen", "0.0.0.0:0"]);
     server.await_log("(every address)");
-    // A machine without a network has none to name.
+    // A machine without a network has no address to show.
     let probe = std::net::UdpSocket::bind("0.0.0.0:0").and_then(|socket| {
         socket.connect("192.0.2.1:9")?;
         socket.local_addr()

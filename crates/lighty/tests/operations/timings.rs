@@ -73,7 +73,7 @@ fn a_slow_backend_is_told_from_a_full_one() {
     let server = in_front_of(&slow, "proxy-core.max-pool-size = 1").start();
     assert_eq!(server.get("/app/one").status, 200);
     assert_waited(&stages(&server, "/app/one"), "first-byte");
-    // Two at once, of which one waits for the other's place.
+    // Two requests at once, one of which waits for the other's connection.
     std::thread::scope(|scope| {
         scope.spawn(|| server.get("/app/two"));
         scope.spawn(|| server.get("/app/three"));
@@ -89,7 +89,7 @@ fn all_tries_count() {
     let slow = Backend::start(|peer| {
         let _ = peer.request();
         std::thread::sleep(WAIT);
-        // Nothing comes back.
+        // The first two connections get no response.
         if peer.number() > 1 {
             peer.answer("app");
         }
@@ -117,7 +117,7 @@ fn a_body_that_drips_and_a_client_that_does_not_read_are_told_apart() {
     assert_waited(&stages(&server, "/app/drip"), "body");
     let mut client = Client::tcp_with_receive_buffer(server.address(), 4096);
     client.send("GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
-    // The client takes its time.
+    // The client delays.
     std::thread::sleep(WAIT);
     assert_eq!(client.response().body.len(), 32 << 20);
     assert_waited(&stages(&server, "/big"), "send-queued");
@@ -241,7 +241,7 @@ fn a_slow_upload_is_the_clients_time() {
             _ => server.root("begun").exists(),
         };
         assert!(wait_until(PATIENCE, is_begun), "{}", server.log());
-        // The client takes its time.
+        // The client delays.
         std::thread::sleep(WAIT);
         client.send("defghij");
         assert_eq!(client.response().status, 200);

@@ -249,7 +249,7 @@ fn spans_are_counted_as_the_collector_counts_them() {
         let (exported, dropped) = figures();
         exported > 20 && exported + dropped == got.load(Ordering::Relaxed)
     };
-    // The questions are recorded as well, so the figures grow.
+    // The requests for the metrics are recorded as well, so the figures grow.
     assert!(wait_until(PATIENCE, is_whole), "{:?} of {got:?}", figures());
     assert!(figures().1 >= 1);
     assert!(server.log().contains("spans: no\\nroom\n"), "{}", server.log());

@@ -45,7 +45,7 @@ fn for_each(mut test: impl FnMut(&str, Setup)) {
     }
 }
 
-/// Writes a file and drops it from the page cache, so that reading it is reading.
+/// Writes a file and drops it from the page cache, so that reads go to the disk.
 fn cold_file(path: &Path, content: &[u8]) {
     fs::write(path, content).expect("a file");
     let file = fs::File::open(path).expect("the file");

@@ -162,7 +162,7 @@ fn connections_that_end_while_they_rest_cost_no_request() {
     }
 }
 
-/// Requests that come in the very moment in which nginx ends their connection.
+/// Requests that arrive at the very moment when nginx closes their connection.
 #[test]
 fn requests_at_the_edge_of_a_keepalive_timeout_are_answered() {
     let root = files();

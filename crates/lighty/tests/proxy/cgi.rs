@@ -131,7 +131,7 @@ fn a_program_stands_in_for_what_is_missing() {
 fn an_error_handler_that_fails_leaves_the_error_as_it_was() {
     for handler in ["broken.sh", "none.sh", "dir/", "front.sh/../none"] {
         for directive in ["server.error-handler", "server.error-handler-404"] {
-            // Which program fails, is that program's error.
+            // The error of a failing program is its own.
             if (directive, handler) == ("server.error-handler-404", "broken.sh") {
                 continue;
             }
@@ -263,7 +263,7 @@ fn a_head_request_gets_the_fields_of_get() {
         client.send(format!("HEAD {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         let answer = client.response_to_head();
         assert_eq!(answer.status, status);
-        // Not even that it is none.
+        // Not even a length of zero.
         assert_eq!(answer.field("Content-Length"), None, "{path}");
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
         let whole = client.response();

@@ -91,7 +91,7 @@ fn backends_that_speak_http2_are_asked_over_it() {
     origin.set_status(200);
     server.await_log("is up again");
     assert_eq!(server.get("/").text(), "origin");
-    // HTTP/1.1 is no HTTP/2.
+    // An HTTP/1.1 server is not healthy for HTTP/2.
     let wrong = start("h2", check, &[origin.address()]);
     wrong.await_log("is down, its check says:");
 }

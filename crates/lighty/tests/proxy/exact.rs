@@ -44,7 +44,7 @@ fn a_backend_may_get_path_and_query_as_the_client_sent_them() {
     ] {
         assert_eq!(target_of(&server, target), target);
     }
-    // The host is not passed on, and a path that is left out is that of the root.
+    // Without a path in the URL the path is the root; the host is not passed on.
     for (target, wanted) in [
         ("http://a?x=%7e", "/?x=%7e"),
         ("http://a:80?x=%7e%2F", "/?x=%7e%2F"),
@@ -70,7 +70,7 @@ fn a_backend_may_get_path_and_query_as_the_client_sent_them() {
     assert_eq!(target_of(&plain, "/a//%41"), "/a/A");
 }
 
-/// Rules judge the normalized path, and none is passed by another spelling of it.
+/// Rules apply to the normalized path, so another spelling of it does not evade them.
 #[test]
 fn a_path_that_is_passed_on_as_it_came_passes_no_rule() {
     let backend = echo();
@@ -192,7 +192,7 @@ fn an_upgrade_with_a_body_of_no_bytes_is_passed_on() {
     server.await_log("its request has a body");
 }
 
-/// An application that flushes each byte: it does not leave in as many chunks.
+/// An application that flushes each byte: the proxy merges its chunks.
 #[test]
 fn tiny_chunks_of_a_backend_are_joined() {
     const BYTES: usize = 100_000;

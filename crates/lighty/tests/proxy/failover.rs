@@ -263,12 +263,12 @@ fn a_request_that_kills_is_not_sent_for_ever() {
         assert_eq!(server.get("/deadly").status, 502, "{}", server.log());
         assert!(start.took() < Duration::from_secs(1), "{:?}", start.took());
         let after: usize = used.iter().map(|b| b.asked_for("/deadly").len()).sum();
-        // Once over a connection that might have ended by itself, then three times in earnest.
+        // One retry on a connection that might have closed by itself, then three real attempts.
         assert!((2..=5).contains(&(after - before)), "{} times", after - before);
     }
 }
 
-/// A process to be killed: a server of the same make with one file.
+/// Server process to be killed: lighty with one file.
 fn file_server(port: &Port) -> Server {
     lighty!()
         .file("a", "ok")

@@ -242,7 +242,7 @@ fn an_accelerated_url_is_answered_inside() {
     assert_eq!(posted.text(), "0123456789");
 }
 
-/// It is another URL than the one that was rewritten.
+/// The local redirect is a different URL than the rewritten one.
 #[test]
 fn accelerated_url_of_a_rewritten_request_is_rewritten() {
     let backend = Backend::replying(|_| answer("200 OK", "X-Accel-Redirect: /files/a.txt\r\n", ""));

@@ -452,7 +452,7 @@ fn a_head_that_needs_more_than_a_packet_of_ajp_is_answered_431_and_costs_no_conn
         client.send(format!("GET /x HTTP/1.1\r\nHost: a\r\nX-Long: {value}\r\n\r\n"));
         client.response().status
     };
-    // A response shows that a process has accepted the connection: only such a one is kept.
+    // A response shows that a process has accepted the connection; other connections are not kept.
     assert_eq!(status(1), 200);
     assert_eq!(status(PACKET_BYTES), 431, "{}", server.log());
     let named = "8192 that AJP13 (proxy-core.ajp-packet-size) can carry";

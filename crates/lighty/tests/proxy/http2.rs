@@ -383,7 +383,7 @@ fn lifetime(config: &str, act: impl Fn(&mut Far<'_>, u32) + Send + Sync + 'stati
 
 #[test]
 fn backend_that_does_not_acknowledge_settings_is_given_up() {
-    // `Far` acknowledges none by itself.
+    // `Far` acknowledges no SETTINGS by itself.
     let lived = lifetime("", |far, stream| far.respond(stream, "fine"));
     assert!(lived >= Duration::from_secs(9) && lived < Duration::from_secs(25), "{lived:?}");
 }

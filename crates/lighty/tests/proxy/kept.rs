@@ -44,7 +44,7 @@ fn front(backend: &Backend, pool: usize, workers: usize) -> Server {
         .start()
 }
 
-/// On a busy machine some more are opened while it is learnt how many are accepted.
+/// On a busy machine the server opens some more connections until it learns how many are accepted.
 #[test]
 fn a_connection_for_each_client_is_kept_where_all_are_accepted() {
     for (clients, pool, workers) in [(100, 128, 1), (200, 200, 1), (100, 200, 2)] {
@@ -70,7 +70,8 @@ fn clients_wait_for_a_connection_where_the_pool_is_smaller() {
     assert!(backend.most_open() <= 16 + 1, "{} at a time", backend.most_open());
 }
 
-/// Also with fewer idle connections than clients: one that is waited for is not closed.
+/// Also with fewer idle connections than clients: a connection that a request waits for is not
+/// closed.
 #[test]
 fn a_connection_that_a_request_waits_for_is_not_surplus() {
     let backend = Backend::answering("ok");

@@ -158,7 +158,7 @@ fn a_burst_waits_for_no_connection_that_rests() {
     }
 }
 
-/// Two upstreams of one backend know of each other's connections.
+/// Two upstreams of one backend share the knowledge about their connections.
 #[test]
 fn a_backend_that_two_upstreams_share_is_given_up_by_one_for_the_other() {
     let backend = Preforked::start(1, Duration::ZERO);
@@ -173,7 +173,7 @@ fn a_backend_that_two_upstreams_share_is_given_up_by_one_for_the_other() {
     assert!(began.elapsed() < PATIENCE / 4, "{:?}", began.elapsed());
 }
 
-/// A check is a connection more; it would find a backend down that a resting one holds.
+/// A check needs a further connection; it would find a backend down that an idle connection holds.
 #[test]
 fn a_check_waits_for_no_connection_that_rests() {
     let backend = Preforked::start(1, Duration::ZERO);
@@ -210,7 +210,7 @@ fn requests_beyond_the_processes_share_their_connections() {
     }
 }
 
-/// Nothing is given up without need: with a process for each, connections are kept.
+/// Connections are not given up without need: with a process for each, they are kept.
 #[test]
 fn connections_are_kept_where_there_are_processes_enough() {
     let backend = Preforked::start(8, Duration::ZERO);

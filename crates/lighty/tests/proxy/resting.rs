@@ -39,7 +39,7 @@ struct Ended {
     behind: AtomicUsize,
 }
 
-/// Ends every second connection as soon as it is there.
+/// Closes every second connection as soon as it is accepted.
 fn ends_every_second() -> (Backend, Arc<Ended>) {
     let ended = Arc::new(Ended::default());
     let counts = Arc::clone(&ended);

@@ -176,7 +176,7 @@ fn requests_to_a_program_that_ends_at_every_start_are_refused_soon() {
     refuses_soon("exit 3");
 }
 
-/// It imports its application first.
+/// The program imports its application first.
 #[test]
 fn requests_to_a_program_that_ends_after_some_time_are_refused_soon() {
     refuses_soon("sleep 1.3; exit 3");
@@ -292,7 +292,7 @@ fn more_requests_bring_more_processes_and_quiet_takes_them_away() {
     assert!(answers(&server));
 }
 
-/// Pi-hole is configured so.
+/// Pi-hole's configuration has this form.
 #[test]
 fn with_no_process_at_least_the_first_request_starts_one() {
     let server = program("\"min-procs\" => 0, \"max-procs\" => 2, \"idle-timeout\" => 1").start();

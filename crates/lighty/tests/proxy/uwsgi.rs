@@ -177,7 +177,7 @@ fn what_the_application_decides_is_passed_on() {
 fn an_application_that_fails_fails_alone() {
     for_each(|protocol, server| {
         if protocol == "http" {
-            // There uWSGI waits for another request on the connection until it is tired of it.
+            // There uWSGI waits for another request on the connection until its timeout.
             return;
         }
         for _ in 0..3 {

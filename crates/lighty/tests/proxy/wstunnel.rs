@@ -1,4 +1,4 @@
-//! `wstunnel.server`: WebSockets for backends that speak none, beside lighttpd's.
+//! `wstunnel.server`: WebSockets for backends without WebSocket support, compared with lighttpd.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -207,7 +207,7 @@ fn either_side_may_close() {
     socket.send(Opcode::Text, b"quit");
     assert_eq!(socket.read().close_code(), Some(1000));
     socket.expect_end();
-    // A client that breaks off frees the program.
+    // A client that disconnects frees the program.
     let (sender, receiver) = std::sync::mpsc::channel();
     let backend = program(move |mut stream| {
         let mut bytes = Vec::new();

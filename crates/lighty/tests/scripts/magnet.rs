@@ -1,4 +1,4 @@
-//! `mod_magnet` in the binary: both generations of its interface, and scripts that misbehave.
+//! `mod_magnet` in the binary: both generations of its interface, and misbehaving scripts.
 
 use lighty_testkit::http2::Http2;
 use lighty_testkit::lighty;

@@ -1,5 +1,5 @@
-//! Scripts of the kind that people wrote for lighttpd (`testdata/magnet`), in lighty and in
-//! lighttpd, on the same site: they must make the same of the same requests.
+//! Scripts of the kind written for lighttpd (`testdata/magnet`), in lighty and in lighttpd, on the
+//! same site: both must give the same responses to the same requests.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

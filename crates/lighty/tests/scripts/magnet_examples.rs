@@ -140,7 +140,7 @@ fn token_check() {
         let said = refused.field("WWW-Authenticate").unwrap_or_default();
         assert!(refused.status == 401 && said.contains(why), "{why}: {} {said}", refused.status);
     }
-    // Any byte of a token that is another makes it another.
+    // Changing any byte of a token makes it invalid.
     for at in (0..GOOD.len()).step_by(7) {
         let mut token = GOOD.as_bytes().to_vec();
         token[at] = if token[at] == b'A' { b'B' } else { b'A' };

@@ -1,4 +1,4 @@
-//! Configurations in which scripts have run are freed when they are replaced.
+//! A replaced configuration is freed even if its scripts have run.
 
 use std::process::Command;
 use std::time::Duration;

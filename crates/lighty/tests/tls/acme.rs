@@ -1,4 +1,4 @@
-//! Certificates that the server gets by itself, from an authority on this machine.
+//! Certificates obtained through ACME, from an authority on this machine.
 
 mod on_demand;
 mod orders;
@@ -18,7 +18,7 @@ use lighty_testkit::wait_until;
 /// Longer than an order takes on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A server on the ports at which the authority looks for proofs, with a page.
+/// Server on the ports that the authority validates, with a page.
 pub(crate) fn site(pebble: &Pebble, config: &str) -> Setup {
     let issuer = pebble.directory();
     site_of(pebble, &[&issuer], config)

@@ -1,4 +1,4 @@
-//! Pages of ours in a real browser.
+//! lighty's pages in a real browser.
 
 use std::path::Path;
 use std::process::Command;
@@ -109,7 +109,7 @@ fn the_status_page_renews_itself() {
     assert!(wait_until(PATIENCE, is_shown), "{}", browser.run(rows));
     let drawn = "return String(document.querySelectorAll('#charts polyline').length)";
     assert!(wait_until(PATIENCE, || browser.run(drawn) == "7"), "{}", browser.run(drawn));
-    // The heading that was chosen is so still, and has the keyboard.
+    // The selected heading stays selected, and has the keyboard focus.
     let chosen = browser.run(
         "return [document.activeElement.textContent, \
          document.querySelector('th[aria-sort]').textContent].join('|')",

@@ -23,7 +23,7 @@ fn expected(platform: Platform, hash: u32) -> Vec<String> {
         "cancelled: hello",
         "cut: hello",
     ];
-    // Browsers' interface knows no Expect.
+    // The fetch API does not support Expect.
     let has = |line: &&&str| platform != Platform::Fetch || !line.starts_with("expected");
     lines.iter().filter(has).map(|line| (*line).to_owned()).collect()
 }

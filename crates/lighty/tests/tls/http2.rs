@@ -96,7 +96,7 @@ fn a_response_that_waited_for_a_window_is_sent_and_logged_as_any_other() {
     // Meanwhile other clients are served with the remaining capacity.
     assert_eq!(prompt.get("/a.txt").text(), "hello\n");
     for (stream, wanted) in streams.into_iter().zip(&sent) {
-        // Twice there is a little room and then none.
+        // Twice the window opens a little and is used up.
         for part in 1..=2 {
             client.open_window(stream, 2);
             client.read_until(stream, |answer| answer.body.len() == 2 * part);

@@ -266,7 +266,7 @@ fn who_goes_without_an_end_is_told_to_the_other() {
     assert_eq!(one.response().text(), "no tunnel", "the connection goes on: {}", server.log());
 }
 
-/// A response that is none to an upgrade.
+/// Non-upgrade response to an upgrade request.
 fn refused(server: &Server, target: &str) -> (u16, String) {
     let mut client = server.connect();
     client.send(handshake(target, ""));

@@ -162,7 +162,7 @@ fn reloads_under_load_end_no_connection_and_lose_no_stream() {
     }
 }
 
-/// Which streams the content belongs to that arrives until a stream has ended.
+/// Streams of the received DATA frames, with their lengths, until a stream has ended.
 fn order_until(client: &mut Http2, last: u32) -> Vec<(u32, usize)> {
     let mut order = Vec::new();
     while !client.so_far(last).has_ended {

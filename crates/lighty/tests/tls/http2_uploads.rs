@@ -13,7 +13,8 @@ use lighty_testkit::server::{Server, Setup};
 
 const UPLOAD_BYTES: usize = 7 << 20;
 
-/// An upload takes far less time than one that only the sweep, every two seconds, moves on.
+/// Number of uploads. A healthy upload takes far less time than one that only the sweep moves on,
+/// every two seconds.
 const UPLOADS: usize = 6;
 const UPLOADS_MAX: Duration = Duration::from_secs(15);
 
@@ -66,7 +67,7 @@ impl Uploader {
     }
 }
 
-/// Uploads again and again, each on a connection of its own, in the time that is due.
+/// Uploads repeatedly, each time on a new connection, within the expected time.
 fn assert_uploads_flow(server: &Server, target: &str, expected: &str) {
     let body = pattern(3, UPLOAD_BYTES);
     let begun = Instant::now();

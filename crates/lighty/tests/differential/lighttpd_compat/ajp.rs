@@ -133,7 +133,7 @@ pub(crate) fn converse(stream: &mut TcpStream) -> std::io::Result<()> {
     send(stream, &[5, 0])
 }
 
-/// The message that a CGI head is in this protocol.
+/// Converts a CGI head to a message of this protocol.
 fn head_of(head: &str) -> Vec<u8> {
     let text = |text: &str| [&size(text.len())[..], text.as_bytes(), &[0]].concat();
     let mut status = 200;

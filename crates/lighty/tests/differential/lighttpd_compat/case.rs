@@ -44,12 +44,12 @@ pub(crate) const PROGRAMS: [(&str, &str); 3] = [
 /// Expected outcome of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Mark {
-    /// Both response alike.
+    /// Both servers respond alike.
     #[default]
     Alike,
     /// They differ for the reason in this row of the differences.
     Differs(String),
-    /// They do not yet.
+    /// They differ, and the difference is yet to be fixed.
     Pending(String),
 }
 

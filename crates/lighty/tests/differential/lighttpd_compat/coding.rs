@@ -1,4 +1,4 @@
-//! Content codings: bodies are compared as they are meant.
+//! Content codings: bodies are compared after decoding.
 
 use std::io::Read;
 

@@ -28,7 +28,7 @@ impl fmt::Display for Finding {
     }
 }
 
-/// The lines that only one of two texts has.
+/// Lines that are in only one of two texts.
 fn apart(lighttpd: &str, lighty: &str) -> (String, String) {
     let only = |here: &str, there: &str| {
         let there: Vec<&str> = there.lines().collect();
@@ -65,7 +65,7 @@ fn page(answer: &Response) -> Page {
     }
 }
 
-/// The responses to one request, held against each other.
+/// Compares the responses to one request.
 pub(crate) fn compare(
     lighttpd: &[Result<Response, String>],
     lighty: &[Result<Response, String>],
@@ -115,7 +115,7 @@ fn pair(theirs: &Response, ours: &Response, to_head: bool, loose: bool) -> Vec<F
     found("interim".into(), format!("{:?}", theirs.interim), format!("{:?}", ours.interim));
     let pages = (page(theirs), page(ours));
     let own_page = pages.0 == pages.1 && pages.0 != Page::Content;
-    // Nothing of the page is seen of the response to HEAD.
+    // A response to HEAD does not show if the page is the server's own.
     let may_be_own = own_page || (to_head && theirs.status >= 300);
     for name in names(theirs, ours) {
         let value = |answer: &Response| value(answer, &name);
@@ -190,7 +190,7 @@ fn accounts(theirs: &str, ours: &str) -> Vec<(String, String, String)> {
     all
 }
 
-/// Names of the fields that either response has, in small letters, each once.
+/// Names of all header fields of both responses, in lower case, without duplicates.
 fn names(theirs: &Response, ours: &Response) -> Vec<String> {
     let both = theirs.fields.iter().chain(&ours.fields);
     let mut names: Vec<String> = both.map(|(name, _)| name.to_ascii_lowercase()).collect();
@@ -215,9 +215,9 @@ fn value(answer: &Response, name: &str) -> String {
         "www-authenticate" => challenge(&all),
         "allow" | "dav" => sorted(&all),
         "last-modified" if is_recent(&all) => "(just now)".to_owned(),
-        // A lifetime that is counted from now may be a second older.
+        // A lifetime relative to the current time may differ by a second.
         "cache-control" => rounded(&all),
-        // Parts are parted by a text of each server's own.
+        // Each server has its own multipart boundary.
         "content-type" if all.contains("boundary=") => "multipart".to_owned(),
         "content-type" => all.replace("; ", ";").replace('"', ""),
         _ => all,
@@ -257,7 +257,7 @@ fn challenge(value: &str) -> String {
     format!("{scheme} {}", parts.join(", "))
 }
 
-/// The body as text, the texts between parts taken away.
+/// Body as text, without multipart boundaries.
 fn body(answer: &Response) -> String {
     let mut text = String::from_utf8_lossy(&answer.body).into_owned();
     let kinds: Vec<&str> = answer.all("Content-Type").collect();

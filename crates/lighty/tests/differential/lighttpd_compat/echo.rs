@@ -9,7 +9,7 @@ use std::thread;
 
 use super::ajp;
 
-/// Which protocol a backend speaks.
+/// Protocol of a backend.
 #[derive(Clone, Copy)]
 enum Speaks {
     Http,
@@ -93,7 +93,7 @@ const LEFT_OUT: [&str; 7] = [
 ];
 
 impl Seen {
-    /// Head and body; `cgi` where the status is a field.
+    /// Head and body; with `cgi` the status is a header field.
     pub(crate) fn response(&self, cgi: bool) -> (String, Vec<u8>) {
         if let Some((_, said)) = self.query.split_once("say=") {
             let said = decoded(said);

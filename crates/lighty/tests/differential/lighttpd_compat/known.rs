@@ -6,7 +6,7 @@ use lighty_testkit::response::Response;
 use super::case::{Ask, Case};
 use super::compare::Finding;
 
-/// The rows that have something to know them by.
+/// Rows that describe how to recognize their difference.
 pub(crate) struct Known {
     rows: Vec<Difference>,
 }

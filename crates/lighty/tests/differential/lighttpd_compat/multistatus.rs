@@ -49,7 +49,7 @@ fn code(status: &str) -> &str {
     status.split(' ').nth(1).unwrap_or(status)
 }
 
-/// An element with all that is in it, in one line.
+/// An element with all its children, in one line.
 fn flat(element: &Element) -> String {
     if OWN.contains(&element.name.as_str()) {
         return element.name.clone();
@@ -69,7 +69,7 @@ impl Element {
     }
 }
 
-/// The outermost element of a text that is one; entities stay as they are.
+/// Parses the root element of a document; entities stay as they are.
 fn read(xml: &str) -> Option<Element> {
     let mut open = vec![Element::default()];
     let mut rest = xml;

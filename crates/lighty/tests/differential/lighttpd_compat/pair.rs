@@ -20,7 +20,7 @@ use super::echo;
 /// Time limit for a response. Only an overloaded machine comes near it.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// Which one.
+/// One of both servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Lighttpd,
@@ -35,7 +35,7 @@ pub(crate) struct Side {
     /// Both ports, held as long as the server may listen on them.
     _held: [Port; 2],
     directory: String,
-    /// The last lock that was given: `@TOKEN@` in requests and responses.
+    /// The last lock token: `@TOKEN@` in requests and responses.
     token: RefCell<String>,
 }
 
@@ -63,7 +63,7 @@ impl Pair {
         }
     }
 
-    /// The module for the want of which lighttpd did not start.
+    /// Module that lighttpd failed to load at its start.
     pub(crate) fn missing_module(&self) -> Option<&'static str> {
         let log = self.lighttpd.as_ref().err()?;
         let failed = |name: &&str| log.contains("dlopen() failed") && log.contains(*name);
@@ -112,7 +112,7 @@ fn port() -> Port {
 }
 
 impl Side {
-    /// Starts it. Another process may take the port in between: then with another one.
+    /// Starts the server, with another port if another process has taken its port in between.
     fn start(case: &Case, which: Which, binary: PathBuf) -> Result<Self, String> {
         let mut said = String::new();
         for _ in 0..4 {
@@ -216,7 +216,7 @@ impl Side {
         lines
     }
 
-    /// A text in which ports, directories and locks of the server read the same for both.
+    /// Replaces ports, directories and locks of the server by texts that are the same for both.
     fn own(&self, text: &str) -> String {
         let mut text = text.replace(&self.directory, "@DIR@");
         let token = self.token.borrow();
@@ -229,8 +229,8 @@ impl Side {
         text
     }
 
-    /// A response without content coding, in which ports, directories and names of the server read
-    /// the same for both.
+    /// Response without its content coding, with ports, directories and names of the server
+    /// replaced by texts that are the same for both.
     fn without_own(&self, mut answer: Response) -> Response {
         if let Some(token) = answer.all("Lock-Token").next() {
             *self.token.borrow_mut() = token.trim_matches(['<', '>']).to_owned();

@@ -21,7 +21,7 @@ const ASKS: usize = 25;
 /// Default number of requests, without `LIGHTY_COMPAT_PAIRS`.
 const PAIRS: usize = 1000;
 
-/// The seed where `LIGHTY_COMPAT_SEED` does not give one; `today` is another one each day.
+/// Default seed, without `LIGHTY_COMPAT_SEED`; `today` is a different one each day.
 const SEED: u64 = 1;
 
 /// Requests of the seed of the day: few, because the gate runs every day.
@@ -164,7 +164,7 @@ const CONDITIONS: &[&str] = &[
     "$REQUEST_HEADER[\"Accept\"] =~ \"json\"",
 ];
 
-/// Features that meet in real configurations: of each list one fragment, by how it begins.
+/// Features combined in real configurations: one fragment of each list, selected by its beginning.
 const THEMES: &[&[&[&str]]] = &[
     &[
         &["url.rewrite"],
@@ -190,7 +190,7 @@ const THEMES: &[&[&[&str]]] = &[
     ],
 ];
 
-/// The files that every configuration has.
+/// Files of every configuration.
 const SITE: &str = include_str!("site.txt");
 
 const STEMS: &[&str] = &[
@@ -303,7 +303,7 @@ const HOSTS: &[&str] = &[
     "none",
 ];
 
-/// splitmix64: enough to choose by.
+/// splitmix64: good enough for random choices.
 pub(crate) struct Dice(u64);
 
 impl Dice {
@@ -334,7 +334,7 @@ struct Part {
     conditions: Vec<usize>,
 }
 
-/// A request before it is bytes.
+/// A request before its serialization.
 #[derive(Clone)]
 struct Wish {
     method: &'static str,
@@ -362,7 +362,7 @@ fn parts(dice: &mut Dice) -> Vec<Part> {
     chosen
 }
 
-/// The fragments of a theme; none for every other configuration.
+/// Fragments of a theme; empty for every other configuration.
 fn theme(dice: &mut Dice) -> Vec<usize> {
     if dice.roll(2) == 0 {
         return Vec::new();
@@ -401,7 +401,7 @@ fn case(parts: &[Part]) -> Case {
         let _ = writeln!(made.config, "{}", lines.trim_start_matches('!'));
         made.config.push_str(&"}\n".repeat(part.conditions.len()));
     }
-    // lighttpd runs scripts where the list has mod_magnet, lighty behind all other modules.
+    // lighttpd runs scripts at the place of mod_magnet in the list, lighty after all other modules.
     made.modules.sort_by_key(|module| module == "mod_magnet");
     made
 }
@@ -425,7 +425,7 @@ fn wish(dice: &mut Dice) -> Wish {
     target.push_str(dice.one(QUERIES));
     let count = [0, 0, 1, 1, 2, 3][dice.roll(6)];
     let mut fields: Vec<&str> = (0..count).map(|_| dice.one(FIELDS)).collect();
-    // Two of a kind mean something for some fields alone, which cases look at.
+    // Repeated fields have a meaning for some fields alone, which the cases cover.
     let mut names: Vec<&str> = Vec::new();
     fields.retain(|field| {
         let name = field.split(':').next().unwrap_or("");
@@ -473,7 +473,7 @@ fn findings(case: &Case, pair: &Pair, wish: &Wish, known: &Known) -> Vec<Finding
     findings
 }
 
-/// The same failure with less around it.
+/// Reduces a failure to a smaller case.
 fn shrink(
     mut parts: Vec<Part>,
     mut wish: Wish,

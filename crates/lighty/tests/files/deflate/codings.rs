@@ -108,7 +108,7 @@ fn what_is_left_alone() {
     }
     let tiny = accepting(&server, "/tiny.html", "gzip, identity;q=0");
     assert_eq!(tiny.field("Content-Encoding"), Some("gzip"));
-    // The range of a file is a range of the file.
+    // Ranges refer to the identity form of a file.
     let part = server.get_with("/middle.html", "Accept-Encoding: gzip\r\nRange: bytes=10-19\r\n");
     assert_eq!((part.status, part.field("Content-Encoding")), (206, None));
     assert_eq!(part.body, &text(30_000).as_bytes()[10..20]);

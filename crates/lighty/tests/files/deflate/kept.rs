@@ -1,4 +1,4 @@
-//! Files that were compressed once: in the cache, or beforehand.
+//! Precompressed files and the cache of compressed files.
 
 use std::io::Write;
 use std::time::Duration;
@@ -28,7 +28,7 @@ fn compressed_files_are_kept() {
                 assert!(plain(&first) == body, "{target}");
             }
             assert!(wait_until(Duration::from_secs(30), || kept() == before + 2));
-            // The cache may remember for a second that there was none.
+            // The cache may remember for a second that the file was missing.
             assert!(
                 wait_until(Duration::from_secs(30), || {
                     accepting(&server, target, "gzip").field("Content-Length").is_some()
@@ -71,7 +71,7 @@ fn files(directory: &std::path::Path) -> Vec<String> {
 #[test]
 fn a_cache_that_cannot_be_written_is_done_without() {
     let setup = setup();
-    // Not even root can write into a file.
+    // Even root cannot create a file inside a regular file.
     std::fs::write(setup.directory().join("cache"), "a file").expect("written");
     let server = setup
         .config("deflate.cache-dir = \"@DIR@/cache\"\nserver.errorlog-level = \"info\"")

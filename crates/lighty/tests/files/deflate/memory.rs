@@ -26,7 +26,7 @@ fn start_reading(server: &Server) -> (Client, Option<String>) {
 
 #[test]
 fn there_is_a_limit_to_what_encoders_hold() {
-    // gzip: 512 KB, a block of 256 and 64 that come out. One fits, two do not.
+    // gzip: 512 KB, an input block of 256 and an output block of 64. One encoder fits, two do not.
     let server = with_memory(1663);
     let start = || start_reading(&server);
     let (first, coding) = start();

@@ -1,4 +1,4 @@
-//! Bodies on their way: pieces, slow clients, ends that come early.
+//! Compression of streams: pieces, slow clients, early ends.
 
 use std::io::{Read, Write};
 use std::time::Duration;
@@ -26,7 +26,7 @@ fn events_arrive_as_they_happen() {
             .expect("sent");
             for number in 0..3 {
                 write!(stream, "data: event {number} {}\n\n", pattern_text(3000)).expect("sent");
-                // The next one waits until the client has seen this one.
+                // The next piece waits until the client has received this one.
                 let mut go = [0];
                 if stream.read_exact(&mut go).is_err() {
                     return;
@@ -52,7 +52,7 @@ fn events_arrive_as_they_happen() {
     }
 }
 
-/// Text that a coding does not make much of.
+/// Text that hardly compresses.
 fn pattern_text(length: usize) -> String {
     pattern(0, length).iter().map(|byte| char::from(b' ' + byte % 90)).collect()
 }
@@ -103,7 +103,7 @@ fn a_client_that_takes_nothing_costs_little() {
             client
         })
         .collect();
-    // Encoding stops soon: no processor time is used any more.
+    // Encoding stops soon, and uses no more processor time.
     let mut used = server.cpu_time();
     assert!(
         wait_until(Duration::from_secs(60), || {

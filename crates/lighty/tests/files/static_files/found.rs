@@ -1,4 +1,4 @@
-//! From a path to a file.
+//! Mapping of paths to files.
 
 use std::collections::BTreeSet;
 
@@ -72,7 +72,7 @@ fn path_info_is_found_in_a_path_of_any_length() {
         assert_eq!((answer.status, answer.text()), (200, "deep down"), "{count}");
         assert_eq!(server.get(&format!("/a/b/c/d{}", parts(count))).status, 404, "{count}");
     }
-    // Longer than a path may be.
+    // Longer than the limit of a path.
     assert_eq!(server.get(&format!("/top{}", parts(3000))).status, 404);
 }
 

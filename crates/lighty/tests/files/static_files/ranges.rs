@@ -1,4 +1,4 @@
-//! Parts of files.
+//! Range requests for files.
 
 use lighty_testkit::content::{assert_pattern, pattern};
 use lighty_testkit::lighty;

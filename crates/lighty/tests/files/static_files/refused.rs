@@ -165,7 +165,7 @@ fn listing_as_error_handler_takes_posts_for_missing_urls() {
         client.send("POST /missing HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
         assert_eq!(client.response().status, status, "{directive}");
         client.send("POST /d/ HTTP/1.1\r\nHost: a\r\nContent-Length: 4\r\n\r\nbody");
-        // That is an error for the handler of all errors.
+        // The handler of all errors treats that as an error.
         let refused = if status == 200 { 200 } else { 405 };
         assert_eq!(client.response().status, refused, "{directive}");
     }
@@ -173,7 +173,7 @@ fn listing_as_error_handler_takes_posts_for_missing_urls() {
 
 #[test]
 fn document_root_that_may_not_be_entered_is_forbidden() {
-    // Not even root can enter a file.
+    // Even root cannot enter a regular file.
     let setup = lighty!().file("a.txt", "A").config(
         "$HTTP[\"host\"] == \"gone\" { server.document-root = \"@DIR@/none\" }\n\
          $HTTP[\"host\"] == \"closed\" { server.document-root = \"@DIR@/closed/root\" }\n\

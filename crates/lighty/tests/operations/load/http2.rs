@@ -1,4 +1,4 @@
-//! Load by HTTP/2.
+//! Load over HTTP/2.
 
 use std::time::Duration;
 

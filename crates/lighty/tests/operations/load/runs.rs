@@ -1,4 +1,4 @@
-//! A run that is watched, ended and drawn, and two that are compared.
+//! Runs of `lighty load`: watched, interrupted, plotted and compared.
 
 use std::process::{Command, Stdio};
 use std::time::Duration;

@@ -43,7 +43,7 @@ fn systemd_unit() {
     assert_eq!(rights, ["CAP_NET_BIND_SERVICE", "CAP_NET_BIND_SERVICE"]);
 }
 
-/// A port below 1024 that stays ours while no socket listens on it.
+/// A port below 1024, reserved while no socket listens on it.
 fn low_port() -> Option<(Socket, SocketAddr)> {
     let held = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
     held.set_reuse_address(true).expect("an option");
@@ -52,7 +52,7 @@ fn low_port() -> Option<(Socket, SocketAddr)> {
     Some((held, address))
 }
 
-/// With the rights of the unit: another user, and the one capability.
+/// Runs with the privileges of the unit: another user, and its only capability.
 const AS_UNIT: [&str; 7] = [
     "setpriv",
     "--reuid=65534",

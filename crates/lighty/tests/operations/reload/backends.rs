@@ -190,7 +190,7 @@ fn posts_that_wait_are_answered_at_the_same_abstract_name() {
     posts_that_wait_are_answered(Some(&abstract_name("posts")));
 }
 
-/// Another server's port is not shared.
+/// The port of another server is not shared.
 #[test]
 fn a_program_whose_port_is_taken_refuses_the_reload() {
     let taken = TcpListener::bind((HOST, 0)).expect("a port");

@@ -30,7 +30,7 @@ const RECEIVE_BUFFER: usize = 1 << 20;
 /// each, because freed memory is returned to the system only from time to time.
 const GROWTH_KIB_MAX: u64 = 1536;
 
-/// Beside a load of two busy processors 1,000 reloads take longer than a test may.
+/// Under a load of two busy processors, 1,000 reloads exceed the time limit of a test.
 fn reloads() -> usize {
     std::env::var("LIGHTY_RELOADS").ok().and_then(|text| text.parse().ok()).unwrap_or(400)
 }

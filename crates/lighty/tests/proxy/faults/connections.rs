@@ -229,7 +229,7 @@ fn each_request_gets_its_own_whole_response() {
     let whole: usize = clients.into_iter().map(|c| c.join().expect("right or none")).sum();
     // Eighteen of 24 kinds are proper responses.
     assert!(whole >= CLIENTS * REQUESTS * 17 / 24, "{whole} whole answers");
-    // And no place is lost.
+    // And no connection slot is lost.
     for index in 0..50 {
         assert_eq!(server.get(&format!("/{}", 24 * index + 1)).status, 200);
     }

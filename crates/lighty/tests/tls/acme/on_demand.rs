@@ -110,7 +110,7 @@ fn a_list_admits_without_asking() {
     let server = serving(&pebble, lines);
     assert!(is_served(&pebble, "x.a.test"), "{}", server.log());
     assert!(!is_served(&pebble, "x.y.a.test"));
-    // It is one too many.
+    // This name exceeds the limit.
     assert!(!is_served(&pebble, "b.test"));
     await_figure(&pebble, "acme.on-demand.full", "1");
     assert_eq!(pebble.signed(), 1);

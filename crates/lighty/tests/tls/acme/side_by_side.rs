@@ -18,14 +18,14 @@ use super::{ONE, PATIENCE, await_served, file, get, site};
 const SLOW: &str = "$HTTP[\"host\"] == \"slow.test\" { acme.activate = \"enable\"\n\
                     acme.challenge = \"dns-01\"\nacme.dns-hook = \"@DIR@/slow\" }\n";
 
-/// Writes a program that notes its number and that of another that it starts.
+/// Writes a program that records its process id and the id of a child.
 fn slow_hook(directory: &Path) {
     let hook = directory.join("slow");
     write_file(&hook, "#!/bin/sh\nsleep 3600 &\necho \"$$ $!\" >\"$0.pids\"\nwait\n");
     fs::set_permissions(&hook, Permissions::from_mode(0o755)).expect("set");
 }
 
-/// The numbers that it has noted.
+/// The recorded process ids.
 fn await_hook(server: &Server) -> Vec<u32> {
     let noted = || fs::read_to_string(server.directory().join("slow.pids")).unwrap_or_default();
     assert!(wait_until(PATIENCE, || noted().ends_with('\n')), "{}", server.log());
@@ -101,7 +101,7 @@ fn a_record_that_an_ended_order_has_set_is_removed() {
 
 #[test]
 fn a_stop_takes_a_proof_away() {
-    // The authority takes a minute to look at it.
+    // The authority takes a minute to validate.
     let slow = [("PEBBLE_VA_NOSLEEP", "0"), ("PEBBLE_VA_SLEEPTIME", "60")];
     let Some(pebble) = Pebble::start("", &slow) else { return };
     let mut server = site(&pebble, ONE).start();

@@ -1,4 +1,4 @@
-//! The store: shared by processes, on a disk that is full, with files that are broken.
+//! Certificate store: shared by processes, on a full disk, with broken files.
 
 use lighty_testkit::real::pebble::Pebble;
 use lighty_testkit::server::write_file;

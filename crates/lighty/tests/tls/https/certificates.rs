@@ -291,7 +291,7 @@ fn a_key_that_cannot_be_used_is_named_with_its_place() {
     refused("ssl.pemfile: ", &line_of("ssl.pemfile"));
 }
 
-/// Its conditions cannot be known when a client connects.
+/// Such conditions cannot be evaluated when a client connects.
 #[test]
 fn a_listener_inside_of_a_condition_speaks_tls_to_everybody() {
     let setup = lighty!().file("a.txt", "hello\n");

@@ -70,7 +70,7 @@ fn noise_is_logged_where_it_is_wanted() {
 fn a_flood_is_turned_away_and_the_limit_is_named() {
     let (authority, server) = start("server.max-handshake-backlog = 4");
     let config = authority.client().config();
-    // All hellos are there when the server looks.
+    // All ClientHellos have arrived before the server handles any.
     server.signal(Signal::STOP);
     let hello = |_| tls::say_hello(&config, server.address(), "a.test").expect("a connection");
     let waiting: Vec<_> = (0..64).map(hello).collect();

@@ -1,4 +1,4 @@
-//! From HTTP to HTTPS.
+//! Redirects from HTTP to HTTPS.
 
 use lighty_testkit::client::Client;
 use lighty_testkit::lighty;

@@ -278,7 +278,7 @@ fn what_clients_write_makes_no_series() {
     assert!(!text.contains("h77.test") && !text.contains("M77"), "{text}");
 }
 
-/// Waits until that many requests were counted, beside those for the metrics.
+/// Waits until `least` requests were counted, without the requests for the metrics.
 fn await_requests(server: &Server, least: f64) {
     let counted = || {
         let text = metrics(server);

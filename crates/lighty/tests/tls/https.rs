@@ -53,7 +53,7 @@ pub(crate) fn curl(authority: &Authority, server: &Server, arguments: &[&str]) -
     String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned()
 }
 
-/// As in lighttpd, where an empty value in a condition restores the default.
+/// Same as in lighttpd: an empty value in a condition restores the default.
 #[test]
 fn an_empty_list_of_suites_is_the_default() {
     let lines = "ssl.cipher-list = \"AES256\"\n\

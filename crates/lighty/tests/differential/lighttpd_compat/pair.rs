@@ -20,7 +20,7 @@ use super::echo;
 /// Time limit for a response. Only an overloaded machine comes near it.
 const ANSWER_DEADLINE: Duration = Duration::from_secs(30);
 
-/// One of both servers.
+/// Selects one of the two servers.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     Lighttpd,

@@ -384,7 +384,7 @@ fn a_database_that_is_named_no_more_is_closed() {
     site.change(&format!("server.tag = \"two\"\n{webdav}"));
     assert!(opened() > 0 && has_thread(), "what is named stays open");
     site.change("server.tag = \"three\"");
-    // One descriptor pins the database file, which is not served even without the module.
+    // One descriptor pins the database file, which is not served even now.
     assert!(wait_until(PATIENCE, || opened() == 1 && !has_thread()), "{}", opened());
     site.change(webdav);
     assert_eq!(put(), 204);

@@ -119,7 +119,7 @@ fn the_key_of_another_certificate_of_a_list_is_refused() {
     assert!(code == 1 && said.contains("belongs to another certificate"), "{said}");
 }
 
-/// As in lighttpd: an unused key would go unnoticed at the next renewal.
+/// Same as in lighttpd: an unused key would go unnoticed at the next renewal.
 #[test]
 fn key_of_another_certificate_is_refused_although_the_chain_has_its_own() {
     for (file, is_refused) in [("b.key", true), ("a.pem", false)] {

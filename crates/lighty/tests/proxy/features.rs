@@ -539,8 +539,9 @@ fn a_redirect_to_a_path_of_ours_is_the_clients_to_follow() {
     program.join().expect("the program");
 }
 
-/// Same as in lighttpd 1.4.69: fields set by a script count as sent by the client. The proxy appends
-/// the client's address to `X-Forwarded-For`, and replaces the other fields with its own values.
+/// Same as in lighttpd 1.4.69: fields set by a script count as sent by the client. The proxy
+/// appends the client's address to `X-Forwarded-For`, and replaces the other fields with its own
+/// values.
 #[test]
 fn fields_about_the_client_are_the_proxys_whatever_a_script_sets() {
     let backend = Backend::answering("ok");

@@ -213,7 +213,8 @@ fn client_s_port_is_set_like_its_address() {
     }
 }
 
-/// Same result as lighttpd: `nil` until there is a response, or a script has made one.
+/// Same result as lighttpd: no body (`nil`, length zero) until there is a response, or a script has
+/// made one.
 #[test]
 fn body_is_described_once_there_is_one() {
     let script = "local r, s = lighty.r, tostring \

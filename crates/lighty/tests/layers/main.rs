@@ -7,6 +7,7 @@
 //! parsing takes seconds.
 
 mod circles;
+mod comments;
 mod edges;
 mod files;
 mod reader;

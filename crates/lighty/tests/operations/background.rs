@@ -162,5 +162,5 @@ fn idle_server_ends_after_its_time_and_a_busy_one_goes_on() {
     let (status, took) = server.await_exit(Duration::from_secs(30));
     assert!(status.success(), "{status}");
     assert!(took >= Duration::from_millis(1_500), "{took:?}");
-    assert!(server.log().contains("graceful stop"), "{}", server.log());
+    server.await_log("graceful stop");
 }

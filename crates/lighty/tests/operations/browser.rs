@@ -86,7 +86,7 @@ fn without_browser_one_line_says_so() {
         let mut server = serve(setup(programs), "127.0.0.1:0");
         server.await_log("no browser found");
         let line = format!("lighty: --open: no browser found; open {} yourself\n", url(&server));
-        assert!(server.log().contains(&line), "{}", server.log());
+        server.await_log(&line);
         assert_eq!(server.log().matches("--open").count(), 1, "{}", server.log());
         serves(&mut server);
     }
@@ -101,7 +101,7 @@ fn nothing_is_started_without_display_or_for_another_user() {
     ] {
         let mut server = serve(setup(&[("xdg-open", 0)]).env(name, value), "127.0.0.1:0");
         server.await_log(reason);
-        assert!(server.log().contains(&url(&server)), "{}", server.log());
+        server.await_log(&url(&server));
         serves(&mut server);
         assert!(!server.directory().join("opened").exists(), "{name}");
     }

@@ -926,11 +926,11 @@ fn an_error_handler_without_a_slash_is_beneath_the_root() {
     let line = "server.error-handler-404 = \"a.txt\"";
     let server = lighty!().file("a.txt", "here").config(line).start();
     assert_eq!(server.get("/none").text(), "here");
-    assert!(server.log().contains("\"/a.txt\" is taken"), "{}", server.log());
+    server.await_log("\"/a.txt\" is taken");
     let line = "server.error-handler-404 = \"http://a.test/\"";
     let server = lighty!().config(line).start();
     assert_eq!(server.get("/none").status, 404);
-    assert!(server.log().contains("it is left out"), "{}", server.log());
+    server.await_log("it is left out");
 }
 
 #[test]

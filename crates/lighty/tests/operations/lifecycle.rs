@@ -379,7 +379,7 @@ fn where_no_thread_can_be_had_the_start_fails_and_says_so() {
     let (status, _) = server.await_exit(Duration::from_secs(20));
     assert_eq!(status.code(), Some(1), "{}", server.log());
     let told = "server.errorlog: cannot make a thread";
-    assert!(server.log().contains(told), "{}", server.log());
+    server.await_log(told);
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn stages(server: &Server, target: &str) -> Value {
 
 /// Asserts that one stage took the wait, and all others together less.
 fn assert_waited(stages: &Value, name: &str) {
-    let least = u64::try_from(WAIT.as_micros()).expect("short") * 9 / 10;
+    // On a busy machine part of the wait is over before the server sees that it began.
+    let least = u64::try_from(WAIT.as_micros()).expect("short") / 2;
     let took = stages[name].as_u64().unwrap_or(0);
     assert!(took >= least, "{name}: {stages}");
     let all = stages.as_object().expect("stages");

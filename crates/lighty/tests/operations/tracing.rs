@@ -252,7 +252,7 @@ fn spans_are_counted_as_the_collector_counts_them() {
     // The requests for the metrics are recorded as well, so the figures grow.
     assert!(wait_until(PATIENCE, is_whole), "{:?} of {got:?}", figures());
     assert!(figures().1 >= 1);
-    assert!(server.log().contains("spans: no\\nroom\n"), "{}", server.log());
+    server.await_log("spans: no\\nroom\n");
     assert_eq!(counter(&server, "tracing.failures"), 0);
 }
 

@@ -846,5 +846,5 @@ fn scripts_set_no_other_scheme_than_http_and_https() {
     for query in ["", "?ftp", "?https:"] {
         assert_eq!(server.get(&format!("/{query}")).status, 500, "{query}");
     }
-    assert!(server.log().contains("['uri.scheme'] must be http or https"), "{}", server.log());
+    server.await_log("['uri.scheme'] must be http or https");
 }

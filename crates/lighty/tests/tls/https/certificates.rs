@@ -303,5 +303,5 @@ fn a_listener_inside_of_a_condition_speaks_tls_to_everybody() {
     let client = authority.client().try_connect(server.listening()[1], "a.test");
     let mut client = client.unwrap_or_else(|error| panic!("{error}: {}", server.log()));
     assert_eq!(get(&mut client), "hello\n");
-    assert!(server.log().contains("belongs to the listener 127.0.0.2:0"), "{}", server.log());
+    server.await_log("belongs to the listener 127.0.0.2:0");
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use lighty_buf::{ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_config::{Directive, Strings};
+use lighty_core::exchange::request_state::FileStatus;
 use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module, Step};
@@ -305,6 +306,15 @@ fn add_unset(fields: &mut Fields, own: &Fields) {
     }
 }
 
+/// True if the file is sent with the status of the error whose page it is.
+#[cold]
+fn takes_error_status(ex: &Exchange) -> bool {
+    match ex.ext::<FileStatus>().and_then(|status| status.0) {
+        Some(status) => status != Status::OK,
+        None => ex.state.keeps_error_status(),
+    }
+}
+
 /// Builds the response: 200, 206, 304, 412 or 416.
 #[inline(always)]
 fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
@@ -312,10 +322,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
     let size = entry.meta().size;
     ex.response.answered = true;
     ex.response.status = Status::OK;
-    ex.state.stands_for_error = match ex.state.file_status {
-        Some(status) => status != Status::OK,
-        None => ex.state.keeps_error_status(),
-    };
+    ex.state.stands_for_error = ex.state.error_status.is_some() && takes_error_status(ex);
     if ex.state.stands_for_error {
         if !ex.response.fields.contains(Known::ContentType) {
             ex.response.fields.push_known(Known::ContentType, &facts.media_type);

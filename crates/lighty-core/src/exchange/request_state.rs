@@ -61,6 +61,15 @@ impl Extension for FailedSettings {
     extension_slot!();
 }
 
+/// The status that an error handler's program has chosen for the file that it names. An extension,
+/// because few requests have it and many requests wait.
+#[derive(Default)]
+pub struct FileStatus(pub Option<Status>);
+
+impl Extension for FileStatus {
+    extension_slot!();
+}
+
 /// A module's index among those of the request's generation, or none. One byte, because many
 /// requests may wait at once.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -91,8 +100,6 @@ pub struct RequestState {
     pub error_handler: Option<ErrorHandler>,
     /// The response is a file that takes the error's status.
     pub stands_for_error: bool,
-    /// The status that an error handler's program has chosen for the file that it names.
-    pub file_status: Option<Status>,
     /// Number of restarts.
     pub restarts: u8,
     /// The fault behind an error response, for the log.

@@ -8,7 +8,9 @@ use lighty_http::{Fields, Known, Method, Status};
 use super::begin_again;
 use crate::exchange::Exchange;
 use crate::exchange::body::RequestBody;
-use crate::exchange::request_state::{ErrorHandler, FailedSettings, KeptSettings, TakenBy};
+use crate::exchange::request_state::{
+    ErrorHandler, FailedSettings, FileStatus, KeptSettings, TakenBy,
+};
 use crate::exchange::response::Maker;
 use crate::fault::Fault;
 use crate::log::Level;
@@ -139,7 +141,7 @@ pub(super) fn keep_error_status(ex: &mut Exchange) {
 /// Sends the file that the handler's program has named with the status that it has chosen. `false`
 /// if there is none, or if it cannot be sent.
 fn take_file_status(ex: &mut Exchange, original: Status) -> bool {
-    let Some(chosen) = ex.state.file_status else { return false };
+    let Some(chosen) = ex.ext::<FileStatus>().and_then(|status| status.0) else { return false };
     if ex.response.status.code() >= 400 && ex.response.body_is_default() {
         return false;
     }

@@ -10,6 +10,7 @@ use lighty_http::{Fields, Known, Status, uri};
 
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
+use crate::exchange::request_state::FileStatus;
 use crate::fault::{Fault, FaultReport};
 use crate::module::{FileFate, Step};
 
@@ -82,7 +83,7 @@ pub fn send(
         }
     } else if !(ex.state.keeps_error_status() && ex.settings.core.error_intercept) {
         // As in lighttpd, an error handler's program chooses the status, with a file as well.
-        ex.state.file_status = Some(status);
+        ex.ext_mut::<FileStatus>().0 = Some(status);
     }
     ex.physical.clear();
     ex.physical.docroot = place.root;

@@ -433,4 +433,18 @@ mod tests {
         assert_eq!(backend.hear_silence(3_500), Silence::Leaves, "it was right");
         assert_eq!(backend.hear_silence(3_501), Silence::Leaves, "for all of them");
     }
+
+    #[test]
+    fn wrong_suspicions_become_rare_up_to_a_limit() {
+        let backend = backend();
+        let mut now_ms = 0;
+        for doubling in 0..20 {
+            assert_eq!(backend.hear_silence(now_ms), Silence::Leaves);
+            let length_ms = SUSPECTED_MS_MAX.min(SUSPECTED_MS_MIN << doubling);
+            now_ms += length_ms;
+            let again = Silence::AsksAgain { after_ms: 1 };
+            let early = backend.hear_silence(now_ms - 1);
+            assert_eq!(early, again, "{doubling}");
+        }
+    }
 }

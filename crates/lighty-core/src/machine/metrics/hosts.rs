@@ -7,14 +7,14 @@ use crate::settings::counted_host::HostRow;
 
 pub use super::host_names::{HOSTS_MAX, OTHER};
 
-/// What is counted of a host.
+/// Counters of a host.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct HostCounts {
     /// All requests.
     pub requests: u64,
-    /// Those with a status of 400 to 499.
+    /// Requests with a status of 400 to 499.
     pub client_errors: u64,
-    /// Those with a status of 500 or above.
+    /// Requests with a status of 500 or above.
     pub server_errors: u64,
     /// Bytes of their responses, heads included.
     pub bytes_out: u64,

@@ -15,7 +15,7 @@ use super::staging;
 use super::upload::{Expected, Upload};
 use super::{Cancel, Tree, Trouble, is_one_of, look_at, open_dir, sync_dir};
 
-/// Whether an existing target is replaced.
+/// Treatment of an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replace {
     /// It stays, and the operation fails with `AlreadyExists`.

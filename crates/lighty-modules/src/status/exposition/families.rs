@@ -67,12 +67,15 @@ fn hosts(facts: &Facts) -> [Family; 3] {
         Kind::Counter,
         "Requests by the host that the configuration names.",
     );
-    let mut errors =
-        Family::new("lighty_host_errors", Kind::Counter, "Those with a status of 400 or above.");
+    let mut errors = Family::new(
+        "lighty_host_errors",
+        Kind::Counter,
+        "Requests with a status of 400 or above, by host.",
+    );
     let mut bytes = Family::new(
         "lighty_host_sent_bytes",
         Kind::Counter,
-        "Bytes of their responses, heads included.",
+        "Bytes of responses, heads included, by host.",
     );
     for (name, counts) in &facts.hosts {
         let host = || ("host", Rc::from(&**name));

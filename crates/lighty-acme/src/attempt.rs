@@ -158,7 +158,7 @@ impl Task {
         let Self { store, name, .. } = self;
         let asked = store.renewal_asked_for(name);
         // The store may have disappeared while the server runs.
-        let held = match store.prepare(None).and_then(|()| store.take_lock(name)) {
+        let mut held = match store.prepare(None).and_then(|()| store.take_lock(name)) {
             Ok(Some(held)) => held,
             Ok(None) => return self.wait_for_other(known),
             Err(error) => {
@@ -174,16 +174,18 @@ impl Task {
             return;
         }
         known.answered = asked;
-        let done = self.obtain(held, known).await;
+        let done = self.obtain(&mut held, known).await;
         store.renewal_done(name);
         match done {
             Ok(issuer) => self.succeed(known, &issuer),
             Err(why) => self.fail(known, why),
         }
+        // Only now may another process sweep the store, and read how the order ended.
+        drop(held);
     }
 
     /// Orders a certificate and stores it. Returns the authority that signed it.
-    async fn obtain(&self, held: Lock, known: &Known) -> Result<Issuer, Failure> {
+    async fn obtain(&self, held: &mut Lock, known: &Known) -> Result<Issuer, Failure> {
         let room = Reserved::for_certificate(&self.store.certificate(&self.name));
         let room = room.map_err(|error| (OrderError::Store(error), 0))?;
         let (issuer, pem) = guarded(held, order(self, known)).await?;
@@ -262,7 +264,7 @@ pub(crate) type Failure = (OrderError, i64);
 
 /// Runs an order while keeping the lock.
 async fn guarded<T>(
-    mut held: Lock,
+    held: &mut Lock,
     order: impl Future<Output = Result<T, Failure>>,
 ) -> Result<T, Failure> {
     let lost = async {
@@ -345,6 +347,20 @@ mod tests {
         assert!(task.is_order_due(&known, known.progress.not_before_s));
         task.store.ask_for_renewal("a.test").expect("asked again");
         assert!(task.is_order_due(&known, now_s()), "it is asked for again");
+    }
+
+    #[test]
+    fn lock_is_held_until_the_end_of_an_order_is_written() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let task = task(directory.path());
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build();
+        let mut held = task.store.take_lock("a.test").expect("no error").expect("it is free");
+        let order = async { Ok::<_, Failure>("signed") };
+        let done = runtime.expect("a runtime").block_on(guarded(&mut held, order));
+        assert!(done.is_ok());
+        assert!(task.store.take_lock("a.test").expect("no error").is_none());
+        drop(held);
+        assert!(task.store.take_lock("a.test").expect("no error").is_some());
     }
 
     #[test]

@@ -348,6 +348,7 @@ fn what_a_collector_refuses_is_told_once_and_counted() {
         assert!(wait_until(PATIENCE, || counter(&server, "tracing.failures") >= round));
     }
     let words = format!("tracing.collector http://{}/v1/traces: status 400", collector.name());
+    server.await_log(&words);
     assert_eq!(server.log().matches(&words).count(), 1, "{}", server.log());
     assert!(counter(&server, "tracing.dropped") >= 2);
     assert!(asked.load(Ordering::Relaxed) >= 2);

@@ -289,8 +289,9 @@ fn backend_without_a_window_is_timed_by_the_write_timeout() {
         }
         assert_eq!(client.response().status, 504, "{bytes}, chunked: {is_chunked}");
     }
-    let log = server.log();
-    assert_eq!(log.matches("proxy-core.write-timeout ran out").count(), 4, "{log}");
+    let lines = || server.log().matches("proxy-core.write-timeout ran out").count();
+    assert!(wait_until(PATIENCE, || lines() >= 4), "{}", server.log());
+    assert_eq!(lines(), 4, "{}", server.log());
 }
 
 /// Backend that opens its windows by one byte every 400 ms, `bytes` times. Then it responds if

@@ -359,7 +359,23 @@ fn parts(dice: &mut Dice) -> Vec<Part> {
         let conditions = (0..depth).map(|_| dice.roll(CONDITIONS.len())).collect();
         chosen.push(Part { fragment, conditions });
     }
+    if chosen.iter().any(|part| refers_to_captures(FRAGMENTS[part.fragment].1)) {
+        for part in &mut chosen {
+            part.conditions.retain(|condition| !breaks_captures(CONDITIONS[*condition]));
+        }
+    }
     chosen
+}
+
+/// Returns true if a fragment refers to captures of the condition around it.
+fn refers_to_captures(lines: &str) -> bool {
+    ["%0", "%1", "%{1}"].iter().any(|capture| lines.contains(capture))
+}
+
+/// Returns true if lighttpd ends, or ignores the block, once a rule refers to captures of this
+/// condition (row `captures-of-nothing` of the differences).
+fn breaks_captures(condition: &str) -> bool {
+    condition.contains("!~") || condition.contains("remote-ip")
 }
 
 /// Fragments of a theme; empty for every other configuration.
@@ -664,6 +680,7 @@ fn describe(
             let _ = writeln!(text, "  {finding}");
         }
     }
+    let _ = writeln!(text, "  | server.modules = {:?}", case.modules);
     for line in case.config.lines() {
         let _ = writeln!(text, "  | {line}");
     }

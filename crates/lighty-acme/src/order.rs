@@ -215,10 +215,9 @@ impl Orders<'_> {
         };
         if let Some(id) = before.and_then(identifier) {
             let order = insist!(account.new_order(&new().replaces(id.clone())));
-            // `before` may be from another authority, or replaced already.
-            if !matches!(&order, Err(Error::Unsupported(_) | Error::Other(_)))
-                && !matches!(&order, Err(error) if is_about_replacing(error))
-            {
+            // The authority may not know the certificate (another one signed it, it is revoked), or
+            // has replaced it already. What it says then is its own choice.
+            if order.as_ref().err().is_none_or(|error| !may_be_about_replacing(error)) {
                 return order;
             }
         }
@@ -319,10 +318,40 @@ fn is_problem(error: &Error, kind: &str) -> bool {
     of.and_then(|of| of.rsplit(':').next()) == Some(kind)
 }
 
-fn is_about_replacing(error: &Error) -> bool {
-    let detail = problem_of(error).and_then(|problem| problem.detail.as_deref());
-    is_problem(error, "alreadyReplaced")
-        || is_problem(error, "malformed")
-        || is_problem(error, "notFound")
-        || detail.is_some_and(|detail| detail.contains("replace"))
+/// False for errors that an order gets whatever it replaces: of the connection, the account and its
+/// limits (RFC 8555 section 6.7).
+fn may_be_about_replacing(error: &Error) -> bool {
+    const OF_THE_ACCOUNT: [&str; 6] = [
+        "accountDoesNotExist",
+        "badNonce",
+        "externalAccountRequired",
+        "rateLimited",
+        "unauthorized",
+        "userActionRequired",
+    ];
+    match error {
+        Error::Api(_) => !OF_THE_ACCOUNT.iter().any(|kind| is_problem(error, kind)),
+        _ => matches!(error, Error::Unsupported(_) | Error::Other(_)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_errors_that_replacing_may_cause_lead_to_another_order() {
+        let problem = |kind: &str| {
+            let text =
+                format!("{{\"type\":\"urn:ietf:params:acme:error:{kind}\",\"detail\":\"x\"}}");
+            Error::Api(serde_json::from_str(&text).expect("a problem"))
+        };
+        for kind in ["alreadyReplaced", "malformed", "notFound", "serverInternal", "conflict"] {
+            assert!(may_be_about_replacing(&problem(kind)), "{kind}");
+        }
+        for kind in ["rateLimited", "badNonce", "accountDoesNotExist", "unauthorized"] {
+            assert!(!may_be_about_replacing(&problem(kind)), "{kind}");
+        }
+        assert!(!may_be_about_replacing(&Error::Timeout(None)));
+    }
 }

@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use lighty_testkit::backend::Backend;
 use lighty_testkit::client::Client;
 use lighty_testkit::content::{chunked, pattern};
 use lighty_testkit::lighty;
@@ -239,20 +240,12 @@ fn what_php_decides_is_passed_on_and_what_it_says_is_logged() {
     assert_eq!(server.get("/absent.php").status, 404, "a file that is not there is no script");
 }
 
-/// Connections to a backend that the kernel knows of, over and under way.
-fn connections_to(listen: &Listen) -> usize {
-    let port = format!(":{:04X}", listen.address().port());
-    let table = std::fs::read_to_string("/proc/net/tcp").expect("the table of sockets");
-    let fields = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
-    table.lines().map(fields).filter(|f| f.len() > 3 && f[2].ends_with(&port)).count()
-}
-
 #[test]
 fn a_connection_carries_one_request_after_another() {
     let Some(fpm) = PhpFpm::tcp(1) else { return };
-    let server = setup(fpm.listen(), 1).start();
-    // The probe for the listening socket has left the connection table, or is counted in `before`.
-    let before = connections_to(fpm.listen());
+    let address = fpm.listen().address();
+    let counted = Backend::start(move |peer| peer.relay(address));
+    let server = setup(&Listen::Tcp(counted.address()), 1).start();
     let mut client = server.connect();
     for number in 0..200 {
         client.send(format!("GET /echo.php?{number} HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -263,7 +256,7 @@ fn a_connection_carries_one_request_after_another() {
             assert_eq!(post(&mut client, "/mirror.php", b"between"), b"between");
         }
     }
-    assert_eq!(connections_to(fpm.listen()) - before, 1 + 10, "new connections");
+    assert_eq!(counted.opened(), 1 + 10, "new connections");
 }
 
 /// Children that serve one connection each, and connections that are kept for them.

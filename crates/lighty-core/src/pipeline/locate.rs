@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_config::{CaptureSet, Field};
-use lighty_http::{Status, uri};
+use lighty_http::{Known, Status, uri};
 
 use crate::exchange::Exchange;
 use crate::exchange::request_state::Rewriting;
@@ -31,11 +31,19 @@ pub struct Located {
     pub settings: Rc<Settings>,
 }
 
+/// Refusal of a URL.
+pub struct Refusal {
+    /// The status that a request would get.
+    pub status: Status,
+    /// Values of `WWW-Authenticate` that go with a 401.
+    pub challenges: Vec<Vec<u8>>,
+}
+
 /// Resolves `target` (path and query, encoded). Restores the exchange afterwards.
 ///
 /// # Errors
-/// The status that a request would get.
-pub async fn locate(ex: &mut Exchange, target: &[u8]) -> Result<Located, Status> {
+/// The refusal that a request would get.
+pub async fn locate(ex: &mut Exchange, target: &[u8]) -> Result<Located, Refusal> {
     find(ex, Named::Target(target)).await
 }
 
@@ -49,7 +57,7 @@ pub async fn locate_rewritten(
     path: &[u8],
     with_query: bool,
 ) -> Result<Located, Status> {
-    find(ex, Named::Path(path, with_query)).await
+    find(ex, Named::Path(path, with_query)).await.map_err(|refusal| refusal.status)
 }
 
 /// True if [`locate`] may treat URLs differently: a condition or a module inspects URLs or paths.
@@ -86,16 +94,19 @@ enum Named<'a> {
     Path(&'a [u8], bool),
 }
 
-async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Status> {
+async fn find(ex: &mut Exchange, named: Named<'_>) -> Result<Located, Refusal> {
     let aside = Aside::take(ex);
     let query = &aside.target[aside.path_end..];
     let found = match name(ex, &named, query) {
         Ok(()) => walk(ex).await,
         Err(status) => Err(status),
     };
-    if found.is_err() {
+    let found = found.map_err(|status| {
+        let challenges = ex.response.fields.get_all(Known::WwwAuthenticate);
+        let challenges = challenges.map(<[u8]>::to_vec).collect();
         ex.response.clear();
-    }
+        Refusal { status, challenges }
+    });
     aside.restore(ex);
     found
 }

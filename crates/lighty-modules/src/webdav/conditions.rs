@@ -99,8 +99,8 @@ pub(super) fn etag_of(resource: &Resource, meta: &Meta) -> Option<Vec<u8>> {
 /// Resolves another URL of a request, from `Destination` or a tag in `If`. It must be on this host.
 ///
 /// # Errors
-/// 400 for an invalid URL, 502 for another host (RFC 4918 section 9.8.5), 403 if access is denied
-/// or WebDAV is off there.
+/// 400 for an invalid URL, 502 for another host (RFC 4918 section 9.8.5), 401 if credentials are
+/// missing, 403 if access is denied or WebDAV is off there.
 pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource, DavError> {
     let target = match split_target(url, false) {
         Ok(Form::Origin(target)) => target.to_vec(),
@@ -116,8 +116,9 @@ pub(super) async fn other_spot(ex: &mut Exchange, url: &[u8]) -> Result<Resource
         return Err(Status::BAD_REQUEST.into());
     }
     let located = locate(ex, &target).await;
-    let located = located.map_err(|status| match status {
-        Status::BAD_REQUEST => DavError::Status(status),
+    let located = located.map_err(|refusal| match refusal.status {
+        Status::BAD_REQUEST => DavError::Status(refusal.status),
+        Status::UNAUTHORIZED => DavError::Unauthorized(refusal.challenges),
         _ => DavError::Status(Status::FORBIDDEN),
     })?;
     let resource = Resource::of_located(ex, &located).await?;

@@ -18,6 +18,8 @@ pub(super) enum DavError {
     Fault(FaultReport),
     /// A status with an XML body.
     Xml(Status, Vec<u8>),
+    /// 401 with values of `WWW-Authenticate`, for another URL of the request.
+    Unauthorized(Vec<Vec<u8>>),
 }
 
 impl DavError {
@@ -49,6 +51,12 @@ impl DavError {
                 ex.fail_status(status);
                 ex.response.fields.set(Known::ContentType, MEDIA_TYPE);
                 ex.response.body = Body::Memory(xml.into());
+            }
+            Self::Unauthorized(challenges) => {
+                ex.fail_status(Status::UNAUTHORIZED);
+                for challenge in challenges {
+                    ex.response.fields.push_known(Known::WwwAuthenticate, challenge);
+                }
             }
         }
     }

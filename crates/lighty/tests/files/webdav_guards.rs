@@ -4,8 +4,37 @@
 use std::time::Duration;
 
 use lighty_testkit::dav::{lock, names, put, request, status};
-use lighty_testkit::server::Server;
+use lighty_testkit::server::{Server, write_file};
 use lighty_testkit::{lighty, wait_until};
+
+#[test]
+fn destination_asks_for_the_credentials_of_its_own_rule() {
+    let rule = "server.modules += ( \"mod_auth\", \"mod_authn_file\" )\n\
+                auth.backend = \"plain\"\n\
+                auth.backend.plain.userfile = \"@DIR@/users\"\n\
+                auth.require = ( \"/private/\" => ( \"method\" => \"basic\", \
+                \"realm\" => \"inner\", \"require\" => \"valid-user\" ) )";
+    let setup = lighty!().webdav(rule).file("a", "A").file("private/x", "X");
+    write_file(&setup.directory().join("users"), "anna:secret\n");
+    let server = setup.start();
+    let lines =
+        |name: &str, credentials: &str| format!("Destination: /private/{name}\r\n{credentials}");
+    for method in ["COPY", "MOVE"] {
+        for wrong in ["", "Authorization: Basic YW5uYTp3cm9uZw==\r\n"] {
+            let refused = request(&server, method, "/a", &lines("new", wrong), "");
+            let challenge = refused.field("WWW-Authenticate").unwrap_or_default();
+            assert_eq!((refused.status, challenge.contains("inner")), (401, true), "{method}");
+        }
+        assert_eq!(server.get("/a").text(), "A");
+    }
+    let right = "Authorization: Basic YW5uYTpzZWNyZXQ=\r\n";
+    assert_eq!(request(&server, "COPY", "/a", &lines("copy", right), "").status, 201);
+    assert_eq!(request(&server, "MOVE", "/a", &lines("moved", right), "").status, 201);
+    // Conditions about a resource without access are not met, and ask for nothing.
+    let tag = "If: </private/x> ([\"x\"])\r\n";
+    let unmet = request(&server, "PUT", "/b", tag, "B");
+    assert_eq!((unmet.status, unmet.field("WWW-Authenticate")), (412, None));
+}
 
 #[test]
 fn a_collection_is_guarded_without_its_slash_too() {

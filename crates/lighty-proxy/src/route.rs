@@ -204,7 +204,8 @@ fn taking<'r>(
     ex: &'r Exchange,
     when: When,
 ) -> impl Iterator<Item = &'r Arc<Route>> {
-    let may_take = move |route: &Route| when == When::Found || !route.check_local;
+    let path = &ex.request.path;
+    let may_take = move |route: &Route| when == When::Found || route.needs_no_file(path);
     routes.iter().filter(move |route| may_take(route) && takes(route, ex, when))
 }
 

@@ -58,6 +58,9 @@ impl Routes {
 pub struct Route {
     /// Requests that it takes.
     pub takes: Takes,
+    /// Earlier keys of the same directive whose routes need a local file. The first key that fits a
+    /// path decides, so the route takes none of theirs before the file is known.
+    pub yields_to: Vec<Takes>,
     /// Backends that serve them.
     pub upstream: Arc<UpstreamSpec>,
     /// True if the path must lead to a local file first (`check-local`).
@@ -76,6 +79,18 @@ pub struct Route {
 }
 
 impl Route {
+    /// True if the route may take a request before its file is looked up.
+    pub(crate) fn needs_no_file(&self, path: &[u8]) -> bool {
+        let ends =
+            |suffixes: &[Arc<str>]| suffixes.iter().any(|end| path.ends_with(end.as_bytes()));
+        let fits = |takes: &Takes| match takes {
+            Takes::All => true,
+            Takes::Prefix(prefix) => path.starts_with(prefix.as_bytes()),
+            Takes::Suffix(suffixes) => ends(suffixes),
+        };
+        !self.check_local && !self.yields_to.iter().any(fits)
+    }
+
     /// True if its backends only authorize requests.
     pub fn is_authorizer(&self) -> bool {
         matches!(self.upstream.protocol, Protocol::Fastcgi { role: FastcgiRole::Authorizer })

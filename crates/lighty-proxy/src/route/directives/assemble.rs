@@ -200,6 +200,7 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     };
     Some(Arc::new(Route {
         takes: Takes::All,
+        yields_to: Vec::new(),
         upstream: Arc::new(upstream),
         check_local: core.check_local,
         request: RequestRules {
@@ -295,11 +296,14 @@ fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<
         let rules = server.hosts.first().map(|host| host.rules.clone()).unwrap_or_default();
         let response = family_response(parts, family, &rules, settings);
         let request = family_request(parts, family, rules.clone(), settings);
+        let check_local = rules.check_local.unwrap_or(family.checks_local());
+        let yields_to = if check_local { Vec::new() } else { local_keys(&routes, &upstream) };
         for takes in taken(&server.key, of.map_extensions.as_ref()) {
             routes.push(Arc::new(Route {
                 takes,
+                yields_to: yields_to.clone(),
                 upstream: Arc::clone(&upstream),
-                check_local: rules.check_local.unwrap_or(family.checks_local()),
+                check_local,
                 request: request.clone(),
                 response: response.clone(),
                 class: parts.shared.class,
@@ -309,6 +313,13 @@ fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<
         }
     }
     routes
+}
+
+/// Returns the keys of a family's routes with the same role that need a local file.
+fn local_keys(before: &[Arc<Route>], upstream: &UpstreamSpec) -> Vec<Takes> {
+    let before = before.iter().filter(|route| route.check_local);
+    let before = before.filter(|route| route.upstream.protocol == upstream.protocol);
+    before.map(|route| route.takes.clone()).collect()
 }
 
 /// Splits a key's hosts into authorizers and responders: a request goes to one of each.

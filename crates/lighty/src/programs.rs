@@ -245,6 +245,7 @@ fn top(what: &Top) -> Result<(), Failure> {
             TopView::Backends => View::Backends,
             TopView::Workers => View::Workers,
             TopView::Connections => View::Connections,
+            TopView::Hosts => View::Hosts,
         },
         sort: what.sort.clone(),
         filter: what.filter.clone(),

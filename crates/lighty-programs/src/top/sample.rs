@@ -65,6 +65,16 @@ pub(super) struct Connection {
     pub(super) request: String,
 }
 
+/// A host that the configuration names (`status.hosts`), or all others together.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Host {
+    pub(super) name: String,
+    pub(super) requests: u64,
+    pub(super) client_errors: u64,
+    pub(super) server_errors: u64,
+    pub(super) bytes_out: u64,
+}
+
 /// The latest whole second.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Second {
@@ -93,6 +103,7 @@ pub(super) struct Sample {
     pub(super) backends: Vec<Backend>,
     pub(super) workers: Vec<Worker>,
     pub(super) connections: Vec<Connection>,
+    pub(super) hosts: Vec<Host>,
 }
 
 impl Sample {
@@ -117,6 +128,7 @@ impl Sample {
             backends: items(&value["pools"]).flat_map(backends).collect(),
             workers: items(&value["workers"]).map(worker).collect(),
             connections: items(&value["connections"]).map(connection).collect(),
+            hosts: items(&value["hosts"]).map(host).collect(),
         })
     }
 }
@@ -181,6 +193,16 @@ fn worker(value: &Value) -> Worker {
         cpu_us: number(value, "cpu_us"),
         late_us: number(value, "late_us"),
         engine: text(value, "file_engine"),
+    }
+}
+
+fn host(value: &Value) -> Host {
+    Host {
+        name: text(value, "host"),
+        requests: number(value, "requests"),
+        client_errors: number(value, "client_errors"),
+        server_errors: number(value, "server_errors"),
+        bytes_out: number(value, "bytes_out"),
     }
 }
 

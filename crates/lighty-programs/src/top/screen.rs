@@ -24,13 +24,13 @@ const RED: &str = "\x1b[31m";
 const YELLOW: &str = "\x1b[33m";
 
 const HELP: &str =
-    "q quit  ? help  1-5 or tab view  s sort by next column  r reverse  / filter  p pause";
+    "q quit  ? help  1-6 or tab view  s sort by next column  r reverse  / filter  p pause";
 
 /// Help text for the key `?`.
-const HELP_LINES: [&str; 20] = [
+const HELP_LINES: [&str; 21] = [
     "Keys",
     "  q, Ctrl-C       quit",
-    "  1 to 5          routes, stages, backends, workers, connections",
+    "  1 to 6          routes, stages, backends, workers, connections, hosts",
     "  Tab, Right      next view",
     "  Left            previous view",
     "  s               sort by the next column (marked with *)",
@@ -46,6 +46,7 @@ const HELP_LINES: [&str; 20] = [
     "  backends        backends by upstream; red is down, yellow is probing or drained",
     "  workers         event loops: CPU, connections, longest stall",
     "  connections     clients and their current requests",
+    "  hosts           hosts that the configuration names, and all others as one",
     "",
     "req/s, sent/s, cpu and share are rates between two samples; the rest counts from the start",
 ];
@@ -127,7 +128,7 @@ impl State {
         let views = View::ALL.len();
         match key {
             Key::Quit | Key::Char('q') => return Key::Quit,
-            Key::Char(digit @ '1'..='5') => self.choose(View::ALL[digit as usize - '1' as usize]),
+            Key::Char(digit @ '1'..='6') => self.choose(View::ALL[digit as usize - '1' as usize]),
             Key::Right => self.choose(View::ALL[(at + 1) % views]),
             Key::Left => self.choose(View::ALL[(at + views - 1) % views]),
             Key::Char('s') => self.column = (self.column + 1) % columns.len(),

@@ -16,12 +16,14 @@ pub enum View {
     Workers,
     /// Connections.
     Connections,
+    /// Hosts of requests.
+    Hosts,
 }
 
 impl View {
     /// All views, in order.
-    pub const ALL: [Self; 5] =
-        [Self::Routes, Self::Stages, Self::Backends, Self::Workers, Self::Connections];
+    pub const ALL: [Self; 6] =
+        [Self::Routes, Self::Stages, Self::Backends, Self::Workers, Self::Connections, Self::Hosts];
 
     /// The view's name.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl View {
             Self::Backends => "backends",
             Self::Workers => "workers",
             Self::Connections => "connections",
+            Self::Hosts => "hosts",
         }
     }
 
@@ -52,6 +55,7 @@ impl View {
                 (&["worker", "cpu", "req/s", "sent/s", "open", "idle", "stall", "engine"], 1)
             }
             Self::Connections => (&["client", "state", "for", "bytes", "host", "request"], 2),
+            Self::Hosts => (&["host", "req/s", "sent/s", "requests", "4xx", "5xx", "sent"], 1),
         }
     }
 }
@@ -98,6 +102,10 @@ fn time(us: u64) -> Cell {
     Cell { text: micros(us), order: Order::Number(us as f64) }
 }
 
+fn size(count: f64) -> Cell {
+    Cell { text: bytes(count), order: Order::Number(count) }
+}
+
 fn percent(share: f64) -> Cell {
     Cell { text: format!("{:.1} %", share * 100.0), order: Order::Number(share) }
 }
@@ -136,6 +144,7 @@ pub(super) fn rows(view: View, now: &Sample, before: Option<&Sample>) -> Vec<Row
         View::Backends => backends(now, before, per_s),
         View::Workers => workers(now, before, per_s),
         View::Connections => connections(now),
+        View::Hosts => hosts(now, before, per_s),
     }
 }
 
@@ -234,7 +243,7 @@ fn workers(
             count(worker.number),
             percent(per_s(worker.cpu_us, earlier.map(|earlier| earlier.cpu_us)) / 1e6),
             rate(per_s(worker.requests, earlier.map(|earlier| earlier.requests))),
-            Cell { text: bytes(sent), order: Order::Number(sent) },
+            size(sent),
             count(worker.open),
             count(worker.idle),
             time(worker.late_us),
@@ -248,17 +257,41 @@ fn connections(now: &Sample) -> Vec<Row> {
     let row = |one: &super::sample::Connection| {
         let seconds =
             Cell { text: format!("{}s", one.seconds), order: Order::Number(one.seconds as f64) };
-        let moved = one.bytes as f64;
         vec![
             word(&one.client),
             word(&one.state),
             seconds,
-            Cell { text: bytes(moved), order: Order::Number(moved) },
+            size(one.bytes as f64),
             word(&one.host),
             word(&one.request),
         ]
     };
     now.connections.iter().map(row).collect()
+}
+
+fn hosts(
+    now: &Sample,
+    before: Option<&Sample>,
+    per_s: impl Fn(u64, Option<u64>) -> f64,
+) -> Vec<Row> {
+    let row = |host: &super::sample::Host| {
+        let is_same = |other: &&super::sample::Host| other.name == host.name;
+        let earlier = before.map(|before| before.hosts.iter().find(is_same));
+        let earlier = |count: fn(&super::sample::Host) -> u64| {
+            earlier.map(|found| found.map_or(0, count))
+        };
+        let sent = per_s(host.bytes_out, earlier(|host| host.bytes_out));
+        vec![
+            word(&host.name),
+            rate(per_s(host.requests, earlier(|host| host.requests))),
+            size(sent),
+            count(host.requests),
+            count(host.client_errors),
+            count(host.server_errors),
+            size(host.bytes_out as f64),
+        ]
+    };
+    now.hosts.iter().map(row).collect()
 }
 
 /// Urgency of a row.
@@ -306,7 +339,9 @@ mod tests {
         let json = format!(
             r#"{{"routes":[{{"route":"a","requests":{requests},"p50_us":1500}},
             {{"route":"b","requests":3,"errors":1}}],"stages":[{{"stage":"queue","sum_us":30}},
-            {{"stage":"head","sum_us":10}}],"workers":[{{"worker":0,"cpu_us":{requests}00000}}]}}"#
+            {{"stage":"head","sum_us":10}}],"workers":[{{"worker":0,"cpu_us":{requests}00000}}],
+            "hosts":[{{"host":"a.test","requests":{requests},"client_errors":2,"server_errors":1,
+            "bytes_out":{requests}}}]}}"#
         );
         Sample::read(json.as_bytes()).expect("a sample")
     }
@@ -324,6 +359,8 @@ mod tests {
         assert_eq!(texts(&routes), ["a|10|30|0|1.5ms|-|-|-", "b|0.0|3|1|-|-|-|-"]);
         let workers = rows(View::Workers, &now, Some(&before));
         assert_eq!(texts(&workers), ["0|100.0 %|0.0|0B|0|0|-|"]);
+        let hosts = rows(View::Hosts, &now, Some(&before));
+        assert_eq!(texts(&hosts), ["a.test|10|10B|30|2|1|30B"]);
         let stages = rows(View::Stages, &now, Some(&before));
         assert_eq!(texts(&stages)[0], "queue|75.0 %|0|-|-|-|-");
         for view in View::ALL {

@@ -225,6 +225,7 @@ pub(crate) enum TopView {
     Backends,
     Workers,
     Connections,
+    Hosts,
 }
 
 /// Documents made from the command line's and the directives' own descriptions.

@@ -311,7 +311,8 @@ fn prometheus_collects_and_knows_how_long_requests_took() {
         std::thread::sleep(Duration::from_millis(60));
         answer("200 OK", "", "x")
     });
-    let server = in_front_of(&slow).start();
+    let host = "$HTTP[\"host\"] == \"localhost\" { server.tag = \"local\" }";
+    let server = in_front_of(&slow).config(host).start();
     let native = Prometheus::collecting(&server, "/metrics", true);
     let (Some(native), Some(text)) = (native, Prometheus::collecting(&server, "/metrics", false))
     else {

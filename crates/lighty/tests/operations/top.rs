@@ -111,6 +111,25 @@ fn a_table_is_printed_once() {
 }
 
 #[test]
+fn hosts_are_a_table() {
+    let (server, url) = served("$HTTP[\"host\"] == \"one.test\" { server.tag = \"one\" }");
+    let target = |host: &str, path: &str| {
+        let mut client = server.connect();
+        client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
+        client.response().status
+    };
+    let statuses = [target("one.test", "/a.txt"), target("one.test", "/none")];
+    assert_eq!(statuses, [200, 404]);
+    let figures = || {
+        let hosts = top(&[&url, "--once", "--view", "hosts", "--filter", "one.test"]);
+        let text = String::from_utf8_lossy(&hosts.stdout).into_owned();
+        let line = text.lines().find(|line| line.starts_with("one.test")).unwrap_or_default();
+        line.split_ascii_whitespace().skip(3).take(3).map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert!(wait_until(PATIENCE, || figures() == ["2", "1", "0"]), "{:?}", figures());
+}
+
+#[test]
 fn a_status_page_over_tls_is_verified_unless_it_is_not_to_be() {
     let directory = tempfile::tempdir().expect("a directory");
     Authority::new(directory.path()).issue("one.pem", &["localhost"]);

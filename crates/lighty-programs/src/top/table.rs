@@ -277,9 +277,8 @@ fn hosts(
     let row = |host: &super::sample::Host| {
         let is_same = |other: &&super::sample::Host| other.name == host.name;
         let earlier = before.map(|before| before.hosts.iter().find(is_same));
-        let earlier = |count: fn(&super::sample::Host) -> u64| {
-            earlier.map(|found| found.map_or(0, count))
-        };
+        let earlier =
+            |count: fn(&super::sample::Host) -> u64| earlier.map(|found| found.map_or(0, count));
         let sent = per_s(host.bytes_out, earlier(|host| host.bytes_out));
         vec![
             word(&host.name),

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use rustls::{ServerConfig, ServerConnection};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socket_with, sockopt};
 
 use crate::client::End;
@@ -209,7 +210,8 @@ impl Backend {
         self.shared.open.load(Ordering::SeqCst)
     }
 
-    /// Maximum number of concurrent connections so far.
+    /// Maximum number of concurrent connections so far. One that the server has closed no longer
+    /// counts, even if its script has not noticed.
     #[must_use]
     pub fn most_open(&self) -> usize {
         self.shared.most_open.load(Ordering::SeqCst)
@@ -271,16 +273,25 @@ fn accept(listener: &TcpListener, shared: &Arc<Shared>) {
         }
         let Ok((socket, _)) = accepted else { return };
         let number = shared.opened.fetch_add(1, Ordering::SeqCst);
-        let open = shared.open.fetch_add(1, Ordering::SeqCst) + 1;
-        shared.most_open.fetch_max(open, Ordering::SeqCst);
+        shared.open.fetch_add(1, Ordering::SeqCst);
         let socket = Arc::new(socket);
         let mut state = shared.state();
         state.sockets.retain(|known| known.strong_count() > 0);
         state.sockets.push(Arc::downgrade(&socket));
+        let open = state.sockets.iter().filter_map(Weak::upgrade).filter(|it| !is_closed(it));
+        shared.most_open.fetch_max(open.count(), Ordering::SeqCst);
         state.heard.push(Vec::new());
         let counted = Arc::clone(shared);
         state.threads.push(std::thread::spawn(move || run(socket, number, &counted)));
     }
+}
+
+/// True if the other end has closed the connection, whatever is left to read.
+fn is_closed(socket: &TcpStream) -> bool {
+    let ends = PollFlags::RDHUP | PollFlags::HUP | PollFlags::ERR;
+    let mut polled = [PollFd::new(socket, ends)];
+    let none = Timespec { tv_sec: 0, tv_nsec: 0 };
+    rustix::event::poll(&mut polled, Some(&none)).is_ok_and(|ready| ready > 0)
 }
 
 fn run(socket: Arc<TcpStream>, number: usize, shared: &Arc<Shared>) {

@@ -35,8 +35,11 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--secs", type=int, default=3, help="length of a round")
     ap.add_argument("--conns", type=int, default=64)
+    ap.add_argument("--more-conns", default="8,1000", metavar="N,...",
+                    help="other numbers of connections, for the small file (%(default)s)")
     ap.add_argument("--no-strace", action="store_true", help="do not count system calls")
     args = ap.parse_args()
+    rig.raise_descriptors()
     results = {}
     wanted = servers.chosen(args, servers.Tuning(idle_s=300, cache_files=True))
     running = servers.start_all(args, wanted)
@@ -57,20 +60,29 @@ def main():
                 for name, server in row.items():
                     results[label][name]["calls"] = calls_per_request(server, path, args.out)
                 show(label + ", system calls", results[label])
+        for conns in numbers(args.more_conns):
+            label = f"44 B, {conns} connections"
+            results[label] = cpu(running, FILES["44 B"], args, conns=conns)
+            show(label, results[label])
     finally:
         for server in running.values():
             server.stop()
     rig.save(args, "hot", results, servers.versions(args, running))
 
 
-def cpu(running, path, args, client=rig.wrk):
+def numbers(text):
+    return [int(number) for number in text.split(",") if number]
+
+
+def cpu(running, path, args, client=rig.wrk, conns=None):
     rows = {name: {"us": [], "rps": [], "bad": 0} for name in running}
+    conns = conns or args.conns
     for server in running.values():
-        rig.wrk(f"http://127.0.0.1:{server.port}{path}", args.conns, 1)     # warm
+        rig.wrk(f"http://127.0.0.1:{server.port}{path}", conns, 1)     # warm
     for _ in range(args.rounds):
         for name, server in running.items():
             url = f"http://127.0.0.1:{server.port}{path}"
-            r = rig.loaded_round(server, url, args.conns, args.secs, client=client)
+            r = rig.loaded_round(server, url, conns, args.secs, client=client)
             rows[name]["us"].append(r["us_per_request"])
             rows[name]["rps"].append(r["rps"])
             rows[name]["bad"] += r["bad"]

@@ -25,8 +25,12 @@ def main():
     ap.add_argument("--rounds", type=int, default=5)
     ap.add_argument("--secs", type=int, default=2, help="length of a round")
     ap.add_argument("--conns", type=int, default=64)
+    ap.add_argument("--more-conns", default="8,1000", metavar="N,...",
+                    help="other numbers of connections (%(default)s)")
     ap.add_argument("--no-strace", action="store_true", help="do not count system calls")
     args = ap.parse_args()
+    rig.raise_descriptors()
+    more = {}
     with backend(args) as behind:
         tuning = servers.Tuning(idle_s=300, backends=(behind.port,))
         running = servers.start_all(args, servers.chosen(args, tuning))
@@ -35,11 +39,14 @@ def main():
             if not args.no_strace:
                 for name, server in running.items():
                     rows[name]["calls"] = hot.calls_per_request(server, PATH, args.out)
+            for conns in hot.numbers(args.more_conns):
+                more[str(conns)] = hot.cpu(running, PATH, args, conns=conns)
+                hot.show(f"proxied 44 B, {conns} connections", more[str(conns)])
         finally:
             for server in running.values():
                 server.stop()
     hot.show("proxied 44 B", rows)
-    rig.save(args, "proxy", {"servers": rows}, servers.versions(args, running))
+    rig.save(args, "proxy", {"servers": rows, "connections": more}, servers.versions(args, running))
 
 
 def backend(args):

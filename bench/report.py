@@ -169,7 +169,25 @@ def small_files(results, plots):
             at_most(f"CPU over lighttpd's{words}", quotient(mine, us_of.get("lighttpd")), 0.95),
             at_most(f"CPU over the floor's{words}", quotient(mine, us_of.get("floor")), 1.20)]
     checks.append(at_most("system calls per request", calls and hot.io_calls(calls), 2))
-    return required(checks) + wrk_is_slow(us, asked) + hot_table("44 B file", rows, us, plots)
+    return (required(checks) + wrk_is_slow(us, asked) + hot_table("44 B file", rows, us, plots)
+            + by_connections({label.split()[2]: rows for label, rows in results.items()
+                              if label.endswith(" connections")}))
+
+
+def by_connections(results):
+    """{connections: rows of hot.cpu()}"""
+    body = []
+    for conns, rows in results.items():
+        us = {name: rig.median(r["us"]) for name, r in rows.items()}
+        body += [[conns, name, spread(r["us"]), ratio_of(us, name), f"{rig.median(r['rps']):.0f}",
+                  r["bad"]] for name, r in rows.items()]
+    return table(["connections", "server", "CPU us per request (range)", "lighty over it", "requests/s",
+                  "failed"], body) if body else []
+
+
+def ratio_of(us, name):
+    over = quotient(us.get("lighty"), us[name])
+    return "" if over is None else f"{over:.2f}"
 
 
 def wrk_is_slow(us, asked):
@@ -231,7 +249,8 @@ def proxied(results, plots):
     bare = quotient(us.get("lighty"), us.get("floor"))
     words = [f"Twice the floor is what receiving and sending twice costs: lighty needs"
              f" {bare / 2:.2f} times that.", ""] if bare else []
-    return required(checks) + words + hot_table("proxied 44 B", rows, us, plots)
+    return (required(checks) + words + hot_table("proxied 44 B", rows, us, plots)
+            + by_connections(results.get("connections", {})))
 
 
 def before_php(results, plots):
@@ -561,6 +580,30 @@ def uploaded(results, _plots):
         ["server", "HTTP/1.1, s", "HTTP/2, s", "rate by HTTP/2 over HTTP/1.1"], body)
 
 
+def in_rounds(limit, unit, peers=None):
+    """A figure made by rounds.py: {row: {server: rounds}}, with CPU limits against the best peer."""
+    def write(results, _plots):
+        checks, body = [], []
+        for label, rows in results.items():
+            valid = {name: [r for r in rounds if not r["void"]] for name, rounds in rows.items()}
+            us = {name: rig.median([r["us_per_request"] for r in rounds])
+                  for name, rounds in valid.items() if rounds}
+            best = best_peer({n: v for n, v in us.items() if not peers or n in ("lighty", *peers)})
+            checks.append(at_most(f"{label}: CPU over the best peer's",
+                                  quotient(us.get("lighty"), best), limit))
+            for name, rounds in valid.items():
+                void = len(rows[name]) - len(rounds)
+                if not rounds:
+                    body.append([label, name, "void", "", "", void])
+                    continue
+                body.append([label, name, spread([r["us_per_request"] for r in rounds]),
+                             f"{rig.median([r['rps'] for r in rounds]):.0f}",
+                             sum(r["bad"] for r in rounds), void])
+        return required(checks) + table(["", "server", f"CPU us {unit} (range)", "requests/s", "failed",
+                                         "void rounds"], body)
+    return write
+
+
 def unconfigured(results, _plots):
     lines = ["| server | first response, ms | resident, MiB | 44 B, requests/s | us of CPU | "
              "100 KB, requests/s | us of CPU |", "|---|---|---|---|---|---|---|"]
@@ -728,7 +771,11 @@ FIGURES = [("1. A small file, warm", "hot", small_files),
            ("20. Reads at a time", "starve", starved),
            ("21. Uploads over a long way", "upload", uploaded),
            ("22. Scripts, step by step", "magnet", beside_lighttpd),
-           ("23. Without a configuration", "quickstart", unconfigured)]
+           ("23. Without a configuration", "quickstart", unconfigured),
+           ("24. Short connections", "short", in_rounds(0.80, "per connection")),
+           ("25. A page and its files", "pages", in_rounds(0.85, "per request")),
+           ("26. Uploads through a proxy", "proxied_uploads",
+            in_rounds(0.90, "per megabyte", ("nginx", "haproxy")))]
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ NOFILE = 100_000
 SERVER_CORE, CLIENT_CORE = 0, 1
 SMALL = b"<html><body><h1>It works!</h1></body></html>"
 LINE_BYTES = 64
+SATURATED = 0.95        # share of a core's time
 
 
 class RigError(Exception):
@@ -43,6 +44,9 @@ def arguments(doc, servers):
                     help="where results, documents and configurations go (%(default)s)")
     ap.add_argument("--lighty", default=os.environ.get("LIGHTY", REPO + "/target/release/lighty"),
                     metavar="FILE", help="the binary to measure (or $LIGHTY)")
+    ap.add_argument("--peers", default=os.environ.get("PEERS", ""), metavar="DIR",
+                    help="where nginx, lighttpd (modules in lighttpd-modules), haproxy and h2o are"
+                         " (or $PEERS); the system's otherwise")
     ap.add_argument("--floor", default=REPO + "/target/release/examples/floor",
                     metavar="FILE", help="cargo build --release -p lighty-io --example floor")
     ap.add_argument("--asker", default=REPO + "/target/release/examples/asker",
@@ -69,7 +73,8 @@ def command_line(argv=None):
     while argv:
         word = argv.pop(0)
         option, equals, value = word.partition("=")
-        if option in ("--out", "--lighty", "--floor", "--asker", "--state", "--diskbed"):
+        if option in ("--out", "--lighty", "--peers", "--floor", "--asker", "--state",
+                      "--diskbed"):
             if not equals:
                 argv = argv[1:]
             continue
@@ -291,3 +296,29 @@ def loaded_round(running, url, conns, secs, script=None, client=wrk):
     result["cpu_s"] = cpu_s(running.pid) - before
     result["us_per_request"] = ratio(result["cpu_s"] * 1e6, result["requests"])
     return result
+
+
+def core_times_s(core):
+    """Busy seconds of a core since the start of the machine, and all its seconds."""
+    with open("/proc/stat") as f:
+        line = next(one for one in f if one.startswith(f"cpu{core} "))
+    ticks = [int(n) for n in line.split()[1:9]]
+    idle = ticks[3] + ticks[4]
+    return (sum(ticks) - idle) * TICK_S, sum(ticks) * TICK_S
+
+
+class Cores:
+    """Shares of time in which the cores of server and client were busy during a with block."""
+
+    def __enter__(self):
+        self.before = [core_times_s(core) for core in (SERVER_CORE, CLIENT_CORE)]
+        return self
+
+    def __exit__(self, *_):
+        after = [core_times_s(core) for core in (SERVER_CORE, CLIENT_CORE)]
+        self.server, self.client = (ratio(b - a, d - c) for (a, c), (b, d)
+                                    in zip(self.before, after))
+
+    def is_void(self):
+        """The client, or a backend beside it, was the limit: the server had time to spare."""
+        return self.client > SATURATED and self.server < SATURATED

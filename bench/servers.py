@@ -131,6 +131,9 @@ def versions(args, names):
 
 
 def path_of(args, base):
+    given = f"{args.peers}/{base}"
+    if args.peers and os.access(given, os.X_OK):
+        return os.path.abspath(given)
     return {"lighty": args.lighty, "floor": args.floor}.get(base, base)
 
 
@@ -186,7 +189,13 @@ def lighttpd(path, values, variant, tuning):
                     f'ssl.pemfile = "{tuning.pair}"',
                     'ssl.openssl.ssl-conf-cmd = ( "MinProtocol" => "TLSv1.2" )']
     values["OPTIONS"] = "\n".join(options)
-    return [path, "-D", "-f", configure(values, "lighttpd")]
+    return [path, *modules_of(path), "-D", "-f", configure(values, "lighttpd")]
+
+
+def modules_of(path):
+    """lighttpd's option for modules that lie beside the program."""
+    beside = os.path.dirname(path) + "/lighttpd-modules"
+    return ["-m", beside] if os.path.isdir(beside) else []
 
 
 def h2o(path, values, variant, tuning):
@@ -296,8 +305,13 @@ def proxy(base, path, values, variant, tuning):
         values["WORKERS"] = 0       # 1 would be a parent and a child
     if base == "caddy":
         return caddy_command(path, values, configure(values, "caddy-proxy"))
-    early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
-    return [path, *early, *way.command, configure(values, base + "-proxy")]
+    return [path, *early(base, path, values), *way.command, configure(values, base + "-proxy")]
+
+
+def early(base, path, values):
+    """Options before all others."""
+    return {"nginx": ["-e", values["DIR"] + "/nginx.err"],
+            "lighttpd": modules_of(path)}.get(base, [])
 
 
 def php_socket(directory, name):
@@ -310,8 +324,7 @@ def php(base, path, values, variant, tuning):
     way = PROXIES[base]
     values |= {"CHILDREN": tuning.children, "KEEP": "on" if variant else "off"}
     values["OPTIONS"] = way.idle.format(tuning.idle_s) if tuning.idle_s else ""
-    early = ["-e", values["DIR"] + "/nginx.err"] if base == "nginx" else []
-    return [path, *early, *way.command, configure(values, base + "-php")]
+    return [path, *early(base, path, values), *way.command, configure(values, base + "-php")]
 
 
 BASES = {"lighty": lighty, "nginx": nginx, "lighttpd": lighttpd, "h2o": h2o, "haproxy": haproxy,

@@ -55,9 +55,9 @@ def measured(args, workers):
     return results
 
 
-def load(program, url, conns, secs):
-    """One run of `lighty load`."""
-    argv = [program, "load", url, "-c", str(conns), "-d", str(secs), "--json"]
+def load(program, url, conns, secs, more=()):
+    """One run of `lighty load`, with further arguments."""
+    argv = [program, "load", url, "-c", str(conns), "-d", str(secs), "--json", *more]
     done = subprocess.run(argv, capture_output=True, text=True,
                           preexec_fn=lambda: rig.pin(rig.CLIENT_CORE))
     if not done.stdout:

@@ -21,12 +21,15 @@ import floods
 import generators
 import hot
 import http2
+import pages
+import proxied_uploads
 import report
 import rig
 import rules
 import run
 import sampled
 import servers
+import short
 import slow
 import stallfs
 
@@ -77,6 +80,19 @@ class Parsing(unittest.TestCase):
         for parse in (generators.parse_load, generators.parse_oha, generators.parse_wrk):
             with self.assertRaises(rig.RigError):
                 parse("error: connection refused")
+
+    def test_s_time(self):
+        text = "No CIPHER specified\nstarting\nrrr*r\n\n5 connections in 0.01s; 9 connections/user sec\n" \
+               "5 connections in 2 real seconds, 2221 bytes read per connection\n"
+        self.assertEqual(short.parse_s_time(text), {"requests": 5, "rps": 2.5, "bad": 1})
+        with self.assertRaises(rig.RigError):
+            short.parse_s_time("starting\nConnection refused")
+
+    def test_h2load(self):
+        text = "finished in 1.50s, 4000.00 req/s, 1MB/s\nrequests: 6000 total, 5990 succeeded, 10 failed"
+        self.assertEqual(pages.parse_h2load(text, 6000), {"requests": 5990, "rps": 4000.0, "bad": 10})
+        with self.assertRaises(rig.RigError):
+            pages.parse_h2load("Could not connect", 6000)
 
     def test_strace(self):
         self.assertEqual(hot.parse_strace(STRACE), {"epoll_wait": 1000, "recvfrom": 2000})
@@ -317,6 +333,39 @@ class StallingFileSystem(unittest.TestCase):
             self.assertGreaterEqual(time.monotonic() - start, 0.25)
 
 
+class Peers(unittest.TestCase):
+    def test_a_directory_of_peers_goes_before_the_system(self):
+        with tempfile.TemporaryDirectory() as there:
+            for name in ("nginx", "lighttpd"):
+                with open(f"{there}/{name}", "w") as f:
+                    f.write("#!/bin/sh\necho $0 of today\n")
+                os.chmod(f"{there}/{name}", 0o755)
+            os.mkdir(there + "/lighttpd-modules")
+            args = types.SimpleNamespace(peers=there, lighty="/l", floor="/f")
+            self.assertEqual(servers.binary(args, "nginx"), there + "/nginx")
+            self.assertEqual(servers.path_of(args, "haproxy"), "haproxy")
+            self.assertEqual(servers.path_of(args, "lighty"), "/l")
+            self.assertEqual(servers.modules_of(there + "/lighttpd"), ["-m", there + "/lighttpd-modules"])
+            self.assertEqual(servers.versions(args, ["nginx:aio"]), {"nginx": there + "/nginx of today"})
+        self.assertEqual(servers.modules_of("/usr/sbin/lighttpd"), [])
+
+    def test_a_round_is_void_if_the_client_was_the_limit(self):
+        for server, client, is_void in ((0.5, 0.99, True), (0.97, 0.99, False), (0.5, 0.5, False)):
+            cores = rig.Cores()
+            cores.server, cores.client = server, client
+            self.assertEqual(cores.is_void(), is_void)
+        with rig.Cores() as cores:
+            time.sleep(0.1)
+        self.assertTrue(0 <= cores.server <= 1 and 0 <= cores.client <= 1)
+
+    def test_uploads_are_read_to_their_end(self):
+        with proxied_uploads.sink() as port, socket.create_connection(("127.0.0.1", port)) as s:
+            for size in (0, 5, 3_000_000):
+                head = f"POST /u HTTP/1.1\r\nHost: a\r\nContent-Length: {size}\r\n\r\n"
+                s.sendall(head.encode() + b"x" * size)
+                self.assertEqual(client.read_message(s), 200)
+
+
 class Experiments(unittest.TestCase):
     def test_each_is_called_by_its_names_and_has_a_script(self):
         for word in ("F5", "f5", "8", "balance"):
@@ -409,6 +458,16 @@ class Report(unittest.TestCase):
             lines = report.small_files({"44 B": {"nginx": us}}, out)
             self.assertTrue(os.path.exists(out + "/hot-44b.svg"))
         self.assertNotIn("nan", "\n".join(lines))
+
+    def test_void_rounds_do_not_count(self):
+        def row(us, void=False):
+            return {"us_per_request": us, "rps": 10.0, "bad": 0, "void": void}
+        rows = {"lighty": [row(8.0), row(80.0, True)], "nginx": [row(10.0), row(10.0)],
+                "h2o": [row(5.0, True)]}
+        text = "\n".join(report.in_rounds(0.8, "per connection")({"clear": rows}, ""))
+        self.assertIn("| clear: CPU over the best peer's | <= 0.8 | 0.80 | met |", text)
+        self.assertIn("| clear | lighty | 8.00 (8.00-8.00) | 10 | 0 | 1 |", text)
+        self.assertIn("| clear | h2o | void |  |  | 1 |", text)
 
     def test_both_clients_are_judged(self):
         def row(us, asked):

@@ -14,9 +14,11 @@ use lighty_testkit::tls::Authority;
 /// Each client with each service.
 const PAIRS: [(Library, Library); 4] = [(Python, Python), (Python, Go), (Go, Python), (Go, Go)];
 
+/// Server in front of a gRPC service, which may take long to reply to a PING on a busy machine.
 fn front(setup: Setup, backend: &str) -> Setup {
     setup
         .config("proxy-core.protocol = \"h2\"\nproxy-core.hold-time = 0")
+        .config("proxy-core.ping-timeout = 120")
         .config(&format!("proxy-core.backends = ( \"{backend}\" )"))
 }
 

@@ -334,9 +334,14 @@ impl Upstream {
     pub(crate) fn open_more(&self, now_ms: u64, is_patient: bool) -> bool {
         let mut more = 0;
         for address in self.addresses().iter().filter(|address| address.queue.is_limited()) {
+            // A full pool waits for a response, however many connections its backend accepts.
+            let room = address.room_of_pool();
+            if room == 0 {
+                continue;
+            }
             more += u32::from(address.queue.raise(now_ms));
             if !is_patient && !address.has_room() {
-                more += address.queue.overflow();
+                more += address.queue.overflow(room);
             }
         }
         // One of these is for the caller.

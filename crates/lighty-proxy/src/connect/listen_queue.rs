@@ -300,11 +300,11 @@ impl ListenQueue {
         true
     }
 
-    /// Permits more connections beyond the limit, until one comes free. Returns the number of
-    /// additional connections.
-    pub(crate) fn overflow(&self) -> u32 {
+    /// Permits more connections beyond the limit, at most `room`, until one comes free. Returns
+    /// their number.
+    pub(crate) fn overflow(&self, room: u32) -> u32 {
         let before = self.overflow.load(Ordering::Relaxed);
-        let more = before.max(1);
+        let more = before.max(1).min(room);
         self.overflow.store(before.saturating_add(more), Ordering::Relaxed);
         more
     }

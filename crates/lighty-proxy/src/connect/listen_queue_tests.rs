@@ -268,8 +268,9 @@ fn a_limit_that_is_none_is_soon_forgotten() {
 fn more_and_more_may_be_opened_where_none_comes_free() {
     let queue = limited(2);
     let _busy: Vec<_> = (0..2).map(|_| held(&queue)).collect();
-    let more: Vec<u32> = (0..4).map(|_| queue.overflow()).collect();
+    let more: Vec<u32> = (0..4).map(|_| queue.overflow(100)).collect();
     assert_eq!((&more[..], queue.limit()), (&[1, 1, 2, 4][..], 10));
+    assert_eq!((queue.overflow(3), queue.overflow(0), queue.limit()), (3, 0, 13));
     queue.become_idle(SLOW_US);
     assert_eq!(queue.limit(), 2);
 }

@@ -65,6 +65,11 @@ impl Address {
         self.open() < self.connections_max()
     }
 
+    /// Returns the number of connections that the configuration still permits.
+    pub(crate) fn room_of_pool(&self) -> u32 {
+        self.spec.connections_max.saturating_sub(self.open())
+    }
+
     /// Returns the limit on connections: as configured, and no more than the backend has shown to
     /// accept.
     fn connections_max(&self) -> u32 {

@@ -608,7 +608,8 @@ fn many_properties_cost_bounded_memory() {
     let mut peaks = vec![first];
     let mut grows = || {
         peaks.push(rounds(20));
-        peaks[peaks.len() - 1] - peaks[peaks.len() - 2] >= 4 << 10
+        // The kernel counts in batches: its peak may also fall by some pages.
+        peaks[peaks.len() - 1].saturating_sub(peaks[peaks.len() - 2]) >= 4 << 10
     };
     assert!(!(grows() && grows() && grows()), "it grows on and on: {peaks:?} KiB");
 }

@@ -216,7 +216,7 @@ fn processes_that_work_on_after_their_responses_delay_no_crowd() {
         let backend = fpm.listen().host_keys();
         let server = lighty!()
             .config(&format!("fastcgi.server = ( \".php\" => (( {backend} )) )"))
-            .file("bg.php", "<?php echo 1; usleep(150000); fastcgi_finish_request(); sleep(9);")
+            .file("bg.php", "<?php echo 1; usleep(150000); fastcgi_finish_request(); sleep(40);")
             .file("x.php", "<?php echo 2;")
             .start();
         let crowd = |path: &str, text: &str| {
@@ -234,7 +234,8 @@ fn processes_that_work_on_after_their_responses_delay_no_crowd() {
         let watch = Stopwatch::start(&server);
         crowd("/x.php", "2");
         let took = watch.took();
-        assert!(took < Duration::from_secs(3), "{backend}: {took:?}");
+        // On a busy machine a suspicion may prove nothing; the next ones follow after 1, 2 and 4 s.
+        assert!(took < Duration::from_secs(20), "{backend}: {took:?}");
     }
 }
 

@@ -26,7 +26,7 @@ class Experiment:
 
 
 ALL = [
-    Experiment("hot", ("1", "2"), ("F11",), 5,
+    Experiment("hot", ("1", "2"), ("F11",), 8,
                "A warm file costs less CPU than with any peer.",
                "a peer with less CPU per request, asked by a client that is not the limit"),
     Experiment("table", ("18",), ("F11",), 8,
@@ -52,7 +52,7 @@ ALL = [
                "A warm request allocates nothing.", "an allocation", "a build"),
     Experiment("drills", ("6",), (), 6,
                "Abuse and failing disks harm nobody else.", "an innocent client that feels it"),
-    Experiment("proxy", ("7",), (), 2,
+    Experiment("proxy", ("7",), (), 5,
                "A proxied response costs less CPU than with any peer.",
                "a peer with less CPU per request"),
     Experiment("balance", ("8",), ("F5",), 2,

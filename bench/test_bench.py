@@ -459,6 +459,23 @@ class Report(unittest.TestCase):
             self.assertTrue(os.path.exists(out + "/hot-44b.svg"))
         self.assertNotIn("nan", "\n".join(lines))
 
+    def test_other_numbers_of_connections_stand_in_a_table(self):
+        def row(us):
+            return {"us": [us], "rps": [3.0], "bad": 0}
+        rows = {"lighty": row(8.0), "nginx": row(10.0)}
+        self.assertEqual(hot.numbers("8,1000"), [8, 1000])
+        self.assertEqual((hot.numbers(""), report.by_connections({})), ([], []))
+        with tempfile.TemporaryDirectory() as out:
+            text = "\n".join(report.small_files({"44 B": rows, "44 B, 8 connections": rows}, out))
+        self.assertIn("| 8 | nginx | 10.00 (10.00-10.00) | 0.80 | 3 | 0 |", text)
+
+    def test_only_the_named_peers_are_judged(self):
+        def row(us):
+            return [{"us_per_request": us, "rps": 10.0, "bad": 0, "void": False}]
+        rows = {"lighty": row(9.0), "nginx": row(10.0), "h2o": row(1.0)}
+        text = "\n".join(report.in_rounds(0.9, "per megabyte", ("nginx",))({"1 MB": rows}, ""))
+        self.assertIn("| 1 MB: CPU over the best peer's | <= 0.9 | 0.90 | met |", text)
+
     def test_void_rounds_do_not_count(self):
         def row(us, void=False):
             return {"us_per_request": us, "rps": 10.0, "bad": 0, "void": void}

@@ -349,7 +349,14 @@ mod tests {
         for kind in ["alreadyReplaced", "malformed", "notFound", "serverInternal", "conflict"] {
             assert!(may_be_about_replacing(&problem(kind)), "{kind}");
         }
-        for kind in ["rateLimited", "badNonce", "accountDoesNotExist", "unauthorized"] {
+        for kind in [
+            "accountDoesNotExist",
+            "badNonce",
+            "externalAccountRequired",
+            "rateLimited",
+            "unauthorized",
+            "userActionRequired",
+        ] {
             assert!(!may_be_about_replacing(&problem(kind)), "{kind}");
         }
         assert!(!may_be_about_replacing(&Error::Timeout(None)));

@@ -299,12 +299,18 @@ def loaded_round(running, url, conns, secs, script=None, client=wrk):
 
 
 def core_times_s(core):
-    """Busy seconds of a core since the start of the machine, and all its seconds."""
+    """Busy and idle seconds of a core since the start of the machine."""
     with open("/proc/stat") as f:
         line = next(one for one in f if one.startswith(f"cpu{core} "))
     ticks = [int(n) for n in line.split()[1:9]]
     idle = ticks[3] + ticks[4]
-    return (sum(ticks) - idle) * TICK_S, sum(ticks) * TICK_S
+    return (sum(ticks) - idle) * TICK_S, idle * TICK_S
+
+
+def busy_share(before, after):
+    """Share of busy time between two readings. The kernel's idle time may go backwards."""
+    busy, idle = (max(0, b - a) for a, b in zip(before, after))
+    return busy / (busy + idle) if busy + idle else 0
 
 
 class Cores:
@@ -316,8 +322,7 @@ class Cores:
 
     def __exit__(self, *_):
         after = [core_times_s(core) for core in (SERVER_CORE, CLIENT_CORE)]
-        self.server, self.client = (ratio(b - a, d - c) for (a, c), (b, d)
-                                    in zip(self.before, after))
+        self.server, self.client = map(busy_share, self.before, after)
 
     def is_void(self):
         """The client, or a backend beside it, was the limit: the server had time to spare."""

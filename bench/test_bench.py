@@ -354,6 +354,8 @@ class Peers(unittest.TestCase):
             cores = rig.Cores()
             cores.server, cores.client = server, client
             self.assertEqual(cores.is_void(), is_void)
+        for before, after, share in (((5, 5), (6, 8), 0.25), ((5, 5), (6, 4), 1), ((5, 5), (5, 5), 0)):
+            self.assertEqual(rig.busy_share(before, after), share)
         with rig.Cores() as cores:
             time.sleep(0.1)
         self.assertTrue(0 <= cores.server <= 1 and 0 <= cores.client <= 1)

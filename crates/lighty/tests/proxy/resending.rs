@@ -190,7 +190,7 @@ fn process_that_works_on_after_its_response_delays_no_other_request() {
         let backend = fpm.listen().host_keys();
         let server = lighty!()
             .config(&format!("fastcgi.server = ( \".php\" => (( {backend} )) )"))
-            .file("bg.php", "<?php echo 1; fastcgi_finish_request(); sleep(4);")
+            .file("bg.php", "<?php echo 1; fastcgi_finish_request(); sleep(40);")
             .file("x.php", "<?php echo 2;")
             .start();
         assert_eq!(server.get("/bg.php").text(), "1");
@@ -199,12 +199,13 @@ fn process_that_works_on_after_its_response_delays_no_other_request() {
             assert_eq!(server.get("/x.php").text(), "2");
         }
         let took = watch.took();
-        assert!(took < Duration::from_secs(2), "{backend}: {took:?}");
+        // On a busy machine a suspicion may prove nothing; the next ones follow after 1, 2 and 4 s.
+        assert!(took < Duration::from_secs(20), "{backend}: {took:?}");
         assert_eq!(server.get("/bg.php").text(), "1");
         let watch = Stopwatch::start(&server);
         assert_eq!(server.post("/x.php", "Content-Length: 2", b"hi"), b"2");
         let took = watch.took();
-        assert!(took < Duration::from_secs(1), "{backend}: POST {took:?}");
+        assert!(took < Duration::from_secs(20), "{backend}: POST {took:?}");
     }
 }
 
@@ -247,7 +248,7 @@ fn process_that_works_on_after_its_response_delays_no_post() {
         let backend = fpm.listen().host_keys();
         let server = lighty!()
             .config(&format!("fastcgi.server = ( \".php\" => (( {backend} )) )"))
-            .file("bg.php", "<?php echo 1; fastcgi_finish_request(); sleep(4);")
+            .file("bg.php", "<?php echo 1; fastcgi_finish_request(); sleep(40);")
             .file("x.php", "<?php echo 2;")
             .start();
         let post = |path: &str| server.post(path, "Content-Length: 2", b"hi");
@@ -258,7 +259,7 @@ fn process_that_works_on_after_its_response_delays_no_post() {
             assert_eq!(post("/x.php"), b"2");
         }
         let took = watch.took();
-        assert!(took < Duration::from_secs(2), "{backend}: {took:?}");
+        assert!(took < Duration::from_secs(20), "{backend}: {took:?}");
     }
 }
 

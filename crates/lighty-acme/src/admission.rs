@@ -14,10 +14,10 @@ use lighty_io::file::small_file::Stamp;
 use tokio::task::JoinSet;
 
 use crate::attempt::{Known, Say};
-use crate::demand::{Demand, OnDemand, Question, REFUSED_S, UNASKED_S};
-use crate::plan::Plan;
+use crate::demand::{AdmissionQuery, Demand, OnDemand, REFUSED_S, UNASKED_S};
+use crate::plan::CertificatePlan;
 use crate::store::file_name;
-use crate::wanted::Wanted;
+use crate::wanted::CertificateSpec;
 
 /// Maximum number of concurrent questions to the server.
 const QUESTIONS_MAX: usize = 4;
@@ -32,7 +32,7 @@ const LOOK_AGAIN_S: i64 = 60;
 const SAY_AGAIN_S: i64 = 60;
 
 /// The answer to a question: the name, and whether it is admitted.
-type Answer = (String, io::Result<bool>);
+type AdmissionReply = (String, io::Result<bool>);
 
 /// State of one name's certificate.
 #[derive(Default)]
@@ -45,8 +45,8 @@ struct Looked {
 pub(crate) struct Admissions {
     pub(crate) demand: Demand,
     say: Say,
-    asking: JoinSet<Answer>,
-    answers: Vec<Answer>,
+    asking: JoinSet<AdmissionReply>,
+    answers: Vec<AdmissionReply>,
     looked: HashMap<String, Looked>,
     said_s: i64,
 }
@@ -73,7 +73,7 @@ impl Admissions {
     }
 
     /// Processes answers, and asks about further names. Returns the certificates of admitted names.
-    pub(crate) fn turn(&mut self, plan: Option<&Plan>) -> Vec<Wanted> {
+    pub(crate) fn turn(&mut self, plan: Option<&CertificatePlan>) -> Vec<CertificateSpec> {
         let now_s = Clock::start().unix_s();
         while let Some(Ok(answer)) = self.asking.try_join_next() {
             self.answers.push(answer);
@@ -95,11 +95,11 @@ impl Admissions {
         for question in self.demand.questions(free) {
             self.ask(question);
         }
-        let wanted = |name| Wanted { names: [name].into(), options: Arc::clone(&options) };
+        let wanted = |name| CertificateSpec { names: [name].into(), options: Arc::clone(&options) };
         self.demand.admitted().into_iter().map(wanted).collect()
     }
 
-    fn ask(&mut self, Question { name, client, ask }: Question) {
+    fn ask(&mut self, AdmissionQuery { name, client, ask }: AdmissionQuery) {
         let Some(url) = ask else {
             self.answers.push((name, Ok(true)));
             return;
@@ -114,7 +114,7 @@ impl Admissions {
     }
 
     /// True if the certificate must be checked now.
-    pub(crate) fn is_due(&self, wanted: &Wanted, known: &HashMap<String, Known>) -> bool {
+    pub(crate) fn is_due(&self, wanted: &CertificateSpec, known: &HashMap<String, Known>) -> bool {
         let (name, now_s) = (&wanted.names[0], Clock::start().unix_s());
         let next_s = self.looked.get(name).map_or(0, |looked| looked.next_s);
         let is_to_order =
@@ -123,7 +123,7 @@ impl Admissions {
     }
 
     /// Schedules an early check after an order has ended.
-    pub(crate) fn look_soon(&mut self, wanted: &Wanted) {
+    pub(crate) fn look_soon(&mut self, wanted: &CertificateSpec) {
         if let Some(looked) = wanted.names.first().and_then(|name| self.looked.get_mut(name)) {
             looked.next_s = 0;
         }
@@ -133,8 +133,8 @@ impl Admissions {
     /// ordered.
     pub(crate) fn looked(
         &mut self,
-        wanted: &Wanted,
-        plan: &Plan,
+        wanted: &CertificateSpec,
+        plan: &CertificatePlan,
         known: &mut HashMap<String, Known>,
     ) {
         let (name, file) = (&wanted.names[0], file_name(&wanted.names));
@@ -171,7 +171,7 @@ impl Admissions {
 }
 
 /// True if the name has a certificate that is still valid.
-fn has_certificate(plan: Option<&Plan>, name: &str, now_s: i64) -> bool {
+fn has_certificate(plan: Option<&CertificatePlan>, name: &str, now_s: i64) -> bool {
     let facts = plan.and_then(|plan| lighty_io::tls::examine(&plan.store.certificate(name)).ok());
     facts.is_some_and(|facts| now_s < facts.valid_s.end)
 }

@@ -9,13 +9,13 @@ use lighty_io::file::small_file::Stamp;
 use lighty_io::tls::{CertificateFacts, examine};
 use sha2::{Digest, Sha256};
 
-use crate::client::Client;
+use crate::client::AcmeClient;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::{Accounts, Orders};
-use crate::schedule::{Progress, due_s, late_s};
+use crate::schedule::{OrderProgress, due_s, late_s};
 use crate::store::{Lock, Reserved, Store, TOUCH_EVERY};
-use crate::wanted::{Issuer, Wanted};
+use crate::wanted::{CertificateSpec, Issuer};
 
 /// Writes a log message; the first argument is true for problems.
 pub type Say = std::sync::Arc<dyn Fn(bool, &str) + Send + Sync>;
@@ -37,7 +37,7 @@ const WARN_EVERY_S: i64 = 86_400;
 pub(crate) struct Known {
     pub(crate) stamp: Option<Stamp>,
     pub(crate) facts: Option<CertificateFacts>,
-    pub(crate) progress: Progress,
+    pub(crate) progress: OrderProgress,
     is_read: bool,
     /// The progress could not be saved.
     is_unkept: bool,
@@ -90,7 +90,7 @@ fn luck(names: &[String], facts: Option<&CertificateFacts>) -> u64 {
 #[derive(Clone)]
 pub(crate) struct Task {
     pub(crate) store: Store,
-    pub(crate) wanted: Wanted,
+    pub(crate) wanted: CertificateSpec,
     /// The certificate's name in the store.
     pub(crate) name: String,
     pub(crate) accounts: Accounts,
@@ -135,7 +135,7 @@ impl Task {
         let Some(issuer) = self.issuer_to_ask(known, now_s) else { return };
         let Some(facts) = known.fitting(&self.wanted.names) else { return };
         let Self { store, wanted, accounts, leftovers, .. } = self;
-        let window = match Client::trusting(wanted.options.ca_file.as_deref()) {
+        let window = match AcmeClient::trusting(wanted.options.ca_file.as_deref()) {
             Ok(client) => {
                 let directory = &issuer.directory;
                 let orders =
@@ -287,7 +287,7 @@ async fn guarded<T>(
 /// Tries the authorities in order.
 async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> {
     let Task { store, wanted, accounts, leftovers, .. } = task;
-    let client = Client::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
+    let client = AcmeClient::trusting(wanted.options.ca_file.as_deref()).map_err(|why| (why, 0))?;
     let mut failed = Vec::new();
     for issuer in &wanted.options.issuers {
         let at =
@@ -312,16 +312,16 @@ async fn order(task: &Task, known: &Known) -> Result<(Issuer, String), Failure> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wanted::Options;
+    use crate::wanted::CertificateOptions;
 
     fn task(directory: &std::path::Path) -> Task {
         let store = Store::new(directory);
         store.prepare(None).expect("a store");
         let names = ["a.test".to_owned()].into();
-        let options = std::sync::Arc::new(Options::default());
+        let options = std::sync::Arc::new(CertificateOptions::default());
         Task {
             store,
-            wanted: Wanted { names, options },
+            wanted: CertificateSpec { names, options },
             name: "a.test".to_owned(),
             accounts: Accounts::default(),
             leftovers: Leftovers::default(),

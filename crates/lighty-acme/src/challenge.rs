@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use instant_acme::{ChallengeType, KeyAuthorization};
 use lighty_io::tls::challenge_certificate;
 
-use crate::dns_hook::{DnsHook, Leftovers, Record, SetRecord};
+use crate::dns_hook::{DnsHook, Leftovers, SetRecord, TxtRecord};
 use crate::error::OrderError;
 use crate::store::{self, Store};
 use crate::wanted::{ChallengeKind, address};
@@ -73,7 +73,7 @@ impl Proof {
                 let missing = OrderError::Malformed("dns-01 needs acme.dns-hook");
                 let hook = hook.ok_or(missing)?.clone();
                 let (name, value) = (format!("_acme-challenge.{host}"), key.dns_value());
-                let record = Record { hook, name, value };
+                let record = TxtRecord { hook, name, value };
                 Ok(Self::Record(SetRecord::set(record, leftovers).await?))
             }
         }

@@ -25,7 +25,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// HTTP client for authorities.
 #[derive(Clone)]
-pub(crate) struct Client {
+pub(crate) struct AcmeClient {
     fetcher: Fetcher,
     /// Time before which the authority accepts no other order, in seconds since 1970.
     retry_after_s: Arc<AtomicI64>,
@@ -40,7 +40,7 @@ pub fn check_authorities(file: &Path) -> Result<(), TlsError> {
     Fetcher::trusting(Some(file)).map(drop)
 }
 
-impl Client {
+impl AcmeClient {
     /// A client that trusts the authorities in a file, or the system's.
     pub(crate) fn trusting(file: Option<&Path>) -> Result<Self, OrderError> {
         let fetcher = Fetcher::trusting(file).map_err(OrderError::Tls)?;
@@ -68,7 +68,7 @@ impl Client {
     }
 }
 
-impl HttpClient for Client {
+impl HttpClient for AcmeClient {
     fn request(
         &self,
         request: Request<BodyWrapper<Bytes>>,

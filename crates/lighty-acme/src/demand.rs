@@ -14,7 +14,7 @@ use lighty_io::clock::Clock;
 use lighty_io::tls::OnDemandPairs;
 use tokio::sync::Notify;
 
-use crate::wanted::{Options, Wanted, public_name};
+use crate::wanted::{CertificateOptions, CertificateSpec, public_name};
 
 /// Maximum time that a handshake waits for a certificate.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub struct OnDemand {
     /// Maximum number of names.
     pub names_max: usize,
     /// Options for obtaining the certificates.
-    pub options: Arc<Options>,
+    pub options: Arc<CertificateOptions>,
     /// The loaded certificates, shared with handshakes.
     pub pairs: OnDemandPairs,
 }
@@ -57,7 +57,7 @@ fn covers(names: &[String], name: &str) -> bool {
 
 /// State of a name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum AdmissionState {
     /// Not asked yet.
     New,
     /// The server is being asked.
@@ -71,8 +71,8 @@ enum State {
     Refused { until_s: i64 },
 }
 
-struct Entry {
-    state: State,
+struct DemandedName {
+    state: AdmissionState,
     client: Option<IpAddr>,
     /// Notified when the certificate is available, or refused.
     settled: Arc<Notify>,
@@ -88,15 +88,15 @@ struct Counts {
 }
 
 #[derive(Default)]
-struct Names {
+struct DemandedNames {
     rules: Option<OnDemand>,
     /// Names in the configuration.
     configured: Vec<Arc<[String]>>,
-    known: HashMap<String, Entry>,
+    known: HashMap<String, DemandedName>,
     counts: Counts,
 }
 
-impl Names {
+impl DemandedNames {
     /// The notification that a handshake for this name must wait for, if it must. Records a new
     /// name.
     fn want(&mut self, name: &str, client: Option<IpAddr>, now_s: i64) -> Option<Arc<Notify>> {
@@ -108,11 +108,11 @@ impl Names {
             return None;
         }
         let Some(entry) = self.known.get_mut(name) else { return self.add(name, client, now_s) };
-        if let State::Refused { until_s } = entry.state {
+        if let AdmissionState::Refused { until_s } = entry.state {
             if now_s < until_s {
                 return None;
             }
-            (entry.state, entry.client) = (State::New, client);
+            (entry.state, entry.client) = (AdmissionState::New, client);
         }
         Some(Arc::clone(&entry.settled))
     }
@@ -124,7 +124,8 @@ impl Names {
             return None;
         }
         let settled = Arc::new(Notify::new());
-        let entry = Entry { state: State::New, client, settled: Arc::clone(&settled) };
+        let entry =
+            DemandedName { state: AdmissionState::New, client, settled: Arc::clone(&settled) };
         self.known.insert(name.to_owned(), entry);
         Some(settled)
     }
@@ -132,28 +133,29 @@ impl Names {
     fn has_room(&mut self, now_s: i64) -> bool {
         let names_max = self.rules.as_ref().map_or(0, |rules| rules.names_max);
         if self.known.len() >= names_max {
-            let is_over = |entry: &Entry| matches!(entry.state, State::Refused { until_s } if until_s <= now_s);
+            let is_over = |entry: &DemandedName| matches!(entry.state, AdmissionState::Refused { until_s } if until_s <= now_s);
             self.known.retain(|_, entry| !is_over(entry));
         }
-        let waiting = self.known.values().filter(|entry| entry.state == State::New).count();
+        let waiting =
+            self.known.values().filter(|entry| entry.state == AdmissionState::New).count();
         self.known.len() < names_max && waiting < WAITING_MAX
     }
 }
 
 /// The requested names. Clones share them.
 #[derive(Clone, Default)]
-pub struct Demand(Arc<Shared>);
+pub struct Demand(Arc<SharedDemand>);
 
 #[derive(Default)]
-struct Shared {
+struct SharedDemand {
     is_on: AtomicBool,
-    names: Mutex<Names>,
+    names: Mutex<DemandedNames>,
     /// Notified about new names.
     wanted: Notify,
 }
 
 /// A name to ask about.
-pub(crate) struct Question {
+pub(crate) struct AdmissionQuery {
     pub(crate) name: String,
     pub(crate) client: Option<IpAddr>,
     /// The server to ask; `None`: the list admits the name.
@@ -161,7 +163,7 @@ pub(crate) struct Question {
 }
 
 impl Demand {
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn names(&self) -> MutexGuard<'_, DemandedNames> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -190,7 +192,7 @@ impl Demand {
     }
 
     /// Applies new rules, and the names in the configuration.
-    pub(crate) fn follow(&self, rules: Option<OnDemand>, configured: &[Wanted]) {
+    pub(crate) fn follow(&self, rules: Option<OnDemand>, configured: &[CertificateSpec]) {
         self.0.is_on.store(rules.is_some(), Ordering::Relaxed);
         let mut names = self.names();
         let is_same = names.rules == rules;
@@ -219,17 +221,17 @@ impl Demand {
     }
 
     /// Names to ask about, at most `most`.
-    pub(crate) fn questions(&self, most: usize) -> Vec<Question> {
+    pub(crate) fn questions(&self, most: usize) -> Vec<AdmissionQuery> {
         let mut names = self.names();
-        let Names { rules: Some(rules), known, counts, .. } = &mut *names else {
+        let DemandedNames { rules: Some(rules), known, counts, .. } = &mut *names else {
             return Vec::new();
         };
-        let new = known.iter_mut().filter(|(_, entry)| entry.state == State::New);
-        let question = |(name, entry): (&String, &mut Entry)| {
-            entry.state = State::Asked;
+        let new = known.iter_mut().filter(|(_, entry)| entry.state == AdmissionState::New);
+        let question = |(name, entry): (&String, &mut DemandedName)| {
+            entry.state = AdmissionState::Asked;
             let ask = rules.ask.clone().filter(|_| !covers(&rules.names, name));
             counts.asked += u64::from(ask.is_some());
-            Question { name: name.clone(), client: entry.client, ask }
+            AdmissionQuery { name: name.clone(), client: entry.client, ask }
         };
         new.take(most).map(question).collect()
     }
@@ -237,7 +239,7 @@ impl Demand {
     /// Admits a name.
     pub(crate) fn admit(&self, name: &str, now_s: i64) {
         if let Some(entry) = self.names().known.get_mut(name) {
-            entry.state = State::Admitted { since_s: now_s };
+            entry.state = AdmissionState::Admitted { since_s: now_s };
         }
     }
 
@@ -249,7 +251,7 @@ impl Demand {
             rules.pairs.remove(name);
         }
         if let Some(entry) = names.known.get_mut(name) {
-            entry.state = State::Refused { until_s };
+            entry.state = AdmissionState::Refused { until_s };
             entry.settled.notify_waiters();
         }
     }
@@ -264,7 +266,8 @@ impl Demand {
     /// The admitted names.
     pub(crate) fn admitted(&self) -> Vec<String> {
         let names = self.names();
-        let is_admitted = |entry: &Entry| matches!(entry.state, State::Admitted { .. });
+        let is_admitted =
+            |entry: &DemandedName| matches!(entry.state, AdmissionState::Admitted { .. });
         let admitted = names.known.iter().filter(|(_, entry)| is_admitted(entry));
         admitted.map(|(name, _)| name.clone()).collect()
     }
@@ -275,9 +278,9 @@ impl Demand {
         let mut names = self.names();
         let Some(entry) = names.known.get_mut(name) else { return false };
         match entry.state {
-            State::Admitted { since_s } if now_s - since_s <= ADMITTED_S => true,
-            State::Admitted { .. } => {
-                entry.state = State::New;
+            AdmissionState::Admitted { since_s } if now_s - since_s <= ADMITTED_S => true,
+            AdmissionState::Admitted { .. } => {
+                entry.state = AdmissionState::New;
                 self.0.wanted.notify_one();
                 false
             }
@@ -291,7 +294,8 @@ impl Demand {
         if names.rules.is_none() {
             return Vec::new();
         }
-        let is_admitted = |entry: &&Entry| matches!(entry.state, State::Admitted { .. });
+        let is_admitted =
+            |entry: &&DemandedName| matches!(entry.state, AdmissionState::Admitted { .. });
         let admitted = names.known.values().filter(is_admitted).count() as u64;
         let Counts { asked, refused, full } = names.counts;
         [("names", admitted), ("asked", asked), ("refused", refused), ("full", full)]
@@ -306,7 +310,7 @@ mod tests {
 
     const CLIENT: Option<IpAddr> = None;
 
-    fn names(ask: bool, list: &[&str], names_max: usize) -> Names {
+    fn names(ask: bool, list: &[&str], names_max: usize) -> DemandedNames {
         let rules = OnDemand {
             ask: ask.then(|| "http://127.0.0.1/ask".to_owned()),
             names: list.iter().map(|name| (*name).to_owned()).collect(),
@@ -314,7 +318,7 @@ mod tests {
             options: Arc::default(),
             pairs: OnDemandPairs::default(),
         };
-        Names { rules: Some(rules), ..Names::default() }
+        DemandedNames { rules: Some(rules), ..DemandedNames::default() }
     }
 
     #[test]

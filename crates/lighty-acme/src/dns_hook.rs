@@ -53,13 +53,13 @@ impl fmt::Display for DnsHook {
 
 /// A TXT record, and the hook that sets it.
 #[derive(Clone, Debug)]
-pub(crate) struct Record {
+pub(crate) struct TxtRecord {
     pub(crate) hook: DnsHook,
     pub(crate) name: String,
     pub(crate) value: String,
 }
 
-impl Record {
+impl TxtRecord {
     /// Sets the record. Dropping the future kills a program, with its process group.
     pub(crate) async fn present(&self) -> Result<(), OrderError> {
         self.call("present").await
@@ -144,28 +144,28 @@ async fn end_of(
 
 /// Records whose order ended before it could remove them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Leftovers(Arc<Mutex<Vec<Record>>>);
+pub(crate) struct Leftovers(Arc<Mutex<Vec<TxtRecord>>>);
 
 impl Leftovers {
     /// Takes all of them. The caller must remove them.
-    pub(crate) fn take(&self) -> Vec<Record> {
+    pub(crate) fn take(&self) -> Vec<TxtRecord> {
         std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn add(&self, record: Record) {
+    fn add(&self, record: TxtRecord) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(record);
     }
 }
 
 /// A record that may be set. On drop it becomes a leftover.
 pub(crate) struct SetRecord {
-    record: Option<Record>,
+    record: Option<TxtRecord>,
     leftovers: Leftovers,
 }
 
 impl SetRecord {
     /// Sets a record. If that fails, it may be set all the same, and becomes a leftover.
-    pub(crate) async fn set(record: Record, leftovers: &Leftovers) -> Result<Self, OrderError> {
+    pub(crate) async fn set(record: TxtRecord, leftovers: &Leftovers) -> Result<Self, OrderError> {
         let set = Self { record: Some(record.clone()), leftovers: leftovers.clone() };
         record.present().await?;
         Ok(set)

@@ -31,13 +31,13 @@ pub use client::check_authorities;
 pub use demand::{Demand, OnDemand};
 pub use dns_hook::DnsHook;
 pub use error::OrderError;
-pub use plan::Plan;
+pub use plan::CertificatePlan;
 pub use reason::Reason;
-pub use schedule::{Progress, Window, due_s};
+pub use schedule::{OrderProgress, Window, due_s};
 pub use service::Service;
 pub use store::{Store, file_name};
 pub use upkeep::{forget, revoke, roll_over};
 pub use wanted::{
-    ChallengeKind, ExternalAccount, Issuer, Options, Wanted, WantedError, address, public_host,
-    public_name,
+    CertificateOptions, CertificateSpec, CertificateSpecError, ChallengeKind, ExternalAccount,
+    Issuer, address, public_host, public_name,
 };

@@ -15,13 +15,13 @@ use lighty_io::tls::{CertificateFacts, SigningRequest, read_leaf};
 use sha2::{Digest, Sha256};
 
 use crate::challenge::Proof;
-use crate::client::Client;
+use crate::client::AcmeClient;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::reason::Reason;
 use crate::schedule::Window;
 use crate::store::{self, Reserved, Store};
-use crate::wanted::{Options, Wanted, address};
+use crate::wanted::{CertificateOptions, CertificateSpec, address};
 
 /// Maximum repetitions of a request after a refused nonce (RFC 8555 section 6.5). Each sends three
 /// requests.
@@ -63,13 +63,13 @@ impl Accounts {
 /// Context of an order.
 pub(crate) struct Orders<'a> {
     pub(crate) store: &'a Store,
-    pub(crate) wanted: &'a Wanted,
+    pub(crate) wanted: &'a CertificateSpec,
     pub(crate) accounts: &'a Accounts,
     /// Receives records that the order has no time to remove.
     pub(crate) leftovers: &'a Leftovers,
     /// URL of the authority's directory.
     pub(crate) directory: &'a str,
-    pub(crate) client: &'a Client,
+    pub(crate) client: &'a AcmeClient,
 }
 
 impl Orders<'_> {
@@ -139,7 +139,7 @@ impl Orders<'_> {
         Ok(true)
     }
 
-    fn options(&self) -> &Options {
+    fn options(&self) -> &CertificateOptions {
         &self.wanted.options
     }
 

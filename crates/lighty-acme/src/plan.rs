@@ -2,15 +2,15 @@
 
 use crate::demand::OnDemand;
 use crate::store::Store;
-use crate::wanted::Wanted;
+use crate::wanted::CertificateSpec;
 
 /// The certificates to maintain.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct CertificatePlan {
     /// Store of all files.
     pub store: Store,
     /// The certificates.
-    pub wanted: Vec<Wanted>,
+    pub wanted: Vec<CertificateSpec>,
     /// Options of certificates on demand, if enabled.
     pub on_demand: Option<OnDemand>,
 }

@@ -28,7 +28,7 @@ pub struct Window {
 
 /// Result of the orders so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Progress {
+pub struct OrderProgress {
     /// Number of consecutive failures.
     pub failures: u32,
     /// No order before this time.
@@ -41,7 +41,7 @@ pub struct Progress {
     pub window: Option<Window>,
 }
 
-impl Progress {
+impl OrderProgress {
     /// Records a failed order; the authority accepts no other within `retry_after_s` seconds.
     pub fn fail(&mut self, now_s: i64, error: String, retry_after_s: i64, luck: u64) {
         let wait_s = WAITS_S[(self.failures as usize).min(WAITS_S.len() - 1)];
@@ -61,7 +61,7 @@ impl Progress {
 /// Time of the next order. `valid_s` is the validity of the present certificate, `None` if there is
 /// none or it is for other names. `luck` is a pseudo-random number that is constant for a
 /// certificate.
-pub fn due_s(valid_s: Option<&Range<i64>>, progress: &Progress, luck: u64) -> i64 {
+pub fn due_s(valid_s: Option<&Range<i64>>, progress: &OrderProgress, luck: u64) -> i64 {
     let wanted_s = valid_s.map_or(0, |valid_s| {
         let life_s = valid_s.end - valid_s.start;
         let late_s = late_s(valid_s);
@@ -99,7 +99,7 @@ mod tests {
 
     #[test]
     fn a_certificate_is_ordered_at_once_and_renewed_with_a_third_left() {
-        let progress = Progress::default();
+        let progress = OrderProgress::default();
         assert_eq!(due_s(None, &progress, 7), 0);
         for luck in [0, 1, u64::MAX, 12_345_678] {
             let due = due_s(Some(&LIFE), &progress, luck);
@@ -112,9 +112,9 @@ mod tests {
 
     #[test]
     fn the_authority_says_when_but_not_too_late() {
-        let window = |span_s: Range<i64>| Progress {
+        let window = |span_s: Range<i64>| OrderProgress {
             window: Some(Window { span_s, ask_again_s: 0 }),
-            ..Progress::default()
+            ..OrderProgress::default()
         };
         for luck in [0, 5, u64::MAX] {
             let due = due_s(Some(&LIFE), &window(10 * DAY_S..12 * DAY_S), luck);
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn there_are_never_more_than_five_failures_in_an_hour() {
         for luck in [0, 1, 59, u64::MAX] {
-            let (mut progress, mut now_s, mut times) = (Progress::default(), 0, Vec::new());
+            let (mut progress, mut now_s, mut times) = (OrderProgress::default(), 0, Vec::new());
             // A month without the authority.
             while now_s < 30 * DAY_S {
                 now_s = due_s(None, &progress, luck).max(now_s);
@@ -144,7 +144,7 @@ mod tests {
 
     #[test]
     fn the_authority_may_ask_for_patience() {
-        let mut progress = Progress::default();
+        let mut progress = OrderProgress::default();
         progress.fail(100, "slow down".to_owned(), 5_000, 0);
         assert_eq!(due_s(None, &progress, 0), 5_100);
         progress.succeed("ca.test");

@@ -20,9 +20,9 @@ use crate::demand::Demand;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::Accounts;
-use crate::plan::Plan;
+use crate::plan::CertificatePlan;
 use crate::store::{Store, file_name};
-use crate::wanted::Wanted;
+use crate::wanted::CertificateSpec;
 
 /// Interval of checking certificates.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -48,8 +48,8 @@ const STOP_PATIENCE: Duration = Duration::from_secs(5);
 type Figures = Vec<(String, String)>;
 
 #[derive(Default)]
-struct Shared {
-    plan: Mutex<Option<Plan>>,
+struct ServiceState {
+    plan: Mutex<Option<CertificatePlan>>,
     figures: Mutex<Figures>,
     is_stopping: AtomicBool,
     /// The plan has changed, or the service is stopping.
@@ -58,7 +58,7 @@ struct Shared {
 
 /// The service; its thread runs once there is a plan.
 pub struct Service {
-    shared: Arc<Shared>,
+    shared: Arc<ServiceState>,
     demand: Demand,
     say: Say,
     /// Disconnected when the thread has ended; `None`: it is not running.
@@ -79,7 +79,7 @@ impl Service {
     ///
     /// # Errors
     /// The system's, if no thread can be created.
-    pub fn follow(&mut self, plan: Option<Plan>) -> io::Result<()> {
+    pub fn follow(&mut self, plan: Option<CertificatePlan>) -> io::Result<()> {
         let has_work = plan.is_some();
         let (on_demand, wanted) =
             plan.as_ref().map_or((None, &[][..]), |plan| (plan.on_demand.clone(), &plan.wanted));
@@ -122,7 +122,7 @@ impl Service {
     }
 }
 
-fn run(runtime: Runtime, keeper: Keeper, shared: &Shared) {
+fn run(runtime: Runtime, keeper: Keeper, shared: &ServiceState) {
     let tasks = LocalSet::new();
     runtime.block_on(tasks.run_until(keeper.look_after(shared)));
     // Does not wait for requests without a response.
@@ -140,7 +140,7 @@ struct Keeper {
     orders: JoinSet<Known>,
     running: HashMap<Id, (Task, AbortHandle)>,
     /// Certificates to be ordered once fewer orders are in progress.
-    waiting: VecDeque<Wanted>,
+    waiting: VecDeque<CertificateSpec>,
     /// Time until which not all certificates are checked, unless the plan changes.
     rests: Option<Deadline>,
     on_demand: Admissions,
@@ -162,7 +162,7 @@ impl Keeper {
         }
     }
 
-    async fn look_after(mut self, shared: &Shared) {
+    async fn look_after(mut self, shared: &ServiceState) {
         while !shared.is_stopping.load(Ordering::Acquire) {
             while let Some(done) = self.orders.try_join_next_with_id() {
                 self.take(done);
@@ -224,7 +224,7 @@ impl Keeper {
     }
 
     /// Aborts orders that are no longer in the plan, or have changed in it.
-    fn end_unwanted(&self, plan: Option<&Plan>, on_demand: &[Wanted]) {
+    fn end_unwanted(&self, plan: Option<&CertificatePlan>, on_demand: &[CertificateSpec]) {
         for (task, order) in self.running.values() {
             let is_wanted = plan.is_some_and(|plan| {
                 let mut wanted = plan.wanted.iter().chain(on_demand);
@@ -240,7 +240,7 @@ impl Keeper {
         self.running.values().any(|(task, _)| task.name == name)
     }
 
-    fn look_on_demand(&mut self, plan: &Plan, wanted: &Wanted) {
+    fn look_on_demand(&mut self, plan: &CertificatePlan, wanted: &CertificateSpec) {
         let is_running = self.is_running(&file_name(&wanted.names));
         if !is_running && self.on_demand.is_due(wanted, &self.known) {
             self.look(&plan.store, wanted);
@@ -250,7 +250,7 @@ impl Keeper {
 
     /// Checks all certificates and returns true, if that is due. Otherwise only orders the waiting
     /// ones.
-    fn look_at_all(&mut self, plan: &Plan) -> bool {
+    fn look_at_all(&mut self, plan: &CertificatePlan) -> bool {
         if self.rests.is_some_and(|rests| !rests.is_over()) {
             while self.running.len() < ORDERS_MAX
                 && let Some(wanted) = self.waiting.pop_front()
@@ -273,7 +273,7 @@ impl Keeper {
 
     /// Checks a certificate, and orders it if that is due. Returns true if it is due and must wait
     /// for other orders.
-    fn look(&mut self, store: &Store, wanted: &Wanted) -> bool {
+    fn look(&mut self, store: &Store, wanted: &CertificateSpec) -> bool {
         let name = file_name(&wanted.names);
         if self.is_running(&name) {
             return false;
@@ -301,7 +301,7 @@ impl Keeper {
         false
     }
 
-    fn figures(&self, plan: &Plan) -> Figures {
+    fn figures(&self, plan: &CertificatePlan) -> Figures {
         let mut figures = Vec::new();
         for wanted in &plan.wanted {
             let name = file_name(&wanted.names);
@@ -321,18 +321,18 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::wanted::Options;
+    use crate::wanted::CertificateOptions;
 
     /// Reading certificate files costs time: the end of an order must not cause thousands of other
     /// names' files to be read.
     #[test]
     fn many_certificates_are_not_looked_at_for_each_order() {
         let directory = tempfile::tempdir().expect("a directory");
-        let wanted = |nth: usize| Wanted {
+        let wanted = |nth: usize| CertificateSpec {
             names: Arc::from([format!("n{nth}.a.test")]),
-            options: Arc::new(Options::default()),
+            options: Arc::new(CertificateOptions::default()),
         };
-        let plan = Plan {
+        let plan = CertificatePlan {
             store: Store::new(directory.path()),
             wanted: (0..1000).map(wanted).collect(),
             on_demand: None,

@@ -18,7 +18,7 @@ use lighty_io::tls::examine;
 use serde_json::{Value, json};
 
 use crate::error::OrderError;
-use crate::schedule::{Progress, Window};
+use crate::schedule::{OrderProgress, Window};
 
 pub(crate) use lock::{Lock, TOUCH_EVERY};
 
@@ -145,13 +145,13 @@ impl Store {
     }
 
     /// The progress of orders; empty if it cannot be read.
-    pub fn progress(&self, name: &str) -> Progress {
+    pub fn progress(&self, name: &str) -> OrderProgress {
         let bytes = read(&self.progress_file(name)).unwrap_or_default();
         let value: Value = serde_json::from_slice(&bytes).unwrap_or_default();
         let text = |key: &str| value[key].as_str().unwrap_or_default().to_owned();
         let number = |value: &Value| value.as_i64();
         let window = &value["window"];
-        Progress {
+        OrderProgress {
             failures: value["failures"].as_u64().unwrap_or(0).min(u32::MAX.into()) as u32,
             not_before_s: number(&value["not_before"]).unwrap_or(0),
             error: text("error"),
@@ -163,7 +163,7 @@ impl Store {
         }
     }
 
-    pub(crate) fn keep_progress(&self, name: &str, progress: &Progress) -> io::Result<()> {
+    pub(crate) fn keep_progress(&self, name: &str, progress: &OrderProgress) -> io::Result<()> {
         let window = progress.window.as_ref().map(|window| {
             json!({
                 "from": window.span_s.start,
@@ -381,8 +381,8 @@ mod tests {
     #[test]
     fn progress_is_kept_and_what_is_broken_is_none() {
         let (_directory, store) = store();
-        assert_eq!(store.progress("a.test"), Progress::default());
-        let progress = Progress {
+        assert_eq!(store.progress("a.test"), OrderProgress::default());
+        let progress = OrderProgress {
             failures: 3,
             not_before_s: 1_000,
             error: "a \"quoted\" reason".to_owned(),
@@ -393,7 +393,7 @@ mod tests {
         assert_eq!(store.progress("a.test"), progress);
         for broken in [&b"{"[..], b"[]", b"{\"failures\":-1,\"window\":3}", &[0xff; 9]] {
             write(&store.progress_file("a.test"), broken).expect("written");
-            assert_eq!(store.progress("a.test"), Progress::default());
+            assert_eq!(store.progress("a.test"), OrderProgress::default());
         }
         assert!(store.renewal_asked_for("a.test").is_none());
         store.ask_for_renewal("a.test").expect("asked");

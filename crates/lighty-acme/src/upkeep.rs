@@ -4,13 +4,13 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use crate::client::Client;
+use crate::client::AcmeClient;
 use crate::dns_hook::Leftovers;
 use crate::error::OrderError;
 use crate::order::{Accounts, Orders};
 use crate::reason::Reason;
 use crate::store::Store;
-use crate::wanted::{Issuer, Options, Wanted};
+use crate::wanted::{CertificateOptions, CertificateSpec, Issuer};
 
 /// Revokes a certificate of the store with the authority that signed it. Returns the authority's
 /// name.
@@ -20,7 +20,7 @@ use crate::wanted::{Issuer, Options, Wanted};
 pub fn revoke(
     store: &Store,
     name: &str,
-    options: &Arc<Options>,
+    options: &Arc<CertificateOptions>,
     reason: Reason,
 ) -> Result<String, OrderError> {
     let signed_by = store.progress(name).issuer;
@@ -38,7 +38,7 @@ pub fn revoke(
 /// The authority cannot be reached or refuses, or the key cannot be saved.
 pub fn roll_over(
     store: &Store,
-    options: &Arc<Options>,
+    options: &Arc<CertificateOptions>,
     issuer: &Issuer,
 ) -> Result<bool, OrderError> {
     asking(store, options, issuer, async |orders| orders.roll_over().await)
@@ -51,12 +51,12 @@ pub fn forget(store: &Store, name: &str) {
 
 fn asking<T>(
     store: &Store,
-    options: &Arc<Options>,
+    options: &Arc<CertificateOptions>,
     issuer: &Issuer,
     ask: impl AsyncFnOnce(&Orders<'_>) -> Result<T, OrderError>,
 ) -> Result<T, OrderError> {
-    let client = Client::trusting(options.ca_file.as_deref())?;
-    let wanted = Wanted { names: Arc::default(), options: Arc::clone(options) };
+    let client = AcmeClient::trusting(options.ca_file.as_deref())?;
+    let wanted = CertificateSpec { names: Arc::default(), options: Arc::clone(options) };
     let (accounts, leftovers) = (Accounts::default(), Leftovers::default());
     let orders = Orders {
         store,

@@ -17,7 +17,7 @@ const LABEL_BYTES_MAX: usize = 63;
 
 /// Error in a request, with the text concerned.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum WantedError {
+pub enum CertificateSpecError {
     /// An address instead of a name.
     Address(String),
     /// An invalid host name.
@@ -30,7 +30,7 @@ pub enum WantedError {
     Url(String),
 }
 
-impl fmt::Display for WantedError {
+impl fmt::Display for CertificateSpecError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Address(text) => {
@@ -47,21 +47,21 @@ impl fmt::Display for WantedError {
     }
 }
 
-impl std::error::Error for WantedError {}
+impl std::error::Error for CertificateSpecError {}
 
 /// A requested certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct CertificateSpec {
     /// The hosts that it is for: names in lower case, and addresses in canonical form. The first
     /// one names its file.
     pub names: Arc<[String]>,
     /// Options for obtaining it.
-    pub options: Arc<Options>,
+    pub options: Arc<CertificateOptions>,
 }
 
 /// Options for obtaining certificates.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Options {
+pub struct CertificateOptions {
     /// Contact addresses for the authority.
     pub contact: Vec<String>,
     /// Authorities, in order of preference.
@@ -117,16 +117,16 @@ impl Issuer {
     ///
     /// # Errors
     /// The text is neither.
-    pub fn parse(text: &str) -> Result<Self, WantedError> {
+    pub fn parse(text: &str) -> Result<Self, CertificateSpecError> {
         if let Some((word, directory, staging)) = Self::KNOWN.iter().find(|row| row.0 == text) {
             let staging = staging.map(str::to_owned);
             return Ok(Self { name: (*word).to_owned(), directory: (*directory).into(), staging });
         }
         let rest = text.strip_prefix("https://");
-        let rest = rest.ok_or_else(|| WantedError::Issuer(text.to_owned()))?;
+        let rest = rest.ok_or_else(|| CertificateSpecError::Issuer(text.to_owned()))?;
         let host = rest.split('/').next().unwrap_or_default();
         match host.is_empty() || text.contains(|c: char| c.is_whitespace() || c.is_control()) {
-            true => Err(WantedError::Url(text.to_owned())),
+            true => Err(CertificateSpecError::Url(text.to_owned())),
             false => Ok(Self { name: host.to_owned(), directory: text.to_owned(), staging: None }),
         }
     }
@@ -181,7 +181,7 @@ impl ChallengeKind {
 ///
 /// # Errors
 /// No authority signs for it.
-pub fn public_host(text: &str) -> Result<String, WantedError> {
+pub fn public_host(text: &str) -> Result<String, CertificateSpecError> {
     address(text).map_or_else(|| public_name(text), |address| Ok(address.to_string()))
 }
 
@@ -199,14 +199,14 @@ pub fn address(text: &str) -> Option<IpAddr> {
 ///
 /// # Errors
 /// No authority signs for it.
-pub fn public_name(text: &str) -> Result<String, WantedError> {
+pub fn public_name(text: &str) -> Result<String, CertificateSpecError> {
     let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
     check_name(&name)?;
     Ok(name)
 }
 
 /// Checks that an authority may sign for a name: a host name with a dot, optionally after `*.`.
-fn check_name(name: &str) -> Result<(), WantedError> {
+fn check_name(name: &str) -> Result<(), CertificateSpecError> {
     let host = name.strip_prefix("*.").unwrap_or(name);
     let is_label = |label: &str| {
         let is_sound = label.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
@@ -214,14 +214,14 @@ fn check_name(name: &str) -> Result<(), WantedError> {
         is_sound && !edges && (1..=LABEL_BYTES_MAX).contains(&label.len())
     };
     if host.parse::<std::net::IpAddr>().is_ok() || host.contains(':') {
-        return Err(WantedError::Address(name.to_owned()));
+        return Err(CertificateSpecError::Address(name.to_owned()));
     }
     if name.len() > NAME_BYTES_MAX || !host.split('.').all(is_label) {
-        return Err(WantedError::NoHost(name.to_owned()));
+        return Err(CertificateSpecError::NoHost(name.to_owned()));
     }
     match host.contains('.') {
         true => Ok(()),
-        false => Err(WantedError::NoDot(name.to_owned())),
+        false => Err(CertificateSpecError::NoDot(name.to_owned())),
     }
 }
 

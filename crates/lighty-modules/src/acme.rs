@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use lighty_acme::{ChallengeKind, Issuer, Store, WantedError, public_host, public_name};
+use lighty_acme::{CertificateSpecError, ChallengeKind, Issuer, Store, public_host, public_name};
 use lighty_config::{
     CompileCtx, Directive, Kind, Pairs, Reject, Scope, Value, parse_map, parse_string,
     parse_strings,
@@ -379,7 +379,7 @@ fn parse_hosts(value: &Value, _: &CompileCtx) -> Result<Arc<[String]>, Reject> {
 
 fn parse_each(
     value: &Value,
-    parse: fn(&str) -> Result<String, WantedError>,
+    parse: fn(&str) -> Result<String, CertificateSpecError>,
 ) -> Result<Arc<[String]>, Reject> {
     let names = parse_strings(value)?;
     let mut unique = Vec::new();
@@ -394,7 +394,7 @@ fn parse_each(
 
 fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject> {
     let texts = parse_strings(value)?;
-    let issuers: Result<Arc<[Issuer]>, WantedError> =
+    let issuers: Result<Arc<[Issuer]>, CertificateSpecError> =
         texts.iter().map(|text| Issuer::parse(text)).collect();
     match issuers {
         Ok(none) if none.is_empty() => Err(Reject::new("names no issuer")),
@@ -403,7 +403,7 @@ fn parse_issuers(value: &Value, _: &CompileCtx) -> Result<Arc<[Issuer]>, Reject>
     }
 }
 
-fn cannot_be_asked(why: WantedError) -> Reject {
+fn cannot_be_asked(why: CertificateSpecError) -> Reject {
     Reject::new(format!("has an issuer that cannot be asked: {why}"))
 }
 

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use lighty_acme::{
-    ChallengeKind, DnsHook, ExternalAccount, Issuer, OnDemand, Options, Store, Wanted, WantedError,
-    address, file_name, public_host,
+    CertificateOptions, CertificateSpec, CertificateSpecError, ChallengeKind, DnsHook,
+    ExternalAccount, Issuer, OnDemand, Store, address, file_name, public_host,
 };
-pub(crate) use lighty_acme::{Demand, Plan, Service};
+pub(crate) use lighty_acme::{CertificatePlan, Demand, Service};
 use lighty_config::{Block, Config, Diagnostic, Field, Level, Op, Setting, Span};
 use lighty_core::Settings;
 use lighty_core::log::{About, Level as LogLevel, Log};
@@ -33,11 +33,11 @@ pub(crate) fn store(config: &Config<Settings>) -> Store {
 
 /// Returns the certificates that the thread maintains; `None` if there are none. `pairs` receives
 /// the certificates on demand.
-pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<Plan> {
+pub(crate) fn plan(config: &Config<Settings>, pairs: &OnDemandPairs) -> Option<CertificatePlan> {
     let wanted = wanted(config).unwrap_or_default();
     let on_demand = on_demand(config, pairs);
     let has_work = !wanted.is_empty() || on_demand.is_some();
-    has_work.then(|| Plan { store: store(config), wanted, on_demand })
+    has_work.then(|| CertificatePlan { store: store(config), wanted, on_demand })
 }
 
 /// Returns true if the server obtains certificates, also if their configuration has errors.
@@ -111,7 +111,7 @@ impl<F: Fn() -> Vec<(String, String)> + Send + Sync> Statistics for AcmeFigures<
 ///
 /// # Errors
 /// All problems, with their places in the configuration.
-pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
+pub(crate) fn wanted(config: &Config<Settings>) -> Result<Vec<CertificateSpec>, Vec<Diagnostic>> {
     let mut search = Search::new(config);
     search.on_demand();
     for (id, block) in config.blocks().iter().enumerate() {
@@ -142,7 +142,7 @@ fn problem(span: Option<Span>, why: &Unwanted) -> Diagnostic {
 ///
 /// # Errors
 /// All problems, with their places in the configuration.
-fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
+fn checked(config: &Config<Settings>) -> Result<Vec<CertificateSpec>, Vec<Diagnostic>> {
     let wanted = wanted(config)?;
     // Paths inside a chroot cannot be checked from outside.
     if wanted.is_empty() || config.global().server.chroot.is_some() {
@@ -167,7 +167,7 @@ fn checked(config: &Config<Settings>) -> Result<Vec<Wanted>, Vec<Diagnostic>> {
             report("acme.ca-file", format!("acme.ca-file: {why}"));
         }
     }
-    let program = |one: &'_ Wanted| match &one.options.dns_hook {
+    let program = |one: &'_ CertificateSpec| match &one.options.dns_hook {
         Some(DnsHook::Program(path)) => Some(path.clone()),
         _ => None,
     };
@@ -212,7 +212,7 @@ struct Search<'a> {
     has_listener: bool,
     has_hosts: bool,
     is_on_demand: bool,
-    wanted: Vec<Wanted>,
+    wanted: Vec<CertificateSpec>,
     problems: Vec<Diagnostic>,
 }
 
@@ -306,10 +306,10 @@ impl<'a> Search<'a> {
             return Err((span, Unwanted::NoNames));
         }
         let options = options(own, &names).map_err(|why| (span, why))?;
-        self.add(Wanted { names, options: Arc::new(options) }).map_err(|why| (span, why))
+        self.add(CertificateSpec { names, options: Arc::new(options) }).map_err(|why| (span, why))
     }
 
-    fn add(&mut self, new: Wanted) -> Result<(), Unwanted> {
+    fn add(&mut self, new: CertificateSpec) -> Result<(), Unwanted> {
         let same = self.wanted.iter().find(|one| file_name(&one.names) == file_name(&new.names));
         match same {
             Some(same) if *same == new => Ok(()),
@@ -323,7 +323,7 @@ impl<'a> Search<'a> {
 }
 
 /// Returns the options for obtaining certificates for these names.
-fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
+fn options(own: &AcmeSettings, names: &[String]) -> Result<CertificateOptions, Unwanted> {
     let wildcard = names.iter().find(|name| name.starts_with("*."));
     let number = names.iter().find(|name| address(name).is_some());
     if let (ChallengeKind::Dns01, Some(number)) = (own.challenge, number) {
@@ -335,7 +335,7 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
         (_, Some(name)) => return Err(Unwanted::Wildcard(name.clone())),
     }
     let path = |text: &Option<Arc<str>>| text.as_deref().map(PathBuf::from);
-    Ok(Options {
+    Ok(CertificateOptions {
         contact: own.contact.iter().map(|to| to.to_string()).collect(),
         issuers: own.issuers.iter().map(|issuer| rehearsed(issuer, own)).collect(),
         external_account: external_account(own)?,
@@ -351,7 +351,9 @@ fn options(own: &AcmeSettings, names: &[String]) -> Result<Options, Unwanted> {
 ///
 /// # Errors
 /// The options are invalid.
-pub(crate) fn global_options(config: &Config<Settings>) -> Result<Arc<Options>, Unwanted> {
+pub(crate) fn global_options(
+    config: &Config<Settings>,
+) -> Result<Arc<CertificateOptions>, Unwanted> {
     let own = config.global().module::<AcmeSettings>();
     options(own, &[]).map(Arc::new)
 }
@@ -392,7 +394,7 @@ fn external_account(own: &AcmeSettings) -> Result<Option<ExternalAccount>, Unwan
 /// Errors in the configuration of certificates.
 pub(crate) enum Unwanted {
     NoNames,
-    Name(WantedError),
+    Name(CertificateSpecError),
     TwoSources,
     Twice(String),
     NoHook,

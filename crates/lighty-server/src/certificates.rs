@@ -6,7 +6,7 @@ use std::io;
 use std::sync::Arc;
 
 pub use lighty_acme::Reason;
-use lighty_acme::{Options, OrderError, Progress, Store, file_name};
+use lighty_acme::{CertificateOptions, OrderError, OrderProgress, Store, file_name};
 use lighty_config::Config;
 use lighty_core::Settings;
 use lighty_io::clock::Clock;
@@ -52,7 +52,7 @@ struct Known {
     file: String,
     names: String,
     facts: Result<CertificateFacts, TlsError>,
-    progress: Progress,
+    progress: OrderProgress,
 }
 
 impl Known {
@@ -208,7 +208,7 @@ pub fn revoke(
 /// An authority refuses; the keys of the previous ones are replaced.
 pub fn roll_over(config: &Config<Settings>) -> Result<String, CertificateError> {
     let store = acme::store(config);
-    let mut all: Vec<Arc<Options>> = Vec::new();
+    let mut all: Vec<Arc<CertificateOptions>> = Vec::new();
     all.extend(acme::wanted(config).unwrap_or_default().into_iter().map(|one| one.options));
     all.extend(acme::global_options(config).ok());
     let (mut done, mut out) = (Vec::new(), String::new());

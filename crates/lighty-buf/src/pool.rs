@@ -14,7 +14,7 @@ use bytes::Bytes;
 /// never held for longer than a push or a pop.
 #[derive(Clone)]
 pub struct BufPool {
-    shared: Arc<Shared>,
+    shared: Arc<SharedBufferPool>,
 }
 
 /// A buffer from a pool, returned to it on drop.
@@ -23,17 +23,17 @@ pub struct PooledBuf {
     memory: Option<Box<[u8]>>,
     /// Length of the visible part of the memory.
     length: usize,
-    home: Arc<Shared>,
+    home: Arc<SharedBufferPool>,
 }
 
-struct Shared {
+struct SharedBufferPool {
     buffer_bytes: usize,
     buffers_max: usize,
-    state: Mutex<State>,
+    state: Mutex<BufferPoolState>,
 }
 
 #[derive(Default)]
-struct State {
+struct BufferPoolState {
     free: Vec<Box<[u8]>>,
     in_use: usize,
     /// Maximum number of buffers in use at once since the last trim.
@@ -44,8 +44,8 @@ impl BufPool {
     /// Creates a pool of at most `buffers_max` buffers of `buffer_bytes` bytes each. Allocates
     /// nothing yet.
     pub fn new(buffer_bytes: usize, buffers_max: usize) -> Self {
-        let state = Mutex::new(State::default());
-        BufPool { shared: Arc::new(Shared { buffer_bytes, buffers_max, state }) }
+        let state = Mutex::new(BufferPoolState::default());
+        BufPool { shared: Arc::new(SharedBufferPool { buffer_bytes, buffers_max, state }) }
     }
 
     /// Takes a buffer; `None` if all of them are in use. Its content is unspecified.
@@ -110,8 +110,8 @@ impl BufPool {
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl SharedBufferPool {
+    fn lock(&self) -> MutexGuard<'_, BufferPoolState> {
         // No code panics while holding the lock, so poisoned data is consistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -13,11 +13,11 @@ use lighty_config::{
 
 const REQUESTS: u32 = 2_000_000;
 
-struct Request {
+struct ExampleRequest {
     host: String,
 }
 
-impl Facts for Request {
+impl Facts for ExampleRequest {
     fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
         Some(Cow::from(if *field == Field::Host { &self.host } else { "/index.html" }))
     }
@@ -34,8 +34,8 @@ fn measure(what: &str, conditions: usize, line: impl Fn(usize) -> String) {
     let (config, findings, _) =
         load(&MemoryLoader::default(), &main, &table, LoadOptions::default());
     let Some(config) = config else { return eprintln!("{} errors", findings.error_count()) };
-    let requests: Vec<Request> =
-        (0..16).map(|i| Request { host: format!("h{}.example", i * 61 % 1000) }).collect();
+    let requests: Vec<ExampleRequest> =
+        (0..16).map(|i| ExampleRequest { host: format!("h{}.example", i * 61 % 1000) }).collect();
     let (mut active, mut cache) = (Active::new(), SnapshotCache::new());
     let start = Instant::now();
     for i in 0..REQUESTS {

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 /// Start and end of a group's match; `None` if the group did not participate.
-pub type Place = Option<(usize, usize)>;
+pub type GroupSpan = Option<(usize, usize)>;
 
 /// A compiled pattern of a backtracking engine, supplied by the caller.
 pub trait Backtracker: std::fmt::Debug + Send + Sync {
@@ -13,7 +13,12 @@ pub trait Backtracker: std::fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// The reason why the match was abandoned.
-    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, GivenUp>;
+    fn find(
+        &self,
+        subject: &[u8],
+        steps: u32,
+        places: &mut Vec<GroupSpan>,
+    ) -> Result<bool, GivenUp>;
 }
 
 /// Reason why an engine abandoned a match.

@@ -79,13 +79,13 @@ impl<S> Block<S> {
 /// A condition that records its match for captures.
 pub(crate) struct Capture {
     pub(crate) id: CaptureId,
-    pub(crate) found: Found,
+    pub(crate) found: CaptureSource,
     /// The enclosing condition that provides `%1` to `%9`, if this one has no groups.
     pub(crate) around: Option<CaptureId>,
 }
 
 /// Source of `%0`, as in lighttpd.
-pub(crate) enum Found {
+pub(crate) enum CaptureSource {
     /// `=~`: the match and its groups.
     Match(TextPattern),
     /// `==` with the client's address: the address.

@@ -5,13 +5,13 @@ use std::collections::HashMap;
 use std::path::Path;
 
 use crate::backtracking::Means;
-use crate::block::{Block, Capture, Condition, Found, Setting};
+use crate::block::{Block, Capture, CaptureSource, Condition, Setting};
 use crate::condition::Op;
 use crate::config::{Config, DefaultLine};
 use crate::context::{CaptureId, CompileCtx};
 use crate::diag::{Diagnostic, Diagnostics, Level};
 use crate::directive::{Directive, Scope, Setter};
-use crate::eval::{Entry, RawBlock, RawCond};
+use crate::eval::{BlockEntry, RawBlock, RawCond};
 use crate::evaluate::Conditions;
 use crate::field::Field;
 use crate::lift::lift;
@@ -109,7 +109,7 @@ struct Compiler<'a, S> {
 /// reported with its directive.
 fn steps<S>(raw: &[RawBlock], table: &Table<S>) -> u32 {
     let entries = raw.first().map(|block| block.entries.as_slice()).unwrap_or_default();
-    let is_it = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.limits_patterns);
+    let is_it = |entry: &&BlockEntry| table.get(&entry.key).is_some_and(|row| row.limits_patterns);
     let written = entries.iter().find(is_it).and_then(|entry| entry.value.as_ref()?.value.as_int());
     written.and_then(|limit| u32::try_from(limit).ok()).unwrap_or(PATTERN_STEPS)
 }
@@ -155,7 +155,7 @@ impl<'a, S> Compiler<'a, S> {
     }
 
     /// The row of an entry. Reports every other kind of name.
-    fn row(&mut self, entry: &Entry) -> Option<&'a Directive<S>> {
+    fn row(&mut self, entry: &BlockEntry) -> Option<&'a Directive<S>> {
         let (table, key, span) = (self.table, &entry.key, entry.key_span);
         let lenient = if self.options.strict { Level::Error } else { Level::Warning };
         let found = match table.lookup(key) {
@@ -195,7 +195,7 @@ impl<'a, S> Compiler<'a, S> {
     }
 
     /// Reports a directive whose scope does not permit its block. `false`: it has no effect there.
-    fn has_scope(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> bool {
+    fn has_scope(&mut self, id: usize, entry: &BlockEntry, row: &Directive<S>) -> bool {
         if id == 0 {
             return true;
         }
@@ -218,7 +218,7 @@ impl<'a, S> Compiler<'a, S> {
         row.scope != Scope::Socket
     }
 
-    fn setting(&mut self, id: usize, entry: &Entry, row: &Directive<S>) -> Option<Setting<S>> {
+    fn setting(&mut self, id: usize, entry: &BlockEntry, row: &Directive<S>) -> Option<Setting<S>> {
         let value = entry.value.clone()?;
         let setter = self.setter(id, entry, &value, row)?;
         let (name, written) = (row.name, entry.key.clone());
@@ -228,7 +228,7 @@ impl<'a, S> Compiler<'a, S> {
     fn setter(
         &mut self,
         id: usize,
-        entry: &Entry,
+        entry: &BlockEntry,
         value: &Spanned<Value>,
         row: &Directive<S>,
     ) -> Option<Setter<S>> {
@@ -260,7 +260,7 @@ impl<'a, S> Compiler<'a, S> {
         result.map_err(|reject| self.reject(Level::Error, entry, value, reject)).ok()
     }
 
-    fn reject(&mut self, level: Level, entry: &Entry, value: &Spanned<Value>, reject: Reject) {
+    fn reject(&mut self, level: Level, entry: &BlockEntry, value: &Spanned<Value>, reject: Reject) {
         let span = reject.span.unwrap_or(value.span);
         let text = format!("{} {}", entry.key, reject.message);
         self.diagnostics.push(Diagnostic::new(level, "value", span, text).maybe_help(reject.help));
@@ -299,13 +299,13 @@ impl<'a, S> Compiler<'a, S> {
     fn remember(&mut self, at: usize, cond: &RawCond) -> Option<CaptureId> {
         let found = match cond.op {
             // Also for a pattern that is matched as a literal: `%0` still needs a value.
-            Op::Match => Found::Match(TextPattern::compile(&cond.text, self.means).ok()?),
+            Op::Match => CaptureSource::Match(TextPattern::compile(&cond.text, self.means).ok()?),
             // A network does not determine the client's address.
-            Op::Eq if cond.field == Field::RemoteIp => Found::Value,
-            _ => Found::Text(cond.text.as_str().into()),
+            Op::Eq if cond.field == Field::RemoteIp => CaptureSource::Value,
+            _ => CaptureSource::Text(cond.text.as_str().into()),
         };
         let around = match found {
-            Found::Match(_) => None,
+            CaptureSource::Match(_) => None,
             _ => self.capture(self.raw[at].parent),
         };
         let id = CaptureId(self.captures.count as u32);

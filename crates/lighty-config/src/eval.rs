@@ -22,7 +22,7 @@ use crate::value::{Value, quote};
 
 /// A key and its value, in a block.
 #[derive(Clone)]
-pub(crate) struct Entry {
+pub(crate) struct BlockEntry {
     /// The key as written, with `var.` for variables.
     pub(crate) key: String,
     pub(crate) key_span: Span,
@@ -48,7 +48,7 @@ pub(crate) struct RawBlock {
     /// `None`: the global block, or a bare `else`.
     pub(crate) cond: Option<RawCond>,
     pub(crate) span: Span,
-    pub(crate) entries: Vec<Entry>,
+    pub(crate) entries: Vec<BlockEntry>,
     by_key: HashMap<String, usize>,
 }
 
@@ -211,7 +211,7 @@ impl<'a> Evaluator<'a> {
             self.report(Diagnostic::error("limit", key_span, text));
         }
         let (value, weight) = if over { (None, 0) } else { (value, weight) };
-        let entry = Entry { key, key_span, value, weight };
+        let entry = BlockEntry { key, key_span, value, weight };
         let block = &mut self.blocks[block];
         match block.by_key.get(&kept_as) {
             Some(&own) => {
@@ -468,7 +468,7 @@ impl RawBlock {
     }
 
     /// Creates a complete block of the top level.
-    pub(crate) fn at_top(cond: Option<RawCond>, span: Span, entries: Vec<Entry>) -> Self {
+    pub(crate) fn at_top(cond: Option<RawCond>, span: Span, entries: Vec<BlockEntry>) -> Self {
         RawBlock { entries, ..Self::new(0, None, cond, span) }
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::FixedState;
 
-use crate::block::{Block, Capture, Found};
+use crate::block::{Block, Capture, CaptureSource};
 use crate::condition::{Matcher, split_port};
 use crate::context::CaptureId;
 use crate::field::{Facts, Field, SLOTS};
@@ -28,7 +28,7 @@ type Map<K> = HashMap<K, Box<[u32]>, FixedState>;
 /// Search index of all conditions.
 struct Index {
     /// Levels by enclosing block.
-    levels: Vec<Level>,
+    levels: Vec<IndexLevel>,
     /// The chains that a block is a branch of (several, if it was continued in several ways).
     chains_of: Vec<Box<[u32]>>,
     /// The chain that decides about a block, and the fields of the preceding branches.
@@ -44,7 +44,7 @@ struct Before {
 }
 
 #[derive(Default)]
-struct Level {
+struct IndexLevel {
     /// Blocks to try one by one, in file order.
     one_by_one: Vec<u32>,
     hosts: Map<Box<str>>,
@@ -60,7 +60,7 @@ impl Index {
         for (id, block) in blocks.iter().enumerate().skip(1) {
             children[block.parent as usize].push(id as u32);
         }
-        let levels = children.iter().map(|children| Level::build(blocks, children)).collect();
+        let levels = children.iter().map(|children| IndexLevel::build(blocks, children)).collect();
         let (chains_of, before, fields) = chains(blocks);
         Index { levels, chains_of, before, fields }
     }
@@ -126,7 +126,7 @@ fn branches_to<S>(blocks: &[Block<S>], last: u32) -> Vec<u32> {
 }
 
 /// Search key of a condition.
-enum Key<'a> {
+enum SearchKey<'a> {
     Host(&'a str),
     Address(IpAddr),
     Text(&'a Field, &'a str),
@@ -134,39 +134,43 @@ enum Key<'a> {
 }
 
 /// A text to search for, and its block.
-type Part = (Vec<u8>, u32);
+type SearchText = (Vec<u8>, u32);
 
-fn key<S>(block: &Block<S>) -> Option<Key<'_>> {
+fn key<S>(block: &Block<S>) -> Option<SearchKey<'_>> {
     let cond = block.cond.as_ref().filter(|cond| !cond.op.is_negative())?;
     match &cond.matcher {
-        Matcher::Host { name, .. } => Some(Key::Host(name)),
-        Matcher::Exact(text) => Some(Key::Text(&cond.field, text)),
-        Matcher::Net { address: IpAddr::V4(ip), bits: 32 } => Some(Key::Address((*ip).into())),
-        Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => Some(Key::Address((*ip).into())),
+        Matcher::Host { name, .. } => Some(SearchKey::Host(name)),
+        Matcher::Exact(text) => Some(SearchKey::Text(&cond.field, text)),
+        Matcher::Net { address: IpAddr::V4(ip), bits: 32 } => {
+            Some(SearchKey::Address((*ip).into()))
+        }
+        Matcher::Net { address: IpAddr::V6(ip), bits: 128 } => {
+            Some(SearchKey::Address((*ip).into()))
+        }
         Matcher::Net { .. } => None,
         Matcher::Prefix { .. } | Matcher::Suffix { .. } | Matcher::Pattern(_) => {
             let (letters, part) = cond.matcher.part(&cond.text)?;
-            Some(Key::Part(&cond.field, letters, part))
+            Some(SearchKey::Part(&cond.field, letters, part))
         }
     }
 }
 
-impl Level {
-    fn build<S>(blocks: &[Block<S>], children: &[u32]) -> Level {
+impl IndexLevel {
+    fn build<S>(blocks: &[Block<S>], children: &[u32]) -> IndexLevel {
         let mut hosts: HashMap<Box<str>, Vec<u32>> = HashMap::new();
         let mut addresses: HashMap<IpAddr, Vec<u32>> = HashMap::new();
         let mut texts: HashMap<Field, HashMap<Box<str>, Vec<u32>>> = HashMap::new();
-        let mut parts: HashMap<(Field, Letters), Vec<Part>> = HashMap::new();
-        let mut level = Level::default();
+        let mut parts: HashMap<(Field, Letters), Vec<SearchText>> = HashMap::new();
+        let mut level = IndexLevel::default();
         for &id in children {
             match key(&blocks[id as usize]) {
-                Some(Key::Host(name)) => hosts.entry(name.into()).or_default().push(id),
-                Some(Key::Address(ip)) => addresses.entry(ip).or_default().push(id),
-                Some(Key::Text(field, text)) => {
+                Some(SearchKey::Host(name)) => hosts.entry(name.into()).or_default().push(id),
+                Some(SearchKey::Address(ip)) => addresses.entry(ip).or_default().push(id),
+                Some(SearchKey::Text(field, text)) => {
                     let map = texts.entry(field.clone()).or_default();
                     map.entry(text.into()).or_default().push(id);
                 }
-                Some(Key::Part(field, letters, part)) => {
+                Some(SearchKey::Part(field, letters, part)) => {
                     parts.entry((field.clone(), letters)).or_default().push((part, id));
                 }
                 None => level.one_by_one.push(id),
@@ -189,7 +193,7 @@ impl Level {
 
     /// Adds one search for all parts if there are enough of them to be worthwhile. Otherwise their
     /// blocks are tried one by one.
-    fn search(&mut self, field: Field, letters: Letters, parts: Vec<Part>) {
+    fn search(&mut self, field: Field, letters: Letters, parts: Vec<SearchText>) {
         let few = parts.len() < SCREENED_MIN;
         let texts = if few { None } else { Texts::build(parts.iter().cloned(), letters) };
         match texts {
@@ -209,7 +213,7 @@ impl Level {
     }
 
     /// Adds the blocks that the request's values select.
-    fn candidates<'f>(&'f self, run: &mut Run<'f, '_>) {
+    fn candidates<'f>(&'f self, run: &mut Evaluation<'f, '_>) {
         if !self.hosts.is_empty()
             && let Some(host) = run.value(&Field::Host)
         {
@@ -390,7 +394,7 @@ fn set_bit(words: &mut [u64], at: u32) {
 }
 
 /// An evaluation. Each field is queried once.
-struct Run<'f, 'a> {
+struct Evaluation<'f, 'a> {
     facts: &'f dyn Facts,
     values: [Option<Option<Cow<'f, str>>>; SLOTS],
     /// The name of the header in the last slot.
@@ -398,7 +402,7 @@ struct Run<'f, 'a> {
     active: &'a mut Active,
 }
 
-impl<'f> Run<'f, '_> {
+impl<'f> Evaluation<'f, '_> {
     fn value<'s>(&'s mut self, field: &'f Field) -> Option<&'s str> {
         let slot = field.slot();
         if let Field::RequestHeader(name) = field
@@ -439,14 +443,14 @@ impl<S> Conditions<S> {
         out.reset(self);
         if self.blocks.len() > 1 {
             let values = [const { None }; SLOTS];
-            let mut run = Run { facts, values, header: None, active: out };
+            let mut run = Evaluation { facts, values, header: None, active: out };
             self.visit_level(0, &mut run);
         }
     }
 
     /// Tries the blocks inside a true block in file order: an `else` depends on the preceding
     /// branches.
-    fn visit_level<'f>(&'f self, parent: u32, run: &mut Run<'f, '_>) {
+    fn visit_level<'f>(&'f self, parent: u32, run: &mut Evaluation<'f, '_>) {
         let level = &self.index.levels[parent as usize];
         let from = run.active.candidates.len();
         level.candidates(run);
@@ -471,7 +475,7 @@ impl<S> Conditions<S> {
         run.active.candidates.truncate(from);
     }
 
-    fn visit<'f>(&'f self, id: u32, run: &mut Run<'f, '_>) {
+    fn visit<'f>(&'f self, id: u32, run: &mut Evaluation<'f, '_>) {
         if !self.holds(id, run) {
             return;
         }
@@ -486,7 +490,7 @@ impl<S> Conditions<S> {
         self.visit_level(id, run);
     }
 
-    fn holds<'f>(&'f self, id: u32, run: &mut Run<'f, '_>) -> bool {
+    fn holds<'f>(&'f self, id: u32, run: &mut Evaluation<'f, '_>) -> bool {
         let before = self.index.before[id as usize].as_ref();
         if before.is_some_and(|before| bit(&run.active.taken, before.chain)) {
             return false;
@@ -511,16 +515,16 @@ impl<S> Conditions<S> {
     }
 }
 
-fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Run<'f, '_>) {
+fn record<'f>(capture: &Capture, field: &'f Field, run: &mut Evaluation<'f, '_>) {
     let mut slot = std::mem::take(&mut run.active.captures.slots[capture.id.0 as usize]);
     slot.text.clear();
     slot.text.push_str(match &capture.found {
-        Found::Text(text) => text,
+        CaptureSource::Text(text) => text,
         _ => run.value(field).unwrap_or(""),
     });
     slot.around = capture.around;
     let matched = match &capture.found {
-        Found::Match(pattern) => {
+        CaptureSource::Match(pattern) => {
             let places = slot.places.get_or_insert_with(|| pattern.places());
             pattern.read(places, &slot.text).unwrap_or_else(|undecided| {
                 run.active.undecided.get_or_insert(undecided);

@@ -15,7 +15,7 @@ use crate::value::quote;
 
 /// The result of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum ConditionOutcome {
     /// The condition holds.
     True,
     /// The condition does not hold.
@@ -26,14 +26,14 @@ pub enum Outcome {
     Unavailable,
 }
 
-impl Outcome {
+impl ConditionOutcome {
     /// The word for output.
     pub fn as_str(self) -> &'static str {
         match self {
-            Outcome::True => "true",
-            Outcome::False => "false",
-            Outcome::Skipped => "skipped",
-            Outcome::Unavailable => "unavailable",
+            ConditionOutcome::True => "true",
+            ConditionOutcome::False => "false",
+            ConditionOutcome::Skipped => "skipped",
+            ConditionOutcome::Unavailable => "unavailable",
         }
     }
 }
@@ -50,7 +50,7 @@ pub struct ConditionReport {
     /// `file:line`
     pub place: String,
     /// The condition's result.
-    pub outcome: Outcome,
+    pub outcome: ConditionOutcome,
     /// The reason for the result.
     pub why: String,
 }
@@ -85,7 +85,7 @@ pub struct Judgement {
     /// The head of the block in configuration syntax.
     pub head: String,
     /// The condition's result.
-    pub outcome: Outcome,
+    pub outcome: ConditionOutcome,
     /// The reason for the result.
     pub why: String,
 }
@@ -114,7 +114,8 @@ impl<S> Config<S> {
         };
         let conditions = (1..self.blocks().len() as u32).map(report).collect();
         let mut directives: Vec<DirectiveReport> = Vec::new();
-        let active = self.blocks().iter().zip(&outcomes).filter(|(_, o)| o.0 == Outcome::True);
+        let active =
+            self.blocks().iter().zip(&outcomes).filter(|(_, o)| o.0 == ConditionOutcome::True);
         for setting in active.flat_map(|(block, _)| &block.settings) {
             add(&mut directives, setting, place(setting.key_span));
         }
@@ -122,8 +123,8 @@ impl<S> Config<S> {
         Explanation { conditions, directives, response: Vec::new() }
     }
 
-    fn outcomes(&self, facts: &dyn Facts) -> Vec<(Outcome, String)> {
-        let mut list = vec![(Outcome::True, String::new())];
+    fn outcomes(&self, facts: &dyn Facts) -> Vec<(ConditionOutcome, String)> {
+        let mut list = vec![(ConditionOutcome::True, String::new())];
         let mut so_far = vec![Branches::NoneApplies; self.blocks().len()];
         for (id, block) in self.blocks().iter().enumerate().skip(1) {
             let before = block.prev.map_or(Branches::NoneApplies, |prev| so_far[prev as usize]);
@@ -145,43 +146,52 @@ enum Branches {
 }
 
 impl Branches {
-    fn and(self, next: Outcome) -> Branches {
+    fn and(self, next: ConditionOutcome) -> Branches {
         match (self, next) {
-            (Branches::OneApplies, _) | (_, Outcome::True) => Branches::OneApplies,
-            (_, Outcome::Unavailable) => Branches::Undecided,
-            (before, Outcome::False | Outcome::Skipped) => before,
+            (Branches::OneApplies, _) | (_, ConditionOutcome::True) => Branches::OneApplies,
+            (_, ConditionOutcome::Unavailable) => Branches::Undecided,
+            (before, ConditionOutcome::False | ConditionOutcome::Skipped) => before,
         }
     }
 }
 
 fn outcome<S>(
     block: &Block<S>,
-    around: Outcome,
+    around: ConditionOutcome,
     before: Branches,
     facts: &dyn Facts,
-) -> (Outcome, String) {
-    if around != Outcome::True {
-        return (Outcome::Skipped, "the enclosing block does not apply".into());
+) -> (ConditionOutcome, String) {
+    if around != ConditionOutcome::True {
+        return (ConditionOutcome::Skipped, "the enclosing block does not apply".into());
     }
     match before {
-        Branches::OneApplies => return (Outcome::Skipped, "an earlier branch applies".into()),
+        Branches::OneApplies => {
+            return (ConditionOutcome::Skipped, "an earlier branch applies".into());
+        }
         Branches::Undecided => {
-            return (Outcome::Unavailable, "an earlier branch is not decided yet".into());
+            return (ConditionOutcome::Unavailable, "an earlier branch is not decided yet".into());
         }
         Branches::NoneApplies => {}
     }
     let Some(cond) = &block.cond else {
-        return (Outcome::True, "no earlier branch applies".into());
+        return (ConditionOutcome::True, "no earlier branch applies".into());
     };
     let Some(value) = facts.get(&cond.field) else {
-        return (Outcome::Unavailable, format!("{} is not known yet", cond.field));
+        return (ConditionOutcome::Unavailable, format!("{} is not known yet", cond.field));
     };
     let is_match = match cond.matcher.is_match(&value, facts) {
         Ok(is_match) => is_match,
-        Err(undecided) => return (Outcome::Unavailable, undecided.words),
+        Err(undecided) => return (ConditionOutcome::Unavailable, undecided.words),
     };
     let why = format!("{} is {}", cond.field, quote(&value));
-    (if is_match == cond.op.is_negative() { Outcome::False } else { Outcome::True }, why)
+    (
+        if is_match == cond.op.is_negative() {
+            ConditionOutcome::False
+        } else {
+            ConditionOutcome::True
+        },
+        why,
+    )
 }
 
 fn add<S>(list: &mut Vec<DirectiveReport>, setting: &Setting<S>, place: String) {

@@ -53,7 +53,7 @@ mod table;
 mod typographic;
 mod value;
 
-pub use backtracking::{Backtracker, Backtracking, GivenUp, Place};
+pub use backtracking::{Backtracker, Backtracking, GivenUp, GroupSpan};
 pub use block::{Block, Condition, Setting};
 pub use compile::LoadOptions;
 pub use condition::Op;
@@ -65,7 +65,7 @@ pub use directive::{
     parse_int_clamped, parse_map, parse_string, parse_strings, parse_switch,
 };
 pub use evaluate::{Active, CaptureSet, Captures};
-pub use explain::{ConditionReport, DirectiveReport, Explanation, Judgement, Outcome};
+pub use explain::{ConditionOutcome, ConditionReport, DirectiveReport, Explanation, Judgement};
 pub use field::{Facts, Field};
 pub use fmt::format;
 pub use fs_loader::{FsLoader, end_commands};

@@ -4,7 +4,7 @@
 use crate::condition::Op;
 use crate::diag::{Diagnostic, Diagnostics};
 use crate::directive::Scope;
-use crate::eval::{Entry, RawBlock};
+use crate::eval::{BlockEntry, RawBlock};
 use crate::field::Field;
 use crate::table::Table;
 
@@ -18,8 +18,9 @@ pub(crate) fn lift<S>(
     diagnostics: &mut Diagnostics,
 ) {
     let is_own =
-        |entry: &Entry| table.get(&entry.key).is_some_and(|row| row.scope == Scope::Socket);
-    let is_needed = |entry: &&Entry| table.get(&entry.key).is_some_and(|row| row.for_handshakes);
+        |entry: &BlockEntry| table.get(&entry.key).is_some_and(|row| row.scope == Scope::Socket);
+    let is_needed =
+        |entry: &&BlockEntry| table.get(&entry.key).is_some_and(|row| row.for_handshakes);
     for id in 1..raw.len() {
         if !names_listener(&raw[id]) || !raw[id].entries.iter().any(is_own) || on_socket[id] {
             continue;

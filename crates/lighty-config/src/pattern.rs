@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use regex::RegexBuilder;
 
-use crate::backtracking::{Backtracker, Means, Place};
+use crate::backtracking::{Backtracker, GroupSpan, Means};
 use crate::context::CompileCtx;
 use crate::limits::REGEX_BYTES_MAX;
 use crate::reject::{BadCondition, Reject};
@@ -50,7 +50,7 @@ impl Bounded {
         Ok(Bounded { engine, source: source.into(), steps: means.steps })
     }
 
-    fn find(&self, subject: &[u8], places: &mut Vec<Place>) -> Result<bool, Undecided> {
+    fn find(&self, subject: &[u8], places: &mut Vec<GroupSpan>) -> Result<bool, Undecided> {
         let found = self.engine.find(subject, self.steps, places);
         found.map_err(|why| Undecided { words: format!("{:?}: {why}", self.source) })
     }
@@ -132,7 +132,7 @@ impl TextPattern {
 /// Positions of a pattern's groups.
 pub(crate) enum Places {
     Linear(regex::CaptureLocations),
-    Bounded(Vec<Place>),
+    Bounded(Vec<GroupSpan>),
 }
 
 impl Places {
@@ -149,7 +149,7 @@ impl Places {
         }
     }
 
-    pub(crate) fn get(&self, n: usize) -> Place {
+    pub(crate) fn get(&self, n: usize) -> GroupSpan {
         match self {
             Places::Linear(places) => places.get(n),
             Places::Bounded(places) => *places.get(n)?,
@@ -200,7 +200,7 @@ pub enum Groups<'s> {
     /// Groups of a pattern matched in linear time.
     Linear(regex::bytes::Captures<'s>),
     /// The subject, and the positions of the groups in it.
-    Bounded(&'s [u8], Vec<Place>),
+    Bounded(&'s [u8], Vec<GroupSpan>),
 }
 
 impl<'s> Groups<'s> {

@@ -274,13 +274,13 @@ mod tests {
     use super::*;
 
     #[derive(Clone, Debug, Default, PartialEq)]
-    struct Settings {
+    struct PortSettings {
         port: i64,
         on: bool,
     }
 
-    fn port(default: &'static str) -> Directive<Settings> {
-        Directive::int("server.port", 0..=65535, |s: &mut Settings, v| s.port = v)
+    fn port(default: &'static str) -> Directive<PortSettings> {
+        Directive::int("server.port", 0..=65535, |s: &mut PortSettings, v| s.port = v)
             .default(default)
             .since("1.4")
             .doc("The port to listen on. More words.")
@@ -300,7 +300,7 @@ mod tests {
 
     #[test]
     fn what_a_row_lacks_is_named() {
-        let bare = Directive::bool("server.x", |s: &mut Settings, v| s.on = v);
+        let bare = Directive::bool("server.x", |s: &mut PortSettings, v| s.on = v);
         let table = Table::new().row(bare);
         let want = ["no default", "no doc", "no example", "no since"];
         assert_eq!(table.lint(), want.map(|what| format!("server.x: {what}")));
@@ -322,7 +322,7 @@ mod tests {
         assert_eq!(again.lint(), ["server.port: defined twice"]);
         let alias = Table::new().row(port("0").alias("server.port"));
         assert_eq!(alias.lint(), ["server.port: both a row and an alias"]);
-        let other = Directive::int("server.x", 0..=1, |s: &mut Settings, v| s.port = v);
+        let other = Directive::int("server.x", 0..=1, |s: &mut PortSettings, v| s.port = v);
         let twice = Table::new().row(port("0").alias("p")).row(other.alias("p"));
         assert!(twice.lint().contains(&"p: defined twice".to_owned()));
     }

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::str::Chars;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum ConstructKind {
     /// A backslash and its operands.
     Escape,
     /// `\Q…\E`
@@ -25,32 +25,32 @@ enum Kind {
 }
 
 /// The constructs of a pattern in order.
-struct Parts<'p> {
+struct Constructs<'p> {
     pattern: &'p str,
     at: usize,
 }
 
-fn parts(pattern: &str) -> Parts<'_> {
-    Parts { pattern, at: 0 }
+fn parts(pattern: &str) -> Constructs<'_> {
+    Constructs { pattern, at: 0 }
 }
 
-impl Iterator for Parts<'_> {
-    type Item = (Kind, Range<usize>);
+impl Iterator for Constructs<'_> {
+    type Item = (ConstructKind, Range<usize>);
 
     fn next(&mut self) -> Option<Self::Item> {
         let rest = &self.pattern[self.at..];
         let first = rest.chars().next()?;
         let (kind, length) = match first {
             '\\' => escape(rest),
-            '[' => (Kind::Class, class(rest)),
+            '[' => (ConstructKind::Class, class(rest)),
             '(' => open(rest),
-            ')' => (Kind::Close, 1),
+            ')' => (ConstructKind::Close, 1),
             '*' | '+' | '?' => repetition(rest, 1),
             '{' => match counted(rest) {
                 Some(length) => repetition(rest, length),
-                None => (Kind::Other, 1),
+                None => (ConstructKind::Other, 1),
             },
-            other => (Kind::Other, other.len_utf8()),
+            other => (ConstructKind::Other, other.len_utf8()),
         };
         let range = self.at..self.at + length.min(rest.len());
         self.at = range.end;
@@ -58,23 +58,23 @@ impl Iterator for Parts<'_> {
     }
 }
 
-fn escape(rest: &str) -> (Kind, usize) {
-    let Some(letter) = rest[1..].chars().next() else { return (Kind::Escape, 1) };
+fn escape(rest: &str) -> (ConstructKind, usize) {
+    let Some(letter) = rest[1..].chars().next() else { return (ConstructKind::Escape, 1) };
     let head = 1 + letter.len_utf8();
     let until = |end: char| rest[head..].find(end).map_or(head, |at| head + at + 1);
     match (letter, rest[head..].chars().next()) {
-        ('Q', _) => (Kind::Quoted, rest.find("\\E").map_or(rest.len(), |at| at + 2)),
-        ('p' | 'P' | 'x' | 'o' | 'N' | 'g' | 'k', Some('{')) => (Kind::Escape, until('}')),
-        ('g' | 'k', Some('<')) => (Kind::Escape, until('>')),
+        ('Q', _) => (ConstructKind::Quoted, rest.find("\\E").map_or(rest.len(), |at| at + 2)),
+        ('p' | 'P' | 'x' | 'o' | 'N' | 'g' | 'k', Some('{')) => (ConstructKind::Escape, until('}')),
+        ('g' | 'k', Some('<')) => (ConstructKind::Escape, until('>')),
         ('g' | 'k', Some('\'')) => {
             let end = rest[head + 1..].find('\'').map_or(head, |at| head + at + 2);
-            (Kind::Escape, end)
+            (ConstructKind::Escape, end)
         }
         ('g', Some(_)) => {
             let digits = rest[head..].bytes().take_while(|b| b.is_ascii_digit() || *b == b'-');
-            (Kind::Escape, head + digits.count())
+            (ConstructKind::Escape, head + digits.count())
         }
-        _ => (Kind::Escape, head),
+        _ => (ConstructKind::Escape, head),
     }
 }
 
@@ -96,12 +96,12 @@ fn class(rest: &str) -> usize {
     bytes.len()
 }
 
-fn open(rest: &str) -> (Kind, usize) {
+fn open(rest: &str) -> (ConstructKind, usize) {
     if rest.starts_with("(*") {
-        return (Kind::Verb, rest.find(')').map_or(rest.len(), |at| at + 1));
+        return (ConstructKind::Verb, rest.find(')').map_or(rest.len(), |at| at + 1));
     }
     if rest.starts_with("(?#") {
-        return (Kind::Other, rest.find(')').map_or(rest.len(), |at| at + 1));
+        return (ConstructKind::Other, rest.find(')').map_or(rest.len(), |at| at + 1));
     }
     let known = ["(?<=", "(?<!", "(?=", "(?!", "(?>", "(?|", "(?(", "(?R", "(?&", "(?P>"];
     let length = known.iter().find(|head| rest.starts_with(**head)).map(|head| head.len());
@@ -114,7 +114,7 @@ fn open(rest: &str) -> (Kind, usize) {
         }
         None => 1,
     });
-    (Kind::Open, length)
+    (ConstructKind::Open, length)
 }
 
 /// The length of `{1}`, `{1,}` or `{1,2}`. Any other brace is a literal character.
@@ -125,18 +125,18 @@ fn counted(rest: &str) -> Option<usize> {
     (!low.is_empty() && is_number(low) && is_number(high)).then_some(end + 1)
 }
 
-fn repetition(rest: &str, length: usize) -> (Kind, usize) {
+fn repetition(rest: &str, length: usize) -> (ConstructKind, usize) {
     match rest.as_bytes().get(length) {
-        Some(b'+') => (Kind::Possessive, length + 1),
-        Some(b'?') => (Kind::Repetition, length + 1),
-        _ => (Kind::Repetition, length),
+        Some(b'+') => (ConstructKind::Possessive, length + 1),
+        Some(b'?') => (ConstructKind::Repetition, length + 1),
+        _ => (ConstructKind::Repetition, length),
     }
 }
 
 /// The first possessive repetition. The linear engine would read it as a repetition of a
 /// repetition.
 pub(super) fn possessive(pattern: &str) -> Option<Range<usize>> {
-    let found = parts(pattern).find(|(kind, _)| *kind == Kind::Possessive);
+    let found = parts(pattern).find(|(kind, _)| *kind == ConstructKind::Possessive);
     // The range includes the quantifier: a plus alone would look like an ordinary repetition.
     found.map(|(_, range)| range)
 }
@@ -146,14 +146,14 @@ pub(super) fn beyond_linear(pattern: &str) -> Option<(&'static str, Range<usize>
     parts(pattern).find_map(|(kind, range)| {
         let text = &pattern[range.clone()];
         let name = match kind {
-            Kind::Possessive => "a possessive repetition",
-            Kind::Escape => match text.as_bytes().get(1)? {
+            ConstructKind::Possessive => "a possessive repetition",
+            ConstructKind::Escape => match text.as_bytes().get(1)? {
                 b'1'..=b'9' | b'k' => "a back-reference",
                 b'g' if text.contains(['<', '\'']) => "recursion",
                 b'g' => "a back-reference",
                 _ => return None,
             },
-            Kind::Open => match text {
+            ConstructKind::Open => match text {
                 "(?=" | "(?!" => "look-ahead",
                 "(?<=" | "(?<!" => "look-behind",
                 "(?>" => "an atomic group",
@@ -162,7 +162,7 @@ pub(super) fn beyond_linear(pattern: &str) -> Option<(&'static str, Range<usize>
                 text if text.ends_with(|last: char| last.is_ascii_digit()) => "recursion",
                 _ => return None,
             },
-            Kind::Verb => "a verb",
+            ConstructKind::Verb => "a verb",
             _ => return None,
         };
         Some((name, range))
@@ -175,16 +175,16 @@ pub(crate) fn ascii_classes(pattern: &str) -> String {
     for (kind, range) in parts(pattern) {
         let text = &pattern[range];
         match (kind, text) {
-            (Kind::Class, _) => class_in_words(text, &mut out),
-            (Kind::Escape, r"\d" | r"\w" | r"\s" | r"\b" | r"\B") => {
+            (ConstructKind::Class, _) => class_in_words(text, &mut out),
+            (ConstructKind::Escape, r"\d" | r"\w" | r"\s" | r"\b" | r"\B") => {
                 out.extend(["(?-u:", text, ")"]);
             }
-            (Kind::Escape, r"\D") => out.push_str("[^0-9]"),
-            (Kind::Escape, r"\W") => out.push_str("[^0-9A-Za-z_]"),
-            (Kind::Escape, r"\S") => out.push_str("[^\\t-\\r ]"),
-            (Kind::Escape, r"\Z") => out.push_str("\\z"),
+            (ConstructKind::Escape, r"\D") => out.push_str("[^0-9]"),
+            (ConstructKind::Escape, r"\W") => out.push_str("[^0-9A-Za-z_]"),
+            (ConstructKind::Escape, r"\S") => out.push_str("[^\\t-\\r ]"),
+            (ConstructKind::Escape, r"\Z") => out.push_str("\\z"),
             // Escaped, they are word boundaries in the linear engine.
-            (Kind::Escape, r"\/" | r"\<" | r"\>") => out.push_str(&text[1..]),
+            (ConstructKind::Escape, r"\/" | r"\<" | r"\>") => out.push_str(&text[1..]),
             _ => out.push_str(text),
         }
     }

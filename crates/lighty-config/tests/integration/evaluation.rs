@@ -6,33 +6,33 @@ use std::net::IpAddr;
 use std::rc::Rc;
 
 use lighty_config::{
-    Active, Config, Directive, Facts, Field, LoadOptions, Main, MemoryLoader, Outcome,
+    Active, ConditionOutcome, Config, Directive, Facts, Field, LoadOptions, Main, MemoryLoader,
     SnapshotCache, Sources, Style, Table, load,
 };
 use proptest::prelude::*;
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Settings {
+struct TagSettings {
     tag: String,
     list: Vec<String>,
 }
 
-fn table() -> Table<Settings> {
+fn table() -> Table<TagSettings> {
     Table::new()
         .row(
-            Directive::string("server.tag", |s: &mut Settings, v| s.tag = v.to_string())
+            Directive::string("server.tag", |s: &mut TagSettings, v| s.tag = v.to_string())
                 .default("")
                 .alias("server.tag-alias"),
         )
         .row(
-            Directive::strings("index-file.names", |s: &mut Settings, v| {
+            Directive::strings("index-file.names", |s: &mut TagSettings, v| {
                 s.list = v.iter().map(|v| v.to_string()).collect();
             })
             .default("()"),
         )
 }
 
-fn read(text: &str) -> (Config<Settings>, Sources) {
+fn read(text: &str) -> (Config<TagSettings>, Sources) {
     let main = Main::Text { name: "x", text: text.as_bytes() };
     let (config, list, sources) =
         load(&MemoryLoader::default(), &main, &table(), LoadOptions::default());
@@ -41,14 +41,14 @@ fn read(text: &str) -> (Config<Settings>, Sources) {
 }
 
 #[derive(Clone, Debug)]
-struct Request {
+struct EvaluatedRequest {
     host: Option<String>,
     url: Option<String>,
     header: Option<String>,
     ip: Option<IpAddr>,
 }
 
-impl Facts for Request {
+impl Facts for EvaluatedRequest {
     fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
         let value = match field {
             Field::Host => self.host.as_deref(),
@@ -102,13 +102,13 @@ fn body() -> impl Strategy<Value = String> {
     })
 }
 
-fn request() -> impl Strategy<Value = Request> {
+fn request() -> impl Strategy<Value = EvaluatedRequest> {
     let text = || {
         let words = vec!["a", "b", "c", "A", "a:80", "a:81", "ba", ""];
         proptest::option::weighted(0.85, prop::sample::select(words))
     };
     let ip = proptest::option::of(prop::sample::select(vec!["10.0.0.1", "10.0.0.3", "::1"]));
-    (text(), text(), text(), ip).prop_map(|(host, url, header, ip)| Request {
+    (text(), text(), text(), ip).prop_map(|(host, url, header, ip)| EvaluatedRequest {
         host: host.map(str::to_owned),
         url: url.map(str::to_owned),
         header: header.map(str::to_owned),
@@ -136,7 +136,7 @@ proptest! {
             let plain: Vec<u32> = explained
                 .conditions
                 .iter()
-                .filter(|c| c.outcome == Outcome::True)
+                .filter(|c| c.outcome == ConditionOutcome::True)
                 .map(|c| c.block)
                 .collect();
             prop_assert_eq!(active.iter().collect::<Vec<_>>(), plain, "{:?}\n{}", request, text);
@@ -194,24 +194,24 @@ proptest! {
         let (config, sources) = read(&text);
         let mut active = Active::new();
         for (host, url) in values {
-            let request = Request { host: Some(host), url: Some(url), header: None, ip: None };
+            let request = EvaluatedRequest { host: Some(host), url: Some(url), header: None, ip: None };
             config.evaluate(&request, &mut active);
             let explained = config.explain(&request, &sources);
-            let plain = explained.conditions.iter().filter(|c| c.outcome == Outcome::True);
+            let plain = explained.conditions.iter().filter(|c| c.outcome == ConditionOutcome::True);
             let plain: Vec<u32> = plain.map(|c| c.block).collect();
             prop_assert_eq!(active.iter().collect::<Vec<_>>(), plain, "{:?}\n{}", request, text);
         }
     }
 }
 
-fn hosts(n: usize) -> Config<Settings> {
+fn hosts(n: usize) -> Config<TagSettings> {
     let line = |i| format!("$HTTP[\"host\"] == \"h{i}.example\" {{ server.tag = \"{i}\" }}\n");
     read(&(0..n).map(line).collect::<String>()).0
 }
 
-struct Host(String);
+struct HostFacts(String);
 
-impl Facts for Host {
+impl Facts for HostFacts {
     fn get(&self, _: &Field) -> Option<Cow<'_, str>> {
         Some(self.0.as_str().into())
     }
@@ -225,11 +225,11 @@ fn a_thousand_hosts_are_each_found() {
     let (config, mut active) = (hosts(1000), Active::new());
     let mut cache = SnapshotCache::new();
     for i in 0..1000 {
-        config.evaluate(&Host(format!("H{i}.example:8080")), &mut active);
+        config.evaluate(&HostFacts(format!("H{i}.example:8080")), &mut active);
         assert_eq!(active.iter().collect::<Vec<_>>(), [i + 1]);
         assert_eq!(cache.get(&config, &active).tag, i.to_string());
     }
-    config.evaluate(&Host("h1000.example".into()), &mut active);
+    config.evaluate(&HostFacts("h1000.example".into()), &mut active);
     assert_eq!(active.iter().count(), 0);
 }
 
@@ -238,7 +238,7 @@ fn equal_sets_share_one_snapshot() {
     let (config, mut active) = (hosts(10), Active::new());
     let mut cache = SnapshotCache::new();
     let mut get = |host: &str| {
-        config.evaluate(&Host(host.into()), &mut active);
+        config.evaluate(&HostFacts(host.into()), &mut active);
         Rc::clone(cache.get(&config, &active))
     };
     let (a, b, c) = (get("h1.example"), get("h2.example"), get("h1.example"));
@@ -248,10 +248,10 @@ fn equal_sets_share_one_snapshot() {
 #[test]
 fn a_set_notices_that_the_configuration_was_reloaded() {
     let (small, large, mut active) = (hosts(2), hosts(200), Active::new());
-    small.evaluate(&Host("h1.example".into()), &mut active);
-    large.evaluate(&Host("h150.example".into()), &mut active);
+    small.evaluate(&HostFacts("h1.example".into()), &mut active);
+    large.evaluate(&HostFacts("h150.example".into()), &mut active);
     assert_eq!(active.iter().collect::<Vec<_>>(), [151]);
-    small.evaluate(&Host("h1.example".into()), &mut active);
+    small.evaluate(&HostFacts("h1.example".into()), &mut active);
     assert_eq!(active.iter().collect::<Vec<_>>(), [2]);
 }
 
@@ -261,7 +261,7 @@ fn an_explanation_says_why() {
         "server.tag = \"g\"\n$HTTP[\"host\"] == \"a\" {\n    server.tag = \"h\"\n} else {\n}\n\
          $HTTP[\"url\"] =~ \"x\" {\n    $HTTP[\"host\"] == \"a\" { }\n}\n",
     );
-    let request = Request { host: Some("a".into()), url: None, header: None, ip: None };
+    let request = EvaluatedRequest { host: Some("a".into()), url: None, header: None, ip: None };
     let explained = config.explain(&request, &sources);
     let text = explained.to_text();
     let want = [

@@ -12,7 +12,7 @@ use lighty_config::{
 };
 
 #[derive(Clone, Debug, Default, PartialEq)]
-struct Settings {
+struct LanguageSettings {
     root: Arc<str>,
     tag: Arc<str>,
     workers: i64,
@@ -25,35 +25,40 @@ struct Settings {
     capture: Option<CaptureId>,
 }
 
-fn table() -> Table<Settings> {
+fn table() -> Table<LanguageSettings> {
     Table::new()
-        .row(Directive::string("server.document-root", |s: &mut Settings, v| s.root = v))
-        .row(Directive::string("server.tag", |s: &mut Settings, v| s.tag = v).default("lighty"))
+        .row(Directive::string("server.document-root", |s: &mut LanguageSettings, v| s.root = v))
         .row(
-            Directive::int("server.max-worker", 0..=64, |s: &mut Settings, v| s.workers = v)
-                .scope(Scope::Server)
-                .default_prose("one per core"),
+            Directive::string("server.tag", |s: &mut LanguageSettings, v| s.tag = v)
+                .default("lighty"),
         )
         .row(
-            Directive::bool("server.range-requests", |s: &mut Settings, v| s.ranges = v)
+            Directive::int("server.max-worker", 0..=64, |s: &mut LanguageSettings, v| {
+                s.workers = v
+            })
+            .scope(Scope::Server)
+            .default_prose("one per core"),
+        )
+        .row(
+            Directive::bool("server.range-requests", |s: &mut LanguageSettings, v| s.ranges = v)
                 .default("enable"),
         )
         .row(
             Directive::choice(
                 "server.network-backend",
                 &["auto", "writev"],
-                |s: &mut Settings, v| s.engine = v,
+                |s: &mut LanguageSettings, v| s.engine = v,
             )
             .default("auto"),
         )
         .row(
-            Directive::strings("index-file.names", |s: &mut Settings, v| s.index = v)
+            Directive::strings("index-file.names", |s: &mut LanguageSettings, v| s.index = v)
                 .default("()")
                 .alias("server.indexfiles"),
         )
-        .row(Directive::map("alias.url", |s: &mut Settings, v| s.alias = v).default("()"))
+        .row(Directive::map("alias.url", |s: &mut LanguageSettings, v| s.alias = v).default("()"))
         .row(
-            Directive::bool("ssl.engine", |s: &mut Settings, v| s.tls = v)
+            Directive::bool("ssl.engine", |s: &mut LanguageSettings, v| s.tls = v)
                 .scope(Scope::Socket)
                 .default("disable"),
         )
@@ -61,7 +66,7 @@ fn table() -> Table<Settings> {
             "url.rewrite",
             Kind::String,
             |value, ctx| Ok((ctx.captures, value.as_str().unwrap_or("").into())),
-            |s: &mut Settings, v: &(Option<CaptureId>, Arc<str>)| {
+            |s: &mut LanguageSettings, v: &(Option<CaptureId>, Arc<str>)| {
                 s.capture = v.0;
                 s.rewrite = Some((None, v.1.clone()));
             },
@@ -70,7 +75,7 @@ fn table() -> Table<Settings> {
         .removed([("server.userid", "server.username")])
 }
 
-type Loaded = (Option<Config<Settings>>, Diagnostics, Sources);
+type Loaded = (Option<Config<LanguageSettings>>, Diagnostics, Sources);
 
 fn read_with(loader: &MemoryLoader, text: &str) -> Loaded {
     let main = Main::Text { name: "test.conf", text: text.as_bytes() };
@@ -82,7 +87,7 @@ fn read(text: &str) -> Loaded {
 }
 
 #[track_caller]
-fn good(text: &str) -> Config<Settings> {
+fn good(text: &str) -> Config<LanguageSettings> {
     let (config, findings, sources) = read(text);
     assert!(findings.is_empty(), "{}", findings.render(&sources, Style::default()));
     config.unwrap()
@@ -105,19 +110,19 @@ fn rendered(text: &str) -> String {
 }
 
 #[derive(Default)]
-struct Request {
+struct LanguageRequest {
     fields: HashMap<Field, String>,
     unknown: Vec<Field>,
     ip: Option<IpAddr>,
 }
 
-impl Request {
+impl LanguageRequest {
     fn with(mut self, field: Field, value: &str) -> Self {
         self.fields.insert(field, value.to_owned());
         self
     }
     fn host(value: &str) -> Self {
-        Request::default().with(Field::Host, value)
+        LanguageRequest::default().with(Field::Host, value)
     }
     fn without(mut self, field: Field) -> Self {
         self.unknown.push(field);
@@ -125,7 +130,7 @@ impl Request {
     }
 }
 
-impl Facts for Request {
+impl Facts for LanguageRequest {
     fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
         if self.unknown.contains(field) {
             return None;
@@ -137,14 +142,14 @@ impl Facts for Request {
     }
 }
 
-fn settings(config: &Config<Settings>, request: &Request) -> Settings {
+fn settings(config: &Config<LanguageSettings>, request: &LanguageRequest) -> LanguageSettings {
     let mut active = Active::new();
     config.evaluate(request, &mut active);
     config.settings(&active)
 }
 
 #[track_caller]
-fn tag(config: &Config<Settings>, request: &Request) -> String {
+fn tag(config: &Config<LanguageSettings>, request: &LanguageRequest) -> String {
     settings(config, request).tag.to_string()
 }
 
@@ -199,7 +204,7 @@ fn expressions_join_and_add() {
 fn statements_may_share_a_line() {
     let text = r#"var.a = "x" server.tag = a $HTTP["host"] == "h" { server.tag = "y"
         url.rewrite = "r" server.range-requests = "disable" } index-file.names = ( "i" )"#;
-    let on = settings(&good(text), &Request::host("h"));
+    let on = settings(&good(text), &LanguageRequest::host("h"));
     assert_eq!((&*on.tag, on.ranges, on.index.len()), ("y", false, 1));
     assert_eq!(global_tag(text), "x");
     assert_eq!(
@@ -231,12 +236,12 @@ fn append_takes_the_value_of_the_nearest_enclosing_block() {
         $HTTP["host"] == "a" { index-file.names += ( "b" ) }
         "#,
     );
-    let join = |r: &Request| {
+    let join = |r: &LanguageRequest| {
         settings(&config, r).index.iter().map(|v| v.to_string()).collect::<Vec<_>>().join(",")
     };
-    assert_eq!(join(&Request::host("x")), "g");
-    assert_eq!(join(&Request::host("a")), "g,a,b");
-    assert_eq!(join(&Request::host("a").with(Field::Url, "/")), "g,a,u");
+    assert_eq!(join(&LanguageRequest::host("x")), "g");
+    assert_eq!(join(&LanguageRequest::host("a")), "g,a,b");
+    assert_eq!(join(&LanguageRequest::host("a").with(Field::Url, "/")), "g,a,u");
 }
 
 #[test]
@@ -249,9 +254,9 @@ fn later_blocks_replace_whole_values_in_file_order() {
     "#;
     let text = text.replace("\" index", "\"\n index");
     let config = good(&text);
-    assert_eq!(tag(&config, &Request::host("b")), "global");
-    assert_eq!(tag(&config, &Request::host("a")), "host");
-    let both = Request::host("a").with(Field::Url, "/x");
+    assert_eq!(tag(&config, &LanguageRequest::host("b")), "global");
+    assert_eq!(tag(&config, &LanguageRequest::host("a")), "host");
+    let both = LanguageRequest::host("a").with(Field::Url, "/x");
     assert_eq!(tag(&config, &both), "url");
     assert_eq!(settings(&config, &both).index.iter().map(|v| &**v).collect::<Vec<_>>(), ["h"]);
 }
@@ -281,10 +286,14 @@ fn all_condition_forms_of_both_versions() {
     ];
     for (cond, field, value) in cases {
         let config = good(&format!("{cond} {{ server.tag = \"yes\" }}"));
-        assert_eq!(tag(&config, &Request::default().with(field.clone(), value)), "yes", "{cond}");
-        let other = Request::default().with(field.clone(), "/a");
+        assert_eq!(
+            tag(&config, &LanguageRequest::default().with(field.clone(), value)),
+            "yes",
+            "{cond}"
+        );
+        let other = LanguageRequest::default().with(field.clone(), "/a");
         assert_eq!(tag(&config, &other), "", "{cond}");
-        let unknown = Request::default().without(field.clone());
+        let unknown = LanguageRequest::default().without(field.clone());
         assert_eq!(tag(&config, &unknown), "", "{cond}: not known yet, so it does not apply");
         assert!(config.uses(&field));
         assert_eq!(config.uses(&Field::Host), field == Field::Host);
@@ -297,7 +306,7 @@ fn networks_are_matched_by_address() {
                   $HTTP["remote-ip"] == "2001:db8::/32" { server.tag = "v6" }
                   $HTTP["remoteip"] != "10.0.0.0/8" { server.document-root = "/out" }"#;
     let config = good(text);
-    let from = |ip: &str| Request { ip: ip.parse().ok(), ..Request::default() };
+    let from = |ip: &str| LanguageRequest { ip: ip.parse().ok(), ..LanguageRequest::default() };
     assert_eq!(tag(&config, &from("10.1.2.3")), "v4");
     assert_eq!(tag(&config, &from("2001:db8::1")), "v6");
     assert_eq!(tag(&config, &from("192.0.2.1")), "");
@@ -319,14 +328,14 @@ fn else_chains_take_the_first_true_branch() {
         );
         let text = text.replace("else\n $", "else $");
         let config = good(&text);
-        let u = |host: &str| Request::host(host).with(Field::Url, "/u");
+        let u = |host: &str| LanguageRequest::host(host).with(Field::Url, "/u");
         assert_eq!(tag(&config, &u("a")), "1");
         assert_eq!(tag(&config, &u("b")), "2");
-        assert_eq!(tag(&config, &Request::host("b")), "3");
-        assert_eq!(tag(&config, &Request::host("c")), "4");
-        let early = Request::host("b").without(Field::Url);
+        assert_eq!(tag(&config, &LanguageRequest::host("b")), "3");
+        assert_eq!(tag(&config, &LanguageRequest::host("c")), "4");
+        let early = LanguageRequest::host("b").without(Field::Url);
         assert_eq!(tag(&config, &early), "", "the second branch is undecided, so all after it are");
-        assert_eq!(tag(&config, &Request::host("a").without(Field::Url)), "1");
+        assert_eq!(tag(&config, &LanguageRequest::host("a").without(Field::Url)), "1");
     }
 }
 
@@ -337,9 +346,9 @@ fn nested_blocks_count_only_inside_true_ones() {
             $HTTP["url"] == "/u" { server.tag = "in" } else { server.tag = "else" }
         }"#,
     );
-    assert_eq!(tag(&config, &Request::host("a").with(Field::Url, "/u")), "in");
-    assert_eq!(tag(&config, &Request::host("a")), "else");
-    assert_eq!(tag(&config, &Request::host("b")), "");
+    assert_eq!(tag(&config, &LanguageRequest::host("a").with(Field::Url, "/u")), "in");
+    assert_eq!(tag(&config, &LanguageRequest::host("a")), "else");
+    assert_eq!(tag(&config, &LanguageRequest::host("b")), "");
 }
 
 #[test]
@@ -360,9 +369,9 @@ fn a_chain_may_be_continued_in_two_ways() {
         "#,
     );
     assert_eq!(config.blocks().len(), 4);
-    assert_eq!(tag(&config, &Request::host("b").with(Field::Url, "/u")), "u", "both apply");
-    assert_eq!(tag(&config, &Request::host("b")), "b");
-    assert_eq!(tag(&config, &Request::host("a").with(Field::Url, "/u")), "");
+    assert_eq!(tag(&config, &LanguageRequest::host("b").with(Field::Url, "/u")), "u", "both apply");
+    assert_eq!(tag(&config, &LanguageRequest::host("b")), "b");
+    assert_eq!(tag(&config, &LanguageRequest::host("a").with(Field::Url, "/u")), "");
 }
 
 #[test]
@@ -398,7 +407,7 @@ fn captures_come_from_the_innermost_matching_condition() {
     );
     let run = |url: &str, group: usize| {
         let mut active = Active::new();
-        config.evaluate(&Request::host("www.example").with(Field::Url, url), &mut active);
+        config.evaluate(&LanguageRequest::host("www.example").with(Field::Url, url), &mut active);
         let settings = config.settings(&active);
         let captures = settings.capture.and_then(|id| active.captures(id));
         captures.and_then(|c| c.get(group).map(str::to_owned))
@@ -415,22 +424,22 @@ fn captures_come_from_the_innermost_matching_condition() {
     assert_eq!(run("/any", 0).as_deref(), Some("www.example"), "a negation finds nothing");
     assert_eq!(run("/literal", 0).as_deref(), Some("/lit"), "literal patterns have %0 too");
     assert_eq!(run("/other", 0), None);
-    let whole = |text: &str, request: Request| {
+    let whole = |text: &str, request: LanguageRequest| {
         let (config, mut active) = (good(text), Active::new());
         config.evaluate(&request, &mut active);
         let captures = config.settings(&active).capture.and_then(|id| active.captures(id));
         captures.and_then(|found| found.get(0).map(str::to_owned))
     };
     let port = "$HTTP[\"host\"] == \"a.test\" { url.rewrite = \"/%0\" }";
-    assert_eq!(whole(port, Request::host("a.test:8080")).as_deref(), Some("a.test"));
+    assert_eq!(whole(port, LanguageRequest::host("a.test:8080")).as_deref(), Some("a.test"));
     let range = "$HTTP[\"remote-ip\"] == \"10.0.0.0/8\" { url.rewrite = \"/%0\" }";
-    let from = Request { ip: "10.1.2.3".parse().ok(), ..Request::default() };
+    let from = LanguageRequest { ip: "10.1.2.3".parse().ok(), ..LanguageRequest::default() };
     let from = from.with(Field::RemoteIp, "10.1.2.3");
     assert_eq!(whole(range, from).as_deref(), Some("10.1.2.3"));
     let none = good("$HTTP[\"host\"] != \"b\" { url.rewrite = \"/%1\" }");
-    assert_eq!(settings(&none, &Request::host("a")).capture, None);
+    assert_eq!(settings(&none, &LanguageRequest::host("a")).capture, None);
     let unused = good("$HTTP[\"host\"] =~ \"a\" { url.rewrite = \"/x\" }");
-    assert_eq!(settings(&unused, &Request::host("a")).capture, None, "nothing asks for it");
+    assert_eq!(settings(&unused, &LanguageRequest::host("a")).capture, None, "nothing asks for it");
 }
 
 #[test]
@@ -475,7 +484,7 @@ fn listeners_are_compared_by_their_names() {
         $SERVER["socket"] != "*:80" { server.tag = "b" }
         $SERVER["socket"] =~ "^:80$" { server.tag = "c" }"#,
     );
-    let on = |socket| Request::default().with(Field::Socket, socket);
+    let on = |socket| LanguageRequest::default().with(Field::Socket, socket);
     assert_eq!(tag(&config, &on(":80")), "c");
     let names = [(":80", "0.0.0.0:80"), ("*:80", "0.0.0.0:80")];
     config.name_sockets(names.map(|(from, to)| (from.to_owned(), to.to_owned())).into());
@@ -581,7 +590,7 @@ fn includes_are_relative_to_the_main_file() {
     let (config, list, sources) = load(&loader, &main, &table(), LoadOptions::default());
     let config = config.unwrap_or_else(|| panic!("{}", list.render(&sources, Style::default())));
     assert_eq!(&*config.global().tag, "rb");
-    assert_eq!(tag(&config, &Request::host("a")), "rel");
+    assert_eq!(tag(&config, &LanguageRequest::host("a")), "rel");
     assert_eq!(sources.len(), 6);
 }
 
@@ -653,7 +662,7 @@ fn a_value_may_begin_on_a_line_below() {
         "index-file.names =\n\n  # why\n  ( \"a\" )\n$HTTP[\"host\"]\n==\n\"b\"\n{\nserver.tag +=\n\"x\" }",
     );
     assert_eq!(&*config.global().index[0], "a");
-    assert_eq!(tag(&config, &Request::host("b")), "x");
+    assert_eq!(tag(&config, &LanguageRequest::host("b")), "x");
     // A statement is not taken as the value, and is not lost.
     assert_eq!(
         findings("server.tag =\nserver.tagg = 1\n"),

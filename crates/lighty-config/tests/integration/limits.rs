@@ -126,9 +126,9 @@ fn number_of_conditions() {
     assert_eq!(conditions(CONDITIONS_MAX + 5), ["limit"]);
 }
 
-struct Host(String);
+struct OnlyHost(String);
 
-impl Facts for Host {
+impl Facts for OnlyHost {
     fn get(&self, _: &Field) -> Option<std::borrow::Cow<'_, str>> {
         Some(self.0.as_str().into())
     }
@@ -146,7 +146,7 @@ fn snapshots_start_over_past_their_limit() {
     let (config, mut active) = (config.unwrap(), Active::new());
     let mut cache = SnapshotCache::with_limit(3);
     let mut get = |host: i64, cache: &mut SnapshotCache<i64>| {
-        config.evaluate(&Host(host.to_string()), &mut active);
+        config.evaluate(&OnlyHost(host.to_string()), &mut active);
         assert_eq!(**cache.get(&config, &active), host);
         cache.len()
     };

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use lighty_config::{Backtracker, GivenUp, Place};
+use lighty_config::{Backtracker, GivenUp, GroupSpan};
 use lighty_io::pcre;
 
 /// Compiles a pattern; see [`lighty_config::Backtracking`].
@@ -18,7 +18,12 @@ pub fn compile(source: &str, is_text: bool) -> Result<Arc<dyn Backtracker>, (Str
 struct Pcre(pcre::Pattern);
 
 impl Backtracker for Pcre {
-    fn find(&self, subject: &[u8], steps: u32, places: &mut Vec<Place>) -> Result<bool, GivenUp> {
+    fn find(
+        &self,
+        subject: &[u8],
+        steps: u32,
+        places: &mut Vec<GroupSpan>,
+    ) -> Result<bool, GivenUp> {
         self.0.find(subject, steps, places).map_err(|why| GivenUp(why.to_string()))
     }
 }

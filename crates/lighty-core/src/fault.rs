@@ -37,7 +37,7 @@ pub enum Fate {
 }
 
 /// The consequences of a fault: its row of the table.
-pub struct Verdict {
+pub struct FaultConsequences {
     /// The party to blame.
     pub blame: Blame,
     /// Status of the response; `None` if none can be sent any more.
@@ -156,9 +156,9 @@ macro_rules! faults {
             pub const ALL: &[Fault] = &[$(Fault::$fault,)*];
 
             /// The fault's row in the table.
-            pub fn verdict(self) -> Verdict {
+            pub fn verdict(self) -> FaultConsequences {
                 match self {
-                    $(Fault::$fault => Verdict {
+                    $(Fault::$fault => FaultConsequences {
                         blame: Blame::$blame,
                         status: Status::new($status),
                         level: Level::$level,

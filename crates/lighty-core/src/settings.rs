@@ -31,7 +31,7 @@ pub struct Settings {
     pub server: ServerSettings,
     /// Directives that conditions may change.
     pub core: CoreSettings,
-    modules: Vec<(TypeId, Box<dyn Slot>)>,
+    modules: Vec<(TypeId, Box<dyn SettingsSlot>)>,
     /// Distinguishes this variant from all others.
     pub variant: VariantId,
     /// Modules that have work under these settings.
@@ -58,21 +58,21 @@ macro_rules! module_settings {
     };
 }
 
-trait Slot: Any + Debug + Send + Sync {
+trait SettingsSlot: Any + Debug + Send + Sync {
     fn is_default(&self) -> bool;
-    fn boxed_clone(&self) -> Box<dyn Slot>;
+    fn boxed_clone(&self) -> Box<dyn SettingsSlot>;
 }
 
-impl<T: ModuleSettings> Slot for T {
+impl<T: ModuleSettings> SettingsSlot for T {
     fn is_default(&self) -> bool {
         format!("{self:?}") == format!("{:?}", T::defaults())
     }
-    fn boxed_clone(&self) -> Box<dyn Slot> {
+    fn boxed_clone(&self) -> Box<dyn SettingsSlot> {
         Box::new(self.clone())
     }
 }
 
-impl Clone for Box<dyn Slot> {
+impl Clone for Box<dyn SettingsSlot> {
     fn clone(&self) -> Self {
         (**self).boxed_clone()
     }

@@ -18,7 +18,7 @@ use lighty_config::{Config, Directive, Scope};
 use lighty_core::exchange::span::Span;
 use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_core::machine::metrics::series::RequestKey;
-use lighty_core::machine::status_board::{StatusBoard, Wanted};
+use lighty_core::machine::status_board::{ReportParts, StatusBoard};
 use lighty_core::module::{Hooks, Module, Needs, Step};
 use lighty_core::settings::counted_host::CountedHost;
 use lighty_core::settings::route_name::RouteName;
@@ -103,12 +103,12 @@ enum Question {
 }
 
 impl Question {
-    fn wanted(self) -> Wanted {
+    fn wanted(self) -> ReportParts {
         match self {
-            Self::Page | Self::Json => Wanted { connections: true, durations: true },
-            Self::Auto => Wanted { connections: true, durations: false },
-            Self::Metrics(_) => Wanted { connections: false, durations: true },
-            Self::Script | Self::Config | Self::Statistics => Wanted::default(),
+            Self::Page | Self::Json => ReportParts { connections: true, durations: true },
+            Self::Auto => ReportParts { connections: true, durations: false },
+            Self::Metrics(_) => ReportParts { connections: false, durations: true },
+            Self::Script | Self::Config | Self::Statistics => ReportParts::default(),
         }
     }
 

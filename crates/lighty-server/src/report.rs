@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_core::machine::status_board::{
-    Connection, Report, Statistics, StatusBoard, TOLD_CONNECTIONS_MAX, Wanted,
+    ConnectionReport, Report, ReportParts, Statistics, StatusBoard, TOLD_CONNECTIONS_MAX,
 };
 use lighty_io::clock;
 use lighty_io::log_writer;
@@ -46,7 +46,7 @@ pub(crate) fn report(
     index: usize,
     worker: &Worker,
     listeners: &[Rc<ListenerInfo>],
-    wanted: Wanted,
+    wanted: ReportParts,
 ) -> Report {
     panics::point("desk");
     let counters = &worker.machine.counters;
@@ -95,16 +95,21 @@ fn count_connections(worker: &Worker, report: &mut Report, are_wanted: bool) {
         match report.connections.len() < room {
             true => {
                 let own = connection(entry, doing, entry.asked().as_ref(), now_s);
-                report.connections.push(Connection { streams, ..own });
+                report.connections.push(ConnectionReport { streams, ..own });
             }
             false => report.untold += 1,
         }
     });
 }
 
-fn connection(entry: &ConnEntry, doing: Doing, asked: Option<&Asked>, now_s: u32) -> Connection {
+fn connection(
+    entry: &ConnEntry,
+    doing: Doing,
+    asked: Option<&Asked>,
+    now_s: u32,
+) -> ConnectionReport {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    Connection {
+    ConnectionReport {
         number: entry.number(),
         doing: doing.state,
         for_s: now_s.saturating_sub(doing.since_s),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lighty_core::machine::status_board::{Backend, BackendPool, Statistics};
+use lighty_core::machine::status_board::{BackendPool, BackendReport, Statistics};
 use lighty_io::clock::Clock;
 use lighty_proxy::upstream::registry::Registry;
 use lighty_proxy::upstream::stats;
@@ -31,8 +31,8 @@ impl Statistics for UpstreamFigures {
     }
 }
 
-fn backend(address: stats::AddressFigures) -> Backend {
-    Backend {
+fn backend(address: stats::AddressFigures) -> BackendReport {
+    BackendReport {
         address: address.text.to_string(),
         state: address.state.word(),
         why: address.trouble.map_or_else(String::new, |why| why.to_string()),

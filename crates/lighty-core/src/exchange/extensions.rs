@@ -14,7 +14,7 @@ const TYPES_MAX: usize = u64::BITS as usize;
 /// A feature's data for one request.
 pub trait Extension: Default + 'static {
     /// The type's number; see [`extension_slot`](crate::extension_slot).
-    fn slot() -> &'static Slot;
+    fn slot() -> &'static ExtensionSlot;
 
     /// The data that a subrequest starts with ([`crate::pipeline::subrequest`]).
     fn inherited(&self) -> Option<Self> {
@@ -31,18 +31,18 @@ pub trait Extension: Default + 'static {
 #[macro_export]
 macro_rules! extension_slot {
     () => {
-        fn slot() -> &'static $crate::exchange::extensions::Slot {
-            static SLOT: $crate::exchange::extensions::Slot =
-                $crate::exchange::extensions::Slot::new();
+        fn slot() -> &'static $crate::exchange::extensions::ExtensionSlot {
+            static SLOT: $crate::exchange::extensions::ExtensionSlot =
+                $crate::exchange::extensions::ExtensionSlot::new();
             &SLOT
         }
     };
 }
 
 /// A type's number, assigned on first use.
-pub struct Slot(OnceLock<usize>);
+pub struct ExtensionSlot(OnceLock<usize>);
 
-impl Slot {
+impl ExtensionSlot {
     /// Creates a slot, for a `static` of the type.
     #[must_use]
     #[allow(clippy::new_without_default, reason = "made by a macro alone, as a static")]
@@ -164,9 +164,9 @@ mod tests {
     use super::*;
 
     #[derive(Default)]
-    struct Name(Vec<u8>);
+    struct NameExtension(Vec<u8>);
 
-    impl Extension for Name {
+    impl Extension for NameExtension {
         extension_slot!();
 
         fn reset(&mut self) {
@@ -188,11 +188,11 @@ mod tests {
     #[test]
     fn each_type_has_a_value_of_its_own() {
         let mut ext = Extensions::default();
-        assert!(ext.get::<Name>().is_none() && ext.get::<Permit>().is_none());
-        ext.get_mut::<Name>().0.extend_from_slice(b"a");
+        assert!(ext.get::<NameExtension>().is_none() && ext.get::<Permit>().is_none());
+        ext.get_mut::<NameExtension>().0.extend_from_slice(b"a");
         assert!(ext.get::<Permit>().is_none());
         ext.get_mut::<Permit>().0 = Some(Rc::new(()));
-        assert_eq!(ext.get::<Name>().expect("set").0, b"a");
+        assert_eq!(ext.get::<NameExtension>().expect("set").0, b"a");
         assert!(ext.get::<Permit>().expect("set").0.is_some());
     }
 
@@ -200,23 +200,23 @@ mod tests {
     fn the_next_request_finds_nothing_but_the_memory() {
         let mut ext = Extensions::default();
         let permit = Rc::new(());
-        ext.get_mut::<Name>().0.extend_from_slice(b"abc");
+        ext.get_mut::<NameExtension>().0.extend_from_slice(b"abc");
         ext.get_mut::<Permit>().0 = Some(Rc::clone(&permit));
-        let memory = ext.get_mut::<Name>().0.as_ptr();
+        let memory = ext.get_mut::<NameExtension>().0.as_ptr();
         ext.reset();
         assert_eq!(Rc::strong_count(&permit), 1, "what was held is given back");
-        assert!(ext.get::<Name>().is_none() && ext.get::<Permit>().is_none());
-        let name = ext.get_mut::<Name>();
+        assert!(ext.get::<NameExtension>().is_none() && ext.get::<Permit>().is_none());
+        let name = ext.get_mut::<NameExtension>();
         assert!(name.0.is_empty() && name.0.as_ptr() == memory);
     }
 
     #[test]
     fn a_request_within_begins_with_what_is_inherited() {
         let mut ext = Extensions::default();
-        ext.get_mut::<Name>().0.extend_from_slice(b"a");
+        ext.get_mut::<NameExtension>().0.extend_from_slice(b"a");
         ext.get_mut::<Permit>().0 = Some(Rc::new(()));
         let part = ext.inherited();
-        assert!(part.get::<Name>().is_none());
+        assert!(part.get::<NameExtension>().is_none());
         assert!(part.get::<Permit>().expect("inherited").0.is_some());
     }
 }

@@ -11,11 +11,11 @@ use std::sync::Mutex;
 pub struct Bucket {
     kbytes_per_second: u64,
     bytes_per_second: u64,
-    level: Mutex<Level>,
+    level: Mutex<TokenLevel>,
 }
 
 #[derive(Debug)]
-struct Level {
+struct TokenLevel {
     tokens: u64,
     refilled_ms: u64,
 }
@@ -30,7 +30,7 @@ impl Bucket {
     /// A full bucket for a rate in KB (1024 bytes, as lighttpd counts) per second.
     pub fn per_second(kbytes: u64, now_ms: u64) -> Self {
         let bytes_per_second = kbytes.saturating_mul(1024).max(GRAIN_BYTES);
-        let level = Level { tokens: depth(bytes_per_second), refilled_ms: now_ms };
+        let level = TokenLevel { tokens: depth(bytes_per_second), refilled_ms: now_ms };
         Self { kbytes_per_second: kbytes, bytes_per_second, level: Mutex::new(level) }
     }
 
@@ -65,7 +65,7 @@ impl Bucket {
         level.tokens = (level.tokens + bytes).min(depth(self.bytes_per_second));
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Level> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, TokenLevel> {
         // The two numbers are consistent even after a panic.
         self.level.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
     }

@@ -21,11 +21,11 @@ use crate::machine::metrics::exemplars::{Exemplar, Exemplars};
 use crate::machine::metrics::history::{History, Second};
 use crate::machine::metrics::hosts::HostCounts;
 use crate::machine::metrics::series::{
-    BackendKey, Family, Name, OTHER, RequestKey, SeriesNames, StageKey,
+    BackendKey, OTHER, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
 };
 
-/// A copy of a worker's distributions, one list of keys and values for each [`Family`].
-pub type Snapshot = [Vec<(u64, Histogram)>; Family::COUNT];
+/// A copy of a worker's distributions, one list of keys and values for each [`SeriesFamily`].
+pub type Snapshot = [Vec<(u64, Histogram)>; SeriesFamily::COUNT];
 
 /// The series of a family.
 #[derive(Default)]
@@ -80,13 +80,13 @@ type StagePlaces = [Option<u32>; Span::COUNT];
 /// A worker's distributions.
 #[derive(Default)]
 pub struct Metrics {
-    families: [RefCell<Recorded>; Family::COUNT],
+    families: [RefCell<Recorded>; SeriesFamily::COUNT],
     /// Cache of the numbers in [`SeriesNames`].
-    names: RefCell<HashMap<Box<str>, Name, foldhash::fast::RandomState>>,
+    names: RefCell<HashMap<Box<str>, SeriesName, foldhash::fast::RandomState>>,
     /// Series indices of each route's spans, by the route's number.
     stage_places: RefCell<Vec<StagePlaces>>,
     /// Most recently used route.
-    latest_route: RefCell<(Box<str>, Option<Name>)>,
+    latest_route: RefCell<(Box<str>, Option<SeriesName>)>,
     latest_backends: RefCell<LatestBackends>,
     /// Counts of hosts by place, see [`SeriesNames::hosts`].
     hosts: RefCell<Vec<HostCounts>>,
@@ -102,7 +102,7 @@ pub struct Metrics {
 impl Metrics {
     /// The number of a route's name, cached.
     #[inline]
-    pub fn route(&self, names: &SeriesNames, text: &str) -> Name {
+    pub fn route(&self, names: &SeriesNames, text: &str) -> SeriesName {
         if let (latest, Some(name)) = &*self.latest_route.borrow()
             && **latest == *text
         {
@@ -114,7 +114,7 @@ impl Metrics {
     }
 
     /// The number of a name, cached.
-    fn name(&self, names: &SeriesNames, text: &str) -> Name {
+    fn name(&self, names: &SeriesNames, text: &str) -> SeriesName {
         if let Some(name) = self.names.borrow().get(text) {
             return *name;
         }
@@ -129,8 +129,8 @@ impl Metrics {
     #[inline]
     pub fn request(&self, names: &SeriesNames, key: RequestKey, took_us: u64) {
         self.is_on.set(true);
-        let mut requests = self.families[Family::Requests as usize].borrow_mut();
-        let place = requests.place(names, Family::Requests, key.pack());
+        let mut requests = self.families[SeriesFamily::Requests as usize].borrow_mut();
+        let place = requests.place(names, SeriesFamily::Requests, key.pack());
         requests.series[place].1.record(took_us, &REQUEST_BOUNDS_US);
         self.recent.borrow_mut().record_native(took_us);
         if key.status >= 500 {
@@ -145,15 +145,15 @@ impl Metrics {
     /// nothing.
     pub fn exemplify(&self, with: Exemplar) {
         if self.is_on.get() {
-            let mut requests = self.families[Family::Requests as usize].borrow_mut();
+            let mut requests = self.families[SeriesFamily::Requests as usize].borrow_mut();
             (requests.latest, requests.expected) = (None, Some(with));
         }
     }
 
     /// Records a request's time in a span.
     #[inline]
-    pub fn stage(&self, names: &SeriesNames, route: Name, span: Span, took_us: u64) {
-        let mut stages = self.families[Family::Stages as usize].borrow_mut();
+    pub fn stage(&self, names: &SeriesNames, route: SeriesName, span: Span, took_us: u64) {
+        let mut stages = self.families[SeriesFamily::Stages as usize].borrow_mut();
         let known = route.index().and_then(|route| {
             self.stage_places.borrow().get(route).and_then(|places| places[span as usize])
         });
@@ -170,10 +170,10 @@ impl Metrics {
         &self,
         stages: &mut Recorded,
         names: &SeriesNames,
-        route: Name,
+        route: SeriesName,
         span: Span,
     ) -> usize {
-        let place = stages.place(names, Family::Stages, StageKey { route, span }.pack());
+        let place = stages.place(names, SeriesFamily::Stages, StageKey { route, span }.pack());
         if let (Some(route), Ok(found)) = (route.index(), u32::try_from(place)) {
             let mut all = self.stage_places.borrow_mut();
             if all.len() <= route {
@@ -192,14 +192,14 @@ impl Metrics {
         backend: &Arc<str>,
         took_us: u64,
     ) {
-        let mut backends = self.families[Family::Backends as usize].borrow_mut();
+        let mut backends = self.families[SeriesFamily::Backends as usize].borrow_mut();
         let place = self.latest_backends.borrow().place(upstream, backend);
         let place = place.unwrap_or_else(|| {
             let key = BackendKey {
                 upstream: self.name(names, upstream),
                 backend: self.name(names, backend),
             };
-            let place = backends.place(names, Family::Backends, key.pack());
+            let place = backends.place(names, SeriesFamily::Backends, key.pack());
             self.latest_backends.borrow_mut().push(upstream, backend, place);
             place
         });
@@ -233,7 +233,7 @@ impl Metrics {
 
     /// Exemplars of whole requests, by the key of their series.
     pub fn exemplars(&self) -> Vec<(u64, Box<Exemplars>)> {
-        let requests = self.families[Family::Requests as usize].borrow();
+        let requests = self.families[SeriesFamily::Requests as usize].borrow();
         let all = requests.exemplars.iter();
         all.map(|(place, some)| (requests.series[*place].0, some.clone())).collect()
     }
@@ -246,14 +246,14 @@ impl Metrics {
 
 impl Recorded {
     #[inline]
-    fn place(&mut self, names: &SeriesNames, family: Family, key: u64) -> usize {
+    fn place(&mut self, names: &SeriesNames, family: SeriesFamily, key: u64) -> usize {
         match self.latest {
             Some((latest, place)) if latest == key => place,
             _ => self.search(names, family, key),
         }
     }
 
-    fn search(&mut self, names: &SeriesNames, family: Family, key: u64) -> usize {
+    fn search(&mut self, names: &SeriesNames, family: SeriesFamily, key: u64) -> usize {
         let known = self.places.get(&key).copied();
         let place = known.unwrap_or_else(|| self.add(names, family, key));
         self.latest = Some((key, place));
@@ -264,7 +264,7 @@ impl Recorded {
     }
 
     #[cold]
-    fn add(&mut self, names: &SeriesNames, family: Family, key: u64) -> usize {
+    fn add(&mut self, names: &SeriesNames, family: SeriesFamily, key: u64) -> usize {
         if !names.admits(family, key) {
             let other = self.places.get(&OTHER).copied();
             return other.unwrap_or_else(|| self.push(OTHER));
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
     use crate::machine::metrics::series::SERIES_MAX;
 
-    fn key(route: Name, status: u16) -> RequestKey {
+    fn key(route: SeriesName, status: u16) -> RequestKey {
         RequestKey { route, method: Some(Method::Get), status, version: Version::Http2, tls: true }
     }
 
@@ -321,7 +321,7 @@ mod tests {
             }
         }
         let counts = |worker: &Metrics| {
-            let series = &worker.snapshot()[Family::Requests as usize];
+            let series = &worker.snapshot()[SeriesFamily::Requests as usize];
             let route = |key: u64| names.text(RequestKey::unpack(key).expect("a request").route);
             let mut all: Vec<_> =
                 series.iter().map(|(key, all)| (route(*key), all.count())).collect();
@@ -344,8 +344,8 @@ mod tests {
             }
         }
         // A name without a number, as a worker may record it.
-        metrics.stage(&names, Name::OTHER, Span::Head, 7);
-        let series = &metrics.snapshot()[Family::Stages as usize];
+        metrics.stage(&names, SeriesName::OTHER, Span::Head, 7);
+        let series = &metrics.snapshot()[SeriesFamily::Stages as usize];
         let sums: HashMap<_, _> = series.iter().map(|(key, all)| (*key, all.sum_us())).collect();
         assert_eq!((series.len(), sums.len()), (7, 7));
         for text in ["a", "b", "c"] {
@@ -369,7 +369,7 @@ mod tests {
         // The same names at other addresses, as after a reload.
         metrics.backend(&names, &"u".into(), &"b0".into(), 4);
         assert_eq!(metrics.latest_backends.borrow().known.len(), LatestBackends::MAX);
-        let series = &metrics.snapshot()[Family::Backends as usize];
+        let series = &metrics.snapshot()[SeriesFamily::Backends as usize];
         assert_eq!(series.len(), 2 * backends.len());
         for (key, all) in series {
             let key = BackendKey::unpack(*key).expect("a backend");
@@ -388,7 +388,7 @@ mod tests {
             metrics.backend(&names, &"u".into(), &"b".into(), 1);
         }
         let snapshot = metrics.snapshot();
-        let requests = &snapshot[Family::Requests as usize];
+        let requests = &snapshot[SeriesFamily::Requests as usize];
         assert!(requests.len() <= SERIES_MAX + 1, "{}", requests.len());
         let total: u64 = requests.iter().map(|(_, all)| all.count()).sum();
         assert_eq!(total, SERIES_MAX as u64 + 500);

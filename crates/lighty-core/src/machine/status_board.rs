@@ -79,7 +79,7 @@ impl ConnState {
 
 /// Report of one connection, or of one of its streams.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub struct ConnectionReport {
     /// Number of the connection, unique within its worker. Streams have their connection's.
     pub number: u32,
     /// State of the connection.
@@ -105,17 +105,17 @@ pub struct Connection {
     /// Bytes transferred in this state.
     pub bytes: u64,
     /// The open streams of an HTTP/2 connection, each with a request.
-    pub streams: Vec<Connection>,
+    pub streams: Vec<ConnectionReport>,
 }
 
-impl Connection {
+impl ConnectionReport {
     /// Rows for a report: the streams, or the connection itself if it has none.
-    pub fn rows(&self) -> &[Connection] {
+    pub fn rows(&self) -> &[ConnectionReport] {
         if self.streams.is_empty() { std::slice::from_ref(self) } else { &self.streams }
     }
 
-    /// Owned form of [`Connection::rows`].
-    pub fn into_rows(mut self) -> Vec<Connection> {
+    /// Owned form of [`ConnectionReport::rows`].
+    pub fn into_rows(mut self) -> Vec<ConnectionReport> {
         let streams = std::mem::take(&mut self.streams);
         if streams.is_empty() { vec![self] } else { streams }
     }
@@ -170,7 +170,7 @@ pub struct Report {
     /// so long.
     pub late_us: u64,
     /// Connections in detail, at most [`TOLD_CONNECTIONS_MAX`]; empty if not requested.
-    pub connections: Vec<Connection>,
+    pub connections: Vec<ConnectionReport>,
     /// Connections and streams beyond that limit.
     pub untold: u64,
     /// Distributions of request durations; empty if not requested.
@@ -221,12 +221,12 @@ pub struct BackendPool {
     /// Requests waiting for a place at a backend.
     pub waiting: u32,
     /// The pool's backends.
-    pub backends: Vec<Backend>,
+    pub backends: Vec<BackendReport>,
 }
 
 /// Report of one backend.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Backend {
+pub struct BackendReport {
     /// The address as it appears in logs.
     pub address: String,
     /// A word such as `up` or `down`.
@@ -249,14 +249,14 @@ pub struct Backend {
 
 /// Optional parts of a report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Wanted {
+pub struct ReportParts {
     /// Include [`Report::connections`].
     pub connections: bool,
     /// Include [`Report::durations`] and [`Report::history`].
     pub durations: bool,
 }
 
-type Question = (Wanted, oneshot::Sender<Report>);
+type ReportQuery = (ReportParts, oneshot::Sender<Report>);
 
 /// The board of a process. Clones share it.
 #[derive(Clone, Default)]
@@ -264,17 +264,17 @@ pub struct StatusBoard(Arc<Desks>);
 
 #[derive(Default)]
 struct Desks {
-    workers: Mutex<Vec<mpsc::Sender<Question>>>,
+    workers: Mutex<Vec<mpsc::Sender<ReportQuery>>>,
     statistics: Mutex<Vec<Arc<dyn Statistics>>>,
     names: SeriesNames,
 }
 
 /// A worker's end of the board: receives the questions.
-pub struct StatusResponder(mpsc::Receiver<Question>);
+pub struct StatusResponder(mpsc::Receiver<ReportQuery>);
 
 impl StatusResponder {
     /// Replies to questions for as long as it is polled.
-    pub async fn respond(mut self, mut report: impl FnMut(Wanted) -> Report) {
+    pub async fn respond(mut self, mut report: impl FnMut(ReportParts) -> Report) {
         while let Some((wanted, asker)) = self.0.recv().await {
             // The reader may have timed out. If the report panics, this reply is skipped.
             if let Ok(report) = panics::caught_in(|| report(wanted)) {
@@ -304,7 +304,7 @@ impl StatusBoard {
 
     /// Asks every worker. Returns the reports, in worker order, and the number of workers. Workers
     /// that do not reply in time are missing from the reports.
-    pub async fn ask(&self, wanted: Wanted) -> (Vec<Report>, usize) {
+    pub async fn ask(&self, wanted: ReportParts) -> (Vec<Report>, usize) {
         let desks = self.0.workers.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let asked: Vec<_> = desks.iter().map(|desk| ask_one(desk, wanted)).collect();
         let mut reports = Vec::with_capacity(desks.len());
@@ -353,8 +353,8 @@ impl StatusBoard {
 }
 
 fn ask_one(
-    responder: &mpsc::Sender<Question>,
-    wanted: Wanted,
+    responder: &mpsc::Sender<ReportQuery>,
+    wanted: ReportParts,
 ) -> Option<oneshot::Receiver<Report>> {
     let (response, answered) = oneshot::channel();
     responder.try_send((wanted, response)).is_ok().then_some(answered)
@@ -394,7 +394,7 @@ mod tests {
         let (first, second) = (board.join(), board.join());
         let _hangs = board.join();
         let (reports, workers) = tokio::select! {
-            asked = board.ask(Wanted::default()) => asked,
+            asked = board.ask(ReportParts::default()) => asked,
             () = second.respond(|_| report(1)) => unreachable!("it answers for ever"),
             () = first.respond(|_| report(0)) => unreachable!("it answers for ever"),
         };
@@ -410,7 +410,7 @@ mod tests {
         let board = StatusBoard::default();
         let mut responder = board.join();
         let asked: Vec<_> = (0..=QUESTIONS_MAX)
-            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0], Wanted::default()))
+            .map(|_| ask_one(&board.0.workers.lock().expect("no panic")[0], ReportParts::default()))
             .collect();
         assert!(asked[..QUESTIONS_MAX].iter().all(Option::is_some));
         assert!(asked[QUESTIONS_MAX].is_none());

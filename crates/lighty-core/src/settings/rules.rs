@@ -47,10 +47,10 @@ pub enum Applied {
 
 /// An ordered, compiled list of rules. Clones share it.
 #[derive(Clone, Default)]
-pub struct Rules(Arc<Inner>);
+pub struct Rules(Arc<RuleList>);
 
 #[derive(Default)]
-struct Inner {
+struct RuleList {
     rules: Vec<Rule>,
     screen: Screen,
     /// The condition that provides `%0` to `%9`.
@@ -94,7 +94,7 @@ impl Rules {
             matches!(field, Field::Url | Field::PhysicalPath | Field::PhysicalExistingPath)
         };
         let is_decoded = ctx.fields.iter().any(|field| is_path(field));
-        Ok(Rules(Arc::new(Inner { rules, screen, condition, is_decoded })))
+        Ok(Rules(Arc::new(RuleList { rules, screen, condition, is_decoded })))
     }
 
     /// True if there are no rules.

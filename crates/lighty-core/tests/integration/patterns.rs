@@ -7,7 +7,7 @@ use lighty_config::{
 };
 
 #[derive(Clone, Default)]
-struct Settings {
+struct PatternSettings {
     patterns: Vec<BytePattern>,
 }
 
@@ -23,7 +23,7 @@ fn compile(patterns: &[String]) -> Vec<BytePattern> {
             };
             value.as_list().unwrap_or_default().iter().map(pattern).collect::<Result<Vec<_>, _>>()
         },
-        |s: &mut Settings, patterns| s.patterns.clone_from(patterns),
+        |s: &mut PatternSettings, patterns| s.patterns.clone_from(patterns),
     );
     let table = Table::new().row(row).backtracking(lighty_core::settings::backtracking::compile);
     let quoted: Vec<String> = patterns.iter().map(|p| format!("\"{p}\"")).collect();

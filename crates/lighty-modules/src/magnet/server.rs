@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use lighty_core::Exchange;
-use lighty_core::machine::status_board::{ConnState, Connection, Report, StatusBoard, Wanted};
+use lighty_core::machine::status_board::{
+    ConnState, ConnectionReport, Report, ReportParts, StatusBoard,
+};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::{Item, OpenRequest};
 
@@ -35,22 +37,22 @@ impl Server {
 
     /// Open connections of all workers.
     pub(super) async fn clients_open(&self) -> i64 {
-        let (reports, _) = self.board.ask(Wanted::default()).await;
+        let (reports, _) = self.board.ask(ReportParts::default()).await;
         let open: u64 = reports.iter().map(Report::open).sum();
         i64::try_from(open).unwrap_or(i64::MAX)
     }
 
     /// The open requests of all workers, as many as on the status page.
     pub(super) async fn requests(&self) -> Vec<OpenRequest> {
-        let wanted = Wanted { connections: true, ..Wanted::default() };
+        let wanted = ReportParts { connections: true, ..ReportParts::default() };
         let (reports, _) = self.board.ask(wanted).await;
         let connections = reports.into_iter().flat_map(|report| report.connections);
-        let rows = connections.flat_map(Connection::into_rows);
+        let rows = connections.flat_map(ConnectionReport::into_rows);
         rows.filter(|one| one.doing != ConnState::Idle).map(open_request).collect()
     }
 }
 
-fn open_request(one: Connection) -> OpenRequest {
+fn open_request(one: ConnectionReport) -> OpenRequest {
     let target = one.target.into_bytes();
     let end = target.iter().position(|byte| *byte == b'?');
     let (path, query) = target.split_at(end.unwrap_or(target.len()));
@@ -96,7 +98,7 @@ mod tests {
 
     #[test]
     fn a_request_has_lighttpds_names() {
-        let one = Connection {
+        let one = ConnectionReport {
             number: 0,
             doing: ConnState::Write,
             for_s: 3,

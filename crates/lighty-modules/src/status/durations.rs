@@ -7,7 +7,7 @@ use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::exemplars::Exemplars;
 use lighty_core::machine::metrics::series::{
-    BackendKey, Family, Name, RequestKey, SeriesNames, StageKey,
+    BackendKey, RequestKey, SeriesFamily, SeriesName, SeriesNames, StageKey,
 };
 use lighty_core::machine::status_board::Report;
 use lighty_http::{Method, Version};
@@ -45,7 +45,7 @@ impl Durations {
         let mut all = Self { others: names.others(), ..Self::default() };
         let mut texts = Texts { names, known: BTreeMap::new() };
         for report in reports {
-            for (key, durations) in &report.durations[Family::Requests as usize] {
+            for (key, durations) in &report.durations[SeriesFamily::Requests as usize] {
                 let labels = request_labels(*key, &mut texts);
                 all.requests.entry(labels).or_default().merge(durations);
             }
@@ -53,11 +53,11 @@ impl Durations {
                 let labels = request_labels(*key, &mut texts);
                 all.exemplars.entry(labels).or_default().merge(some);
             }
-            for (key, durations) in &report.durations[Family::Stages as usize] {
+            for (key, durations) in &report.durations[SeriesFamily::Stages as usize] {
                 let labels = stage_labels(*key, &mut texts);
                 all.stages.entry(labels).or_default().merge(durations);
             }
-            for (key, durations) in &report.durations[Family::Backends as usize] {
+            for (key, durations) in &report.durations[SeriesFamily::Backends as usize] {
                 let labels = backend_labels(*key, &mut texts);
                 all.backends.entry(labels).or_default().merge(durations);
             }
@@ -96,7 +96,7 @@ struct Texts<'a> {
 }
 
 impl Texts<'_> {
-    fn of(&mut self, name: Name) -> Arc<str> {
+    fn of(&mut self, name: SeriesName) -> Arc<str> {
         let text = self.names.text(name);
         Arc::clone(self.known.entry(text.to_string()).or_insert(text))
     }

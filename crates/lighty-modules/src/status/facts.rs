@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lighty_core::machine::metrics::history::{Second, merged};
 use lighty_core::machine::metrics::hosts::HostCounts;
-use lighty_core::machine::status_board::{BackendPool, Connection, Report, StatusBoard};
+use lighty_core::machine::status_board::{BackendPool, ConnectionReport, Report, StatusBoard};
 
 use super::durations::Durations;
 use super::hosts;
@@ -64,9 +64,9 @@ impl Facts {
     }
 
     /// Lists the reported connections and streams, each with its worker's index.
-    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &Connection)> {
+    pub(super) fn rows(&self) -> impl Iterator<Item = (usize, &ConnectionReport)> {
         self.reports().iter().flat_map(move |report| {
-            let rows = report.connections.iter().flat_map(Connection::rows);
+            let rows = report.connections.iter().flat_map(ConnectionReport::rows);
             rows.map(move |row| (report.worker, row))
         })
     }

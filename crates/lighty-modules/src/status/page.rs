@@ -2,7 +2,9 @@
 
 use lighty_core::exchange::span::Span;
 use lighty_core::machine::histogram::Histogram;
-use lighty_core::machine::status_board::{Backend, BackendPool, ConnState, Connection, Report};
+use lighty_core::machine::status_board::{
+    BackendPool, BackendReport, ConnState, ConnectionReport, Report,
+};
 use lighty_http::{date, html};
 
 use super::charts;
@@ -284,7 +286,7 @@ fn pool(pool: &BackendPool) -> String {
     )
 }
 
-fn backend(backend: &Backend) -> String {
+fn backend(backend: &BackendReport) -> String {
     let why = match &*backend.why {
         "" => String::new(),
         why => format!(": {}", escaped(why)),
@@ -328,7 +330,7 @@ fn connections(facts: &Facts) -> String {
     )
 }
 
-fn row(worker: usize, connection: &Connection) -> String {
+fn row(worker: usize, connection: &ConnectionReport) -> String {
     let request = format!("{} {}", connection.method, connection.target);
     format!(
         "<tr><td>{}</td><td>{}</td><td data-by=\"{}\">{} s</td><td data-by=\"{}\">{}</td>\
@@ -357,13 +359,13 @@ mod tests {
     #[test]
     fn backends_are_listed_with_their_faults() {
         assert_eq!(backends(&[]), "");
-        let down = Backend {
+        let down = BackendReport {
             address: "10.0.0.1:80".to_owned(),
             state: "down",
             why: "connect: <refused>".to_owned(),
             failed: 3,
             first_byte_us: 12_345,
-            ..Backend::default()
+            ..BackendReport::default()
         };
         let name = "proxy-core.backends".to_owned();
         let page = backends(&[BackendPool {
@@ -392,7 +394,7 @@ mod tests {
 
     #[test]
     fn what_clients_say_is_text() {
-        let connection = Connection {
+        let connection = ConnectionReport {
             number: 0,
             doing: ConnState::Handler,
             for_s: 0,

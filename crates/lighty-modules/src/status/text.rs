@@ -3,7 +3,7 @@
 use lighty_core::machine::histogram::Histogram;
 use lighty_core::machine::metrics::history::Second;
 use lighty_core::machine::metrics::hosts::HostCounts;
-use lighty_core::machine::status_board::{BackendPool, Connection, Report, score};
+use lighty_core::machine::status_board::{BackendPool, ConnectionReport, Report, score};
 use lighty_http::json::push_string;
 
 use super::facts::Facts;
@@ -229,7 +229,7 @@ fn push_pool(pool: &BackendPool, out: &mut Vec<u8>) {
     out.extend_from_slice(b"]}");
 }
 
-fn push_connection(worker: usize, connection: &Connection, out: &mut Vec<u8>) {
+fn push_connection(worker: usize, connection: &ConnectionReport, out: &mut Vec<u8>) {
     let numbers = format!(
         "{{\"worker\":{worker},\"connection\":{},\"seconds\":{},\"bytes\":{}",
         connection.number, connection.for_s, connection.bytes
@@ -254,14 +254,14 @@ fn push_member(name: &str, text: &str, out: &mut Vec<u8>) {
 
 #[cfg(test)]
 mod tests {
-    use lighty_core::machine::status_board::{Backend, ConnState, Pace};
+    use lighty_core::machine::status_board::{BackendReport, ConnState, Pace};
 
     use super::*;
     use crate::status::durations::Durations;
     use crate::status::facts::Asked;
 
     fn facts() -> Facts {
-        let connection = Connection {
+        let connection = ConnectionReport {
             number: 4,
             doing: ConnState::Write,
             for_s: 3,
@@ -276,9 +276,9 @@ mod tests {
             bytes: 9,
             streams: Vec::new(),
         };
-        let stream = Connection { target: "/stream".into(), ..connection.clone() };
+        let stream = ConnectionReport { target: "/stream".into(), ..connection.clone() };
         let streams = vec![stream.clone(), stream];
-        let both = Connection { number: 5, streams, ..connection.clone() };
+        let both = ConnectionReport { number: 5, streams, ..connection.clone() };
         let report = Report {
             requests: 10,
             bytes_out: 5120,
@@ -301,7 +301,7 @@ mod tests {
         let pool = BackendPool {
             name: "\"p\"".to_owned(),
             waiting: 4,
-            backends: vec![Backend { state: "up", in_use: 2, ..Backend::default() }; 2],
+            backends: vec![BackendReport { state: "up", in_use: 2, ..BackendReport::default() }; 2],
             ..BackendPool::default()
         };
         Facts {

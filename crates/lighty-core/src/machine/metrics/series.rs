@@ -17,7 +17,7 @@ pub const OTHER: u64 = u64::MAX;
 
 /// Series with the same set of labels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum SeriesFamily {
     /// Whole requests, by [`RequestKey`].
     Requests,
     /// Spans of requests, by [`StageKey`].
@@ -26,16 +26,16 @@ pub enum Family {
     Backends,
 }
 
-impl Family {
+impl SeriesFamily {
     /// Number of families.
     pub const COUNT: usize = 3;
 }
 
 /// Number of a configured name: a route, an upstream or a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Name(u32);
+pub struct SeriesName(u32);
 
-impl Name {
+impl SeriesName {
     /// The number shared by all names beyond the limit.
     pub(super) const OTHER: Self = Self(u32::MAX);
 
@@ -44,7 +44,7 @@ impl Name {
         self == Self::OTHER
     }
 
-    /// The number, which is below `SERIES_MAX` times [`Family::COUNT`]; `None` for
+    /// The number, which is below `SERIES_MAX` times [`SeriesFamily::COUNT`]; `None` for
     /// [`is_other`](Self::is_other).
     pub(super) fn index(self) -> Option<usize> {
         if self.is_other() { None } else { usize::try_from(self.0).ok() }
@@ -55,7 +55,7 @@ impl Name {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestKey {
     /// Name of the route that served the request.
-    pub route: Name,
+    pub route: SeriesName,
     /// The method; `None` for an unknown one.
     pub method: Option<Method>,
     /// The response's status.
@@ -84,7 +84,7 @@ impl RequestKey {
         let method = (key >> 32 & 0xFF) as u8;
         let versions = [Version::Http10, Version::Http11, Version::Http2, Version::Http3];
         Some(Self {
-            route: Name(key as u32),
+            route: SeriesName(key as u32),
             method: Method::all().iter().copied().find(|known| *known as u8 == method),
             status: (key >> 40 & 0xFFF) as u16,
             version: versions.into_iter().find(|one| *one as u64 == key >> 52 & 0xF)?,
@@ -97,7 +97,7 @@ impl RequestKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StageKey {
     /// Name of the route that served the request.
-    pub route: Name,
+    pub route: SeriesName,
     /// The span.
     pub span: Span,
 }
@@ -110,7 +110,7 @@ impl StageKey {
     /// Decodes a packed key; `None` for [`OTHER`].
     pub fn unpack(key: u64) -> Option<Self> {
         let span = Span::ALL.into_iter().find(|span| *span as u64 == key >> 32)?;
-        Some(Self { route: Name(key as u32), span })
+        Some(Self { route: SeriesName(key as u32), span })
     }
 }
 
@@ -118,9 +118,9 @@ impl StageKey {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BackendKey {
     /// The upstream's name in the configuration.
-    pub upstream: Name,
+    pub upstream: SeriesName,
     /// The backend's address in the configuration.
-    pub backend: Name,
+    pub backend: SeriesName,
 }
 
 impl BackendKey {
@@ -130,7 +130,7 @@ impl BackendKey {
 
     /// Decodes a packed key; `None` for [`OTHER`].
     pub fn unpack(key: u64) -> Option<Self> {
-        let (upstream, backend) = (Name((key >> 32) as u32), Name(key as u32));
+        let (upstream, backend) = (SeriesName((key >> 32) as u32), SeriesName(key as u32));
         (key != OTHER).then_some(Self { upstream, backend })
     }
 }
@@ -138,53 +138,53 @@ impl BackendKey {
 /// The names and series of a process. Clones share them. Nothing is ever removed: a series that
 /// vanished and came back would look like a counter reset.
 #[derive(Clone, Default)]
-pub struct SeriesNames(Arc<Shared>);
+pub struct SeriesNames(Arc<SharedSeries>);
 
 #[derive(Default)]
-struct Shared {
-    names: Mutex<Names>,
-    series: [Mutex<HashSet<u64>>; Family::COUNT],
+struct SharedSeries {
+    names: Mutex<NumberedNames>,
+    series: [Mutex<HashSet<u64>>; SeriesFamily::COUNT],
     hosts: Mutex<HostNames>,
     /// Number of times that a new series was refused.
     others: AtomicU64,
 }
 
 #[derive(Default)]
-struct Names {
+struct NumberedNames {
     numbers: HashMap<Arc<str>, u32>,
     texts: Vec<Arc<str>>,
 }
 
 impl SeriesNames {
-    fn names(&self) -> MutexGuard<'_, Names> {
+    fn names(&self) -> MutexGuard<'_, NumberedNames> {
         self.0.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The number of a name. Assigns one while the limit allows.
-    pub(super) fn number(&self, text: &str) -> Name {
+    pub(super) fn number(&self, text: &str) -> SeriesName {
         let mut names = self.names();
         if let Some(number) = names.numbers.get(text) {
-            return Name(*number);
+            return SeriesName(*number);
         }
         let (number, text): (_, Arc<str>) = (names.texts.len(), text.into());
         // Routes, upstreams and backends share the numbers.
-        if number >= SERIES_MAX * Family::COUNT {
-            return Name::OTHER;
+        if number >= SERIES_MAX * SeriesFamily::COUNT {
+            return SeriesName::OTHER;
         }
         let number = u32::try_from(number).unwrap_or(u32::MAX);
         names.texts.push(Arc::clone(&text));
         names.numbers.insert(text, number);
-        Name(number)
+        SeriesName(number)
     }
 
     /// A name's text.
-    pub fn text(&self, name: Name) -> Arc<str> {
+    pub fn text(&self, name: SeriesName) -> Arc<str> {
         let text = usize::try_from(name.0).ok().and_then(|at| self.names().texts.get(at).cloned());
         text.unwrap_or_else(|| "other".into())
     }
 
     /// True if a series of this key exists or may be added.
-    pub(super) fn admits(&self, family: Family, key: u64) -> bool {
+    pub(super) fn admits(&self, family: SeriesFamily, key: u64) -> bool {
         let series = &self.0.series[family as usize];
         let mut series = series.lock().unwrap_or_else(PoisonError::into_inner);
         if series.contains(&key) {
@@ -230,15 +230,16 @@ mod tests {
     fn keys_survive_being_numbers() {
         for method in [None, Some(Method::Get), Method::all().last().copied()] {
             for version in [Version::Http10, Version::Http3] {
-                let key = RequestKey { route: Name(7), method, status: 599, version, tls: true };
+                let key =
+                    RequestKey { route: SeriesName(7), method, status: 599, version, tls: true };
                 assert_eq!(RequestKey::unpack(key.pack()), Some(key));
             }
         }
         for span in Span::ALL {
-            let key = StageKey { route: Name(u32::MAX), span };
+            let key = StageKey { route: SeriesName(u32::MAX), span };
             assert_eq!(StageKey::unpack(key.pack()), Some(key));
         }
-        let key = BackendKey { upstream: Name(1), backend: Name(2) };
+        let key = BackendKey { upstream: SeriesName(1), backend: SeriesName(2) };
         assert_eq!(BackendKey::unpack(key.pack()), Some(key));
         assert_eq!(RequestKey::unpack(OTHER), None);
         assert_eq!(StageKey::unpack(OTHER), None);
@@ -251,6 +252,6 @@ mod tests {
         let all: Vec<_> = (0..SERIES_MAX * 4).map(|n| names.number(&n.to_string())).collect();
         assert!(all[SERIES_MAX * 3].is_other() && !all[SERIES_MAX * 3 - 1].is_other());
         assert_eq!(names.number("5"), all[5]);
-        assert_eq!((&*names.text(all[5]), &*names.text(Name::OTHER)), ("5", "other"));
+        assert_eq!((&*names.text(all[5]), &*names.text(SeriesName::OTHER)), ("5", "other"));
     }
 }

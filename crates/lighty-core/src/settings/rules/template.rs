@@ -16,11 +16,11 @@ use super::pattern::Groups;
 /// A parsed replacement.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Template {
-    pieces: Vec<Piece>,
+    pieces: Vec<TemplatePiece>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Piece {
+enum TemplatePiece {
     Text(Box<[u8]>),
     Insert(What, How),
 }
@@ -136,7 +136,7 @@ impl Template {
             };
         }
         if !plain.is_empty() {
-            pieces.push(Piece::Text(plain.into()));
+            pieces.push(TemplatePiece::Text(plain.into()));
         }
         Template { pieces }
     }
@@ -148,25 +148,25 @@ impl Template {
 
     /// True if the template inserts a group of the pattern.
     pub(super) fn uses_groups(&self) -> bool {
-        self.pieces.iter().any(|piece| matches!(piece, Piece::Insert(What::Group(_), _)))
+        self.pieces.iter().any(|piece| matches!(piece, TemplatePiece::Insert(What::Group(_), _)))
     }
 
     /// Appends the expanded text.
     pub(super) fn fill(&self, from: &Sources<'_>, out: &mut Vec<u8>) {
         for piece in &self.pieces {
             match piece {
-                Piece::Text(text) => out.extend_from_slice(text),
-                Piece::Insert(what, how) => insert_into(*what, *how, from, out),
+                TemplatePiece::Text(text) => out.extend_from_slice(text),
+                TemplatePiece::Insert(what, how) => insert_into(*what, *how, from, out),
             }
         }
     }
 }
 
-fn insert(pieces: &mut Vec<Piece>, plain: &mut Vec<u8>, what: What, how: How) {
+fn insert(pieces: &mut Vec<TemplatePiece>, plain: &mut Vec<u8>, what: What, how: How) {
     if !plain.is_empty() {
-        pieces.push(Piece::Text(std::mem::take(plain).into()));
+        pieces.push(TemplatePiece::Text(std::mem::take(plain).into()));
     }
-    pieces.push(Piece::Insert(what, how));
+    pieces.push(TemplatePiece::Insert(what, how));
 }
 
 fn group(sign: u8, number: usize) -> What {

@@ -16,9 +16,9 @@ struct Holder {
     rules: Rules,
 }
 
-struct Host(&'static str);
+struct StaticHost(&'static str);
 
-impl Facts for Host {
+impl Facts for StaticHost {
     fn get(&self, field: &Field) -> Option<Cow<'_, str>> {
         Some(Cow::Borrowed(if *field == Field::Host { self.0 } else { "" }))
     }
@@ -55,7 +55,7 @@ fn apply(pattern: &str, replacement: &str, subject: &str) -> (Applied, String) {
     let (config, _) = configured(&text);
     let config = config.expect(replacement);
     let (mut active, mut captures) = (Active::new(), CaptureSet::default());
-    config.evaluate(&Host("www.a.example"), &mut active);
+    config.evaluate(&StaticHost("www.a.example"), &mut active);
     let settings = config.settings(&active);
     active.swap_captures(&mut captures);
     let mut out = b"before".to_vec();

@@ -22,7 +22,7 @@ pub(super) const DOC: &str = "Versions, suites and options, in OpenSSL's words:\
     By default TLS 1.2 and 1.3 are spoken, as the client prefers, and sessions may be resumed by \
     tickets.";
 
-type Pair<'a> = (&'a str, &'a Spanned<Value>);
+type ConfCmdPair<'a> = (&'a str, &'a Spanned<Value>);
 
 pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<ConfCmd, Reject> {
     let pairs =
@@ -108,7 +108,7 @@ impl fmt::Display for VersionError {
     }
 }
 
-fn least(text: &str, (key, item): Pair<'_>, ctx: &CompileCtx) -> Result<Version, Reject> {
+fn least(text: &str, (key, item): ConfCmdPair<'_>, ctx: &CompileCtx) -> Result<Version, Reject> {
     let at = |why: String| Reject::new(format!("has \"{key}\": {why}")).at(item.span);
     match version(text) {
         _ if text.eq_ignore_ascii_case("none") => Ok(Version::Tls12),
@@ -154,7 +154,7 @@ fn protocols(text: &str, conf: &mut ConfCmd) -> Result<(), VersionError> {
     Ok(())
 }
 
-fn options(text: &str, (key, item): Pair<'_>, conf: &mut ConfCmd, ctx: &CompileCtx) {
+fn options(text: &str, (key, item): ConfCmdPair<'_>, conf: &mut ConfCmd, ctx: &CompileCtx) {
     for word in text.split([',', ' ']).map(str::trim).filter(|word| !word.is_empty()) {
         let (on, name) = match word.strip_prefix('-') {
             Some(name) => (false, name),

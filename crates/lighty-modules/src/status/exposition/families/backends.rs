@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use lighty_core::machine::histogram::STAGE_BOUNDS_US;
-use lighty_core::machine::status_board::{Backend, BackendPool};
+use lighty_core::machine::status_board::{BackendPool, BackendReport};
 
 use crate::status::exposition::family::{Family, Kind, Labels};
 use crate::status::facts::Facts;
@@ -13,7 +13,7 @@ use crate::status::facts::Facts;
 const STATES: [&str; 4] = ["up", "probing", "down", "drained"];
 
 /// A metric of a backend: name, kind, help text, value.
-type Figure = (&'static str, Kind, &'static str, fn(&Backend) -> f64);
+type Figure = (&'static str, Kind, &'static str, fn(&BackendReport) -> f64);
 
 const FIGURES: [Figure; 6] = [
     ("lighty_backend_requests", Kind::Counter, "Requests sent to a backend.", |one| {
@@ -73,7 +73,7 @@ pub(super) fn families(facts: &Facts) -> Vec<Family> {
 struct Pool {
     requests: u64,
     waiting: u64,
-    backends: BTreeMap<Rc<str>, Backend>,
+    backends: BTreeMap<Rc<str>, BackendReport>,
 }
 
 /// Merges upstreams of the same name: upstreams of a former configuration stay while they have
@@ -92,7 +92,7 @@ fn merged(pools: &[BackendPool]) -> BTreeMap<Rc<str>, Pool> {
     all
 }
 
-fn add(sum: &mut Backend, other: &Backend) {
+fn add(sum: &mut BackendReport, other: &BackendReport) {
     sum.requests += other.requests;
     sum.failed += other.failed;
     sum.in_use += other.in_use;

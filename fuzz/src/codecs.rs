@@ -1,7 +1,7 @@
 //! One function for each codec: takes any bytes, and panics when a promise is broken.
 
 use lighty_http::fields::is_token_byte;
-use lighty_http::if_header::{CONDITIONS_MAX, IfHeader, State};
+use lighty_http::if_header::{CONDITIONS_MAX, IfHeader, IfState};
 use lighty_http::range::{ByteRange, Selection, select};
 use lighty_http::uri::{ParseOpts, decode_path, normalise};
 use lighty_http::{Known, Method};
@@ -258,8 +258,8 @@ pub fn if_header(data: &[u8]) {
         for condition in &list.conditions {
             text.extend_from_slice(if condition.negated { b"Not " } else { b"" });
             text.extend(match condition.state {
-                State::Token(token) => [b"<", token, b">"].concat(),
-                State::ETag(tag) => [b"[", tag, b"]"].concat(),
+                IfState::Token(token) => [b"<", token, b">"].concat(),
+                IfState::ETag(tag) => [b"[", tag, b"]"].concat(),
             });
         }
         text.push(b')');

@@ -1,6 +1,6 @@
 //! What authors write into pages: takes any bytes, and panics when a promise is broken.
 
-use lighty_http::ssi::{COMMAND_BYTES_MAX, Command, Name, Piece, Scanner, holds};
+use lighty_http::ssi::{COMMAND_BYTES_MAX, CommandName, PagePiece, Scanner, SsiCommand, holds};
 
 /// A page means the same in one piece and in many, no byte of it is lost, and whatever its commands
 /// hold can be judged.
@@ -36,8 +36,8 @@ fn in_pieces(page: &[u8], step: usize) -> Vec<(bool, Vec<u8>)> {
         while !rest.is_empty() {
             let (piece, used) = scanner.next(rest);
             match piece {
-                Some(Piece::Text(text)) => push(false, text),
-                Some(Piece::Command(command)) => push(true, command),
+                Some(PagePiece::Text(text)) => push(false, text),
+                Some(PagePiece::Command(command)) => push(true, command),
                 None => assert_eq!(used, rest.len(), "without a piece all is used up"),
             }
             rest = &rest[used..];
@@ -49,14 +49,14 @@ fn in_pieces(page: &[u8], step: usize) -> Vec<(bool, Vec<u8>)> {
 
 /// Takes a command apart; what an expression says never depends on its variables' texts alone.
 fn judge(text: &[u8]) {
-    let Ok(command) = Command::parse(text) else { return };
+    let Ok(command) = SsiCommand::parse(text) else { return };
     for (name, value) in &command.attributes {
         assert!(!name.contains(&b'='));
         let empty = holds(value, &|_, _| {});
         let set = holds(value, &|name, out| out.extend_from_slice(name));
         assert_eq!(empty.is_err(), set.is_err(), "values are no grammar");
     }
-    if command.name == Name::Comment {
+    if command.name == CommandName::Comment {
         assert!(command.attributes.is_empty());
     }
 }

@@ -26,7 +26,7 @@ const CONDITIONS: [Known; 5] = [
 
 /// The result of evaluating a request's conditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum PreconditionOutcome {
     /// Respond as if there were no conditions.
     Proceed {
         /// True if `Range` may be evaluated.
@@ -48,33 +48,33 @@ pub fn evaluate(
     fields: &Fields,
     exists: bool,
     validators: &Validators<'_>,
-) -> Outcome {
+) -> PreconditionOutcome {
     if !fields.contains_any(&CONDITIONS) {
-        return Outcome::Proceed { ranges: method == Method::Get };
+        return PreconditionOutcome::Proceed { ranges: method == Method::Get };
     }
     if fields.contains(Known::IfMatch) {
         if !any_tag(fields, Known::IfMatch, exists, validators, strong_match) {
-            return Outcome::PreconditionFailed;
+            return PreconditionOutcome::PreconditionFailed;
         }
     } else if date_of(fields, Known::IfUnmodifiedSince)
         .is_some_and(|limit| validators.last_modified.is_some_and(|changed| changed > limit))
     {
-        return Outcome::PreconditionFailed;
+        return PreconditionOutcome::PreconditionFailed;
     }
     if fields.contains(Known::IfNoneMatch) {
         if any_tag(fields, Known::IfNoneMatch, exists, validators, weak_match) {
             return match method.is_get_or_head() {
-                true => Outcome::NotModified,
-                false => Outcome::PreconditionFailed,
+                true => PreconditionOutcome::NotModified,
+                false => PreconditionOutcome::PreconditionFailed,
             };
         }
     } else if method.is_get_or_head()
         && date_of(fields, Known::IfModifiedSince)
             .is_some_and(|limit| validators.last_modified.is_some_and(|changed| changed <= limit))
     {
-        return Outcome::NotModified;
+        return PreconditionOutcome::NotModified;
     }
-    Outcome::Proceed { ranges: may_be_partial(method, fields, validators) }
+    PreconditionOutcome::Proceed { ranges: may_be_partial(method, fields, validators) }
 }
 
 /// True if `Range` may be evaluated, according to the method and `If-Range`.
@@ -122,10 +122,10 @@ mod tests {
     const SAME: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const BEFORE: &str = "Sun, 06 Nov 1994 08:49:36 GMT";
     const AFTER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
-    const ALL: Outcome = Outcome::Proceed { ranges: true };
-    const WHOLE: Outcome = Outcome::Proceed { ranges: false };
+    const ALL: PreconditionOutcome = PreconditionOutcome::Proceed { ranges: true };
+    const WHOLE: PreconditionOutcome = PreconditionOutcome::Proceed { ranges: false };
 
-    fn run(method: Method, lines: &[(Known, &str)]) -> Outcome {
+    fn run(method: Method, lines: &[(Known, &str)]) -> PreconditionOutcome {
         let mut fields = Fields::new();
         for (name, value) in lines {
             fields.push_known(*name, value);
@@ -141,10 +141,13 @@ mod tests {
         assert_eq!(get(&[]), ALL);
         assert_eq!(get(&[(Known::IfMatch, "*")]), ALL);
         assert_eq!(get(&[(Known::IfMatch, "\"0\", \"1\"")]), ALL);
-        assert_eq!(get(&[(Known::IfMatch, "\"0\"")]), Outcome::PreconditionFailed);
-        assert_eq!(get(&[(Known::IfMatch, "W/\"1\"")]), Outcome::PreconditionFailed);
+        assert_eq!(get(&[(Known::IfMatch, "\"0\"")]), PreconditionOutcome::PreconditionFailed);
+        assert_eq!(get(&[(Known::IfMatch, "W/\"1\"")]), PreconditionOutcome::PreconditionFailed);
         assert_eq!(get(&[(Known::IfMatch, "\"0\""), (Known::IfMatch, "\"1\"")]), ALL);
-        assert_eq!(get(&[(Known::IfUnmodifiedSince, BEFORE)]), Outcome::PreconditionFailed);
+        assert_eq!(
+            get(&[(Known::IfUnmodifiedSince, BEFORE)]),
+            PreconditionOutcome::PreconditionFailed
+        );
         assert_eq!(get(&[(Known::IfUnmodifiedSince, SAME)]), ALL);
         assert_eq!(get(&[(Known::IfUnmodifiedSince, "yesterday")]), ALL);
         assert_eq!(get(&[(Known::IfMatch, "\"1\""), (Known::IfUnmodifiedSince, BEFORE)]), ALL);
@@ -153,12 +156,15 @@ mod tests {
     #[test]
     fn if_none_match_and_if_modified_since() {
         let get = |lines: &[(Known, &str)]| run(Method::Get, lines);
-        assert_eq!(get(&[(Known::IfNoneMatch, "\"1\"")]), Outcome::NotModified);
-        assert_eq!(get(&[(Known::IfNoneMatch, "\"0\", W/\"1\"")]), Outcome::NotModified);
-        assert_eq!(get(&[(Known::IfNoneMatch, "*")]), Outcome::NotModified);
+        assert_eq!(get(&[(Known::IfNoneMatch, "\"1\"")]), PreconditionOutcome::NotModified);
+        assert_eq!(
+            get(&[(Known::IfNoneMatch, "\"0\", W/\"1\"")]),
+            PreconditionOutcome::NotModified
+        );
+        assert_eq!(get(&[(Known::IfNoneMatch, "*")]), PreconditionOutcome::NotModified);
         assert_eq!(get(&[(Known::IfNoneMatch, "\"0\"")]), ALL);
-        assert_eq!(get(&[(Known::IfModifiedSince, SAME)]), Outcome::NotModified);
-        assert_eq!(get(&[(Known::IfModifiedSince, AFTER)]), Outcome::NotModified);
+        assert_eq!(get(&[(Known::IfModifiedSince, SAME)]), PreconditionOutcome::NotModified);
+        assert_eq!(get(&[(Known::IfModifiedSince, AFTER)]), PreconditionOutcome::NotModified);
         assert_eq!(get(&[(Known::IfModifiedSince, BEFORE)]), ALL);
         assert_eq!(get(&[(Known::IfModifiedSince, "1")]), ALL);
         let both = [(Known::IfNoneMatch, "\"0\""), (Known::IfModifiedSince, SAME)];
@@ -166,15 +172,18 @@ mod tests {
         let twice = [(Known::IfModifiedSince, SAME), (Known::IfModifiedSince, SAME)];
         assert_eq!(get(&twice), ALL);
         let put = |lines: &[(Known, &str)]| run(Method::Put, lines);
-        assert_eq!(put(&[(Known::IfNoneMatch, "\"1\"")]), Outcome::PreconditionFailed);
+        assert_eq!(put(&[(Known::IfNoneMatch, "\"1\"")]), PreconditionOutcome::PreconditionFailed);
         assert_eq!(put(&[(Known::IfModifiedSince, SAME)]), WHOLE);
-        assert_eq!(run(Method::Head, &[(Known::IfNoneMatch, "\"1\"")]), Outcome::NotModified);
+        assert_eq!(
+            run(Method::Head, &[(Known::IfNoneMatch, "\"1\"")]),
+            PreconditionOutcome::NotModified
+        );
     }
 
     #[test]
     fn a_failed_precondition_comes_before_not_modified() {
         let lines = [(Known::IfMatch, "\"0\""), (Known::IfNoneMatch, "\"1\"")];
-        assert_eq!(run(Method::Get, &lines), Outcome::PreconditionFailed);
+        assert_eq!(run(Method::Get, &lines), PreconditionOutcome::PreconditionFailed);
     }
 
     #[test]
@@ -200,7 +209,7 @@ mod tests {
     #[test]
     fn what_does_not_exist_matches_nothing() {
         for (name, outcome) in
-            [(Known::IfMatch, Outcome::PreconditionFailed), (Known::IfNoneMatch, WHOLE)]
+            [(Known::IfMatch, PreconditionOutcome::PreconditionFailed), (Known::IfNoneMatch, WHOLE)]
         {
             let mut fields = Fields::new();
             fields.push_known(name, "*");

@@ -21,7 +21,7 @@ use crate::{Known, variable_name};
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
     buf: Vec<u8>,
-    entries: Vec<Entry>,
+    entries: Vec<FieldPosition>,
     present: u128,
     /// A field was removed or inserted: the buffer is no longer the section in wire format.
     altered: bool,
@@ -39,7 +39,7 @@ const LINE_END: &[u8] = b"\r\n";
 
 /// Position of a field in the buffer.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
+struct FieldPosition {
     name_start: u32,
     name_len: u32,
     value_start: u32,
@@ -50,7 +50,7 @@ struct Entry {
 /// A list without the bytes of its fields, in as little memory as possible: see [`Fields::pack`].
 #[derive(Debug)]
 pub struct PackedFields {
-    entries: Box<[Entry]>,
+    entries: Box<[FieldPosition]>,
     /// The halves of [`Fields::present`]: a `u128` would align the whole to sixteen bytes.
     present: [u64; 2],
     altered: bool,
@@ -127,7 +127,7 @@ impl Fields {
     /// Bytes of memory that `clear` would keep.
     #[must_use]
     pub fn capacity(&self) -> usize {
-        self.buf.capacity() + self.entries.capacity() * size_of::<Entry>()
+        self.buf.capacity() + self.entries.capacity() * size_of::<FieldPosition>()
     }
 
     /// Appends a field with its spelling. The caller guarantees the bytes: parsers have checked
@@ -160,7 +160,7 @@ impl Fields {
     }
 
     fn append_shifted(&mut self, other: &Fields, shift: u32) {
-        let moved = |entry: &Entry| Entry {
+        let moved = |entry: &FieldPosition| FieldPosition {
             name_start: entry.name_start + shift,
             value_start: entry.value_start + shift,
             ..*entry
@@ -216,7 +216,7 @@ impl Fields {
         }
         let separator: &[u8] = if known == Some(Known::Cookie) { b"; " } else { b", " };
         let has_one = matches!(known, Some(Known::ContentType | Known::IfModifiedSince));
-        let is_named = |entry: &&Entry| match (known, entry.id) {
+        let is_named = |entry: &&FieldPosition| match (known, entry.id) {
             (None, None) => self.name(entry).eq_ignore_ascii_case(name),
             (known, id) => known == id,
         };
@@ -321,7 +321,7 @@ impl Fields {
     /// `X_Real.IP` for `X-Real-IP`: a rule about a field must cover all its spellings.
     pub fn remove_aliases(&mut self, name: &[u8]) {
         let buf = &self.buf;
-        let is_odd = |entry: &Entry| {
+        let is_odd = |entry: &FieldPosition| {
             let other = entry_name(buf, entry);
             entry.id.is_none()
                 && variable_name::is_alias(name, other)
@@ -368,7 +368,7 @@ impl Fields {
         self.entries.insert(place, entry);
     }
 
-    fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> Entry {
+    fn store(&mut self, name: &[u8], value: &[u8], id: Option<Known>) -> FieldPosition {
         // Otherwise one unchecked name would cause every line to be checked when the section is
         // sent.
         self.spelled |= id.is_none() && !is_token(name);
@@ -380,14 +380,14 @@ impl Fields {
     }
 
     /// Like [`Fields::store`], for a name with its separator.
-    fn store_begun(&mut self, begin: &[u8], value: &[u8], id: Option<Known>) -> Entry {
+    fn store_begun(&mut self, begin: &[u8], value: &[u8], id: Option<Known>) -> FieldPosition {
         let name_start = self.buf.len();
         self.buf.extend_from_slice(begin);
         self.store_value(name_start, value, id)
     }
 
     /// Appends the value after a name and a separator at the end of the buffer.
-    fn store_value(&mut self, name_start: usize, value: &[u8], id: Option<Known>) -> Entry {
+    fn store_value(&mut self, name_start: usize, value: &[u8], id: Option<Known>) -> FieldPosition {
         self.suspect |= may_end_line(value);
         self.present |= id.map_or(0, Known::bit);
         let value_start = self.buf.len();
@@ -395,7 +395,7 @@ impl Fields {
         self.buf.extend_from_slice(LINE_END);
         // All parts precede the end, so this check of the end covers them.
         offset(self.buf.len());
-        Entry {
+        FieldPosition {
             name_start: name_start as u32,
             name_len: (value_start - name_start - SEPARATOR.len()) as u32,
             value_start: value_start as u32,
@@ -404,11 +404,11 @@ impl Fields {
         }
     }
 
-    fn name(&self, entry: &Entry) -> &[u8] {
+    fn name(&self, entry: &FieldPosition) -> &[u8] {
         entry_name(&self.buf, entry)
     }
 
-    fn value(&self, entry: &Entry) -> &[u8] {
+    fn value(&self, entry: &FieldPosition) -> &[u8] {
         &self.buf[entry.value_start as usize..][..entry.value_len as usize]
     }
 }
@@ -424,7 +424,7 @@ pub struct Section<'a> {
 
 /// Positions of a line's parts, from its first byte. OWS, if any, and CR LF follow the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Line {
+pub struct FieldLine {
     /// End of the name, where the colon is.
     pub name_end: usize,
     /// First byte of the value.
@@ -454,15 +454,15 @@ impl Section<'_> {
     /// # Panics
     /// Unless the parts follow each other within `rest`.
     #[inline]
-    pub fn push(&mut self, rest: &[u8], line: Line) -> bool {
-        let Line { name_end, value, value_end, end } = line;
+    pub fn push(&mut self, rest: &[u8], line: FieldLine) -> bool {
+        let FieldLine { name_end, value, value_end, end } = line;
         assert!(name_end < value && value <= value_end && value_end < end && end <= rest.len());
         let id = Known::from_bytes(&rest[..name_end]);
         let start = self.end;
         self.end += end;
         // All parts precede the end, so this check of the end covers them.
         offset(self.end);
-        self.fields.entries.push(Entry {
+        self.fields.entries.push(FieldPosition {
             name_start: start as u32,
             name_len: name_end as u32,
             value_start: (start + value) as u32,
@@ -575,7 +575,7 @@ static TOKEN_BYTES: [bool; 256] = {
     table
 };
 
-fn entry_name<'a>(buf: &'a [u8], entry: &Entry) -> &'a [u8] {
+fn entry_name<'a>(buf: &'a [u8], entry: &FieldPosition) -> &'a [u8] {
     &buf[entry.name_start as usize..][..entry.name_len as usize]
 }
 

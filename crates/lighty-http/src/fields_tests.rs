@@ -82,7 +82,7 @@ fn push_lines(text: &[u8], section: &mut Section<'_>) {
         let value = line[name_end + 1..].iter().position(|&byte| byte != b' ');
         let value = name_end + 1 + value.expect("a line end");
         let end = line.len();
-        let is_known = section.push(line, Line { name_end, value, value_end: end - 2, end });
+        let is_known = section.push(line, FieldLine { name_end, value, value_end: end - 2, end });
         assert_eq!(is_known, Known::from_bytes(&line[..name_end]).is_some());
     }
 }

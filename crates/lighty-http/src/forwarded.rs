@@ -16,7 +16,7 @@ pub mod write;
 use alloc::borrow::Cow;
 
 pub use node::{Node, NodeName, NodePort};
-pub use walk::{End, Origin, by_forwarded, by_x_forwarded_for};
+pub use walk::{ForwardedOrigin, WalkEnd, by_forwarded, by_x_forwarded_for};
 pub use write::{NewElement, WriteFault, append_forwarded, append_x_forwarded_for, push_element};
 
 use crate::fields::{is_token_byte, trim};
@@ -27,24 +27,24 @@ use crate::{Fields, Known, quoted};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Element<'a> {
     /// The client of the proxy.
-    pub for_node: Option<Value<'a>>,
+    pub for_node: Option<ForwardedValue<'a>>,
     /// The proxy's address.
-    pub by: Option<Value<'a>>,
+    pub by: Option<ForwardedValue<'a>>,
     /// The requested `Host`. Unchecked bytes.
-    pub host: Option<Value<'a>>,
+    pub host: Option<ForwardedValue<'a>>,
     /// `http` or `https`.
-    pub proto: Option<Value<'a>>,
+    pub proto: Option<ForwardedValue<'a>>,
     /// The user authenticated by the proxy; lighttpd's own parameter.
-    pub remote_user: Option<Value<'a>>,
+    pub remote_user: Option<ForwardedValue<'a>>,
 }
 
 /// A token, or the content of a quoted string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Value<'a> {
+pub struct ForwardedValue<'a> {
     inner: &'a [u8],
 }
 
-impl<'a> Value<'a> {
+impl<'a> ForwardedValue<'a> {
     /// The text without quotes and backslashes; copied only if there are any.
     #[must_use]
     pub fn text(&self) -> Cow<'a, [u8]> {
@@ -74,7 +74,7 @@ impl<'a> Element<'a> {
         Some(element)
     }
 
-    fn keep(&mut self, name: &[u8], value: Value<'a>) -> Option<()> {
+    fn keep(&mut self, name: &[u8], value: ForwardedValue<'a>) -> Option<()> {
         let slot = match name {
             _ if name.eq_ignore_ascii_case(b"for") => &mut self.for_node,
             _ if name.eq_ignore_ascii_case(b"by") => &mut self.by,
@@ -87,7 +87,7 @@ impl<'a> Element<'a> {
     }
 }
 
-/// The `nth` element from the right over all lines, from 0. With `Origin::hops - 1` it is the entry
+/// The `nth` element from the right over all lines, from 0. With `ForwardedOrigin::hops - 1` it is the entry
 /// of the outermost trusted proxy.
 #[must_use]
 pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
@@ -96,16 +96,16 @@ pub fn element_from_right(fields: &Fields, nth: usize) -> Option<Element<'_>> {
 }
 
 /// Splits `token "=" ( token / quoted-string )` from the rest.
-fn split_pair(bytes: &[u8]) -> Option<(&[u8], Value<'_>, &[u8])> {
+fn split_pair(bytes: &[u8]) -> Option<(&[u8], ForwardedValue<'_>, &[u8])> {
     let (name, rest) = split_token(bytes)?;
     match rest.strip_prefix(b"=")? {
         [b'"', string @ ..] => {
             let (inner, behind) = quoted::split(string)?;
-            Some((name, Value { inner }, behind))
+            Some((name, ForwardedValue { inner }, behind))
         }
         plain => {
             let (inner, behind) = split_token(plain)?;
-            Some((name, Value { inner }, behind))
+            Some((name, ForwardedValue { inner }, behind))
         }
     }
 }

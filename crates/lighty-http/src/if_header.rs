@@ -12,12 +12,12 @@ pub const CONDITIONS_MAX: usize = 64;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct IfHeader<'a> {
     /// The lists, one of which must hold. Either all have a resource or none.
-    pub lists: Vec<List<'a>>,
+    pub lists: Vec<IfList<'a>>,
 }
 
 /// States that must all hold.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct List<'a> {
+pub struct IfList<'a> {
     /// The URI of the resource concerned; `None`: that of the request.
     pub resource: Option<&'a [u8]>,
     /// At least one.
@@ -30,12 +30,12 @@ pub struct Condition<'a> {
     /// `Not`.
     pub negated: bool,
     /// The required state.
-    pub state: State<'a>,
+    pub state: IfState<'a>,
 }
 
 /// Required state of a resource.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State<'a> {
+pub enum IfState<'a> {
     /// A lock with this token, without the angle brackets.
     Token(&'a [u8]),
     /// An entity tag, with its quotes.
@@ -75,10 +75,10 @@ impl<'a> IfHeader<'a> {
         while !parser.rest.is_empty() {
             let resource = if tagged { Some(parser.coded_url()?) } else { None };
             parser.skip_space();
-            lists.push(List { resource, conditions: parser.list()? });
+            lists.push(IfList { resource, conditions: parser.list()? });
             parser.skip_space();
             while tagged && parser.rest.first() == Some(&b'(') {
-                lists.push(List { resource, conditions: parser.list()? });
+                lists.push(IfList { resource, conditions: parser.list()? });
                 parser.skip_space();
             }
         }
@@ -90,7 +90,7 @@ impl<'a> IfHeader<'a> {
         self.lists.iter().flat_map(|list| &list.conditions).filter_map(|condition| match condition
             .state
         {
-            State::Token(token) if !condition.negated => Some(token),
+            IfState::Token(token) if !condition.negated => Some(token),
             _ => None,
         })
     }
@@ -131,7 +131,7 @@ impl<'a> Parser<'a> {
         Ok(url)
     }
 
-    /// `List = "(" 1*Condition ")"`.
+    /// `IfList = "(" 1*Condition ")"`.
     fn list(&mut self) -> Result<Vec<Condition<'a>>, IfFault> {
         self.take(b'(')?;
         let mut conditions = Vec::new();
@@ -150,7 +150,7 @@ impl<'a> Parser<'a> {
         if conditions.is_empty() { Err(IfFault::Syntax) } else { Ok(conditions) }
     }
 
-    /// `Condition = ["Not"] (State-token | "[" entity-tag "]")`.
+    /// `Condition = ["Not"] (IfState-token | "[" entity-tag "]")`.
     fn condition(&mut self) -> Result<Condition<'a>, IfFault> {
         let negated = self.rest.get(..3).is_some_and(|word| word.eq_ignore_ascii_case(b"not"));
         if negated {
@@ -158,8 +158,8 @@ impl<'a> Parser<'a> {
             self.skip_space();
         }
         let state = match self.rest.first() {
-            Some(b'<') => State::Token(self.coded_url()?),
-            Some(b'[') => State::ETag(self.entity_tag()?),
+            Some(b'<') => IfState::Token(self.coded_url()?),
+            Some(b'[') => IfState::ETag(self.entity_tag()?),
             _ => return Err(IfFault::Syntax),
         };
         Ok(Condition { negated, state })
@@ -185,11 +185,11 @@ mod tests {
     use super::*;
 
     fn token(text: &str) -> Condition<'_> {
-        Condition { negated: false, state: State::Token(text.as_bytes()) }
+        Condition { negated: false, state: IfState::Token(text.as_bytes()) }
     }
 
     fn etag(text: &str) -> Condition<'_> {
-        Condition { negated: false, state: State::ETag(text.as_bytes()) }
+        Condition { negated: false, state: IfState::ETag(text.as_bytes()) }
     }
 
     fn not(condition: Condition<'_>) -> Condition<'_> {
@@ -199,7 +199,7 @@ mod tests {
     #[track_caller]
     fn parsed(text: &str, wanted: &[(Option<&str>, Vec<Condition<'_>>)]) {
         let found = IfHeader::parse(text.as_bytes()).expect(text);
-        let lists = wanted.iter().map(|(resource, conditions)| List {
+        let lists = wanted.iter().map(|(resource, conditions)| IfList {
             resource: resource.map(str::as_bytes),
             conditions: conditions.clone(),
         });

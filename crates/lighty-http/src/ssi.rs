@@ -8,9 +8,9 @@ pub mod command;
 pub mod expression;
 pub mod scan;
 
-pub use command::{Command, Malformed, Name};
+pub use command::{CommandName, Malformed, SsiCommand};
 pub use expression::{BadExpression, holds};
-pub use scan::{Piece, Scanner};
+pub use scan::{PagePiece, Scanner};
 
 /// Maximum bytes between `<!--#` and `-->`; anything longer is text. Real commands have under 200.
 pub const COMMAND_BYTES_MAX: usize = 8192;

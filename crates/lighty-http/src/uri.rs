@@ -158,20 +158,20 @@ fn split_absolute(target: &[u8]) -> Result<Form<'_>, UriFault> {
 
 /// Positions of path and query in the buffer filled by [`normalise`].
 #[derive(Clone, Copy, Debug, Default, Eq)]
-pub struct Target {
+pub struct RequestTarget {
     path_len: u32,
     has_query: bool,
     plain: bool,
 }
 
 /// Compares the positions only, not `plain`.
-impl PartialEq for Target {
+impl PartialEq for RequestTarget {
     fn eq(&self, other: &Self) -> bool {
         (self.path_len, self.has_query) == (other.path_len, other.has_query)
     }
 }
 
-impl Target {
+impl RequestTarget {
     /// Finds path and query in a normalised target.
     #[must_use]
     pub fn of(target: &[u8]) -> Self {
@@ -210,7 +210,11 @@ impl Target {
 ///
 /// # Errors
 /// The option that refuses the target.
-pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Target, UriFault> {
+pub fn normalise(
+    raw: &[u8],
+    opts: &ParseOpts,
+    out: &mut Vec<u8>,
+) -> Result<RequestTarget, UriFault> {
     out.clear();
     if let Some(target) = plain(raw) {
         out.extend_from_slice(raw);
@@ -221,15 +225,15 @@ pub fn normalise(raw: &[u8], opts: &ParseOpts, out: &mut Vec<u8>) -> Result<Targ
     }
     if !opts.url_normalize {
         out.extend_from_slice(&raw[..memchr(b'#', raw).unwrap_or(raw.len())]);
-        return Ok(Target::of(out));
+        return Ok(RequestTarget::of(out));
     }
     let query_at = recode(raw, opts, out)?;
-    let target = Target::new(query_at.unwrap_or(out.len()), query_at.is_some());
+    let target = RequestTarget::new(query_at.unwrap_or(out.len()), query_at.is_some());
     resolve_dot_segments(target, opts, out)
 }
 
 /// Path and query of a target that needs no changes under any options; `None` for any other.
-fn plain(raw: &[u8]) -> Option<Target> {
+fn plain(raw: &[u8]) -> Option<RequestTarget> {
     if raw.first() != Some(&b'/') {
         return None;
     }
@@ -248,7 +252,7 @@ fn plain(raw: &[u8]) -> Option<Target> {
     if query.iter().any(|&byte| must_encode(byte)) {
         return None;
     }
-    Some(Target { plain: true, ..Target::new(path_len, path_len < raw.len()) })
+    Some(RequestTarget { plain: true, ..RequestTarget::new(path_len, path_len < raw.len()) })
 }
 
 /// Meaning of each byte for [`plain`].
@@ -337,10 +341,10 @@ fn stays_encoded(byte: u8, opts: &ParseOpts, in_query: bool) -> bool {
 }
 
 fn resolve_dot_segments(
-    target: Target,
+    target: RequestTarget,
     opts: &ParseOpts,
     out: &mut Vec<u8>,
-) -> Result<Target, UriFault> {
+) -> Result<RequestTarget, UriFault> {
     if !opts.url_path_dotseg_remove && !opts.url_path_dotseg_reject {
         return Ok(target);
     }
@@ -353,7 +357,7 @@ fn resolve_dot_segments(
         return Err(UriFault::DotSegment);
     }
     out.drain(new_len..old_len);
-    Ok(Target::new(new_len, target.has_query))
+    Ok(RequestTarget::new(new_len, target.has_query))
 }
 
 /// Decodes a percent-encoded path into the bytes of a file name below the document root.

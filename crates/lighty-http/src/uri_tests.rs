@@ -19,7 +19,7 @@ fn bare() -> ParseOpts {
 fn run(raw: impl AsRef<[u8]>, opts: &ParseOpts) -> Result<String, UriFault> {
     let mut out = Vec::new();
     let target = normalise(raw.as_ref(), opts, &mut out)?;
-    assert_eq!(target, Target::of(&out));
+    assert_eq!(target, RequestTarget::of(&out));
     Ok(String::from_utf8(out).expect("a normalised target is ASCII"))
 }
 
@@ -307,7 +307,7 @@ proptest! {
         let result = normalise(raw.as_bytes(), &opts, &mut fast);
         let mut slow = Vec::new();
         let expected = recode(raw.as_bytes(), &opts, &mut slow).and_then(|query_at| {
-            let target = Target::new(query_at.unwrap_or(slow.len()), query_at.is_some());
+            let target = RequestTarget::new(query_at.unwrap_or(slow.len()), query_at.is_some());
             resolve_dot_segments(target, &opts, &mut slow)
         });
         prop_assert_eq!(result, expected);

@@ -31,7 +31,7 @@ use lighty_core::log::Level;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::pipeline::{conditions, locate, protected_files};
 use lighty_core::{Body, Exchange, Fault, Settings, UnknownLength};
-use lighty_http::conditional::{Outcome, Validators};
+use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
 use lighty_io::process::memory;
@@ -287,25 +287,25 @@ fn respond_with(ex: &mut Exchange, body: Body, form: Form) {
         fields.push_known(Known::CacheControl, format!("max-age={seconds}"));
     }
     match outcome {
-        Outcome::Proceed { .. } => {
+        PreconditionOutcome::Proceed { .. } => {
             set_fields(ex, form);
             // It is unknown whether GET would render the page at once and so know its length.
             ex.response.ends_with_connection =
                 ex.request.is_head() && matches!(body, Body::Stream(_));
             ex.response.body = body;
         }
-        Outcome::NotModified => {
+        PreconditionOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.length_unsent = body.known_length();
             set_media_type(ex, form);
         }
-        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+        PreconditionOutcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
     }
 }
 
-fn validate(ex: &Exchange, tag: Option<&str>) -> Outcome {
+fn validate(ex: &Exchange, tag: Option<&str>) -> PreconditionOutcome {
     if ex.state.error_status.is_some() {
-        return Outcome::Proceed { ranges: false };
+        return PreconditionOutcome::Proceed { ranges: false };
     }
     let own = Validators {
         etag: tag.map(str::as_bytes),

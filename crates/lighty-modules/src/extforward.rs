@@ -15,7 +15,7 @@ use lighty_core::module::{Hooks, Module, Needs, Step};
 use lighty_core::settings::cidr::Cidr;
 use lighty_core::{Exchange, Extension, Fault, Settings, extension_slot, module_settings};
 use lighty_http::forwarded::{
-    Element, End, Origin, by_forwarded, by_x_forwarded_for, element_from_right, walk,
+    Element, ForwardedOrigin, WalkEnd, by_forwarded, by_x_forwarded_for, element_from_right, walk,
 };
 use lighty_http::{Fields, Known, host};
 use lighty_io::transport::Peer;
@@ -156,7 +156,7 @@ impl Module for Extforward {
             return Step::Next;
         }
         let Some((header, origin)) = find_origin(ex, own) else { return Step::Next };
-        if !matches!(origin.end, End::Client | End::Exhausted | End::Hidden) {
+        if !matches!(origin.end, WalkEnd::Client | WalkEnd::Exhausted | WalkEnd::Hidden) {
             ex.fail_saying(Fault::ForwarderIllegible, header);
             return Step::Answered;
         }
@@ -278,7 +278,10 @@ fn parse_params(value: &Value, _: &CompileCtx) -> Result<Params, Reject> {
 }
 
 /// Returns the name of the field that reports the client, and the origin found in it.
-fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a str, Origin)> {
+fn find_origin<'a>(
+    ex: &Exchange,
+    own: &'a ExtforwardSettings,
+) -> Option<(&'a str, ForwardedOrigin)> {
     let fields = &ex.request.fields;
     let header = own.headers.iter().find(|name| fields.get_named(name.as_bytes()).is_some())?;
     let peer = match ex.request.peer {
@@ -294,7 +297,7 @@ fn find_origin<'a>(ex: &Exchange, own: &'a ExtforwardSettings) -> Option<(&'a st
         _ => by_other(peer, fields, header, trusted),
     };
     // A field without entries counts as missing.
-    (origin.hops > 0 || origin.end != End::Exhausted).then_some((&**header, origin))
+    (origin.hops > 0 || origin.end != WalkEnd::Exhausted).then_some((&**header, origin))
 }
 
 /// Evaluates a field with another name and the syntax of `X-Forwarded-For`.
@@ -303,7 +306,7 @@ fn by_other(
     fields: &Fields,
     name: &str,
     trusted: impl FnMut(IpAddr) -> bool,
-) -> Origin {
+) -> ForwardedOrigin {
     let mut same = Fields::default();
     for (known, value) in fields.iter() {
         if known.eq_ignore_ascii_case(name.as_bytes()) {
@@ -316,9 +319,9 @@ fn by_other(
     by_x_forwarded_for(peer, &same, trusted)
 }
 
-fn take_origin(ex: &mut Exchange, origin: &Origin) {
+fn take_origin(ex: &mut Exchange, origin: &ForwardedOrigin) {
     let (address, text) = match origin.end {
-        End::Hidden => (NOBODY, "unknown".to_owned()),
+        WalkEnd::Hidden => (NOBODY, "unknown".to_owned()),
         _ => (origin.addr, origin.addr.to_string()),
     };
     ex.request.proxy_ip = ex.request.neighbor_ip();
@@ -331,7 +334,7 @@ fn take_element(ex: &mut Exchange, params: Params, hops: usize) {
     let Some(nth) = hops.checked_sub(1) else { return };
     let Some(element) = element_from_right(&ex.request.fields, nth) else { return };
     let Element { host, proto, remote_user, .. } = element;
-    let text = |value: Option<lighty_http::forwarded::Value<'_>>, wanted: bool| {
+    let text = |value: Option<lighty_http::forwarded::ForwardedValue<'_>>, wanted: bool| {
         value.filter(|_| wanted).map(|value| value.text().into_owned())
     };
     let (host, proto) = (text(host, params.host), text(proto, params.proto));
@@ -400,8 +403,11 @@ mod tests {
         let peer = "10.0.0.2".parse().expect("an address");
         let net = Cidr::parse("10.0.0.0/8").expect("a network");
         let origin = by_other(peer, &fields, "x-real-client", |ip| net.contains(ip));
-        assert_eq!((origin.addr.to_string(), origin.end), ("192.0.2.9".to_owned(), End::Client));
+        assert_eq!(
+            (origin.addr.to_string(), origin.end),
+            ("192.0.2.9".to_owned(), WalkEnd::Client)
+        );
         let origin = by_other(peer, &fields, "other", |ip| net.contains(ip));
-        assert_eq!((origin.hops, origin.end), (0, End::Exhausted));
+        assert_eq!((origin.hops, origin.end), (0, WalkEnd::Exhausted));
     }
 }

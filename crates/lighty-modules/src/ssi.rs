@@ -26,7 +26,7 @@ use lighty_config::Directive;
 use lighty_core::machine::permits::Permits;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Client, Exchange, Fault, Settings};
-use lighty_http::conditional::{Outcome, Validators};
+use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::Entry;
@@ -176,20 +176,22 @@ fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is
     response.fields.push_known(Known::ContentType, own.content_type.as_bytes());
     if own.conditional_requests && !is_part && ex.state.error_status.is_none() {
         match validate(ex, shared) {
-            Outcome::Proceed { .. } => {}
-            Outcome::NotModified => {
+            PreconditionOutcome::Proceed { .. } => {}
+            PreconditionOutcome::NotModified => {
                 ex.response.status = Status::NOT_MODIFIED;
                 ex.response.length_unsent = body.known_length();
                 return;
             }
-            Outcome::PreconditionFailed => return ex.fail_status(Status::PRECONDITION_FAILED),
+            PreconditionOutcome::PreconditionFailed => {
+                return ex.fail_status(Status::PRECONDITION_FAILED);
+            }
         }
     }
     ex.response.body = body;
 }
 
 /// Sets `Last-Modified` to the newest file of the response and evaluates the request's conditions.
-fn validate(ex: &mut Exchange, shared: &Shared) -> Outcome {
+fn validate(ex: &mut Exchange, shared: &Shared) -> PreconditionOutcome {
     let (modified_s, tag) = shared.validators();
     let now = ex.machine.clock.unix_s();
     let fields = &mut ex.response.fields;

@@ -12,7 +12,7 @@ use lighty_core::exchange::response::Maker;
 use lighty_core::exchange::stage::Stage;
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Body, Exchange, Fault, Settings, module_settings, pipeline};
-use lighty_http::conditional::{Outcome, Validators};
+use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
 use lighty_http::{Fields, Known, Method, Status, Version, mime};
@@ -334,21 +334,21 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
     // 13.2.2). A handler has made them already, and its file is another resource.
     let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
     let outcome = match is_read || named_by == NamedBy::Target {
-        false => Outcome::Proceed { ranges: false },
+        false => PreconditionOutcome::Proceed { ranges: false },
         true => evaluate_conditions(ex, entry, &facts),
     };
     match outcome {
-        Outcome::NotModified => {
+        PreconditionOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.maker = Maker::Server;
             ex.response.length_unsent = Some(size);
             add_fields(&mut ex.response.fields, &facts.fields);
             withdraw_ranges(ex);
         }
-        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
-        Outcome::Proceed { ranges: true }
+        PreconditionOutcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+        PreconditionOutcome::Proceed { ranges: true }
             if range_applies(ex) && respond_with_range(ex, entry, &facts, size) => {}
-        Outcome::Proceed { .. } => {
+        PreconditionOutcome::Proceed { .. } => {
             let is_bare = ex.response.fields.is_empty();
             add_fields(&mut ex.response.fields, &facts.whole);
             if is_bare {
@@ -364,7 +364,7 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
 }
 
 #[inline(always)]
-fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Outcome {
+fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> PreconditionOutcome {
     let now = ex.machine.clock.unix_s();
     let own = Validators {
         etag: facts.etag.as_ref().map(ETag::as_bytes),

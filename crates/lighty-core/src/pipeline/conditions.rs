@@ -3,7 +3,7 @@
 
 use std::rc::Rc;
 
-use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::conditional::{self, PreconditionOutcome, Validators};
 use lighty_http::{Fields, Known, Method, Status, date};
 
 use super::phase::Phase;
@@ -25,7 +25,7 @@ pub fn validators<'a>(fields: &'a Fields, others: Validators<'a>) -> Validators<
 /// Evaluates the request's conditions for a handler. `others` are the validators of its
 /// representation; the response's own take precedence. Leaves the evaluation to [`judge`] if a
 /// script sees the response before the client and may change its validators.
-pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> Outcome {
+pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> PreconditionOutcome {
     let (fields, method) = (&ex.request.fields, ex.request.method.unwrap_or(Method::Get));
     let validators = validators(&ex.response.fields, others);
     let is_judged = ex.state.judges_head
@@ -33,7 +33,7 @@ pub fn evaluate(ex: &Exchange, others: Validators<'_>) -> Outcome {
         && ex.state.error_status.is_none();
     if is_judged && is_conditional(ex) {
         let ranges = conditional::may_be_partial(method, fields, &validators);
-        return Outcome::Proceed { ranges };
+        return PreconditionOutcome::Proceed { ranges };
     }
     conditional::evaluate(method, fields, true, &validators)
 }
@@ -69,9 +69,9 @@ pub fn judge(ex: &mut Exchange) {
     let nothing = Validators { now: ex.machine.clock.unix_s(), ..Validators::default() };
     let validators = validators(fields, nothing);
     match conditional::evaluate(method, &ex.request.fields, true, &validators) {
-        Outcome::Proceed { .. } => {}
-        Outcome::NotModified => not_modified(&mut ex.response),
-        Outcome::PreconditionFailed => {
+        PreconditionOutcome::Proceed { .. } => {}
+        PreconditionOutcome::NotModified => not_modified(&mut ex.response),
+        PreconditionOutcome::PreconditionFailed => {
             ex.fail_status(Status::PRECONDITION_FAILED);
             let id = ex.id();
             error_page::fill(&mut ex.response, id);

@@ -26,7 +26,7 @@ fn fields(name: Known, lines: &[&str]) -> Fields {
     fields
 }
 
-fn text(value: Option<Value<'_>>) -> Option<Vec<u8>> {
+fn text(value: Option<ForwardedValue<'_>>) -> Option<Vec<u8>> {
     value.map(|value| value.text().into_owned())
 }
 
@@ -143,22 +143,22 @@ fn x_forwarded_for_is_believed_as_far_as_proxies_are_trusted() {
         (format!("{}", origin.addr), origin.port, origin.hops, origin.end)
     };
     let at = |addr: &str, port, hops, end| (String::from(addr), port, hops, end);
-    assert_eq!(run("192.0.2.9", &["1.2.3.4"]), at("192.0.2.9", None, 0, End::Client));
-    assert_eq!(run("10.0.0.1", &[]), at("10.0.0.1", None, 0, End::Exhausted));
-    assert_eq!(run("10.0.0.1", &["", " , "]), at("10.0.0.1", None, 0, End::Exhausted));
-    assert_eq!(run("10.0.0.1", &["1.2.3.4"]), at("1.2.3.4", None, 1, End::Client));
+    assert_eq!(run("192.0.2.9", &["1.2.3.4"]), at("192.0.2.9", None, 0, WalkEnd::Client));
+    assert_eq!(run("10.0.0.1", &[]), at("10.0.0.1", None, 0, WalkEnd::Exhausted));
+    assert_eq!(run("10.0.0.1", &["", " , "]), at("10.0.0.1", None, 0, WalkEnd::Exhausted));
+    assert_eq!(run("10.0.0.1", &["1.2.3.4"]), at("1.2.3.4", None, 1, WalkEnd::Client));
     assert_eq!(
         run("::ffff:10.0.0.1", &["6.6.6.6, 1.2.3.4", "10.0.0.3 ,10.0.0.2"]),
-        at("1.2.3.4", None, 3, End::Client)
+        at("1.2.3.4", None, 3, WalkEnd::Client)
     );
-    assert_eq!(run("10.0.0.1", &["1.2.3.4:99"]), at("1.2.3.4", Some(99), 1, End::Client));
-    assert_eq!(run("10.0.0.1", &["2001:db8::1"]), at("2001:db8::1", None, 1, End::Client));
-    assert_eq!(run("::1", &["[2001:db8::1]:9"]), at("2001:db8::1", Some(9), 1, End::Client));
-    assert_eq!(run("10.0.0.1", &["::ffff:10.0.0.2"]), at("10.0.0.2", None, 1, End::Exhausted));
-    assert_eq!(run("10.0.0.1", &["1.2.3.4, unknown"]), at("10.0.0.1", None, 1, End::Hidden));
-    assert_eq!(run("10.0.0.1", &["1.2.3.4, \"x"]), at("10.0.0.1", None, 0, End::Malformed));
-    assert_eq!(run("10.0.0.1", &["x, 1.2.3.4"]), at("1.2.3.4", None, 1, End::Client));
-    assert_eq!(run("10.0.0.1", &["x, 10.0.0.2:5"]), at("10.0.0.2", Some(5), 1, End::Malformed));
+    assert_eq!(run("10.0.0.1", &["1.2.3.4:99"]), at("1.2.3.4", Some(99), 1, WalkEnd::Client));
+    assert_eq!(run("10.0.0.1", &["2001:db8::1"]), at("2001:db8::1", None, 1, WalkEnd::Client));
+    assert_eq!(run("::1", &["[2001:db8::1]:9"]), at("2001:db8::1", Some(9), 1, WalkEnd::Client));
+    assert_eq!(run("10.0.0.1", &["::ffff:10.0.0.2"]), at("10.0.0.2", None, 1, WalkEnd::Exhausted));
+    assert_eq!(run("10.0.0.1", &["1.2.3.4, unknown"]), at("10.0.0.1", None, 1, WalkEnd::Hidden));
+    assert_eq!(run("10.0.0.1", &["1.2.3.4, \"x"]), at("10.0.0.1", None, 0, WalkEnd::Malformed));
+    assert_eq!(run("10.0.0.1", &["x, 1.2.3.4"]), at("1.2.3.4", None, 1, WalkEnd::Client));
+    assert_eq!(run("10.0.0.1", &["x, 10.0.0.2:5"]), at("10.0.0.2", Some(5), 1, WalkEnd::Malformed));
 }
 
 #[test]
@@ -168,21 +168,27 @@ fn forwarded_is_believed_as_far_as_proxies_are_trusted() {
         (format!("{}", origin.addr), origin.port, origin.hops, origin.end)
     };
     let at = |addr: &str, port, hops, end| (String::from(addr), port, hops, end);
-    assert_eq!(run("192.0.2.9", &["for=1.2.3.4"]), at("192.0.2.9", None, 0, End::Client));
+    assert_eq!(run("192.0.2.9", &["for=1.2.3.4"]), at("192.0.2.9", None, 0, WalkEnd::Client));
     assert_eq!(
         run("10.0.0.1", &["for=6.6.6.6", "for=\"1.2.3.4:99\";proto=https, for=10.0.0.2"]),
-        at("1.2.3.4", Some(99), 2, End::Client)
+        at("1.2.3.4", Some(99), 2, WalkEnd::Client)
     );
     assert_eq!(
         run("10.0.0.1", &["for=\"[2001:db8::1]\""]),
-        at("2001:db8::1", None, 1, End::Client)
+        at("2001:db8::1", None, 1, WalkEnd::Client)
     );
-    assert_eq!(run("10.0.0.1", &["for=\"\\1.2.3.4\""]), at("1.2.3.4", None, 1, End::Client));
-    assert_eq!(run("10.0.0.1", &["for=_a, for=10.0.0.2"]), at("10.0.0.2", None, 2, End::Hidden));
-    assert_eq!(run("10.0.0.1", &["proto=https"]), at("10.0.0.1", None, 1, End::Hidden));
-    assert_eq!(run("10.0.0.1", &["for=2001:db8::1"]), at("10.0.0.1", None, 0, End::Malformed));
-    assert_eq!(run("10.0.0.1", &["for=\", for=1.2.3.4"]), at("1.2.3.4", None, 1, End::Client));
-    assert_eq!(run("10.0.0.1", &["for=\", for=10.0.0.2"]), at("10.0.0.2", None, 1, End::Malformed));
+    assert_eq!(run("10.0.0.1", &["for=\"\\1.2.3.4\""]), at("1.2.3.4", None, 1, WalkEnd::Client));
+    assert_eq!(
+        run("10.0.0.1", &["for=_a, for=10.0.0.2"]),
+        at("10.0.0.2", None, 2, WalkEnd::Hidden)
+    );
+    assert_eq!(run("10.0.0.1", &["proto=https"]), at("10.0.0.1", None, 1, WalkEnd::Hidden));
+    assert_eq!(run("10.0.0.1", &["for=2001:db8::1"]), at("10.0.0.1", None, 0, WalkEnd::Malformed));
+    assert_eq!(run("10.0.0.1", &["for=\", for=1.2.3.4"]), at("1.2.3.4", None, 1, WalkEnd::Client));
+    assert_eq!(
+        run("10.0.0.1", &["for=\", for=10.0.0.2"]),
+        at("10.0.0.2", None, 1, WalkEnd::Malformed)
+    );
 }
 
 #[test]
@@ -206,9 +212,9 @@ fn a_walk_has_a_bound() {
         let origin = walk(ip("10.0.0.1"), hops, ours);
         (origin.end, origin.hops)
     };
-    assert_eq!(end(HOPS_MAX - 1), (End::Exhausted, HOPS_MAX - 1));
-    assert_eq!(end(HOPS_MAX), (End::TooMany, HOPS_MAX));
-    assert_eq!(end(HOPS_MAX + 1), (End::TooMany, HOPS_MAX));
+    assert_eq!(end(HOPS_MAX - 1), (WalkEnd::Exhausted, HOPS_MAX - 1));
+    assert_eq!(end(HOPS_MAX), (WalkEnd::TooMany, HOPS_MAX));
+    assert_eq!(end(HOPS_MAX + 1), (WalkEnd::TooMany, HOPS_MAX));
 }
 
 #[test]

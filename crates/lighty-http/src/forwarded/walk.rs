@@ -12,7 +12,7 @@ pub const HOPS_MAX: usize = 64;
 
 /// Result of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Origin {
+pub struct ForwardedOrigin {
     /// The last address stated by a trusted proxy.
     pub addr: IpAddr,
     /// Its port, if stated. `None` also if `addr` is the direct peer's.
@@ -20,12 +20,12 @@ pub struct Origin {
     /// Number of members, from the right, written by trusted proxies.
     pub hops: usize,
     /// Reason for the walk's end.
-    pub end: End,
+    pub end: WalkEnd,
 }
 
 /// Reason for the end of a walk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum WalkEnd {
     /// `addr` is not trusted, so it is the client's.
     Client,
     /// All addresses in the list are trusted; `addr` is the first of them.
@@ -69,21 +69,22 @@ pub fn walk(
     peer: IpAddr,
     hops: impl Iterator<Item = Hop>,
     mut trusted: impl FnMut(IpAddr) -> bool,
-) -> Origin {
-    let mut origin = Origin { addr: peer.to_canonical(), port: None, hops: 0, end: End::Exhausted };
+) -> ForwardedOrigin {
+    let mut origin =
+        ForwardedOrigin { addr: peer.to_canonical(), port: None, hops: 0, end: WalkEnd::Exhausted };
     let mut hops = hops;
     loop {
         if !trusted(origin.addr) {
-            return Origin { end: End::Client, ..origin };
+            return ForwardedOrigin { end: WalkEnd::Client, ..origin };
         }
         if origin.hops == HOPS_MAX {
-            return Origin { end: End::TooMany, ..origin };
+            return ForwardedOrigin { end: WalkEnd::TooMany, ..origin };
         }
         match hops.next() {
             None => return origin,
-            Some(Hop::Malformed) => return Origin { end: End::Malformed, ..origin },
+            Some(Hop::Malformed) => return ForwardedOrigin { end: WalkEnd::Malformed, ..origin },
             Some(Hop::Hidden) => {
-                return Origin { end: End::Hidden, hops: origin.hops + 1, ..origin };
+                return ForwardedOrigin { end: WalkEnd::Hidden, hops: origin.hops + 1, ..origin };
             }
             Some(Hop::From(ip, port)) => {
                 (origin.addr, origin.port) = (ip.to_canonical(), port);
@@ -98,13 +99,17 @@ pub fn by_x_forwarded_for(
     peer: IpAddr,
     fields: &Fields,
     trusted: impl FnMut(IpAddr) -> bool,
-) -> Origin {
+) -> ForwardedOrigin {
     let members = fields.get_all(Known::XForwardedFor).rev().flat_map(items_from_right);
     walk(peer, members.map(|member| Hop::from_node(Node::parse_lenient(member))), trusted)
 }
 
 /// Walks `Forwarded`, all lines as one list. An element without `for` hides its client.
-pub fn by_forwarded(peer: IpAddr, fields: &Fields, trusted: impl FnMut(IpAddr) -> bool) -> Origin {
+pub fn by_forwarded(
+    peer: IpAddr,
+    fields: &Fields,
+    trusted: impl FnMut(IpAddr) -> bool,
+) -> ForwardedOrigin {
     let members = fields.get_all(Known::Forwarded).rev().flat_map(from_right);
     let hops = members.map(|member| match member.ok().and_then(Element::parse) {
         None => Hop::Malformed,

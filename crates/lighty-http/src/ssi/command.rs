@@ -7,7 +7,7 @@ use core::fmt;
 /// Name of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "each is the command of its name")]
-pub enum Name {
+pub enum CommandName {
     Echo,
     Include,
     Flastmod,
@@ -25,27 +25,27 @@ pub enum Name {
 }
 
 /// Names in their written form.
-const NAMES: [(&[u8], Name); 13] = [
-    (b"echo", Name::Echo),
-    (b"include", Name::Include),
-    (b"flastmod", Name::Flastmod),
-    (b"fsize", Name::Fsize),
-    (b"config", Name::Config),
-    (b"printenv", Name::Printenv),
-    (b"set", Name::Set),
-    (b"if", Name::If),
-    (b"elif", Name::Elif),
-    (b"else", Name::Else),
-    (b"endif", Name::Endif),
-    (b"exec", Name::Exec),
-    (b"comment", Name::Comment),
+const NAMES: [(&[u8], CommandName); 13] = [
+    (b"echo", CommandName::Echo),
+    (b"include", CommandName::Include),
+    (b"flastmod", CommandName::Flastmod),
+    (b"fsize", CommandName::Fsize),
+    (b"config", CommandName::Config),
+    (b"printenv", CommandName::Printenv),
+    (b"set", CommandName::Set),
+    (b"if", CommandName::If),
+    (b"elif", CommandName::Elif),
+    (b"else", CommandName::Else),
+    (b"endif", CommandName::Endif),
+    (b"exec", CommandName::Exec),
+    (b"comment", CommandName::Comment),
 ];
 
 /// A parsed command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Command<'a> {
+pub struct SsiCommand<'a> {
     /// The command's name.
-    pub name: Name,
+    pub name: CommandName,
     /// Names and values as written, in their order.
     pub attributes: Vec<(&'a [u8], Cow<'a, [u8]>)>,
 }
@@ -71,7 +71,7 @@ impl fmt::Display for Malformed {
     }
 }
 
-impl<'a> Command<'a> {
+impl<'a> SsiCommand<'a> {
     /// Parses the text between `<!--#` and `-->`. Values are in double or single quotes, in which a
     /// backslash escapes the quote, or bare words.
     ///
@@ -83,7 +83,7 @@ impl<'a> Command<'a> {
         let known = NAMES.iter().find(|(known, _)| *known == word);
         let name = known.ok_or(Malformed::Unknown)?.1;
         let mut attributes = Vec::new();
-        if name == Name::Comment {
+        if name == CommandName::Comment {
             return Ok(Self { name, attributes });
         }
         loop {
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn shown(text: &str) -> String {
-        match Command::parse(text.as_bytes()) {
+        match SsiCommand::parse(text.as_bytes()) {
             Ok(command) => {
                 let show = |(name, value): &Attribute<'_>| {
                     format!(" {}={}", name.escape_ascii(), value.escape_ascii())
@@ -191,7 +191,7 @@ mod tests {
         ] {
             assert_eq!(shown(text), wanted, "{text}");
         }
-        let twice = Command::parse(b"echo var=a var=b").unwrap();
+        let twice = SsiCommand::parse(b"echo var=a var=b").unwrap();
         assert_eq!((twice.get(b"var"), twice.get(b"VAR")), (Some(&b"b"[..]), None));
     }
 }

@@ -41,7 +41,7 @@ impl fmt::Display for BadExpression {
 /// # Errors
 /// The first error in the expression, also in a part that does not affect the result.
 pub fn holds(text: &[u8], look_up: &dyn Fn(&[u8], &mut Vec<u8>)) -> Result<bool, BadExpression> {
-    let mut reader = Reader { text, at: 0, depth: 0, look_up };
+    let mut reader = ExpressionReader { text, at: 0, depth: 0, look_up };
     if reader.peek().is_none() {
         return Ok(false);
     }
@@ -53,12 +53,12 @@ pub fn holds(text: &[u8], look_up: &dyn Fn(&[u8], &mut Vec<u8>)) -> Result<bool,
 }
 
 #[derive(Debug)]
-enum Value {
+enum ExpressionValue {
     Text(Vec<u8>),
     Truth(bool),
 }
 
-impl Value {
+impl ExpressionValue {
     fn is_true(&self) -> bool {
         match self {
             Self::Text(text) => !text.is_empty(),
@@ -88,49 +88,49 @@ const OPERATORS: [(&[u8], Judge); 7] = [
     (b">", Ordering::is_gt),
 ];
 
-struct Reader<'a> {
+struct ExpressionReader<'a> {
     text: &'a [u8],
     at: usize,
     depth: usize,
     look_up: &'a dyn Fn(&[u8], &mut Vec<u8>),
 }
 
-impl Reader<'_> {
-    fn or(&mut self) -> Result<Value, BadExpression> {
+impl ExpressionReader<'_> {
+    fn or(&mut self) -> Result<ExpressionValue, BadExpression> {
         let mut value = self.and()?;
         while self.take(b"||") {
             let right = self.and()?;
-            value = Value::Truth(value.is_true() || right.is_true());
+            value = ExpressionValue::Truth(value.is_true() || right.is_true());
         }
         Ok(value)
     }
 
-    fn and(&mut self) -> Result<Value, BadExpression> {
+    fn and(&mut self) -> Result<ExpressionValue, BadExpression> {
         let mut value = self.compare()?;
         while self.take(b"&&") {
             let right = self.compare()?;
-            value = Value::Truth(value.is_true() && right.is_true());
+            value = ExpressionValue::Truth(value.is_true() && right.is_true());
         }
         Ok(value)
     }
 
-    fn compare(&mut self) -> Result<Value, BadExpression> {
+    fn compare(&mut self) -> Result<ExpressionValue, BadExpression> {
         let left = self.unary()?;
         for (sign, judge) in OPERATORS {
             if self.take(sign) {
                 let right = self.unary()?;
-                return Ok(Value::Truth(judge(left.compare(&right))));
+                return Ok(ExpressionValue::Truth(judge(left.compare(&right))));
             }
         }
         Ok(left)
     }
 
-    fn unary(&mut self) -> Result<Value, BadExpression> {
+    fn unary(&mut self) -> Result<ExpressionValue, BadExpression> {
         match self.peek() {
             Some(b'!') => {
                 self.at += 1;
                 let value = self.nested(Self::unary)?;
-                Ok(Value::Truth(!value.is_true()))
+                Ok(ExpressionValue::Truth(!value.is_true()))
             }
             Some(b'(') => {
                 self.at += 1;
@@ -143,8 +143,8 @@ impl Reader<'_> {
 
     fn nested(
         &mut self,
-        read: fn(&mut Self) -> Result<Value, BadExpression>,
-    ) -> Result<Value, BadExpression> {
+        read: fn(&mut Self) -> Result<ExpressionValue, BadExpression>,
+    ) -> Result<ExpressionValue, BadExpression> {
         self.depth += 1;
         if self.depth > DEPTH_MAX {
             return Err(BadExpression::Depth);
@@ -155,7 +155,7 @@ impl Reader<'_> {
     }
 
     /// Parses consecutive pieces of text.
-    fn joined(&mut self) -> Result<Value, BadExpression> {
+    fn joined(&mut self) -> Result<ExpressionValue, BadExpression> {
         let mut text = Vec::new();
         let mut is_first = true;
         loop {
@@ -169,7 +169,7 @@ impl Reader<'_> {
                     is_first = false;
                 }
                 _ if is_first => return Err(self.wrong()),
-                _ => return Ok(Value::Text(text)),
+                _ => return Ok(ExpressionValue::Text(text)),
             }
         }
     }

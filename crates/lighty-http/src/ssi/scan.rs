@@ -9,7 +9,7 @@ const CLOSE: &[u8] = b"-->";
 
 /// A piece of a page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum PagePiece<'a> {
     /// Sent unchanged. One run of text may be split into several pieces.
     Text(&'a [u8]),
     /// The bytes between `<!--#` and `-->`.
@@ -31,14 +31,14 @@ pub struct Scanner {
 impl Scanner {
     /// Takes bytes from the beginning of `input`. Returns the next piece, if one is complete, and
     /// the number of bytes used up. Without a piece, all are.
-    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
+    pub fn next<'a>(&'a mut self, input: &'a [u8]) -> (Option<PagePiece<'a>>, usize) {
         if core::mem::take(&mut self.spent) {
             self.held.clear();
         }
         if self.held.is_empty() {
             let text = memchr::memchr(b'<', input).unwrap_or(input.len());
             if text > 0 {
-                return (Some(Piece::Text(&input[..text])), text);
+                return (Some(PagePiece::Text(&input[..text])), text);
             }
         }
         self.hold(input)
@@ -53,7 +53,7 @@ impl Scanner {
     }
 
     /// Takes bytes one by one until it is clear whether they are a command.
-    fn hold<'a>(&'a mut self, input: &'a [u8]) -> (Option<Piece<'a>>, usize) {
+    fn hold<'a>(&'a mut self, input: &'a [u8]) -> (Option<PagePiece<'a>>, usize) {
         for (at, &byte) in input.iter().enumerate() {
             let opening = self.held.len() < OPEN.len();
             if opening && byte != OPEN[self.held.len()] {
@@ -67,7 +67,7 @@ impl Scanner {
             if self.held.len() > OPEN.len() && self.held.ends_with(CLOSE) {
                 self.spent = true;
                 let end = self.held.len() - CLOSE.len();
-                return (Some(Piece::Command(&self.held[OPEN.len()..end])), at + 1);
+                return (Some(PagePiece::Command(&self.held[OPEN.len()..end])), at + 1);
             }
             if self.held.len() == OPEN.len() + COMMAND_BYTES_MAX + CLOSE.len() {
                 return self.text(at + 1);
@@ -76,9 +76,9 @@ impl Scanner {
         (None, input.len())
     }
 
-    fn text(&mut self, used: usize) -> (Option<Piece<'_>>, usize) {
+    fn text(&mut self, used: usize) -> (Option<PagePiece<'_>>, usize) {
         self.spent = true;
-        (Some(Piece::Text(&self.held)), used)
+        (Some(PagePiece::Text(&self.held)), used)
     }
 }
 
@@ -104,8 +104,8 @@ mod tests {
             while !rest.is_empty() {
                 let (piece, used) = scanner.next(rest);
                 match piece {
-                    Some(Piece::Text(bytes)) => text.extend_from_slice(bytes),
-                    Some(Piece::Command(bytes)) => {
+                    Some(PagePiece::Text(bytes)) => text.extend_from_slice(bytes),
+                    Some(PagePiece::Command(bytes)) => {
                         flush(&mut text, &mut shown);
                         shown.push_str(&format!("[{}]", bytes.escape_ascii()));
                     }

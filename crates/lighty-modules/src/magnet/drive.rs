@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use lighty_core::exchange::span::Span;
 use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
-use lighty_http::conditional::{Outcome, Validators};
+use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_lua::budget::SLICE_US;
 use lighty_lua::{Engine, Failure, Input, Limits, LuaError, Options, Progress, Run, Script};
@@ -407,12 +407,12 @@ fn meet_conditions(ex: &mut Exchange) {
     }
     let nothing = Validators { now: ex.machine.clock.unix_s(), ..Validators::default() };
     match pipeline::conditions::evaluate(ex, nothing) {
-        Outcome::Proceed { .. } => {}
-        Outcome::NotModified => {
+        PreconditionOutcome::Proceed { .. } => {}
+        PreconditionOutcome::NotModified => {
             ex.response.status = Status::NOT_MODIFIED;
             ex.response.length_unsent = ex.response.body.known_length();
         }
-        Outcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
+        PreconditionOutcome::PreconditionFailed => ex.fail_status(Status::PRECONDITION_FAILED),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Execution of commands.
 
-use lighty_http::ssi::{Command, Name};
+use lighty_http::ssi::{CommandName, SsiCommand};
 use lighty_http::{decimal, html, uri};
 use lighty_io::clock::local_time::LocalTime;
 
@@ -41,21 +41,25 @@ impl Encoding {
 
 impl Page<'_> {
     /// Runs a command that is not a condition.
-    pub(super) async fn obey(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    pub(super) async fn obey(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         match command.name {
-            Name::Echo => self.echo(command).await,
-            Name::Include => self.include(command).await,
-            Name::Flastmod => self.flastmod(command).await,
-            Name::Fsize => self.fsize(command).await,
-            Name::Config => self.config(command),
-            Name::Printenv => self.printenv().await,
-            Name::Set => self.set(command),
-            Name::Exec => self.exec(command).await,
-            Name::If | Name::Elif | Name::Else | Name::Endif | Name::Comment => Ok(()),
+            CommandName::Echo => self.echo(command).await,
+            CommandName::Include => self.include(command).await,
+            CommandName::Flastmod => self.flastmod(command).await,
+            CommandName::Fsize => self.fsize(command).await,
+            CommandName::Config => self.config(command),
+            CommandName::Printenv => self.printenv().await,
+            CommandName::Set => self.set(command),
+            CommandName::Exec => self.exec(command).await,
+            CommandName::If
+            | CommandName::Elif
+            | CommandName::Else
+            | CommandName::Endif
+            | CommandName::Comment => Ok(()),
         }
     }
 
-    async fn echo(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn echo(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let encoding = match command.get(b"encoding") {
             Some(name) => Encoding::named(name),
             None => Some(Encoding::Entity),
@@ -86,7 +90,7 @@ impl Page<'_> {
         self.out.push(&shown)
     }
 
-    fn set(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    fn set(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let name = command.get(b"var").filter(|name| !name.is_empty());
         let (Some(name), Some(value)) = (name, command.get(b"value")) else {
             return self.complain("set has no var or no value");
@@ -97,7 +101,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn config(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    fn config(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let mut unknown = Vec::new();
         {
             let mut formats = self.context.shared.formats.borrow_mut();
@@ -121,14 +125,14 @@ impl Page<'_> {
         }
     }
 
-    async fn flastmod(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn flastmod(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(meta) = self.look_at(command).await? else { return Ok(()) };
         let mut shown = Vec::new();
         self.context.append_time(&LocalTime::at(meta.mtime_s), &mut shown);
         self.out.push(&shown)
     }
 
-    async fn fsize(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn fsize(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(meta) = self.look_at(command).await? else { return Ok(()) };
         let mut shown = Vec::new();
         match self.context.shared.formats.borrow().abbreviate {
@@ -138,7 +142,7 @@ impl Page<'_> {
         self.out.push(&shown)
     }
 
-    async fn exec(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn exec(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(text) = command.get(b"cmd") else {
             return self.complain("exec has no cmd");
         };

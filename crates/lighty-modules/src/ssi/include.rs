@@ -6,7 +6,7 @@ use std::{fmt, io};
 use lighty_core::pipeline::protected_files;
 use lighty_core::pipeline::subrequest;
 use lighty_core::{Body, BodyStream, Exchange};
-use lighty_http::ssi::Command;
+use lighty_http::ssi::SsiCommand;
 use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::Entry;
@@ -73,7 +73,7 @@ impl<'a> Named<'a> {
 
 impl Page<'_> {
     /// Runs `include`: inserts the file or URL of each attribute.
-    pub(super) async fn include(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    pub(super) async fn include(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         if command.attributes.is_empty() {
             return self.complain("include names neither file nor virtual");
         }
@@ -165,7 +165,10 @@ impl Page<'_> {
     }
 
     /// Looks up the file for `fsize` and `flastmod`; `None` if an error was written to the page.
-    pub(super) async fn look_at(&mut self, command: &Command<'_>) -> Result<Option<Meta>, Fatal> {
+    pub(super) async fn look_at(
+        &mut self,
+        command: &SsiCommand<'_>,
+    ) -> Result<Option<Meta>, Fatal> {
         let named = command.attributes.iter().find_map(|(name, value)| Named::by(name, value));
         let Some(named) = named else {
             self.complain("it names neither file nor virtual")?;

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use lighty_core::exchange::variables;
 use lighty_core::log::Level;
 use lighty_core::{Exchange, Fault};
-use lighty_http::ssi::{Command, Name, Piece, Scanner};
+use lighty_http::ssi::{CommandName, PagePiece, Scanner, SsiCommand};
 use lighty_io::file::OwnedBuf;
 use lighty_io::stat_cache::Entry;
 
@@ -131,8 +131,8 @@ impl<'a> Page<'a> {
             let (piece, used) = scanner.next(bytes);
             bytes = &bytes[used..];
             match piece {
-                Some(Piece::Text(text)) => self.text(text),
-                Some(Piece::Command(command)) => {
+                Some(PagePiece::Text(text)) => self.text(text),
+                Some(PagePiece::Command(command)) => {
                     self.at += (b"<!--#".len() + command.len() + b"-->".len()) as u64;
                     self.out.end_run()?;
                     self.command(command).await?;
@@ -154,16 +154,16 @@ impl<'a> Page<'a> {
         if self.context.shared.count_command()? % COMMANDS_IN_A_ROW == 0 {
             tokio::task::yield_now().await;
         }
-        let command = match Command::parse(text) {
+        let command = match SsiCommand::parse(text) {
             Ok(command) => command,
             Err(_) if !self.counts() => return Ok(()),
             Err(why) => return self.complain(&format!("{why}: {}", text.escape_ascii())),
         };
         match command.name {
-            Name::If => self.begin_if(&command).await,
-            Name::Elif => self.go_on_elif(&command).await,
-            Name::Else => self.go_on_else(),
-            Name::Endif => match self.choices.pop() {
+            CommandName::If => self.begin_if(&command).await,
+            CommandName::Elif => self.go_on_elif(&command).await,
+            CommandName::Else => self.go_on_else(),
+            CommandName::Endif => match self.choices.pop() {
                 Some(_) => Ok(()),
                 None => self.complain("an endif has no if"),
             },
@@ -177,7 +177,7 @@ impl<'a> Page<'a> {
         self.choices.last().is_none_or(|choice| choice.is_taken)
     }
 
-    async fn begin_if(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn begin_if(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         if self.choices.len() == IFS_MAX {
             return Err(Fatal::limit(format!("more than {IFS_MAX} ifs within each other")));
         }
@@ -188,7 +188,7 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
-    async fn go_on_elif(&mut self, command: &Command<'_>) -> Result<(), Fatal> {
+    async fn go_on_elif(&mut self, command: &SsiCommand<'_>) -> Result<(), Fatal> {
         let Some(choice) = self.choices.last_mut().filter(|choice| !choice.is_last) else {
             return self.complain("an elif has no if");
         };
@@ -210,7 +210,7 @@ impl<'a> Page<'a> {
         Ok(())
     }
 
-    async fn holds(&mut self, command: &Command<'_>) -> Result<bool, Fatal> {
+    async fn holds(&mut self, command: &SsiCommand<'_>) -> Result<bool, Fatal> {
         let verdict = match command.get(b"expr") {
             Some(expression) => {
                 self.context.evaluate(expression).await.map_err(|why| why.to_string())

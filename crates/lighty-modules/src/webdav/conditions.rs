@@ -2,10 +2,10 @@
 
 use lighty_core::pipeline::locate::locate;
 use lighty_core::{Exchange, Fault};
-use lighty_http::conditional::{self, Outcome, Validators};
+use lighty_http::conditional::{self, PreconditionOutcome, Validators};
 use lighty_http::etag::{strong_match, without_coding};
 use lighty_http::host::parse_host;
-use lighty_http::if_header::{IfHeader, State};
+use lighty_http::if_header::{IfHeader, IfState};
 use lighty_http::uri::{Form, split_target};
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::{FileKind, Meta};
@@ -74,10 +74,10 @@ impl Facts {
         Ok(Self { etag, tokens })
     }
 
-    fn meet(&self, state: State<'_>) -> bool {
+    fn meet(&self, state: IfState<'_>) -> bool {
         match state {
-            State::Token(token) => self.tokens.iter().any(|known| known.as_bytes() == token),
-            State::ETag(tag) => {
+            IfState::Token(token) => self.tokens.iter().any(|known| known.as_bytes() == token),
+            IfState::ETag(tag) => {
                 // GET may have sent the file compressed.
                 let bare = without_coding(tag).map(|(bare, _)| bare);
                 let is_own = |known: &Vec<u8>| {
@@ -160,7 +160,7 @@ pub(super) fn check_preconditions(
     };
     let method = ex.request.method.unwrap_or(Method::Put);
     match conditional::evaluate(method, &ex.request.fields, meta.is_some(), &validators) {
-        Outcome::Proceed { .. } => Ok(()),
+        PreconditionOutcome::Proceed { .. } => Ok(()),
         _ => Err(Status::PRECONDITION_FAILED.into()),
     }
 }

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::mem::MaybeUninit;
 
 use lighty_http::fields::list_items;
-use lighty_http::uri::{Form, ParseOpts, Target, normalise, split_target};
+use lighty_http::uri::{Form, ParseOpts, RequestTarget, normalise, split_target};
 use lighty_http::{Fields, Known, Method, Version};
 use memchr::memchr;
 
@@ -257,9 +257,9 @@ fn read_target(opts: &ParseOpts, out: &mut RequestHead) -> Result<(), RequestFau
     Ok(())
 }
 
-fn keep(text: &[u8], target: &mut Vec<u8>) -> Target {
+fn keep(text: &[u8], target: &mut Vec<u8>) -> RequestTarget {
     target.extend_from_slice(text);
-    Target::of(target)
+    RequestTarget::of(target)
 }
 
 /// RFC 9112 section 3.2: "A server MUST respond with a 400 (Bad Request) status code to any

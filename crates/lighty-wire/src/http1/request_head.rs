@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use lighty_http::host::parse_host;
-use lighty_http::uri::{Form, ParseOpts, Target, split_target};
+use lighty_http::uri::{Form, ParseOpts, RequestTarget, split_target};
 use lighty_http::{Fields, Method, Version};
 
 use super::fault::RequestFault;
@@ -33,7 +33,7 @@ pub struct RequestHead {
     pub(super) line: Vec<u8>,
     pub(super) method_len: usize,
     pub(super) raw_target_len: usize,
-    pub(super) parts: Target,
+    pub(super) parts: RequestTarget,
     pub(super) scan: HeadScan,
     pub(super) last_host: LastHost,
     /// The method; `None` for an unknown one, to be answered with 501.
@@ -179,7 +179,7 @@ impl RequestHead {
     pub(super) fn forget_message(&mut self) {
         self.line.clear();
         (self.method_len, self.raw_target_len) = (0, 0);
-        self.parts = Target::default();
+        self.parts = RequestTarget::default();
         self.method = None;
         self.version = Version::Http11;
         self.form = TargetForm::Origin;

@@ -6,7 +6,7 @@
 //! and this parser must never accept a head that the exact one would reject or read differently;
 //! the fuzzer and the shredded corpus compare the two.
 
-use lighty_http::fields::{Fields, Line, Section, is_token};
+use lighty_http::fields::{FieldLine, Fields, Section, is_token};
 use lighty_http::{Method, Version};
 
 use super::limits::{FIELDS_CAP, Limits};
@@ -98,7 +98,7 @@ pub(super) fn section<'a>(
 /// Parses one line: RFC 9112 section 5: `field-line = field-name ":" OWS field-value OWS`. The
 /// caller checks that the name is a token.
 #[inline]
-fn field_line(bytes: &[u8]) -> Option<Line> {
+fn field_line(bytes: &[u8]) -> Option<FieldLine> {
     let name_end = colon(bytes)?;
     let mut value = name_end + 1;
     while is_blank(*bytes.get(value)?) {
@@ -112,7 +112,7 @@ fn field_line(bytes: &[u8]) -> Option<Line> {
     while value_end > value && is_blank(bytes[value_end - 1]) {
         value_end -= 1;
     }
-    Some(Line { name_end, value, value_end, end: line_end + LINE_END.len() })
+    Some(FieldLine { name_end, value, value_end, end: line_end + LINE_END.len() })
 }
 
 /// Position of the first colon. Eight bytes at a time, as in [`run_len`].

@@ -6,7 +6,7 @@ use std::fmt::Write;
 use std::net::IpAddr;
 
 use crate::case_files::{Case, load_all};
-use lighty_http::forwarded::{Origin, by_forwarded, by_x_forwarded_for};
+use lighty_http::forwarded::{ForwardedOrigin, by_forwarded, by_x_forwarded_for};
 use lighty_http::hop_by_hop::end_to_end;
 use lighty_http::{Fields, Known};
 use lighty_testkit::shredder::shred;
@@ -166,7 +166,7 @@ fn forwarded(case: &Case) -> String {
     describe_origin(&origin)
 }
 
-fn describe_origin(origin: &Origin) -> String {
+fn describe_origin(origin: &ForwardedOrigin) -> String {
     let port = origin.port.map_or(String::new(), |port| format!(" port={port}"));
     let end = format!("{:?}", origin.end).to_lowercase();
     format!("{}{port} hops={} {end}", origin.addr, origin.hops)

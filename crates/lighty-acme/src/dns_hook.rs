@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::Request;
 use http::header::CONTENT_TYPE;
 use lighty_fetch::Fetcher;
-use lighty_io::process::spawn::{Child, Exit, Output, Program, forward_lines};
+use lighty_io::process::spawn::{Child, ChildOutput, Exit, Program, forward_lines};
 use serde_json::json;
 
 use crate::error::{OrderError, one_line};
@@ -120,7 +120,7 @@ async fn end_of(
     let mut program = Program::new(path);
     program.args = arguments.map(Into::into).into();
     program.copy_whole_environment();
-    program.stderr = Output::Pipe;
+    program.stderr = ChildOutput::Pipe;
     let mut child = Child::spawn(program).await?;
     let stderr = child.stderr.take();
     let listening = async {

@@ -26,7 +26,7 @@ use std::rc::Rc;
 
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
@@ -269,7 +269,7 @@ fn is_known_file(ex: &mut Exchange, modules: &ModuleList, path: FastPath) -> boo
         return false;
     }
     let is_open_file =
-        |entry: &Rc<Entry>| entry.meta().kind == FileKind::File && !is_protected(entry.meta());
+        |entry: &Rc<CacheEntry>| entry.meta().kind == FileKind::File && !is_protected(entry.meta());
     is_known(ex) && ex.physical.entry.as_ref().is_some_and(is_open_file)
 }
 

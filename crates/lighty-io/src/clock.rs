@@ -27,7 +27,7 @@ pub struct Clock(Rc<Times>);
 
 #[derive(Debug)]
 struct Times {
-    source: Source,
+    source: TimeSource,
     /// The wall-clock time at its start, in microseconds since 1970, as currently known.
     started_unix_us: Cell<u64>,
     mono_ms: Cell<u64>,
@@ -40,7 +40,7 @@ struct Times {
 
 /// Source of the time.
 #[derive(Clone, Copy, Debug)]
-enum Source {
+enum TimeSource {
     /// The machine's monotonic clock, since this reading of it in microseconds.
     Machine(u64),
     /// The runtime's time, which a simulation pauses.
@@ -49,13 +49,13 @@ enum Source {
     Manual,
 }
 
-impl Source {
+impl TimeSource {
     #[inline]
     fn elapsed_us(self) -> Option<u64> {
         match self {
-            Source::Machine(started_us) => Some(machine_us().saturating_sub(started_us)),
-            Source::Runtime(started) => Some(whole_us(started.elapsed())),
-            Source::Manual => None,
+            TimeSource::Machine(started_us) => Some(machine_us().saturating_sub(started_us)),
+            TimeSource::Runtime(started) => Some(whole_us(started.elapsed())),
+            TimeSource::Manual => None,
         }
     }
 }
@@ -130,8 +130,8 @@ impl Clock {
     /// Starts a clock with the current time; that of the runtime on a simulated thread.
     pub fn start() -> Self {
         let source = match simulated::started() {
-            Some(started) => Source::Runtime(started),
-            None => Source::Machine(*PROCESS_STARTED_US),
+            Some(started) => TimeSource::Runtime(started),
+            None => TimeSource::Machine(*PROCESS_STARTED_US),
         };
         let clock = Clock::new(source, 0);
         clock.compare();
@@ -142,10 +142,10 @@ impl Clock {
     /// A clock that starts at `unix_s` and moves only by [`advance`](Self::advance), for tests that
     /// must not wait.
     pub fn manual(unix_s: i64) -> Self {
-        Clock::new(Source::Manual, unix_s)
+        Clock::new(TimeSource::Manual, unix_s)
     }
 
-    fn new(source: Source, unix_s: i64) -> Self {
+    fn new(source: TimeSource, unix_s: i64) -> Self {
         Clock(Rc::new(Times {
             source,
             started_unix_us: Cell::new(unix_s.unsigned_abs() * 1_000_000),
@@ -185,9 +185,9 @@ impl Clock {
     /// clock. The same for all workers, never goes back.
     pub fn steady_unix_s(&self) -> u64 {
         let started_us = match self.0.source {
-            Source::Machine(_) => *PROCESS_STARTED_UNIX_US,
-            Source::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
-            Source::Manual => self.0.started_unix_us.get(),
+            TimeSource::Machine(_) => *PROCESS_STARTED_UNIX_US,
+            TimeSource::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
+            TimeSource::Manual => self.0.started_unix_us.get(),
         };
         (started_us + (self.0.mono_us.get() - MONO_START_US)) / 1_000_000
     }
@@ -214,11 +214,11 @@ impl Clock {
     fn compare(&self) {
         let times = &*self.0;
         let started_unix_us = match times.source {
-            Source::Machine(started_us) => {
+            TimeSource::Machine(started_us) => {
                 whole_us(unix_now()).saturating_sub(machine_us().saturating_sub(started_us))
             }
-            Source::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
-            Source::Manual => return,
+            TimeSource::Runtime(_) => simulated::STARTED_UNIX_S.unsigned_abs() * 1_000_000,
+            TimeSource::Manual => return,
         };
         times.started_unix_us.set(started_unix_us);
     }
@@ -226,7 +226,7 @@ impl Clock {
     /// Advances a manual clock. Ignored by a real one.
     pub fn advance(&self, by: Duration) {
         let times = &*self.0;
-        if !matches!(times.source, Source::Manual) {
+        if !matches!(times.source, TimeSource::Manual) {
             return;
         }
         let us = u64::from(times.unix_us.get()) + u64::from(by.subsec_micros());

@@ -55,7 +55,7 @@ use crate::clock::Clock;
 use crate::threads::pool::{Lane, PoolLimits, ThreadPool};
 use crate::threads::{keep, panics};
 use counters::{Wait as Timed, add};
-use flight::{Flight, Id, Job, Landed, Output, RingOpen};
+use flight::{FileJob, FileJobOutput, Flight, Id, Landed, RingOpen};
 use resolve::How;
 use ring::Ring;
 use root::RootDir;
@@ -108,9 +108,9 @@ pub struct EngineReport {
 
 /// The file engine of one worker. Clones share it.
 #[derive(Clone)]
-pub struct FileEngine(Rc<Inner>);
+pub struct FileEngine(Rc<FileEngineInner>);
 
-struct Inner {
+struct FileEngineInner {
     limits: EngineLimits,
     report: EngineReport,
     counters: FileCounters,
@@ -154,7 +154,7 @@ impl FileEngine {
         let (ring, report) = choose(choice, &limits)?;
         let (done, landed) = unbounded_channel();
         let openat2 = resolve::has_openat2() && !limits.plain_open;
-        let inner = Rc::new(Inner {
+        let inner = Rc::new(FileEngineInner {
             limits: EngineLimits { plain_open: !openat2, ..limits },
             report,
             counters: FileCounters::default(),
@@ -258,7 +258,7 @@ impl FileEngine {
         self.fault(FaultOp::Open, rel).await?;
         let dir = self.fresh_dir(root).await?;
         match self.look_up(&dir, rel, self.how(follow, noatime), false).await? {
-            Output::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
+            FileJobOutput::Opened(opened) => Ok(Rc::new(OpenFile::new(opened, dir.fs))),
             _ => Err(io::Error::other("file engine: not an open")),
         }
     }
@@ -273,7 +273,7 @@ impl FileEngine {
         self.fault(FaultOp::Stat, rel).await?;
         let dir = self.fresh_dir(root).await?;
         match self.look_up(&dir, rel, self.how(follow, false), true).await? {
-            Output::Stat(meta) => Ok(meta),
+            FileJobOutput::Stat(meta) => Ok(meta),
             _ => Err(io::Error::other("file engine: not a stat")),
         }
     }
@@ -300,13 +300,13 @@ impl FileEngine {
             Err(error) => return (buf, Err(error)),
         };
         let lane = read_lane(file);
-        let landed = self.fly(lane, Job::Read { file: file.clone(), offset, buf }).await;
+        let landed = self.fly(lane, FileJob::Read { file: file.clone(), offset, buf }).await;
         let n = count(landed.result).map(|n| short.map_or(n, |most| n.min(most)));
         if let Ok(n) = n {
             add(&self.0.counters.bytes, n);
         }
         match landed.job {
-            Some(Job::Read { buf, .. }) => (buf, n.map(|n| n as usize)),
+            Some(FileJob::Read { buf, .. }) => (buf, n.map(|n| n as usize)),
             _ => (OwnedBuf::Heap(Vec::new()), n.map(|n| n as usize)),
         }
     }
@@ -326,7 +326,7 @@ impl FileEngine {
             Some(most) => length.min(most),
             None => length,
         };
-        let job = Job::Warm { file: file.clone(), offset, length, done: 0 };
+        let job = FileJob::Warm { file: file.clone(), offset, length, done: 0 };
         let done = count(self.fly(read_lane(file), job).await.result)?;
         add(&self.0.counters.bytes, done);
         if file.fs().answers_from_cache() {
@@ -483,18 +483,18 @@ impl FileEngine {
         rel: &[u8],
         how: How,
         stat_only: bool,
-    ) -> io::Result<Output> {
+    ) -> io::Result<FileJobOutput> {
         let path = resolve::c_path(rel)?;
         if self.looks_up_in_the_loop() {
             return if stat_only {
-                resolve::stat(dir.as_fd(), rel, how).map(Output::Stat)
+                resolve::stat(dir.as_fd(), rel, how).map(FileJobOutput::Stat)
             } else {
-                resolve::open(dir.as_fd(), rel, how).map(Output::Opened)
+                resolve::open(dir.as_fd(), rel, how).map(FileJobOutput::Opened)
             };
         }
         let job = |how| {
             let (dir, path) = (dir.clone(), path.clone());
-            Job::Open { dir, path, how, stat_only, ring: Box::<RingOpen>::default() }
+            FileJob::Open { dir, path, how, stat_only, ring: Box::<RingOpen>::default() }
         };
         if !how.plain && dir.fs != FsClass::Remote {
             let inside = How { no_xdev: true, ..how };
@@ -508,11 +508,11 @@ impl FileEngine {
         self.fly(lane, job(how)).await.result
     }
 
-    async fn fly(&self, lane: Lane, job: Job) -> Landed {
+    async fn fly(&self, lane: Lane, job: FileJob) -> Landed {
         let inner = &self.0;
         // The ring is for local file systems; anything else that may stall runs in the pool.
         let local = match &job {
-            Job::Open { dir, .. } => lane == Lane::Stat && dir.fs.answers_from_cache(),
+            FileJob::Open { dir, .. } => lane == Lane::Stat && dir.fs.answers_from_cache(),
             _ => lane == Lane::Read,
         };
         let id = inner.flight.insert(job);
@@ -552,13 +552,13 @@ fn choose(choice: EngineChoice, limits: &EngineLimits) -> io::Result<(Option<Rin
 }
 
 /// Receives results from the pool for as long as the engine lives.
-fn spawn_driver(inner: &Rc<Inner>, landed: UnboundedReceiver<threads::Report>) {
+fn spawn_driver(inner: &Rc<FileEngineInner>, landed: UnboundedReceiver<threads::Report>) {
     let (weak, landed) = (Rc::downgrade(inner), Rc::new(RefCell::new(landed)));
     keep::keep("file engine", move || drive(weak.clone(), Rc::clone(&landed)));
 }
 
 fn drive(
-    engine: Weak<Inner>,
+    engine: Weak<FileEngineInner>,
     landed: Rc<RefCell<UnboundedReceiver<threads::Report>>>,
 ) -> impl Future<Output = ()> {
     poll_fn(move |cx| {
@@ -579,7 +579,7 @@ fn drive(
     })
 }
 
-impl Inner {
+impl FileEngineInner {
     fn start_in_pool(&self, lane: Lane, id: Id) {
         let started = self
             .flight
@@ -620,7 +620,7 @@ impl Inner {
     }
 }
 
-impl Drop for Inner {
+impl Drop for FileEngineInner {
     /// Does not wait: operations in progress leak their memory.
     fn drop(&mut self) {
         self.flight.leak_started();
@@ -639,9 +639,9 @@ pub(crate) fn describe(fd: BorrowedFd<'_>) -> io::Result<(FsClass, Meta)> {
     Ok((resolve::fs_class(fd), resolve::meta_of(fd, false)?))
 }
 
-fn count(result: io::Result<Output>) -> io::Result<u64> {
+fn count(result: io::Result<FileJobOutput>) -> io::Result<u64> {
     match result? {
-        Output::Read(n) => Ok(n),
+        FileJobOutput::Read(n) => Ok(n),
         _ => Err(io::Error::other("file engine: not a read")),
     }
 }

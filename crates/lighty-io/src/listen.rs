@@ -18,10 +18,10 @@ mod spec;
 pub use closing::CLOSING_TIME;
 pub use inherit::{Inherited, inherited_sockets};
 pub use interfaces::network_addresses;
-pub use mend::Site;
+pub use mend::RebindSpec;
 pub use private_dir::PrivateDir;
 pub use program_socket::{ProgramSocket, ProgramSocketError, socket_on_stdin};
-pub use spec::{BindSpec, BindSpecError, Family};
+pub use spec::{BindSpec, BindSpecError, PreferredFamily};
 
 use std::ffi::OsStr;
 use std::fmt;
@@ -90,12 +90,12 @@ impl Default for BindOptions {
 pub struct BoundSocket {
     socket: Socket,
     address: BindSpec,
-    origin: Origin,
+    origin: SocketOrigin,
 }
 
 /// Origin of a socket, which limits the operations on it.
 #[derive(Clone, Debug)]
-enum Origin {
+enum SocketOrigin {
     /// Bound by this process with these options.
     Bound(BindOptions),
     /// Another process may keep listening on it after this one exits.
@@ -245,7 +245,7 @@ fn bind_inet(address: SocketAddr, options: &BindOptions) -> io::Result<BoundSock
     }
     socket.listen(options.backlog)?;
     let address = BindSpec::Inet(local_inet(&socket)?);
-    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
+    Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
 
 fn local_inet(socket: &Socket) -> io::Result<SocketAddr> {
@@ -283,7 +283,7 @@ fn bind_unix(path: &Path, options: &BindOptions) -> io::Result<BoundSocket> {
     }
     socket.listen(options.backlog)?;
     let address = BindSpec::Unix(path.to_path_buf());
-    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
+    Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
 
 /// A socket without a file, in the abstract name space of Linux.
@@ -292,7 +292,7 @@ fn bind_abstract(path: &Path, name: &[u8], options: &BindOptions) -> io::Result<
     socket.bind(&SockAddr::unix(OsStr::from_bytes(&[b"\0", name].concat()))?)?;
     socket.listen(options.backlog)?;
     let address = BindSpec::Unix(path.to_path_buf());
-    Ok(BoundSocket { socket, address, origin: Origin::Bound(options.clone()) })
+    Ok(BoundSocket { socket, address, origin: SocketOrigin::Bound(options.clone()) })
 }
 
 /// Removes a dead server's socket file, and nothing else.
@@ -346,7 +346,7 @@ impl Drop for SocketFile {
 pub struct Listener {
     socket: Accepting,
     address: BindSpec,
-    origin: Origin,
+    origin: SocketOrigin,
     reserve: Vec<File>,
     /// Aborted connections skipped since the last accept.
     passed: u32,
@@ -409,14 +409,16 @@ impl Listener {
                 }
                 Poll::Ready(Err(error)) => error,
             };
-            match Verdict::of(&error) {
-                Verdict::NextConnection if self.passed < PASSED_OVER_MAX => self.passed += 1,
-                Verdict::NextConnection => return Poll::Ready(Err(AcceptError::Broken(error))),
-                Verdict::Pause => {
+            match AcceptVerdict::of(&error) {
+                AcceptVerdict::NextConnection if self.passed < PASSED_OVER_MAX => self.passed += 1,
+                AcceptVerdict::NextConnection => {
+                    return Poll::Ready(Err(AcceptError::Broken(error)));
+                }
+                AcceptVerdict::Pause => {
                     self.reserve.clear();
                     return Poll::Ready(Err(AcceptError::OutOfResources(error)));
                 }
-                Verdict::Broken => return Poll::Ready(Err(AcceptError::Broken(error))),
+                AcceptVerdict::Broken => return Poll::Ready(Err(AcceptError::Broken(error))),
             }
         }
     }
@@ -451,13 +453,13 @@ impl Listener {
 }
 
 /// Consequence of an `accept` error for the listener.
-enum Verdict {
+enum AcceptVerdict {
     NextConnection,
     Pause,
     Broken,
 }
 
-impl Verdict {
+impl AcceptVerdict {
     fn of(error: &io::Error) -> Self {
         match Errno::from_io_error(error) {
             // accept(2): pending network errors of the new connection count as retries.
@@ -474,12 +476,12 @@ impl Verdict {
                 | Errno::OPNOTSUPP
                 | Errno::NETUNREACH
                 | Errno::PERM,
-            ) => Verdict::NextConnection,
+            ) => AcceptVerdict::NextConnection,
             // NOSPC: the limit of epoll registrations (fs.epoll.max_user_watches).
             Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM | Errno::NOSPC) => {
-                Verdict::Pause
+                AcceptVerdict::Pause
             }
-            _ => Verdict::Broken,
+            _ => AcceptVerdict::Broken,
         }
     }
 }

@@ -57,20 +57,20 @@ impl<L: Lend> Loan<L> {
 mod tests {
     use super::*;
 
-    struct Name<'a>(&'a mut String);
+    struct LentName<'a>(&'a mut String);
 
-    struct Names;
+    struct LendName;
 
-    impl Lend for Names {
-        type Of<'a> = Name<'a>;
+    impl Lend for LendName {
+        type Of<'a> = LentName<'a>;
     }
 
     #[test]
     fn value_is_found_while_it_is_lent_and_by_one_at_a_time() {
-        let loan = Loan::<Names>::default();
+        let loan = Loan::<LendName>::default();
         assert!(loan.with(|_| ()).is_none());
         let mut text = String::from("a");
-        let met = loan.lend(&mut Name(&mut text), || {
+        let met = loan.lend(&mut LentName(&mut text), || {
             loan.with(|name| {
                 name.0.push('b');
                 loan.with(|_| ()).is_none()
@@ -83,15 +83,15 @@ mod tests {
 
     #[test]
     fn inner_loan_hides_the_outer_one_until_it_ends() {
-        let loan = Loan::<Names>::default();
+        let loan = Loan::<LendName>::default();
         let (mut outer, mut inner) = (String::from("outer"), String::from("inner"));
         let seen = || loan.with(|name| name.0.clone());
-        loan.lend(&mut Name(&mut outer), || {
-            assert_eq!(loan.lend(&mut Name(&mut inner), seen).as_deref(), Some("inner"));
+        loan.lend(&mut LentName(&mut outer), || {
+            assert_eq!(loan.lend(&mut LentName(&mut inner), seen).as_deref(), Some("inner"));
             assert_eq!(seen().as_deref(), Some("outer"));
         });
         let broken = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-            loan.lend(&mut Name(&mut outer), || panic!("as a test does"));
+            loan.lend(&mut LentName(&mut outer), || panic!("as a test does"));
         }));
         assert!(broken.is_err() && seen().is_none());
     }

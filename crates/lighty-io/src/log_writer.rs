@@ -46,14 +46,14 @@ const STACK_BYTES: usize = 128 << 10;
 
 /// A log of the process.
 pub struct LogWriter {
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
 }
 
 /// A worker's end of a log. Take one for each worker; clones share a buffer.
 #[derive(Clone)]
 pub struct LogHandle {
     buffer: Arc<Mutex<Buffer>>,
-    shared: Arc<Shared>,
+    shared: Arc<SharedLog>,
 }
 
 #[derive(Default)]
@@ -104,7 +104,7 @@ pub struct LineHead {
     pub stamp_bytes: usize,
 }
 
-struct Shared {
+struct SharedLog {
     name: Mutex<String>,
     buffers: Mutex<Vec<Arc<Mutex<Buffer>>>>,
     control: Mutex<Control>,
@@ -135,7 +135,7 @@ struct Control {
 
 /// Orders to the thread at the start of a write.
 #[derive(Default)]
-struct Order {
+struct WriterOrders {
     /// Stop waiting for lines that cannot be written.
     stop: bool,
     /// Reopen the log once its pending lines are written or have failed.
@@ -190,7 +190,7 @@ impl LogWriter {
         let sink = Sink::open(target)?;
         let default_severity = sink.default_severity();
         let control = Control { sink: Some(sink), default_severity, ..Control::default() };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(SharedLog {
             name: Mutex::new(name),
             buffers: Mutex::default(),
             control: Mutex::new(control),
@@ -349,7 +349,7 @@ impl LogHandle {
 
     /// A handle whose lines are not written: they stay until [`take_lines`](Self::take_lines).
     pub fn in_memory() -> Self {
-        let shared = Shared {
+        let shared = SharedLog {
             name: Mutex::new("memory".to_owned()),
             buffers: Mutex::default(),
             control: Mutex::default(),
@@ -372,7 +372,7 @@ impl LogHandle {
     }
 }
 
-impl Shared {
+impl SharedLog {
     fn name(&self) -> String {
         lock(&self.name).clone()
     }
@@ -416,7 +416,7 @@ impl Shared {
     /// Writes pending lines once on the caller's thread, if the log's own cannot be created.
     fn write_without_thread(&self) -> bool {
         let Some(mut sink) = lock(&self.control).sink.take() else { return false };
-        let mut order = Order { stop: true, ..Order::default() };
+        let mut order = WriterOrders { stop: true, ..WriterOrders::default() };
         let written = self.write_all_buffers(&mut sink, &mut Vec::new(), &mut order);
         let mut control = lock(&self.control);
         control.lines = false;
@@ -433,7 +433,7 @@ impl Shared {
             let (flush, mut order) = {
                 let mut control = lock(&self.control);
                 control.lines = false;
-                let mut order = Order { stop: control.stop, ..Order::default() };
+                let mut order = WriterOrders { stop: control.stop, ..WriterOrders::default() };
                 order.take_reopening(&mut control);
                 (control.flushes_wanted, order)
             };
@@ -455,7 +455,7 @@ impl Shared {
     }
 
     /// Reopens the log by name or switches it, if that is still pending.
-    fn reopen_as_ordered(&self, sink: &mut Sink, order: &mut Order) {
+    fn reopen_as_ordered(&self, sink: &mut Sink, order: &mut WriterOrders) {
         if !std::mem::take(&mut order.reopen) {
             return;
         }
@@ -507,7 +507,12 @@ impl Shared {
     }
 
     /// Writes every buffer's pending lines. Returns true if all were written.
-    fn write_all_buffers(&self, sink: &mut Sink, bytes: &mut Vec<u8>, order: &mut Order) -> bool {
+    fn write_all_buffers(
+        &self,
+        sink: &mut Sink,
+        bytes: &mut Vec<u8>,
+        order: &mut WriterOrders,
+    ) -> bool {
         let mut all = true;
         let buffers: Vec<_> = lock(&self.buffers).clone();
         for buffer in &buffers {
@@ -537,7 +542,7 @@ impl Shared {
 
     /// Writes everything, however long it takes, unless stopped. Returns the number of lines lost
     /// by that.
-    fn write(&self, sink: &mut Sink, bytes: &[u8], order: &mut Order) -> u64 {
+    fn write(&self, sink: &mut Sink, bytes: &[u8], order: &mut WriterOrders) -> u64 {
         let mut rest = bytes;
         let mut told = false;
         while !rest.is_empty() {
@@ -564,7 +569,7 @@ impl Shared {
     }
 
     /// Waits between attempts, unless the log must be reopened. Returns true when it must stop.
-    fn wait_for_retry(&self, order: &mut Order) -> bool {
+    fn wait_for_retry(&self, order: &mut WriterOrders) -> bool {
         let retry = Duration::from_millis(RETRY_MS);
         let control = lock(&self.control);
         let reopens = order.reopen;
@@ -575,7 +580,7 @@ impl Shared {
     }
 }
 
-impl Order {
+impl WriterOrders {
     /// Takes over a pending request to reopen, and its callers.
     fn take_reopening(&mut self, control: &mut Control) {
         self.reopen |= std::mem::take(&mut control.reopen);

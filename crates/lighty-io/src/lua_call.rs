@@ -15,30 +15,30 @@ use mlua::{Function, IntoLua, Lua, Result, Table, Value, ffi};
 use crate::lua_hook;
 
 /// Source and destination of scripts' values.
-pub trait Host {
+pub trait ScriptHost {
     /// The value of a name in a group.
-    fn get(&self, group: usize, name: &[u8], answer: &mut Answer);
+    fn get(&self, group: usize, name: &[u8], answer: &mut HostReply);
 
     /// Changes or, with `None`, removes a value.
-    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer);
+    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut HostReply);
 
     /// Replaces the response's body; an empty text leaves none.
-    fn set_body(&self, bytes: &[u8], answer: &mut Answer);
+    fn set_body(&self, bytes: &[u8], answer: &mut HostReply);
 
     /// Appends to the response's body.
-    fn add_body(&self, bytes: &[u8], answer: &mut Answer);
+    fn add_body(&self, bytes: &[u8], answer: &mut HostReply);
 }
 
 /// A host's reply to a script; nil by default.
 #[derive(Default)]
-pub struct Answer {
-    kind: Kind,
+pub struct HostReply {
+    kind: HostReplyKind,
     number: i64,
     bytes: Vec<u8>,
 }
 
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum HostReplyKind {
     #[default]
     Nil,
     Bool,
@@ -48,32 +48,32 @@ pub(crate) enum Kind {
     Error,
 }
 
-impl Answer {
+impl HostReply {
     /// Replies with a boolean.
     pub fn bool(&mut self, value: bool) {
-        (self.kind, self.number) = (Kind::Bool, value.into());
+        (self.kind, self.number) = (HostReplyKind::Bool, value.into());
     }
 
     /// Replies with a number.
     pub fn number(&mut self, value: i64) {
-        (self.kind, self.number) = (Kind::Number, value);
+        (self.kind, self.number) = (HostReplyKind::Number, value);
     }
 
     /// Replies with a string.
     pub fn bytes(&mut self, bytes: &[u8]) {
-        self.kind = Kind::Bytes;
+        self.kind = HostReplyKind::Bytes;
         self.bytes.extend_from_slice(bytes);
     }
 
     /// Replies with a string, without a copy.
     pub fn own_bytes(&mut self, bytes: Vec<u8>) {
-        self.kind = Kind::Bytes;
+        self.kind = HostReplyKind::Bytes;
         self.bytes = bytes;
     }
 
     /// Replies with an error, raised where the script made the call.
     pub fn error(&mut self, text: &str) {
-        self.kind = Kind::Error;
+        self.kind = HostReplyKind::Error;
         self.bytes.clear();
         self.bytes.extend_from_slice(text.as_bytes());
     }
@@ -89,15 +89,15 @@ const BYTES_INSTRUCTION: usize = 4;
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 thread_local! {
-    static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
-    static ANSWER: RefCell<Answer> =
-        const { RefCell::new(Answer { kind: Kind::Nil, number: 0, bytes: Vec::new() }) };
+    static HOST: RefCell<Option<Rc<dyn ScriptHost>>> = const { RefCell::new(None) };
+    static ANSWER: RefCell<HostReply> =
+        const { RefCell::new(HostReply { kind: HostReplyKind::Nil, number: 0, bytes: Vec::new() }) };
     static PANIC: Cell<Option<Box<dyn Any + Send>>> = const { Cell::new(None) };
 }
 
 /// Runs `work`; meanwhile this host serves the scripts of this thread. A panic of the host resumes
 /// here.
-pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
+pub fn with_host<T>(host: &Rc<dyn ScriptHost>, work: impl FnOnce() -> T) -> T {
     struct Leave;
     impl Drop for Leave {
         fn drop(&mut self) {
@@ -117,15 +117,15 @@ pub fn with_host<T>(host: &Rc<dyn Host>, work: impl FnOnce() -> T) -> T {
 /// A reply without a destructor. Its bytes belong to the thread, until the next call of the host.
 #[derive(Clone, Copy)]
 pub(crate) struct Said {
-    pub(crate) kind: Kind,
+    pub(crate) kind: HostReplyKind,
     number: i64,
     bytes: *const c_char,
     length: usize,
 }
 
-pub(crate) fn ask(question: impl FnOnce(&dyn Host, &mut Answer)) -> Said {
+pub(crate) fn ask(question: impl FnOnce(&dyn ScriptHost, &mut HostReply)) -> Said {
     ANSWER.with_borrow_mut(|answer| {
-        answer.kind = Kind::Nil;
+        answer.kind = HostReplyKind::Nil;
         answer.bytes.clear();
         answer.bytes.shrink_to(KEPT_BYTES_MAX);
         HOST.with_borrow(|host| match host {
@@ -151,13 +151,13 @@ unsafe fn push(state: *mut ffi::lua_State, said: Said) -> c_int {
     // SAFETY: as the caller promises. Two values fit on any stack (LUA_MINSTACK).
     unsafe {
         match said.kind {
-            Kind::Nil => ffi::lua_pushnil(state),
-            Kind::Bool => ffi::lua_pushboolean(state, c_int::from(said.number != 0)),
-            Kind::Number => ffi::lua_pushinteger(state, said.number as ffi::lua_Integer),
-            Kind::Bytes => {
+            HostReplyKind::Nil => ffi::lua_pushnil(state),
+            HostReplyKind::Bool => ffi::lua_pushboolean(state, c_int::from(said.number != 0)),
+            HostReplyKind::Number => ffi::lua_pushinteger(state, said.number as ffi::lua_Integer),
+            HostReplyKind::Bytes => {
                 ffi::lua_pushlstring(state, said.bytes, said.length);
             }
-            Kind::Error => {
+            HostReplyKind::Error => {
                 ffi::luaL_where(state, 1);
                 ffi::lua_pushlstring(state, said.bytes, said.length);
                 ffi::lua_concat(state, 2);
@@ -215,7 +215,7 @@ unsafe extern "C-unwind" fn set(state: *mut ffi::lua_State) -> c_int {
         let said = ask(|host, answer| host.set(group, name, value, answer));
         let bytes = name.len() + value.map_or(0, <[u8]>::len);
         lua_hook::book_on(state, QUESTION + (bytes / BYTES_INSTRUCTION) as u64);
-        if said.kind == Kind::Error {
+        if said.kind == HostReplyKind::Error {
             push(state, said);
         }
         0
@@ -453,7 +453,7 @@ unsafe fn set_fields(state: *mut ffi::lua_State, index: c_int) {
                 && let (Some(name), Some(value)) = (text(state, -2), text(state, -1))
             {
                 let said = ask(|host, answer| host.set(group, name, Some(value), answer));
-                if said.kind == Kind::Error {
+                if said.kind == HostReplyKind::Error {
                     push(state, said);
                 }
             }
@@ -473,14 +473,14 @@ unsafe fn add_pieces(state: *mut ffi::lua_State, index: c_int) {
         let count = ffi::lua_rawlen(state, index) as ffi::lua_Integer;
         for at in 1..=count {
             ffi::lua_rawgeti(state, index, at as _);
-            if said.kind != Kind::Error
+            if said.kind != HostReplyKind::Error
                 && let Some(piece) = text(state, -1)
             {
                 said = ask(|host, answer| host.add_body(piece, answer));
             }
             ffi::lua_settop(state, -2);
         }
-        if said.kind == Kind::Error {
+        if said.kind == HostReplyKind::Error {
             push(state, said);
         }
     }

@@ -14,7 +14,7 @@ use std::os::raw::{c_int, c_void};
 
 use mlua::{Lua, Result, Table, ffi};
 
-use crate::lua_call::{AT_ONCE_MAX, ENVIRONMENT, Kind, OBJECT, ask, text};
+use crate::lua_call::{AT_ONCE_MAX, ENVIRONMENT, HostReplyKind, OBJECT, ask, text};
 use crate::lua_thread::{Coroutine, First, Pinned};
 
 /// A table with more fields than this is not used again.
@@ -320,7 +320,9 @@ unsafe fn set_fields(state: *mut ffi::lua_State, group: usize, empties: bool) ->
                 return None;
             }
             let (name, value) = (text(state, name_at)?, text(state, value_at)?);
-            if ask(|host, answer| host.set(group, name, Some(value), answer)).kind == Kind::Error {
+            if ask(|host, answer| host.set(group, name, Some(value), answer)).kind
+                == HostReplyKind::Error
+            {
                 return None;
             }
             ffi::lua_settop(state, name_at);
@@ -358,7 +360,7 @@ unsafe fn finish_content(
         }
         let set = |piece| ask(|host, answer| host.set_body(piece, answer)).kind;
         let add = |piece| ask(|host, answer| host.add_body(piece, answer)).kind;
-        if count == 0 && set(b"") == Kind::Error {
+        if count == 0 && set(b"") == HostReplyKind::Error {
             return None;
         }
         for at in 1..=count {
@@ -367,7 +369,7 @@ unsafe fn finish_content(
             }
             let piece = text(state, CONTENT_AT + 1)?;
             let kind = if at == 1 { set(piece) } else { add(piece) };
-            if kind == Kind::Error {
+            if kind == HostReplyKind::Error {
                 return None;
             }
             ffi::lua_settop(state, CONTENT_AT);

@@ -13,7 +13,7 @@ pub const FIRST: i32 = 100;
 
 /// Decision about an interrupted script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum HookVerdict {
     /// Let it run on.
     Continue,
     /// Suspend its coroutine, as if it had called `coroutine.yield()`.
@@ -39,7 +39,7 @@ pub struct Interruption {
 }
 
 /// Decides about a script. The number is the instructions until the next call of the hook.
-pub type Judge = fn(Interruption) -> (Verdict, i32);
+pub type Judge = fn(Interruption) -> (HookVerdict, i32);
 
 /// Records work outside Lua's instructions, as the number of instructions that would take as long;
 /// true if the hook should be called at the next instruction.
@@ -188,12 +188,12 @@ unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
     // SAFETY: as for [`interrupt`], in a C function instead of a hook.
     unsafe {
         match verdict(state, judge, CAUGHT) {
-            Verdict::Continue | Verdict::Collect => 0,
-            Verdict::Yield => {
+            HookVerdict::Continue | HookVerdict::Collect => 0,
+            HookVerdict::Yield => {
                 ffi::lua_pushboolean(state, 1);
                 1
             }
-            Verdict::Stop => stop(state),
+            HookVerdict::Stop => stop(state),
         }
     }
 }
@@ -202,7 +202,7 @@ unsafe extern "C-unwind" fn check(state: *mut ffi::lua_State) -> c_int {
 ///
 /// # Safety
 /// As for [`check`].
-unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -> Verdict {
+unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -> HookVerdict {
     // SAFETY: as the caller promises; finalizers of scripts are disabled, and the ones of the
     // engine's values call no script.
     unsafe {
@@ -215,7 +215,7 @@ unsafe fn verdict(state: *mut ffi::lua_State, judge: Judge, instructions: i32) -
         let mut asked = Interruption { can_yield, instructions, used: used(), cycle_ended: false };
         loop {
             let (verdict, next) = judge(asked);
-            if verdict != Verdict::Collect {
+            if verdict != HookVerdict::Collect {
                 if next != before {
                     arm(state, next);
                 }
@@ -252,11 +252,11 @@ unsafe extern "C-unwind" fn interrupt(state: *mut ffi::lua_State, _: *mut ffi::l
     unsafe {
         let every = ffi::lua_gethookcount(state);
         match verdict(state, judge, every) {
-            Verdict::Continue | Verdict::Collect => {}
-            Verdict::Yield => {
+            HookVerdict::Continue | HookVerdict::Collect => {}
+            HookVerdict::Yield => {
                 ffi::lua_yield(state, 0);
             }
-            Verdict::Stop => stop(state),
+            HookVerdict::Stop => stop(state),
         }
     }
 }

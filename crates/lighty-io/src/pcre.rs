@@ -179,7 +179,7 @@ struct Room {
 }
 
 /// Progress of a match.
-struct Work {
+struct MatchProgress {
     steps: usize,
     /// Position in the subject where the last part of the pattern began.
     at: usize,
@@ -211,7 +211,7 @@ impl Room {
         steps: u32,
         places: &mut Vec<Option<(usize, usize)>>,
     ) -> Result<bool, GivenUp> {
-        let mut work = Work { steps: steps as usize, at: 0 };
+        let mut work = MatchProgress { steps: steps as usize, at: 0 };
         // SAFETY: all pointers are to live objects of this thread; `work` outlives the match, and
         // only the call-outs of this match access it.
         let found = unsafe {
@@ -290,7 +290,7 @@ unsafe extern "C" {
 /// one.
 unsafe extern "C" fn count(block: *mut CalloutBlock, work: *mut c_void) -> c_int {
     // SAFETY: PCRE2 passes its block and the pointer set by `find`, both alive during the match.
-    let (block, work) = unsafe { (&*block, &mut *work.cast::<Work>()) };
+    let (block, work) = unsafe { (&*block, &mut *work.cast::<MatchProgress>()) };
     let at = block.current_position;
     let mut cost = 1 + at.abs_diff(work.at) / BYTES_PER_STEP;
     work.at = at;

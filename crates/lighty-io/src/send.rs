@@ -57,7 +57,7 @@ use crate::transport::Stream;
 use buffers::ReadBuffers;
 use disk::Disk;
 use linux_aio::AioContext;
-use socket::Step;
+use socket::SocketStep;
 use ways::Warm;
 
 /// A file in the file ranges of a queue.
@@ -112,9 +112,9 @@ impl Default for SendOptions {
 
 /// Sends queues of chunks on one worker. Clones share it.
 #[derive(Clone)]
-pub struct Sender(Rc<Inner>);
+pub struct Sender(Rc<SendEngineInner>);
 
-struct Inner {
+struct SendEngineInner {
     backend: NetworkBackend,
     engine: FileEngine,
     pool: ThreadPool,
@@ -159,7 +159,7 @@ pub enum SendState {
 }
 
 /// Method of sending the range at the front of a queue.
-enum Plan {
+enum SendMethod {
     /// Send this many bytes straight from the page cache.
     Sendfile(u64),
     /// Read in the loop, then write.
@@ -183,7 +183,7 @@ impl Sender {
             _ => None,
         };
         let read_chunk_bytes = options.read_chunk_bytes.max(READ_CHUNK_BYTES_MIN);
-        Ok(Sender(Rc::new(Inner {
+        Ok(Sender(Rc::new(SendEngineInner {
             backend: options.backend,
             engine,
             pool,
@@ -239,9 +239,9 @@ impl Sender {
                 }
                 Chunk::Memory(_) => socket::write_memory(stream, queue, left, None),
                 Chunk::File(range) => match self.plan(range, left) {
-                    Plan::Sendfile(want) => self.sendfile(stream, range, want),
-                    Plan::Copy(want) => self.copy(stream, range, want),
-                    Plan::Disk => break SendState::NeedsDisk,
+                    SendMethod::Sendfile(want) => self.sendfile(stream, range, want),
+                    SendMethod::Copy(want) => self.copy(stream, range, want),
+                    SendMethod::Disk => break SendState::NeedsDisk,
                 },
             };
             let step = match step {
@@ -342,22 +342,26 @@ impl Sender {
         done
     }
 
-    fn plan(&self, range: &FileRange<File>, left: u64) -> Plan {
+    fn plan(&self, range: &FileRange<File>, left: u64) -> SendMethod {
         let want = range.length.min(left);
         match self.0.backend.ways().warm {
-            Warm::Sendfile => Plan::Sendfile(want),
-            Warm::Copy => Plan::Copy(want),
-            Warm::Never => Plan::Disk,
+            Warm::Sendfile => SendMethod::Sendfile(want),
+            Warm::Copy => SendMethod::Copy(want),
+            Warm::Never => SendMethod::Disk,
             Warm::ResidentChunk => {
                 let want = want.min(self.window_rest(range.offset));
-                if self.ready_for_sendfile(range, want) { Plan::Sendfile(want) } else { Plan::Disk }
+                if self.ready_for_sendfile(range, want) {
+                    SendMethod::Sendfile(want)
+                } else {
+                    SendMethod::Disk
+                }
             }
             Warm::ResidentRest => {
                 let small = range.length <= HANDOVER_BYTES_MIN;
                 if small && self.ready_for_sendfile(range, want) {
-                    Plan::Sendfile(want)
+                    SendMethod::Sendfile(want)
                 } else {
-                    Plan::Disk
+                    SendMethod::Disk
                 }
             }
         }
@@ -380,7 +384,12 @@ impl Sender {
         offset / self.0.read_chunk_bytes
     }
 
-    fn sendfile(&self, stream: &Stream, range: &FileRange<File>, want: u64) -> io::Result<Step> {
+    fn sendfile(
+        &self,
+        stream: &Stream,
+        range: &FileRange<File>,
+        want: u64,
+    ) -> io::Result<SocketStep> {
         if Syscall::Sendfile.is_refused() {
             return self.copy(stream, range, want);
         }

@@ -50,21 +50,21 @@ pub enum SpoolError {
         held_bytes_max: u64,
     },
     /// Every directory failed. The list has their errors, in the order of the attempts.
-    Dirs(Vec<Trouble>),
+    Dirs(Vec<SpoolDirFailure>),
     /// The spool has used [`SEGMENTS_MAX`] files, because directories failed repeatedly.
     Segments,
 }
 
 /// A failure of a directory.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct SpoolDirFailure {
     /// The directory.
     pub dir: PathBuf,
     /// The system's error: no space, quota, I/O error, no such directory.
     pub error: io::Error,
 }
 
-impl fmt::Display for Trouble {
+impl fmt::Display for SpoolDirFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.dir.display(), self.error)
     }
@@ -100,7 +100,7 @@ pub struct Spool {
     released: u64,
     /// A write was started and its result not awaited: its effect on the file is unknown.
     torn: bool,
-    troubles: Vec<Trouble>,
+    troubles: Vec<SpoolDirFailure>,
 }
 
 /// One file of a spool.
@@ -204,7 +204,7 @@ impl Spool {
 
     /// Failures of directories since the last call, for the log; the spool may have continued in
     /// another one.
-    pub fn take_troubles(&mut self) -> Vec<Trouble> {
+    pub fn take_troubles(&mut self) -> Vec<SpoolDirFailure> {
         std::mem::take(&mut self.troubles)
     }
 
@@ -218,7 +218,10 @@ impl Spool {
 
     /// The index of the segment to append to: the last one, or a new one in the first directory
     /// that has not failed in this attempt.
-    async fn writable_segment(&mut self, troubles: &mut Vec<Trouble>) -> Result<usize, SpoolError> {
+    async fn writable_segment(
+        &mut self,
+        troubles: &mut Vec<SpoolDirFailure>,
+    ) -> Result<usize, SpoolError> {
         let options = Rc::clone(&self.options);
         if let Some(last) = self.segments.last()
             && !self.torn
@@ -271,21 +274,21 @@ impl Spool {
     }
 
     /// Records that a directory failed, so that it is not tried again in this attempt.
-    fn note(&mut self, dir: usize, error: io::Error, troubles: &mut Vec<Trouble>) {
+    fn note(&mut self, dir: usize, error: io::Error, troubles: &mut Vec<SpoolDirFailure>) {
         let path = &self.options.dirs[dir];
         let copy = error.raw_os_error().map_or_else(
             || io::Error::new(error.kind(), error.to_string()),
             io::Error::from_raw_os_error,
         );
-        troubles.push(Trouble { dir: path.clone(), error });
+        troubles.push(SpoolDirFailure { dir: path.clone(), error });
         // One entry per directory is enough until the list is taken.
         if self.troubles.iter().all(|trouble| trouble.dir != *path) {
-            self.troubles.push(Trouble { dir: path.clone(), error: copy });
+            self.troubles.push(SpoolDirFailure { dir: path.clone(), error: copy });
         }
     }
 }
 
-fn has_failed(troubles: &[Trouble], dir: &Path) -> bool {
+fn has_failed(troubles: &[SpoolDirFailure], dir: &Path) -> bool {
     troubles.iter().any(|trouble| trouble.dir == dir)
 }
 

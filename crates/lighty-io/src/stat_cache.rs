@@ -27,13 +27,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use foldhash::fast::RandomState;
 
-pub use entry::Entry;
+pub use entry::CacheEntry;
 
 use crate::file::{FileEngine, Follow, Root};
 use crate::simulated;
 use pending::{Join, Pending};
-use table::{AsAsked, Asked, Key, Slot, Table};
-use watch::{Change, Watcher, trimmed};
+use table::{AsCacheLookup, CacheKey, CacheLookup, CacheSlot, Table};
+use watch::{WatchedChange, Watcher, trimmed};
 
 /// Time for which an entry is trusted without a check, in milliseconds.
 pub const TRUST_MS: u64 = 1_000;
@@ -99,14 +99,14 @@ pub struct CacheCounters {
 
 /// The stat cache of one worker. Clones share it.
 #[derive(Clone)]
-pub struct StatCache(Rc<Inner>);
+pub struct StatCache(Rc<StatCacheInner>);
 
-struct Inner {
+struct StatCacheInner {
     files: FileEngine,
     engine: CacheEngine,
     limits: CacheLimits,
     table: RefCell<Table>,
-    pending: RefCell<HashMap<Key, Rc<Pending>, RandomState>>,
+    pending: RefCell<HashMap<CacheKey, Rc<Pending>, RandomState>>,
     small_bytes: Rc<Cell<u64>>,
     counters: CacheCounters,
     /// `None` unless the engine is inotify and started successfully.
@@ -144,7 +144,7 @@ fn changes() -> u64 {
 
 /// A load in progress.
 struct Loading {
-    key: Key,
+    key: CacheKey,
     /// Something changed since it started, so its result is only valid now.
     overtaken: Cell<bool>,
 }
@@ -152,9 +152,9 @@ struct Loading {
 /// Result of a look-up.
 pub enum Lookup {
     /// Available immediately.
-    Ready(io::Result<Rc<Entry>>),
+    Ready(io::Result<Rc<CacheEntry>>),
     /// Requires disk access.
-    Wait(Pin<Box<dyn Future<Output = io::Result<Rc<Entry>>>>>),
+    Wait(Pin<Box<dyn Future<Output = io::Result<Rc<CacheEntry>>>>>),
 }
 
 impl Lookup {
@@ -162,7 +162,7 @@ impl Lookup {
     ///
     /// # Errors
     /// Errors of the open.
-    pub async fn entry(self) -> io::Result<Rc<Entry>> {
+    pub async fn entry(self) -> io::Result<Rc<CacheEntry>> {
         match self {
             Lookup::Ready(result) => result,
             Lookup::Wait(future) => future.await,
@@ -182,7 +182,7 @@ impl StatCache {
             },
             _ => (None, None),
         };
-        StatCache(Rc::new(Inner {
+        StatCache(Rc::new(StatCacheInner {
             watcher,
             unwatched,
             loading: RefCell::default(),
@@ -200,12 +200,12 @@ impl StatCache {
     /// Looks up `rel` (no leading slash, no `..`) beneath the root. A hit costs neither a system
     /// call nor an allocation.
     pub fn lookup(&self, root: &Rc<Root>, rel: &[u8], follow: Follow, noatime: bool) -> Lookup {
-        let asked = Asked { root: root.id(), follow, noatime, rel };
+        let asked = CacheLookup { root: root.id(), follow, noatime, rel };
         self.take_changes();
         if let Some(entry) = self.hit(root, &asked) {
             return Lookup::Ready(Ok(entry));
         }
-        if let Some(pending) = self.0.pending.borrow().get(&asked as &dyn AsAsked) {
+        if let Some(pending) = self.0.pending.borrow().get(&asked as &dyn AsCacheLookup) {
             count(&self.0.counters.joined);
             return Lookup::Wait(Box::pin(Join(pending.clone())));
         }
@@ -220,9 +220,9 @@ impl StatCache {
         rel: &[u8],
         follow: Follow,
         noatime: bool,
-    ) -> Option<Rc<Entry>> {
+    ) -> Option<Rc<CacheEntry>> {
         self.take_changes();
-        self.hit(root, &Asked { root: root.id(), follow, noatime, rel })
+        self.hit(root, &CacheLookup { root: root.id(), follow, noatime, rel })
     }
 
     /// The engine in use: `Simple` also if inotify was configured but is unavailable, with the
@@ -282,7 +282,7 @@ impl StatCache {
 
     /// Drops up to `n` entries to free their descriptors.
     pub fn shed(&self, n: usize) {
-        let gone: Vec<Slot> = {
+        let gone: Vec<CacheSlot> = {
             let mut table = self.0.table.borrow_mut();
             (0..n).map_while(|_| table.evict()).collect()
         };
@@ -302,7 +302,7 @@ impl StatCache {
         self.0.files.now_ms()
     }
 
-    fn hit(&self, root: &Root, asked: &Asked<'_>) -> Option<Rc<Entry>> {
+    fn hit(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
         let table = self.0.table.borrow();
         let slot = table.get(asked)?;
         let now_ms = self.now_ms();
@@ -315,7 +315,7 @@ impl StatCache {
         Some(slot.entry.clone())
     }
 
-    fn is_valid(&self, slot: &Slot, root: &Root, now_ms: u64) -> bool {
+    fn is_valid(&self, slot: &CacheSlot, root: &Root, now_ms: u64) -> bool {
         if slot.watched.is_some() && self.watcher().is_some() {
             // The root's own path is checked once a second.
             let current = self.0.files.root_is_current(root);
@@ -345,8 +345,8 @@ impl StatCache {
         let Some(watcher) = self.watcher() else { return };
         for change in watcher.take_changes() {
             match change {
-                Change::Anything => self.invalidate_all(),
-                Change::At { root, path, below } => self.invalidate(root, &path, below),
+                WatchedChange::Anything => self.invalidate_all(),
+                WatchedChange::At { root, path, below } => self.invalidate(root, &path, below),
             }
         }
     }
@@ -359,7 +359,7 @@ impl StatCache {
             }
         }
         let gone = if below {
-            let pick = |slot: &Slot| {
+            let pick = |slot: &CacheSlot| {
                 let key = slot.key.asked();
                 key.root == root && concerns(path, true, key.rel)
             };

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 
 use lighty_io::clock::Clock;
-use lighty_io::lua_hook::{self, FIRST, Interruption, Verdict};
+use lighty_io::lua_hook::{self, FIRST, HookVerdict, Interruption};
 use mlua::Lua;
 
 /// Microseconds that a script runs before other connections get a turn.
@@ -230,27 +230,27 @@ pub(crate) fn charge_bytes(lua: &Lua, bytes: usize) {
 }
 
 /// Decides about the running script, for the hook.
-pub(crate) fn judge(asked: Interruption) -> (Verdict, i32) {
+pub(crate) fn judge(asked: Interruption) -> (HookVerdict, i32) {
     BUDGET.with_borrow_mut(|budget| match budget {
         Some(budget) => match budget.judge(asked) {
-            Verdict::Stop => (Verdict::Stop, 1),
+            HookVerdict::Stop => (HookVerdict::Stop, 1),
             other => (other, budget.every),
         },
         // The engine's own code, which loads a script.
-        None => (Verdict::Continue, EVERY),
+        None => (HookVerdict::Continue, EVERY),
     })
 }
 
 impl Budget {
-    fn judge(&mut self, asked: Interruption) -> Verdict {
+    fn judge(&mut self, asked: Interruption) -> HookVerdict {
         let now_us = self.clock.precise_us();
         let slice_is_over = asked.can_yield && now_us >= self.slice_end_us;
         // Also while it is being stopped, because error handlers may be nested deeply.
         if slice_is_over && self.used.stopped.is_some() {
-            return Verdict::Yield;
+            return HookVerdict::Yield;
         }
         if self.used.stopped.is_some() {
-            return Verdict::Stop;
+            return HookVerdict::Stop;
         }
         let instructions = u64::from(asked.instructions.unsigned_abs());
         self.used.instructions = self.used.instructions.saturating_add(instructions);
@@ -264,19 +264,19 @@ impl Budget {
             None
         };
         if self.used.stopped.is_some() {
-            return Verdict::Stop;
+            return HookVerdict::Stop;
         }
         if self.is_to_collect(asked) {
-            return if slice_is_over { Verdict::Yield } else { Verdict::Collect };
+            return if slice_is_over { HookVerdict::Yield } else { HookVerdict::Collect };
         }
         if self.used.stopped.is_some() {
-            return Verdict::Stop;
+            return HookVerdict::Stop;
         }
         if !slice_is_over && is_cycle_due(asked.used) {
-            return Verdict::Collect;
+            return HookVerdict::Collect;
         }
         self.adapt(asked, now_us);
-        if slice_is_over { Verdict::Yield } else { Verdict::Continue }
+        if slice_is_over { HookVerdict::Yield } else { HookVerdict::Continue }
     }
 
     /// True while garbage must be collected before the run's memory can be checked.

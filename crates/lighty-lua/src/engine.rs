@@ -8,7 +8,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use lighty_io::clock::Clock;
-use lighty_io::lua_call::{self, Host};
+use lighty_io::lua_call::{self, ScriptHost};
 use lighty_io::lua_frame::{Frame, FrameTables};
 use lighty_io::lua_hook;
 use lighty_io::lua_thread::{Coroutine, First, Pinned};
@@ -119,7 +119,7 @@ pub struct Engine<R: Requests> {
     lua: Lua,
     clock: Clock,
     current: Rc<Current<R>>,
-    host: Rc<dyn Host>,
+    host: Rc<dyn ScriptHost>,
     run: Pinned,
     filter: Pinned,
     finish: Pinned,
@@ -175,7 +175,7 @@ impl<R: Requests> Engine<R> {
         let made: (Function, Function, Function, Table, Table, Table) = prelude.call(primitives)?;
         let (run, filter, finish, environment, env_meta, meta) = made;
         lua_hook::watch(&lua, budget::judge, budget::book);
-        let host: Rc<dyn Host> = Rc::<Current<R>>::clone(&current);
+        let host: Rc<dyn ScriptHost> = Rc::<Current<R>>::clone(&current);
         Ok(Self {
             run: Pinned::new(&lua, &run)?,
             filter: Pinned::new(&lua, &filter)?,

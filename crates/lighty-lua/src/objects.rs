@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use lighty_io::entropy::random_bytes;
 use lighty_io::loan::{Lend, Loan};
-use lighty_io::lua_call::{self, Answer, Host};
+use lighty_io::lua_call::{self, HostReply, ScriptHost};
 use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
@@ -90,7 +90,12 @@ impl<R: Requests> Current<R> {
     }
 
     /// Changes the response's body if there is space for another piece of this length.
-    fn change_body(&self, length: usize, answer: &mut Answer, change: impl FnOnce(&mut R::Of<'_>)) {
+    fn change_body(
+        &self,
+        length: usize,
+        answer: &mut HostReply,
+        change: impl FnOnce(&mut R::Of<'_>),
+    ) {
         let has_room = self.keep_piece(length);
         match self.request.with(|request| has_room.then(|| change(request))) {
             Some(Some(())) => {}
@@ -125,7 +130,7 @@ impl<R: Requests> Current<R> {
         group: Group,
         name: &[u8],
         value: Option<&[u8]>,
-        answer: &mut Answer,
+        answer: &mut HostReply,
     ) {
         let each = name.len() + KEPT_EACH;
         // Other groups hold a fixed number of numbers.
@@ -147,8 +152,8 @@ impl<R: Requests> Current<R> {
     }
 }
 
-impl<R: Requests> Host for Current<R> {
-    fn get(&self, group: usize, name: &[u8], answer: &mut Answer) {
+impl<R: Requests> ScriptHost for Current<R> {
+    fn get(&self, group: usize, name: &[u8], answer: &mut HostReply) {
         let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
         let asked = self.request.with(|request| match request.get(*group, name) {
             Ok(Item::Nil) => {}
@@ -167,7 +172,7 @@ impl<R: Requests> Host for Current<R> {
         }
     }
 
-    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut Answer) {
+    fn set(&self, group: usize, name: &[u8], value: Option<&[u8]>, answer: &mut HostReply) {
         let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
         let set = |request: &mut R::Of<'_>| self.set_value(request, *group, name, value, answer);
         if self.request.with(set).is_none() {
@@ -175,7 +180,7 @@ impl<R: Requests> Host for Current<R> {
         }
     }
 
-    fn set_body(&self, bytes: &[u8], answer: &mut Answer) {
+    fn set_body(&self, bytes: &[u8], answer: &mut HostReply) {
         self.forget_pieces();
         self.change_body(bytes.len(), answer, |request| {
             let first = (!bytes.is_empty()).then(|| Piece::Bytes(bytes.to_vec()));
@@ -183,7 +188,7 @@ impl<R: Requests> Host for Current<R> {
         });
     }
 
-    fn add_body(&self, bytes: &[u8], answer: &mut Answer) {
+    fn add_body(&self, bytes: &[u8], answer: &mut HostReply) {
         let add = |request: &mut R::Of<'_>| request.add_body(Piece::Bytes(bytes.to_vec()));
         self.change_body(bytes.len(), answer, add);
     }

@@ -27,7 +27,7 @@ use lighty_core::{Body, Exchange, Level, Response, Settings, UnknownLength, pipe
 use lighty_http::{Fields, Known, Method, Status, incremental};
 use lighty_io::file::cache_file::CacheFile;
 use lighty_io::libraries::Library;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use coding::{Coding, Wanted};
 use compress_filter::{CompressFilter, Plan};
@@ -284,7 +284,7 @@ impl Deflate {
         ex: &mut Exchange,
         own: &DeflateSettings,
         coding: Coding,
-        entry: &Rc<Entry>,
+        entry: &Rc<CacheEntry>,
         how: &str,
     ) {
         ex.response.body = kept::body_of(entry);

@@ -35,7 +35,7 @@ use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Known, Method, Status, accept, html};
 use lighty_io::file::{DirEntry, FileKind, Follow, Meta, OwnedBuf, ReadDir};
 use lighty_io::process::memory;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use entries::{Entries, Gathered, Item, Reach};
 use page::Page;
@@ -82,7 +82,7 @@ impl Module for DirListing {
     }
 
     fn withhold<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let is_directory = |entry: &Rc<Entry>| entry.meta().kind == FileKind::Directory;
+        let is_directory = |entry: &Rc<CacheEntry>| entry.meta().kind == FileKind::Directory;
         let is_open = ex.settings.module::<ListingSettings>().activate;
         if is_open || !ex.physical.entry.as_ref().is_some_and(is_directory) {
             return Step::Next;
@@ -119,7 +119,7 @@ impl Module for DirListing {
 const METHODS: &str = "OPTIONS, GET, HEAD";
 
 /// Returns the requested directory, if it should be listed.
-fn listed_directory(ex: &Exchange) -> Option<Rc<Entry>> {
+fn listed_directory(ex: &Exchange) -> Option<Rc<CacheEntry>> {
     let entry = ex.physical.entry.as_ref()?;
     let is_listed = entry.meta().kind == FileKind::Directory
         && ex.request.path.ends_with(b"/")
@@ -257,7 +257,7 @@ async fn reached(ex: &mut Exchange, beneath: &[u8], rel: &[u8]) -> Option<Rc<Set
 async fn respond(
     ex: &mut Exchange,
     listings: &Listings,
-    entry: Rc<Entry>,
+    entry: Rc<CacheEntry>,
     form: Form,
 ) -> Step<'static> {
     let made = tokio::select! {
@@ -334,7 +334,7 @@ fn tag_of(ex: &Exchange, body: &Body) -> Option<String> {
 async fn list(
     ex: &Exchange,
     listings: &Listings,
-    entry: &Entry,
+    entry: &CacheEntry,
     form: Form,
 ) -> std::io::Result<Body> {
     let settings = Rc::clone(&ex.settings);
@@ -446,7 +446,7 @@ struct Kept {
 
 type KeptSlot = RefCell<Option<Kept>>;
 
-fn recall(ex: &Exchange, entry: &Entry) -> Option<Rc<Entries>> {
+fn recall(ex: &Exchange, entry: &CacheEntry) -> Option<Rc<Entries>> {
     let max_age_s = ex.settings.module::<ListingSettings>().max_age_s?;
     let slot = entry.attachment().get()?.downcast_ref::<KeptSlot>()?.borrow();
     let kept = slot.as_ref().filter(|kept| kept.variant == ex.settings.variant.number())?;
@@ -454,7 +454,7 @@ fn recall(ex: &Exchange, entry: &Entry) -> Option<Rc<Entries>> {
     (age_ms < u64::from(max_age_s) * 1000).then(|| Rc::clone(&kept.entries))
 }
 
-fn remember(ex: &Exchange, entry: &Entry, entries: &Rc<Entries>) {
+fn remember(ex: &Exchange, entry: &CacheEntry, entries: &Rc<Entries>) {
     let wanted = ex.settings.module::<ListingSettings>().max_age_s.is_some();
     if !wanted || entries.len() > CACHED_ENTRIES_MAX {
         return;

@@ -7,7 +7,7 @@ use lighty_config::{Directive, Strings};
 use lighty_core::module::{Hooks, Module, Step};
 use lighty_core::{Exchange, Fault, Physical, Settings, module_settings, pipeline};
 use lighty_io::file::FileKind;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 /// Index file names, in the order in which they are tried.
 #[derive(Clone, Debug, Default)]
@@ -113,7 +113,7 @@ async fn probe(ex: &mut Exchange) -> Step<'static> {
     Step::Next
 }
 
-async fn look_up(ex: &mut Exchange) -> Result<Rc<Entry>, Fault> {
+async fn look_up(ex: &mut Exchange) -> Result<Rc<CacheEntry>, Fault> {
     if ex.physical.root.is_none() {
         pipeline::hold_root(ex).await?;
     }
@@ -160,7 +160,7 @@ fn leave(ex: &mut Exchange, before: Before) {
 
 /// Makes the index file the target of the request and its URL path, for scripts and rules. An index
 /// file of the site gets the requested directory as `PATH_TRANSLATED_DIRINDEX`.
-fn settle(ex: &mut Exchange, name: &str, before: Before, entry: Rc<Entry>) {
+fn settle(ex: &mut Exchange, name: &str, before: Before, entry: Rc<CacheEntry>) {
     ex.physical.entry = Some(entry);
     if let Before::Directory(before) = before {
         ex.environment.set(b"PATH_TRANSLATED_DIRINDEX", &before.path());

@@ -29,7 +29,7 @@ use lighty_core::{Body, Client, Exchange, Fault, Settings};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use output::Output;
 use page::{Base, Page};
@@ -113,7 +113,7 @@ fn is_allowed(ex: &mut Exchange) -> bool {
 async fn serve(
     ex: &mut Exchange,
     settings: Rc<Settings>,
-    entry: Rc<Entry>,
+    entry: Rc<CacheEntry>,
     outer: Option<Rc<Shared>>,
     permits: Permits,
 ) -> Step<'static> {
@@ -159,7 +159,7 @@ async fn gone(client: Option<Rc<RefCell<dyn Client>>>) -> Fault {
 async fn make(
     ex: &Exchange,
     own: &SsiSettings,
-    entry: &Rc<Entry>,
+    entry: &Rc<CacheEntry>,
     shared: &Rc<Shared>,
     permits: Permits,
 ) -> Result<Body, Fatal> {

@@ -17,7 +17,7 @@ use lighty_http::etag::ETag;
 use lighty_http::range::{self, ByteRange, Multipart, Selection};
 use lighty_http::{Fields, Known, Method, Status, Version, mime};
 use lighty_io::file::{FileKind, Meta};
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 /// Settings of the module.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl Module for StaticFile {
     }
 
     fn withhold<'a>(&'a self, ex: &'a mut Exchange) -> Step<'a> {
-        let is_file = |entry: &Rc<Entry>| entry.meta().kind == FileKind::File;
+        let is_file = |entry: &Rc<CacheEntry>| entry.meta().kind == FileKind::File;
         match ex.physical.entry.as_ref().is_some_and(is_file) && is_withheld(ex) {
             true => Step::Answered,
             false => Step::Next,
@@ -129,7 +129,7 @@ enum NamedBy {
 }
 
 #[inline(always)]
-fn send(ex: &mut Exchange, entry: Rc<Entry>, named_by: NamedBy) -> Step<'_> {
+fn send(ex: &mut Exchange, entry: Rc<CacheEntry>, named_by: NamedBy) -> Step<'_> {
     match ex.settings.core.mime_xattr.clone() {
         Some(name) if facts_of(&entry, ex).is_none() => {
             Step::Wait(Box::pin(send_with_xattr(ex, entry, name, named_by)))
@@ -143,7 +143,7 @@ fn send(ex: &mut Exchange, entry: Rc<Entry>, named_by: NamedBy) -> Step<'_> {
 
 async fn send_with_xattr(
     ex: &mut Exchange,
-    entry: Rc<Entry>,
+    entry: Rc<CacheEntry>,
     name: Arc<str>,
     named_by: NamedBy,
 ) -> Step<'static> {
@@ -218,17 +218,21 @@ struct FileFacts {
 
 type FactsSlot = RefCell<Option<Rc<FileFacts>>>;
 
-fn slot(entry: &Entry) -> Option<&FactsSlot> {
+fn slot(entry: &CacheEntry) -> Option<&FactsSlot> {
     let attached = entry.attachment().get_or_init(|| Rc::new(FactsSlot::default()));
     attached.downcast_ref()
 }
 
-fn facts_of(entry: &Entry, ex: &Exchange) -> Option<Rc<FileFacts>> {
+fn facts_of(entry: &CacheEntry, ex: &Exchange) -> Option<Rc<FileFacts>> {
     let facts = slot(entry)?.borrow();
     facts.as_ref().filter(|f| f.variant == ex.settings.variant.number()).cloned()
 }
 
-fn remember_facts(entry: &Entry, ex: &Exchange, stored_type: Option<Vec<u8>>) -> Rc<FileFacts> {
+fn remember_facts(
+    entry: &CacheEntry,
+    ex: &Exchange,
+    stored_type: Option<Vec<u8>>,
+) -> Rc<FileFacts> {
     let core = &ex.settings.core;
     let meta = entry.meta();
     let name = &ex.physical.rel;
@@ -317,7 +321,7 @@ fn takes_error_status(ex: &Exchange) -> bool {
 
 /// Builds the response: 200, 206, 304, 412 or 416.
 #[inline(always)]
-fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
+fn respond(ex: &mut Exchange, entry: &Rc<CacheEntry>, named_by: NamedBy) {
     let facts = facts_of(entry, ex).unwrap_or_else(|| remember_facts(entry, ex, None));
     let size = entry.meta().size;
     ex.response.answered = true;
@@ -364,7 +368,11 @@ fn respond(ex: &mut Exchange, entry: &Rc<Entry>, named_by: NamedBy) {
 }
 
 #[inline(always)]
-fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> PreconditionOutcome {
+fn evaluate_conditions(
+    ex: &Exchange,
+    entry: &CacheEntry,
+    facts: &FileFacts,
+) -> PreconditionOutcome {
     let now = ex.machine.clock.unix_s();
     let own = Validators {
         etag: facts.etag.as_ref().map(ETag::as_bytes),
@@ -374,7 +382,7 @@ fn evaluate_conditions(ex: &Exchange, entry: &Entry, facts: &FileFacts) -> Preco
     pipeline::conditions::evaluate(ex, own)
 }
 
-fn whole(entry: &Rc<Entry>, size: u64) -> Body {
+fn whole(entry: &Rc<CacheEntry>, size: u64) -> Body {
     match entry.small() {
         _ if size == 0 => Body::Empty,
         Some(_) => Body::Cached(Rc::clone(entry)),
@@ -407,7 +415,7 @@ fn withdraw_ranges(ex: &mut Exchange) {
 
 /// Builds a partial response; `false` if the whole file is the right response (RFC 9110 section
 /// 14.2: a malformed or abusive range is ignored).
-fn respond_with_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64) -> bool {
+fn respond_with_range(ex: &mut Exchange, entry: &CacheEntry, facts: &FileFacts, size: u64) -> bool {
     let Some(wanted) = ex.request.fields.get(Known::Range) else { return false };
     let mut parts = Vec::new();
     let mut text = Vec::new();
@@ -436,7 +444,7 @@ fn respond_with_range(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size:
     true
 }
 
-fn slice(entry: &Entry, offset: u64, length: u64) -> Body {
+fn slice(entry: &CacheEntry, offset: u64, length: u64) -> Body {
     match entry.small() {
         Some(bytes) => match (usize::try_from(offset), usize::try_from(offset + length)) {
             (Ok(from), Ok(to)) if to <= bytes.len() => Body::Memory(bytes.slice(from..to)),
@@ -455,7 +463,13 @@ fn is_a_length(parts: &[ByteRange]) -> bool {
 }
 
 /// A `multipart/byteranges` body: part heads in memory, the parts as file ranges.
-fn multipart(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64, parts: &[ByteRange]) {
+fn multipart(
+    ex: &mut Exchange,
+    entry: &CacheEntry,
+    facts: &FileFacts,
+    size: u64,
+    parts: &[ByteRange],
+) {
     let boundary = boundary(ex, entry);
     let media_type = String::from_utf8_lossy(&facts.media_type);
     let framing = Multipart { boundary: &boundary, content_type: &media_type, len: size };
@@ -482,7 +496,7 @@ fn multipart(ex: &mut Exchange, entry: &Entry, facts: &FileFacts, size: u64, par
 }
 
 /// Returns a separator that a file cannot predict: keyed by the process's random hash state.
-fn boundary(ex: &Exchange, entry: &Entry) -> String {
+fn boundary(ex: &Exchange, entry: &CacheEntry) -> String {
     use std::hash::{BuildHasher, RandomState};
     thread_local! {
         static KEY: RandomState = RandomState::new();

@@ -8,7 +8,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use lighty_config::{Active, Config, Diagnostic, Facts, Field, Level, Span};
 use lighty_core::Settings;
 use lighty_core::settings::ServerSettings;
-use lighty_io::listen::{BindOptions, BindSpec, BoundSocket, Family, Inherited, network_addresses};
+use lighty_io::listen::{
+    BindOptions, BindSpec, BoundSocket, Inherited, PreferredFamily, network_addresses,
+};
 
 use crate::boot_error::BootError;
 
@@ -134,8 +136,8 @@ fn main_listener(server: &ServerSettings) -> Result<BindSpec, BootError> {
     })
 }
 
-fn family(use_ipv6: bool) -> Family {
-    if use_ipv6 { Family::V6 } else { Family::V4 }
+fn family(use_ipv6: bool) -> PreferredFamily {
+    if use_ipv6 { PreferredFamily::V6 } else { PreferredFamily::V4 }
 }
 
 /// Binds every configured address for `workers` workers. An inherited socket replaces the same

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use lighty_buf::{Chunk, ChunkQueue};
 use lighty_http::Fields;
 use lighty_io::file::OpenFile;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use crate::fault::{BodyFault, FaultReport};
 
@@ -24,7 +24,7 @@ pub enum Body {
     /// Bytes in memory.
     Memory(Bytes),
     /// The bytes of a small file, shared with the stat cache.
-    Cached(Rc<Entry>),
+    Cached(Rc<CacheEntry>),
     /// `length` bytes of a file from `offset`.
     File {
         /// The open file.

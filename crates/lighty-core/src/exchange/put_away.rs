@@ -11,7 +11,7 @@ use std::sync::Arc;
 use lighty_config::CaptureSet;
 use lighty_http::{Fields, Method, PackedFields, Status, Version};
 use lighty_io::file::Root;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 use lighty_io::transport::Peer;
 
 use crate::exchange::Exchange;
@@ -81,7 +81,7 @@ struct AwayResponse {
 
 struct AwayPhysical {
     root: Option<Rc<Root>>,
-    entry: Option<Rc<Entry>>,
+    entry: Option<Rc<CacheEntry>>,
 }
 
 /// Parts that few exchanges have.

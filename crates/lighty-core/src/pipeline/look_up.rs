@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use lighty_http::{Known, Method, Status};
 use lighty_io::file::FileKind;
-use lighty_io::stat_cache::{Entry, Lookup};
+use lighty_io::stat_cache::{CacheEntry, Lookup};
 
 use super::is_directory;
 use crate::exchange::Exchange;
@@ -85,14 +85,14 @@ pub(super) async fn look_up(ex: &mut Exchange) -> Result<(), Fault> {
 
 /// The stat cache's entry for `docroot/rel`; waits if necessary. If no descriptor is free, waits
 /// briefly for one.
-pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
+pub async fn look_up_path(ex: &Exchange) -> std::io::Result<Rc<CacheEntry>> {
     match look_up_once(ex).await {
         Err(error) if is_out_of_descriptors(&error) => Box::pin(look_up_later(ex, error)).await,
         looked => looked,
     }
 }
 
-async fn look_up_later(ex: &Exchange, mut met: std::io::Error) -> std::io::Result<Rc<Entry>> {
+async fn look_up_later(ex: &Exchange, mut met: std::io::Error) -> std::io::Result<Rc<CacheEntry>> {
     let since_ms = ex.machine.clock.mono_ms();
     loop {
         ex.machine.await_descriptor(since_ms, met).await?;
@@ -103,7 +103,7 @@ async fn look_up_later(ex: &Exchange, mut met: std::io::Error) -> std::io::Resul
     }
 }
 
-async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<Entry>> {
+async fn look_up_once(ex: &Exchange) -> std::io::Result<Rc<CacheEntry>> {
     let core = &ex.settings.core;
     let root = ex.physical.root.as_ref().ok_or(std::io::ErrorKind::NotFound)?;
     let noatime = ex.settings.server.use_noatime;

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use lighty_buf::{ChunkQueue, FileRange};
 use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, Follow, Root};
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use crate::exchange::Exchange;
 use crate::exchange::body::Body;
@@ -58,7 +58,11 @@ pub(crate) async fn join_parts(ex: &mut Exchange, parts: &[FilePart]) -> Result<
 }
 
 /// Finds the file at the exchange's physical path.
-async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>, FaultReport> {
+async fn find(
+    ex: &mut Exchange,
+    fate: FileFate,
+    path: &str,
+) -> Result<Rc<CacheEntry>, FaultReport> {
     let entry = open(ex, fate).await.map_err(|error| {
         let fault = match Fault::of_file_error(&error) {
             Fault::SymlinkRefused | Fault::NotARegularFile => Fault::SendfileRefused,
@@ -86,7 +90,7 @@ async fn find(ex: &mut Exchange, fate: FileFate, path: &str) -> Result<Rc<Entry>
     Ok(entry)
 }
 
-async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<Entry>> {
+async fn open(ex: &mut Exchange, fate: FileFate) -> std::io::Result<Rc<CacheEntry>> {
     let root = match ex.machine.root(&ex.physical.docroot) {
         Some(root) => root,
         None => ex.machine.open_root(&ex.physical.docroot).await?,

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use lighty_io::file::Root;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 /// A directory's path without trailing slashes; `/` stays `/`.
 #[must_use]
@@ -30,7 +30,7 @@ pub struct Physical {
     /// The held descriptor of `docroot`.
     pub root: Option<Rc<Root>>,
     /// The entry at the path, once looked up.
-    pub entry: Option<Rc<Entry>>,
+    pub entry: Option<Rc<CacheEntry>>,
     /// The path is authorized before it is looked up, see
     /// [`crate::pipeline::locate::authorize_path`].
     pub presumed: bool,

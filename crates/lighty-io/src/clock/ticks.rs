@@ -22,10 +22,10 @@ use crate::simulated;
 
 /// Ticks at a fixed period. Missed ticks count as one.
 #[derive(Debug)]
-pub struct Ticks(Source);
+pub struct Ticks(TickSource);
 
 #[derive(Debug)]
-enum Source {
+enum TickSource {
     Timer(AsyncFd<OwnedFd>),
     /// A timer of the runtime, if no descriptor is free for a timerfd or time is simulated.
     Runtime(Interval),
@@ -36,12 +36,12 @@ impl Ticks {
     pub fn every(period: Duration) -> Ticks {
         let timer = if simulated::is_on() { None } else { timer(period).ok() };
         Ticks(match timer {
-            Some(timer) => Source::Timer(timer),
+            Some(timer) => TickSource::Timer(timer),
             None => {
                 let first = tokio::time::Instant::now() + period;
                 let mut interval = tokio::time::interval_at(first, period);
                 interval.set_missed_tick_behavior(MissedTickBehavior::Skip);
-                Source::Runtime(interval)
+                TickSource::Runtime(interval)
             }
         })
     }
@@ -49,10 +49,10 @@ impl Ticks {
     /// Waits for the next tick.
     pub async fn next(&mut self) {
         match &mut self.0 {
-            Source::Runtime(interval) => {
+            TickSource::Runtime(interval) => {
                 interval.tick().await;
             }
-            Source::Timer(timer) => {
+            TickSource::Timer(timer) => {
                 let mut expirations = [0u8; 8];
                 let read = timer.async_io(Interest::READABLE, |timer| {
                     Ok(rustix::io::read(timer, &mut expirations)?)
@@ -98,11 +98,11 @@ mod tests {
     async fn a_beat_comes_each_period_and_not_before() {
         let begun = Instant::now();
         let ticks = Ticks::every(PERIOD);
-        assert!(matches!(ticks.0, Source::Timer(_)));
+        assert!(matches!(ticks.0, TickSource::Timer(_)));
         beats(begun, ticks).await;
         let begun = Instant::now();
         let first = tokio::time::Instant::now() + PERIOD;
-        beats(begun, Ticks(Source::Runtime(tokio::time::interval_at(first, PERIOD)))).await;
+        beats(begun, Ticks(TickSource::Runtime(tokio::time::interval_at(first, PERIOD)))).await;
     }
 
     #[tokio::test]

@@ -2,7 +2,7 @@
 //!
 //! A [`Resolver`] is shared by the workers. It works on a thread of its own, which starts with the
 //! first name that needs it; literal addresses never do. A worker makes a single look-up
-//! ([`Resolver::lookup`]) or keeps a [`Watch`]. Reading the current answer of a watch costs an
+//! ([`Resolver::lookup`]) or keeps a [`NameWatch`]. Reading the current answer of a watch costs an
 //! atomic load as long as nothing has changed.
 //!
 //! Reading order: this file (questions and answers), `watch` (refreshing an answer), `system` (the
@@ -33,7 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, oneshot};
 use crate::threads;
 use crate::threads::{keep, panics};
 
-pub use watch::{Resolved, Standing, Watch};
+pub use watch::{NameWatch, Resolved, Standing};
 
 /// True if this build resolves SRV records; the C library does not.
 pub const FINDS_SERVICES: bool = cfg!(feature = "dns");
@@ -49,7 +49,7 @@ pub const HOSTS_TTL_MS: u64 = 5_000;
 
 /// A name to resolve.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub enum Question {
+pub enum LookupQuery {
     /// The addresses of a host (A and AAAA), each with this port.
     Host {
         /// A name, or an address in digits.
@@ -61,19 +61,19 @@ pub enum Question {
     Service(String),
 }
 
-impl fmt::Display for Question {
+impl fmt::Display for LookupQuery {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Question::Host { host, port } => write!(f, "{host}:{port}"),
-            Question::Service(name) => f.write_str(name),
+            LookupQuery::Host { host, port } => write!(f, "{host}:{port}"),
+            LookupQuery::Service(name) => f.write_str(name),
         }
     }
 }
 
-impl Question {
+impl LookupQuery {
     /// The endpoint of a literal address, which needs no look-up.
     pub fn literal(&self) -> Option<Endpoint> {
-        let Question::Host { host, port } = self else { return None };
+        let LookupQuery::Host { host, port } = self else { return None };
         let digits = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let address = digits.unwrap_or(host).parse::<IpAddr>().ok()?;
         Some(Endpoint::of_host(SocketAddr::new(address, *port), host))
@@ -101,7 +101,7 @@ impl Endpoint {
 
 /// Result of a look-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct LookupResult {
     /// Sorted by priority and address, without duplicates; never empty.
     pub endpoints: Arc<[Endpoint]>,
     /// Lifetime in milliseconds, within the limits of the options. `None`: unlimited.
@@ -139,7 +139,7 @@ impl std::error::Error for ResolveError {}
 
 /// Address families to look up.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Family {
+pub enum LookupFamily {
     /// Both.
     #[default]
     Any,
@@ -159,7 +159,7 @@ pub struct ResolveOptions {
     /// The system's hosts file, which takes precedence over DNS.
     pub hosts_file: PathBuf,
     /// Address families to look up.
-    pub family: Family,
+    pub family: LookupFamily,
     /// Timeout of a request to a name server, in milliseconds; there are two attempts.
     pub timeout_ms: u64,
     /// Minimum lifetime of an answer, in milliseconds.
@@ -179,7 +179,7 @@ impl Default for ResolveOptions {
             name_servers: Vec::new(),
             resolv_conf: "/etc/resolv.conf".into(),
             hosts_file: "/etc/hosts".into(),
-            family: Family::Any,
+            family: LookupFamily::Any,
             timeout_ms: 2_000,
             ttl_ms_min: 1_000,
             ttl_ms_max: 3_600_000,
@@ -191,20 +191,20 @@ impl Default for ResolveOptions {
 
 /// Looks names up. Clones share the thread and the watches.
 #[derive(Clone, Debug)]
-pub struct Resolver(Arc<Inner>);
+pub struct Resolver(Arc<ResolverInner>);
 
 #[derive(Debug)]
-struct Inner {
+struct ResolverInner {
     options: Arc<ResolveOptions>,
     files: Mutex<Option<lookup::Files>>,
-    thread: OnceLock<mpsc::UnboundedSender<Job>>,
+    thread: OnceLock<mpsc::UnboundedSender<ResolverJob>>,
     room: Arc<Semaphore>,
-    watches: Mutex<HashMap<Question, Weak<watch::Shared>>>,
+    watches: Mutex<HashMap<LookupQuery, Weak<watch::SharedWatch>>>,
 }
 
 /// Job for the resolver's thread.
-enum Job {
-    Lookup(Question, OwnedSemaphorePermit, oneshot::Sender<Result<Answer, ResolveError>>),
+enum ResolverJob {
+    Lookup(LookupQuery, OwnedSemaphorePermit, oneshot::Sender<Result<LookupResult, ResolveError>>),
     Watch(watch::Task),
 }
 
@@ -214,7 +214,7 @@ impl Resolver {
     /// machine is used, as the C library does.
     pub fn new(options: ResolveOptions) -> Resolver {
         let files = lookup::Files::read(&options);
-        Resolver(Arc::new(Inner {
+        Resolver(Arc::new(ResolverInner {
             options: Arc::new(options),
             files: Mutex::new(Some(files)),
             thread: OnceLock::new(),
@@ -227,42 +227,42 @@ impl Resolver {
     ///
     /// # Errors
     /// [`ResolveError`] states the reason.
-    pub async fn lookup(&self, question: &Question) -> Result<Answer, ResolveError> {
+    pub async fn lookup(&self, question: &LookupQuery) -> Result<LookupResult, ResolveError> {
         if let Some(endpoint) = question.literal() {
-            return Ok(Answer { endpoints: Arc::new([endpoint]), ttl_ms: None });
+            return Ok(LookupResult { endpoints: Arc::new([endpoint]), ttl_ms: None });
         }
         let room = Arc::clone(&self.0.room).try_acquire_owned();
         let room = room.map_err(|_| ResolveError::Busy)?;
         let (give, take) = oneshot::channel();
-        self.send(Job::Lookup(question.clone(), room, give))?;
+        self.send(ResolverJob::Lookup(question.clone(), room, give))?;
         take.await.unwrap_or_else(|_| Err(broken_off()))
     }
 
     /// Looks a name up and refreshes its answer as long as a watch for it exists. Returns
     /// immediately. All watches of a name share one task.
-    pub fn watch(&self, question: &Question) -> Watch {
+    pub fn watch(&self, question: &LookupQuery) -> NameWatch {
         let mut watches = unpoisoned(&self.0.watches);
         if let Some(shared) = watches.get(question).and_then(Weak::upgrade) {
-            return Watch::new(shared, self.clone());
+            return NameWatch::new(shared, self.clone());
         }
         watches.retain(|_, shared| shared.strong_count() > 0);
         let (shared, task) = watch::start(question.clone(), &self.0.options);
         watches.insert(question.clone(), Arc::downgrade(&shared));
         drop(watches);
         if let Some(task) = task
-            && let Err(error) = self.send(Job::Watch(task))
+            && let Err(error) = self.send(ResolverJob::Watch(task))
         {
             shared.fail(&error);
         }
-        Watch::new(shared, self.clone())
+        NameWatch::new(shared, self.clone())
     }
 
-    fn send(&self, job: Job) -> Result<(), ResolveError> {
+    fn send(&self, job: ResolverJob) -> Result<(), ResolveError> {
         let thread = self.thread().map_err(|error| ResolveError::Failed(error.to_string()))?;
         thread.send(job).map_err(|_| thread_ended())
     }
 
-    fn thread(&self) -> io::Result<&mpsc::UnboundedSender<Job>> {
+    fn thread(&self) -> io::Result<&mpsc::UnboundedSender<ResolverJob>> {
         if let Some(sender) = self.0.thread.get() {
             return Ok(sender);
         }
@@ -288,7 +288,7 @@ fn thread_ended() -> ResolveError {
 fn start_thread(
     options: Arc<ResolveOptions>,
     files: lookup::Files,
-) -> io::Result<mpsc::UnboundedSender<Job>> {
+) -> io::Result<mpsc::UnboundedSender<ResolverJob>> {
     let (sender, jobs) = mpsc::unbounded_channel();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     threads::start("resolver", None, move || {
@@ -303,18 +303,18 @@ fn start_thread(
 async fn serve(
     options: Arc<ResolveOptions>,
     files: lookup::Files,
-    mut jobs: mpsc::UnboundedReceiver<Job>,
+    mut jobs: mpsc::UnboundedReceiver<ResolverJob>,
 ) {
     let asker = Arc::new(lookup::Asker::new(options, files));
     while let Some(job) = jobs.recv().await {
         let asker = Arc::clone(&asker);
         match job {
-            Job::Lookup(question, room, give) => drop(tokio::spawn(async move {
+            ResolverJob::Lookup(question, room, give) => drop(tokio::spawn(async move {
                 // The caller may have been dropped.
                 let _ = give.send(asker.ask(&question).await);
                 drop(room);
             })),
-            Job::Watch(task) => drop(tokio::spawn(async move {
+            ResolverJob::Watch(task) => drop(tokio::spawn(async move {
                 while let Err(panicked) = panics::catch(task.run(&asker)).await {
                     keep::rest("resolver", &panicked).await;
                 }

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct CacheFile {
     directory: PathBuf,
     name: PathBuf,
-    state: State,
+    state: CacheFileState,
 }
 
 #[derive(Debug)]
-enum State {
+enum CacheFileState {
     /// Nothing was written yet.
     New,
     Open(File, PathBuf),
@@ -31,12 +31,12 @@ impl CacheFile {
     /// the original may be private. Touches nothing before the first byte.
     pub fn new(directory: &Path, name: &Path) -> Self {
         let name = directory.join(name);
-        Self { directory: directory.to_owned(), name, state: State::New }
+        Self { directory: directory.to_owned(), name, state: CacheFileState::New }
     }
 
     /// Adds bytes.
     pub fn append(&mut self, bytes: &[u8]) {
-        if bytes.is_empty() || matches!(self.state, State::Failed) {
+        if bytes.is_empty() || matches!(self.state, CacheFileState::Failed) {
             return;
         }
         if let Err(error) = self.try_append(bytes) {
@@ -46,11 +46,11 @@ impl CacheFile {
 
     /// Gives the complete file its name.
     pub fn commit(mut self) {
-        if let State::Open(_, temporary) = &self.state {
+        if let CacheFileState::Open(_, temporary) = &self.state {
             let made = self.name.parent().map_or(Ok(()), make_directories);
             match made.and_then(|()| fs::rename(temporary, &self.name)) {
                 // Nothing is left to remove.
-                Ok(()) => self.state = State::New,
+                Ok(()) => self.state = CacheFileState::New,
                 Err(error) => self.fail(&error),
             }
         }
@@ -58,7 +58,7 @@ impl CacheFile {
 
     fn try_append(&mut self, bytes: &[u8]) -> io::Result<()> {
         static NEXT: AtomicU64 = AtomicU64::new(0);
-        if let State::New = self.state {
+        if let CacheFileState::New = self.state {
             let number = NEXT.fetch_add(1, Ordering::Relaxed);
             let name = format!(".{}-{number}.tmp", std::process::id());
             let temporary = self.directory.join(name);
@@ -72,22 +72,22 @@ impl CacheFile {
                 }
                 opened => opened?,
             };
-            self.state = State::Open(file, temporary);
+            self.state = CacheFileState::Open(file, temporary);
         }
         match &mut self.state {
-            State::Open(file, _) => file.write_all(bytes),
-            State::New | State::Failed => Ok(()),
+            CacheFileState::Open(file, _) => file.write_all(bytes),
+            CacheFileState::New | CacheFileState::Failed => Ok(()),
         }
     }
 
     fn fail(&mut self, error: &io::Error) {
         note_failure(&self.directory, error);
         self.remove();
-        self.state = State::Failed;
+        self.state = CacheFileState::Failed;
     }
 
     fn remove(&self) {
-        if let State::Open(_, temporary) = &self.state {
+        if let CacheFileState::Open(_, temporary) = &self.state {
             let _ = fs::remove_file(temporary);
         }
     }

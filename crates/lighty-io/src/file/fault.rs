@@ -60,12 +60,12 @@ impl FaultRule {
 /// Rules in order, of which the first that applies wins; or a function that draws faults for every
 /// operation. Clones share their counts.
 #[derive(Clone, Debug, Default)]
-pub struct FaultPlan(Rc<Plan>);
+pub struct FaultPlan(Rc<FaultPlanInner>);
 
 type Draw = Box<dyn Fn() -> Option<Fault>>;
 
 #[derive(Default)]
-struct Plan {
+struct FaultPlanInner {
     rules: RefCell<Vec<(FaultRule, Cell<u64>)>>,
     draw: Option<Draw>,
     bitten: Cell<u64>,
@@ -75,13 +75,19 @@ impl FaultPlan {
     /// A plan of these rules.
     pub fn new(rules: impl IntoIterator<Item = FaultRule>) -> FaultPlan {
         let rules = rules.into_iter().map(|rule| (rule, Cell::new(0))).collect();
-        FaultPlan(Rc::new(Plan { rules: RefCell::new(rules), ..Plan::default() }))
+        FaultPlan(Rc::new(FaultPlanInner {
+            rules: RefCell::new(rules),
+            ..FaultPlanInner::default()
+        }))
     }
 
     /// A plan that calls `draw` at every operation. The engine then does not use the kernel's
     /// caches, so that the operations do not depend on their content.
     pub fn drawn(draw: impl Fn() -> Option<Fault> + 'static) -> FaultPlan {
-        FaultPlan(Rc::new(Plan { draw: Some(Box::new(draw)), ..Plan::default() }))
+        FaultPlan(Rc::new(FaultPlanInner {
+            draw: Some(Box::new(draw)),
+            ..FaultPlanInner::default()
+        }))
     }
 
     /// Number of operations that a fault affected.
@@ -155,7 +161,7 @@ async fn suffer(fault: Option<Fault>) -> io::Result<Option<u64>> {
     }
 }
 
-impl fmt::Debug for Plan {
+impl fmt::Debug for FaultPlanInner {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Plan").field("rules", &self.rules).finish_non_exhaustive()
     }

@@ -24,7 +24,7 @@ use crate::simulated::{Bug, has_bug};
 use crate::threads::pool::Ticket;
 
 /// The operation to perform.
-pub(super) enum Job {
+pub(super) enum FileJob {
     /// Open a path beneath a directory (or, if `stat_only`, only inspect it).
     Open { dir: Rc<RootDir>, path: CString, how: How, stat_only: bool, ring: Box<RingOpen> },
     /// Read into a buffer.
@@ -61,23 +61,23 @@ impl Id {
 
 /// Result of an operation.
 #[derive(Debug)]
-pub(super) enum Output {
+pub(super) enum FileJobOutput {
     Opened(Opened),
     Stat(Meta),
     Read(u64),
 }
 
-enum State {
+enum FlightState {
     /// Not started yet.
     Waiting,
     /// The kernel or a thread runs it; with a ticket it may still be queued for a thread.
     Started(Option<Ticket>),
-    Done(io::Result<Output>),
+    Done(io::Result<FileJobOutput>),
 }
 
-struct Slot {
-    job: Job,
-    state: State,
+struct FlightSlot {
+    job: FileJob,
+    state: FlightState,
     waker: Option<Waker>,
     abandoned: bool,
 }
@@ -85,15 +85,15 @@ struct Slot {
 /// The slots of one engine.
 #[derive(Default)]
 pub(super) struct Flight {
-    slots: RefCell<Vec<Place>>,
+    slots: RefCell<Vec<ReusableSlot>>,
     free: RefCell<Vec<u32>>,
     count: Cell<u64>,
 }
 
 #[derive(Default)]
-struct Place {
+struct ReusableSlot {
     generation: u32,
-    slot: Option<Slot>,
+    slot: Option<FlightSlot>,
 }
 
 impl Flight {
@@ -102,12 +102,12 @@ impl Flight {
         self.count.get()
     }
 
-    pub(super) fn insert(&self, job: Job) -> Id {
-        let slot = Slot { job, state: State::Waiting, waker: None, abandoned: false };
+    pub(super) fn insert(&self, job: FileJob) -> Id {
+        let slot = FlightSlot { job, state: FlightState::Waiting, waker: None, abandoned: false };
         self.count.set(self.count.get() + 1);
         let mut slots = self.slots.borrow_mut();
         let at = self.free.borrow_mut().pop().unwrap_or_else(|| {
-            slots.push(Place::default());
+            slots.push(ReusableSlot::default());
             (slots.len() - 1) as u32
         });
         let place = &mut slots[at as usize];
@@ -117,29 +117,29 @@ impl Flight {
 
     /// Marks an operation as started and passes its job to `with`. `None` if it is no longer needed
     /// and was removed.
-    pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn start<T>(&self, id: Id, with: impl FnOnce(&mut FileJob) -> T) -> Option<T> {
         let mut slots = self.slots.borrow_mut();
         let slot = slot_of(&mut slots, id)?;
-        slot.state = State::Started(None);
+        slot.state = FlightState::Started(None);
         Some(with(&mut slot.job))
     }
 
     /// Records that an operation is queued for a pool thread; the ticket revokes it.
     pub(super) fn queued(&self, id: Id, ticket: Ticket) {
         if let Some(slot) = slot_of(&mut self.slots.borrow_mut(), id)
-            && let State::Started(known) = &mut slot.state
+            && let FlightState::Started(known) = &mut slot.state
         {
             *known = Some(ticket);
         }
     }
 
     /// Accesses the job of a running operation.
-    pub(super) fn with_job<T>(&self, id: Id, with: impl FnOnce(&mut Job) -> T) -> Option<T> {
+    pub(super) fn with_job<T>(&self, id: Id, with: impl FnOnce(&mut FileJob) -> T) -> Option<T> {
         slot_of(&mut self.slots.borrow_mut(), id).map(|slot| with(&mut slot.job))
     }
 
     /// Stores a result in a slot and wakes its waiter.
-    pub(super) fn complete(&self, id: Id, result: io::Result<Output>) {
+    pub(super) fn complete(&self, id: Id, result: io::Result<FileJobOutput>) {
         let waker = {
             let mut slots = self.slots.borrow_mut();
             let Some(slot) = slot_of(&mut slots, id) else { return };
@@ -148,7 +148,7 @@ impl Flight {
                 self.remove(id);
                 return;
             }
-            slot.state = State::Done(result);
+            slot.state = FlightState::Done(result);
             slot.waker.take()
         };
         if let Some(waker) = waker
@@ -161,13 +161,13 @@ impl Flight {
     /// Leaks operations still running: a buffer that the kernel may write to must stay valid.
     pub(super) fn leak_started(&self) {
         for slot in self.slots.borrow_mut().drain(..).filter_map(|place| place.slot) {
-            if matches!(slot.state, State::Started(_)) {
+            if matches!(slot.state, FlightState::Started(_)) {
                 mem::forget(slot);
             }
         }
     }
 
-    fn remove(&self, id: Id) -> Option<Slot> {
+    fn remove(&self, id: Id) -> Option<FlightSlot> {
         let slot = {
             let mut slots = self.slots.borrow_mut();
             let place = slots.get_mut(id.at as usize)?;
@@ -188,7 +188,7 @@ impl Flight {
             let Some(slot) = slot_of(&mut slots, id) else {
                 return Poll::Ready(Landed::lost());
             };
-            if !matches!(slot.state, State::Done(_)) {
+            if !matches!(slot.state, FlightState::Done(_)) {
                 match &mut slot.waker {
                     Some(known) => known.clone_from(waker),
                     none => *none = Some(waker.clone()),
@@ -197,7 +197,7 @@ impl Flight {
             }
         }
         match self.remove(id) {
-            Some(Slot { job, state: State::Done(result), .. }) => {
+            Some(FlightSlot { job, state: FlightState::Done(result), .. }) => {
                 Poll::Ready(Landed { job: Some(job), result })
             }
             _ => Poll::Ready(Landed::lost()),
@@ -212,10 +212,10 @@ impl Flight {
             slot.abandoned = true;
             slot.waker = None;
             let runs = match &slot.state {
-                State::Started(Some(ticket)) => !ticket.revoke(),
-                State::Started(None) => true,
+                FlightState::Started(Some(ticket)) => !ticket.revoke(),
+                FlightState::Started(None) => true,
                 // Still in the ring's queue, which skips missing operations.
-                State::Waiting | State::Done(_) => false,
+                FlightState::Waiting | FlightState::Done(_) => false,
             };
             if !runs {
                 drop(slots);
@@ -227,15 +227,15 @@ impl Flight {
     }
 }
 
-fn slot_of(slots: &mut [Place], id: Id) -> Option<&mut Slot> {
+fn slot_of(slots: &mut [ReusableSlot], id: Id) -> Option<&mut FlightSlot> {
     let place = slots.get_mut(id.at as usize)?;
     if place.generation == id.generation { place.slot.as_mut() } else { None }
 }
 
 /// A finished operation: its job, with the result.
 pub(super) struct Landed {
-    pub(super) job: Option<Job>,
-    pub(super) result: io::Result<Output>,
+    pub(super) job: Option<FileJob>,
+    pub(super) result: io::Result<FileJobOutput>,
 }
 
 impl Landed {

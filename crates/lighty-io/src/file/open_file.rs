@@ -28,7 +28,7 @@ pub struct OpenFile {
     fd: Option<Arc<OwnedFd>>,
     meta: Meta,
     fs: FsClass,
-    whole: Cell<Found>,
+    whole: Cell<ResidencyHit>,
     cold_until_ms: Cell<u64>,
     /// Closing it frees its storage, which takes time.
     closes_slowly: bool,
@@ -39,7 +39,7 @@ pub struct OpenFile {
 #[derive(Clone, Copy, Default)]
 struct Window {
     index: u64,
-    found: Found,
+    found: ResidencyHit,
 }
 
 /// Time when a query at offset `asked_from` found something resident.
@@ -47,19 +47,19 @@ struct Window {
 /// One result is not enough: the kernel evicts pages used once first. Pages used by two requests
 /// stay for a while.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct ResidencyHit {
     at_ms: u64,
     asked_from: u64,
     again: bool,
 }
 
-impl Found {
+impl ResidencyHit {
     /// Records a result at `now_ms`. A continuing transfer queries later offsets, which counts as
     /// the same use.
-    fn anew(self, asked_from: u64, now_ms: u64) -> Found {
+    fn anew(self, asked_from: u64, now_ms: u64) -> ResidencyHit {
         let lately = self.at_ms != 0 && now_ms.wrapping_sub(self.at_ms) < FOUND_AGAIN_MS;
         let again = lately && (self.again || asked_from <= self.asked_from);
-        Found { at_ms: now_ms, asked_from, again }
+        ResidencyHit { at_ms: now_ms, asked_from, again }
     }
 
     fn is_believed(self, now_ms: u64) -> bool {
@@ -73,7 +73,7 @@ impl OpenFile {
             fd: Some(Arc::new(opened.fd)),
             meta: opened.meta,
             fs: opened.fs.unwrap_or(root_fs),
-            whole: Cell::new(Found::default()),
+            whole: Cell::new(ResidencyHit::default()),
             cold_until_ms: Cell::new(0),
             closes_slowly: false,
             windows: OnceCell::new(),
@@ -147,10 +147,10 @@ impl OpenFile {
 
     /// Assumes that a range is resident, where the kernel cannot be queried.
     pub(super) fn believe_resident(&self, range: Span, now_ms: u64) {
-        self.for_each_found(range, |_| Found { at_ms: now_ms, asked_from: 0, again: true });
+        self.for_each_found(range, |_| ResidencyHit { at_ms: now_ms, asked_from: 0, again: true });
     }
 
-    fn for_each_found(&self, range: Span, change: impl Fn(Found) -> Found) {
+    fn for_each_found(&self, range: Span, change: impl Fn(ResidencyHit) -> ResidencyHit) {
         if self.meta.size <= RESIDENT_WHOLE_BYTES_MAX
             && range.offset == 0
             && range.length >= self.meta.size
@@ -162,7 +162,7 @@ impl OpenFile {
         for index in range.windows_covered(self.meta.size) {
             let place = &windows[index as usize % WINDOWS];
             let before = place.get();
-            let known = if before.index == index { before.found } else { Found::default() };
+            let known = if before.index == index { before.found } else { ResidencyHit::default() };
             place.set(Window { index, found: change(known) });
         }
     }
@@ -174,7 +174,7 @@ impl OpenFile {
 
     /// Clears the recorded residency.
     pub(super) fn forget_resident(&self) {
-        self.whole.set(Found::default());
+        self.whole.set(ResidencyHit::default());
         for window in self.windows.get().into_iter().flat_map(|windows| windows.iter()) {
             window.set(Window::default());
         }

@@ -29,13 +29,13 @@ pub struct DirEntry {
 pub struct ReadDir {
     pool: ThreadPool,
     lane: Lane,
-    place: Arc<Place>,
+    place: Arc<DirectoryLocation>,
     /// `None` at the end, or while a batch is being read.
     dir: Option<Dir>,
 }
 
 /// The directory's location, for following links.
-struct Place {
+struct DirectoryLocation {
     root: OwnedFd,
     rel: Vec<u8>,
     how: How,
@@ -50,7 +50,7 @@ impl ReadDir {
     ) -> io::Result<ReadDir> {
         let lane = stat_lane(root.fs);
         let root = root.as_fd().try_clone_to_owned()?;
-        let place = Arc::new(Place { root, rel: rel.to_vec(), how });
+        let place = Arc::new(DirectoryLocation { root, rel: rel.to_vec(), how });
         let job_place = place.clone();
         let dir = pool.run_anyhow(lane, move || job_place.open()).await??;
         Ok(ReadDir { pool, lane, place, dir: Some(dir) })
@@ -70,7 +70,7 @@ impl ReadDir {
     }
 }
 
-impl Place {
+impl DirectoryLocation {
     fn open(&self) -> io::Result<Dir> {
         let found = resolve::open(self.root.as_fd(), &self.rel, self.how)?;
         if found.meta.kind != FileKind::Directory {

@@ -125,7 +125,7 @@ pub(super) fn open_looked_at(
     how: How,
 ) -> io::Result<Opened> {
     let meta = meta_of(looked.as_fd(), true)?;
-    let looked = Found { fd: looked, place: None };
+    let looked = FoundPath { fd: looked, place: None };
     if meta.kind != FileKind::File {
         return Ok(Opened { fd: looked.fd, meta, fs: None });
     }
@@ -211,22 +211,25 @@ fn knows(resolve: ResolveFlags) -> bool {
 }
 
 /// A path found without opening: an `O_PATH` descriptor and, after a walk, its place.
-struct Found {
+struct FoundPath {
     fd: OwnedFd,
     /// Its parent directory and its name there; known only after a walk.
     place: Option<(OwnedFd, CString)>,
 }
 
-fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(Found, Meta)> {
+fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(FoundPath, Meta)> {
     if path.contains(&0) {
         return Err(Errno::NOENT.into());
     }
     let flags = LOOK_FLAGS;
     let path = or_dot(path);
     let found = if !how.plain {
-        Found { fd: openat2(dir, path, flags, how)?, place: None }
+        FoundPath { fd: openat2(dir, path, flags, how)?, place: None }
     } else if how.follow == Follow::All {
-        Found { fd: retry(|| rustix::fs::openat(dir, path, flags, Mode::empty()))?, place: None }
+        FoundPath {
+            fd: retry(|| rustix::fs::openat(dir, path, flags, Mode::empty()))?,
+            place: None,
+        }
     } else {
         walk(dir, path, how.follow)?
     };
@@ -234,7 +237,7 @@ fn find(dir: BorrowedFd<'_>, path: &[u8], how: How) -> io::Result<(Found, Meta)>
     Ok((found, meta))
 }
 
-fn open_file(dir: BorrowedFd<'_>, path: &[u8], found: &Found, how: How) -> io::Result<OwnedFd> {
+fn open_file(dir: BorrowedFd<'_>, path: &[u8], found: &FoundPath, how: How) -> io::Result<OwnedFd> {
     let flags = READ_FLAGS;
     let with = |flags: OFlags| -> io::Result<OwnedFd> {
         match &found.place {
@@ -272,7 +275,7 @@ fn openat2(dir: BorrowedFd<'_>, path: &[u8], flags: OFlags, how: How) -> io::Res
 }
 
 /// Resolves component by component, for kernels without `openat2`.
-fn walk(root: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<Found> {
+fn walk(root: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<FoundPath> {
     let must_be_directory = path.ends_with(b"/");
     let mut todo: VecDeque<Vec<u8>> = components(path).collect();
     let mut dirs = vec![root.try_clone_to_owned()?];
@@ -303,13 +306,13 @@ fn walk(root: BorrowedFd<'_>, path: &[u8], follow: Follow) -> io::Result<Found> 
             _ => {
                 let name = CString::new(name).map_err(|_| Errno::NOENT)?;
                 let parent = parent.try_clone()?;
-                found = Some(Found { fd, place: Some((parent, name)) });
+                found = Some(FoundPath { fd, place: Some((parent, name)) });
             }
         }
     }
     match (found, dirs.pop()) {
         (Some(found), _) => Ok(found),
-        (None, Some(fd)) => Ok(Found { fd, place: None }),
+        (None, Some(fd)) => Ok(FoundPath { fd, place: None }),
         (None, None) => Err(Errno::XDEV.into()),
     }
 }

@@ -20,7 +20,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
 use super::EngineLimits;
-use super::flight::{Flight, Id, Job, Output};
+use super::flight::{FileJob, FileJobOutput, Flight, Id};
 use super::resolve::{self, How};
 use super::threads;
 use crate::threads::pool::Lane;
@@ -58,8 +58,8 @@ impl Room {
 }
 
 /// Next step after a completion.
-enum Next {
-    Done(io::Result<Output>),
+enum CompletionStep {
+    Done(io::Result<FileJobOutput>),
     /// Submit the same operation again.
     Again,
     /// The kernel could not create a thread for it, so the pool must run it.
@@ -199,16 +199,16 @@ impl Ring {
 
     fn land(&self, id: Id, result: i32, flight: &Flight) {
         let landed = flight.with_job(id, |job| {
-            let lane = if matches!(job, Job::Open { .. }) { Lane::Stat } else { Lane::Read };
+            let lane = if matches!(job, FileJob::Open { .. }) { Lane::Stat } else { Lane::Read };
             (lane, next_step(job, result))
         });
         let Some((lane, next)) = landed else { return };
         let room = self.room(lane);
         room.borrow_mut().running -= 1;
         match next {
-            Next::Done(result) => flight.complete(id, result),
-            Next::Again => room.borrow_mut().waiting.push_front(id),
-            Next::Elsewhere => self.refused.borrow_mut().push((lane, id)),
+            CompletionStep::Done(result) => flight.complete(id, result),
+            CompletionStep::Again => room.borrow_mut().waiting.push_front(id),
+            CompletionStep::Elsewhere => self.refused.borrow_mut().push((lane, id)),
         }
     }
 
@@ -282,9 +282,9 @@ fn try_out(ring: &mut IoUring) -> Result<(), RingError> {
     }
 }
 
-fn entry_for(job: &mut Job) -> squeue::Entry {
+fn entry_for(job: &mut FileJob) -> squeue::Entry {
     let entry = match job {
-        Job::Open { dir, path, how, ring, .. } => {
+        FileJob::Open { dir, path, how, ring, .. } => {
             let flags = match (ring.for_reading, how.noatime) {
                 (false, _) => resolve::LOOK_FLAGS,
                 (true, false) => resolve::READ_FLAGS,
@@ -296,12 +296,12 @@ fn entry_for(job: &mut Job) -> squeue::Entry {
             let dir = types::Fd(dir.as_fd().as_raw_fd());
             opcode::OpenAt2::new(dir, path.as_ptr(), &raw const ring.how).build()
         }
-        Job::Read { file, offset, buf } => {
+        FileJob::Read { file, offset, buf } => {
             let length = u32::try_from(buf.len()).unwrap_or(u32::MAX);
             let fd = types::Fd(file.as_fd().as_raw_fd());
             opcode::Read::new(fd, buf.as_mut_ptr(), length).offset(*offset).build()
         }
-        Job::Warm { file, offset, length, done } => {
+        FileJob::Warm { file, offset, length, done } => {
             let want = (*length - *done).min(threads::SCRATCH_BYTES as u64) as u32;
             let fd = types::Fd(file.as_fd().as_raw_fd());
             opcode::Read::new(fd, threads::scratch(), want).offset(*offset + *done).build()
@@ -310,61 +310,67 @@ fn entry_for(job: &mut Job) -> squeue::Entry {
     entry.flags(squeue::Flags::ASYNC)
 }
 
-fn next_step(job: &mut Job, result: i32) -> Next {
+fn next_step(job: &mut FileJob, result: i32) -> CompletionStep {
     if result < 0 {
         return after_error(job, -result);
     }
     match job {
-        Job::Open { .. } => {
+        FileJob::Open { .. } => {
             // SAFETY: a successful open returned this descriptor, which has no other owner.
             let fd = unsafe { OwnedFd::from_raw_fd(result) };
             after_open(job, fd)
         }
-        Job::Read { .. } => Next::Done(Ok(Output::Read(result as u64))),
-        Job::Warm { length, done, .. } => {
+        FileJob::Read { .. } => CompletionStep::Done(Ok(FileJobOutput::Read(result as u64))),
+        FileJob::Warm { length, done, .. } => {
             *done += result as u64;
             if result > 0 && *done < *length {
-                return Next::Again;
+                return CompletionStep::Again;
             }
-            Next::Done(Ok(Output::Read(*done)))
+            CompletionStep::Done(Ok(FileJobOutput::Read(*done)))
         }
     }
 }
 
-fn after_error(job: &mut Job, errno: i32) -> Next {
+fn after_error(job: &mut FileJob, errno: i32) -> CompletionStep {
     match job {
         // A signal to the kernel's worker, or a ".." that raced with a rename.
-        Job::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => Next::Again,
-        Job::Read { .. } | Job::Warm { .. } if errno == libc::EINTR => Next::Again,
-        // Cancelled by the kernel itself (io_wq_enqueue). Operations that we cancel have no waiter.
-        _ if errno == libc::ECANCELED => Next::Elsewhere,
-        // Only the owner may leave access times unchanged.
-        Job::Open { how, ring, .. } if errno == libc::EPERM && how.noatime && ring.for_reading => {
-            how.noatime = false;
-            Next::Again
+        FileJob::Open { .. } if matches!(errno, libc::EINTR | libc::EAGAIN) => {
+            CompletionStep::Again
         }
-        _ => Next::Done(Err(io::Error::from_raw_os_error(errno))),
+        FileJob::Read { .. } | FileJob::Warm { .. } if errno == libc::EINTR => {
+            CompletionStep::Again
+        }
+        // Cancelled by the kernel itself (io_wq_enqueue). Operations that we cancel have no waiter.
+        _ if errno == libc::ECANCELED => CompletionStep::Elsewhere,
+        // Only the owner may leave access times unchanged.
+        FileJob::Open { how, ring, .. }
+            if errno == libc::EPERM && how.noatime && ring.for_reading =>
+        {
+            how.noatime = false;
+            CompletionStep::Again
+        }
+        _ => CompletionStep::Done(Err(io::Error::from_raw_os_error(errno))),
     }
 }
 
 /// Continues after an inspection: opens a regular file from the caches, which the inspection has
 /// filled, or, if that fails, through the ring.
-fn after_open(job: &mut Job, fd: OwnedFd) -> Next {
-    let Job::Open { dir, path, how, stat_only, ring } = job else {
-        return Next::Done(Err(io::Error::other("file engine: not an open")));
+fn after_open(job: &mut FileJob, fd: OwnedFd) -> CompletionStep {
+    let FileJob::Open { dir, path, how, stat_only, ring } = job else {
+        return CompletionStep::Done(Err(io::Error::other("file engine: not an open")));
     };
     if *stat_only {
-        return Next::Done(resolve::meta_of(fd.as_fd(), true).map(Output::Stat));
+        return CompletionStep::Done(resolve::meta_of(fd.as_fd(), true).map(FileJobOutput::Stat));
     }
     if ring.for_reading {
-        return Next::Done(resolve::finish_open(fd).map(Output::Opened));
+        return CompletionStep::Done(resolve::finish_open(fd).map(FileJobOutput::Opened));
     }
     let cached = How { cached: true, ..*how };
     match resolve::open_looked_at(dir.as_fd(), path.as_bytes(), fd, cached) {
         Err(error) if error.raw_os_error() == Some(libc::EAGAIN) => {
             ring.for_reading = true;
-            Next::Again
+            CompletionStep::Again
         }
-        done => Next::Done(done.map(Output::Opened)),
+        done => CompletionStep::Done(done.map(FileJobOutput::Opened)),
     }
 }

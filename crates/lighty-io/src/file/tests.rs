@@ -16,7 +16,7 @@ const PAGE: usize = 4096;
 /// Runs a test once per engine, each on a fresh directory.
 fn on_each_engine<F, Fut>(test: F)
 where
-    F: Fn(Bed) -> Fut,
+    F: Fn(FileTestBed) -> Fut,
     Fut: Future<Output = ()>,
 {
     let plain = EngineLimits { plain_open: true, ..EngineLimits::default() };
@@ -34,7 +34,7 @@ where
 
 fn on_engine<F, Fut>(choice: EngineChoice, limits: EngineLimits, test: F)
 where
-    F: Fn(Bed) -> Fut,
+    F: Fn(FileTestBed) -> Fut,
     Fut: Future<Output = ()>,
 {
     let runtime =
@@ -46,7 +46,7 @@ where
         let engine =
             FileEngine::start_with_clock(choice, limits, clock.clone()).expect("an engine");
         let root = engine.open_root(dir.path()).await.expect("a root");
-        let whole = test(Bed { engine, root, dir, clock });
+        let whole = test(FileTestBed { engine, root, dir, clock });
         tokio::time::timeout(Duration::from_secs(60), whole).await.expect("in time");
     });
 }
@@ -59,14 +59,14 @@ fn disk_dir() -> TempDir {
     tempfile::Builder::new().prefix("lighty-io-").tempdir_in(place).expect("a directory")
 }
 
-struct Bed {
+struct FileTestBed {
     engine: FileEngine,
     root: Rc<Root>,
     dir: TempDir,
     clock: Clock,
 }
 
-impl Bed {
+impl FileTestBed {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }

@@ -9,12 +9,12 @@ use std::sync::OnceLock;
 
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::flight::{Id, Job, Output};
+use super::flight::{FileJob, FileJobOutput, Id};
 use super::resolve;
 use crate::threads::pool::{Lane, ThreadPool, Ticket};
 
 /// Message from a pool thread: the slot and its result.
-pub(super) type Report = (Id, io::Result<Output>);
+pub(super) type Report = (Id, io::Result<FileJobOutput>);
 
 /// Starts the job of slot `id` in the pool. The result arrives through `done`; the ticket revokes
 /// the job until a thread has started it.
@@ -22,34 +22,34 @@ pub(super) fn start(
     pool: &ThreadPool,
     lane: Lane,
     id: Id,
-    job: &mut Job,
+    job: &mut FileJob,
     done: UnboundedSender<Report>,
 ) -> io::Result<Ticket> {
     match job {
-        Job::Open { dir, path, how, stat_only, .. } => {
+        FileJob::Open { dir, path, how, stat_only, .. } => {
             let (dir, path) = (Lent(dir.as_fd().as_raw_fd()), path.clone());
             let (how, stat_only) = (*how, *stat_only);
             pool.spawn_revocable(lane, move || {
                 let dir = dir.borrow();
                 let result = if stat_only {
-                    resolve::stat(dir, path.as_bytes(), how).map(Output::Stat)
+                    resolve::stat(dir, path.as_bytes(), how).map(FileJobOutput::Stat)
                 } else {
-                    resolve::open(dir, path.as_bytes(), how).map(Output::Opened)
+                    resolve::open(dir, path.as_bytes(), how).map(FileJobOutput::Opened)
                 };
                 let _ = done.send((id, result));
             })
         }
-        Job::Read { file, offset, buf } => {
-            let target = Target { at: buf.as_mut_ptr(), length: buf.len() };
+        FileJob::Read { file, offset, buf } => {
+            let target = ReadMemory { at: buf.as_mut_ptr(), length: buf.len() };
             let (file, offset) = (Lent(file.as_fd().as_raw_fd()), *offset);
             pool.spawn_revocable(lane, move || {
-                let _ = done.send((id, target.read(file, offset).map(Output::Read)));
+                let _ = done.send((id, target.read(file, offset).map(FileJobOutput::Read)));
             })
         }
-        Job::Warm { file, offset, length, .. } => {
+        FileJob::Warm { file, offset, length, .. } => {
             let (file, offset, length) = (Lent(file.as_fd().as_raw_fd()), *offset, *length);
             pool.spawn_revocable(lane, move || {
-                let _ = done.send((id, warm(file, offset, length).map(Output::Read)));
+                let _ = done.send((id, warm(file, offset, length).map(FileJobOutput::Read)));
             })
         }
     }
@@ -58,20 +58,20 @@ pub(super) fn start(
 /// Runs a job inline. This blocks the event loop on the disk, and is used only if no thread can be
 /// created, since otherwise no file could be sent at all.
 #[cold]
-pub(super) fn run_here(job: &mut Job) -> io::Result<Output> {
+pub(super) fn run_here(job: &mut FileJob) -> io::Result<FileJobOutput> {
     match job {
-        Job::Open { dir, path, how, stat_only: true, .. } => {
-            resolve::stat(dir.as_fd(), path.as_bytes(), *how).map(Output::Stat)
+        FileJob::Open { dir, path, how, stat_only: true, .. } => {
+            resolve::stat(dir.as_fd(), path.as_bytes(), *how).map(FileJobOutput::Stat)
         }
-        Job::Open { dir, path, how, .. } => {
-            resolve::open(dir.as_fd(), path.as_bytes(), *how).map(Output::Opened)
+        FileJob::Open { dir, path, how, .. } => {
+            resolve::open(dir.as_fd(), path.as_bytes(), *how).map(FileJobOutput::Opened)
         }
-        Job::Read { file, offset, buf } => {
-            let target = Target { at: buf.as_mut_ptr(), length: buf.len() };
-            target.read(Lent(file.as_fd().as_raw_fd()), *offset).map(Output::Read)
+        FileJob::Read { file, offset, buf } => {
+            let target = ReadMemory { at: buf.as_mut_ptr(), length: buf.len() };
+            target.read(Lent(file.as_fd().as_raw_fd()), *offset).map(FileJobOutput::Read)
         }
-        Job::Warm { file, offset, length, .. } => {
-            warm(Lent(file.as_fd().as_raw_fd()), *offset, *length).map(Output::Read)
+        FileJob::Warm { file, offset, length, .. } => {
+            warm(Lent(file.as_fd().as_raw_fd()), *offset, *length).map(FileJobOutput::Read)
         }
     }
 }
@@ -89,21 +89,21 @@ impl Lent {
 }
 
 /// Memory that a pool thread lets the kernel write to.
-struct Target {
+struct ReadMemory {
     at: *mut u8,
     length: usize,
 }
 
 // SAFETY: the memory belongs to a slot (or is the scratch, which is never read); nothing else
 // touches it between the start of the job and its completion.
-unsafe impl Send for Target {}
+unsafe impl Send for ReadMemory {}
 
-impl Target {
+impl ReadMemory {
     fn read(&self, file: Lent, offset: u64) -> io::Result<u64> {
         let offset = libc::off_t::try_from(offset)
             .map_err(|_| io::Error::from_raw_os_error(libc::EOVERFLOW))?;
         loop {
-            // SAFETY: `at` points to `length` writable bytes, see `Target`.
+            // SAFETY: `at` points to `length` writable bytes, see `ReadMemory`.
             let n = unsafe { libc::pread(file.0, self.at.cast(), self.length, offset) };
             if n >= 0 {
                 return Ok(n as u64);
@@ -120,7 +120,7 @@ fn warm(file: Lent, offset: u64, length: u64) -> io::Result<u64> {
     let mut done = 0;
     while done < length {
         let want = (length - done).min(SCRATCH_BYTES as u64) as usize;
-        let n = Target { at: scratch(), length: want }.read(file, offset + done)?;
+        let n = ReadMemory { at: scratch(), length: want }.read(file, offset + done)?;
         if n == 0 {
             break;
         }

@@ -64,7 +64,7 @@ pub struct Tree {
 
 /// A failure of one entry in a tree.
 #[derive(Debug)]
-pub struct Trouble {
+pub struct EntryFailure {
     /// Its path beneath the tree that was copied or removed; empty for the tree itself.
     pub path: Vec<u8>,
     /// The system's error.

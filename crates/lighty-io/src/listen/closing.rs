@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use socket2::{SockFilter, SockRef};
 
-use super::{Accepting, Listener, Origin};
+use super::{Accepting, Listener, SocketOrigin};
 
 /// Time for unfinished handshakes to complete: a round trip to a distant client.
 pub const CLOSING_TIME: Duration = Duration::from_millis(250);
@@ -37,7 +37,7 @@ impl Listener {
     /// An inherited socket is left as it is: its owner may pass it to another server. A unix socket
     /// has no handshake; remove its file before.
     pub fn refuse_new(&mut self) {
-        if let (Accepting::Tcp(socket), Origin::Bound(_)) = (&self.socket, &self.origin) {
+        if let (Accepting::Tcp(socket), SocketOrigin::Bound(_)) = (&self.socket, &self.origin) {
             // If the filter is not permitted (a sandbox), a few handshakes are lost.
             let _ = SockRef::from(socket).attach_filter(&NO_HANDSHAKES);
         }
@@ -55,7 +55,7 @@ mod tests {
         let spec = "127.0.0.1:0".parse().expect("spec");
         let mut bound = BoundSocket::bind(&spec, &BindOptions::default()).expect("bind");
         if is_inherited {
-            bound.origin = Origin::Inherited;
+            bound.origin = SocketOrigin::Inherited;
         }
         let BindSpec::Inet(address) = *bound.address() else { panic!("not an address") };
         (bound.into_listener().expect("listen"), address)

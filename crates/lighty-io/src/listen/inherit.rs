@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use socket2::{Domain, Socket, Type};
 
-use super::{BindSpec, BoundSocket, Origin, local_inet};
+use super::{BindSpec, BoundSocket, SocketOrigin, local_inet};
 
 /// sd_listen_fds(3): the first descriptor passed.
 const LISTEN_FDS_START: RawFd = 3;
@@ -80,7 +80,7 @@ fn adopt(fd: RawFd, name: Option<String>) -> io::Result<Inherited> {
     let socket = Socket::from(unsafe { OwnedFd::from_raw_fd(fd) });
     match check(&socket) {
         Ok(address) => {
-            let origin = Origin::Inherited;
+            let origin = SocketOrigin::Inherited;
             Ok(Inherited { name, socket: BoundSocket { socket, address, origin } })
         }
         Err(error) => Err(wrong(&error)),

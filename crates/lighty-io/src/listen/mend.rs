@@ -12,11 +12,11 @@ use std::os::fd::OwnedFd;
 use socket2::Socket;
 
 use super::local_inet;
-use super::{BindOptions, BindSpec, BoundSocket, LISTEN_BACKLOG_DEFAULT, Listener, Origin};
+use super::{BindOptions, BindSpec, BoundSocket, LISTEN_BACKLOG_DEFAULT, Listener, SocketOrigin};
 
 /// Address and options of a listener, to bind it again.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct RebindSpec {
     address: BindSpec,
     options: BindOptions,
 }
@@ -32,8 +32,8 @@ impl Listener {
         self.reserve.pop();
         let socket = Socket::from(OwnedFd::from(self.spare_descriptor()?));
         socket.listen(match &self.origin {
-            Origin::Bound(options) => options.backlog,
-            Origin::Inherited => LISTEN_BACKLOG_DEFAULT,
+            SocketOrigin::Bound(options) => options.backlog,
+            SocketOrigin::Inherited => LISTEN_BACKLOG_DEFAULT,
         })?;
         self.check_place(&socket)?;
         let (address, origin) = (self.address.clone(), self.origin.clone());
@@ -55,17 +55,17 @@ impl Listener {
     /// Address and options for a new socket that replaces this one after it is closed. `None` for
     /// an inherited socket, and for a unix socket: its path may lead elsewhere now, and other
     /// sockets may have taken it.
-    pub fn site(&self) -> Option<Site> {
+    pub fn site(&self) -> Option<RebindSpec> {
         match (&self.origin, &self.address) {
-            (Origin::Bound(options), BindSpec::Inet(_)) => {
-                Some(Site { address: self.address.clone(), options: options.clone() })
+            (SocketOrigin::Bound(options), BindSpec::Inet(_)) => {
+                Some(RebindSpec { address: self.address.clone(), options: options.clone() })
             }
             _ => None,
         }
     }
 }
 
-impl Site {
+impl RebindSpec {
     /// Binds and listens again.
     ///
     /// # Errors
@@ -147,7 +147,7 @@ mod tests {
     #[tokio::test]
     async fn what_is_not_ours_alone_is_not_bound_again() {
         let (mut passed, _) = bound();
-        passed.origin = Origin::Inherited;
+        passed.origin = SocketOrigin::Inherited;
         assert!(passed.into_listener().expect("listener").site().is_none());
         let dir = tempfile::tempdir().expect("tempdir");
         let spec = BindSpec::Unix(dir.path().join("s"));

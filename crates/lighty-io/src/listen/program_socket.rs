@@ -12,7 +12,7 @@ use rustix::fs::Mode;
 use rustix::process::{Gid, Uid};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::{BindOptions, BindSpec, BoundSocket, Origin, inherit, local_inet};
+use super::{BindOptions, BindSpec, BoundSocket, SocketOrigin, inherit, local_inet};
 
 /// Default access bits of a unix socket, before the umask.
 const MODE_DEFAULT: u32 = 0o660;
@@ -117,7 +117,7 @@ impl ProgramSocket {
 }
 
 fn bound(socket: Socket, address: BindSpec, options: BindOptions) -> BoundSocket {
-    BoundSocket { socket, address, origin: Origin::Bound(options) }
+    BoundSocket { socket, address, origin: SocketOrigin::Bound(options) }
 }
 
 fn remove_old(path: &Path) -> Result<(), ProgramSocketError> {
@@ -153,7 +153,7 @@ pub fn socket_on_stdin() -> io::Result<Option<BoundSocket>> {
     let fd: OwnedFd = stdin.as_fd().try_clone_to_owned()?;
     let socket = Socket::from(fd);
     let address = inherit::check(&socket)?;
-    Ok(Some(BoundSocket { socket, address, origin: Origin::Inherited }))
+    Ok(Some(BoundSocket { socket, address, origin: SocketOrigin::Inherited }))
 }
 
 #[cfg(test)]

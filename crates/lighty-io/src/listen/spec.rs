@@ -65,7 +65,11 @@ impl BindSpec {
     ///
     /// # Errors
     /// A [`BindSpecError`], or the resolver's error.
-    pub fn look_up(text: &str, port_default: Option<u16>, prefer: Family) -> io::Result<Self> {
+    pub fn look_up(
+        text: &str,
+        port_default: Option<u16>,
+        prefer: PreferredFamily,
+    ) -> io::Result<Self> {
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidInput, error);
         match BindSpec::parse(text, port_default) {
             Err(BindSpecError::BadAddress(_)) => {}
@@ -74,7 +78,7 @@ impl BindSpec {
         let (name, port) = name_and_port(text.trim(), port_default).map_err(invalid)?;
         let mut known = (name, port).to_socket_addrs()?.collect::<Vec<_>>();
         // Stable: within a family the resolver's order counts.
-        known.sort_by_key(|address| address.is_ipv6() != (prefer == Family::V6));
+        known.sort_by_key(|address| address.is_ipv6() != (prefer == PreferredFamily::V6));
         let first = known.first().ok_or_else(|| io::Error::other("the name has no address"))?;
         Ok(BindSpec::Inet(*first))
     }
@@ -82,7 +86,7 @@ impl BindSpec {
 
 /// Preferred family for a name with addresses of both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Family {
+pub enum PreferredFamily {
     /// IPv4.
     V4,
     /// IPv6.
@@ -230,7 +234,7 @@ mod tests {
 
     #[test]
     fn names_are_looked_up_and_numbers_are_none() {
-        let look_up = |text: &str| BindSpec::look_up(text, Some(80), Family::V4);
+        let look_up = |text: &str| BindSpec::look_up(text, Some(80), PreferredFamily::V4);
         let shown = |text: &str| look_up(text).expect(text).to_string();
         assert_eq!(shown("localhost:81"), "127.0.0.1:81");
         assert_eq!(shown("localhost"), "127.0.0.1:80");

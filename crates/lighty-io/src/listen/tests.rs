@@ -91,11 +91,11 @@ fn only_a_dead_socket_is_removed() {
 
 #[test]
 fn errors_of_accept_are_sorted() {
-    let verdict = |errno: Errno| Verdict::of(&io::Error::from(errno));
-    assert!(matches!(verdict(Errno::MFILE), Verdict::Pause));
-    assert!(matches!(verdict(Errno::NFILE), Verdict::Pause));
-    assert!(matches!(verdict(Errno::CONNABORTED), Verdict::NextConnection));
-    assert!(matches!(verdict(Errno::BADF), Verdict::Broken));
+    let verdict = |errno: Errno| AcceptVerdict::of(&io::Error::from(errno));
+    assert!(matches!(verdict(Errno::MFILE), AcceptVerdict::Pause));
+    assert!(matches!(verdict(Errno::NFILE), AcceptVerdict::Pause));
+    assert!(matches!(verdict(Errno::CONNABORTED), AcceptVerdict::NextConnection));
+    assert!(matches!(verdict(Errno::BADF), AcceptVerdict::Broken));
 }
 
 /// Runs in a process of its own, because it uses up all descriptors.

@@ -27,7 +27,7 @@ pub(super) struct Sink {
 
 enum Far {
     File(File),
-    Pipe(Command),
+    Pipe(LogCommand),
     Syslog(Syslog),
     Stderr,
 }
@@ -97,7 +97,7 @@ impl Far {
     fn open(target: &LogTarget) -> io::Result<Self> {
         match target {
             LogTarget::File(path) => open_file(path).map(Far::File),
-            LogTarget::Pipe(command) => Command::start(command).map(Far::Pipe),
+            LogTarget::Pipe(command) => LogCommand::start(command).map(Far::Pipe),
             LogTarget::Syslog { priority, name } => Ok(Far::Syslog(Syslog::new(*priority, name))),
             LogTarget::Stderr => Ok(Far::Stderr),
         }
@@ -133,14 +133,14 @@ fn open_fifo(path: &Path) -> io::Result<File> {
 }
 
 /// A command that reads a log from its standard input.
-struct Command {
+struct LogCommand {
     /// Closed on drop: the command ends when it has read the rest.
     input: Option<ChildStdin>,
     /// Taken by the thread that waits for the command.
     child: Arc<Mutex<Option<Child>>>,
 }
 
-impl Command {
+impl LogCommand {
     fn start(command: &str) -> io::Result<Self> {
         let mut shell = std::process::Command::new("/bin/sh");
         shell.args(["-c", command]).stdin(Stdio::piped()).stdout(Stdio::null());
@@ -179,7 +179,7 @@ impl Command {
     }
 }
 
-impl Drop for Command {
+impl Drop for LogCommand {
     fn drop(&mut self) {
         drop(self.input.take());
         self.reap();

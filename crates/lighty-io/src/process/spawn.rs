@@ -52,11 +52,11 @@ pub struct Program {
     /// Its identity; the server's if none is given.
     pub identity: Option<Identity>,
     /// Its standard input.
-    pub stdin: Input,
+    pub stdin: ChildInput,
     /// Its standard output.
-    pub stdout: Output,
+    pub stdout: ChildOutput,
     /// Its standard error output.
-    pub stderr: Output,
+    pub stderr: ChildOutput,
 }
 
 impl Program {
@@ -68,9 +68,9 @@ impl Program {
             environment: Vec::new(),
             working_dir: None,
             identity: None,
-            stdin: Input::Null,
-            stdout: Output::Null,
-            stderr: Output::Null,
+            stdin: ChildInput::Null,
+            stdout: ChildOutput::Null,
+            stderr: ChildOutput::Null,
         }
     }
 
@@ -89,7 +89,7 @@ impl Program {
 
 /// A child's input.
 #[derive(Debug)]
-pub enum Input {
+pub enum ChildInput {
     /// Empty: end of file immediately.
     Null,
     /// A pipe; [`Child::stdin`] is our end.
@@ -101,7 +101,7 @@ pub enum Input {
 
 /// A child's output.
 #[derive(Debug)]
-pub enum Output {
+pub enum ChildOutput {
     /// Nowhere.
     Null,
     /// A pipe; [`Child::stdout`] or [`Child::stderr`] is our end.

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 
 use lighty_buf::{Chunk, ChunkQueue, FileRange};
 
-use super::socket::{self, Step, shrank};
+use super::socket::{self, SocketStep, shrank};
 use super::{File, Sender};
 use crate::transport::Stream;
 
@@ -21,7 +21,7 @@ impl Sender {
         stream: &Stream,
         range: &FileRange<File>,
         want: u64,
-    ) -> io::Result<Step> {
+    ) -> io::Result<SocketStep> {
         let scratch = &mut *self.scratch();
         let bytes = read_some(range, want, scratch)?;
         self.counters().sync_read();
@@ -34,7 +34,7 @@ impl Sender {
         stream: &Stream,
         queue: &ChunkQueue<File>,
         left: u64,
-    ) -> io::Result<Step> {
+    ) -> io::Result<SocketStep> {
         let mut memory = 0;
         for (place, chunk) in queue.iter().enumerate() {
             match chunk {

@@ -43,17 +43,17 @@ impl SendCounters {
     }
 
     /// Counts the time until the guard is dropped as waiting.
-    pub(super) fn waiting(&self) -> Waiting<'_> {
-        Waiting { since: Stopwatch::start(), counters: self }
+    pub(super) fn waiting(&self) -> ReadWait<'_> {
+        ReadWait { since: Stopwatch::start(), counters: self }
     }
 }
 
-pub(super) struct Waiting<'a> {
+pub(super) struct ReadWait<'a> {
     since: Stopwatch,
     counters: &'a SendCounters,
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for ReadWait<'_> {
     fn drop(&mut self) {
         add(&self.counters.read_wait_us, self.since.us());
     }

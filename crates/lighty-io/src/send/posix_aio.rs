@@ -38,7 +38,7 @@ mod gnu {
 
     /// One request. Between `aio_read` and completion it belongs to the C library, so nothing in it
     /// may be moved or freed, even if no future waits for it any more.
-    struct Request {
+    struct PosixAioRequest {
         control: libc::aiocb,
         buf: OwnedBuf,
         // Stays open until after the last use.
@@ -47,7 +47,7 @@ mod gnu {
     }
 
     /// Pointer to a request in progress.
-    struct UnderWay(*mut Request);
+    struct UnderWay(*mut PosixAioRequest);
 
     // SAFETY: the thread that takes the pointer out of the list owns the request: numbers, a buffer
     // of our own, a descriptor, and the sending end of a channel.
@@ -131,7 +131,7 @@ mod gnu {
         control.aio_offset = offset;
         control.aio_buf = buf.as_mut_ptr().cast();
         control.aio_nbytes = buf.len();
-        let request = Box::into_raw(Box::new(Request { control, buf, _fd: fd, reply }));
+        let request = Box::into_raw(Box::new(PosixAioRequest { control, buf, _fd: fd, reply }));
         let mut known = requests();
         let known = known.get_or_insert_default();
         known.latest = known.latest.wrapping_add(1);
@@ -193,7 +193,7 @@ mod gnu {
             0 => Ok(usize::try_from(bytes).unwrap_or(0)),
             code => Err(io::Error::from_raw_os_error(code)),
         };
-        let Request { buf, reply, .. } = *request;
+        let PosixAioRequest { buf, reply, .. } = *request;
         // The connection may be gone; the buffer is then dropped.
         let _ = reply.send((buf, result));
     }

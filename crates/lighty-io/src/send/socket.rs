@@ -14,7 +14,7 @@ pub(super) const PIECES_MAX: usize = 64;
 
 /// Result of one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Step {
+pub(super) struct SocketStep {
     /// Bytes accepted by the socket.
     pub(super) bytes: u64,
     /// True if the socket accepts no more; its readiness is cleared.
@@ -33,7 +33,7 @@ pub(super) fn write_memory<F>(
     queue: &ChunkQueue<F>,
     left: u64,
     tail: Option<&[u8]>,
-) -> io::Result<Step> {
+) -> io::Result<SocketStep> {
     let mut pieces = [IoSlice::new(&[]); PIECES_MAX];
     let mut count = 0;
     let mut want = 0_u64;
@@ -60,7 +60,7 @@ pub(super) fn write_memory<F>(
 }
 
 /// Sends one piece of memory.
-pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<Step> {
+pub(super) fn write_bytes(stream: &Stream, bytes: &[u8]) -> io::Result<SocketStep> {
     write_now(stream, bytes.len() as u64, &[IoSlice::new(bytes)], |socket| {
         rustix::net::send(socket, bytes, SendFlags::NOSIGNAL)
     })
@@ -73,7 +73,7 @@ fn write_now(
     want: u64,
     pieces: &[IoSlice<'_>],
     write: impl Fn(BorrowedFd<'_>) -> Result<usize, Errno>,
-) -> io::Result<Step> {
+) -> io::Result<SocketStep> {
     let mut bytes = 0;
     let result = stream.try_write_with(|socket| {
         bytes = rustix::io::retry_on_intr(|| write(socket))? as u64;
@@ -86,7 +86,7 @@ fn write_now(
 }
 
 #[cold]
-fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<Step> {
+fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<SocketStep> {
     let mut bytes = 0;
     let mut rest = pieces;
     while let Some(piece) = rest.first() {
@@ -98,16 +98,16 @@ fn write_pieces(stream: &Stream, pieces: &[IoSlice<'_>]) -> io::Result<Step> {
             Ok(written) => {
                 bytes += written as u64;
                 if written < want {
-                    return Ok(Step { bytes, full: true });
+                    return Ok(SocketStep { bytes, full: true });
                 }
                 rest = if stream.is_tls() { &[] } else { &rest[1..] };
             }
             // Bytes already sent must be counted; the error recurs with the next call.
             Err(error) if bytes == 0 => return finish(Err(error), 0),
-            Err(_) => return Ok(Step { bytes, full: true }),
+            Err(_) => return Ok(SocketStep { bytes, full: true }),
         }
     }
-    Ok(Step { bytes, full: false })
+    Ok(SocketStep { bytes, full: false })
 }
 
 /// Sends `want` bytes of a file from `offset` with `sendfile`, in as many calls as needed.
@@ -120,7 +120,7 @@ pub(super) fn sendfile(
     file: impl AsFd,
     offset: u64,
     want: u64,
-) -> io::Result<Step> {
+) -> io::Result<SocketStep> {
     let mut bytes = 0;
     // A short count may come from the file, so only EAGAIN means that the socket is full.
     let result = stream.try_write_with(|socket| {
@@ -155,10 +155,12 @@ pub(super) fn sendfile_once(
     if sent == 0 { Err(shrank()) } else { Ok(sent as u64) }
 }
 
-fn finish(result: io::Result<()>, bytes: u64) -> io::Result<Step> {
+fn finish(result: io::Result<()>, bytes: u64) -> io::Result<SocketStep> {
     match result {
-        Ok(()) => Ok(Step { bytes, full: false }),
-        Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(Step { bytes, full: true }),
+        Ok(()) => Ok(SocketStep { bytes, full: false }),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Ok(SocketStep { bytes, full: true })
+        }
         Err(error) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use crate::file::{Meta, OpenFile};
 
 /// An open file with its cached data. Lives as long as it is in use, even after the cache has
 /// dropped it.
-pub struct Entry {
+pub struct CacheEntry {
     file: Rc<OpenFile>,
     small: Option<Small>,
     attachment: OnceCell<Rc<dyn Any>>,
@@ -25,12 +25,12 @@ struct Small {
     budget: Rc<Cell<u64>>,
 }
 
-impl Entry {
-    pub(super) fn new(file: Rc<OpenFile>, racy: bool) -> Entry {
-        Entry { file, small: None, attachment: OnceCell::new(), racy }
+impl CacheEntry {
+    pub(super) fn new(file: Rc<OpenFile>, racy: bool) -> CacheEntry {
+        CacheEntry { file, small: None, attachment: OnceCell::new(), racy }
     }
 
-    pub(super) fn with_small(mut self, bytes: Bytes, budget: &Rc<Cell<u64>>) -> Entry {
+    pub(super) fn with_small(mut self, bytes: Bytes, budget: &Rc<Cell<u64>>) -> CacheEntry {
         budget.set(budget.get() + bytes.len() as u64);
         self.small = Some(Small { bytes, budget: budget.clone() });
         self
@@ -63,7 +63,7 @@ impl Drop for Small {
     }
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for CacheEntry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
             .field("file", &self.file)

@@ -9,9 +9,9 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::pending::{Join, Pending};
-use super::table::{AsAsked, Asked, Key, Slot};
+use super::table::{AsCacheLookup, CacheKey, CacheLookup, CacheSlot};
 use super::watch::{Acquired, Hold};
 use super::{CHANGES, CacheEngine, Loading, Lookup, StatCache, TRUST_MS, count};
 use crate::clock;
@@ -25,16 +25,16 @@ const RACY_NS: i128 = 20_000_000;
 const SHED_FRACTION: usize = 8;
 
 /// A load in progress. Its end, even by a panic, notifies all waiters.
-struct Load {
+struct CacheLoad {
     cache: StatCache,
-    key: Key,
+    key: CacheKey,
     pending: Rc<Pending>,
-    result: Option<io::Result<Rc<Entry>>>,
+    result: Option<io::Result<Rc<CacheEntry>>>,
 }
 
-impl Drop for Load {
+impl Drop for CacheLoad {
     fn drop(&mut self) {
-        self.cache.0.pending.borrow_mut().remove(&self.key.asked() as &dyn AsAsked);
+        self.cache.0.pending.borrow_mut().remove(&self.key.asked() as &dyn AsCacheLookup);
         let broke_off = || Err(io::Error::other("looking the file up broke off"));
         self.pending.finish(self.result.take().unwrap_or_else(broke_off));
     }
@@ -42,12 +42,12 @@ impl Drop for Load {
 
 /// Result of checking an expired entry.
 enum Look {
-    Unchanged(Rc<Entry>),
+    Unchanged(Rc<CacheEntry>),
     Changed,
 }
 
 impl StatCache {
-    pub(super) fn look_again_or_load(&self, root: &Rc<Root>, asked: &Asked<'_>) -> Lookup {
+    pub(super) fn look_again_or_load(&self, root: &Rc<Root>, asked: &CacheLookup<'_>) -> Lookup {
         match self.look_again_now(root, asked) {
             Some(Look::Unchanged(entry)) => return Lookup::Ready(Ok(entry)),
             Some(Look::Changed) => {}
@@ -60,13 +60,13 @@ impl StatCache {
     }
 
     /// Checks an old entry's path in the kernel's caches. `None` if they cannot tell.
-    fn look_again_now(&self, root: &Root, asked: &Asked<'_>) -> Option<Look> {
+    fn look_again_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<Look> {
         let Some(entry) = self.old_entry(asked) else { return Some(Look::Changed) };
         let found = self.0.files.try_stat_cached(root, asked.rel, asked.follow)?;
         Some(self.keep_or_drop(root, asked, entry, found))
     }
 
-    fn old_entry(&self, asked: &Asked<'_>) -> Option<Rc<Entry>> {
+    fn old_entry(&self, asked: &CacheLookup<'_>) -> Option<Rc<CacheEntry>> {
         self.0.table.borrow().get(asked).map(|slot| slot.entry.clone())
     }
 
@@ -74,8 +74,8 @@ impl StatCache {
     fn keep_or_drop(
         &self,
         root: &Root,
-        asked: &Asked<'_>,
-        entry: Rc<Entry>,
+        asked: &CacheLookup<'_>,
+        entry: Rc<CacheEntry>,
         found: io::Result<Meta>,
     ) -> Look {
         let mut same = !entry.racy && found.is_ok_and(|meta| meta.same_content(entry.meta()));
@@ -106,8 +106,8 @@ impl StatCache {
         root: &Root,
         rel: &[u8],
         follow: Follow,
-    ) -> io::Result<Rc<Entry>> {
-        let asked = Asked { root: root.id(), follow, noatime: false, rel };
+    ) -> io::Result<Rc<CacheEntry>> {
+        let asked = CacheLookup { root: root.id(), follow, noatime: false, rel };
         self.open_entry(root, &asked).await.map(Rc::new)
     }
 
@@ -117,7 +117,7 @@ impl StatCache {
     }
 
     /// Opens from the kernel's caches, contents included. `None` if it would block.
-    fn load_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
+    fn load_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<io::Result<Rc<CacheEntry>>> {
         let Some(watcher) = self.watcher() else { return self.load_unwatched_now(root, asked) };
         let hold = match watcher.acquire(root, asked.rel, false) {
             Acquired::Held(hold) => hold,
@@ -125,7 +125,7 @@ impl StatCache {
             Acquired::Never => return self.load_unwatched_now(root, asked),
         };
         let loading = self.begin(asked);
-        let linkless = Asked { follow: Follow::None, ..*asked };
+        let linkless = CacheLookup { follow: Follow::None, ..*asked };
         let entry = match self.open_now(root, &linkless)? {
             Err(error) if is_link(&error) => return self.load_unwatched_now(root, asked),
             Err(error) => return Some(Err(error)),
@@ -144,12 +144,16 @@ impl StatCache {
         Some(Ok(self.keep_watched(root, asked, entry, hold, &loading)))
     }
 
-    fn load_unwatched_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Rc<Entry>>> {
+    fn load_unwatched_now(
+        &self,
+        root: &Root,
+        asked: &CacheLookup<'_>,
+    ) -> Option<io::Result<Rc<CacheEntry>>> {
         let opened = self.open_now(root, asked)?;
         Some(opened.map(|entry| self.keep(root, asked, entry, None)))
     }
 
-    fn open_now(&self, root: &Root, asked: &Asked<'_>) -> Option<io::Result<Entry>> {
+    fn open_now(&self, root: &Root, asked: &CacheLookup<'_>) -> Option<io::Result<CacheEntry>> {
         let files = &self.0.files;
         let open = || files.try_open_cached(root, asked.rel, asked.follow, asked.noatime);
         let mut opened = open()?;
@@ -158,7 +162,7 @@ impl StatCache {
             opened = open()?;
         }
         let mut entry = match opened {
-            Ok(file) => Entry::new(file, false),
+            Ok(file) => CacheEntry::new(file, false),
             Err(error) => return Some(Err(error)),
         };
         if let Some(length) = self.small_length(entry.file()) {
@@ -170,14 +174,14 @@ impl StatCache {
     }
 
     /// Starts a task that checks and loads, and waits for it.
-    fn wait(&self, root: &Rc<Root>, asked: &Asked<'_>) -> Lookup {
-        let key = Key::new(*asked);
+    fn wait(&self, root: &Rc<Root>, asked: &CacheLookup<'_>) -> Lookup {
+        let key = CacheKey::new(*asked);
         let pending = Rc::new(Pending::default());
         self.0.pending.borrow_mut().insert(key.clone(), pending.clone());
         let (cache, root, task_pending) = (self.clone(), root.clone(), pending.clone());
         tokio::task::spawn_local(async move {
             let latest = CHANGES.load(Ordering::Acquire);
-            let mut load = Load { cache, key, pending: task_pending, result: None };
+            let mut load = CacheLoad { cache, key, pending: task_pending, result: None };
             panics::point("load");
             let result = load.cache.look_again_and_load(&root, &load.key).await;
             if CHANGES.load(Ordering::Acquire) != latest {
@@ -189,13 +193,13 @@ impl StatCache {
         Lookup::Wait(Box::pin(Join(pending)))
     }
 
-    fn distrust(&self, asked: &Asked<'_>) {
+    fn distrust(&self, asked: &CacheLookup<'_>) {
         if let Some(slot) = self.0.table.borrow().get(asked) {
             slot.valid_until_ms.set(0);
         }
     }
 
-    async fn look_again_and_load(&self, root: &Root, key: &Key) -> io::Result<Rc<Entry>> {
+    async fn look_again_and_load(&self, root: &Root, key: &CacheKey) -> io::Result<Rc<CacheEntry>> {
         let asked = key.asked();
         if let Some(entry) = self.old_entry(&asked) {
             let found = self.0.files.stat(root, asked.rel, asked.follow).await;
@@ -214,10 +218,14 @@ impl StatCache {
     }
 
     /// Loads with watches on the path, if possible. `None` if nothing can be watched.
-    async fn load_watched(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Option<Rc<Entry>>> {
+    async fn load_watched(
+        &self,
+        root: &Root,
+        asked: &CacheLookup<'_>,
+    ) -> io::Result<Option<Rc<CacheEntry>>> {
         let Some(watcher) = self.watcher() else { return Ok(None) };
         let files = &self.0.files;
-        let linkless = Asked { follow: Follow::None, ..*asked };
+        let linkless = CacheLookup { follow: Follow::None, ..*asked };
         // Opened a first time to learn its type: a watch is not requested of a file system that may
         // not respond.
         let entry = self.open_entry(root, &linkless).await?;
@@ -243,17 +251,17 @@ impl StatCache {
         Ok(Some(self.keep_watched(root, asked, entry, hold, &loading)))
     }
 
-    async fn open_entry(&self, root: &Root, asked: &Asked<'_>) -> io::Result<Entry> {
+    async fn open_entry(&self, root: &Root, asked: &CacheLookup<'_>) -> io::Result<CacheEntry> {
         let files = &self.0.files;
         let mut opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
         if opened.as_ref().is_err_and(is_out_of_descriptors) {
             self.shed_some();
             opened = files.open(root, asked.rel, asked.follow, asked.noatime).await;
         }
-        self.with_small_bytes(Entry::new(opened?, false)).await
+        self.with_small_bytes(CacheEntry::new(opened?, false)).await
     }
 
-    async fn with_small_bytes(&self, entry: Entry) -> io::Result<Entry> {
+    async fn with_small_bytes(&self, entry: CacheEntry) -> io::Result<CacheEntry> {
         let Some(length) = self.small_length(entry.file()) else { return Ok(entry) };
         let file = entry.file().clone();
         let (buf, n) = self.0.files.read(&file, 0, OwnedBuf::zeroed(length)).await;
@@ -268,7 +276,7 @@ impl StatCache {
 
     /// Attaches the contents if their length matches the metadata; a file being modified is served
     /// from its descriptor.
-    fn with_bytes(&self, entry: Entry, bytes: Vec<u8>, n: io::Result<usize>) -> Entry {
+    fn with_bytes(&self, entry: CacheEntry, bytes: Vec<u8>, n: io::Result<usize>) -> CacheEntry {
         let whole = n.is_ok_and(|n| n == bytes.len());
         if whole { entry.with_small(Bytes::from(bytes), &self.0.small_bytes) } else { entry }
     }
@@ -287,11 +295,11 @@ impl StatCache {
     fn keep_watched(
         &self,
         root: &Root,
-        asked: &Asked<'_>,
-        entry: Entry,
+        asked: &CacheLookup<'_>,
+        entry: CacheEntry,
         hold: Hold,
         loading: &LoadGuard,
-    ) -> Rc<Entry> {
+    ) -> Rc<CacheEntry> {
         self.take_changes();
         if loading.0.overtaken.get() {
             count(&self.0.counters.loads);
@@ -300,8 +308,8 @@ impl StatCache {
         self.keep(root, asked, entry, Some(hold))
     }
 
-    fn begin(&self, asked: &Asked<'_>) -> LoadGuard {
-        let loading = Rc::new(Loading { key: Key::new(*asked), overtaken: false.into() });
+    fn begin(&self, asked: &CacheLookup<'_>) -> LoadGuard {
+        let loading = Rc::new(Loading { key: CacheKey::new(*asked), overtaken: false.into() });
         self.0.loading.borrow_mut().push(loading.clone());
         LoadGuard(loading, self.clone())
     }
@@ -309,10 +317,10 @@ impl StatCache {
     fn keep(
         &self,
         root: &Root,
-        asked: &Asked<'_>,
-        mut entry: Entry,
+        asked: &CacheLookup<'_>,
+        mut entry: CacheEntry,
         watched: Option<Hold>,
-    ) -> Rc<Entry> {
+    ) -> Rc<CacheEntry> {
         count(&self.0.counters.loads);
         entry.racy = is_racy(entry.meta());
         let entry = Rc::new(entry);
@@ -320,8 +328,8 @@ impl StatCache {
             return entry;
         }
         let now_ms = self.now_ms();
-        let slot = Slot {
-            key: Key::new(*asked),
+        let slot = CacheSlot {
+            key: CacheKey::new(*asked),
             entry: entry.clone(),
             valid_until_ms: self.valid_until(root).into(),
             root_generation: watched
@@ -356,7 +364,7 @@ impl Drop for LoadGuard {
 
 /// True if watching the directories reports all changes of an entry: not if another machine can
 /// make them, or if they can be made under another name.
-fn can_be_watched(entry: &Entry) -> bool {
+fn can_be_watched(entry: &CacheEntry) -> bool {
     let meta = entry.meta();
     let one_name = meta.kind == FileKind::Directory || meta.links == 1;
     one_name && entry.file().fs() != FsClass::Remote

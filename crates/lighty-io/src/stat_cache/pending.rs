@@ -7,17 +7,17 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 
 /// The outcome of a pending load.
 #[derive(Default)]
 pub(super) struct Pending {
-    result: RefCell<Option<io::Result<Rc<Entry>>>>,
+    result: RefCell<Option<io::Result<Rc<CacheEntry>>>>,
     wakers: RefCell<Vec<Waker>>,
 }
 
 impl Pending {
-    pub(super) fn finish(&self, result: io::Result<Rc<Entry>>) {
+    pub(super) fn finish(&self, result: io::Result<Rc<CacheEntry>>) {
         *self.result.borrow_mut() = Some(result);
         for waker in self.wakers.take() {
             waker.wake();
@@ -29,7 +29,7 @@ impl Pending {
 pub(super) struct Join(pub(super) Rc<Pending>);
 
 impl Future for Join {
-    type Output = io::Result<Rc<Entry>>;
+    type Output = io::Result<Rc<CacheEntry>>;
 
     fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         if let Some(result) = &*self.0.result.borrow() {
@@ -44,7 +44,7 @@ impl Future for Join {
 }
 
 /// Copies a result for another waiter. Errors are not `Clone`, so their content is copied.
-fn again(result: &io::Result<Rc<Entry>>) -> io::Result<Rc<Entry>> {
+fn again(result: &io::Result<Rc<CacheEntry>>) -> io::Result<Rc<CacheEntry>> {
     match result {
         Ok(entry) => Ok(entry.clone()),
         Err(error) => Err(match error.raw_os_error() {

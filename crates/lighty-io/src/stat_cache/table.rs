@@ -8,13 +8,13 @@ use std::rc::Rc;
 
 use foldhash::fast::RandomState;
 
-use super::entry::Entry;
+use super::entry::CacheEntry;
 use super::watch::Hold;
 use crate::file::Follow;
 
 /// A look-up: the path, its root and the open mode.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) struct Asked<'a> {
+pub(super) struct CacheLookup<'a> {
     pub(super) root: u64,
     pub(super) follow: Follow,
     pub(super) noatime: bool,
@@ -22,7 +22,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// Two words and the path: a derived hash would double the cost with field separators.
-impl Hash for Asked<'_> {
+impl Hash for CacheLookup<'_> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         let how = (self.follow as u64) << 1 | u64::from(self.noatime);
         state.write_u64(self.root ^ (how << 56));
@@ -32,7 +32,7 @@ impl Hash for Asked<'_> {
 
 /// A key that owns its path.
 #[derive(Clone)]
-pub(super) struct Key(Rc<KeyParts>);
+pub(super) struct CacheKey(Rc<KeyParts>);
 
 struct KeyParts {
     root: u64,
@@ -41,9 +41,9 @@ struct KeyParts {
     rel: Box<[u8]>,
 }
 
-impl Key {
-    pub(super) fn new(asked: Asked<'_>) -> Key {
-        Key(Rc::new(KeyParts {
+impl CacheKey {
+    pub(super) fn new(asked: CacheLookup<'_>) -> CacheKey {
+        CacheKey(Rc::new(KeyParts {
             root: asked.root,
             follow: asked.follow,
             noatime: asked.noatime,
@@ -53,62 +53,62 @@ impl Key {
 }
 
 /// Common to keys and look-ups, so that a map of keys can be queried with a look-up.
-pub(super) trait AsAsked {
-    fn asked(&self) -> Asked<'_>;
+pub(super) trait AsCacheLookup {
+    fn asked(&self) -> CacheLookup<'_>;
 }
 
-impl AsAsked for Asked<'_> {
-    fn asked(&self) -> Asked<'_> {
+impl AsCacheLookup for CacheLookup<'_> {
+    fn asked(&self) -> CacheLookup<'_> {
         *self
     }
 }
 
-impl AsAsked for Key {
-    fn asked(&self) -> Asked<'_> {
+impl AsCacheLookup for CacheKey {
+    fn asked(&self) -> CacheLookup<'_> {
         let parts = &*self.0;
         let (follow, noatime) = (parts.follow, parts.noatime);
-        Asked { root: parts.root, follow, noatime, rel: &parts.rel }
+        CacheLookup { root: parts.root, follow, noatime, rel: &parts.rel }
     }
 }
 
-impl<'a> Borrow<dyn AsAsked + 'a> for Key {
-    fn borrow(&self) -> &(dyn AsAsked + 'a) {
+impl<'a> Borrow<dyn AsCacheLookup + 'a> for CacheKey {
+    fn borrow(&self) -> &(dyn AsCacheLookup + 'a) {
         self
     }
 }
 
-impl Hash for dyn AsAsked + '_ {
+impl Hash for dyn AsCacheLookup + '_ {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.asked().hash(state);
     }
 }
 
-impl PartialEq for dyn AsAsked + '_ {
+impl PartialEq for dyn AsCacheLookup + '_ {
     fn eq(&self, other: &Self) -> bool {
         self.asked() == other.asked()
     }
 }
 
-impl Eq for dyn AsAsked + '_ {}
+impl Eq for dyn AsCacheLookup + '_ {}
 
-impl Hash for Key {
+impl Hash for CacheKey {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.asked().hash(state);
     }
 }
 
-impl PartialEq for Key {
-    fn eq(&self, other: &Key) -> bool {
+impl PartialEq for CacheKey {
+    fn eq(&self, other: &CacheKey) -> bool {
         self.asked() == other.asked()
     }
 }
 
-impl Eq for Key {}
+impl Eq for CacheKey {}
 
 /// An entry in the table.
-pub(super) struct Slot {
-    pub(super) key: Key,
-    pub(super) entry: Rc<Entry>,
+pub(super) struct CacheSlot {
+    pub(super) key: CacheKey,
+    pub(super) entry: Rc<CacheEntry>,
     /// Trusted until then, unless an event comes first.
     pub(super) valid_until_ms: Cell<u64>,
     /// For watched entries: the root's generation at load.
@@ -122,8 +122,8 @@ pub(super) struct Slot {
 
 /// Entries by key, up to a limit.
 pub(super) struct Table {
-    map: HashMap<Key, usize, RandomState>,
-    slots: Vec<Option<Slot>>,
+    map: HashMap<CacheKey, usize, RandomState>,
+    slots: Vec<Option<CacheSlot>>,
     free: Vec<usize>,
     hand: usize,
     entries_max: usize,
@@ -144,20 +144,20 @@ impl Table {
         self.map.len()
     }
 
-    pub(super) fn get(&self, asked: &Asked<'_>) -> Option<&Slot> {
-        let at = *self.map.get(asked as &dyn AsAsked)?;
+    pub(super) fn get(&self, asked: &CacheLookup<'_>) -> Option<&CacheSlot> {
+        let at = *self.map.get(asked as &dyn AsCacheLookup)?;
         self.slots[at].as_ref()
     }
 
-    pub(super) fn remove(&mut self, asked: &Asked<'_>) -> Option<Slot> {
-        let at = self.map.remove(asked as &dyn AsAsked)?;
+    pub(super) fn remove(&mut self, asked: &CacheLookup<'_>) -> Option<CacheSlot> {
+        let at = self.map.remove(asked as &dyn AsCacheLookup)?;
         self.free.push(at);
         self.slots[at].take()
     }
 
     /// Inserts an entry in place of one with the same key or, at the limit, of one not used
     /// recently. Returns the replaced entry.
-    pub(super) fn insert(&mut self, slot: Slot) -> Option<Slot> {
+    pub(super) fn insert(&mut self, slot: CacheSlot) -> Option<CacheSlot> {
         let gone = match self.remove(&slot.key.asked()) {
             Some(old) => Some(old),
             None if self.len() >= self.entries_max => self.evict(),
@@ -173,7 +173,7 @@ impl Table {
     }
 
     /// Removes the first entry not used since the hand last passed.
-    pub(super) fn evict(&mut self) -> Option<Slot> {
+    pub(super) fn evict(&mut self) -> Option<CacheSlot> {
         // The first round may only clear marks; the second finds an entry.
         for _ in 0..2 * self.slots.len() {
             let at = self.step();
@@ -187,7 +187,7 @@ impl Table {
     }
 
     /// Removes entries not used since `before_ms`, inspecting at most `steps_max`.
-    pub(super) fn sweep(&mut self, before_ms: u64, steps_max: usize) -> Vec<Slot> {
+    pub(super) fn sweep(&mut self, before_ms: u64, steps_max: usize) -> Vec<CacheSlot> {
         let mut gone = Vec::new();
         for _ in 0..steps_max.min(self.slots.len()) {
             let at = self.step();
@@ -201,25 +201,25 @@ impl Table {
     }
 
     /// Removes all entries that match `pick`. Inspects every entry: for rare events.
-    pub(super) fn remove_where(&mut self, pick: impl Fn(&Slot) -> bool) -> Vec<Slot> {
-        let picked: Vec<Key> =
+    pub(super) fn remove_where(&mut self, pick: impl Fn(&CacheSlot) -> bool) -> Vec<CacheSlot> {
+        let picked: Vec<CacheKey> =
             self.slots.iter().flatten().filter(|slot| pick(slot)).map(|s| s.key.clone()).collect();
         picked.iter().filter_map(|key| self.remove(&key.asked())).collect()
     }
 
     /// Visits all entries.
-    pub(super) fn each(&self, show: impl FnMut(&Slot)) {
+    pub(super) fn each(&self, show: impl FnMut(&CacheSlot)) {
         self.slots.iter().flatten().for_each(show);
     }
 
     /// Removes all entries of one path, whatever their open mode.
-    pub(super) fn remove_variants(&mut self, root: u64, path: &[u8]) -> Vec<Slot> {
+    pub(super) fn remove_variants(&mut self, root: u64, path: &[u8]) -> Vec<CacheSlot> {
         let slashed = [path, b"/"].concat();
         let mut gone = Vec::new();
         for follow in [Follow::All, Follow::Beneath, Follow::None] {
             for noatime in [false, true] {
                 for rel in [path, &slashed] {
-                    gone.extend(self.remove(&Asked { root, follow, noatime, rel }));
+                    gone.extend(self.remove(&CacheLookup { root, follow, noatime, rel }));
                 }
             }
         }

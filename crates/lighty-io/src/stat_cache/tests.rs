@@ -15,7 +15,7 @@ use super::*;
 use crate::clock::Clock;
 use crate::file::{EngineChoice, EngineLimits, Fault, FaultOp, FaultPlan, FaultRule, FileKind};
 
-struct Bed {
+struct StatCacheTestBed {
     cache: StatCache,
     root: Rc<Root>,
     dir: TempDir,
@@ -24,7 +24,7 @@ struct Bed {
 
 fn on_bed<F, Fut>(engine: CacheEngine, limits: CacheLimits, test: F)
 where
-    F: Fn(Bed) -> Fut,
+    F: Fn(StatCacheTestBed) -> Fut,
     Fut: Future<Output = ()>,
 {
     for choice in [EngineChoice::Auto, EngineChoice::Threads] {
@@ -41,7 +41,7 @@ where
             let files = started.expect("an engine");
             let root = files.open_root(dir.path()).await.expect("a root");
             let cache = StatCache::new(files, engine, limits);
-            let whole = test(Bed { cache, root, dir, clock });
+            let whole = test(StatCacheTestBed { cache, root, dir, clock });
             tokio::time::timeout(Duration::from_secs(60), whole).await.expect("in time");
         });
     }
@@ -49,7 +49,7 @@ where
 
 fn simple<F, Fut>(test: F)
 where
-    F: Fn(Bed) -> Fut,
+    F: Fn(StatCacheTestBed) -> Fut,
     Fut: Future<Output = ()>,
 {
     on_bed(CacheEngine::Simple, CacheLimits::default(), test);
@@ -57,13 +57,13 @@ where
 
 fn inotify<F, Fut>(test: F)
 where
-    F: Fn(Bed) -> Fut,
+    F: Fn(StatCacheTestBed) -> Fut,
     Fut: Future<Output = ()>,
 {
     on_bed(CacheEngine::Inotify, CacheLimits::default(), test);
 }
 
-impl Bed {
+impl StatCacheTestBed {
     fn path(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
     }
@@ -78,7 +78,7 @@ impl Bed {
         self.cache.lookup(&self.root, name.as_bytes(), Follow::All, false)
     }
 
-    async fn get(&self, name: &str) -> io::Result<Rc<Entry>> {
+    async fn get(&self, name: &str) -> io::Result<Rc<CacheEntry>> {
         self.lookup(name).entry().await
     }
 
@@ -107,7 +107,7 @@ impl Bed {
     }
 }
 
-fn text_of(entry: &Entry) -> String {
+fn text_of(entry: &CacheEntry) -> String {
     String::from_utf8(entry.small().expect("small").to_vec()).expect("text")
 }
 

@@ -55,7 +55,7 @@ pub(super) struct DirKey {
 pub(super) struct Watcher {
     inotify: AsyncFd<OwnedFd>,
     watches_max: usize,
-    state: RefCell<State>,
+    state: RefCell<WatcherState>,
     /// The reason for abandoning the watches.
     broken: RefCell<Option<String>>,
     is_broken: Cell<bool>,
@@ -66,7 +66,7 @@ pub(super) struct Watcher {
 }
 
 #[derive(Default)]
-struct State {
+struct WatcherState {
     dirs: HashMap<DirKey, Dir, RandomState>,
     by_wd: HashMap<i32, Vec<DirKey>, RandomState>,
     next_serial: u64,
@@ -81,7 +81,7 @@ struct Dir {
 
 /// A reported change.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum WatchedChange {
     /// The entry at this path, and with `below` everything beneath it.
     At { root: u64, path: Vec<u8>, below: bool },
     /// Events were lost; anything may have changed.
@@ -207,14 +207,14 @@ impl Watcher {
     }
 
     /// Takes the reported changes. Costs no system call without events.
-    pub(super) fn take_changes(&self) -> Vec<Change> {
+    pub(super) fn take_changes(&self) -> Vec<WatchedChange> {
         let mut events = Vec::new();
         let read = self.inotify.try_io(Interest::READABLE, |fd| read_events(fd, &mut events));
         if let Err(error) = read
             && error.kind() != io::ErrorKind::WouldBlock
         {
             self.give_up(format!("reading inotify events: {error}"));
-            return vec![Change::Anything];
+            return vec![WatchedChange::Anything];
         }
         let mut changes = Vec::new();
         for event in events {
@@ -259,9 +259,9 @@ impl Watcher {
         }
     }
 
-    fn translate(&self, event: &Event, changes: &mut Vec<Change>) {
+    fn translate(&self, event: &InotifyEvent, changes: &mut Vec<WatchedChange>) {
         if event.flags.contains(ReadFlags::QUEUE_OVERFLOW) {
-            changes.push(Change::Anything);
+            changes.push(WatchedChange::Anything);
             return;
         }
         let mut state = self.state.borrow_mut();
@@ -273,11 +273,11 @@ impl Watcher {
                 Some(name) if !gone => {
                     let path = join(&dir.rel, name);
                     let below = state.is_watched(&dir, &path);
-                    changes.push(Change::At { root, path, below });
+                    changes.push(WatchedChange::At { root, path, below });
                     // Its own times have changed, or a name in it.
-                    changes.push(Change::At { root, path: dir.rel.to_vec(), below: false });
+                    changes.push(WatchedChange::At { root, path: dir.rel.to_vec(), below: false });
                 }
-                _ => changes.push(Change::At { root, path: dir.rel.to_vec(), below: true }),
+                _ => changes.push(WatchedChange::At { root, path: dir.rel.to_vec(), below: true }),
             }
             if gone {
                 // The next user watches it anew; current holders find it missing.
@@ -309,7 +309,7 @@ impl Watcher {
     }
 }
 
-impl State {
+impl WatcherState {
     fn is_watched(&self, dir: &DirKey, path: &[u8]) -> bool {
         let key = DirKey { root: dir.root, generation: dir.generation, rel: path.into() };
         self.dirs.contains_key(&key)
@@ -386,21 +386,21 @@ fn add_watch(fd: &OwnedFd, root: &Path, rel: &[u8]) -> io::Result<i32> {
     Ok(inotify::add_watch(fd, path, flags)?)
 }
 
-struct Event {
+struct InotifyEvent {
     wd: i32,
     flags: ReadFlags,
     name: Option<Vec<u8>>,
 }
 
 /// Reads until empty, which returns `WouldBlock` and so clears the reactor's readiness.
-fn read_events(fd: &OwnedFd, events: &mut Vec<Event>) -> io::Result<()> {
+fn read_events(fd: &OwnedFd, events: &mut Vec<InotifyEvent>) -> io::Result<()> {
     let mut buf = [MaybeUninit::uninit(); EVENT_BYTES];
     let mut reader = inotify::Reader::new(fd, &mut buf);
     loop {
         match reader.next() {
             Ok(event) => {
                 let name = event.file_name().map(|name| name.to_bytes().to_vec());
-                events.push(Event { wd: event.wd(), flags: event.events(), name });
+                events.push(InotifyEvent { wd: event.wd(), flags: event.events(), name });
             }
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),

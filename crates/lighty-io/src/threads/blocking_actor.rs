@@ -19,11 +19,11 @@ pub const JOBS_MAX: usize = 1024;
 /// Stack size of the thread in bytes: databases compile statements on it.
 const STACK_BYTES: usize = 1024 * 1024;
 
-type Job<S> = Box<dyn FnOnce(&mut io::Result<S>) + Send>;
+type ActorJob<S> = Box<dyn FnOnce(&mut io::Result<S>) + Send>;
 
 /// A handle to the thread. Clones share it.
 pub struct BlockingActor<S> {
-    jobs: SyncSender<Job<S>>,
+    jobs: SyncSender<ActorJob<S>>,
 }
 
 impl<S> Clone for BlockingActor<S> {
@@ -73,7 +73,7 @@ impl<S: 'static> BlockingActor<S> {
     }
 }
 
-fn work<S>(inbox: &Receiver<Job<S>>, mut make: impl FnMut() -> io::Result<S>) {
+fn work<S>(inbox: &Receiver<ActorJob<S>>, mut make: impl FnMut() -> io::Result<S>) {
     let mut kept = None;
     while let Ok(job) = inbox.recv() {
         let mut state = match kept.take() {

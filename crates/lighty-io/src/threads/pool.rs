@@ -81,26 +81,26 @@ impl PoolLimits {
     }
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+type PoolJob = Box<dyn FnOnce() + Send>;
 
 /// A handle to a pool; clones share it.
 #[derive(Clone)]
-pub struct ThreadPool(Arc<Shared>);
+pub struct ThreadPool(Arc<SharedThreadPool>);
 
-struct Shared {
+struct SharedThreadPool {
     limits: Mutex<PoolLimits>,
-    lanes: [Mutex<Work>; LANES],
+    lanes: [Mutex<LaneQueue>; LANES],
 }
 
 #[derive(Default)]
-struct Work {
-    jobs: VecDeque<Job>,
+struct LaneQueue {
+    jobs: VecDeque<PoolJob>,
     threads: usize,
     /// Condvars of the idle threads, most recent last. The waker removes the entry.
     idle: Vec<Arc<Condvar>>,
 }
 
-impl Work {
+impl LaneQueue {
     /// Wakes an idle thread, if there is one.
     fn wake_one(&mut self) -> bool {
         self.idle.pop().inspect(|thread| thread.notify_one()).is_some()
@@ -133,7 +133,10 @@ impl ThreadPool {
 
     /// A separate pool, for tests and tools.
     pub fn new(limits: PoolLimits) -> ThreadPool {
-        ThreadPool(Arc::new(Shared { limits: Mutex::new(limits), lanes: Default::default() }))
+        ThreadPool(Arc::new(SharedThreadPool {
+            limits: Mutex::new(limits),
+            lanes: Default::default(),
+        }))
     }
 
     /// Sets the limits. Surplus threads exit after their current job.
@@ -330,7 +333,7 @@ fn run_simulated(late: Option<Duration>, job: impl FnOnce() + 'static) -> io::Re
 }
 
 /// Revokes a queued job.
-pub struct Ticket(Arc<Mutex<Option<Job>>>);
+pub struct Ticket(Arc<Mutex<Option<PoolJob>>>);
 
 impl Ticket {
     /// Drops the job with everything it holds. Returns `false` if a thread has started it.
@@ -338,7 +341,7 @@ impl Ticket {
         self.take().is_some()
     }
 
-    fn take(&self) -> Option<Job> {
+    fn take(&self) -> Option<PoolJob> {
         unpoisoned(self.0.lock()).take()
     }
 }
@@ -351,7 +354,7 @@ impl Drop for RevokedWhenDropped {
     }
 }
 
-impl Shared {
+impl SharedThreadPool {
     fn work_on(&self, lane: Lane) {
         let lane_work = &self.lanes[lane as usize];
         let wake = Arc::new(Condvar::new());

@@ -7,7 +7,7 @@ use rustls::pki_types::CertificateDer;
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, DigitallySignedStruct, Error, PeerMisbehaved, SignatureScheme};
 
-use super::certificate::Names;
+use super::certificate::CertificateNames;
 
 /// The version of TLS of a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ fn verify_by_key(
     algorithms: &WebPkiSupportedAlgorithms,
     version: SignedIn,
 ) -> Result<HandshakeSignatureValid, Error> {
-    let names = Names::read(cert).ok_or(CertificateError::BadEncoding)?;
+    let names = CertificateNames::read(cert).ok_or(CertificateError::BadEncoding)?;
     let (kind, key) = names.key().ok_or(CertificateError::BadEncoding)?;
     let known = algorithms.mapping.iter().find(|(scheme, _)| *scheme == signed.scheme);
     let fits = known.map_or(&[][..], |(_, algorithms)| *algorithms);

@@ -15,7 +15,7 @@ pub struct CertificateText {
 impl CertificateText {
     /// Parses a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Self> {
-        let names = Names::read(der)?;
+        let names = CertificateNames::read(der)?;
         let serial = names.serial.strip_prefix(&[0]).filter(|rest| !rest.is_empty());
         let serial = serial.unwrap_or(names.serial);
         let serial = serial.iter().map(|byte| format!("{byte:02X}")).collect();
@@ -45,7 +45,7 @@ pub(super) mod key_usage {
 /// True if the certificate's key may be used for one of these. A certificate without keyUsage
 /// allows every use, a malformed one none.
 pub(super) fn allows_usage(der: &[u8], usages: u8) -> bool {
-    let Some(parsed) = Names::read(der) else { return false };
+    let Some(parsed) = CertificateNames::read(der) else { return false };
     for extension in parsed.extensions() {
         match extension {
             Some((KEY_USAGE, value)) => {
@@ -98,7 +98,7 @@ pub struct CertificateFacts {
 impl CertificateFacts {
     /// Parses a certificate in DER; `None` if it is malformed.
     pub fn read(der: &[u8]) -> Option<Self> {
-        let parsed = Names::read(der)?;
+        let parsed = CertificateNames::read(der)?;
         let (mut names, mut authority_key) = (Vec::new(), None);
         for extension in parsed.extensions() {
             let (id, value) = extension?;
@@ -143,7 +143,7 @@ fn alternative_names(value: &[u8]) -> Option<Vec<String>> {
 
 /// Validity period of a certificate, in seconds since 1970; `None` if it is malformed.
 pub(super) fn validity(der: &[u8]) -> Option<std::ops::Range<i64>> {
-    let mut times = Der(Names::read(der)?.validity);
+    let mut times = Der(CertificateNames::read(der)?.validity);
     let from_s = time(times.next()?)?;
     // The last second is part of the period.
     Some(from_s..time(times.next()?)? + 1)
@@ -219,7 +219,7 @@ const UTC_TIME: u8 = 0x17;
 pub(super) const GENERALIZED_TIME: u8 = 0x18;
 
 /// The names in a certificate, in DER, and its serial number.
-pub(super) struct Names<'a> {
+pub(super) struct CertificateNames<'a> {
     pub(super) serial: &'a [u8],
     pub(super) issuer: &'a [u8],
     validity: &'a [u8],
@@ -229,7 +229,7 @@ pub(super) struct Names<'a> {
     rest: &'a [u8],
 }
 
-impl<'a> Names<'a> {
+impl<'a> CertificateNames<'a> {
     pub(super) fn read(der: &'a [u8]) -> Option<Self> {
         let (SEQUENCE, certificate) = Der(der).next()? else { return None };
         let (SEQUENCE, signed) = Der(certificate).next()? else { return None };

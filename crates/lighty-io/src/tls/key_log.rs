@@ -13,9 +13,9 @@ use crate::log_writer::{LogHandle, LogTarget, LogWriter};
 
 /// A log of secrets.
 #[derive(Clone)]
-pub struct KeyLog(Arc<Inner>);
+pub struct KeyLog(Arc<KeyLogInner>);
 
-struct Inner {
+struct KeyLogInner {
     path: Box<Path>,
     writer: LogWriter,
 }
@@ -34,7 +34,7 @@ impl KeyLog {
     pub fn open(path: &Path) -> io::Result<Self> {
         drop(append_to(path)?);
         let writer = LogWriter::open(LogTarget::File(path.to_owned()))?;
-        Ok(Self(Arc::new(Inner { path: path.into(), writer })))
+        Ok(Self(Arc::new(KeyLogInner { path: path.into(), writer })))
     }
 
     /// Checks that a file can be opened, and leaves nothing behind.

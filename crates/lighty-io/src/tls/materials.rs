@@ -16,7 +16,7 @@ use std::time::SystemTime;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{self, Names};
+use super::certificate::{self, CertificateNames};
 use super::on_demand::OnDemandPairs;
 use super::pem_file::{self, PairError, PairFiles, PemFile, read, read_bytes, read_pair};
 use super::signing;
@@ -417,7 +417,7 @@ fn fitting<'a>(
     leaf: &[u8],
     now_s: i64,
 ) -> Option<&'a Staple> {
-    let serial = Names::read(leaf)?.serial;
+    let serial = CertificateNames::read(leaf)?.serial;
     staples.find(|staple| staple.is_about(serial) && staple.is_valid(now_s))
 }
 

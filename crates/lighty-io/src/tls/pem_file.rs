@@ -12,7 +12,7 @@ use rustls::pki_types::pem::{self, PemObject, SectionKind};
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use super::certificate::{CertificateFacts, Der, Names, SEQUENCE};
+use super::certificate::{CertificateFacts, CertificateNames, Der, SEQUENCE};
 use super::key_fault;
 use super::tls_error::TlsError;
 
@@ -267,7 +267,7 @@ fn read_with(files: &PairFiles, any_key: bool) -> Result<CertifiedKey, PairError
 }
 
 fn is_for_key(pair: &CertifiedKey) -> bool {
-    let names = pair.cert.first().and_then(|leaf| Names::read(leaf));
+    let names = pair.cert.first().and_then(|leaf| CertificateNames::read(leaf));
     let key = pair.key.public_key();
     names.zip(key).is_some_and(|(names, key)| names.has_public_key(&key))
 }

@@ -13,7 +13,7 @@ use rustls::{
     CipherSuite, NamedGroup, ServerConfig, SupportedCipherSuite, SupportedProtocolVersion, version,
 };
 
-use super::certificate::Names;
+use super::certificate::CertificateNames;
 use super::client_auth::{ClientAuth, ClientAuthOptions};
 use super::compression;
 use super::key_log::KeyLog;
@@ -227,13 +227,13 @@ fn complete(
     let ([leaf], Some(chain_file)) = (&pair.cert[..], chain_file) else { return pair };
     let authorities = materials.authorities(chain_file);
     let mut chain = vec![leaf.clone()];
-    while let Some(names) = chain.last().and_then(|last| Names::read(last))
+    while let Some(names) = chain.last().and_then(|last| CertificateNames::read(last))
         && names.issuer != names.subject
         && chain.len() <= authorities.len()
     {
         // The root is left out: clients that trust it have it, and others gain nothing from it.
         let is_issuer = |one: &&CertificateDer<'_>| {
-            Names::read(one)
+            CertificateNames::read(one)
                 .is_some_and(|other| other.subject == names.issuer && other.issuer != other.subject)
         };
         let Some(issuer) = authorities.iter().find(is_issuer) else { break };

@@ -110,7 +110,7 @@ impl Context {
 }
 
 /// The key of one direction.
-struct Key {
+struct DirectionKey {
     context: Context,
     /// Padded to the length of the longest; zeroed on drop.
     key: AeadKey,
@@ -119,7 +119,7 @@ struct Key {
     shape: Shape,
 }
 
-impl Key {
+impl DirectionKey {
     fn new(
         sequence: u64,
         secrets: &ConnectionTrafficSecrets,
@@ -191,7 +191,7 @@ fn additional(number: u64, header: &[u8], length: usize) -> [u8; 13] {
 
 /// Seals outgoing records.
 pub(crate) struct Sealer {
-    key: Key,
+    key: DirectionKey,
     /// Maximum number of records per key (RFC 8446 section 5.5).
     records_max: u64,
 }
@@ -202,7 +202,7 @@ impl Sealer {
         is_tls13: bool,
         records_max: u64,
     ) -> Result<Self, RecordFault> {
-        Ok(Self { key: Key::new(sequence, secrets, is_tls13)?, records_max })
+        Ok(Self { key: DirectionKey::new(sequence, secrets, is_tls13)?, records_max })
     }
 
     /// Frees everything but the key, until the next record.
@@ -270,7 +270,7 @@ impl Sealer {
 
 /// Opens incoming records.
 pub(crate) struct Opener {
-    key: Key,
+    key: DirectionKey,
 }
 
 /// An opened record: its type, and the position of its plaintext.
@@ -287,7 +287,7 @@ impl Opener {
         (sequence, secrets): (u64, &ConnectionTrafficSecrets),
         is_tls13: bool,
     ) -> Result<Self, RecordFault> {
-        Ok(Self { key: Key::new(sequence, secrets, is_tls13)? })
+        Ok(Self { key: DirectionKey::new(sequence, secrets, is_tls13)? })
     }
 
     /// Frees everything but the key, until the next record.

@@ -22,10 +22,10 @@ use super::*;
 use crate::transport::Stream;
 use crate::transport::tests::tcp_pair;
 
-type Client = StreamOwned<ClientConnection, TcpStream>;
+type ClientStream = StreamOwned<ClientConnection, TcpStream>;
 
 /// An authority, and the certificates that it has signed, in a directory.
-struct Site {
+struct TestPki {
     dir: tempfile::TempDir,
     authority: CertifiedIssuer<'static, KeyPair>,
     materials: Materials,
@@ -36,7 +36,7 @@ fn now_s() -> i64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).expect("after 1970").as_secs() as i64
 }
 
-impl Site {
+impl TestPki {
     fn new() -> Self {
         Self::named("authority")
     }
@@ -126,7 +126,7 @@ impl Site {
 fn dial<T: Send + 'static>(
     config: &Arc<ClientConfig>,
     peer: TcpStream,
-    body: impl FnOnce(Client) -> T + Send + 'static,
+    body: impl FnOnce(ClientStream) -> T + Send + 'static,
 ) -> JoinHandle<T> {
     let config = Arc::clone(config);
     std::thread::spawn(move || {
@@ -170,7 +170,7 @@ fn text(bytes: usize) -> Vec<u8> {
 
 #[tokio::test]
 async fn every_suite_carries_bytes_both_ways() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     for suite in aws_lc_rs::ALL_CIPHER_SUITES {
         let ecdsa = !format!("{:?}", suite.suite()).contains("RSA_WITH")
@@ -201,7 +201,7 @@ async fn every_suite_carries_bytes_both_ways() {
 
 #[tokio::test]
 async fn what_follows_the_handshake_at_once_is_not_lost() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = Arc::new(site.client(None, None));
     let (mut ours, mut peer) = tcp_pair().await;
@@ -242,7 +242,7 @@ async fn what_follows_the_handshake_at_once_is_not_lost() {
 }
 
 /// Response to a client that sends its last message, a request and close_notify in one piece.
-async fn closing_at_once(site: &Site, version: &'static rustls::SupportedProtocolVersion) {
+async fn closing_at_once(site: &TestPki, version: &'static rustls::SupportedProtocolVersion) {
     let policy = site.policy(&site.options());
     let mut roots = RootCertStore::empty();
     roots.add(site.authority.der().clone()).expect("a root");
@@ -287,7 +287,7 @@ async fn closing_at_once(site: &Site, version: &'static rustls::SupportedProtoco
 
 #[tokio::test]
 async fn request_with_the_end_of_the_handshake_and_close_notify_is_answered() {
-    let site = Site::new();
+    let site = TestPki::new();
     for version in [&rustls::version::TLS13, &rustls::version::TLS12] {
         closing_at_once(&site, version).await;
     }
@@ -295,7 +295,7 @@ async fn request_with_the_end_of_the_handshake_and_close_notify_is_answered() {
 
 #[tokio::test]
 async fn sessions_are_resumed_where_the_policy_is_the_same() {
-    let site = Site::new();
+    let site = TestPki::new();
     let options = site.options();
     let policy = site.policy(&options);
     let strict = site.policy(&PolicyOptions { client_auth: site.auth(false), ..options.clone() });
@@ -327,9 +327,9 @@ async fn sessions_are_resumed_where_the_policy_is_the_same() {
 
 #[tokio::test]
 async fn clients_certificates_are_judged() {
-    let site = Site::new();
+    let site = TestPki::new();
     let options = site.options();
-    let strangers = Site::named("another authority");
+    let strangers = TestPki::named("another authority");
     for (own, is_enforced, expected) in [
         (None, false, Some(ClientVerdict::None)),
         (None, true, None),
@@ -361,7 +361,7 @@ async fn clients_certificates_are_judged() {
 
 #[tokio::test]
 async fn keys_are_updated_by_either_side() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = Arc::new(site.client(Some(CipherSuite::TLS13_AES_256_GCM_SHA384), None));
     let (mut ours, peer) = tcp_pair().await;
@@ -386,7 +386,7 @@ async fn keys_are_updated_by_either_side() {
 
 #[tokio::test]
 async fn broken_records_end_the_connection_with_an_alert() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = Arc::new(site.client(None, None));
     for (record, alert) in [
@@ -426,7 +426,7 @@ async fn broken_records_end_the_connection_with_an_alert() {
 
 #[tokio::test]
 async fn other_protocols_and_strangers_are_distinguished() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let (mut ours, mut peer) = tcp_pair().await;
     peer.write_all(b"GET / HTTP/1.1\r\n").expect("sent");
@@ -459,7 +459,7 @@ async fn other_protocols_and_strangers_are_distinguished() {
 
 #[tokio::test]
 async fn an_idle_connection_holds_no_buffer_and_a_full_one_is_taken_up_again() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = Arc::new(site.client(None, None));
     let (mut ours, peer) = tcp_pair().await;
@@ -491,7 +491,7 @@ async fn an_idle_connection_holds_no_buffer_and_a_full_one_is_taken_up_again() {
 
 #[tokio::test]
 async fn a_connection_goes_on_after_a_rest_with_every_suite() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     for suite in aws_lc_rs::ALL_CIPHER_SUITES {
         if format!("{:?}", suite.suite()).contains("RSA_WITH") {
@@ -526,7 +526,7 @@ async fn a_connection_goes_on_after_a_rest_with_every_suite() {
 /// Another process may write the certificate while a placeholder for it is made.
 #[test]
 fn spellings_of_pem_that_openssl_reads() {
-    let site = Site::new();
+    let site = TestPki::new();
     let (pem, key) = site.issue("a.test");
     let whole = format!("{pem}{}", key.serialize_pem());
     let openssl = |arguments: &[&str]| {
@@ -568,7 +568,7 @@ fn spellings_of_pem_that_openssl_reads() {
 
 #[test]
 fn revocation_lists_of_version_1_are_named() {
-    let site = Site::new();
+    let site = TestPki::new();
     std::fs::write(&*site.path("ca.pem"), site.authority.pem()).expect("written");
     std::fs::write(&*site.path("ca.key"), site.authority.key().serialize_pem()).expect("written");
     std::fs::write(&*site.path("index.txt"), "").expect("written");
@@ -600,7 +600,7 @@ fn revocation_lists_of_version_1_are_named() {
 
 #[test]
 fn pipe_in_place_of_a_certificate_is_not_waited_for() {
-    let site = Site::new();
+    let site = TestPki::new();
     let pair = site.pair("a.test");
     site.materials.load_pair(&pair).expect("loaded");
     std::fs::remove_file(&*pair.chain).expect("removed");
@@ -618,7 +618,7 @@ fn pipe_in_place_of_a_certificate_is_not_waited_for() {
 
 #[test]
 fn expired_certificate_does_not_replace_one_that_is_valid() {
-    let site = Site::new();
+    let site = TestPki::new();
     let pair = site.pair("a.test");
     site.materials.load_pair(&pair).expect("loaded");
     let before = site.materials.pair(&pair).expect("a pair");
@@ -651,7 +651,7 @@ fn short_lives_are_warned_of_late() {
 
 #[test]
 fn a_certificate_that_appears_while_it_is_loaded_is_noticed() {
-    let site = Site::new();
+    let site = TestPki::new();
     let (leaf, key) = site.issue("a.test");
     let text = leaf + &key.serialize_pem();
     let names: Arc<[String]> = Arc::from(["a.test".to_owned()]);
@@ -676,7 +676,7 @@ fn a_certificate_that_appears_while_it_is_loaded_is_noticed() {
 
 #[test]
 fn pairs_that_do_not_fit_are_named() {
-    let site = Site::new();
+    let site = TestPki::new();
     let load = |chain: &str, key: Option<&str>| {
         let files = PairFiles { chain: site.path(chain), key: key.map(|key| site.path(key)) };
         site.materials.load_pair(&files)
@@ -708,7 +708,7 @@ fn pairs_that_do_not_fit_are_named() {
 
 #[test]
 fn changed_files_are_loaded_again_and_broken_ones_are_not() {
-    let site = Site::new();
+    let site = TestPki::new();
     let files = site.pair("a.test");
     let shown = || site.materials.pair(&files).expect("loaded").cert[0].clone();
     let change = |text: &str| {

@@ -28,7 +28,7 @@ const NAME_BYTES: usize = 16;
 const NONCE_BYTES: usize = 12;
 
 #[derive(Clone)]
-struct Key {
+struct TicketKey {
     name: [u8; NAME_BYTES],
     secret: [u8; 64],
     /// Times from which it encrypts, and until which it decrypts, in seconds since 1970.
@@ -43,7 +43,7 @@ pub struct TicketKeys(Arc<RwLock<Keys>>);
 #[derive(Default)]
 struct Keys {
     /// Newest first.
-    keys: Vec<Key>,
+    keys: Vec<TicketKey>,
     /// The file's stamp when it was read.
     file: Option<Stamp>,
 }
@@ -58,7 +58,7 @@ impl TicketKeys {
         // Without random bytes there are no tickets, and every handshake is a full one.
         if is_due && rand::fill(&mut name).is_ok() && rand::fill(&mut secret).is_ok() {
             let (active_from_s, expires_s) = (now_s, now_s + LIFETIME_S);
-            all.keys.insert(0, Key { name, secret, active_from_s, expires_s });
+            all.keys.insert(0, TicketKey { name, secret, active_from_s, expires_s });
             all.keys.truncate(KEYS_MAX);
         }
     }
@@ -101,7 +101,7 @@ impl Debug for TicketKeys {
 
 /// Parses lighttpd's format: version 0, active-from and expires as native 32-bit numbers, a name of
 /// 16 bytes, an HMAC key and an AES key of 32 bytes each.
-fn parse(bytes: &[u8]) -> io::Result<Key> {
+fn parse(bytes: &[u8]) -> io::Result<TicketKey> {
     let wrong = |why: &str| io::Error::new(io::ErrorKind::InvalidData, why.to_owned());
     let bytes: &[u8; FILE_BYTES] = bytes.try_into().map_err(|_| {
         wrong(&format!("it has {} bytes, a key file has {FILE_BYTES}", bytes.len()))
@@ -115,7 +115,7 @@ fn parse(bytes: &[u8]) -> io::Result<Key> {
     name.copy_from_slice(&bytes[12..28]);
     secret.copy_from_slice(&bytes[28..]);
     let (active_from_s, expires_s) = (i64::from(number(4)), i64::from(number(8)));
-    Ok(Key { name, secret, active_from_s, expires_s })
+    Ok(TicketKey { name, secret, active_from_s, expires_s })
 }
 
 #[derive(Debug)]
@@ -133,7 +133,7 @@ impl hkdf::KeyType for Length32 {
 }
 
 impl Tickets {
-    fn cipher(&self, key: &Key) -> Option<RandomizedNonceKey> {
+    fn cipher(&self, key: &TicketKey) -> Option<RandomizedNonceKey> {
         let prk = hkdf::Salt::new(hkdf::HKDF_SHA256, &key.name).extract(&key.secret);
         let info = [self.policy.as_bytes()];
         let mut bytes = [0; 32];

@@ -21,14 +21,14 @@ const STUCK: usize = 100;
 const INNOCENT: usize = 20;
 const INNOCENT_BYTES: usize = 200_000;
 
-struct Bed {
+struct StallTestBed {
     engine: FileEngine,
     root: Rc<Root>,
     fuse: StallFs,
     place: tempfile::TempDir,
 }
 
-fn on_each_engine(test: impl AsyncFn(&Bed)) {
+fn on_each_engine(test: impl AsyncFn(&StallTestBed)) {
     for choice in [EngineChoice::Auto, EngineChoice::Threads] {
         let runtime =
             tokio::runtime::Builder::new_current_thread().enable_all().build().expect("runtime");
@@ -42,7 +42,7 @@ fn on_each_engine(test: impl AsyncFn(&Bed)) {
             };
             let engine = FileEngine::start(choice, EngineLimits::default()).expect("an engine");
             let root = engine.open_root(place.path()).await.expect("a root");
-            let bed = Bed { engine, root, fuse, place };
+            let bed = StallTestBed { engine, root, fuse, place };
             bed.write_innocent();
             test(&bed).await;
             assert!(!bed.fuse.gave_up(), "the loop was stopped");
@@ -50,7 +50,7 @@ fn on_each_engine(test: impl AsyncFn(&Bed)) {
     }
 }
 
-impl Bed {
+impl StallTestBed {
     fn write(&self, name: &str, length: usize) {
         fs::write(self.place.path().join(name), vec![b'x'; length]).expect("written");
     }

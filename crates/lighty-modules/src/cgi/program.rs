@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use lighty_core::Exchange;
 use lighty_core::exchange::variables;
-use lighty_io::process::spawn::{Input, Output, Program};
+use lighty_io::process::spawn::{ChildInput, ChildOutput, Program};
 
 /// Variables of the server's environment that programs inherit: search paths and the time zone.
 const INHERITED: [&str; 4] = ["PATH", "LD_LIBRARY_PATH", "LD_PRELOAD", "TZ"];
@@ -29,10 +29,10 @@ pub(super) fn describe(ex: &Exchange, interpreter: &str, upgrade: bool) -> Progr
         program.environment.push(variable);
     });
     if !upgrade {
-        program.stdin = if ex.body.exists() { Input::Pipe } else { Input::Null };
-        program.stdout = Output::Pipe;
+        program.stdin = if ex.body.exists() { ChildInput::Pipe } else { ChildInput::Null };
+        program.stdout = ChildOutput::Pipe;
     }
-    program.stderr = Output::Pipe;
+    program.stderr = ChildOutput::Pipe;
     program
 }
 

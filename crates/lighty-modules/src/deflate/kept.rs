@@ -9,7 +9,7 @@ use lighty_core::{Body, Exchange};
 use lighty_http::{Known, Status};
 use lighty_io::file::cache_file::CacheFile;
 use lighty_io::file::{FileKind, Follow};
-use lighty_io::stat_cache::{Entry, Lookup};
+use lighty_io::stat_cache::{CacheEntry, Lookup};
 
 use super::coding::Coding;
 
@@ -21,14 +21,17 @@ pub(super) fn is_whole_file(ex: &Exchange) -> bool {
 }
 
 /// The best of `codings` with a precompressed file beside the original that is not older.
-pub(super) async fn find_beside(ex: &Exchange, codings: &[Coding]) -> Option<(Coding, Rc<Entry>)> {
+pub(super) async fn find_beside(
+    ex: &Exchange,
+    codings: &[Coding],
+) -> Option<(Coding, Rc<CacheEntry>)> {
     let original = ex.physical.entry.clone()?;
     let root = ex.physical.root.clone()?;
     for coding in codings {
         let Some(ending) = coding.ending() else { continue };
         let name = [&ex.physical.rel, ending.as_bytes()].concat();
         let found = look_up(ex, &root, &name, ex.settings.core.follow_symlink).await;
-        let is_current = |entry: &Rc<Entry>| {
+        let is_current = |entry: &Rc<CacheEntry>| {
             let (theirs, ours) = (entry.meta(), original.meta());
             (theirs.mtime_s, theirs.mtime_ns) >= (ours.mtime_s, ours.mtime_ns)
         };
@@ -57,7 +60,11 @@ pub(super) fn cached_name(ex: &Exchange, coding: Coding) -> Option<Vec<u8>> {
 }
 
 /// Looks up a name in the cache.
-pub(super) async fn find_cached(ex: &Exchange, directory: &str, name: &[u8]) -> Option<Rc<Entry>> {
+pub(super) async fn find_cached(
+    ex: &Exchange,
+    directory: &str,
+    name: &[u8],
+) -> Option<Rc<CacheEntry>> {
     let root = match ex.machine.root(directory.as_bytes()) {
         Some(root) => root,
         None => ex.machine.open_root(directory.as_bytes()).await.ok()?,
@@ -77,7 +84,7 @@ async fn look_up(
     root: &Rc<lighty_io::file::Root>,
     name: &[u8],
     follow: Follow,
-) -> Option<Rc<Entry>> {
+) -> Option<Rc<CacheEntry>> {
     let noatime = ex.settings.server.use_noatime;
     let entry = match ex.machine.stat_cache.lookup(root, name, follow, noatime) {
         Lookup::Ready(result) => result.ok()?,
@@ -88,7 +95,7 @@ async fn look_up(
 }
 
 /// A whole file as a body.
-pub(super) fn body_of(entry: &Rc<Entry>) -> Body {
+pub(super) fn body_of(entry: &Rc<CacheEntry>) -> Body {
     match entry.small() {
         Some(_) => Body::Cached(Rc::clone(entry)),
         None => {

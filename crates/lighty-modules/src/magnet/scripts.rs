@@ -8,7 +8,7 @@ use lighty_core::Machine;
 use lighty_core::pipeline::protected_files;
 use lighty_io::file::{Follow, Root};
 use lighty_io::os_text;
-use lighty_io::stat_cache::{Entry, Lookup};
+use lighty_io::stat_cache::{CacheEntry, Lookup};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{
@@ -18,8 +18,8 @@ use lighty_lua::{
 /// Compiled scripts by path.
 pub(super) struct Scripts {
     /// Each script is stored with the state of its file at compilation.
-    compiled: ScriptCache<Rc<Entry>>,
-    modules: ModuleCache<Rc<Entry>>,
+    compiled: ScriptCache<Rc<CacheEntry>>,
+    modules: ModuleCache<Rc<CacheEntry>>,
 }
 
 /// Reasons for which a script cannot run.
@@ -96,7 +96,7 @@ impl Scripts {
         self.unchanged(path, &entry)
     }
 
-    fn unchanged(&self, path: &str, entry: &Rc<Entry>) -> Option<Rc<Script>> {
+    fn unchanged(&self, path: &str, entry: &Rc<CacheEntry>) -> Option<Rc<Script>> {
         self.compiled.get(path.as_bytes(), |known| is_same(known, entry))
     }
 
@@ -150,7 +150,7 @@ impl Scripts {
     }
 }
 
-fn is_same(known: &mut Rc<Entry>, entry: &Rc<Entry>) -> bool {
+fn is_same(known: &mut Rc<CacheEntry>, entry: &Rc<CacheEntry>) -> bool {
     if Rc::ptr_eq(known, entry) {
         return true;
     }
@@ -202,7 +202,7 @@ fn split_bytes(path: &[u8]) -> (&[u8], &[u8]) {
 }
 
 /// The stat cache's entry for an absolute path.
-pub(super) async fn look_up(machine: &Machine, path: &[u8]) -> io::Result<Rc<Entry>> {
+pub(super) async fn look_up(machine: &Machine, path: &[u8]) -> io::Result<Rc<CacheEntry>> {
     let path = match path {
         [rest @ .., b'/'] if !rest.is_empty() => rest,
         path => path,

@@ -9,7 +9,7 @@ use lighty_core::{Body, BodyStream, Exchange};
 use lighty_http::ssi::SsiCommand;
 use lighty_http::{Known, Method, Status, uri};
 use lighty_io::file::{FileKind, Meta};
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use super::page::Page;
 use super::shared::{Fatal, Within};
@@ -143,7 +143,7 @@ impl Page<'_> {
         }
     }
 
-    fn push_entry(&mut self, entry: &Entry) -> Result<(), Fatal> {
+    fn push_entry(&mut self, entry: &CacheEntry) -> Result<(), Fatal> {
         match entry.small() {
             Some(bytes) => self.out.push(bytes),
             None => self.out.push_file(entry.file(), 0, entry.meta().size),
@@ -223,7 +223,7 @@ impl Page<'_> {
     }
 
     /// Opens the file of a name relative to the page's directory.
-    async fn find(&self, name: &[u8]) -> Result<Rc<Entry>, Unusable> {
+    async fn find(&self, name: &[u8]) -> Result<Rc<CacheEntry>, Unusable> {
         let ex = self.context.ex;
         let simple = simplified(name).ok_or(Unusable::Outside)?;
         let root = ex.physical.root.as_ref().ok_or(Unusable::NoDocumentRoot)?;

@@ -9,7 +9,7 @@ use lighty_core::log::Level;
 use lighty_core::{Exchange, Fault};
 use lighty_http::ssi::{CommandName, PagePiece, Scanner, SsiCommand};
 use lighty_io::file::OwnedBuf;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use super::output::Output;
 use super::page_context::PageContext;
@@ -70,7 +70,7 @@ pub(super) struct Page<'a> {
     pub(super) context: &'a PageContext<'a>,
     pub(super) out: &'a mut Output,
     pub(super) base: Base,
-    entry: &'a Rc<Entry>,
+    entry: &'a Rc<CacheEntry>,
     choices: Vec<Choice>,
     /// Offset of the next read in the file.
     at: u64,
@@ -81,7 +81,7 @@ impl<'a> Page<'a> {
         context: &'a PageContext<'a>,
         out: &'a mut Output,
         base: Base,
-        entry: &'a Rc<Entry>,
+        entry: &'a Rc<CacheEntry>,
     ) -> Self {
         Self { context, out, base, entry, choices: Vec::new(), at: 0 }
     }

@@ -7,7 +7,7 @@ use std::rc::Rc;
 use lighty_core::exchange::variables;
 use lighty_core::{Exchange, Extension, Fault, extension_slot};
 use lighty_io::file::Meta;
-use lighty_io::stat_cache::Entry;
+use lighty_io::stat_cache::CacheEntry;
 
 use super::settings::Limits;
 
@@ -82,7 +82,7 @@ pub(super) struct Shared {
 
 impl Shared {
     /// Creates the state for a requested page.
-    pub(super) fn of(ex: &Exchange, entry: &Entry, limits: Limits) -> Self {
+    pub(super) fn of(ex: &Exchange, entry: &CacheEntry, limits: Limits) -> Self {
         let rel = &ex.physical.rel;
         let name_at = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let meta = entry.meta();

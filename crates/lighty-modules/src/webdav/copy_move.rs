@@ -5,7 +5,7 @@
 
 use lighty_core::{Exchange, Level};
 use lighty_http::{Known, Status};
-use lighty_io::file::tree::{Cancel, Reach, Replace, Trouble};
+use lighty_io::file::tree::{Cancel, EntryFailure, Reach, Replace};
 use lighty_io::file::{FileKind, Meta};
 use lighty_io::stat_cache::announce_change;
 use lighty_io::threads::pool::Lane;
@@ -180,7 +180,7 @@ impl Plan {
         &self,
         ex: &Exchange,
         store: Option<&Store>,
-    ) -> Result<Vec<Trouble>, DavError> {
+    ) -> Result<Vec<EntryFailure>, DavError> {
         let keys = (self.from.canonical.path.clone(), self.to.canonical.path.clone());
         if let (Verb::Move, Some(store)) = (self.verb, store) {
             let (from, to) = keys.clone();
@@ -205,7 +205,7 @@ impl Plan {
         work
     }
 
-    async fn work(&self, ex: &Exchange) -> Result<Vec<Trouble>, DavError> {
+    async fn work(&self, ex: &Exchange) -> Result<Vec<EntryFailure>, DavError> {
         let cancel = Cancel::default();
         let (verb, replace, reach, its) = (self.verb, self.replace, self.reach, cancel.clone());
         let (from, rel) = (self.from.tree.clone(), self.from.rel.clone());

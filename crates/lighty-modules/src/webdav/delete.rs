@@ -3,7 +3,7 @@
 use lighty_core::{Exchange, Level};
 use lighty_http::Status;
 use lighty_io::file::FileKind;
-use lighty_io::file::tree::{Cancel, Trouble, exists};
+use lighty_io::file::tree::{Cancel, EntryFailure, exists};
 use lighty_io::stat_cache::announce_change;
 use lighty_io::threads::pool::Lane;
 
@@ -47,7 +47,10 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     }
 }
 
-pub(super) async fn remove(ex: &Exchange, resource: &Resource) -> Result<Vec<Trouble>, DavError> {
+pub(super) async fn remove(
+    ex: &Exchange,
+    resource: &Resource,
+) -> Result<Vec<EntryFailure>, DavError> {
     let cancel = Cancel::default();
     let (tree, rel, its) = (resource.tree.clone(), resource.rel.clone(), cancel.clone());
     let work = in_pool(Lane::Write, move || tree.remove_all(&rel, &its));
@@ -56,7 +59,7 @@ pub(super) async fn remove(ex: &Exchange, resource: &Resource) -> Result<Vec<Tro
 
 /// Returns the response for files that could not be removed (RFC 4918 section 9.6.1). Collections
 /// that stay only because of their members are not listed.
-pub(super) fn outcome(resource: &Resource, mut troubles: Vec<Trouble>) -> Option<DavError> {
+pub(super) fn outcome(resource: &Resource, mut troubles: Vec<EntryFailure>) -> Option<DavError> {
     let own = troubles.iter().position(|trouble| trouble.path.is_empty());
     if let (Some(own), 1) = (own, troubles.len()) {
         return Some(troubles.swap_remove(own).error.into());

@@ -9,7 +9,7 @@ use std::time::Duration;
 use lighty_io::clock::Clock;
 use lighty_io::listen::BoundSocket;
 use lighty_io::process::privileges::Identity;
-use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program};
+use lighty_io::process::spawn::{Child, ChildInput, ChildOutput, ChildSignal, Exit, Program};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
@@ -367,9 +367,9 @@ impl Crew {
         program.copy_whole_environment();
         program.working_dir.clone_from(&options.directory);
         program.identity = (!self.identity.is_unchanged()).then(|| self.identity.clone());
-        program.stdin = Input::Fd(self.socket.duplicate()?);
-        program.stdout = Output::Fd(io::stdout().as_fd().try_clone_to_owned()?);
-        program.stderr = Output::Fd(io::stderr().as_fd().try_clone_to_owned()?);
+        program.stdin = ChildInput::Fd(self.socket.duplicate()?);
+        program.stdout = ChildOutput::Fd(io::stdout().as_fd().try_clone_to_owned()?);
+        program.stderr = ChildOutput::Fd(io::stderr().as_fd().try_clone_to_owned()?);
         Child::spawn(program).await
     }
 }

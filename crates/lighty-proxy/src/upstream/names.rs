@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::task::Poll;
 
 use lighty_io::connect::Target;
-use lighty_io::connect::resolve::{Endpoint, Question, Resolved, Resolver, Standing, Watch};
+use lighty_io::connect::resolve::{Endpoint, LookupQuery, NameWatch, Resolved, Resolver, Standing};
 
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
@@ -32,13 +32,13 @@ pub(crate) struct NamedAddress {
 }
 
 /// Returns the DNS query for a backend; `None` for a literal address.
-pub(crate) fn question(address: &BackendAddress) -> Option<Question> {
+pub(crate) fn question(address: &BackendAddress) -> Option<LookupQuery> {
     match address {
         BackendAddress::Inet(_) | BackendAddress::Unix(_) => None,
         BackendAddress::Name { host, port } => {
-            Some(Question::Host { host: host.as_ref().to_owned(), port: *port })
+            Some(LookupQuery::Host { host: host.as_ref().to_owned(), port: *port })
         }
-        BackendAddress::Srv(name) => Some(Question::Service(name.as_ref().to_owned())),
+        BackendAddress::Srv(name) => Some(LookupQuery::Service(name.as_ref().to_owned())),
     }
 }
 
@@ -131,7 +131,7 @@ fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
 pub(crate) struct Names {
     upstream: Arc<UpstreamSpec>,
     /// Watches by backend; `None` for a literal address.
-    watches: Vec<Option<Watch>>,
+    watches: Vec<Option<NameWatch>>,
     /// Generation of each watch at the last call.
     seen: Vec<u64>,
     /// Last reported standing of each watch.
@@ -157,7 +157,7 @@ impl Names {
     /// Returns the current addresses.
     pub(crate) fn current(&mut self) -> Vec<NamedAddress> {
         let resolved: Vec<Option<Arc<Resolved>>> =
-            self.watches.iter().map(|watch| watch.as_ref().map(Watch::current)).collect();
+            self.watches.iter().map(|watch| watch.as_ref().map(NameWatch::current)).collect();
         for (seen, now) in self.seen.iter_mut().zip(&resolved) {
             *seen = now.as_ref().map_or(0, |now| now.generation);
         }
@@ -170,7 +170,7 @@ impl Names {
     /// Returns the addresses, if any name has changed since the last call. Without a change this
     /// costs one load per name.
     pub(crate) fn changed(&mut self) -> Option<Vec<NamedAddress>> {
-        let is_new = |(watch, seen): (&Option<Watch>, &u64)| {
+        let is_new = |(watch, seen): (&Option<NameWatch>, &u64)| {
             watch.as_ref().is_some_and(|watch| watch.generation() != *seen)
         };
         self.watches.iter().zip(&self.seen).any(is_new).then(|| self.current())
@@ -209,7 +209,7 @@ impl Names {
 
     /// Looks up every name before its TTL expires: a backend may have moved.
     pub(crate) fn refresh(&self) {
-        self.watches.iter().flatten().for_each(Watch::refresh);
+        self.watches.iter().flatten().for_each(NameWatch::refresh);
     }
 
     /// Returns the standing of each name's DNS response, for the log and the status page.

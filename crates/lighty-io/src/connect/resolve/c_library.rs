@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{
-    Answer, ENDPOINTS_MAX, Endpoint, Family, HOSTS_TTL_MS, Question, ResolveError, ResolveOptions,
+    ENDPOINTS_MAX, Endpoint, HOSTS_TTL_MS, LookupFamily, LookupQuery, LookupResult, ResolveError,
+    ResolveOptions,
 };
 
 /// Lifetime of an answer in milliseconds: the C library reports no TTL.
@@ -33,8 +34,8 @@ impl Asker {
         Asker { options }
     }
 
-    pub(super) async fn ask(&self, question: &Question) -> Result<Answer, ResolveError> {
-        let Question::Host { host, port } = question else {
+    pub(super) async fn ask(&self, question: &LookupQuery) -> Result<LookupResult, ResolveError> {
+        let LookupQuery::Host { host, port } = question else {
             let text = "this build has no resolver for services; build with the feature \"dns\"";
             return Err(ResolveError::Failed(text.to_owned()));
         };
@@ -50,9 +51,9 @@ impl Asker {
             Ok(Ok(found)) => found.map_err(|error| blame(host, &error))?,
         };
         let is_wanted = |address: &SocketAddr| match self.options.family {
-            Family::Any => true,
-            Family::V4 => address.is_ipv4(),
-            Family::V6 => address.is_ipv6(),
+            LookupFamily::Any => true,
+            LookupFamily::V4 => address.is_ipv4(),
+            LookupFamily::V6 => address.is_ipv6(),
         };
         let mut endpoints: Vec<Endpoint> = found
             .into_iter()
@@ -66,7 +67,7 @@ impl Asker {
         endpoints.dedup();
         endpoints.truncate(ENDPOINTS_MAX);
         let ttl_ms = TTL_MS.min(self.options.ttl_ms_max).max(self.options.ttl_ms_min);
-        Ok(Answer { endpoints: endpoints.into(), ttl_ms: Some(ttl_ms) })
+        Ok(LookupResult { endpoints: endpoints.into(), ttl_ms: Some(ttl_ms) })
     }
 }
 
@@ -81,7 +82,7 @@ fn blame(host: &str, error: &io::Error) -> ResolveError {
 mod tests {
     use super::*;
 
-    fn ask(question: &Question, family: Family) -> Result<Answer, ResolveError> {
+    fn ask(question: &LookupQuery, family: LookupFamily) -> Result<LookupResult, ResolveError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let options = ResolveOptions { family, ..ResolveOptions::default() };
         let asker = Asker::new(Arc::new(options), Files);
@@ -90,11 +91,11 @@ mod tests {
 
     #[test]
     fn hosts_are_found_and_services_are_not() {
-        let localhost = Question::Host { host: "localhost".to_owned(), port: 80 };
-        let answer = ask(&localhost, Family::V4).expect("this machine");
+        let localhost = LookupQuery::Host { host: "localhost".to_owned(), port: 80 };
+        let answer = ask(&localhost, LookupFamily::V4).expect("this machine");
         assert_eq!(answer.endpoints[0].address.to_string(), "127.0.0.1:80");
         assert_eq!(answer.ttl_ms, Some(TTL_MS));
-        let service = Question::Service("_http._tcp.localhost".to_owned());
-        assert!(ask(&service, Family::Any).is_err());
+        let service = LookupQuery::Service("_http._tcp.localhost".to_owned());
+        assert!(ask(&service, LookupFamily::Any).is_err());
     }
 }

@@ -14,8 +14,8 @@ use hickory_resolver::{Hosts, TokioResolver};
 
 pub(super) use super::system::Files;
 use super::{
-    Answer, ENDPOINTS_MAX, Endpoint, Family, HOSTS_TTL_MS, Question, ResolveError, ResolveOptions,
-    SERVICE_HOSTS_MAX, unpoisoned,
+    ENDPOINTS_MAX, Endpoint, HOSTS_TTL_MS, LookupFamily, LookupQuery, LookupResult, ResolveError,
+    ResolveOptions, SERVICE_HOSTS_MAX, unpoisoned,
 };
 
 /// Requests to a name server before it counts as silent.
@@ -34,7 +34,7 @@ struct Sources {
 }
 
 /// Addresses of one host and their TTL.
-struct Found {
+struct HostAddresses {
     addresses: Vec<IpAddr>,
     ttl_ms: u64,
 }
@@ -45,13 +45,13 @@ impl Asker {
         Asker { options, sources }
     }
 
-    pub(super) async fn ask(&self, question: &Question) -> Result<Answer, ResolveError> {
+    pub(super) async fn ask(&self, question: &LookupQuery) -> Result<LookupResult, ResolveError> {
         // Longer than the timeouts of single servers, whose number the system's file determines.
         let limit = Duration::from_millis(self.options.timeout_ms.saturating_mul(4));
         let asked = async {
             match question {
-                Question::Host { host, port } => self.ask_host(host, *port).await,
-                Question::Service(name) => self.ask_service(name).await,
+                LookupQuery::Host { host, port } => self.ask_host(host, *port).await,
+                LookupQuery::Service(name) => self.ask_service(name).await,
             }
         };
         let (mut endpoints, ttl_ms) =
@@ -64,7 +64,7 @@ impl Asker {
         endpoints.dedup();
         endpoints.truncate(ENDPOINTS_MAX);
         let ttl_ms = ttl_ms.min(self.options.ttl_ms_max).max(self.options.ttl_ms_min);
-        Ok(Answer { endpoints: endpoints.into(), ttl_ms: Some(ttl_ms) })
+        Ok(LookupResult { endpoints: endpoints.into(), ttl_ms: Some(ttl_ms) })
     }
 
     async fn ask_host(&self, host: &str, port: u16) -> Result<(Vec<Endpoint>, u64), ResolveError> {
@@ -108,14 +108,14 @@ impl Asker {
     }
 
     /// The addresses of a host: of the configured family, or of any.
-    async fn addresses(&self, name: &Name) -> Result<Found, ResolveError> {
+    async fn addresses(&self, name: &Name) -> Result<HostAddresses, ResolveError> {
         if let Some(found) = self.listed(name) {
             return Ok(found);
         }
         let records = match self.options.family {
-            Family::V4 => self.query(name, RecordType::A).await?,
-            Family::V6 => self.query(name, RecordType::AAAA).await?,
-            Family::Any => {
+            LookupFamily::V4 => self.query(name, RecordType::A).await?,
+            LookupFamily::V6 => self.query(name, RecordType::AAAA).await?,
+            LookupFamily::Any => {
                 let (v4, v6) = tokio::join!(
                     self.query(name, RecordType::A),
                     self.query(name, RecordType::AAAA)
@@ -124,16 +124,16 @@ impl Asker {
             }
         };
         let addresses = records.iter().filter_map(|record| record.data.ip_addr()).collect();
-        Ok(Found { addresses, ttl_ms: lifetime_ms(&records) })
+        Ok(HostAddresses { addresses, ttl_ms: lifetime_ms(&records) })
     }
 
     /// Looks a name up in the hosts file.
-    fn listed(&self, name: &Name) -> Option<Found> {
+    fn listed(&self, name: &Name) -> Option<HostAddresses> {
         let hosts = Arc::clone(&self.fresh_sources().hosts);
         let kinds: &[RecordType] = match self.options.family {
-            Family::V4 => &[RecordType::A],
-            Family::V6 => &[RecordType::AAAA],
-            Family::Any => &[RecordType::A, RecordType::AAAA],
+            LookupFamily::V4 => &[RecordType::A],
+            LookupFamily::V6 => &[RecordType::AAAA],
+            LookupFamily::Any => &[RecordType::A, RecordType::AAAA],
         };
         let lookups = kinds
             .iter()
@@ -141,7 +141,7 @@ impl Asker {
         let records: Vec<Record> = lookups.flat_map(|lookup| lookup.answers().to_vec()).collect();
         let addresses: Vec<IpAddr> =
             records.iter().filter_map(|record| record.data.ip_addr()).collect();
-        (!addresses.is_empty()).then_some(Found { addresses, ttl_ms: HOSTS_TTL_MS })
+        (!addresses.is_empty()).then_some(HostAddresses { addresses, ttl_ms: HOSTS_TTL_MS })
     }
 
     async fn query(&self, name: &Name, kind: RecordType) -> Result<Vec<Record>, ResolveError> {

@@ -120,8 +120,8 @@ fn free_address() -> SocketAddr {
     }
 }
 
-fn host(name: &str) -> Question {
-    Question::Host { host: name.to_owned(), port: 8_080 }
+fn host(name: &str) -> LookupQuery {
+    LookupQuery::Host { host: name.to_owned(), port: 8_080 }
 }
 
 fn addresses(endpoints: &[Endpoint]) -> Vec<String> {
@@ -152,7 +152,9 @@ async fn both_families_and_their_lifetime() {
     assert_eq!(short.ttl_ms, Some(20), "the shortest");
     let alias = resolver.lookup(&host("alias.test")).await.expect("alias");
     assert_eq!((alias.endpoints.len(), alias.ttl_ms), (2, Some(3_000)));
-    for (family, want) in [(Family::V4, "192.0.2.1:8080"), (Family::V6, "[2001:db8::1]:8080")] {
+    for (family, want) in
+        [(LookupFamily::V4, "192.0.2.1:8080"), (LookupFamily::V6, "[2001:db8::1]:8080")]
+    {
         let resolver = server.resolver(|options| options.family = family);
         let one = resolver.lookup(&host("both.test")).await.expect("one family");
         assert_eq!(addresses(&one.endpoints), [want]);
@@ -171,7 +173,7 @@ async fn a_service_has_priorities_weights_and_ports() {
     ];
     let server = NameServer::start("", &records).await;
     let resolver = server.resolver(|_| {});
-    let shop = Question::Service("_http._tcp.shop.test".into());
+    let shop = LookupQuery::Service("_http._tcp.shop.test".into());
     let answer = resolver.lookup(&shop).await.expect("service");
     let told: Vec<_> = answer
         .endpoints
@@ -187,7 +189,7 @@ async fn a_service_has_priorities_weights_and_ports() {
         ]
     );
     for name in ["_none._tcp.shop.test", "_other._tcp.shop.test"] {
-        let error = resolver.lookup(&Question::Service(name.into())).await.expect_err(name);
+        let error = resolver.lookup(&LookupQuery::Service(name.into())).await.expect_err(name);
         assert!(matches!(error, ResolveError::NoSuchName(_)), "{error}");
     }
 }
@@ -346,7 +348,7 @@ async fn what_is_no_name_is_said_to_be_none() {
     let long = "x".repeat(64) + ".test";
     let error = resolver.lookup(&host(&long)).await.expect_err("label of 64");
     assert!(matches!(error, ResolveError::BadName(_)), "{error}");
-    let watch = resolver.watch(&Question::Service("_a..b".into()));
+    let watch = resolver.watch(&LookupQuery::Service("_a..b".into()));
     let settled = in_time(watch.settled()).await;
     assert!(matches!(settled.standing, Standing::Unresolved(ResolveError::BadName(_))));
 }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use tokio::sync::{Notify, watch};
 
 use super::lookup::Asker;
-use super::{Answer, Endpoint, Question, ResolveError, ResolveOptions, Resolver, broken_off};
+use super::{
+    Endpoint, LookupQuery, LookupResult, ResolveError, ResolveOptions, Resolver, broken_off,
+};
 use crate::threads::panics;
 
 /// Reliability of an answer.
@@ -38,28 +40,28 @@ pub struct Resolved {
 /// A name that is kept resolved for as long as a watch for it exists. Clones and other watches of
 /// the same name share the look-ups.
 #[derive(Clone, Debug)]
-pub struct Watch {
-    shared: Arc<Shared>,
+pub struct NameWatch {
+    shared: Arc<SharedWatch>,
     // Keeps the resolver, and thereby its thread, alive.
     _resolver: Resolver,
 }
 
 #[derive(Debug)]
-pub(super) struct Shared {
-    question: Question,
+pub(super) struct SharedWatch {
+    question: LookupQuery,
     generation: AtomicU64,
     state: watch::Sender<Arc<Resolved>>,
     /// Ends the task's sleep: a refresh is requested, or the last watch was dropped.
     wake: Arc<Notify>,
 }
 
-impl Watch {
-    pub(super) fn new(shared: Arc<Shared>, resolver: Resolver) -> Watch {
-        Watch { shared, _resolver: resolver }
+impl NameWatch {
+    pub(super) fn new(shared: Arc<SharedWatch>, resolver: Resolver) -> NameWatch {
+        NameWatch { shared, _resolver: resolver }
     }
 
     /// The watched name.
-    pub fn question(&self) -> &Question {
+    pub fn question(&self) -> &LookupQuery {
         &self.shared.question
     }
 
@@ -101,15 +103,15 @@ impl Watch {
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedWatch {
     fn drop(&mut self) {
         self.wake.notify_one();
     }
 }
 
-impl Shared {
+impl SharedWatch {
     /// Records an answer.
-    fn settle(&self, answer: &Answer) {
+    fn settle(&self, answer: &LookupResult) {
         self.update(|resolved| {
             let is_new = resolved.generation == 0 || resolved.endpoints != answer.endpoints;
             resolved.generation += u64::from(is_new);
@@ -145,28 +147,28 @@ impl Shared {
 
 /// Task that keeps a name resolved. It runs on the resolver's thread and keeps nothing alive.
 pub(super) struct Task {
-    shared: Weak<Shared>,
+    shared: Weak<SharedWatch>,
     wake: Arc<Notify>,
-    question: Question,
+    question: LookupQuery,
     options: Arc<ResolveOptions>,
 }
 
 /// A watch, and its task unless the question is a literal address.
 pub(super) fn start(
-    question: Question,
+    question: LookupQuery,
     options: &Arc<ResolveOptions>,
-) -> (Arc<Shared>, Option<Task>) {
+) -> (Arc<SharedWatch>, Option<Task>) {
     let wake = Arc::new(Notify::new());
     let literal = question.literal();
     let pending = Resolved { generation: 0, endpoints: Arc::new([]), standing: Standing::Pending };
-    let shared = Arc::new(Shared {
+    let shared = Arc::new(SharedWatch {
         question: question.clone(),
         generation: AtomicU64::new(0),
         state: watch::Sender::new(Arc::new(pending)),
         wake: Arc::clone(&wake),
     });
     if let Some(endpoint) = literal {
-        shared.settle(&Answer { endpoints: Arc::new([endpoint]), ttl_ms: None });
+        shared.settle(&LookupResult { endpoints: Arc::new([endpoint]), ttl_ms: None });
         return (shared, None);
     }
     let task =

@@ -10,8 +10,8 @@ use super::super::meta::{FileKind, Meta};
 use super::super::resolve::{self, READ_FLAGS, retry};
 use super::remove::push_name;
 use super::{
-    Cancel, DIRECTORY_MODE, FILE_MODE, TREE_DEPTH_MAX, TROUBLES_MAX, Trouble, ends_all, is_one_of,
-    look_at, open_dir,
+    Cancel, DIRECTORY_MODE, EntryFailure, FILE_MODE, TREE_DEPTH_MAX, TROUBLES_MAX, ends_all,
+    is_one_of, look_at, open_dir,
 };
 
 /// Bytes copied between two checks for cancellation.
@@ -20,7 +20,7 @@ const STEP_BYTES: usize = 16 << 20;
 const BUFFER_BYTES: usize = 256 << 10;
 
 /// A directory that is being copied.
-struct Level {
+struct CopyLevel {
     from: OwnedFd,
     to: OwnedFd,
     entries: Dir,
@@ -36,10 +36,10 @@ pub(super) fn copy_entries(
     from: OwnedFd,
     to: OwnedFd,
     cancel: &Cancel,
-    troubles: &mut Vec<Trouble>,
+    troubles: &mut Vec<EntryFailure>,
 ) -> io::Result<()> {
     let entries = Dir::read_from(&from)?;
-    let mut levels = vec![Level { from, to, entries, path_len: 0 }];
+    let mut levels = vec![CopyLevel { from, to, entries, path_len: 0 }];
     let mut path = Vec::new();
     while let Some(level) = levels.last_mut() {
         cancel.check()?;
@@ -57,7 +57,7 @@ pub(super) fn copy_entries(
         push_name(&mut path, &name);
         match copy_entry(&name, &path, &mut levels, cancel) {
             Err(error) if ends_all(&error) || troubles.len() >= TROUBLES_MAX => return Err(error),
-            Err(error) => troubles.push(Trouble { path: path.clone(), error }),
+            Err(error) => troubles.push(EntryFailure { path: path.clone(), error }),
             Ok(()) => {}
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn copy_entries(
 fn copy_entry(
     name: &[u8],
     path: &[u8],
-    levels: &mut Vec<Level>,
+    levels: &mut Vec<CopyLevel>,
     cancel: &Cancel,
 ) -> io::Result<()> {
     let depth = levels.len();
@@ -92,7 +92,7 @@ fn copy_entry(
             let mode = mode_of(&meta) & DIRECTORY_MODE | Mode::RWXU;
             retry(|| rustix::fs::mkdirat(&level.to, name, mode))?;
             let to = open_dir(level.to.as_fd(), name)?;
-            levels.push(Level { from, to, entries, path_len: path.len() });
+            levels.push(CopyLevel { from, to, entries, path_len: path.len() });
         }
         FileKind::Symlink | FileKind::Other => {}
     }

@@ -13,7 +13,7 @@ use super::copy::{copy_entries, copy_mode, open_file};
 use super::remove::remove_at;
 use super::staging;
 use super::upload::{Expected, Upload};
-use super::{Cancel, Tree, Trouble, is_one_of, look_at, open_dir, sync_dir};
+use super::{Cancel, EntryFailure, Tree, is_one_of, look_at, open_dir, sync_dir};
 
 /// Treatment of an existing target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,7 +47,7 @@ impl Tree {
         to: (&Tree, &[u8]),
         how: (Replace, Reach),
         cancel: &Cancel,
-    ) -> io::Result<Vec<Trouble>> {
+    ) -> io::Result<Vec<EntryFailure>> {
         let kind = self.look(from)?.kind;
         if !from.is_empty() {
             let (parent, name) = self.parent(from)?;
@@ -67,7 +67,7 @@ impl Tree {
         (tree, path): (&Tree, &[u8]),
         replace: Replace,
         cancel: &Cancel,
-    ) -> io::Result<Vec<Trouble>> {
+    ) -> io::Result<Vec<EntryFailure>> {
         let mut upload = Upload::begin(tree, path)?;
         upload.copy_from(self, from, cancel)?;
         let is_dir = tree.look(path).is_ok_and(|meta| meta.kind == FileKind::Directory);
@@ -88,7 +88,7 @@ impl Tree {
         (tree, path): (&Tree, &[u8]),
         (replace, reach): (Replace, Reach),
         cancel: &Cancel,
-    ) -> io::Result<Vec<Trouble>> {
+    ) -> io::Result<Vec<EntryFailure>> {
         let (parent, name) = tree.parent(path)?;
         let source = if from.is_empty() {
             open_dir(self.dir.as_fd(), b".")?
@@ -127,7 +127,7 @@ impl Tree {
         (tree, path): (&Tree, &[u8]),
         replace: Replace,
         cancel: &Cancel,
-    ) -> io::Result<Vec<Trouble>> {
+    ) -> io::Result<Vec<EntryFailure>> {
         let (parent, name) = self.parent(from)?;
         let (new_parent, new_name) = tree.parent(path)?;
         check_apart((parent.as_fd(), name), (new_parent.as_fd(), new_name))?;

@@ -8,10 +8,12 @@ use rustix::io::Errno;
 
 use super::super::meta::FileKind;
 use super::super::resolve::retry;
-use super::{Cancel, TREE_DEPTH_MAX, TROUBLES_MAX, Tree, Trouble, ends_all, look_at, open_dir};
+use super::{
+    Cancel, EntryFailure, TREE_DEPTH_MAX, TROUBLES_MAX, Tree, ends_all, look_at, open_dir,
+};
 
 /// A directory whose entries are being removed.
-struct Level {
+struct RemoveLevel {
     dir: OwnedFd,
     entries: Dir,
     /// Length of the directory's path, without its entries.
@@ -27,7 +29,7 @@ impl Tree {
     ///
     /// # Errors
     /// The name cannot be looked up.
-    pub fn remove_all(&self, path: &[u8], cancel: &Cancel) -> io::Result<Vec<Trouble>> {
+    pub fn remove_all(&self, path: &[u8], cancel: &Cancel) -> io::Result<Vec<EntryFailure>> {
         let (parent, name) = self.parent(path)?;
         look_at(parent.as_fd(), name)?;
         let mut troubles = Vec::new();
@@ -41,12 +43,12 @@ pub(super) fn remove_at(
     parent: BorrowedFd<'_>,
     name: &[u8],
     cancel: &Cancel,
-    troubles: &mut Vec<Trouble>,
+    troubles: &mut Vec<EntryFailure>,
 ) {
     let mut levels = Vec::new();
     let mut path = Vec::new();
     if let Err(error) = begin(parent, name, &path, &mut levels) {
-        return troubles.push(Trouble { path, error });
+        return troubles.push(EntryFailure { path, error });
     }
     while let Some(level) = levels.last_mut() {
         path.truncate(level.path_len);
@@ -72,7 +74,12 @@ pub(super) fn remove_at(
 }
 
 /// Removes a leaf, or descends into a directory.
-fn begin(dir: BorrowedFd<'_>, name: &[u8], path: &[u8], levels: &mut Vec<Level>) -> io::Result<()> {
+fn begin(
+    dir: BorrowedFd<'_>,
+    name: &[u8],
+    path: &[u8],
+    levels: &mut Vec<RemoveLevel>,
+) -> io::Result<()> {
     if look_at(dir, name)?.kind != FileKind::Directory {
         return retry(|| rustix::fs::unlinkat(dir, name, AtFlags::empty()));
     }
@@ -81,11 +88,17 @@ fn begin(dir: BorrowedFd<'_>, name: &[u8], path: &[u8], levels: &mut Vec<Level>)
     }
     let dir = open_dir(dir, name)?;
     let entries = Dir::read_from(&dir)?;
-    levels.push(Level { dir, entries, path_len: path.len(), name: name.to_vec(), stays: false });
+    levels.push(RemoveLevel {
+        dir,
+        entries,
+        path_len: path.len(),
+        name: name.to_vec(),
+        stays: false,
+    });
     Ok(())
 }
 
-fn next_name(level: &mut Level) -> io::Result<Option<Vec<u8>>> {
+fn next_name(level: &mut RemoveLevel) -> io::Result<Option<Vec<u8>>> {
     while let Some(entry) = level.entries.read() {
         let entry = entry?;
         let name = entry.file_name().to_bytes();
@@ -97,7 +110,7 @@ fn next_name(level: &mut Level) -> io::Result<Option<Vec<u8>>> {
 }
 
 /// Removes a directory after its entries, if all of these could be removed.
-fn end(level: Level, above: &[Level], parent: BorrowedFd<'_>) -> io::Result<()> {
+fn end(level: RemoveLevel, above: &[RemoveLevel], parent: BorrowedFd<'_>) -> io::Result<()> {
     if level.stays {
         // The cause has been reported.
         return Err(Errno::NOTEMPTY.into());
@@ -107,7 +120,12 @@ fn end(level: Level, above: &[Level], parent: BorrowedFd<'_>) -> io::Result<()> 
 }
 
 /// Records a failure, except for a directory that stays only because of its entries.
-fn note(done: io::Result<()>, path: &[u8], levels: &mut [Level], troubles: &mut Vec<Trouble>) {
+fn note(
+    done: io::Result<()>,
+    path: &[u8],
+    levels: &mut [RemoveLevel],
+    troubles: &mut Vec<EntryFailure>,
+) {
     let Err(error) = done else { return };
     if error.kind() == io::ErrorKind::NotFound {
         // Another process or thread removed it.
@@ -118,7 +136,7 @@ fn note(done: io::Result<()>, path: &[u8], levels: &mut [Level], troubles: &mut 
         above.stays = true;
     }
     if !(follows && troubles.iter().any(|known| known.path.starts_with(path))) {
-        troubles.push(Trouble { path: path.to_vec(), error });
+        troubles.push(EntryFailure { path: path.to_vec(), error });
     }
 }
 

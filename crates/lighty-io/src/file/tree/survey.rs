@@ -14,7 +14,7 @@ use super::{TREE_DEPTH_MAX, Tree, is_staging, look_at, open_dir};
 
 /// A walk through a tree. Links are members and are not followed.
 pub struct Survey {
-    levels: Vec<Level>,
+    levels: Vec<SurveyLevel>,
     path: Vec<u8>,
     extent: Extent,
     /// The directory at the end of the last batch.
@@ -30,7 +30,7 @@ pub enum Extent {
     Tree,
 }
 
-struct Level {
+struct SurveyLevel {
     dir: OwnedFd,
     entries: Dir,
     path_len: usize,
@@ -54,7 +54,7 @@ impl Survey {
         let found = resolve::find_fd(tree.dir.as_fd(), path, tree.how)?;
         let dir = open_dir(found.as_fd(), b".")?;
         let entries = Dir::read_from(&dir)?;
-        let levels = vec![Level { dir, entries, path_len: 0 }];
+        let levels = vec![SurveyLevel { dir, entries, path_len: 0 }];
         Ok(Self { levels, path: Vec::new(), extent, into: None })
     }
 
@@ -106,7 +106,7 @@ impl Survey {
         }
         let opened = open_dir(level.dir.as_fd(), &name).and_then(|dir| {
             let entries = Dir::read_from(&dir)?;
-            Ok(Level { dir, entries, path_len: self.path.len() })
+            Ok(SurveyLevel { dir, entries, path_len: self.path.len() })
         });
         match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -6,12 +6,12 @@ use std::path::Path;
 use super::super::resolve::{self, Follow, How};
 use super::*;
 
-struct Place {
+struct TestTree {
     directory: tempfile::TempDir,
     tree: Tree,
 }
 
-impl Place {
+impl TestTree {
     fn new() -> Self {
         Self::with(false)
     }
@@ -47,12 +47,12 @@ impl Place {
         names(self.directory.path())
     }
 
-    fn copy(&self, from: &str, to: &str, how: (Replace, Reach)) -> io::Result<Vec<Trouble>> {
+    fn copy(&self, from: &str, to: &str, how: (Replace, Reach)) -> io::Result<Vec<EntryFailure>> {
         let to = (&self.tree, to.as_bytes());
         self.tree.copy_to(from.as_bytes(), to, how, &Cancel::default())
     }
 
-    fn mv(&self, from: &str, to: &str, replace: Replace) -> io::Result<Vec<Trouble>> {
+    fn mv(&self, from: &str, to: &str, replace: Replace) -> io::Result<Vec<EntryFailure>> {
         let to = (&self.tree, to.as_bytes());
         self.tree.move_to(from.as_bytes(), to, replace, &Cancel::default())
     }
@@ -73,7 +73,7 @@ fn kind<T>(result: io::Result<T>) -> io::ErrorKind {
 
 #[test]
 fn an_upload_has_its_name_when_it_is_whole() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("a", "before");
     let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
     upload.append(b"one ").expect("written");
@@ -90,7 +90,7 @@ fn an_upload_has_its_name_when_it_is_whole() {
 
 #[test]
 fn an_upload_replaces_what_is_expected_and_nothing_else() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("a", "before");
     place.write("d/x", "");
     let begin = |name: &str| Upload::begin(&place.tree, name.as_bytes()).expect("begun");
@@ -110,7 +110,7 @@ fn an_upload_replaces_what_is_expected_and_nothing_else() {
 
 #[test]
 fn parts_go_on_where_the_file_is() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("a", "0123456789");
     let mut upload = Upload::begin(&place.tree, b"a").expect("begun");
     upload.continue_at(4, &Cancel::default()).expect("within");
@@ -128,7 +128,7 @@ fn parts_go_on_where_the_file_is() {
 #[test]
 fn modes_stay_and_special_bits_do_not() {
     use std::os::unix::fs::PermissionsExt;
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("a", "x");
     fs::set_permissions(place.path("a"), fs::Permissions::from_mode(0o4711)).expect("a mode");
     let upload = Upload::begin(&place.tree, b"a").expect("begun");
@@ -145,7 +145,7 @@ fn nothing_outside_is_touched() {
     for plain in [false, true] {
         let outside = tempfile::tempdir().expect("a directory");
         fs::write(outside.path().join("secret"), "s").expect("a file");
-        let place = Place::with(plain);
+        let place = TestTree::with(plain);
         std::os::unix::fs::symlink(outside.path(), place.path("out")).expect("a link");
         std::os::unix::fs::symlink("../..", place.path("up")).expect("a link");
         std::os::unix::fs::symlink(outside.path().join("secret"), place.path("file"))
@@ -177,7 +177,7 @@ fn nothing_outside_is_touched() {
 
 #[test]
 fn trees_are_copied_as_a_whole() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("t/a", "A");
     place.write("t/s/b", "B");
     place.write("old/x", "X");
@@ -200,7 +200,7 @@ fn trees_are_copied_as_a_whole() {
 
 #[test]
 fn what_is_cancelled_leaves_nothing() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("t/a", "A");
     place.write("old/x", "X");
     let cancel = Cancel::default();
@@ -216,7 +216,7 @@ fn what_is_cancelled_leaves_nothing() {
 
 #[test]
 fn a_move_replaces_whatever_is_there() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("d/a", "A");
     place.write("e/b", "B");
     place.write("f", "F");
@@ -235,7 +235,7 @@ fn a_move_replaces_whatever_is_there() {
 #[test]
 fn nothing_takes_its_own_place_whatever_it_is_called() {
     for plain in [false, true] {
-        let place = Place::with(plain);
+        let place = TestTree::with(plain);
         place.write("col/f", "F");
         place.write("col/sub/g", "G");
         std::os::unix::fs::symlink("col", place.path("link")).expect("a link");
@@ -262,7 +262,7 @@ fn nothing_takes_its_own_place_whatever_it_is_called() {
 
 #[test]
 fn of_many_who_expect_the_same_file_one_replaces_it() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("a", "0");
     for round in 1..=20 {
         let before = place.tree.look(b"a").expect("it is there");
@@ -290,7 +290,7 @@ fn of_many_who_expect_the_same_file_one_replaces_it() {
 
 #[test]
 fn depth_has_a_limit() {
-    let place = Place::new();
+    let place = TestTree::new();
     let nested = |top: &str, depth: usize| format!("{top}{}", "/d".repeat(depth - 1));
     fs::create_dir_all(place.path(&nested("n", TREE_DEPTH_MAX))).expect("directories");
     fs::create_dir_all(place.path(&nested("m", TREE_DEPTH_MAX + 1))).expect("directories");
@@ -308,7 +308,7 @@ fn depth_has_a_limit() {
 
 #[test]
 fn what_is_not_held_is_swept() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("s/.lighty-dav-0/half", "x");
     place.write("s/.lighty-dav-1", "x");
     place.write("s/.lighty-dav-2", "held");
@@ -329,7 +329,7 @@ fn what_is_not_held_is_swept() {
 #[test]
 fn a_place_has_one_name_whatever_the_way_to_it() {
     for plain in [false, true] {
-        let place = Place::with(plain);
+        let place = TestTree::with(plain);
         place.write("col/sub/f", "F");
         std::os::unix::fs::symlink("col", place.path("link")).expect("a link");
         std::os::unix::fs::symlink("../link/sub", place.path("col/deep")).expect("a link");
@@ -358,7 +358,7 @@ fn a_place_has_one_name_whatever_the_way_to_it() {
 
 #[test]
 fn a_survey_sees_each_member_once_and_enters_what_is_selected() {
-    let place = Place::new();
+    let place = TestTree::new();
     for path in ["t/a", "t/s/b", "t/s/d/c", "t/closed/x", "t/.lighty-dav-00/y"] {
         place.write(path, "x");
     }
@@ -392,7 +392,7 @@ fn a_survey_sees_each_member_once_and_enters_what_is_selected() {
 
 #[test]
 fn a_path_may_be_followed_to_the_end_of_its_links() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("col/file", "F");
     let root = place.directory.path().canonicalize().expect("a path");
     let path = |rel: &str| root.join(rel).into_os_string().into_encoded_bytes();
@@ -413,7 +413,7 @@ fn a_path_may_be_followed_to_the_end_of_its_links() {
 
 #[test]
 fn a_file_takes_the_place_of_a_directory_in_one_step() {
-    let place = Place::new();
+    let place = TestTree::new();
     place.write("f", "new");
     place.write("d", "old");
     let name = place.path("d");

@@ -30,9 +30,9 @@ static TURNS: [Mutex<()>; 64] = [const { Mutex::new(()) }; 64];
 
 /// An unfinished file. Dropping it leaves nothing behind. A killed process leaves nothing either if
 /// the file system supports unnamed files; otherwise see [`Tree::sweep`].
-pub struct Upload(Option<Parts>);
+pub struct Upload(Option<UploadParts>);
 
-struct Parts {
+struct UploadParts {
     parent: OwnedFd,
     /// The final name.
     name: Vec<u8>,
@@ -52,7 +52,7 @@ impl Upload {
         let name = name.to_vec();
         let (file, temporary) = create(&parent)?;
         staging::claim(file.as_fd());
-        Ok(Self(Some(Parts { parent, name, file, temporary, written: 0 })))
+        Ok(Self(Some(UploadParts { parent, name, file, temporary, written: 0 })))
     }
 
     /// Appends bytes.
@@ -133,7 +133,7 @@ impl Upload {
     }
 }
 
-impl Parts {
+impl UploadParts {
     fn commit(&mut self, expected: Expected) -> io::Result<Meta> {
         // Checked before the sync too, so that a doomed commit does not wait for the disk.
         self.check(expected)?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use tokio::net::unix::pipe;
 
-use super::{Child, Exit, Output, Program, forward_lines};
+use super::{Child, ChildOutput, Exit, Program, forward_lines};
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
@@ -23,8 +23,8 @@ pub async fn capture(
     limit: Duration,
     on_line: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<(Vec<u8>, Exit)> {
-    program.stdout = Output::Pipe;
-    program.stderr = Output::Pipe;
+    program.stdout = ChildOutput::Pipe;
+    program.stderr = ChildOutput::Pipe;
     let mut child = Child::spawn(program).await?;
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let reading = read(stdout.as_ref(), bytes_max);

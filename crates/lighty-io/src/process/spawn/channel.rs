@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::{Child, Input, Output, Program};
+use super::{Child, ChildInput, ChildOutput, Program};
 use crate::transport::Stream;
 
 /// Our end of a program's standard input and output.
@@ -45,8 +45,8 @@ impl Channel {
         let (ours, theirs) = Pair::pair()?;
         ours.set_nonblocking(true)?;
         let output = OwnedFd::from(theirs.try_clone()?);
-        program.stdin = Input::Fd(theirs.into());
-        program.stdout = Output::Fd(output);
+        program.stdin = ChildInput::Fd(theirs.into());
+        program.stdout = ChildOutput::Fd(output);
         Ok(Self::Socket(Stream::from_unix(UnixStream::from_std(ours)?)))
     }
 

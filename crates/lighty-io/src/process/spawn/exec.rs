@@ -14,7 +14,7 @@ use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Pid;
 use tokio::sync::oneshot;
 
-use super::{Input, Output, Program};
+use super::{ChildInput, ChildOutput, Program};
 use crate::process::privileges::Identity;
 use crate::threads::panics;
 
@@ -42,7 +42,7 @@ impl Drop for Started {
 }
 
 /// A program to start, and the channel for the result.
-type Order = (Program, oneshot::Sender<io::Result<Started>>);
+type SpawnOrder = (Program, oneshot::Sender<io::Result<Started>>);
 
 pub(super) async fn start(program: Program) -> io::Result<Started> {
     let (give, take) = oneshot::channel();
@@ -51,12 +51,12 @@ pub(super) async fn start(program: Program) -> io::Result<Started> {
     take.await.map_err(|_| ended())?
 }
 
-fn starter() -> io::Result<&'static mpsc::Sender<Order>> {
-    static STARTER: OnceLock<mpsc::Sender<Order>> = OnceLock::new();
+fn starter() -> io::Result<&'static mpsc::Sender<SpawnOrder>> {
+    static STARTER: OnceLock<mpsc::Sender<SpawnOrder>> = OnceLock::new();
     if let Some(starter) = STARTER.get() {
         return Ok(starter);
     }
-    let (sender, orders) = mpsc::channel::<Order>();
+    let (sender, orders) = mpsc::channel::<SpawnOrder>();
     crate::threads::start("starter", None, move || {
         for (program, give) in orders {
             // A failed start must not end the thread, which the next order needs.
@@ -79,9 +79,9 @@ fn start_now(program: Program) -> io::Result<Started> {
         command.current_dir(dir);
     }
     command.stdin(match program.stdin {
-        Input::Null => nothing()?,
-        Input::Pipe => Stdio::piped(),
-        Input::Fd(fd) => fd.into(),
+        ChildInput::Null => nothing()?,
+        ChildInput::Pipe => Stdio::piped(),
+        ChildInput::Fd(fd) => fd.into(),
     });
     command.stdout(output(program.stdout)).stderr(output(program.stderr));
     let become_it = program.identity.as_ref().map(Credentials::of).transpose()?;
@@ -114,11 +114,11 @@ fn nothing() -> io::Result<Stdio> {
     }
 }
 
-fn output(output: Output) -> Stdio {
+fn output(output: ChildOutput) -> Stdio {
     match output {
-        Output::Null => Stdio::null(),
-        Output::Pipe => Stdio::piped(),
-        Output::Fd(fd) => fd.into(),
+        ChildOutput::Null => Stdio::null(),
+        ChildOutput::Pipe => Stdio::piped(),
+        ChildOutput::Fd(fd) => fd.into(),
     }
 }
 

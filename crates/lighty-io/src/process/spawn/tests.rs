@@ -17,7 +17,7 @@ fn shell(script: &str) -> Program {
 }
 
 async fn output_of(mut program: Program) -> String {
-    program.stdout = Output::Pipe;
+    program.stdout = ChildOutput::Pipe;
     let child = Child::spawn(program).await.expect("started");
     let mut lines = Vec::new();
     let stdout = child.stdout.as_ref().expect("a pipe");
@@ -91,7 +91,8 @@ async fn a_child_talks_through_its_pipes_and_starts_in_its_directory() {
     let dir = tempfile::tempdir().expect("tempdir");
     let mut program = shell("pwd; cat; echo trouble >&2");
     program.working_dir = Some(dir.path().to_owned());
-    (program.stdin, program.stdout, program.stderr) = (Input::Pipe, Output::Pipe, Output::Pipe);
+    (program.stdin, program.stdout, program.stderr) =
+        (ChildInput::Pipe, ChildOutput::Pipe, ChildOutput::Pipe);
     let mut child = Child::spawn(program).await.expect("started");
     let stdin = child.stdin.take().expect("a pipe");
     stdin.writable().await.expect("writable");
@@ -119,7 +120,7 @@ async fn a_child_talks_through_its_pipes_and_starts_in_its_directory() {
 #[tokio::test]
 async fn a_child_that_never_stops_writing_delays_no_other_task() {
     let mut program = shell("exec yes x >&2");
-    program.stderr = Output::Pipe;
+    program.stderr = ChildOutput::Pipe;
     let mut child = Child::spawn(program).await.expect("started");
     let stderr = child.stderr.take().expect("a pipe");
     let heard = std::cell::Cell::new(0);
@@ -180,7 +181,7 @@ async fn another_user_is_another_user() {
 #[tokio::test]
 async fn a_child_that_will_not_end_is_killed_with_its_group() {
     let mut program = shell("trap '' TERM; sleep 1000 & echo ready; wait; sleep 1000");
-    program.stdout = Output::Pipe;
+    program.stdout = ChildOutput::Pipe;
     let child = Child::spawn(program).await.expect("started");
     let stdout = child.stdout.as_ref().expect("pipe");
     stdout.readable().await.expect("ready");
@@ -196,7 +197,7 @@ async fn a_child_that_will_not_end_is_killed_with_its_group() {
 #[tokio::test]
 async fn a_child_that_ends_when_asked_is_not_killed() {
     let mut program = shell("trap 'exit 3' TERM; echo ready; while :; do sleep 0.01; done");
-    program.stdout = Output::Pipe;
+    program.stdout = ChildOutput::Pipe;
     let child = Child::spawn(program).await.expect("started");
     child.stdout.as_ref().expect("pipe").readable().await.expect("ready");
     assert_eq!(child.stop(Signal::TERM, 30_000).await.expect("ended"), Exit::Code(3));
@@ -205,7 +206,7 @@ async fn a_child_that_ends_when_asked_is_not_killed() {
 #[tokio::test]
 async fn workers_do_not_outlive_their_master() {
     let mut program = shell("sleep 1000 & echo $!; exit 1");
-    program.stdout = Output::Pipe;
+    program.stdout = ChildOutput::Pipe;
     let child = Child::spawn(program).await.expect("started");
     assert_eq!(child.wait().await.expect("ended"), Exit::Code(1));
     let mut worker = 0;
@@ -247,7 +248,7 @@ async fn a_backend_accepts_on_its_standard_input() {
         let mut client = UnixStream::connect(&path).expect("connect");
         let test = "a_backend_accepts_on_its_standard_input";
         let mut program = this_binary(test, MARK, &path);
-        program.stdin = Input::Fd(bound.duplicate().expect("duplicate"));
+        program.stdin = ChildInput::Fd(bound.duplicate().expect("duplicate"));
         let child = Child::spawn(program).await.expect("started");
         assert_eq!(child.wait().await.expect("ended"), Exit::Code(0));
         let mut heard = String::new();

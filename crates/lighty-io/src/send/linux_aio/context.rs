@@ -59,14 +59,14 @@ type ContextId = libc::c_ulong;
 pub(in crate::send) struct AioContext {
     id: ContextId,
     completed: Rc<AsyncFd<OwnedFd>>,
-    requests: RefCell<Vec<Option<Request>>>,
+    requests: RefCell<Vec<Option<LinuxAioRequest>>>,
     free: RefCell<Vec<usize>>,
     under_way: Cell<usize>,
     reaper: RefCell<Option<AbortHandle>>,
 }
 
 /// Resources that the kernel uses until a request ends. The context owns them, not the future.
-struct Request {
+struct LinuxAioRequest {
     pages: Pages,
     // The kernel holds the file too; kept so that a direct descriptor can be reused.
     _file: Rc<OwnedFd>,
@@ -127,7 +127,7 @@ impl AioContext {
         let length = (skip + want).next_multiple_of(ALIGN_BYTES);
         let pages = Pages::new(usize::try_from(length).map_err(|_| too_large())?)?;
         let (reply, response) = oneshot::channel();
-        self.submit(Request { pages, _file: file, reply }, offset - skip)?;
+        self.submit(LinuxAioRequest { pages, _file: file, reply }, offset - skip)?;
         let lost = |_| io::Error::other("kernel AIO: the context is gone");
         let (pages, result) = response.await.map_err(lost)?;
         let bytes = result?.saturating_sub(skip).min(want);
@@ -138,7 +138,7 @@ impl AioContext {
     ///
     /// # Errors
     /// EAGAIN if there are too many; EINVAL if the file does not support it.
-    fn submit(&self, request: Request, offset: u64) -> io::Result<()> {
+    fn submit(&self, request: LinuxAioRequest, offset: u64) -> io::Result<()> {
         let again = || io::Error::from_raw_os_error(libc::EAGAIN);
         let slot = self.free.borrow_mut().pop().ok_or_else(again)?;
         let mut control = Iocb {

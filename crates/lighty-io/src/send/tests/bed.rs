@@ -27,14 +27,14 @@ pub(super) fn on_worker<T>(test: impl Future<Output = T>) -> T {
 }
 
 /// Runs a test for every backend that this machine has, over both file engines.
-pub(super) fn for_all(test: impl AsyncFn(Bed)) {
+pub(super) fn for_all(test: impl AsyncFn(SendTestBed)) {
     for backend in NetworkBackend::ALL {
         for_backend(backend, &test);
     }
 }
 
 /// Runs a test for one backend over both file engines.
-pub(super) fn for_backend(backend: NetworkBackend, test: impl AsyncFn(Bed)) {
+pub(super) fn for_backend(backend: NetworkBackend, test: impl AsyncFn(SendTestBed)) {
     if let Err(error) = backend.available() {
         eprintln!("{backend} is not tested here: {error}");
         return;
@@ -42,7 +42,7 @@ pub(super) fn for_backend(backend: NetworkBackend, test: impl AsyncFn(Bed)) {
     for choice in [EngineChoice::Threads, EngineChoice::Uring] {
         let options = SendOptions { backend, ..SendOptions::default() };
         on_worker(async {
-            match Bed::new(choice, options).await {
+            match SendTestBed::new(choice, options).await {
                 Ok(bed) => test(bed).await,
                 // No ring on this machine; the thread engine has passed the same tests.
                 Err(error) => eprintln!("{choice:?} is not tested here: {error}"),
@@ -51,22 +51,22 @@ pub(super) fn for_backend(backend: NetworkBackend, test: impl AsyncFn(Bed)) {
     }
 }
 
-pub(super) struct Bed {
+pub(super) struct SendTestBed {
     dir: tempfile::TempDir,
     root: Rc<Root>,
     pub(super) engine: FileEngine,
     pub(super) sender: Sender,
 }
 
-impl Bed {
-    pub(super) async fn new(choice: EngineChoice, options: SendOptions) -> io::Result<Bed> {
+impl SendTestBed {
+    pub(super) async fn new(choice: EngineChoice, options: SendOptions) -> io::Result<SendTestBed> {
         let limits =
             EngineLimits { read_chunk_bytes: options.read_chunk_bytes, ..EngineLimits::default() };
         let engine = FileEngine::start(choice, limits)?;
         let dir = tempfile::tempdir()?;
         let root = engine.open_root(dir.path()).await?;
         let sender = Sender::start(engine.clone(), ThreadPool::global().clone(), options)?;
-        Ok(Bed { dir, root, engine, sender })
+        Ok(SendTestBed { dir, root, engine, sender })
     }
 
     pub(super) fn path(&self, name: &str) -> PathBuf {

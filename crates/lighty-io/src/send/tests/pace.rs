@@ -1,6 +1,8 @@
 //! Slow, vanishing and numerous clients.
 
-use super::bed::{Bed, connect, for_all, joined, on_worker, pattern, queue_of, read_to_end};
+use super::bed::{
+    SendTestBed, connect, for_all, joined, on_worker, pattern, queue_of, read_to_end,
+};
 use crate::file::{EngineChoice, Fault, FaultOp, FaultPlan, FaultRule};
 use crate::send::buffered::SPARE_BUFFER_BYTES;
 use crate::send::{NetworkBackend, SendOptions, TURN_PIECES_MAX};
@@ -66,7 +68,7 @@ fn many_clients_share_little() {
             let options =
                 SendOptions { backend, buffers_max, aio_requests_max: 1, read_chunk_bytes: 65_536 };
             on_worker(async {
-                let bed = Bed::new(EngineChoice::Threads, options).await.expect("bed");
+                let bed = SendTestBed::new(EngineChoice::Threads, options).await.expect("bed");
                 let file = bed.cold_file("file", BYTES).await;
                 let send = async || {
                     let mut queue = queue_of("", &file, &[(0, BYTES as u64)]);
@@ -165,7 +167,7 @@ async fn reads_for_three_chunks(
         read_chunk_bytes: CHUNK_BYTES as usize,
         ..SendOptions::default()
     };
-    let bed = Bed::new(EngineChoice::Threads, options).await.expect("bed");
+    let bed = SendTestBed::new(EngineChoice::Threads, options).await.expect("bed");
     let file = bed.file("file", THREE_CHUNKS as usize).await;
     if cold {
         // Data covered by a rule counts as not resident, even if the rule has no effect.

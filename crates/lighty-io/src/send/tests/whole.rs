@@ -1,6 +1,6 @@
 //! Sizes and ranges, cold and warm.
 
-use super::bed::{Bed, connect, for_all, for_backend, joined, pattern, queue_of};
+use super::bed::{SendTestBed, connect, for_all, for_backend, joined, pattern, queue_of};
 use crate::send::{NetworkBackend, SendState};
 use std::cell::Cell;
 use std::io::Read;
@@ -71,7 +71,7 @@ fn several_files_in_one_queue() {
 
 const SPARSE_BYTES: u64 = 5 << 30;
 
-fn make_sparse(bed: &Bed) {
+fn make_sparse(bed: &SendTestBed) {
     use std::os::unix::fs::FileExt;
     let file = std::fs::File::create(bed.path("sparse")).expect("create");
     file.set_len(SPARSE_BYTES).expect("set_len");

@@ -7,7 +7,7 @@ use crate::transport::Idle;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
-impl Site {
+impl TestPki {
     fn trusting(&self, server_name: &str) -> ClientOptions {
         let ca_file = self.path("ca.pem");
         self.materials.load_authorities(&ca_file).expect("loaded");
@@ -59,7 +59,7 @@ async fn words(policy: &Arc<Policy>, client: &ClientPolicy) -> String {
 
 #[tokio::test]
 async fn a_client_carries_bytes_both_ways() {
-    let site = Site::new();
+    let site = TestPki::new();
     let client = site.client_policy(&site.trusting("a.test"));
     for tls13 in [true, false] {
         let policy = site.policy(&PolicyOptions { tls13, tls12: !tls13, ..site.options() });
@@ -85,7 +85,7 @@ async fn a_client_carries_bytes_both_ways() {
 
 #[tokio::test]
 async fn sessions_are_kept_for_one_policy() {
-    let site = Site::new();
+    let site = TestPki::new();
     for tls13 in [true, false] {
         let policy = site.policy(&PolicyOptions { tls13, tls12: !tls13, ..site.options() });
         let client = site.client_policy(&site.trusting("a.test"));
@@ -103,7 +103,7 @@ async fn sessions_are_kept_for_one_policy() {
 
 #[tokio::test]
 async fn a_certificate_is_verified_and_what_is_wrong_is_said() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let trusting = site.trusting("a.test");
     let with = |options: ClientOptions| site.client_policy(&options);
@@ -116,7 +116,7 @@ async fn a_certificate_is_verified_and_what_is_wrong_is_said() {
     assert!(wrong.starts_with("its certificate is not for 127.0.0.1"), "{wrong}");
     let unverified = ClientOptions { is_verified: false, ca_file: None, ..other };
     assert_eq!(words(&policy, &with(unverified)).await, "a handshake");
-    let stranger = Site::named("stranger");
+    let stranger = TestPki::named("stranger");
     let policy = stranger.policy(&stranger.options());
     let wrong = words(&policy, &with(trusting.clone())).await;
     assert_eq!(wrong, "its certificate is signed by no authority that is trusted");
@@ -128,7 +128,7 @@ async fn a_certificate_is_verified_and_what_is_wrong_is_said() {
 
 #[tokio::test]
 async fn a_certificate_may_be_trusted_as_it_is_while_it_is_valid() {
-    let site = Site::new();
+    let site = TestPki::new();
     let params = |name: &str| CertificateParams::new([name.to_owned()]).expect("parameters");
     let mut authority = params("a.test");
     authority.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -152,7 +152,7 @@ async fn a_certificate_may_be_trusted_as_it_is_while_it_is_valid() {
 
 #[tokio::test]
 async fn an_own_certificate_is_shown_to_who_asks() {
-    let site = Site::new();
+    let site = TestPki::new();
     let options = PolicyOptions { client_auth: site.auth(true), ..site.options() };
     let policy = site.policy(&options);
     let pair = Some(site.pair("client.test"));
@@ -174,7 +174,7 @@ async fn an_own_certificate_is_shown_to_who_asks() {
 
 #[tokio::test]
 async fn who_speaks_something_else_or_goes_is_named() {
-    let site = Site::new();
+    let site = TestPki::new();
     let client = site.client_policy(&site.trusting("a.test"));
     let (server, mut ours) = pair().await;
     write_all(&server, b"HTTP/1.1 400 Bad Request\r\n\r\n").await;
@@ -201,7 +201,7 @@ async fn until(what: impl Fn() -> bool) {
 
 #[tokio::test]
 async fn tickets_leave_an_idle_connection_usable_and_an_end_does_not() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = site.client_policy(&site.trusting("a.test"));
     let (server, ours, met) = meet(&policy, &client).await;
@@ -216,7 +216,7 @@ async fn tickets_leave_an_idle_connection_usable_and_an_end_does_not() {
 
 #[tokio::test]
 async fn the_end_of_an_idle_connection_is_seen() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = site.client_policy(&site.trusting("a.test"));
     let (server, ours, _) = meet(&policy, &client).await;
@@ -231,7 +231,7 @@ async fn the_end_of_an_idle_connection_is_seen() {
 
 #[tokio::test]
 async fn what_meets_a_closed_connection_was_not_read() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     let client = site.client_policy(&site.trusting("a.test"));
     for is_read in [false, true] {
@@ -265,7 +265,7 @@ async fn what_meets_a_closed_connection_was_not_read() {
 #[tokio::test]
 async fn a_certificate_of_an_old_version_is_named() {
     use rustls::pki_types::pem::PemObject;
-    let site = Site::new();
+    let site = TestPki::new();
     let (leaf, key) = site.issue("a.test");
     let mut leaf = CertificateDer::from_pem_slice(leaf.as_bytes()).expect("a leaf").to_vec();
     let version = leaf.windows(5).position(|part| part == [0xa0, 3, 2, 1, 2]);
@@ -280,7 +280,7 @@ async fn a_certificate_of_an_old_version_is_named() {
 
 #[tokio::test]
 async fn a_server_that_is_not_verified_may_show_an_old_certificate() {
-    let site = Site::new();
+    let site = TestPki::new();
     let (leaf, key) = judged::of_version_1(&site);
     std::fs::write(&*site.path("own"), leaf + &key).expect("write");
     let pair = PairFiles { chain: site.path("own"), key: None };

@@ -8,7 +8,7 @@ use rustls::pki_types::pem::PemObject;
 use super::*;
 
 /// The result for a client with this chain and key, in PEM.
-async fn judged(site: &Site, auth: ClientAuthOptions, chain: &str, key: &str) -> String {
+async fn judged(site: &TestPki, auth: ClientAuthOptions, chain: &str, key: &str) -> String {
     let said = judged_in(site, auth.clone(), chain, key, &rustls::version::TLS13).await;
     let before = judged_in(site, auth, chain, key, &rustls::version::TLS12).await;
     assert_eq!(said, before, "both versions are judged alike");
@@ -16,7 +16,7 @@ async fn judged(site: &Site, auth: ClientAuthOptions, chain: &str, key: &str) ->
 }
 
 async fn judged_in(
-    site: &Site,
+    site: &TestPki,
     auth: ClientAuthOptions,
     chain: &str,
     key: &str,
@@ -59,7 +59,7 @@ async fn judged_in(
 }
 
 /// An intermediate authority, signed by the site's.
-fn intermediate(site: &Site) -> CertifiedIssuer<'static, KeyPair> {
+fn intermediate(site: &TestPki) -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new([]).expect("parameters");
     params.is_ca = IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     params.distinguished_name.push(DnType::CommonName, "between");
@@ -89,7 +89,7 @@ fn list(issuer: &CertifiedIssuer<'static, KeyPair>, until: i32) -> String {
 
 #[tokio::test]
 async fn the_authority_counts_among_the_certificates_of_a_chain() {
-    let site = Site::new();
+    let site = TestPki::new();
     let between = intermediate(&site);
     let direct = issued_by(&site.authority);
     let indirect = issued_by(&between);
@@ -114,7 +114,7 @@ async fn the_authority_counts_among_the_certificates_of_a_chain() {
 #[tokio::test]
 async fn keys_are_used_for_what_certificates_allow() {
     use rcgen::KeyUsagePurpose as P;
-    let site = Site::new();
+    let site = TestPki::new();
     let issue = |usages: &[P], issuer: &CertifiedIssuer<'static, KeyPair>| {
         let key = KeyPair::generate().expect("a key");
         let mut params = CertificateParams::new(["me".to_owned()]).expect("parameters");
@@ -152,7 +152,7 @@ async fn keys_are_used_for_what_certificates_allow() {
 
 #[tokio::test]
 async fn each_authority_of_a_chain_needs_a_list_that_is_in_date() {
-    let site = Site::new();
+    let site = TestPki::new();
     let between = intermediate(&site);
     let direct = issued_by(&site.authority);
     let indirect = issued_by(&between);
@@ -176,7 +176,7 @@ async fn each_authority_of_a_chain_needs_a_list_that_is_in_date() {
 }
 
 /// A self-signed certificate of X.509 version 1, and its key.
-pub(super) fn of_version_1(site: &Site) -> (String, String) {
+pub(super) fn of_version_1(site: &TestPki) -> (String, String) {
     let run = |arguments: &[&str]| {
         let mut openssl = Command::new("openssl");
         let output = openssl.current_dir(site.dir.path()).args(arguments).output().expect("runs");
@@ -194,7 +194,7 @@ pub(super) fn of_version_1(site: &Site) -> (String, String) {
 
 #[tokio::test]
 async fn certificates_of_old_versions_are_let_in_where_nothing_is_enforced() {
-    let site = Site::new();
+    let site = TestPki::new();
     let (chain, key) = of_version_1(&site);
     let why = "the certificate is of an old version of X.509: version 3 is needed";
     let said = judged(&site, site.auth(false).expect("options"), &chain, &key).await;

@@ -9,13 +9,13 @@ use rustls::pki_types::UnixTime;
 use rustls::{CertificateError, DigitallySignedStruct, Error, SignatureScheme};
 
 use super::*;
-use crate::tls::certificate::Names;
+use crate::tls::certificate::CertificateNames;
 use crate::tls::stapling::tests::response;
 
 const BEGAN: &str = "20200101000000Z";
 
 /// A certificate with an RSA key.
-fn rsa_pair(site: &Site) -> PairFiles {
+fn rsa_pair(site: &TestPki) -> PairFiles {
     let key = KeyPair::generate_for(&rcgen::PKCS_RSA_SHA256).expect("a key");
     let params = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
     let leaf = params.signed_by(&key, &site.authority).expect("signed");
@@ -31,7 +31,7 @@ async fn shown(config: ClientConfig, policy: &Arc<Policy>) -> (Vec<u8>, usize) {
     let config = Arc::new(config);
     let (mut ours, peer) = tcp_pair().await;
     let dialled = dial(&config, peer, |client| {
-        let Client { mut conn, mut sock } = client;
+        let ClientStream { mut conn, mut sock } = client;
         let mut counted = Counted(&mut sock, 0);
         while conn.is_handshaking() {
             conn.complete_io(&mut counted).expect("a handshake");
@@ -63,7 +63,7 @@ impl std::io::Write for Counted<'_> {
 
 #[tokio::test]
 async fn a_client_gets_the_first_certificate_that_it_can_verify() {
-    let site = Site::new();
+    let site = TestPki::new();
     let mut options = site.options();
     options.pairs.push(rsa_pair(&site));
     let [ecdsa, rsa] = [0, 1].map(|index| {
@@ -91,7 +91,7 @@ struct Watching {
 }
 
 impl Watching {
-    fn new(site: &Site, schemes: &[SignatureScheme]) -> Arc<Self> {
+    fn new(site: &TestPki, schemes: &[SignatureScheme]) -> Arc<Self> {
         let mut roots = RootCertStore::empty();
         roots.add(site.authority.der().clone()).expect("a root");
         let provider = Arc::new(aws_lc_rs::default_provider());
@@ -104,7 +104,7 @@ impl Watching {
         Arc::new(Self { inner, schemes, stapled: Mutex::default() })
     }
 
-    fn client(self: &Arc<Self>, site: &Site) -> ClientConfig {
+    fn client(self: &Arc<Self>, site: &TestPki) -> ClientConfig {
         let mut config = site.client(None, None);
         config.dangerous().set_certificate_verifier(Arc::clone(self) as _);
         config
@@ -121,7 +121,7 @@ impl ServerCertVerifier for Watching {
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         *self.stapled.lock().expect("not poisoned") = stapled.to_vec();
-        match Names::read(leaf) {
+        match CertificateNames::read(leaf) {
             Some(_) => Ok(ServerCertVerified::assertion()),
             None => Err(CertificateError::BadEncoding.into()),
         }
@@ -152,10 +152,10 @@ impl ServerCertVerifier for Watching {
 
 #[tokio::test]
 async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
-    let site = Site::new();
+    let site = TestPki::new();
     let mut options = site.options();
     let leaf = site.materials.pair(&options.pairs[0]).expect("loaded").cert[0].clone();
-    let serial = Names::read(&leaf).expect("a certificate").serial;
+    let serial = CertificateNames::read(&leaf).expect("a certificate").serial;
     let path = site.path("a.der");
     options.staples = vec![site.path("none.der"), Arc::clone(&path)];
     let good = response(serial, 0x80, BEGAN, "20990101000000Z");
@@ -180,7 +180,7 @@ async fn a_response_about_the_certificate_is_sent_while_it_is_valid() {
 
 #[test]
 fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
-    let site = Site::new();
+    let site = TestPki::new();
     let path = site.path("a.der");
     let (ends_s, now_s) = (4_070_908_800, now_s());
     site.materials.load_staple(&path, &site.materials);
@@ -203,7 +203,7 @@ fn a_response_that_expires_or_is_followed_changes_what_is_sent() {
 
 #[test]
 fn who_must_staple_and_has_nothing_to_is_named() {
-    let site = Site::new();
+    let site = TestPki::new();
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::new(["a.test".to_owned()]).expect("parameters");
     let feature = [1, 3, 6, 1, 5, 5, 7, 1, 24];
@@ -216,7 +216,7 @@ fn who_must_staple_and_has_nothing_to_is_named() {
     site.materials.load_pair(&files).expect("loaded");
     let said = site.materials.warnings(now_s(), 0).join("\n");
     assert!(said.contains("must.pem") && said.contains("must-staple"), "{said}");
-    let serial = Names::read(leaf.der()).expect("a certificate").serial;
+    let serial = CertificateNames::read(leaf.der()).expect("a certificate").serial;
     std::fs::write(&*site.path("a.der"), response(serial, 0x80, BEGAN, "20990101000000Z"))
         .expect("write");
     site.materials.load_staple(&site.path("a.der"), &site.materials);
@@ -225,7 +225,7 @@ fn who_must_staple_and_has_nothing_to_is_named() {
 
 #[tokio::test]
 async fn a_certificate_is_compressed_for_those_who_can_expand_it() {
-    let site = Site::new();
+    let site = TestPki::new();
     let names: Vec<String> = (0..50).map(|nth| format!("host-{nth}.example.test")).collect();
     let key = KeyPair::generate().expect("a key");
     let leaf = CertificateParams::new(names).expect("parameters").signed_by(&key, &site.authority);
@@ -260,7 +260,7 @@ impl rustls::KeyLog for Noted {
 #[tokio::test]
 async fn secrets_are_written_where_it_is_wanted() {
     use std::os::unix::fs::PermissionsExt;
-    let site = Site::new();
+    let site = TestPki::new();
     let path = site.dir.path().join("keys.log");
     let key_log = KeyLog::open(&path).expect("a file");
     let policy = Policy::new(&site.options(), &site.materials, &site.tickets).expect("a policy");
@@ -283,13 +283,13 @@ async fn secrets_are_written_where_it_is_wanted() {
 
 #[tokio::test]
 async fn the_first_records_of_a_long_way_fit_into_a_segment_each() {
-    let site = Site::new();
+    let site = TestPki::new();
     let policy = site.policy(&site.options());
     for (is_far, short, long) in [(true, 47, 2), (false, 0, 7)] {
         let client = Arc::new(site.client(None, None));
         let (mut ours, peer) = tcp_pair().await;
         let dialled = dial(&client, peer, move |client| {
-            let Client { mut conn, mut sock } = client;
+            let ClientStream { mut conn, mut sock } = client;
             while conn.is_handshaking() {
                 conn.complete_io(&mut sock).expect("a handshake");
             }

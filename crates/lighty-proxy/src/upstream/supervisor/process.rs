@@ -4,7 +4,9 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use lighty_core::log::Level;
-use lighty_io::process::spawn::{Child, ChildSignal, Exit, Input, Output, Program, forward_lines};
+use lighty_io::process::spawn::{
+    Child, ChildInput, ChildOutput, ChildSignal, Exit, Program, forward_lines,
+};
 use lighty_io::threads::{keep, panics};
 
 use super::group::Group;
@@ -171,7 +173,7 @@ fn program(group: &Group) -> std::io::Result<Program> {
     if group.is_fastcgi && !says("PHP_FCGI_CHILDREN") {
         program.environment.push(("PHP_FCGI_CHILDREN".into(), "1".into()));
     }
-    program.stdin = Input::Fd(group.socket.duplicate()?);
-    program.stderr = Output::Pipe;
+    program.stdin = ChildInput::Fd(group.socket.duplicate()?);
+    program.stderr = ChildOutput::Pipe;
     Ok(program)
 }

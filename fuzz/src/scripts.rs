@@ -1,6 +1,6 @@
 //! What scripts are given to decode: takes any bytes, and panics when a promise is broken.
 
-use lighty_lua::json::reader::{Piece, Reader};
+use lighty_lua::json::reader::{JsonPiece, JsonReader};
 use lighty_lua::lib_c::{encoding, path, quoting, tokens, url};
 
 /// Every decoder of `lighty.c`.
@@ -48,15 +48,17 @@ pub fn lua_texts(data: &[u8]) {
 pub fn lua_json(data: &[u8]) {
     let mut open = Vec::new();
     let mut read = || -> Option<()> {
-        let mut reader = Reader::new(data).ok()?;
+        let mut reader = JsonReader::new(data).ok()?;
         while let Some(piece) = reader.next_piece().ok()? {
             match piece {
-                Piece::BeginArray | Piece::BeginObject => open.push(piece),
-                Piece::EndArray => assert_eq!(open.pop(), Some(Piece::BeginArray)),
-                Piece::EndObject => assert_eq!(open.pop(), Some(Piece::BeginObject)),
-                Piece::String(text) | Piece::Name(text) => assert!(text.len() <= data.len()),
-                Piece::Number(number) => assert!(number.is_finite()),
-                Piece::Null | Piece::Bool(_) | Piece::Integer(_) => {}
+                JsonPiece::BeginArray | JsonPiece::BeginObject => open.push(piece),
+                JsonPiece::EndArray => assert_eq!(open.pop(), Some(JsonPiece::BeginArray)),
+                JsonPiece::EndObject => assert_eq!(open.pop(), Some(JsonPiece::BeginObject)),
+                JsonPiece::String(text) | JsonPiece::Name(text) => {
+                    assert!(text.len() <= data.len())
+                }
+                JsonPiece::Number(number) => assert!(number.is_finite()),
+                JsonPiece::Null | JsonPiece::Bool(_) | JsonPiece::Integer(_) => {}
             }
         }
         assert!(open.is_empty());

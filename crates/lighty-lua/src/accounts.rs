@@ -64,14 +64,14 @@ impl Account {
 }
 
 #[derive(Debug, Default)]
-struct Inner {
+struct AccountsInner {
     scripts: BTreeMap<Box<str>, Arc<Account>>,
     counters: BTreeMap<Box<str>, i64>,
 }
 
 /// The accounts of the process.
 #[derive(Clone, Debug, Default)]
-pub struct Accounts(Arc<Mutex<Inner>>);
+pub struct Accounts(Arc<Mutex<AccountsInner>>);
 
 impl Accounts {
     /// The account of a script.
@@ -120,7 +120,7 @@ impl Accounts {
         counters.map(|(name, value)| (name.as_bytes().into(), value.to_string().into())).collect()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Inner> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, AccountsInner> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

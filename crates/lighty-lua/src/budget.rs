@@ -37,7 +37,7 @@ pub const UNYIELDING_MAX: u64 = 500_000;
 
 /// Limits of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct RunLimits {
     /// Milliseconds from the run's beginning, waits included (`magnet.max-time`).
     pub time_ms: u64,
     /// Instructions (`magnet.max-instructions`). Work outside Lua is charged as the number of
@@ -81,13 +81,13 @@ impl Room {
 /// Reason for stopping a script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stopped {
-    /// Its run took longer than [`Limits::time_ms`].
+    /// Its run took longer than [`RunLimits::time_ms`].
     Time,
-    /// It executed more than [`Limits::instructions`].
+    /// It executed more than [`RunLimits::instructions`].
     Instructions,
     /// It executed [`UNYIELDING_MAX`] instructions where it cannot be suspended.
     Unyielding,
-    /// Its data in the request and the response exceeds [`Limits::memory`].
+    /// Its data in the request and the response exceeds [`RunLimits::memory`].
     Memory,
 }
 
@@ -161,7 +161,7 @@ pub(crate) fn begin(
     used: Used,
     (now_us, deadline_us): (u64, u64),
     room: Room,
-    limits: &Limits,
+    limits: &RunLimits,
 ) {
     BUDGET.set(Some(Budget {
         clock: clock.clone(),

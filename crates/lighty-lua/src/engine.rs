@@ -15,11 +15,11 @@ use lighty_io::lua_thread::{Coroutine, First, Pinned};
 use mlua::{Function, IntoLua, Lua, MultiValue, Table, Value};
 
 use crate::accounts::Account;
-use crate::budget::{self, Limits, Stopped};
+use crate::budget::{self, RunLimits, Stopped};
 use crate::call::{Call, Reply};
 use crate::chunk::{self, Chunk, Compiled, LoadError};
 use crate::error_text::message;
-use crate::objects::{self, Current, Kept, Options};
+use crate::objects::{self, Current, Kept, ScriptOptions};
 use crate::reply::{self, CallError};
 use crate::request::Requests;
 
@@ -41,22 +41,22 @@ pub struct Script {
 
 /// State of a run after a step.
 #[derive(Debug)]
-pub enum Progress {
+pub enum RunProgress {
     /// The script returned this number; 0 if it returned none.
     Done(i64),
     /// It waits for this call.
     Wait(Call),
-    /// Its slice is over: resume it with [`Input::Go`] after other tasks have had a turn.
+    /// Its slice is over: resume it with [`RunInput::Go`] after other tasks have had a turn.
     Preempted,
     /// A filter returned a piece of output and waits for input.
     Piece(Option<Vec<u8>>),
     /// The script failed, or was stopped.
-    Failed(Failure),
+    Failed(ScriptFailure),
 }
 
 /// Reason for a script's failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Failure {
+pub struct ScriptFailure {
     /// Message and traceback.
     pub text: String,
     /// The exceeded limit, if any.
@@ -65,8 +65,8 @@ pub struct Failure {
 
 /// Input for resuming a run.
 #[derive(Debug)]
-pub enum Input {
-    /// Start, or continue after [`Progress::Preempted`].
+pub enum RunInput {
+    /// Start, or continue after [`RunProgress::Preempted`].
     Go,
     /// The result of the call.
     Reply(Reply),
@@ -75,7 +75,7 @@ pub enum Input {
 }
 
 /// One run of a script.
-pub struct Run {
+pub struct EngineRun {
     /// `None` after it was returned for reuse.
     coroutine: Option<Coroutine>,
     begins: Option<Begins>,
@@ -134,7 +134,7 @@ pub struct Engine<R: Requests> {
     idle: RefCell<Vec<Coroutine>>,
 }
 
-impl Drop for Run {
+impl Drop for EngineRun {
     fn drop(&mut self) {
         if self.has_frame {
             self.script.is_free.set(true);
@@ -142,7 +142,7 @@ impl Drop for Run {
     }
 }
 
-impl Run {
+impl EngineRun {
     /// The script that it runs.
     pub fn script(&self) -> &Script {
         &self.script
@@ -164,7 +164,7 @@ impl<R: Requests> Engine<R> {
     ///
     /// # Errors
     /// Lua is out of memory.
-    pub fn new(clock: &Clock, options: &Options) -> mlua::Result<Self> {
+    pub fn new(clock: &Clock, options: &ScriptOptions) -> mlua::Result<Self> {
         let lua = lua_hook::new_state()?;
         let current = Rc::new(Current::new(options.clone()));
         let token = lua.create_table()?;
@@ -258,7 +258,7 @@ impl<R: Requests> Engine<R> {
     ///
     /// # Errors
     /// Lua is out of memory.
-    pub fn start(&self, script: &Rc<Script>) -> mlua::Result<Run> {
+    pub fn start(&self, script: &Rc<Script>) -> mlua::Result<EngineRun> {
         self.begin(script, Begins::Run)
     }
 
@@ -266,16 +266,16 @@ impl<R: Requests> Engine<R> {
     ///
     /// # Errors
     /// Lua is out of memory.
-    pub fn start_filter(&self, script: &Rc<Script>) -> mlua::Result<Run> {
+    pub fn start_filter(&self, script: &Rc<Script>) -> mlua::Result<EngineRun> {
         self.begin(script, Begins::Filter)
     }
 
-    fn begin(&self, script: &Rc<Script>, begins: Begins) -> mlua::Result<Run> {
+    fn begin(&self, script: &Rc<Script>, begins: Begins) -> mlua::Result<EngineRun> {
         let coroutine = match self.idle.borrow_mut().pop() {
             Some(coroutine) => coroutine,
             None => Coroutine::new(&self.lua)?,
         };
-        Ok(Run {
+        Ok(EngineRun {
             has_frame: begins == Begins::Run && script.is_free.replace(false),
             is_unfinished: false,
             coroutine: Some(coroutine),
@@ -295,18 +295,18 @@ impl<R: Requests> Engine<R> {
     /// Resumes a run until it ends, waits or has used up its slice.
     pub fn resume(
         &self,
-        run: &mut Run,
+        run: &mut EngineRun,
         request: &mut R::Of<'_>,
-        input: Input,
-        limits: &Limits,
-    ) -> Progress {
+        input: RunInput,
+        limits: &RunLimits,
+    ) -> RunProgress {
         let now_us = self.clock.precise_us();
         if run.began_us == 0 {
             run.began_us = now_us;
         }
         let deadline_us = run.began_us.saturating_add(limits.time_ms.saturating_mul(1000));
         if run.begins.is_none() && now_us >= deadline_us {
-            return Progress::Failed(self.late(run));
+            return RunProgress::Failed(self.late(run));
         }
         let before = self.lua.used_memory();
         let room = budget::Room::new(before, run.memory, limits.memory);
@@ -331,25 +331,25 @@ impl<R: Requests> Engine<R> {
 
     /// The failure of a run whose time ran out while it waited.
     #[cold]
-    fn late(&self, run: &Run) -> Failure {
+    fn late(&self, run: &EngineRun) -> ScriptFailure {
         let thread = run.coroutine.as_ref().map(|coroutine| coroutine.thread().clone());
         let traceback = self.traceback.call::<String>(thread);
         let text = format!("stopped while it waited\n{}", traceback.unwrap_or_default());
-        Failure { text, limit: Some(Stopped::Time.limit()) }
+        ScriptFailure { text, limit: Some(Stopped::Time.limit()) }
     }
 
     /// Microseconds since a run started, waits included.
-    pub fn elapsed_us(&self, run: &Run) -> u64 {
+    pub fn elapsed_us(&self, run: &EngineRun) -> u64 {
         self.clock.precise_us().saturating_sub(run.began_us)
     }
 
     /// Remaining microseconds of a run, by the same clock.
-    pub fn time_left_us(&self, run: &Run, limits: &Limits) -> u64 {
+    pub fn time_left_us(&self, run: &EngineRun, limits: &RunLimits) -> u64 {
         let deadline_us = run.began_us.saturating_add(limits.time_ms.saturating_mul(1000));
         deadline_us.saturating_sub(self.clock.precise_us())
     }
 
-    fn step(&self, run: &mut Run, input: Input) -> First {
+    fn step(&self, run: &mut EngineRun, input: RunInput) -> First {
         let Some(coroutine) = &run.coroutine else { return First::Nothing };
         match run.begins.take() {
             Some(Begins::Run) if run.has_frame => {
@@ -374,9 +374,9 @@ impl<R: Requests> Engine<R> {
             }
             match input {
                 _ if run.waits == Waits::Turn => thread.resume(()),
-                Input::Go => thread.resume(()),
-                Input::Reply(reply) => thread.resume(reply::into_lua(&self.lua, reply)?),
-                Input::Piece(piece) => {
+                RunInput::Go => thread.resume(()),
+                RunInput::Reply(reply) => thread.resume(reply::into_lua(&self.lua, reply)?),
+                RunInput::Piece(piece) => {
                     let piece = piece.map(|piece| self.lua.create_string(piece)).transpose()?;
                     thread.resume(piece.into_lua(&self.lua)?)
                 }
@@ -427,7 +427,7 @@ impl<R: Requests> Engine<R> {
     }
 
     /// Makes a run's environment the current one again.
-    fn restore(&self, run: &Run) -> mlua::Result<()> {
+    fn restore(&self, run: &EngineRun) -> mlua::Result<()> {
         let Some(env) = &run.env else { return Ok(()) };
         let (env, object) = &**env;
         self.entered.set(0);
@@ -435,26 +435,26 @@ impl<R: Requests> Engine<R> {
         self.environment.raw_set(lua_call::OBJECT, object)
     }
 
-    fn progress(&self, run: &mut Run, first: First) -> Progress {
+    fn progress(&self, run: &mut EngineRun, first: First) -> RunProgress {
         run.waits = Waits::Call;
         let progress = match first {
-            First::Nothing | First::Returned => Progress::Done(0),
+            First::Nothing | First::Returned => RunProgress::Done(0),
             // A fractional number counts as no value.
-            First::Number(number) if number.fract() != 0.0 => Progress::Done(0),
-            First::Number(number) => Progress::Done(number as i64),
-            First::Text(text) => Progress::Piece(Some(text)),
+            First::Number(number) if number.fract() != 0.0 => RunProgress::Done(0),
+            First::Number(number) => RunProgress::Done(number as i64),
+            First::Text(text) => RunProgress::Piece(Some(text)),
             First::Yielded(values) => return self.suspended(run, values),
             First::Failed(error) => {
                 let limit = match error {
                     mlua::Error::MemoryError(_) => Some("magnet.max-memory"),
                     _ => run.used.stopped.map(Stopped::limit),
                 };
-                return Progress::Failed(Failure { text: message(&error), limit });
+                return RunProgress::Failed(ScriptFailure { text: message(&error), limit });
             }
         };
         // It may have caught the error that stopped it, or a C module did.
         if let Some(stopped) = run.used.stopped {
-            return Progress::Failed(stopped_failure(stopped));
+            return RunProgress::Failed(stopped_failure(stopped));
         }
         let mut idle = self.idle.borrow_mut();
         if run.used.stopped.is_none() && idle.len() < IDLE_THREADS_MAX {
@@ -464,7 +464,7 @@ impl<R: Requests> Engine<R> {
     }
 
     /// Processes the yielded values of a suspended run.
-    fn suspended(&self, run: &mut Run, mut values: MultiValue) -> Progress {
+    fn suspended(&self, run: &mut EngineRun, mut values: MultiValue) -> RunProgress {
         if run.env.is_none() {
             let value = |place| self.environment.raw_get(place).unwrap_or(Value::Nil);
             let both = (value(lua_call::ENVIRONMENT), value(lua_call::OBJECT));
@@ -475,30 +475,30 @@ impl<R: Requests> Engine<R> {
         if !is_call {
             if first.is_none() {
                 run.waits = Waits::Turn;
-                return Progress::Preempted;
+                return RunProgress::Preempted;
             }
             let text = "attempt to yield from outside a coroutine".to_owned();
-            return Progress::Failed(Failure { text, limit: None });
+            return RunProgress::Failed(ScriptFailure { text, limit: None });
         }
         let wanted = reply::call(values);
         if let Some(stopped) = run.used.stopped
-            && !matches!(wanted, Ok(reply::Wanted::Turn))
+            && !matches!(wanted, Ok(reply::Suspension::Turn))
         {
-            return Progress::Failed(stopped_failure(stopped));
+            return RunProgress::Failed(stopped_failure(stopped));
         }
         match wanted {
-            Ok(reply::Wanted::Call(call)) => Progress::Wait(call),
-            Ok(reply::Wanted::Turn) => Progress::Preempted,
-            Ok(reply::Wanted::Piece(piece)) => Progress::Piece(piece),
+            Ok(reply::Suspension::Call(call)) => RunProgress::Wait(call),
+            Ok(reply::Suspension::Turn) => RunProgress::Preempted,
+            Ok(reply::Suspension::Piece(piece)) => RunProgress::Piece(piece),
             Err(error) => {
                 run.refused = Some(Box::new(error));
-                Progress::Preempted
+                RunProgress::Preempted
             }
         }
     }
 
     /// Resets the usage of a run, so that its limits start over.
-    pub fn renew(&self, run: &mut Run) {
+    pub fn renew(&self, run: &mut EngineRun) {
         run.began_us = self.clock.precise_us();
         run.instructions = 0;
         run.memory = 0;
@@ -507,9 +507,9 @@ impl<R: Requests> Engine<R> {
 
 /// The failure of a run that continued after it was stopped.
 #[cold]
-fn stopped_failure(stopped: Stopped) -> Failure {
+fn stopped_failure(stopped: Stopped) -> ScriptFailure {
     let text = "the script was stopped: it exceeds a limit".to_owned();
-    Failure { text, limit: Some(stopped.limit()) }
+    ScriptFailure { text, limit: Some(stopped.limit()) }
 }
 
 #[cfg(test)]

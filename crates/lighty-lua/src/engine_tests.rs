@@ -5,7 +5,7 @@ use lighty_http::Fields;
 use lighty_testkit::stopwatch::thread_time;
 
 use super::*;
-use crate::request::{AccessError, Group, Item, Piece, ScriptRequest};
+use crate::request::{AccessError, BodyPiece, Group, ScriptRequest, ScriptValue};
 use crate::shared::Dictionary;
 
 /// A request with one header field that records the script's actions.
@@ -14,7 +14,7 @@ struct Fake {
     attributes: BTreeMap<Vec<u8>, Vec<u8>>,
     /// Searched for each name, as in a server.
     fields: Fields,
-    body: Vec<Piece>,
+    body: Vec<BodyPiece>,
     log: Vec<String>,
 }
 
@@ -23,13 +23,13 @@ impl Requests for Fake {
 }
 
 impl ScriptRequest for Fake {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         Ok(match group {
-            Group::RequestHeader if name == b"Host" => Item::Bytes(b"a.example"[..].into()),
-            Group::Attribute => Item::of(self.attributes.get(name).map(|value| &value[..])),
-            Group::ResponseHeader => Item::of(self.fields.get_named(name)),
-            Group::ResponseBody if name == b"get" => Item::Bytes(self.whole_body().into()),
-            _ => Item::Nil,
+            Group::RequestHeader if name == b"Host" => ScriptValue::Bytes(b"a.example"[..].into()),
+            Group::Attribute => ScriptValue::of(self.attributes.get(name).map(|value| &value[..])),
+            Group::ResponseHeader => ScriptValue::of(self.fields.get_named(name)),
+            Group::ResponseBody if name == b"get" => ScriptValue::Bytes(self.whole_body().into()),
+            _ => ScriptValue::Nil,
         })
     }
 
@@ -55,12 +55,12 @@ impl ScriptRequest for Fake {
         }
     }
 
-    fn set_body(&mut self, first: Option<Piece>) {
+    fn set_body(&mut self, first: Option<BodyPiece>) {
         self.body.clear();
         self.body.extend(first);
     }
 
-    fn add_body(&mut self, piece: Piece) {
+    fn add_body(&mut self, piece: BodyPiece) {
         self.body.push(piece);
     }
 
@@ -77,32 +77,32 @@ impl Fake {
     /// The bytes of the body in memory.
     fn whole_body(&self) -> Vec<u8> {
         let bytes = self.body.iter().filter_map(|piece| match piece {
-            Piece::Bytes(bytes) => Some(&bytes[..]),
-            Piece::File { .. } => None,
+            BodyPiece::Bytes(bytes) => Some(&bytes[..]),
+            BodyPiece::File { .. } => None,
         });
         bytes.collect::<Vec<_>>().concat()
     }
 }
 
-const LIMITS: Limits = Limits { time_ms: 2_000, instructions: 5_000_000, memory: 8 << 20 };
+const LIMITS: RunLimits = RunLimits { time_ms: 2_000, instructions: 5_000_000, memory: 8 << 20 };
 
 fn engine() -> Engine<Fake> {
-    Engine::new(&Clock::start(), &Options::default()).expect("a state")
+    Engine::new(&Clock::start(), &ScriptOptions::default()).expect("a state")
 }
 
-fn go(engine: &Engine<Fake>, source: &str) -> (Fake, Progress) {
+fn go(engine: &Engine<Fake>, source: &str) -> (Fake, RunProgress) {
     let script = Rc::new(engine.load("/s/test.lua", source.as_bytes()).expect("Lua"));
     go_again(engine, &script)
 }
 
-fn go_again(engine: &Engine<Fake>, script: &Rc<Script>) -> (Fake, Progress) {
+fn go_again(engine: &Engine<Fake>, script: &Rc<Script>) -> (Fake, RunProgress) {
     let mut run = engine.start(script).expect("a run");
     let mut fake = Fake::default();
-    let mut input = Input::Go;
+    let mut input = RunInput::Go;
     loop {
         input = match engine.resume(&mut run, &mut fake, input, &LIMITS) {
-            Progress::Preempted => Input::Go,
-            Progress::Wait(call) => Input::Reply(answered(engine, call)),
+            RunProgress::Preempted => RunInput::Go,
+            RunProgress::Wait(call) => RunInput::Reply(answered(engine, call)),
             end => return (fake, end),
         };
     }
@@ -146,15 +146,15 @@ fn answered(engine: &Engine<Fake>, call: Call) -> Reply {
 fn done(source: &str, wanted: i64) -> Fake {
     let (fake, end) = go(&engine(), source);
     match end {
-        Progress::Done(status) if status == wanted => fake,
+        RunProgress::Done(status) if status == wanted => fake,
         end => panic!("{end:?} {:?}", fake.log),
     }
 }
 
 #[track_caller]
-fn fails(source: &str) -> Failure {
+fn fails(source: &str) -> ScriptFailure {
     match go(&engine(), source).1 {
-        Progress::Failed(failure) => failure,
+        RunProgress::Failed(failure) => failure,
         end => panic!("{end:?}"),
     }
 }
@@ -169,9 +169,9 @@ fn both_generations_of_the_interface_answer() {
     assert_eq!(
         fake.body,
         [
-            Piece::Bytes(b"a".to_vec()),
-            Piece::Bytes(b"1".to_vec()),
-            Piece::File { path: b"/f".to_vec(), offset: 2, length: Some(3) },
+            BodyPiece::Bytes(b"a".to_vec()),
+            BodyPiece::Bytes(b"1".to_vec()),
+            BodyPiece::File { path: b"/f".to_vec(), offset: 2, length: Some(3) },
         ]
     );
     let new = "local r = lighty.r; r.resp_header.X = 'y'; r.resp_body:set('a'); \
@@ -241,7 +241,7 @@ fn nothing_of_a_run_is_left_for_the_next() {
                   assert(getmetatable('') == false) lighty.mine = 1 return 200";
     let script = Rc::new(engine.load("/s", script.as_bytes()).expect("Lua"));
     for _ in 0..3 {
-        assert!(matches!(go_again(&engine, &script).1, Progress::Done(200)));
+        assert!(matches!(go_again(&engine, &script).1, RunProgress::Done(200)));
     }
 }
 
@@ -526,28 +526,28 @@ fn engine_with_dictionary() -> Engine<Fake> {
     let dictionary = Dictionary::new(4 << 20);
     for number in 0..40_000 {
         let key = format!("k{number}");
-        dictionary.set(key.as_bytes(), crate::shared::Item::Bool(true), 0, 1).expect("room");
+        dictionary.set(key.as_bytes(), crate::shared::SharedValue::Bool(true), 0, 1).expect("room");
     }
     let shared = vec![("d".into(), std::sync::Arc::new(dictionary))];
-    let options = Options { shared, ..Options::default() };
+    let options = ScriptOptions { shared, ..ScriptOptions::default() };
     Engine::new(&Clock::start(), &options).expect("a state")
 }
 
 #[test]
 fn garbage_of_earlier_scripts_does_not_put_off_the_collector() {
     let engine = engine();
-    let limits = Limits { time_ms: 600_000, instructions: u64::MAX, memory: 64 << 20 };
+    let limits = RunLimits { time_ms: 600_000, instructions: u64::MAX, memory: 64 << 20 };
     // Maximum memory of Lua between two turns, beyond the initial one.
     let growth = |source: &str| {
         let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
         let (mut run, mut fake) = (engine.start(&script).expect("a run"), Fake::default());
         let (before, mut most) = (engine.used_memory(), 0);
         loop {
-            let progress = engine.resume(&mut run, &mut fake, Input::Go, &limits);
+            let progress = engine.resume(&mut run, &mut fake, RunInput::Go, &limits);
             most = most.max(engine.used_memory().saturating_sub(before));
             match progress {
-                Progress::Preempted => {}
-                Progress::Done(200) => return most,
+                RunProgress::Preempted => {}
+                RunProgress::Done(200) => return most,
                 other => panic!("{other:?}"),
             }
         }
@@ -561,24 +561,24 @@ fn garbage_of_earlier_scripts_does_not_put_off_the_collector() {
 /// Runs a script until a limit ends it. Returns the longest time without a turn for other tasks; an
 /// error if it ends otherwise.
 fn longest_turn(source: &str) -> Result<Duration, String> {
-    let limits = Limits { time_ms: 500, instructions: 500_000, memory: 8 << 20 };
+    let limits = RunLimits { time_ms: 500, instructions: 500_000, memory: 8 << 20 };
     let engine = if source.contains("shared") { engine_with_dictionary() } else { engine() };
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     let mut run = engine.start(&script).expect("a run");
     let mut fake = Fake::default();
-    let (mut longest, mut input) = (Duration::ZERO, Input::Go);
-    let failure: Failure = loop {
+    let (mut longest, mut input) = (Duration::ZERO, RunInput::Go);
+    let failure: ScriptFailure = loop {
         let before = thread_time();
         let progress = engine.resume(&mut run, &mut fake, input, &limits);
-        input = Input::Go;
+        input = RunInput::Go;
         longest = longest.max(thread_time() - before);
         match progress {
-            Progress::Preempted => {}
-            Progress::Wait(call) => {
-                input = Input::Reply(answered(&engine, call));
+            RunProgress::Preempted => {}
+            RunProgress::Wait(call) => {
+                input = RunInput::Reply(answered(&engine, call));
                 continue;
             }
-            Progress::Failed(failure) => break failure,
+            RunProgress::Failed(failure) => break failure,
             end => return Err(format!("{source}: {end:?}")),
         }
     };
@@ -587,7 +587,7 @@ fn longest_turn(source: &str) -> Result<Duration, String> {
     if failure.limit.is_none() && !is_named {
         return Err(format!("{source}: {}", failure.text));
     }
-    assert!(matches!(go(&engine, "return 200").1, Progress::Done(200)), "{source}");
+    assert!(matches!(go(&engine, "return 200").1, RunProgress::Done(200)), "{source}");
     Ok(longest)
 }
 
@@ -676,7 +676,7 @@ fn names_of_later_versions_are_there() {
 fn statuses<const N: usize>(engine: &Engine<Fake>, source: &str) -> [i64; N] {
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     std::array::from_fn(|_| match go_again(engine, &script).1 {
-        Progress::Done(status) => status,
+        RunProgress::Done(status) => status,
         end => panic!("{end:?}"),
     })
 }
@@ -725,7 +725,7 @@ fn run_that_changes_nothing_leaves_its_environment_to_the_next_one() {
     ] {
         let script = load(source);
         for _ in 0..3 {
-            assert!(matches!(go_again(&engine, &script).1, Progress::Done(_)), "{source}");
+            assert!(matches!(go_again(&engine, &script).1, RunProgress::Done(_)), "{source}");
             assert_eq!(script.frame.is_clean(), is_left, "{source}");
         }
     }
@@ -742,7 +742,7 @@ fn response_is_the_same_in_each_run() {
         let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
         for _ in 0..3 {
             let (fake, end) = go_again(&engine, &script);
-            assert!(matches!(end, Progress::Done(200)), "{end:?}");
+            assert!(matches!(end, RunProgress::Done(200)), "{end:?}");
             let value = |name: &[u8]| fake.fields.get_named(name).map(<[u8]>::to_vec);
             assert_eq!((value(b"X"), value(b"Y")), (Some(b"a".to_vec()), Some(b"1".to_vec())));
             assert_eq!((fake.fields.len(), &fake.whole_body()[..]), (2, &b"b2"[..]));
@@ -759,13 +759,13 @@ fn scripts_that_run_beside_one_another_keep_their_own_values() {
     let mut fakes = [Fake::default(), Fake::default()];
     let mut runs = fakes.each_mut().map(|fake| {
         let mut run = engine.start(&script).expect("a run");
-        let waits = engine.resume(&mut run, fake, Input::Go, &LIMITS);
-        assert!(matches!(waits, Progress::Wait(Call::Sleep { .. })), "{waits:?}");
+        let waits = engine.resume(&mut run, fake, RunInput::Go, &LIMITS);
+        assert!(matches!(waits, RunProgress::Wait(Call::Sleep { .. })), "{waits:?}");
         (run, fake)
     });
     for (run, fake) in &mut runs {
-        let ended = engine.resume(run, fake, Input::Reply(Reply::Done), &LIMITS);
-        assert!(matches!(ended, Progress::Done(200)), "{ended:?}");
+        let ended = engine.resume(run, fake, RunInput::Reply(Reply::Done), &LIMITS);
+        assert!(matches!(ended, RunProgress::Done(200)), "{ended:?}");
         assert_eq!(fake.fields.get_named(b"X"), Some(&b"a"[..]));
         assert_eq!(fake.whole_body(), b"a.example");
     }
@@ -781,8 +781,8 @@ fn garbage_of_other_runs_does_not_count() {
     for _ in 0..10 {
         for script in [&list, &endless, &garbage] {
             match go_again(&engine, script).1 {
-                Progress::Done(200) if !Rc::ptr_eq(script, &endless) => {}
-                Progress::Failed(failure) if Rc::ptr_eq(script, &endless) => {
+                RunProgress::Done(200) if !Rc::ptr_eq(script, &endless) => {}
+                RunProgress::Failed(failure) if Rc::ptr_eq(script, &endless) => {
                     assert_eq!(failure.limit, Some("magnet.max-memory"), "{}", failure.text);
                 }
                 end => panic!("{end:?}"),
@@ -800,9 +800,9 @@ fn memory_is_judged_by_what_a_run_keeps() {
         go(&self::engine(), &text).1
     };
     // The limit is 8 MB, and memory is checked at one and a half times that.
-    assert!(matches!(keeps(7_000), Progress::Done(200)));
+    assert!(matches!(keeps(7_000), RunProgress::Done(200)));
     match keeps(14_000) {
-        Progress::Failed(failure) => assert_eq!(failure.limit, Some("magnet.max-memory")),
+        RunProgress::Failed(failure) => assert_eq!(failure.limit, Some("magnet.max-memory")),
         end => panic!("{end:?}"),
     }
 }
@@ -830,15 +830,16 @@ fn runs_of_a_script_at_the_same_time_have_environments_of_their_own() {
                   lighty.sleep(0) return 200 + own()";
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     for _ in 0..2 {
-        let mut runs: Vec<Run> = (0..3).map(|_| engine.start(&script).expect("a run")).collect();
+        let mut runs: Vec<EngineRun> =
+            (0..3).map(|_| engine.start(&script).expect("a run")).collect();
         for run in &mut runs {
-            let waits = engine.resume(run, &mut Fake::default(), Input::Go, &LIMITS);
-            assert!(matches!(waits, Progress::Wait(Call::Sleep { .. })), "{waits:?}");
+            let waits = engine.resume(run, &mut Fake::default(), RunInput::Go, &LIMITS);
+            assert!(matches!(waits, RunProgress::Wait(Call::Sleep { .. })), "{waits:?}");
         }
         for run in &mut runs {
-            let reply = Input::Reply(Reply::Done);
+            let reply = RunInput::Reply(Reply::Done);
             let ended = engine.resume(run, &mut Fake::default(), reply, &LIMITS);
-            assert!(matches!(ended, Progress::Done(201)), "{ended:?}");
+            assert!(matches!(ended, RunProgress::Done(201)), "{ended:?}");
         }
     }
 }
@@ -918,13 +919,13 @@ fn a_long_search_gives_others_a_turn() {
     let source = "return ('a'):rep(100000):find('[ab]-c') == nil and 200";
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     let mut run = engine.start(&script).expect("a run");
-    let limits = Limits { instructions: u64::MAX, ..LIMITS };
+    let limits = RunLimits { instructions: u64::MAX, ..LIMITS };
     let mut fake = Fake::default();
     // On a busy machine a slice may end after less work.
     let mut turns = 0;
     while turns < 2 || run.instructions <= 2 * 50_000 {
-        let progress = engine.resume(&mut run, &mut fake, Input::Go, &limits);
-        assert!(matches!(progress, Progress::Preempted), "{progress:?}");
+        let progress = engine.resume(&mut run, &mut fake, RunInput::Go, &limits);
+        assert!(matches!(progress, RunProgress::Preempted), "{progress:?}");
         turns += 1;
         assert!(turns < 10_000, "{} instructions", run.instructions);
     }
@@ -979,7 +980,7 @@ fn environments_of_the_engine_are_out_of_reach() {
     let source = "setfenv(1, { lighty = lighty, print = print }) z = (z or 0) + 1 return 200 + z";
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     for _ in 0..3 {
-        assert!(matches!(go_again(&engine, &script).1, Progress::Done(201)));
+        assert!(matches!(go_again(&engine, &script).1, RunProgress::Done(201)));
     }
 }
 
@@ -990,7 +991,7 @@ fn a_lost_global_is_named_once() {
     let script = Rc::new(engine.load("/s/run.lua", source.as_bytes()).expect("Lua"));
     let runs = [(); 4].map(|()| go_again(&engine, &script));
     let logs: Vec<String> = runs.iter().flat_map(|(fake, _)| fake.log.clone()).collect();
-    assert!(runs.iter().all(|(_, ended)| matches!(ended, Progress::Done(201))));
+    assert!(runs.iter().all(|(_, ended)| matches!(ended, RunProgress::Done(201))));
     assert_eq!(logs.len(), 1, "{logs:?}");
     assert!(logs[0].starts_with("warning: _G[\"visits\"] of an earlier run is gone"), "{logs:?}");
     // A script that sets the global it reads has lost none.

@@ -31,13 +31,13 @@ mod objects;
 mod packing;
 mod reply;
 
-pub use budget::Limits;
+pub use budget::RunLimits;
 pub use call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 pub use chunk::{COMPILE_HERE_MAX, Chunk, Compiled, LoadError, compile};
-pub use engine::{Engine, Failure, Input, Progress, Run, Script};
+pub use engine::{Engine, EngineRun, RunInput, RunProgress, Script, ScriptFailure};
 pub use mlua::Error as LuaError;
-pub use objects::{LOG_TEXT_BYTES_MAX, Options};
-pub use request::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
+pub use objects::{LOG_TEXT_BYTES_MAX, ScriptOptions};
+pub use request::{AccessError, BodyPiece, Group, Requests, ScriptRequest, ScriptValue};
 
 /// The server's allocator, which keeps the memory of long texts. With others, most of the time for
 /// creating such a text is spent in the kernel.

@@ -22,29 +22,29 @@ type Transform = fn(&[u8], &mut Vec<u8>) -> bool;
 
 /// Result for the script if a [`Transform`] returns false.
 #[derive(Clone, Copy)]
-enum Refusal {
+enum FailureResult {
     Nil,
     NoValue,
 }
 
 /// Functions with one text argument. Like lighttpd's they convert nil to an empty text.
-const TRANSFORMS: &[(&str, Transform, Refusal)] = &[
-    ("b64dec", encoding::base64_decode, Refusal::Nil),
-    ("b64enc", encoding::base64_encode, Refusal::Nil),
-    ("b64urldec", encoding::base64url_decode, Refusal::Nil),
-    ("b64urlenc", encoding::base64url_encode, Refusal::Nil),
-    ("bsdec", quoting::backslash_decode, Refusal::Nil),
-    ("bsenc", quoting::backslash_encode, Refusal::Nil),
-    ("bsenc_json", quoting::json_encode, Refusal::Nil),
-    ("fspath_simplify", path::simplify, Refusal::Nil),
-    ("hexdec", encoding::hex_decode, Refusal::NoValue),
-    ("hexenc", encoding::hex_encode, Refusal::Nil),
-    ("quoteddec", quoting::quoted_decode, Refusal::NoValue),
-    ("quotedenc", quoting::quoted_encode, Refusal::Nil),
-    ("urldec", url::decode, Refusal::Nil),
-    ("urlenc", url::encode, Refusal::Nil),
-    ("urlenc_normalize", url::normalize, Refusal::Nil),
-    ("xmlenc", encoding::xml_encode, Refusal::Nil),
+const TRANSFORMS: &[(&str, Transform, FailureResult)] = &[
+    ("b64dec", encoding::base64_decode, FailureResult::Nil),
+    ("b64enc", encoding::base64_encode, FailureResult::Nil),
+    ("b64urldec", encoding::base64url_decode, FailureResult::Nil),
+    ("b64urlenc", encoding::base64url_encode, FailureResult::Nil),
+    ("bsdec", quoting::backslash_decode, FailureResult::Nil),
+    ("bsenc", quoting::backslash_encode, FailureResult::Nil),
+    ("bsenc_json", quoting::json_encode, FailureResult::Nil),
+    ("fspath_simplify", path::simplify, FailureResult::Nil),
+    ("hexdec", encoding::hex_decode, FailureResult::NoValue),
+    ("hexenc", encoding::hex_encode, FailureResult::Nil),
+    ("quoteddec", quoting::quoted_decode, FailureResult::NoValue),
+    ("quotedenc", quoting::quoted_encode, FailureResult::Nil),
+    ("urldec", url::decode, FailureResult::Nil),
+    ("urlenc", url::encode, FailureResult::Nil),
+    ("urlenc_normalize", url::normalize, FailureResult::Nil),
+    ("xmlenc", encoding::xml_encode, FailureResult::Nil),
 ];
 
 /// Creates the table `lighty.c`, without the functions that access the disk.
@@ -66,7 +66,7 @@ fn transformer(
     lua: &Lua,
     name: &'static str,
     transform: Transform,
-    refusal: Refusal,
+    refusal: FailureResult,
 ) -> Result<mlua::Function> {
     lua.create_function(move |lua, arguments: MultiValue| {
         let Some(text) = Text::first(lua, name, &arguments)? else {
@@ -80,8 +80,8 @@ fn transformer(
         let mut out = Vec::with_capacity(text.len());
         match (transform(&text, &mut out), refusal) {
             (true, _) => one(lua.create_string(&out)?),
-            (false, Refusal::Nil) => Ok(MultiValue::from_iter([Value::Nil])),
-            (false, Refusal::NoValue) => Ok(MultiValue::new()),
+            (false, FailureResult::Nil) => Ok(MultiValue::from_iter([Value::Nil])),
+            (false, FailureResult::NoValue) => Ok(MultiValue::new()),
         }
     })
 }

@@ -12,12 +12,12 @@ use lighty_io::lua_call::{self, HostReply, ScriptHost};
 use lighty_io::lua_hook;
 use mlua::{Error, FromLuaMulti, Function, IntoLuaMulti, Lua, LuaString, Table, Value};
 
-use crate::request::{Group, Item, Piece, Requests, ScriptRequest};
+use crate::request::{BodyPiece, Group, Requests, ScriptRequest, ScriptValue};
 use crate::{budget, chunk, error_text, json, lfs, lib_c, packing, pattern, shared};
 
 /// Additional capabilities of scripts.
 #[derive(Clone, Default)]
-pub struct Options {
+pub struct ScriptOptions {
     /// `os.execute`, `io.popen` and files open for writing are allowed (`magnet.unsafe`).
     pub unsafe_calls: bool,
     /// The dictionaries of `lighty.shared`.
@@ -37,7 +37,7 @@ pub(crate) struct Current<R: Requests> {
     path: RefCell<Rc<str>>,
     memory_max: Cell<usize>,
     kept: Cell<Kept>,
-    options: Options,
+    options: ScriptOptions,
 }
 
 /// Bytes that a run has added to its request and its response, which are not part of Lua's memory.
@@ -55,7 +55,7 @@ const KEPT_EACH: usize = 64;
 const NO_ROOM: &str = "not enough memory: the script has given too much to its response";
 
 impl<R: Requests> Current<R> {
-    pub(crate) fn new(options: Options) -> Self {
+    pub(crate) fn new(options: ScriptOptions) -> Self {
         Self {
             request: Loan::default(),
             path: RefCell::new("".into()),
@@ -139,7 +139,7 @@ impl<R: Requests> Current<R> {
             Group::RequestHeader | Group::ResponseHeader | Group::Environment | Group::Attribute
         );
         let before = match request.get(group, name) {
-            Ok(Item::Bytes(bytes)) if holds_texts => bytes.len() + each,
+            Ok(ScriptValue::Bytes(bytes)) if holds_texts => bytes.len() + each,
             _ => 0,
         };
         if let Err(error) = request.set(group, name, value) {
@@ -156,15 +156,15 @@ impl<R: Requests> ScriptHost for Current<R> {
     fn get(&self, group: usize, name: &[u8], answer: &mut HostReply) {
         let Some((_, group, _)) = GROUPS.get(group) else { return answer.error(OUTSIDE) };
         let asked = self.request.with(|request| match request.get(*group, name) {
-            Ok(Item::Nil) => {}
-            Ok(Item::Bool(value)) => answer.bool(value),
-            Ok(Item::Int(number)) => answer.number(number),
-            Ok(Item::Bytes(Cow::Borrowed(bytes))) => answer.bytes(bytes),
+            Ok(ScriptValue::Nil) => {}
+            Ok(ScriptValue::Bool(value)) => answer.bool(value),
+            Ok(ScriptValue::Int(number)) => answer.number(number),
+            Ok(ScriptValue::Bytes(Cow::Borrowed(bytes))) => answer.bytes(bytes),
             // Short texts are copied to the reply's buffer, which is reused.
-            Ok(Item::Bytes(Cow::Owned(bytes))) if bytes.len() < OWN_BYTES_MIN => {
+            Ok(ScriptValue::Bytes(Cow::Owned(bytes))) if bytes.len() < OWN_BYTES_MIN => {
                 answer.bytes(&bytes);
             }
-            Ok(Item::Bytes(Cow::Owned(bytes))) => answer.own_bytes(bytes),
+            Ok(ScriptValue::Bytes(Cow::Owned(bytes))) => answer.own_bytes(bytes),
             Err(error) => answer.error(&error.to_string()),
         });
         if asked.is_none() {
@@ -183,13 +183,13 @@ impl<R: Requests> ScriptHost for Current<R> {
     fn set_body(&self, bytes: &[u8], answer: &mut HostReply) {
         self.forget_pieces();
         self.change_body(bytes.len(), answer, |request| {
-            let first = (!bytes.is_empty()).then(|| Piece::Bytes(bytes.to_vec()));
+            let first = (!bytes.is_empty()).then(|| BodyPiece::Bytes(bytes.to_vec()));
             request.set_body(first);
         });
     }
 
     fn add_body(&self, bytes: &[u8], answer: &mut HostReply) {
-        let add = |request: &mut R::Of<'_>| request.add_body(Piece::Bytes(bytes.to_vec()));
+        let add = |request: &mut R::Of<'_>| request.add_body(BodyPiece::Bytes(bytes.to_vec()));
         self.change_body(bytes.len(), answer, add);
     }
 }
@@ -300,7 +300,7 @@ fn bodies<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> ml
     let bytes = method(lua, current, |lua, own, bytes: LuaString| {
         budget::charge_bytes(lua, bytes.as_bytes().len());
         room(own.keep_piece(bytes.as_bytes().len()))?;
-        let piece = Piece::Bytes(bytes.as_bytes().to_vec());
+        let piece = BodyPiece::Bytes(bytes.as_bytes().to_vec());
         own.with(|request| request.add_body(piece))
     })?;
     let file = method(lua, current, |lua, own, (path, offset, length): (LuaString, f64, f64)| {
@@ -308,7 +308,7 @@ fn bodies<R: Requests>(lua: &Lua, current: &Rc<Current<R>>, table: &Table) -> ml
         let length = (length >= 0.0).then_some(length as u64);
         let path = path.as_bytes().to_vec();
         room(own.keep_piece(path.len()))?;
-        let piece = Piece::File { path, offset: offset as i64, length };
+        let piece = BodyPiece::File { path, offset: offset as i64, length };
         own.with(|request| request.add_body(piece))
     })?;
     let request = method(lua, current, |lua, own, (bytes, replace): (LuaString, bool)| {

@@ -103,37 +103,37 @@ impl Matcher<'_> {
                         None => return Ok(None),
                     },
                     _ => match self.single(s, p, depth)? {
-                        Next::Go(next_s, next_p) => (s, p) = (next_s, next_p),
-                        Next::End(end) => return Ok(end),
+                        MatchStep::Go(next_s, next_p) => (s, p) = (next_s, next_p),
+                        MatchStep::End(end) => return Ok(end),
                     },
                 },
                 _ => match self.single(s, p, depth)? {
-                    Next::Go(next_s, next_p) => (s, p) = (next_s, next_p),
-                    Next::End(end) => return Ok(end),
+                    MatchStep::Go(next_s, next_p) => (s, p) = (next_s, next_p),
+                    MatchStep::End(end) => return Ok(end),
                 },
             }
         }
     }
 
     /// Matches one class and its repetition.
-    fn single(&mut self, s: usize, p: usize, depth: u32) -> std::result::Result<Next, Flaw> {
+    fn single(&mut self, s: usize, p: usize, depth: u32) -> std::result::Result<MatchStep, Flaw> {
         let end = self.class_end(p)?;
         self.step_set(p, end)?;
         let matches = self.matches_at(s, p, end);
         Ok(match self.pattern.get(end) {
             Some(b'?') => {
                 if matches && let Some(found) = self.run(s + 1, end + 1, depth - 1)? {
-                    Next::End(Some(found))
+                    MatchStep::End(Some(found))
                 } else {
-                    Next::Go(s, end + 1)
+                    MatchStep::Go(s, end + 1)
                 }
             }
-            Some(b'+') if !matches => Next::End(None),
-            Some(b'+') => Next::End(self.greedy(s + 1, p, end, depth)?),
-            Some(b'*') => Next::End(self.greedy(s, p, end, depth)?),
-            Some(b'-') => Next::End(self.lazy(s, p, end, depth)?),
-            _ if matches => Next::Go(s + 1, end),
-            _ => Next::End(None),
+            Some(b'+') if !matches => MatchStep::End(None),
+            Some(b'+') => MatchStep::End(self.greedy(s + 1, p, end, depth)?),
+            Some(b'*') => MatchStep::End(self.greedy(s, p, end, depth)?),
+            Some(b'-') => MatchStep::End(self.lazy(s, p, end, depth)?),
+            _ if matches => MatchStep::Go(s + 1, end),
+            _ => MatchStep::End(None),
         })
     }
 
@@ -319,7 +319,7 @@ impl Matcher<'_> {
     }
 }
 
-enum Next {
+enum MatchStep {
     Go(usize, usize),
     End(Option<usize>),
 }
@@ -344,13 +344,13 @@ fn in_class(byte: u8, class: u8) -> bool {
 }
 
 /// A match: start, end, and the captures.
-pub type Found = (usize, usize, Vec<Capture>);
+pub type PatternMatch = (usize, usize, Vec<Capture>);
 
 /// Result of a part of a search.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Part {
+pub enum SearchStep {
     /// The first match.
-    Found(Found),
+    Found(PatternMatch),
     /// There is no match.
     Nowhere,
     /// None so far: the search continues from here.
@@ -359,14 +359,18 @@ pub enum Part {
 
 /// Performs a part of the search for the first match of a pattern from `init` on. Also returns its
 /// number of steps.
-pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Part, Flaw>, u64) {
+pub fn find(
+    text: &[u8],
+    pattern: &[u8],
+    init: usize,
+) -> (std::result::Result<SearchStep, Flaw>, u64) {
     let anchored = pattern.first() == Some(&b'^');
     let pattern = if anchored { &pattern[1..] } else { pattern };
     let mut matcher = Matcher { text, pattern, captures: Vec::new(), steps: STEPS_MAX };
     let mut steps = 0;
     for from in init..=text.len() {
         if steps > STEPS_SLICE {
-            return (Ok(Part::Later(from)), steps);
+            return (Ok(SearchStep::Later(from)), steps);
         }
         matcher.captures.clear();
         matcher.steps = STEPS_MAX;
@@ -374,12 +378,12 @@ pub fn find(text: &[u8], pattern: &[u8], init: usize) -> (std::result::Result<Pa
         steps += u64::from(STEPS_MAX - matcher.steps);
         match run {
             Err(flaw) => return (Err(flaw), steps),
-            Ok(Some(to)) => return (Ok(Part::Found((from, to, matcher.captures))), steps),
+            Ok(Some(to)) => return (Ok(SearchStep::Found((from, to, matcher.captures))), steps),
             Ok(None) if anchored => break,
             Ok(None) => {}
         }
     }
-    (Ok(Part::Nowhere), steps)
+    (Ok(SearchStep::Nowhere), steps)
 }
 
 /// The functions for scripts: `find(text, pattern, init)` returns start, end and captures, counted
@@ -395,9 +399,9 @@ pub(crate) fn table(lua: &Lua) -> Result<Table> {
         let (part, steps) = find(&text, &pattern, (init as usize).saturating_sub(1));
         budget::charge(lua, budget::CALL + steps);
         let (from, to, captures) = match part.map_err(|flaw| Error::runtime(flaw.text()))? {
-            Part::Found(found) => found,
-            Part::Nowhere => return Ok(MultiValue::new()),
-            Part::Later(at) => {
+            SearchStep::Found(found) => found,
+            SearchStep::Nowhere => return Ok(MultiValue::new()),
+            SearchStep::Later(at) => {
                 let values = [Value::Boolean(false), position(at + 1)];
                 return Ok(MultiValue::from_iter(values));
             }
@@ -475,7 +479,7 @@ mod tests {
         let text = [b'a'; 30_000];
         assert_eq!(find(&text, b".-.-.-.-b", 0).0, Err(Flaw::TooComplex));
         assert_eq!(find(&text, b"(.*)(.*)(.*)(.*)b", 0).0, Err(Flaw::TooComplex));
-        assert!(matches!(find(&text, b"a*$", 0).0, Ok(Part::Found(_))));
+        assert!(matches!(find(&text, b"a*$", 0).0, Ok(SearchStep::Found(_))));
         let nested = [b'('; 5_000];
         assert!(find(b"aaa", &nested, 0).0.is_err());
     }
@@ -488,13 +492,13 @@ mod tests {
             let (part, steps) = find(&text, b"a-b", at);
             assert!(steps <= STEPS_SLICE + u64::from(STEPS_MAX));
             match part {
-                Ok(Part::Later(next)) => (at, parts) = (next, parts + 1),
+                Ok(SearchStep::Later(next)) => (at, parts) = (next, parts + 1),
                 other => break other,
             }
         };
-        assert_eq!(found, Ok(Part::Found((0, 30_001, Vec::new()))));
+        assert_eq!(found, Ok(SearchStep::Found((0, 30_001, Vec::new()))));
         assert_eq!(parts, 0);
-        assert!(matches!(find(&text, b"a-c", 0).0, Ok(Part::Later(1..))));
-        assert_eq!(find(&text, b"a-c", 29_900).0, Ok(Part::Nowhere));
+        assert!(matches!(find(&text, b"a-c", 0).0, Ok(SearchStep::Later(1..))));
+        assert_eq!(find(&text, b"a-c", 29_900).0, Ok(SearchStep::Nowhere));
     }
 }

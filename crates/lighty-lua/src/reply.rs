@@ -9,7 +9,7 @@ use crate::budget;
 use crate::call::{Call, Destination, HttpCall, OpenRequest, Reply, Stat};
 
 /// Reason for a script's suspension.
-pub(crate) enum Wanted {
+pub(crate) enum Suspension {
     Call(Call),
     /// Its slice is over.
     Turn,
@@ -54,14 +54,14 @@ fn bytes(value: Option<Value>) -> Option<Vec<u8>> {
 }
 
 /// Parses the values that a script yielded.
-pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, CallError> {
+pub(crate) fn call(mut values: MultiValue) -> Result<Suspension, CallError> {
     let name = bytes(values.pop_front()).unwrap_or_default();
     let name = String::from_utf8_lossy(&name).into_owned();
     let first = values.pop_front();
     let path = |value| bytes(value).ok_or_else(|| CallError::Path(name.clone()));
     let call = match name.as_str() {
-        "preempted" => return Ok(Wanted::Turn),
-        "piece" => return Ok(Wanted::Piece(bytes(first))),
+        "preempted" => return Ok(Suspension::Turn),
+        "piece" => return Ok(Suspension::Piece(bytes(first))),
         "stat" => Call::Stat { path: path(first)? },
         "readdir" => Call::ReadDir { path: path(first)? },
         "readlink" => Call::ReadLink { path: path(first)? },
@@ -79,7 +79,7 @@ pub(crate) fn call(mut values: MultiValue) -> Result<Wanted, CallError> {
         "request" => Call::Request(request(first, values)?),
         _ => return Err(CallError::Unknown(name)),
     };
-    Ok(Wanted::Call(call))
+    Ok(Suspension::Call(call))
 }
 
 fn milliseconds(value: Option<Value>) -> Result<u64, CallError> {

@@ -28,7 +28,7 @@ pub enum Group {
 
 /// A named value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item<'a> {
+pub enum ScriptValue<'a> {
     /// There is no value.
     Nil,
     /// Lua's `true` or `false`.
@@ -39,10 +39,10 @@ pub enum Item<'a> {
     Bytes(Cow<'a, [u8]>),
 }
 
-impl Item<'_> {
+impl ScriptValue<'_> {
     /// Bytes, or nil.
-    pub fn of(bytes: Option<&[u8]>) -> Item<'_> {
-        bytes.map_or(Item::Nil, |bytes| Item::Bytes(Cow::Borrowed(bytes)))
+    pub fn of(bytes: Option<&[u8]>) -> ScriptValue<'_> {
+        bytes.map_or(ScriptValue::Nil, |bytes| ScriptValue::Bytes(Cow::Borrowed(bytes)))
     }
 }
 
@@ -124,7 +124,7 @@ impl std::error::Error for AccessError {}
 
 /// A piece of a response's body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum BodyPiece {
     /// Bytes in memory.
     Bytes(Vec<u8>),
     /// A part of a file. A negative offset counts from the end; without a length, up to the end.
@@ -150,7 +150,7 @@ pub trait ScriptRequest {
     ///
     /// # Errors
     /// The name is unknown.
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError>;
+    fn get(&self, group: Group, name: &[u8]) -> Result<ScriptValue<'_>, AccessError>;
 
     /// Changes or, with `None`, removes a value.
     ///
@@ -162,10 +162,10 @@ pub trait ScriptRequest {
     fn pairs(&self, group: Group) -> Vec<(Vec<u8>, Vec<u8>)>;
 
     /// Replaces the response's body by this piece, or empties it.
-    fn set_body(&mut self, first: Option<Piece>);
+    fn set_body(&mut self, first: Option<BodyPiece>);
 
     /// Appends to the response's body.
-    fn add_body(&mut self, piece: Piece);
+    fn add_body(&mut self, piece: BodyPiece);
 
     /// Replaces or extends the request's body, which has been collected. Returns its length.
     ///

@@ -32,7 +32,7 @@ const KEY: u64 = 96;
 
 /// Value of an entry.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Item {
+pub enum SharedValue {
     /// Lua's `true` or `false`.
     Bool(bool),
     /// A number, the only kind that counters change.
@@ -43,7 +43,7 @@ pub enum Item {
 
 /// Reason for not writing an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum SharedWriteError {
     /// It would not fit even into an empty dictionary.
     TooLarge,
     /// The key is longer than [`KEY_BYTES_MAX`].
@@ -56,7 +56,7 @@ pub enum Refusal {
     NoNumber,
 }
 
-impl Refusal {
+impl SharedWriteError {
     /// The message; nginx's where it has the case.
     #[must_use]
     pub const fn words(self) -> &'static str {
@@ -80,7 +80,7 @@ pub struct Dictionary {
 
 #[derive(Debug, Default)]
 struct Entries {
-    by_key: HashMap<Arc<[u8]>, Entry>,
+    by_key: HashMap<Arc<[u8]>, SharedEntry>,
     /// Keys in the order of their last use.
     by_use: BTreeMap<u64, Arc<[u8]>>,
     uses: u64,
@@ -99,8 +99,8 @@ const FREED_EACH: usize = 64;
 const EVICTED_EACH: usize = 1024;
 
 #[derive(Debug)]
-struct Entry {
-    item: Item,
+struct SharedEntry {
+    item: SharedValue,
     used: u64,
     /// Time of its expiry; 0: never.
     expires_ms: u64,
@@ -115,7 +115,7 @@ impl Dictionary {
 
     /// The value of a key.
     #[must_use]
-    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<Item> {
+    pub fn get(&self, key: &[u8], now_ms: u64) -> Option<SharedValue> {
         let mut entries = self.lock();
         entries.touch(key, now_ms).map(|entry| entry.item.clone())
     }
@@ -123,19 +123,31 @@ impl Dictionary {
     /// Writes an entry, for `ttl_ms` milliseconds or, if that is 0, until it is evicted.
     ///
     /// # Errors
-    /// [`Refusal::TooLarge`] or [`Refusal::LongKey`].
-    pub fn set(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
+    /// [`SharedWriteError::TooLarge`] or [`SharedWriteError::LongKey`].
+    pub fn set(
+        &self,
+        key: &[u8],
+        item: SharedValue,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> SharedWriteResult<()> {
         self.lock().insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max())
     }
 
     /// Writes an entry that must not exist.
     ///
     /// # Errors
-    /// As for [`set`](Self::set), and [`Refusal::Exists`].
-    pub fn add(&self, key: &[u8], item: Item, ttl_ms: u64, now_ms: u64) -> Outcome<()> {
+    /// As for [`set`](Self::set), and [`SharedWriteError::Exists`].
+    pub fn add(
+        &self,
+        key: &[u8],
+        item: SharedValue,
+        ttl_ms: u64,
+        now_ms: u64,
+    ) -> SharedWriteResult<()> {
         let mut entries = self.lock();
         match entries.touch(key, now_ms) {
-            Some(_) => Err(Refusal::Exists),
+            Some(_) => Err(SharedWriteError::Exists),
             None => entries.insert(key, item, expiry(ttl_ms, now_ms), self.bytes_max()),
         }
     }
@@ -143,7 +155,7 @@ impl Dictionary {
     /// Adds to a number, which keeps its expiry. A missing entry starts at `first`, for `ttl_ms`.
     ///
     /// # Errors
-    /// As for [`set`](Self::set); [`Refusal::Missing`] without `first`; [`Refusal::NoNumber`].
+    /// As for [`set`](Self::set); [`SharedWriteError::Missing`] without `first`; [`SharedWriteError::NoNumber`].
     pub fn incr(
         &self,
         key: &[u8],
@@ -151,15 +163,22 @@ impl Dictionary {
         first: Option<f64>,
         ttl_ms: u64,
         now_ms: u64,
-    ) -> Outcome<f64> {
+    ) -> SharedWriteResult<f64> {
         let mut entries = self.lock();
         if let Some(entry) = entries.touch(key, now_ms) {
-            let Item::Number(number) = &mut entry.item else { return Err(Refusal::NoNumber) };
+            let SharedValue::Number(number) = &mut entry.item else {
+                return Err(SharedWriteError::NoNumber);
+            };
             *number += by;
             return Ok(*number);
         }
-        let number = first.ok_or(Refusal::Missing)? + by;
-        entries.insert(key, Item::Number(number), expiry(ttl_ms, now_ms), self.bytes_max())?;
+        let number = first.ok_or(SharedWriteError::Missing)? + by;
+        entries.insert(
+            key,
+            SharedValue::Number(number),
+            expiry(ttl_ms, now_ms),
+            self.bytes_max(),
+        )?;
         Ok(number)
     }
 
@@ -243,18 +262,18 @@ impl Dictionary {
     }
 }
 
-type Outcome<T> = std::result::Result<T, Refusal>;
+type SharedWriteResult<T> = std::result::Result<T, SharedWriteError>;
 
 fn expiry(ttl_ms: u64, now_ms: u64) -> u64 {
     if ttl_ms == 0 { 0 } else { now_ms.saturating_add(ttl_ms) }
 }
 
-fn entry_bytes(key: &[u8], item: &Item) -> usize {
-    let value = if let Item::Bytes(bytes) = item { bytes.len() } else { 0 };
+fn entry_bytes(key: &[u8], item: &SharedValue) -> usize {
+    let value = if let SharedValue::Bytes(bytes) = item { bytes.len() } else { 0 };
     key.len() + value + ENTRY_BYTES
 }
 
-impl Entry {
+impl SharedEntry {
     fn lives(&self, now_ms: u64) -> bool {
         self.expires_ms == 0 || now_ms < self.expires_ms
     }
@@ -274,7 +293,7 @@ impl Entries {
     }
 
     /// Finds a live entry, and makes it the latest used one.
-    fn touch(&mut self, key: &[u8], now_ms: u64) -> Option<&mut Entry> {
+    fn touch(&mut self, key: &[u8], now_ms: u64) -> Option<&mut SharedEntry> {
         if !self.by_key.get(key)?.lives(now_ms) {
             self.remove(key);
             return None;
@@ -288,13 +307,19 @@ impl Entries {
         Some(entry)
     }
 
-    fn insert(&mut self, key: &[u8], item: Item, expires_ms: u64, max: usize) -> Outcome<()> {
+    fn insert(
+        &mut self,
+        key: &[u8],
+        item: SharedValue,
+        expires_ms: u64,
+        max: usize,
+    ) -> SharedWriteResult<()> {
         if key.len() > KEY_BYTES_MAX {
-            return Err(Refusal::LongKey);
+            return Err(SharedWriteError::LongKey);
         }
         let bytes = entry_bytes(key, &item);
         if bytes > max {
-            return Err(Refusal::TooLarge);
+            return Err(SharedWriteError::TooLarge);
         }
         self.remove(key);
         let mut left = EVICTED_EACH;
@@ -313,7 +338,7 @@ impl Entries {
         self.bytes += bytes;
         let key: Arc<[u8]> = key.into();
         self.by_use.insert(self.uses, Arc::clone(&key));
-        self.by_key.insert(key, Entry { item, used: self.uses, expires_ms });
+        self.by_key.insert(key, SharedEntry { item, used: self.uses, expires_ms });
         Ok(())
     }
 
@@ -367,9 +392,9 @@ pub fn table<'a>(
 struct Handle(Arc<Dictionary>);
 
 /// A value, or nil and a reason.
-type Answer<T> = (Option<T>, Option<&'static str>);
+type ValueOrReason<T> = (Option<T>, Option<&'static str>);
 
-fn answer<T>(result: Outcome<T>) -> Answer<T> {
+fn answer<T>(result: SharedWriteResult<T>) -> ValueOrReason<T> {
     match result {
         Ok(value) => (Some(value), None),
         Err(refusal) => (None, Some(refusal.words())),
@@ -382,9 +407,9 @@ impl UserData for Handle {
             budget::charge(lua, FIND);
             Ok(match own.0.get(&key.as_bytes(), now()) {
                 None => Value::Nil,
-                Some(Item::Bool(bool)) => Value::Boolean(bool),
-                Some(Item::Number(number)) => number_value(number),
-                Some(Item::Bytes(bytes)) => {
+                Some(SharedValue::Bool(bool)) => Value::Boolean(bool),
+                Some(SharedValue::Number(number)) => number_value(number),
+                Some(SharedValue::Bytes(bytes)) => {
                     budget::charge_bytes(lua, bytes.len());
                     Value::String(lua.create_string(&*bytes)?)
                 }
@@ -423,12 +448,12 @@ impl UserData for Handle {
         methods.add_method("ttl", |lua, own, key: LuaString| {
             budget::charge(lua, FIND);
             let left = own.0.ttl_ms(&key.as_bytes(), now());
-            Ok(answer(left.map(|ms| ms as f64 / 1000.0).ok_or(Refusal::Missing)))
+            Ok(answer(left.map(|ms| ms as f64 / 1000.0).ok_or(SharedWriteError::Missing)))
         });
         methods.add_method("expire", |lua, own, (key, ttl): (LuaString, f64)| {
             budget::charge(lua, FIND);
             let is_there = own.0.expire(&key.as_bytes(), ttl_ms(Some(ttl))?, now());
-            Ok(answer(if is_there { Ok(true) } else { Err(Refusal::Missing) }))
+            Ok(answer(if is_there { Ok(true) } else { Err(SharedWriteError::Missing) }))
         });
         methods.add_method("keys", |lua, own, count: Option<usize>| {
             let keys = own.0.keys(count.unwrap_or(KEYS_DEFAULT), now());
@@ -463,13 +488,13 @@ fn number_value(number: f64) -> Value {
     if is_whole { Value::Integer(number as i64) } else { Value::Number(number) }
 }
 
-fn item(value: &Value) -> Result<Option<Item>> {
+fn item(value: &Value) -> Result<Option<SharedValue>> {
     Ok(Some(match value {
         Value::Nil => return Ok(None),
-        Value::Boolean(bool) => Item::Bool(*bool),
-        Value::Integer(number) => Item::Number(*number as f64),
-        Value::Number(number) => Item::Number(*number),
-        Value::String(text) => Item::Bytes((&*text.as_bytes()).into()),
+        Value::Boolean(bool) => SharedValue::Bool(*bool),
+        Value::Integer(number) => SharedValue::Number(*number as f64),
+        Value::Number(number) => SharedValue::Number(*number),
+        Value::String(text) => SharedValue::Bytes((&*text.as_bytes()).into()),
         other => {
             return Err(refused(&format!("a {} cannot be kept", other.type_name())));
         }

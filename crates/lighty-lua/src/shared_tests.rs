@@ -2,20 +2,20 @@ use super::*;
 
 const NOW: u64 = 1000;
 
-fn bytes(text: &str) -> Item {
-    Item::Bytes(text.as_bytes().into())
+fn bytes(text: &str) -> SharedValue {
+    SharedValue::Bytes(text.as_bytes().into())
 }
 
 #[test]
 fn entries_live_as_long_as_they_may() {
     let dictionary = Dictionary::new(10_000);
     dictionary.set(b"a", bytes("x"), 50, NOW).expect("room");
-    dictionary.set(b"b", Item::Bool(true), 0, NOW).expect("room");
+    dictionary.set(b"b", SharedValue::Bool(true), 0, NOW).expect("room");
     assert_eq!(dictionary.get(b"a", NOW + 49), Some(bytes("x")));
     assert_eq!(dictionary.ttl_ms(b"a", NOW + 49), Some(1));
     assert_eq!(dictionary.get(b"a", NOW + 50), None);
     assert_eq!(dictionary.ttl_ms(b"a", NOW), None);
-    assert_eq!(dictionary.get(b"b", u64::MAX), Some(Item::Bool(true)));
+    assert_eq!(dictionary.get(b"b", u64::MAX), Some(SharedValue::Bool(true)));
     assert!(dictionary.expire(b"b", 1, NOW));
     assert_eq!(dictionary.keys(9, NOW + 1), Vec::<Arc<[u8]>>::new());
     assert_eq!(dictionary.get(b"b", NOW + 1), None);
@@ -45,24 +45,24 @@ fn what_was_used_last_stays_when_it_is_full() {
 fn limits_hold_on_either_side() {
     let dictionary = Dictionary::new(ENTRY_BYTES + 10);
     assert_eq!(dictionary.set(b"12345", bytes("12345"), 0, NOW), Ok(()));
-    assert_eq!(dictionary.set(b"12345", bytes("123456"), 0, NOW), Err(Refusal::TooLarge));
+    assert_eq!(dictionary.set(b"12345", bytes("123456"), 0, NOW), Err(SharedWriteError::TooLarge));
     // An entry that does not fit evicts no others.
     assert_eq!(dictionary.get(b"12345", NOW), Some(bytes("12345")));
     let dictionary = Dictionary::new(100_000);
     let long = vec![b'k'; KEY_BYTES_MAX + 1];
     assert_eq!(dictionary.set(&long[1..], bytes(""), 0, NOW), Ok(()));
-    assert_eq!(dictionary.set(&long, bytes(""), 0, NOW), Err(Refusal::LongKey));
+    assert_eq!(dictionary.set(&long, bytes(""), 0, NOW), Err(SharedWriteError::LongKey));
 }
 
 #[test]
 fn another_size_keeps_what_fits() {
     let all = Dictionary::new(10 * (ENTRY_BYTES + 2));
     for n in 0..10 {
-        all.set(format!("k{n}").as_bytes(), Item::Bool(true), 0, 1).expect("room");
+        all.set(format!("k{n}").as_bytes(), SharedValue::Bool(true), 0, 1).expect("room");
     }
     all.resize(4 * (ENTRY_BYTES + 2));
-    assert_eq!(all.get(b"k0", 1), Some(Item::Bool(true)));
-    all.set(b"kx", Item::Bool(true), 0, 1).expect("room");
+    assert_eq!(all.get(b"k0", 1), Some(SharedValue::Bool(true)));
+    all.set(b"kx", SharedValue::Bool(true), 0, 1).expect("room");
     assert!(all.bytes() <= all.bytes_max() && all.get(b"k1", 1).is_none());
     assert!(all.get(b"k0", 1).is_some() && all.get(b"kx", 1).is_some());
 }
@@ -71,13 +71,13 @@ fn another_size_keeps_what_fits() {
 fn keys_are_limited_and_what_has_expired_goes() {
     let all = Dictionary::new(usize::MAX);
     for n in 0..=KEYS_MAX {
-        all.set(format!("k{n}").as_bytes(), Item::Bool(true), 0, 1).expect("room");
+        all.set(format!("k{n}").as_bytes(), SharedValue::Bool(true), 0, 1).expect("room");
     }
     assert_eq!(all.keys(usize::MAX, 1).len(), KEYS_MAX);
     all.clear();
     assert_eq!((all.keys(usize::MAX, 1).len(), all.bytes()), (0, 0));
-    all.set(b"dead", Item::Bool(true), 5, 1).expect("room");
-    all.set(b"live", Item::Bool(true), 0, 1).expect("room");
+    all.set(b"dead", SharedValue::Bool(true), 5, 1).expect("room");
+    all.set(b"live", SharedValue::Bool(true), 0, 1).expect("room");
     assert_eq!(all.keys(5, 10).len(), 1);
     assert_eq!(all.bytes(), ENTRY_BYTES + 4);
 }
@@ -85,15 +85,18 @@ fn keys_are_limited_and_what_has_expired_goes() {
 #[test]
 fn counters_begin_and_go_on() {
     let dictionary = Dictionary::new(10_000);
-    assert_eq!(dictionary.incr(b"n", 1.0, None, 0, NOW), Err(Refusal::Missing));
+    assert_eq!(dictionary.incr(b"n", 1.0, None, 0, NOW), Err(SharedWriteError::Missing));
     assert_eq!(dictionary.incr(b"n", 2.0, Some(10.0), 50, NOW), Ok(12.0));
     assert_eq!(dictionary.incr(b"n", -1.0, None, 0, NOW + 49), Ok(11.0));
     assert_eq!(dictionary.incr(b"n", 1.0, Some(0.0), 0, NOW + 50), Ok(1.0));
     dictionary.set(b"t", bytes("x"), 0, NOW).expect("room");
-    assert_eq!(dictionary.incr(b"t", 1.0, Some(0.0), 0, NOW), Err(Refusal::NoNumber));
-    assert_eq!(dictionary.add(b"n", Item::Number(1.0), 0, NOW + 60), Err(Refusal::Exists));
+    assert_eq!(dictionary.incr(b"t", 1.0, Some(0.0), 0, NOW), Err(SharedWriteError::NoNumber));
+    assert_eq!(
+        dictionary.add(b"n", SharedValue::Number(1.0), 0, NOW + 60),
+        Err(SharedWriteError::Exists)
+    );
     dictionary.clear();
-    assert_eq!(dictionary.add(b"n", Item::Number(1.0), 0, NOW), Ok(()));
+    assert_eq!(dictionary.add(b"n", SharedValue::Number(1.0), 0, NOW), Ok(()));
 }
 
 #[test]
@@ -108,7 +111,7 @@ fn threads_count_together() {
             });
         }
     });
-    assert_eq!(dictionary.get(b"n", NOW), Some(Item::Number(4000.0)));
+    assert_eq!(dictionary.get(b"n", NOW), Some(SharedValue::Number(4000.0)));
 }
 
 #[test]

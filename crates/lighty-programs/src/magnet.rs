@@ -20,13 +20,13 @@ use std::time::Duration;
 use lighty_io::clock::Clock;
 use lighty_io::threads::pool::{PoolLimits, ThreadPool};
 use lighty_lua::accounts::Accounts;
-use lighty_lua::{Engine, Failure, Input, Progress, Reply, Run, Script};
+use lighty_lua::{Engine, EngineRun, Reply, RunInput, RunProgress, Script, ScriptFailure};
 
 use crate::app::{Application, Request, Response};
 use request::FastcgiRequest;
 use scripts::Scripts;
 
-pub use lighty_lua::Limits;
+pub use lighty_lua::RunLimits;
 
 /// The program's name, in its messages.
 pub const NAME: &str = "lua-fastcgi-magnet";
@@ -39,7 +39,7 @@ pub struct Magnet {
     engine: Engine<FastcgiRequest>,
     scripts: Scripts,
     pool: ThreadPool,
-    limits: Limits,
+    limits: RunLimits,
     accounts: Accounts,
     /// Requests that are kept to reuse their memory.
     spare: RefCell<Vec<FastcgiRequest>>,
@@ -55,15 +55,15 @@ const RESTART: i64 = 99;
 const RESTARTS_MAX: usize = 10;
 
 /// Result of a script: its return value, or its failure.
-type Ended = (FastcgiRequest, Result<i64, Failure>);
+type Ended = (FastcgiRequest, Result<i64, ScriptFailure>);
 
 impl Magnet {
     /// Creates an engine for one thread.
     ///
     /// # Errors
     /// Lua cannot allocate memory.
-    pub fn new(limits: Limits, unsafe_calls: bool) -> io::Result<Self> {
-        let options = lighty_lua::Options { unsafe_calls, ..Default::default() };
+    pub fn new(limits: RunLimits, unsafe_calls: bool) -> io::Result<Self> {
+        let options = lighty_lua::ScriptOptions { unsafe_calls, ..Default::default() };
         let engine = Engine::new(&Clock::start(), &options)
             .map_err(|error| io::Error::other(format!("no Lua state: {error}")))?;
         let pool = PoolLimits {
@@ -94,25 +94,25 @@ impl Magnet {
         ended
     }
 
-    async fn go_on(&self, run: &mut Run, mut request: FastcgiRequest) -> Ended {
-        let mut progress = self.engine.resume(run, &mut request, Input::Go, &self.limits);
+    async fn go_on(&self, run: &mut EngineRun, mut request: FastcgiRequest) -> Ended {
+        let mut progress = self.engine.resume(run, &mut request, RunInput::Go, &self.limits);
         loop {
             let input = match progress {
-                Progress::Done(status) => return (request, Ok(status)),
-                Progress::Failed(failure) => return (request, Err(failure)),
-                Progress::Piece(_) => {
+                RunProgress::Done(status) => return (request, Ok(status)),
+                RunProgress::Failed(failure) => return (request, Err(failure)),
+                RunProgress::Piece(_) => {
                     let text = "only a body filter yields pieces".to_owned();
                     return (request, Err(failure(text)));
                 }
-                Progress::Wait(call) => {
+                RunProgress::Wait(call) => {
                     let left = Duration::from_micros(self.engine.time_left_us(run, &self.limits));
                     let performing = calls::perform(self, call);
                     let performed = tokio::time::timeout(left, performing).await;
-                    Input::Reply(performed.unwrap_or(Reply::Done))
+                    RunInput::Reply(performed.unwrap_or(Reply::Done))
                 }
-                Progress::Preempted => {
+                RunProgress::Preempted => {
                     tokio::task::yield_now().await;
-                    Input::Go
+                    RunInput::Go
                 }
             };
             progress = self.engine.resume(run, &mut request, input, &self.limits);
@@ -177,6 +177,6 @@ impl Application for Magnet {
     }
 }
 
-fn failure(text: String) -> Failure {
-    Failure { text, limit: None }
+fn failure(text: String) -> ScriptFailure {
+    ScriptFailure { text, limit: None }
 }

@@ -11,14 +11,15 @@ use std::rc::Rc;
 
 use lighty_io::clock::Clock;
 use lighty_lua::{
-    AccessError, Call, Destination, Engine, Group, Input, Item, Limits, LoadError, LuaError,
-    Options, Piece, Progress, Reply, Requests, Run, ScriptRequest, Stat, lib_c::url,
+    AccessError, BodyPiece, Call, Destination, Engine, EngineRun, Group, LoadError, LuaError,
+    Reply, Requests, RunInput, RunLimits, RunProgress, ScriptOptions, ScriptRequest, ScriptValue,
+    Stat, lib_c::url,
 };
 
 pub use lighty_lua::LUA;
 
 /// Limits of a trial run: the defaults of a server.
-const LIMITS: Limits = Limits { time_ms: 60_000, instructions: 100_000_000, memory: 8 << 20 };
+const LIMITS: RunLimits = RunLimits { time_ms: 60_000, instructions: 100_000_000, memory: 8 << 20 };
 
 type Values = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -63,7 +64,7 @@ pub struct TrialRequest {
 #[derive(Default)]
 struct Trial {
     groups: [Values; 4],
-    body: Vec<Piece>,
+    body: Vec<BodyPiece>,
     request_body: Vec<u8>,
     response_body: Vec<u8>,
     status: u16,
@@ -132,30 +133,30 @@ pub fn run(path: &Path, request: &TrialRequest) -> Result<String, ScriptError> {
     let is_filter = request.stage == ScriptStage::ResponseContent;
     let mut run = if is_filter { engine.start_filter(&script)? } else { engine.start(&script)? };
     let mut trial = Trial::of(request);
-    let mut input = Input::Go;
+    let mut input = RunInput::Go;
     // The filter gets the body as one piece, and then the end.
     let mut pieces = vec![None, Some(request.response_body.clone())];
     loop {
         input = match engine.resume(&mut run, &mut trial, input, &LIMITS) {
-            Progress::Preempted => Input::Go,
-            Progress::Wait(call) => {
+            RunProgress::Preempted => RunInput::Go,
+            RunProgress::Wait(call) => {
                 let _ = writeln!(trial.out, "waits for {}", described(&call));
-                Input::Reply(perform(&engine, call))
+                RunInput::Reply(perform(&engine, call))
             }
-            Progress::Piece(output) => {
+            RunProgress::Piece(output) => {
                 trial.describe_piece(output);
                 match pieces.pop() {
-                    Some(piece) => Input::Piece(piece),
+                    Some(piece) => RunInput::Piece(piece),
                     None => return Ok(trial.finish(&run)),
                 }
             }
-            Progress::Done(status) => {
+            RunProgress::Done(status) => {
                 if !is_filter {
                     trial.describe(status);
                 }
                 return Ok(trial.finish(&run));
             }
-            Progress::Failed(failure) => {
+            RunProgress::Failed(failure) => {
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
                 let why = format!("{limit}{}", failure.text);
                 return Err(ScriptError::Failed { did: trial.out, why });
@@ -165,7 +166,7 @@ pub fn run(path: &Path, request: &TrialRequest) -> Result<String, ScriptError> {
 }
 
 fn engine() -> Result<Engine<Trial>, LuaError> {
-    Engine::new(&Clock::start(), &Options::default())
+    Engine::new(&Clock::start(), &ScriptOptions::default())
 }
 
 fn load(engine: &Engine<Trial>, path: &Path) -> Result<lighty_lua::Script, ScriptError> {
@@ -324,7 +325,7 @@ impl Trial {
     }
 
     /// Returns the result of the script, and its costs.
-    fn finish(mut self, run: &Run) -> String {
+    fn finish(mut self, run: &EngineRun) -> String {
         let instructions = match run.instructions {
             0 => "less than 100".to_owned(),
             some => format!("about {some}"),
@@ -349,8 +350,8 @@ impl Trial {
         let _ = writeln!(self.out, "{does}");
         for piece in std::mem::take(&mut self.body) {
             let _ = match piece {
-                Piece::Bytes(bytes) => writeln!(self.out, "body: {}", bytes.escape_ascii()),
-                Piece::File { path, offset, length } => {
+                BodyPiece::Bytes(bytes) => writeln!(self.out, "body: {}", bytes.escape_ascii()),
+                BodyPiece::File { path, offset, length } => {
                     let part = match (offset, length) {
                         (0, None) => String::new(),
                         (from, None) => format!(" from byte {from} on"),
@@ -387,17 +388,21 @@ impl Requests for Trial {
 }
 
 impl ScriptRequest for Trial {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         Ok(match (index(group), group, name) {
             (Some(at), ..) => {
-                Item::of(self.groups[at].get(&key(group, name)).map(|value| &value[..]))
+                ScriptValue::of(self.groups[at].get(&key(group, name)).map(|value| &value[..]))
             }
-            (_, Group::RequestBody, b"get") => Item::Bytes(Cow::Borrowed(&self.request_body)),
-            (_, Group::RequestBody, _) => Item::Int(self.request_body.len() as i64),
-            (_, Group::ResponseBody, b"get") => Item::Bytes(Cow::Borrowed(&self.response_body)),
-            (_, Group::ResponseBody, _) => Item::Int(self.response_body.len() as i64),
-            (_, Group::RequestItem, b"http_status") => Item::Int(self.status.into()),
-            _ => Item::Int(0),
+            (_, Group::RequestBody, b"get") => {
+                ScriptValue::Bytes(Cow::Borrowed(&self.request_body))
+            }
+            (_, Group::RequestBody, _) => ScriptValue::Int(self.request_body.len() as i64),
+            (_, Group::ResponseBody, b"get") => {
+                ScriptValue::Bytes(Cow::Borrowed(&self.response_body))
+            }
+            (_, Group::ResponseBody, _) => ScriptValue::Int(self.response_body.len() as i64),
+            (_, Group::RequestItem, b"http_status") => ScriptValue::Int(self.status.into()),
+            _ => ScriptValue::Int(0),
         })
     }
 
@@ -417,12 +422,12 @@ impl ScriptRequest for Trial {
         index(group).map_or(Vec::new(), |at| self.groups[at].clone().into_iter().collect())
     }
 
-    fn set_body(&mut self, first: Option<Piece>) {
+    fn set_body(&mut self, first: Option<BodyPiece>) {
         self.body.clear();
         self.body.extend(first);
     }
 
-    fn add_body(&mut self, piece: Piece) {
+    fn add_body(&mut self, piece: BodyPiece) {
         self.body.push(piece);
     }
 

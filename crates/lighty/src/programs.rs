@@ -125,7 +125,7 @@ fn stat_accel(site: &ProgramSite, threads: Option<u16>) -> Result<(), Failure> {
 /// Runs lua-fastcgi-magnet until it is stopped.
 #[cfg(feature = "scripts")]
 fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure> {
-    let of_script = magnet::Limits {
+    let of_script = magnet::RunLimits {
         time_ms: script.max_time,
         instructions: script.max_instructions,
         memory: script.max_memory.saturating_mul(1024),

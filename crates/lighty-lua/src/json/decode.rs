@@ -2,7 +2,7 @@
 
 use mlua::{IntoLua, Lua, LuaString, Result, Table, Value};
 
-use super::reader::{Piece, Reader, Refusal};
+use super::reader::{JsonError, JsonPiece, JsonReader};
 use super::{array_mark, refused};
 
 /// An array or object that is being filled.
@@ -13,41 +13,41 @@ enum Open {
 
 /// The value of a text, and the number of values in it.
 pub(super) fn value(lua: &Lua, text: &[u8]) -> (Result<Value>, usize) {
-    match Reader::new(text) {
+    match JsonReader::new(text) {
         Ok(mut reader) => (whole(lua, &mut reader), reader.values()),
         Err(refusal) => (Err(refused(&format!("decode: {refusal}"))), 0),
     }
 }
 
-fn whole(lua: &Lua, reader: &mut Reader<'_>) -> Result<Value> {
-    let refusal = |refusal: Refusal| refused(&format!("decode: {refusal}"));
+fn whole(lua: &Lua, reader: &mut JsonReader<'_>) -> Result<Value> {
+    let refusal = |refusal: JsonError| refused(&format!("decode: {refusal}"));
     let mark = array_mark(lua)?;
     let mut open: Vec<Open> = Vec::new();
     let mut whole = Value::Nil;
     while let Some(piece) = reader.next_piece().map_err(refusal)? {
         let done = match piece {
-            Piece::Null => Value::NULL,
-            Piece::Bool(bool) => Value::Boolean(bool),
-            Piece::Integer(integer) => integer.into_lua(lua)?,
-            Piece::Number(number) => Value::Number(number),
-            Piece::String(text) => Value::String(lua.create_string(text.as_bytes())?),
-            Piece::BeginArray => {
+            JsonPiece::Null => Value::NULL,
+            JsonPiece::Bool(bool) => Value::Boolean(bool),
+            JsonPiece::Integer(integer) => integer.into_lua(lua)?,
+            JsonPiece::Number(number) => Value::Number(number),
+            JsonPiece::String(text) => Value::String(lua.create_string(text.as_bytes())?),
+            JsonPiece::BeginArray => {
                 let table = lua.create_table()?;
                 table.set_metatable(Some(mark.clone()))?;
                 open.push(Open::Array(table, 0));
                 continue;
             }
-            Piece::BeginObject => {
+            JsonPiece::BeginObject => {
                 open.push(Open::Object(lua.create_table()?, None));
                 continue;
             }
-            Piece::Name(text) => {
+            JsonPiece::Name(text) => {
                 if let Some(Open::Object(_, name)) = open.last_mut() {
                     *name = Some(lua.create_string(text.as_bytes())?);
                 }
                 continue;
             }
-            Piece::EndArray | Piece::EndObject => match open.pop() {
+            JsonPiece::EndArray | JsonPiece::EndObject => match open.pop() {
                 Some(Open::Array(table, _) | Open::Object(table, _)) => Value::Table(table),
                 None => Value::Nil,
             },

@@ -9,7 +9,7 @@ use crate::lib_c::quoting::code_unit;
 
 /// A piece of a text.
 #[derive(Debug, PartialEq)]
-pub enum Piece<'a> {
+pub enum JsonPiece<'a> {
     /// The literal `null`.
     Null,
     /// The literal `true` or `false`.
@@ -34,7 +34,7 @@ pub enum Piece<'a> {
 
 /// Reason for refusing a text, and its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct JsonError {
     /// The rule or limit that it breaks.
     pub why: Why,
     /// Offset in bytes, from 0.
@@ -62,7 +62,7 @@ pub enum Why {
     Values,
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for JsonError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.why {
             Why::Torn => f.write_str("the text ends too soon")?,
@@ -97,7 +97,7 @@ enum Expected {
 }
 
 /// A text being read.
-pub struct Reader<'a> {
+pub struct JsonReader<'a> {
     text: &'a str,
     at: usize,
     open: Vec<Inside>,
@@ -105,12 +105,12 @@ pub struct Reader<'a> {
     values: usize,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> JsonReader<'a> {
     /// # Errors
     /// The text is not UTF-8.
-    pub fn new(text: &'a [u8]) -> Result<Self, Refusal> {
+    pub fn new(text: &'a [u8]) -> Result<Self, JsonError> {
         let text = str::from_utf8(text)
-            .map_err(|error| Refusal { why: Why::Utf8, at: error.valid_up_to() })?;
+            .map_err(|error| JsonError { why: Why::Utf8, at: error.valid_up_to() })?;
         Ok(Self { text, at: 0, open: Vec::new(), expected: Expected::Value, values: 0 })
     }
 
@@ -123,7 +123,7 @@ impl<'a> Reader<'a> {
     ///
     /// # Errors
     /// The error in the text; reading cannot continue.
-    pub fn next_piece(&mut self) -> Result<Option<Piece<'a>>, Refusal> {
+    pub fn next_piece(&mut self) -> Result<Option<JsonPiece<'a>>, JsonError> {
         self.skip_space();
         let next = self.text.as_bytes().get(self.at);
         match (self.expected, self.open.last(), next) {
@@ -146,16 +146,16 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn end(&mut self) -> Piece<'a> {
+    fn end(&mut self) -> JsonPiece<'a> {
         self.at += 1;
         self.expected = Expected::Next;
         match self.open.pop() {
-            Some(Inside::Array) => Piece::EndArray,
-            _ => Piece::EndObject,
+            Some(Inside::Array) => JsonPiece::EndArray,
+            _ => JsonPiece::EndObject,
         }
     }
 
-    fn name(&mut self) -> Result<Piece<'a>, Refusal> {
+    fn name(&mut self) -> Result<JsonPiece<'a>, JsonError> {
         if !self.take(b'"') {
             return Err(self.unexpected());
         }
@@ -165,19 +165,21 @@ impl<'a> Reader<'a> {
             return Err(self.unexpected());
         }
         self.expected = Expected::Value;
-        Ok(Piece::Name(name))
+        Ok(JsonPiece::Name(name))
     }
 
-    fn value(&mut self) -> Result<Piece<'a>, Refusal> {
+    fn value(&mut self) -> Result<JsonPiece<'a>, JsonError> {
         self.values += 1;
         if self.values > VALUES_MAX {
             return Err(self.refusal(Why::Values));
         }
         self.expected = Expected::Next;
         let rest = &self.text.as_bytes()[self.at..];
-        for (word, piece) in
-            [("null", Piece::Null), ("true", Piece::Bool(true)), ("false", Piece::Bool(false))]
-        {
+        for (word, piece) in [
+            ("null", JsonPiece::Null),
+            ("true", JsonPiece::Bool(true)),
+            ("false", JsonPiece::Bool(false)),
+        ] {
             if rest.starts_with(word.as_bytes()) {
                 self.at += word.len();
                 return Ok(piece);
@@ -186,10 +188,10 @@ impl<'a> Reader<'a> {
         match rest.first() {
             Some(b'"') => {
                 self.at += 1;
-                self.string().map(Piece::String)
+                self.string().map(JsonPiece::String)
             }
-            Some(b'[') => self.begin(Inside::Array, Expected::FirstItem, Piece::BeginArray),
-            Some(b'{') => self.begin(Inside::Object, Expected::FirstName, Piece::BeginObject),
+            Some(b'[') => self.begin(Inside::Array, Expected::FirstItem, JsonPiece::BeginArray),
+            Some(b'{') => self.begin(Inside::Object, Expected::FirstName, JsonPiece::BeginObject),
             Some(b'-' | b'0'..=b'9') => self.number(),
             _ => Err(self.unexpected()),
         }
@@ -199,8 +201,8 @@ impl<'a> Reader<'a> {
         &mut self,
         inside: Inside,
         expected: Expected,
-        piece: Piece<'a>,
-    ) -> Result<Piece<'a>, Refusal> {
+        piece: JsonPiece<'a>,
+    ) -> Result<JsonPiece<'a>, JsonError> {
         if self.open.len() == DEPTH_MAX {
             return Err(self.refusal(Why::Depth));
         }
@@ -210,7 +212,7 @@ impl<'a> Reader<'a> {
         Ok(piece)
     }
 
-    fn number(&mut self) -> Result<Piece<'a>, Refusal> {
+    fn number(&mut self) -> Result<JsonPiece<'a>, JsonError> {
         let begin = self.at;
         self.take(b'-');
         if !self.take(b'0') && self.digits() == 0 {
@@ -232,11 +234,11 @@ impl<'a> Reader<'a> {
         }
         let text = &self.text[begin..self.at];
         if is_integer && let Ok(integer) = text.parse() {
-            return Ok(Piece::Integer(integer));
+            return Ok(JsonPiece::Integer(integer));
         }
         match text.parse::<f64>() {
-            Ok(number) if number.is_finite() => Ok(Piece::Number(number)),
-            _ => Err(Refusal { why: Why::Number, at: begin }),
+            Ok(number) if number.is_finite() => Ok(JsonPiece::Number(number)),
+            _ => Err(JsonError { why: Why::Number, at: begin }),
         }
     }
 
@@ -248,7 +250,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads the rest of a string after its opening quote, including the closing one.
-    fn string(&mut self) -> Result<Cow<'a, str>, Refusal> {
+    fn string(&mut self) -> Result<Cow<'a, str>, JsonError> {
         let plain = self.plain()?;
         if self.take(b'"') {
             return Ok(Cow::Borrowed(plain));
@@ -263,7 +265,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Reads up to the next quote or backslash.
-    fn plain(&mut self) -> Result<&'a str, Refusal> {
+    fn plain(&mut self) -> Result<&'a str, JsonError> {
         let rest = &self.text[self.at..];
         let stop = rest.bytes().position(|byte| matches!(byte, b'"' | b'\\' | 0..=0x1F));
         let Some(stop) = stop else {
@@ -277,7 +279,7 @@ impl<'a> Reader<'a> {
         Ok(&rest[..stop])
     }
 
-    fn escape(&mut self) -> Result<char, Refusal> {
+    fn escape(&mut self) -> Result<char, JsonError> {
         let Some(&kind) = self.text.as_bytes().get(self.at) else {
             return Err(self.refusal(Why::Torn));
         };
@@ -290,11 +292,11 @@ impl<'a> Reader<'a> {
             b'r' => '\r',
             b't' => '\t',
             b'u' => return self.code_point(),
-            _ => return Err(Refusal { why: Why::Escape, at: self.at - 1 }),
+            _ => return Err(JsonError { why: Why::Escape, at: self.at - 1 }),
         })
     }
 
-    fn code_point(&mut self) -> Result<char, Refusal> {
+    fn code_point(&mut self) -> Result<char, JsonError> {
         let refusal = self.refusal(Why::Escape);
         let rest = &self.text.as_bytes()[self.at..];
         let first = code_unit(rest).ok_or(refusal)?;
@@ -323,12 +325,12 @@ impl<'a> Reader<'a> {
         self.at += rest.iter().take_while(is_space).count();
     }
 
-    fn unexpected(&self) -> Refusal {
+    fn unexpected(&self) -> JsonError {
         let is_torn = self.at >= self.text.len();
         self.refusal(if is_torn { Why::Torn } else { Why::Unexpected })
     }
 
-    fn refusal(&self, why: Why) -> Refusal {
-        Refusal { why, at: self.at }
+    fn refusal(&self, why: Why) -> JsonError {
+        JsonError { why, at: self.at }
     }
 }

@@ -82,19 +82,19 @@ pub fn normalize(url: &[u8], out: &mut Vec<u8>) -> bool {
     let mark = url.iter().position(|byte| *byte == b'?');
     let (before, query) = url.split_at(mark.unwrap_or(url.len()));
     let mut recoded = Vec::with_capacity(before.len());
-    recode(before, Part::Path, &mut recoded);
+    recode(before, UrlPart::Path, &mut recoded);
     path::simplify(&recoded, out);
-    recode(query, Part::Query, out);
+    recode(query, UrlPart::Query, out);
     true
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Part {
+enum UrlPart {
     Path,
     Query,
 }
 
-fn recode(text: &[u8], part: Part, out: &mut Vec<u8>) {
+fn recode(text: &[u8], part: UrlPart, out: &mut Vec<u8>) {
     let mut rest = text;
     while let [byte, tail @ ..] = rest {
         let byte = *byte;
@@ -102,7 +102,7 @@ fn recode(text: &[u8], part: Part, out: &mut Vec<u8>) {
         let escaped = if byte == b'%' { hex_byte(tail) } else { None };
         let Some(escaped) = escaped else {
             match byte {
-                b' ' if part == Part::Query => out.push(b'+'),
+                b' ' if part == UrlPart::Query => out.push(b'+'),
                 _ if must_encode(byte) => push_encoded(byte, out),
                 _ => out.push(byte),
             }
@@ -110,9 +110,9 @@ fn recode(text: &[u8], part: Part, out: &mut Vec<u8>) {
         };
         rest = &tail[2..];
         match (part, escaped) {
-            (Part::Path, b'?') => push_encoded(escaped, out),
-            (Part::Query, b' ') => out.push(b'+'),
-            (Part::Query, b'&' | b'=' | b';' | b'+') => push_encoded(escaped, out),
+            (UrlPart::Path, b'?') => push_encoded(escaped, out),
+            (UrlPart::Query, b' ') => out.push(b'+'),
+            (UrlPart::Query, b'&' | b'=' | b';' | b'+') => push_encoded(escaped, out),
             _ if must_encode(escaped) => push_encoded(escaped, out),
             _ => out.push(escaped),
         }

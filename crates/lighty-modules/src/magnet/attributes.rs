@@ -7,7 +7,7 @@ use lighty_core::exchange::extensions::Extension;
 use lighty_core::{Exchange, extension_slot};
 use lighty_http::{Method, Version};
 use lighty_io::transport::Peer;
-use lighty_lua::{AccessError, Item};
+use lighty_lua::{AccessError, ScriptValue};
 
 use super::Stage;
 use super::script_changes::{PathParts, ScriptChanges};
@@ -43,18 +43,20 @@ const NAMES: &[&str] = &[
 /// Returns all attributes that have a value, with their names.
 pub(super) fn all(ex: &Exchange, stage: Stage) -> Vec<(Vec<u8>, Vec<u8>)> {
     let known = NAMES.iter().filter_map(|name| match get(ex, stage, name.as_bytes()) {
-        Item::Bytes(value) => Some((name.as_bytes().to_vec(), value.into_owned())),
-        Item::Int(number) => Some((name.as_bytes().to_vec(), number.to_string().into_bytes())),
+        ScriptValue::Bytes(value) => Some((name.as_bytes().to_vec(), value.into_owned())),
+        ScriptValue::Int(number) => {
+            Some((name.as_bytes().to_vec(), number.to_string().into_bytes()))
+        }
         _ => None,
     });
     known.collect()
 }
 
 /// Returns the value of an attribute; nil if the name is unknown or has no value yet.
-pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
+pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> ScriptValue<'a> {
     let request = &ex.request;
-    let owned = |bytes: Vec<u8>| Item::Bytes(Cow::Owned(bytes));
-    let lent = |bytes: &'a [u8]| Item::Bytes(Cow::Borrowed(bytes));
+    let owned = |bytes: Vec<u8>| ScriptValue::Bytes(Cow::Owned(bytes));
+    let lent = |bytes: &'a [u8]| ScriptValue::Bytes(Cow::Borrowed(bytes));
     let has_path = stage != Stage::RawUrl && !ex.physical.docroot.is_empty();
     match name {
         b"physical.path" if has_path => owned(ex.physical.path()),
@@ -76,12 +78,16 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
         b"uri.authority" => lent(&request.authority),
         b"uri.query" => match request.path_end < request.target.len() {
             true => lent(request.query()),
-            false => Item::Nil,
+            false => ScriptValue::Nil,
         },
-        b"request.method" => request.method.map_or(Item::Nil, |m| lent(m.as_str().as_bytes())),
+        b"request.method" => {
+            request.method.map_or(ScriptValue::Nil, |m| lent(m.as_str().as_bytes()))
+        }
         b"request.uri" => lent(&request.target),
         b"request.orig-uri" => lent(&request.target_raw),
-        b"request.path-info" => Item::of(Some(&*ex.physical.path_info).filter(|p| !p.is_empty())),
+        b"request.path-info" => {
+            ScriptValue::of(Some(&*ex.physical.path_info).filter(|p| !p.is_empty()))
+        }
         b"request.remote-ip" | b"request.remote-addr" => lent(request.peer_text.as_bytes()),
         b"request.remote-port" => match request.peer {
             Peer::Inet(address) => owned(address.port().to_string().into_bytes()),
@@ -98,12 +104,14 @@ pub(super) fn get<'a>(ex: &'a Exchange, stage: Stage, name: &[u8]) -> Item<'a> {
             Stage::RawUrl | Stage::PhysicalPath if ex.body.exists() => b"readpost",
             _ => b"handle-req",
         }),
-        b"response.http-status" if stage != Stage::ResponseStart => Item::Nil,
-        b"response.http-status" => Item::Int(ex.response.status.code().into()),
-        b"response.body-length" if stage == Stage::ResponseStart => {
-            ex.response.body.known_length().map_or(Item::Nil, |length| Item::Int(length as i64))
-        }
-        _ => Item::Nil,
+        b"response.http-status" if stage != Stage::ResponseStart => ScriptValue::Nil,
+        b"response.http-status" => ScriptValue::Int(ex.response.status.code().into()),
+        b"response.body-length" if stage == Stage::ResponseStart => ex
+            .response
+            .body
+            .known_length()
+            .map_or(ScriptValue::Nil, |length| ScriptValue::Int(length as i64)),
+        _ => ScriptValue::Nil,
     }
 }
 
@@ -144,10 +152,10 @@ fn local_ip(ex: &Exchange) -> Option<IpAddr> {
     }
 }
 
-fn server_address(ex: &Exchange) -> Item<'_> {
+fn server_address(ex: &Exchange) -> ScriptValue<'_> {
     match local_ip(ex) {
-        Some(ip) => Item::Bytes(Cow::Owned(ip.to_string().into_bytes())),
-        None => Item::Bytes(Cow::Borrowed(ex.request.local_socket.as_bytes())),
+        Some(ip) => ScriptValue::Bytes(Cow::Owned(ip.to_string().into_bytes())),
+        None => ScriptValue::Bytes(Cow::Borrowed(ex.request.local_socket.as_bytes())),
     }
 }
 

@@ -10,7 +10,7 @@ use lighty_buf::{Chunk, ChunkQueue, FileRange};
 use lighty_core::{Body, BodyChunk, Exchange, FaultReport, Filter, Response, Source};
 use lighty_http::{Known, Status};
 use lighty_io::file::{FileKind, OpenFile};
-use lighty_lua::Piece;
+use lighty_lua::BodyPiece;
 
 use super::http;
 use super::script_changes::{REPRESENTATION, ScriptChanges};
@@ -42,17 +42,18 @@ pub(super) fn take_bytes(ex: &mut Exchange) -> bool {
     if !changes.has_body {
         return true;
     }
-    if changes.extends || changes.pieces.iter().any(|piece| matches!(piece, Piece::File { .. })) {
+    if changes.extends || changes.pieces.iter().any(|piece| matches!(piece, BodyPiece::File { .. }))
+    {
         return false;
     }
     changes.has_body = false;
     let mut pieces = std::mem::take(&mut changes.pieces);
     let all = match (pieces.len(), pieces.pop()) {
-        (1, Some(Piece::Bytes(bytes))) => bytes,
+        (1, Some(BodyPiece::Bytes(bytes))) => bytes,
         (_, last) => {
             let bytes = pieces.into_iter().chain(last).flat_map(|piece| match piece {
-                Piece::Bytes(bytes) => bytes,
-                Piece::File { .. } => Vec::new(),
+                BodyPiece::Bytes(bytes) => bytes,
+                BodyPiece::File { .. } => Vec::new(),
             });
             bytes.collect()
         }
@@ -94,8 +95,9 @@ pub(super) async fn take(ex: &mut Exchange) -> Result<(), PieceError> {
             tokio::task::yield_now().await;
         }
         match piece {
-            Piece::Bytes(bytes) => queue.push_bytes(Bytes::from(bytes)),
-            Piece::File { path, offset, length } => match open(ex, &path, offset, length).await {
+            BodyPiece::Bytes(bytes) => queue.push_bytes(Bytes::from(bytes)),
+            BodyPiece::File { path, offset, length } => match open(ex, &path, offset, length).await
+            {
                 Ok(range) if range.length > 0 => queue.push_file(range),
                 Ok(_) => {}
                 Err(error) => {

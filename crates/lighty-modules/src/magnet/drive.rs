@@ -9,7 +9,10 @@ use lighty_core::{Body, Exchange, Fault, Level, Response, Step, pipeline};
 use lighty_http::conditional::{PreconditionOutcome, Validators};
 use lighty_http::{Fields, Known, Method, Status};
 use lighty_lua::budget::SLICE_US;
-use lighty_lua::{Engine, Failure, Input, Limits, LuaError, Options, Progress, Run, Script};
+use lighty_lua::{
+    Engine, EngineRun, LuaError, RunInput, RunLimits, RunProgress, Script, ScriptFailure,
+    ScriptOptions,
+};
 
 use super::request::{MagnetRequest, MagnetRequests};
 use super::script_changes::ScriptChanges;
@@ -21,13 +24,13 @@ const STATUS_MAX: u16 = 999;
 
 /// A running script and its progress.
 struct Running {
-    run: Run,
-    limits: Limits,
-    progress: Progress,
+    run: EngineRun,
+    limits: RunLimits,
+    progress: RunProgress,
 }
 
 /// The result of starting a run.
-type Begun = Result<Running, Failure>;
+type Begun = Result<Running, ScriptFailure>;
 
 /// The step after a script.
 enum Next {
@@ -46,7 +49,8 @@ impl Magnet {
                 .shared
                 .iter()
                 .map(|(name, kbytes)| (Box::from(&**name), self.dictionaries.get(name, *kbytes)));
-            let options = Options { unsafe_calls: own.unsafe_calls, shared: shared.collect() };
+            let options =
+                ScriptOptions { unsafe_calls: own.unsafe_calls, shared: shared.collect() };
             match Engine::new(&ex.machine.clock, &options) {
                 Ok(engine) => Some(engine),
                 Err(error) => {
@@ -91,11 +95,11 @@ impl Magnet {
                 }
             };
             let limits = own.limits();
-            let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
+            let progress = self.resume(engine, ex, stage, &mut run, RunInput::Go, &limits);
             // The script may have run for a long time.
             ex.machine.clock.refresh();
             let next = match progress {
-                Progress::Done(status)
+                RunProgress::Done(status)
                     if body::take_bytes(ex) && !ends_after_wait(ex, stage, status) =>
                 {
                     account(ex, &run, false);
@@ -174,10 +178,11 @@ impl Magnet {
         ex: &mut Exchange,
         stage: Stage,
         path: &str,
-    ) -> Result<Running, Failure> {
+    ) -> Result<Running, ScriptFailure> {
         let machine = Rc::clone(&ex.machine);
         let script = self.scripts.get(&machine, engine, path).await;
-        let script = script.map_err(|error| Failure { text: error.to_string(), limit: None })?;
+        let script =
+            script.map_err(|error| ScriptFailure { text: error.to_string(), limit: None })?;
         let limits = ex.settings.module::<MagnetSettings>().limits();
         self.begin(engine, &script, ex, stage, limits)
     }
@@ -189,37 +194,37 @@ impl Magnet {
         ex: &mut Exchange,
         stage: Stage,
         running: Running,
-    ) -> Result<i64, Failure> {
+    ) -> Result<i64, ScriptFailure> {
         let Running { mut run, limits, mut progress } = running;
         let clock = ex.machine.clock.clone();
         let mut turn_ends_us = clock.precise_us() + SLICE_US;
         loop {
             let input = match progress {
-                Progress::Done(status) => {
+                RunProgress::Done(status) => {
                     clock.refresh();
                     account(ex, &run, false);
                     return Ok(status);
                 }
-                Progress::Failed(failure) => {
+                RunProgress::Failed(failure) => {
                     clock.refresh();
                     account(ex, &run, true);
                     return Err(failure);
                 }
-                Progress::Piece(_) => {
+                RunProgress::Piece(_) => {
                     let text = "only a body filter yields pieces".to_owned();
-                    return Err(Failure { text, limit: None });
+                    return Err(ScriptFailure { text, limit: None });
                 }
-                Progress::Wait(call) => {
+                RunProgress::Wait(call) => {
                     let left = Duration::from_micros(engine.time_left_us(&run, &limits));
                     let (reply, has_waited) = calls::perform_within(left, self, ex, call).await;
                     if has_waited {
                         turn_ends_us = clock.precise_us() + SLICE_US;
                     }
-                    Input::Reply(reply)
+                    RunInput::Reply(reply)
                 }
-                Progress::Preempted => {
+                RunProgress::Preempted => {
                     turn_ends_us = 0;
-                    Input::Go
+                    RunInput::Go
                 }
             };
             // Calls that do not wait count toward the same time slice.
@@ -323,7 +328,7 @@ impl Magnet {
     }
 
     #[cold]
-    fn fail(&self, ex: &mut Exchange, stage: Stage, path: &str, failure: &Failure) -> Next {
+    fn fail(&self, ex: &mut Exchange, stage: Stage, path: &str, failure: &ScriptFailure) -> Next {
         let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
         self.complain(ex, path, &format!("{limit}{}", failure.text));
         let fault = fault_of(failure);
@@ -337,7 +342,7 @@ impl Magnet {
 }
 
 /// Returns the fault for a script failure.
-pub(super) fn fault_of(failure: &Failure) -> Fault {
+pub(super) fn fault_of(failure: &ScriptFailure) -> Fault {
     match failure.limit {
         Some(_) => Fault::ScriptLimit,
         None => Fault::ScriptFailed,
@@ -363,14 +368,14 @@ pub(super) fn fail_response(ex: &mut Exchange, fault: Fault) {
 }
 
 /// Records the resource usage of a finished run.
-fn account(ex: &Exchange, run: &Run, failed: bool) {
+fn account(ex: &Exchange, run: &EngineRun, failed: bool) {
     let time_us = run.elapsed_us(ex.machine.clock.mono_us());
     run.script().account.add(failed, run.instructions, time_us, run.memory);
 }
 
 #[cold]
-fn cannot_start(error: &LuaError) -> Failure {
-    Failure { text: error.to_string(), limit: None }
+fn cannot_start(error: &LuaError) -> ScriptFailure {
+    ScriptFailure { text: error.to_string(), limit: None }
 }
 
 /// True if the end of the script requires a wait before its value is used.
@@ -443,10 +448,10 @@ impl Magnet {
         script: &Rc<Script>,
         ex: &mut Exchange,
         stage: Stage,
-        limits: Limits,
-    ) -> Result<Running, Failure> {
+        limits: RunLimits,
+    ) -> Result<Running, ScriptFailure> {
         let mut run = engine.start(script).map_err(|error| cannot_start(&error))?;
-        let progress = self.resume(engine, ex, stage, &mut run, Input::Go, &limits);
+        let progress = self.resume(engine, ex, stage, &mut run, RunInput::Go, &limits);
         Ok(Running { run, limits, progress })
     }
 
@@ -456,10 +461,10 @@ impl Magnet {
         engine: &Engine<MagnetRequests>,
         ex: &mut Exchange,
         stage: Stage,
-        run: &mut Run,
-        input: Input,
-        limits: &Limits,
-    ) -> Progress {
+        run: &mut EngineRun,
+        input: RunInput,
+        limits: &RunLimits,
+    ) -> RunProgress {
         engine.resume(run, &mut MagnetRequest { ex, stage, server: &self.server }, input, limits)
     }
 }

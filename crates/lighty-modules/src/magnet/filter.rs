@@ -13,7 +13,7 @@ use lighty_core::{BodyChunk, Exchange, Fault, FaultReport, Filter, Source, Step}
 use lighty_http::{Known, Status};
 use lighty_io::clock::Clock;
 use lighty_lua::budget::SLICE_US;
-use lighty_lua::{Input, Limits, Progress, Run};
+use lighty_lua::{EngineRun, RunInput, RunLimits, RunProgress};
 
 use super::drive::{fail_response, fault_of};
 use super::request::MagnetRequest;
@@ -25,8 +25,8 @@ use super::{Magnet, Stage, attributes, calls};
 /// Runs a script over a response body.
 struct ScriptFilter {
     magnet: Rc<Magnet>,
-    run: Run,
-    limits: Limits,
+    run: EngineRun,
+    limits: RunLimits,
     path: Arc<str>,
     /// The request as the script sees it; `None` while a call uses it.
     lent: Option<Box<Exchange>>,
@@ -37,11 +37,11 @@ struct ScriptFilter {
     clock: Clock,
 }
 
-type Performing = Pin<Box<dyn Future<Output = (Box<Exchange>, Input)>>>;
+type Performing = Pin<Box<dyn Future<Output = (Box<Exchange>, RunInput)>>>;
 
 enum State {
     /// The script continues with this input.
-    Resume(Input),
+    Resume(RunInput),
     /// The script waits for a piece of the body.
     Wants,
     /// The script waits for a call or for its turn.
@@ -97,7 +97,7 @@ impl Magnet {
             limits: ex.settings.module::<MagnetSettings>().limits(),
             path: Arc::clone(path),
             lent: Some(Box::new(copy(ex))),
-            state: State::Resume(Input::Go),
+            state: State::Resume(RunInput::Go),
             knows_end: false,
             used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
             clock: machine.clock.clone(),
@@ -176,12 +176,12 @@ fn copy(ex: &Exchange) -> Exchange {
 
 impl ScriptFilter {
     /// Resumes the script; `Some` contains the bytes that it emitted.
-    fn go_on(&mut self, input: Input) -> Result<Option<Bytes>, FaultReport> {
+    fn go_on(&mut self, input: RunInput) -> Result<Option<Bytes>, FaultReport> {
         let engine = self.magnet.engine.get().and_then(Option::as_ref);
         let (Some(engine), Some(mut lent)) = (engine, self.lent.take()) else {
             return Err(FaultReport::new(Fault::Internal, "a filter without its script"));
         };
-        if let Input::Piece(piece) = &input {
+        if let RunInput::Piece(piece) = &input {
             self.knows_end = piece.is_none();
             self.used.add(engine, &self.run);
             // The limits apply to each piece, because a body may be long and its client slow.
@@ -190,34 +190,34 @@ impl ScriptFilter {
         let (stage, server) = (Stage::ResponseStart, &self.magnet.server);
         let mut request = MagnetRequest { ex: &mut lent, stage, server };
         match engine.resume(&mut self.run, &mut request, input, &self.limits) {
-            Progress::Piece(out) => {
+            RunProgress::Piece(out) => {
                 self.lent = Some(lent);
                 self.state = if self.knows_end { State::Ended } else { State::Wants };
                 Ok(out.map(Bytes::from))
             }
-            Progress::Done(_) => {
+            RunProgress::Done(_) => {
                 self.state = State::Ended;
                 self.lent = Some(lent);
                 Ok(None)
             }
-            Progress::Preempted => {
+            RunProgress::Preempted => {
                 self.perform(async move {
                     tokio::task::yield_now().await;
-                    (lent, Input::Go)
+                    (lent, RunInput::Go)
                 });
                 Ok(None)
             }
-            Progress::Wait(call) => {
+            RunProgress::Wait(call) => {
                 let left = Duration::from_micros(engine.time_left_us(&self.run, &self.limits));
                 let magnet = Rc::clone(&self.magnet);
                 self.perform(async move {
                     let performing = calls::perform_within(left, &magnet, &mut lent, call);
                     let (reply, _) = performing.await;
-                    (lent, Input::Reply(reply))
+                    (lent, RunInput::Reply(reply))
                 });
                 Ok(None)
             }
-            Progress::Failed(failure) => {
+            RunProgress::Failed(failure) => {
                 self.used.failed = true;
                 let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
                 self.magnet.complain(&lent, &self.path, &format!("{limit}{}", failure.text));
@@ -251,7 +251,7 @@ impl ScriptFilter {
         }
     }
 
-    fn perform(&mut self, what: impl Future<Output = (Box<Exchange>, Input)> + 'static) {
+    fn perform(&mut self, what: impl Future<Output = (Box<Exchange>, RunInput)> + 'static) {
         self.state = State::Performs(Box::pin(what));
     }
 }
@@ -308,12 +308,12 @@ impl Filter for ScriptFilter {
                     }
                 },
                 State::Wants => match ready!(source.poll_bytes(cx)) {
-                    Some(Ok(bytes)) => Input::Piece(Some(bytes.to_vec())),
+                    Some(Ok(bytes)) => RunInput::Piece(Some(bytes.to_vec())),
                     Some(Err(report)) => {
                         self.state = State::Ended;
                         return Poll::Ready(Some(Err(report)));
                     }
-                    None => Input::Piece(None),
+                    None => RunInput::Piece(None),
                 },
             };
             match self.go_on(input) {

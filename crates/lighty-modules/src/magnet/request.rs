@@ -8,7 +8,9 @@ use lighty_core::pipeline::sendfile;
 use lighty_core::{Body, Exchange, Level};
 use lighty_http::fields::is_token;
 use lighty_http::{Fields, Known, Version};
-use lighty_lua::{AccessError, Group, Item, LOG_TEXT_BYTES_MAX, Piece, Requests, ScriptRequest};
+use lighty_lua::{
+    AccessError, BodyPiece, Group, LOG_TEXT_BYTES_MAX, Requests, ScriptRequest, ScriptValue,
+};
 
 use super::script_changes::{REPRESENTATION, ScriptChanges};
 use super::server::Server;
@@ -29,17 +31,19 @@ impl Requests for MagnetRequests {
 }
 
 impl ScriptRequest for MagnetRequest<'_> {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         let ex = &*self.ex;
         Ok(match group {
             Group::RequestHeader => field(&ex.request.fields, name),
             Group::ResponseHeader => field(&ex.response.fields, name),
             Group::Attribute => attributes::get(ex, self.stage, name),
-            Group::Environment => Item::of(ex.environment.get(name).filter(|v| !v.is_empty())),
+            Group::Environment => {
+                ScriptValue::of(ex.environment.get(name).filter(|v| !v.is_empty()))
+            }
             Group::RequestItem => self.item(name)?,
             Group::RequestBody => self.request_body(name)?,
             Group::ResponseBody => self.response_body(name)?,
-            Group::PluginStats => Item::Int(self.server.accounts.counter(name)),
+            Group::PluginStats => ScriptValue::Int(self.server.accounts.counter(name)),
             Group::ServerStats => {
                 let stat = self.server.stats(ex, name);
                 stat.ok_or_else(|| AccessError::unknown("server.stats", name))?
@@ -78,7 +82,7 @@ impl ScriptRequest for MagnetRequest<'_> {
         }
     }
 
-    fn set_body(&mut self, first: Option<Piece>) {
+    fn set_body(&mut self, first: Option<BodyPiece>) {
         if self.stage == Stage::ResponseStart {
             body::forget_representation(self.ex);
         }
@@ -89,7 +93,7 @@ impl ScriptRequest for MagnetRequest<'_> {
         changes.extends = false;
     }
 
-    fn add_body(&mut self, piece: Piece) {
+    fn add_body(&mut self, piece: BodyPiece) {
         if self.stage == Stage::ResponseStart && !self.has_body() {
             self.ex.ext_mut::<ScriptChanges>().extends = true;
         }
@@ -145,11 +149,11 @@ fn joined_fields(fields: &Fields) -> Vec<(Vec<u8>, Vec<u8>)> {
     told
 }
 
-fn field<'a>(fields: &'a Fields, name: &[u8]) -> Item<'a> {
+fn field<'a>(fields: &'a Fields, name: &[u8]) -> ScriptValue<'a> {
     match fields.get_named(name) {
         // An empty field counts as missing, as in lighttpd.
-        None | Some(b"") => Item::Nil,
-        Some(_) => Item::Bytes(fields.joined(name)),
+        None | Some(b"") => ScriptValue::Nil,
+        Some(_) => ScriptValue::Bytes(fields.joined(name)),
     }
 }
 
@@ -239,9 +243,9 @@ impl MagnetRequest<'_> {
         }
     }
 
-    fn item(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn item(&self, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         let ex = &*self.ex;
-        let number = |number: u64| Ok(Item::Int(number as i64));
+        let number = |number: u64| Ok(ScriptValue::Int(number as i64));
         match name {
             b"bytes_in" => number(ex.request.head_bytes + ex.body.received()),
             b"bytes_out" => number(ex.state.bytes_sent),
@@ -252,32 +256,32 @@ impl MagnetRequest<'_> {
             b"http_status" => number(ex.response.status.code().into()),
             b"keep_alive" => number(u64::from(!ex.response.is_last && is_kept(ex))),
             b"stream_id" => number(attributes::stream_id(ex).into()),
-            b"start_time" => Ok(Item::Int(began_us(ex))),
+            b"start_time" => Ok(ScriptValue::Int(began_us(ex))),
             _ => Err(AccessError::unknown("r.req_item", name)),
         }
     }
 
-    fn request_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn request_body(&self, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         let ex = &*self.ex;
         let collected = ex.ext::<ScriptChanges>().and_then(|changes| changes.collected.as_deref());
         match name {
-            b"len" => Ok(Item::Int(match (collected, ex.body.exists()) {
+            b"len" => Ok(ScriptValue::Int(match (collected, ex.body.exists()) {
                 (Some(bytes), _) => bytes.len() as i64,
                 (None, true) => ex.body.announced().map_or(-1, |length| length as i64),
                 (None, false) => 0,
             })),
-            b"bytes_in" => Ok(Item::Int(ex.body.received() as i64)),
-            b"bytes_out" => Ok(Item::Int(0)),
+            b"bytes_in" => Ok(ScriptValue::Int(ex.body.received() as i64)),
+            b"bytes_out" => Ok(ScriptValue::Int(0)),
             b"get" if is_empty(&ex.body) && collected.is_none() => {
-                Ok(Item::Bytes(Cow::Borrowed(b"")))
+                Ok(ScriptValue::Bytes(Cow::Borrowed(b"")))
             }
-            b"get" => Ok(Item::of(collected)),
-            b"unspecified_len" => Ok(Item::Bool(false)),
+            b"get" => Ok(ScriptValue::of(collected)),
+            b"unspecified_len" => Ok(ScriptValue::Bool(false)),
             _ => Err(AccessError::UnknownOfBody("r.req_body")),
         }
     }
 
-    fn response_body(&self, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn response_body(&self, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         let changes = self.ex.ext::<ScriptChanges>();
         let changes = changes.filter(|changes| changes.has_body && !changes.extends);
         let body = &self.ex.response.body;
@@ -288,39 +292,41 @@ impl MagnetRequest<'_> {
             None => body.known_length().map(|length| length as i64),
         };
         Ok(match name {
-            b"len" | b"get" if is_none => Item::Nil,
-            b"len" => length().map_or(Item::Nil, Item::Int),
+            b"len" | b"get" if is_none => ScriptValue::Nil,
+            b"len" => length().map_or(ScriptValue::Nil, ScriptValue::Int),
             b"get" => match (changes, body) {
                 (Some(changes), _) => joined(&changes.pieces)
-                    .map_or(Item::Nil, |bytes| Item::Bytes(Cow::Owned(bytes))),
-                (None, Body::Empty) => Item::Bytes(Cow::Borrowed(b"")),
-                (None, Body::Memory(bytes)) => Item::Bytes(Cow::Borrowed(bytes)),
-                (None, Body::Cached(entry)) => Item::of(entry.small().map(|bytes| &bytes[..])),
-                (None, _) => Item::Nil,
+                    .map_or(ScriptValue::Nil, |bytes| ScriptValue::Bytes(Cow::Owned(bytes))),
+                (None, Body::Empty) => ScriptValue::Bytes(Cow::Borrowed(b"")),
+                (None, Body::Memory(bytes)) => ScriptValue::Bytes(Cow::Borrowed(bytes)),
+                (None, Body::Cached(entry)) => {
+                    ScriptValue::of(entry.small().map(|bytes| &bytes[..]))
+                }
+                (None, _) => ScriptValue::Nil,
             },
-            b"bytes_in" => Item::Int(length().unwrap_or(0)),
-            b"bytes_out" => Item::Int(0),
+            b"bytes_in" => ScriptValue::Int(length().unwrap_or(0)),
+            b"bytes_out" => ScriptValue::Int(0),
             _ => return Err(AccessError::UnknownOfBody("r.resp_body")),
         })
     }
 }
 
 /// Length of a body that has no files.
-fn known_length(pieces: &[Piece]) -> Option<i64> {
-    let length = |piece: &Piece| match piece {
-        Piece::Bytes(bytes) => Some(bytes.len() as i64),
-        Piece::File { .. } => None,
+fn known_length(pieces: &[BodyPiece]) -> Option<i64> {
+    let length = |piece: &BodyPiece| match piece {
+        BodyPiece::Bytes(bytes) => Some(bytes.len() as i64),
+        BodyPiece::File { .. } => None,
     };
     pieces.iter().map(length).sum()
 }
 
 /// The bytes of a body that has no files.
-fn joined(pieces: &[Piece]) -> Option<Vec<u8>> {
+fn joined(pieces: &[BodyPiece]) -> Option<Vec<u8>> {
     let mut all = Vec::new();
     for piece in pieces {
         match piece {
-            Piece::Bytes(bytes) => all.extend_from_slice(bytes),
-            Piece::File { .. } => return None,
+            BodyPiece::Bytes(bytes) => all.extend_from_slice(bytes),
+            BodyPiece::File { .. } => return None,
         }
     }
     Some(all)

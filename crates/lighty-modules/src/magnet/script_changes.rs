@@ -3,7 +3,7 @@
 use lighty_core::exchange::extensions::Extension;
 use lighty_core::extension_slot;
 use lighty_http::Known;
-use lighty_lua::Piece;
+use lighty_lua::BodyPiece;
 
 /// The parts of the physical path besides the path itself. They are independent: a write to a part
 /// does not change the others.
@@ -28,7 +28,7 @@ pub(super) const REPRESENTATION: [Known; 5] = [
 #[derive(Default)]
 pub(super) struct ScriptChanges {
     /// The response's body so far.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<BodyPiece>,
     /// The body was set, perhaps to nothing.
     pub(super) has_body: bool,
     /// The pieces extend the existing body instead of replacing it.

@@ -12,7 +12,8 @@ use lighty_io::stat_cache::{CacheEntry, Lookup};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::cache::{ModuleCache, SCRIPT_BYTES_MAX, ScriptCache};
 use lighty_lua::{
-    COMPILE_HERE_MAX, Chunk, Compiled, Engine, LoadError, LuaError, Requests, Run, Script, compile,
+    COMPILE_HERE_MAX, Chunk, Compiled, Engine, EngineRun, LoadError, LuaError, Requests, Script,
+    compile,
 };
 
 /// Compiled scripts by path.
@@ -75,7 +76,7 @@ pub(super) struct Used {
 
 impl Used {
     /// Adds the resources that a run has used since its limits were renewed.
-    pub(super) fn add<R: Requests>(&mut self, engine: &Engine<R>, run: &Run) {
+    pub(super) fn add<R: Requests>(&mut self, engine: &Engine<R>, run: &EngineRun) {
         self.instructions = self.instructions.saturating_add(run.instructions);
         self.time_us = self.time_us.saturating_add(engine.elapsed_us(run));
         self.memory = self.memory.max(run.memory);

@@ -8,7 +8,7 @@ use lighty_core::machine::status_board::{
     ConnState, ConnectionReport, Report, ReportParts, StatusBoard,
 };
 use lighty_lua::accounts::Accounts;
-use lighty_lua::{Item, OpenRequest};
+use lighty_lua::{OpenRequest, ScriptValue};
 
 /// Name and version, as `lighty.server.stats.version` gives them.
 const VERSION: &[u8] = concat!("lighty/", env!("CARGO_PKG_VERSION")).as_bytes();
@@ -27,10 +27,12 @@ impl Server {
     }
 
     /// A value of `lighty.server.stats` that needs no other worker; `None` for an unknown name.
-    pub(super) fn stats(&self, ex: &Exchange, name: &[u8]) -> Option<Item<'static>> {
+    pub(super) fn stats(&self, ex: &Exchange, name: &[u8]) -> Option<ScriptValue<'static>> {
         match name {
-            b"version" => Some(Item::Bytes(Cow::Borrowed(VERSION))),
-            b"uptime" => Some(Item::Int((ex.machine.clock.unix_s() - self.started_s).max(0))),
+            b"version" => Some(ScriptValue::Bytes(Cow::Borrowed(VERSION))),
+            b"uptime" => {
+                Some(ScriptValue::Int((ex.machine.clock.unix_s() - self.started_s).max(0)))
+            }
             _ => None,
         }
     }

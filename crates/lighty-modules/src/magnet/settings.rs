@@ -54,8 +54,8 @@ module_settings!(MagnetSettings);
 
 impl MagnetSettings {
     /// Resource limits of a run.
-    pub(crate) fn limits(&self) -> lighty_lua::Limits {
-        lighty_lua::Limits {
+    pub(crate) fn limits(&self) -> lighty_lua::RunLimits {
+        lighty_lua::RunLimits {
             time_ms: self.max_time_ms,
             instructions: self.max_instructions,
             memory: (self.max_memory_kbytes as usize).saturating_mul(1024),

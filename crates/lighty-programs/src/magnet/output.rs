@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 use lighty_io::threads::pool::{Lane, ThreadPool};
-use lighty_lua::{Failure, Limits, Piece};
+use lighty_lua::{BodyPiece, RunLimits, ScriptFailure};
 use lighty_wire::cgi::{CgiHead, HeadLimits, parse_head};
 use lighty_wire::http1::Head;
 
@@ -24,7 +24,11 @@ pub(super) fn refused(status: &str, words: &str) -> Response {
 }
 
 /// The response to a script that failed.
-pub(super) fn failed(request: &mut FastcgiRequest, path: &str, failure: &Failure) -> Response {
+pub(super) fn failed(
+    request: &mut FastcgiRequest,
+    path: &str,
+    failure: &ScriptFailure,
+) -> Response {
     let limit = failure.limit.map_or(String::new(), |limit| format!(" (limit: {limit})"));
     let mut response =
         refused("500 Internal Server Error", &format!("{path}: {}{limit}", failure.text));
@@ -39,7 +43,7 @@ pub(super) async fn response(
     pool: &ThreadPool,
     request: &mut FastcgiRequest,
     status: i64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Response {
     let errors = std::mem::take(&mut request.errors);
     let mut output = Vec::new();
@@ -62,8 +66,8 @@ pub(super) async fn response(
     output.append(&mut request.printed);
     for piece in std::mem::take(&mut request.pieces) {
         let bytes = match piece {
-            Piece::Bytes(bytes) => Ok(bytes),
-            Piece::File { path, offset, length } => {
+            BodyPiece::Bytes(bytes) => Ok(bytes),
+            BodyPiece::File { path, offset, length } => {
                 let room = limits.memory.saturating_sub(output.len());
                 let job = move || read(&path, offset, length, room);
                 pool.run(Lane::Read, job).await.and_then(|read| read)

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use lighty_lua::accounts::Accounts;
-use lighty_lua::{AccessError, Group, Item, Piece, Requests, ScriptRequest};
+use lighty_lua::{AccessError, BodyPiece, Group, Requests, ScriptRequest, ScriptValue};
 
 use crate::app::Request;
 
@@ -21,7 +21,7 @@ pub(super) struct FastcgiRequest {
     /// Response fields.
     pub(super) fields: Vec<Pair>,
     /// The body that was set instead of printing.
-    pub(super) pieces: Vec<Piece>,
+    pub(super) pieces: Vec<BodyPiece>,
     /// Text for the server's error log.
     pub(super) errors: Vec<u8>,
     /// The counters of the process.
@@ -111,22 +111,22 @@ impl FastcgiRequest {
         self.param(&param)
     }
 
-    fn item(&self, name: &[u8]) -> Item<'_> {
+    fn item(&self, name: &[u8]) -> ScriptValue<'_> {
         match name {
             b"http-version" => match self.param(b"SERVER_PROTOCOL") {
-                Some(protocol) if protocol.ends_with(b"1.0") => Item::Int(0),
-                _ => Item::Int(1),
+                Some(protocol) if protocol.ends_with(b"1.0") => ScriptValue::Int(0),
+                _ => ScriptValue::Int(1),
             },
-            b"bytes_in" => Item::Int(length(self.body.len())),
-            b"bytes_out" => Item::Int(length(self.written())),
-            _ => Item::Nil,
+            b"bytes_in" => ScriptValue::Int(length(self.body.len())),
+            b"bytes_out" => ScriptValue::Int(length(self.written())),
+            _ => ScriptValue::Nil,
         }
     }
 
     fn written(&self) -> usize {
         let pieces = self.pieces.iter().map(|piece| match piece {
-            Piece::Bytes(bytes) => bytes.len(),
-            Piece::File { .. } => 0,
+            BodyPiece::Bytes(bytes) => bytes.len(),
+            BodyPiece::File { .. } => 0,
         });
         self.printed.len() + pieces.sum::<usize>()
     }
@@ -188,30 +188,30 @@ impl Requests for FastcgiRequest {
 }
 
 impl ScriptRequest for FastcgiRequest {
-    fn get(&self, group: Group, name: &[u8]) -> Result<Item<'_>, AccessError> {
+    fn get(&self, group: Group, name: &[u8]) -> Result<ScriptValue<'_>, AccessError> {
         Ok(match group {
-            Group::RequestHeader => Item::of(self.header(name)),
-            Group::Attribute => self.attribute(name).map_or(Item::Nil, Item::Bytes),
-            Group::Environment => Item::of(self.param(name)),
+            Group::RequestHeader => ScriptValue::of(self.header(name)),
+            Group::Attribute => self.attribute(name).map_or(ScriptValue::Nil, ScriptValue::Bytes),
+            Group::Environment => ScriptValue::of(self.param(name)),
             Group::RequestItem => self.item(name),
             Group::ResponseHeader => {
                 let mut same =
                     self.fields.iter().filter(|(known, _)| known.eq_ignore_ascii_case(name));
-                Item::of(same.next().map(|(_, value)| value.as_slice()))
+                ScriptValue::of(same.next().map(|(_, value)| value.as_slice()))
             }
             Group::RequestBody => match name {
-                b"len" | b"bytes_in" => Item::Int(length(self.body.len())),
-                b"bytes_out" => Item::Int(0),
-                b"get" => Item::of(Some(&self.body)),
-                b"unspecified_len" => Item::Bool(false),
-                _ => Item::Nil,
+                b"len" | b"bytes_in" => ScriptValue::Int(length(self.body.len())),
+                b"bytes_out" => ScriptValue::Int(0),
+                b"get" => ScriptValue::of(Some(&self.body)),
+                b"unspecified_len" => ScriptValue::Bool(false),
+                _ => ScriptValue::Nil,
             },
             Group::ResponseBody => match name {
-                b"len" | b"bytes_in" | b"bytes_out" => Item::Int(length(self.written())),
-                _ => Item::Nil,
+                b"len" | b"bytes_in" | b"bytes_out" => ScriptValue::Int(length(self.written())),
+                _ => ScriptValue::Nil,
             },
-            Group::PluginStats => Item::Int(self.accounts.counter(name)),
-            Group::ServerStats => Item::Nil,
+            Group::PluginStats => ScriptValue::Int(self.accounts.counter(name)),
+            Group::ServerStats => ScriptValue::Nil,
         })
     }
 
@@ -259,12 +259,12 @@ impl ScriptRequest for FastcgiRequest {
         }
     }
 
-    fn set_body(&mut self, first: Option<Piece>) {
+    fn set_body(&mut self, first: Option<BodyPiece>) {
         self.pieces.clear();
         self.pieces.extend(first);
     }
 
-    fn add_body(&mut self, piece: Piece) {
+    fn add_body(&mut self, piece: BodyPiece) {
         self.pieces.push(piece);
     }
 

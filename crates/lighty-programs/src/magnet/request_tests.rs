@@ -8,7 +8,7 @@ fn request(params: &[(&str, &str)]) -> FastcgiRequest {
 
 fn got(request: &FastcgiRequest, group: Group, name: &str) -> Option<String> {
     match request.get(group, name.as_bytes()).expect("a value") {
-        Item::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
+        ScriptValue::Bytes(bytes) => Some(String::from_utf8_lossy(&bytes).into_owned()),
         _ => None,
     }
 }

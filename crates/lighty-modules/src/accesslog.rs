@@ -27,7 +27,7 @@ use lighty_core::{Exchange, Request, Settings};
 use lighty_io::clock::local_time::LocalTime;
 use lighty_io::transport::Peer;
 
-use record::{Connection, Moment, Record};
+use record::{AccessRecord, ConnectionOutcome, Moment};
 use settings::AccessSettings;
 use sinks::Handles;
 
@@ -92,7 +92,7 @@ impl Module for AccessLog {
 impl AccessLog {
     /// `is_timed`: the line needs the exact time, so the clock is read; otherwise the loop's time
     /// of this turn, which is free, is precise enough for dates.
-    fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> Record<'a> {
+    fn record<'a>(&self, ex: &'a Exchange, is_timed: bool) -> AccessRecord<'a> {
         let clock = &ex.machine.clock;
         // None if it was rejected before its head was complete.
         let head_us = ex.stages.when_us(Stage::Head);
@@ -102,7 +102,7 @@ impl AccessLog {
         let (end_s, end_us) = (clock.unix_s(), clock.unix_us());
         let (begin_s, begin_us) = before(end_s, end_us, of_turn_us);
         let request = &ex.request;
-        Record {
+        AccessRecord {
             client: &request.peer_text,
             client_ip: request.remote_ip(),
             client_port: match &request.peer {
@@ -127,9 +127,9 @@ impl AccessLog {
             host: &request.authority,
             server_name: ex.settings.core.server_name.as_deref(),
             connection: match (ex.state.completed, ex.state.keeps_connection) {
-                (false, _) => Connection::Aborted,
-                (true, true) => Connection::KeepAlive,
-                (true, false) => Connection::Close,
+                (false, _) => ConnectionOutcome::Aborted,
+                (true, true) => ConnectionOutcome::KeepAlive,
+                (true, false) => ConnectionOutcome::Close,
             },
             elapsed_us,
             stages: &ex.stages,

@@ -29,8 +29,8 @@ use lighty_io::file::cache_file::CacheFile;
 use lighty_io::libraries::Library;
 use lighty_io::stat_cache::CacheEntry;
 
-use coding::{Coding, Wanted};
-use compress_filter::{CompressFilter, Plan};
+use coding::{AcceptedCodings, Coding};
+use compress_filter::{CompressFilter, CompressPlan};
 use encoder::{Encoder, Op};
 use settings::DeflateSettings;
 
@@ -152,7 +152,7 @@ fn add_bare_tags(ex: &mut Exchange) {
     let own = ex.settings.module::<DeflateSettings>();
     let fields = &mut ex.request.fields;
     if compares_tags(fields) {
-        let wanted = Wanted::of(accept_encoding(fields).as_deref(), &own.allowed);
+        let wanted = AcceptedCodings::of(accept_encoding(fields).as_deref(), &own.allowed);
         tags::add_bare(fields, |coding| wanted.codings.contains(&coding));
     }
 }
@@ -209,7 +209,7 @@ fn held_tag(ex: &Exchange) -> Option<Vec<u8>> {
 
 /// Changes the response to 304 if the client has it in an acceptable coding. This is needed for
 /// backends that do not compare tags or do not know the tags of encoded responses.
-fn is_held(ex: &mut Exchange, wanted: &Wanted) -> bool {
+fn is_held(ex: &mut Exchange, wanted: &AcceptedCodings) -> bool {
     let response = &ex.response;
     let is_read = ex.request.method.is_some_and(Method::is_get_or_head);
     if response.status != Status::OK || !is_read {
@@ -227,8 +227,9 @@ fn is_held(ex: &mut Exchange, wanted: &Wanted) -> bool {
 impl Deflate {
     /// Sets the fields of every response that could have been encoded, and returns the codings for
     /// this one.
-    fn negotiate(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
-        let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
+    fn negotiate(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<AcceptedCodings> {
+        let wanted =
+            AcceptedCodings::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
         if !has_fit_body(&ex.response, own, wanted.refuses_identity) {
             return None;
         }
@@ -238,8 +239,13 @@ impl Deflate {
 
     /// Sets the fields of a 304. Unless the client sent the tag itself, returns the codings of the
     /// 200: a 304 must have the same tag as the 200 (RFC 9110 section 15.4.5).
-    fn negotiate_unmodified(&self, ex: &mut Exchange, own: &DeflateSettings) -> Option<Wanted> {
-        let wanted = Wanted::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
+    fn negotiate_unmodified(
+        &self,
+        ex: &mut Exchange,
+        own: &DeflateSettings,
+    ) -> Option<AcceptedCodings> {
+        let wanted =
+            AcceptedCodings::of(accept_encoding(&ex.request.fields).as_deref(), &own.allowed);
         let length = ex.response.length_unsent;
         if let Some(tag) = held_tag(ex) {
             ex.response.fields.set(Known::ETag, tag);
@@ -259,7 +265,12 @@ impl Deflate {
     }
 
     /// Sends a file that is already compressed in place of the original, or else encodes it.
-    async fn respond_with_file(&self, ex: &mut Exchange, own: &DeflateSettings, wanted: &Wanted) {
+    async fn respond_with_file(
+        &self,
+        ex: &mut Exchange,
+        own: &DeflateSettings,
+        wanted: &AcceptedCodings,
+    ) {
         if own.precompressed
             && let Some((coding, entry)) = kept::find_beside(ex, &wanted.codings).await
         {
@@ -297,7 +308,7 @@ impl Deflate {
         &self,
         ex: &mut Exchange,
         own: &DeflateSettings,
-        wanted: &Wanted,
+        wanted: &AcceptedCodings,
         cached: Option<(&str, Vec<u8>)>,
     ) {
         let is_event_stream = is_event_stream(ex);
@@ -356,7 +367,7 @@ impl Deflate {
             response.body = Body::Stream(Box::new(UnknownLength));
             return Ok(());
         }
-        let plan = Plan {
+        let plan = CompressPlan {
             encoder: Encoder::new(coding, params, length)?,
             block_bytes: own.block_bytes,
             out_bytes,
@@ -409,7 +420,7 @@ fn is_event_stream(ex: &Exchange) -> bool {
 }
 
 /// Returns the coding for a response. bzip2 cannot be flushed between events.
-fn first_coding(ex: &Exchange, wanted: &Wanted) -> Option<Coding> {
+fn first_coding(ex: &Exchange, wanted: &AcceptedCodings) -> Option<Coding> {
     let is_event_stream = is_event_stream(ex);
     let fits =
         |coding: &&Coding| coding.is_built() && !(is_event_stream && **coding == Coding::Bzip2);

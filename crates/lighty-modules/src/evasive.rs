@@ -18,7 +18,7 @@ use lighty_http::{Known, Status};
 
 use settings::KeyKind;
 pub use settings::LimitSettings;
-use table::{KeyTable, Place};
+use table::{CountedRequest, KeyTable};
 
 /// The module.
 pub struct Evasive;
@@ -75,7 +75,7 @@ struct Counted {
     by_address: bool,
     by_user: bool,
     /// Held until the request is over.
-    here: Vec<Place>,
+    here: Vec<CountedRequest>,
 }
 
 impl Extension for Counted {

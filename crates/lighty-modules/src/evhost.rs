@@ -11,13 +11,13 @@ use lighty_http::host;
 /// Settings of the module.
 #[derive(Clone, Debug, Default)]
 pub struct EvhostSettings {
-    pattern: Arc<[Piece]>,
+    pattern: Arc<[PatternPiece]>,
 }
 module_settings!(EvhostSettings);
 
 /// A piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Piece {
+enum PatternPiece {
     Text(Box<str>),
     /// `%_`: the whole name.
     Name,
@@ -87,13 +87,13 @@ fn candidate(ex: &Exchange, attempt: usize, out: &mut Vec<u8>) -> bool {
     true
 }
 
-fn fill(pattern: &[Piece], name: &[u8], out: &mut Vec<u8>) {
+fn fill(pattern: &[PatternPiece], name: &[u8], out: &mut Vec<u8>) {
     for piece in pattern {
         match piece {
-            Piece::Text(text) => out.extend_from_slice(text.as_bytes()),
-            Piece::Name => out.extend_from_slice(name),
-            Piece::Part(n) => out.extend_from_slice(part(name, *n)),
-            Piece::Character(n, at) => {
+            PatternPiece::Text(text) => out.extend_from_slice(text.as_bytes()),
+            PatternPiece::Name => out.extend_from_slice(name),
+            PatternPiece::Part(n) => out.extend_from_slice(part(name, *n)),
+            PatternPiece::Character(n, at) => {
                 out.extend(part(name, *n).get(at.saturating_sub(1)).copied());
             }
         }
@@ -117,7 +117,7 @@ fn part(name: &[u8], n: usize) -> &[u8] {
 }
 
 /// `None` for an empty pattern.
-fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>, Reject> {
+fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[PatternPiece]>>, Reject> {
     let text = parse_string(value)?;
     if text.is_empty() {
         return Ok(None);
@@ -140,10 +140,10 @@ fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>
             .help("write %%, %_, %0 to %9 or %{2.1}")
         })?;
         match piece {
-            Piece::Text(text) => plain.push_str(&text),
+            PatternPiece::Text(text) => plain.push_str(&text),
             piece => {
                 if !plain.is_empty() {
-                    pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
+                    pieces.push(PatternPiece::Text(std::mem::take(&mut plain).into()));
                 }
                 pieces.push(piece);
             }
@@ -152,25 +152,25 @@ fn parse_pattern(value: &Value, ctx: &CompileCtx) -> Result<Option<Arc<[Piece]>>
     }
     plain.push_str(rest);
     if !plain.is_empty() {
-        pieces.push(Piece::Text(plain.into()));
+        pieces.push(PatternPiece::Text(plain.into()));
     }
     Ok(Some(pieces.into()))
 }
 
 /// Parses the text after a percent sign. Returns the piece and the remaining text.
-fn parse_piece(after: &str) -> Option<(Piece, &str)> {
+fn parse_piece(after: &str) -> Option<(PatternPiece, &str)> {
     let digit = |byte: u8| byte.is_ascii_digit().then(|| usize::from(byte - b'0'));
     let bytes = after.as_bytes();
     match bytes {
-        [b'%', ..] => Some((Piece::Text("%".into()), &after[1..])),
-        [b'_', ..] => Some((Piece::Name, &after[1..])),
-        [b'{', n, b'}', ..] => Some((Piece::Part(digit(*n)?), &after[3..])),
+        [b'%', ..] => Some((PatternPiece::Text("%".into()), &after[1..])),
+        [b'_', ..] => Some((PatternPiece::Name, &after[1..])),
+        [b'{', n, b'}', ..] => Some((PatternPiece::Part(digit(*n)?), &after[3..])),
         [b'{', n, b'.', m, b'}', ..] => {
             let (n, m) = (digit(*n)?, digit(*m)?);
-            let piece = if m == 0 { Piece::Part(n) } else { Piece::Character(n, m) };
+            let piece = if m == 0 { PatternPiece::Part(n) } else { PatternPiece::Character(n, m) };
             Some((piece, &after[5..]))
         }
-        [n, ..] => Some((Piece::Part(digit(*n)?), &after[1..])),
+        [n, ..] => Some((PatternPiece::Part(digit(*n)?), &after[1..])),
         [] => None,
     }
 }
@@ -187,7 +187,7 @@ mod tests {
         String::from_utf8(out).expect("text")
     }
 
-    fn parse(value: &Value) -> Result<Arc<[Piece]>, Reject> {
+    fn parse(value: &Value) -> Result<Arc<[PatternPiece]>, Reject> {
         let row = Evhost::directives().remove(0);
         let text = format!("{} = {}", row.name, value.to_source());
         let table = lighty_config::Table::new().row(row);

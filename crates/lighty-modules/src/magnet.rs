@@ -44,14 +44,14 @@ pub use dictionaries::Dictionaries;
 use request::MagnetRequests;
 use script_changes::ScriptChanges;
 use scripts::Scripts;
-use server::Server;
+use server::ScriptServer;
 pub use settings::MagnetSettings;
 
 /// A worker's scripts under a configuration. The Lua state is created for the first script.
 pub(crate) struct Magnet {
     engine: OnceCell<Option<lighty_lua::Engine<MagnetRequests>>>,
     scripts: Scripts,
-    server: Rc<Server>,
+    server: Rc<ScriptServer>,
     dictionaries: Dictionaries,
     complaints: Complaints,
     /// Suspended scripts continue one at a time, with one time slice in each turn of the loop.
@@ -59,7 +59,7 @@ pub(crate) struct Magnet {
 }
 
 impl Magnet {
-    fn new(dictionaries: Dictionaries, server: Server) -> Self {
+    fn new(dictionaries: Dictionaries, server: ScriptServer) -> Self {
         Self {
             engine: OnceCell::new(),
             scripts: Scripts::new(&server.accounts),
@@ -90,7 +90,7 @@ impl MagnetModule {
         board: &StatusBoard,
         started_s: i64,
     ) -> Self {
-        let server = Server::new(accounts.0, board, started_s);
+        let server = ScriptServer::new(accounts.0, board, started_s);
         Self(Rc::new(Magnet::new(dictionaries, server)))
     }
 }

@@ -83,7 +83,7 @@ impl Module for Redirect {
             return Step::Next;
         }
         if ex.generation.asks_physical {
-            ex.ext_mut::<Asked>().0.push(own.rules.clone());
+            ex.ext_mut::<AppliedRules>().0.push(own.rules.clone());
         }
         redirect(ex, own)
     }
@@ -95,7 +95,7 @@ impl Module for Redirect {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<RedirectSettings>();
         let may = ex.generation.asks_physical && !ex.state.authorizes_served && !keeps_error(ex);
-        let mut asked = ex.ext::<Asked>().into_iter().flat_map(|asked| &asked.0);
+        let mut asked = ex.ext::<AppliedRules>().into_iter().flat_map(|asked| &asked.0);
         if !may || own.rules.is_empty() || asked.any(|rules| rules.is(&own.rules)) {
             return Step::Next;
         }
@@ -105,9 +105,9 @@ impl Module for Redirect {
 
 /// Rules already applied to the URL, before its physical path was known.
 #[derive(Default)]
-struct Asked(Vec<Rules>);
+struct AppliedRules(Vec<Rules>);
 
-impl Extension for Asked {
+impl Extension for AppliedRules {
     extension_slot!();
 }
 

@@ -101,7 +101,7 @@ impl Module for Secdownload {
         let verdict = own.check(&link, ex.request.query(), ex.machine.clock.unix_s());
         let rel = link.path[1..].to_vec();
         match verdict {
-            Verdict::Good => {
+            LinkVerdict::Good => {
                 let root = own.document_root.trim_end_matches('/');
                 ex.physical.docroot.clear();
                 ex.physical
@@ -110,12 +110,12 @@ impl Module for Secdownload {
                 ex.physical.rel = rel;
                 Step::Next
             }
-            Verdict::Expired => {
+            LinkVerdict::Expired => {
                 ex.log(Level::Info, "secdownload.timeout: the link has expired");
                 ex.fail_status(Status::GONE);
                 Step::Answered
             }
-            Verdict::Forged => {
+            LinkVerdict::Forged => {
                 ex.fail_saying(
                     Fault::Forbidden,
                     "secdownload: the link was not made with the secret",
@@ -216,7 +216,7 @@ impl<'a> Link<'a> {
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Verdict {
+enum LinkVerdict {
     Good,
     Expired,
     Forged,
@@ -227,9 +227,9 @@ impl SecdownloadSettings {
         self.algorithm.unwrap_or(Algorithm::Md5)
     }
 
-    fn check(&self, link: &Link<'_>, query: &[u8], now_s: i64) -> Verdict {
+    fn check(&self, link: &Link<'_>, query: &[u8], now_s: i64) -> LinkVerdict {
         if link.made_s.abs_diff(u64::try_from(now_s).unwrap_or(0)) > self.timeout_s {
-            return Verdict::Expired;
+            return LinkVerdict::Expired;
         }
         let mut path = link.covered(self.path_segments).to_vec();
         if self.hash_querystr && !query.is_empty() {
@@ -237,8 +237,8 @@ impl SecdownloadSettings {
             path.extend_from_slice(query);
         }
         match self.algorithm().verify(self.secret.as_bytes(), link.time, &path, link.mac) {
-            true => Verdict::Good,
-            false => Verdict::Forged,
+            true => LinkVerdict::Good,
+            false => LinkVerdict::Forged,
         }
     }
 }
@@ -277,9 +277,9 @@ mod tests {
         let own = SecdownloadSettings { secret: "s".into(), ..SecdownloadSettings::default() };
         let path = format!("{MD5}/64/a");
         let link = Link::parse(path.as_bytes(), Algorithm::Md5).expect("a link");
-        assert_eq!(own.check(&link, b"", 161), Verdict::Expired);
-        assert_eq!(own.check(&link, b"", 160), Verdict::Forged);
-        assert_eq!(own.check(&link, b"", 40), Verdict::Forged);
-        assert_eq!(own.check(&link, b"", 39), Verdict::Expired);
+        assert_eq!(own.check(&link, b"", 161), LinkVerdict::Expired);
+        assert_eq!(own.check(&link, b"", 160), LinkVerdict::Forged);
+        assert_eq!(own.check(&link, b"", 40), LinkVerdict::Forged);
+        assert_eq!(own.check(&link, b"", 39), LinkVerdict::Expired);
     }
 }

@@ -31,11 +31,11 @@ use lighty_http::{Known, Method, Status, date};
 use lighty_io::file::FileKind;
 use lighty_io::stat_cache::CacheEntry;
 
-use output::Output;
+use output::PageOutput;
 use page::{Base, Page};
 use page_context::PageContext;
 use settings::SsiSettings;
-use shared::{Fatal, Shared, Within};
+use shared::{Fatal, PageState, Within};
 
 /// The module.
 pub struct Ssi {
@@ -114,12 +114,12 @@ async fn serve(
     ex: &mut Exchange,
     settings: Rc<Settings>,
     entry: Rc<CacheEntry>,
-    outer: Option<Rc<Shared>>,
+    outer: Option<Rc<PageState>>,
     permits: Permits,
 ) -> Step<'static> {
     let own = settings.module::<SsiSettings>();
     let is_part = outer.is_some();
-    let shared = outer.unwrap_or_else(|| Rc::new(Shared::of(ex, &entry, own.limits)));
+    let shared = outer.unwrap_or_else(|| Rc::new(PageState::of(ex, &entry, own.limits)));
     let Some(_depth) = shared.enter(own.recursion_max) else {
         ex.fail_saying(Fault::PageLimit, &format!("ssi.recursion-max = {}", own.recursion_max));
         return Step::Answered;
@@ -160,17 +160,17 @@ async fn make(
     ex: &Exchange,
     own: &SsiSettings,
     entry: &Rc<CacheEntry>,
-    shared: &Rc<Shared>,
+    shared: &Rc<PageState>,
     permits: Permits,
 ) -> Result<Body, Fatal> {
     let context = PageContext::new(ex, own, shared, permits);
-    let mut output = Output::new(shared);
+    let mut output = PageOutput::new(shared);
     Page::new(&context, &mut output, Base::of(ex), entry).run().await?;
     Ok(output.into_body())
 }
 
 /// Sets the response from the finished page.
-fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is_part: bool) {
+fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &PageState, body: Body, is_part: bool) {
     let response = &mut ex.response;
     response.answered = true;
     response.fields.push_known(Known::ContentType, own.content_type.as_bytes());
@@ -191,7 +191,7 @@ fn respond(ex: &mut Exchange, own: &SsiSettings, shared: &Shared, body: Body, is
 }
 
 /// Sets `Last-Modified` to the newest file of the response and evaluates the request's conditions.
-fn validate(ex: &mut Exchange, shared: &Shared) -> PreconditionOutcome {
+fn validate(ex: &mut Exchange, shared: &PageState) -> PreconditionOutcome {
     let (modified_s, tag) = shared.validators();
     let now = ex.machine.clock.unix_s();
     let fields = &mut ex.response.fields;

@@ -87,9 +87,9 @@ impl TriggerB4Dl {
     }
 
     /// Decides whether a request may download.
-    fn judge(&self, ex: &Exchange, own: &TriggerSettings) -> Result<Verdict, Undecided> {
+    fn judge(&self, ex: &Exchange, own: &TriggerSettings) -> Result<TriggerVerdict, Undecided> {
         let (Some(trigger), Some(download)) = (&own.trigger, &own.download) else {
-            return Ok(Verdict::Pass);
+            return Ok(TriggerVerdict::Pass);
         };
         // Clients of a unix socket have no address and count as one client.
         let client = ex.request.remote_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED));
@@ -100,18 +100,18 @@ impl TriggerB4Dl {
             self.visits.note(client, now_s, own);
         }
         if !download.is_match(path)? {
-            return Ok(Verdict::Pass);
+            return Ok(TriggerVerdict::Pass);
         }
         if !self.visits.has(client, now_s, own.timeout_s) {
-            return Ok(Verdict::Deny);
+            return Ok(TriggerVerdict::Deny);
         }
         self.visits.note(client, now_s, own);
-        Ok(Verdict::Download)
+        Ok(TriggerVerdict::Download)
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum TriggerVerdict {
     /// The request is not a download.
     Pass,
     Download,
@@ -140,14 +140,14 @@ impl Module for TriggerB4Dl {
         let settings = Rc::clone(&ex.settings);
         let own = settings.module::<TriggerSettings>();
         match self.judge(ex, own) {
-            Ok(Verdict::Pass) => Step::Next,
-            Ok(Verdict::Download) => {
+            Ok(TriggerVerdict::Pass) => Step::Next,
+            Ok(TriggerVerdict::Download) => {
                 if own.debug {
                     ex.log(Level::Notice, "trigger-before-download: the client may download");
                 }
                 Step::Next
             }
-            Ok(Verdict::Deny) => {
+            Ok(TriggerVerdict::Deny) => {
                 deny(ex, own);
                 Step::Answered
             }

@@ -11,14 +11,14 @@ pub(super) const DEFAULT: &str = "%h %V %u %t \"%r\" %>s %b \"%{Referer}i\" \"%{
 /// A compiled format.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Format {
-    pub(super) parts: Vec<Part>,
+    pub(super) parts: Vec<FormatPart>,
     /// True if a piece shows the request's duration with a resolution below a second.
     pub(super) is_timed: bool,
 }
 
 /// A piece of a log line.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum FormatPart {
     Literal(Box<[u8]>),
     /// `%h`, `%a`; with `{mask}` the host part of the address is zeroed.
     Client {
@@ -140,7 +140,8 @@ impl Format {
         }
         parser.end_literal();
         let parts = parser.parts;
-        let tells = |part: &Part| matches!(part, Part::Elapsed(unit) if *unit != Unit::Seconds);
+        let tells =
+            |part: &FormatPart| matches!(part, FormatPart::Elapsed(unit) if *unit != Unit::Seconds);
         let is_timed = parts.iter().any(tells);
         Ok(Format { parts, is_timed })
     }
@@ -149,7 +150,7 @@ impl Format {
 struct Parser<'a> {
     text: &'a str,
     at: usize,
-    parts: Vec<Part>,
+    parts: Vec<FormatPart>,
     literal: Vec<u8>,
 }
 
@@ -195,7 +196,7 @@ impl Parser<'_> {
         self.at = end;
         let part = self.part(letter, argument, start, end)?;
         match part {
-            Part::Literal(bytes) => self.literal.extend_from_slice(&bytes),
+            FormatPart::Literal(bytes) => self.literal.extend_from_slice(&bytes),
             part => {
                 self.end_literal();
                 self.parts.push(part);
@@ -210,13 +211,15 @@ impl Parser<'_> {
         argument: Option<(usize, &str)>,
         start: usize,
         end: usize,
-    ) -> Result<Part, FormatError> {
+    ) -> Result<FormatPart, FormatError> {
         let text = argument.map(|(_, text)| text);
         if let Some(part) = named(letter, text.unwrap_or_default()) {
             return match text {
                 Some(name) if !name.is_empty() => Ok(part),
                 // As in lighttpd: without a name there is no value.
-                None if matches!(letter, 'C' | 'n') => Ok(Part::Literal(b"-".as_slice().into())),
+                None if matches!(letter, 'C' | 'n') => {
+                    Ok(FormatPart::Literal(b"-".as_slice().into()))
+                }
                 _ => {
                     let message = format!("`%{letter}` needs a name: `%{{name}}{letter}`");
                     Err(self.error(start, end, &message))
@@ -237,7 +240,7 @@ impl Parser<'_> {
         })
     }
 
-    fn time(&self, argument: Option<(usize, &str)>) -> Result<Part, FormatError> {
+    fn time(&self, argument: Option<(usize, &str)>) -> Result<FormatPart, FormatError> {
         let (at, text) = argument.unwrap_or((self.at, ""));
         let (when, pattern) = match text.split_once(':') {
             Some(("begin", rest)) => (When::Begin, rest),
@@ -267,13 +270,13 @@ impl Parser<'_> {
                 Show::Pattern(pattern.as_bytes().into())
             }
         };
-        Ok(Part::Time { when, show })
+        Ok(FormatPart::Time { when, show })
     }
 
     fn end_literal(&mut self) {
         if !self.literal.is_empty() {
             let literal = std::mem::take(&mut self.literal).into_boxed_slice();
-            self.parts.push(Part::Literal(literal));
+            self.parts.push(FormatPart::Literal(literal));
         }
     }
 
@@ -287,67 +290,69 @@ impl Parser<'_> {
 }
 
 /// Compiles letters that require a name.
-fn named(letter: char, name: &str) -> Option<Part> {
+fn named(letter: char, name: &str) -> Option<FormatPart> {
     Some(match letter {
-        'i' => Part::RequestField(FieldName::new(name)),
-        'o' => Part::ResponseField(FieldName::new(name)),
-        'C' => Part::Cookie(name.as_bytes().into()),
-        'e' | 'n' => Part::Environment(name.as_bytes().into()),
+        'i' => FormatPart::RequestField(FieldName::new(name)),
+        'o' => FormatPart::ResponseField(FieldName::new(name)),
+        'C' => FormatPart::Cookie(name.as_bytes().into()),
+        'e' | 'n' => FormatPart::Environment(name.as_bytes().into()),
         _ => return None,
     })
 }
 
-fn plain(letter: char) -> Option<Part> {
+fn plain(letter: char) -> Option<FormatPart> {
     Some(match letter {
-        '%' => Part::Literal(b"%".as_slice().into()),
-        'L' => Part::RequestId,
+        '%' => FormatPart::Literal(b"%".as_slice().into()),
+        'L' => FormatPart::RequestId,
         // The user name from identd, which servers no longer request.
-        'l' => Part::Literal(b"-".as_slice().into()),
-        'h' | 'a' => Part::Client { masked: false },
-        'A' => Part::LocalAddress,
-        'u' => Part::User,
-        'r' => Part::RequestLine,
-        's' => Part::Status,
-        'b' | 'B' => Part::BodyBytes,
-        'D' => Part::Elapsed(Unit::Micros),
-        'T' => Part::Elapsed(Unit::Seconds),
-        'f' => Part::FileName,
-        'H' => Part::Protocol,
-        'm' => Part::Method,
-        'p' => Part::LocalPort,
-        'P' => Part::ProcessId,
-        'q' => Part::Query,
-        'U' => Part::UrlPath,
-        'v' => Part::ServerName,
-        'V' => Part::Host,
-        'X' => Part::ConnectionStatus,
-        'I' => Part::BytesIn,
-        'O' => Part::BytesOut,
+        'l' => FormatPart::Literal(b"-".as_slice().into()),
+        'h' | 'a' => FormatPart::Client { masked: false },
+        'A' => FormatPart::LocalAddress,
+        'u' => FormatPart::User,
+        'r' => FormatPart::RequestLine,
+        's' => FormatPart::Status,
+        'b' | 'B' => FormatPart::BodyBytes,
+        'D' => FormatPart::Elapsed(Unit::Micros),
+        'T' => FormatPart::Elapsed(Unit::Seconds),
+        'f' => FormatPart::FileName,
+        'H' => FormatPart::Protocol,
+        'm' => FormatPart::Method,
+        'p' => FormatPart::LocalPort,
+        'P' => FormatPart::ProcessId,
+        'q' => FormatPart::Query,
+        'U' => FormatPart::UrlPath,
+        'v' => FormatPart::ServerName,
+        'V' => FormatPart::Host,
+        'X' => FormatPart::ConnectionStatus,
+        'I' => FormatPart::BytesIn,
+        'O' => FormatPart::BytesOut,
         _ => return None,
     })
 }
 
-fn with_argument(letter: char, argument: &str) -> Option<Part> {
+fn with_argument(letter: char, argument: &str) -> Option<FormatPart> {
     Some(match (letter, argument) {
-        ('h' | 'a', "mask") => Part::Client { masked: true },
-        ('h' | 'a', "c") => Part::Client { masked: false },
-        ('p', "local" | "canonical") => Part::LocalPort,
-        ('p', "remote") => Part::RemotePort,
-        ('P', "pid") => Part::ProcessId,
-        ('T', "s" | "sec") => Part::Elapsed(Unit::Seconds),
-        ('T', "ms" | "msec") => Part::Elapsed(Unit::Millis),
-        ('T', "us" | "usec") => Part::Elapsed(Unit::Micros),
-        ('T', "ns" | "nsec") => Part::Elapsed(Unit::Nanos),
-        ('x', "upstream") => Part::Upstream(OfUpstream::Address),
-        ('x', "upstream-wait") => Part::Upstream(OfUpstream::Wait),
-        ('x', "upstream-connect") => Part::Upstream(OfUpstream::Connect),
-        ('x', "upstream-tls") => Part::Upstream(OfUpstream::Tls),
-        ('x', "upstream-first-byte") => Part::Upstream(OfUpstream::FirstByte),
-        ('x', "upstream-tries") => Part::Upstream(OfUpstream::Tries),
-        ('x', stage) if stage.starts_with("stage-") => Part::Stage(Span::of_name(&stage[6..])?),
-        ('x', "request-id") => Part::Trace(TraceItem::Request),
-        ('x', "trace-id") => Part::Trace(TraceItem::Trace),
-        ('x', "span-id") => Part::Trace(TraceItem::Span),
+        ('h' | 'a', "mask") => FormatPart::Client { masked: true },
+        ('h' | 'a', "c") => FormatPart::Client { masked: false },
+        ('p', "local" | "canonical") => FormatPart::LocalPort,
+        ('p', "remote") => FormatPart::RemotePort,
+        ('P', "pid") => FormatPart::ProcessId,
+        ('T', "s" | "sec") => FormatPart::Elapsed(Unit::Seconds),
+        ('T', "ms" | "msec") => FormatPart::Elapsed(Unit::Millis),
+        ('T', "us" | "usec") => FormatPart::Elapsed(Unit::Micros),
+        ('T', "ns" | "nsec") => FormatPart::Elapsed(Unit::Nanos),
+        ('x', "upstream") => FormatPart::Upstream(OfUpstream::Address),
+        ('x', "upstream-wait") => FormatPart::Upstream(OfUpstream::Wait),
+        ('x', "upstream-connect") => FormatPart::Upstream(OfUpstream::Connect),
+        ('x', "upstream-tls") => FormatPart::Upstream(OfUpstream::Tls),
+        ('x', "upstream-first-byte") => FormatPart::Upstream(OfUpstream::FirstByte),
+        ('x', "upstream-tries") => FormatPart::Upstream(OfUpstream::Tries),
+        ('x', stage) if stage.starts_with("stage-") => {
+            FormatPart::Stage(Span::of_name(&stage[6..])?)
+        }
+        ('x', "request-id") => FormatPart::Trace(TraceItem::Request),
+        ('x', "trace-id") => FormatPart::Trace(TraceItem::Trace),
+        ('x', "span-id") => FormatPart::Trace(TraceItem::Span),
         _ => return None,
     })
 }
@@ -362,16 +367,16 @@ impl FieldName {
 mod tests {
     use super::*;
 
-    fn parts(text: &str) -> Vec<Part> {
+    fn parts(text: &str) -> Vec<FormatPart> {
         Format::parse(text).expect("a good format").parts
     }
 
     #[test]
     fn literals_between_directives_are_joined() {
         let expected = [
-            Part::Literal(b"a% - ".as_slice().into()),
-            Part::Status,
-            Part::Literal(b"\"".as_slice().into()),
+            FormatPart::Literal(b"a% - ".as_slice().into()),
+            FormatPart::Status,
+            FormatPart::Literal(b"\"".as_slice().into()),
         ];
         assert_eq!(parts("a%% %l %>s\""), expected);
     }
@@ -393,7 +398,7 @@ mod tests {
     #[test]
     fn times() {
         let show = |text: &str| match parts(text).remove(0) {
-            Part::Time { when, show } => (when, show),
+            FormatPart::Time { when, show } => (when, show),
             other => panic!("{other:?}"),
         };
         let pattern = |text: &str| Show::Pattern(text.as_bytes().into());

@@ -9,12 +9,12 @@ use lighty_core::exchange::upstream_trace::UpstreamTrace;
 use lighty_http::{Fields, Known, json};
 
 use super::format::Unit;
-use super::record::{Connection, Moment, Record};
+use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use super::render::{fraction, number};
 use lighty_core::log::strftime;
 
 /// Appends the request's JSON object and a newline.
-pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
+pub(super) fn line(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(b"{\"time\":\"");
     rfc3339(&record.end, out);
     out.push(b'"');
@@ -33,9 +33,9 @@ pub(super) fn line(record: &Record<'_>, out: &mut Vec<u8>) {
     string("referer", first(record.request_fields, Known::Referer), out);
     string("user_agent", first(record.request_fields, Known::UserAgent), out);
     let connection = match record.connection {
-        Connection::Aborted => "aborted",
-        Connection::KeepAlive => "keep-alive",
-        Connection::Close => "close",
+        ConnectionOutcome::Aborted => "aborted",
+        ConnectionOutcome::KeepAlive => "keep-alive",
+        ConnectionOutcome::Close => "close",
     };
     string("connection", connection.as_bytes(), out);
     stages(record.stages, out);

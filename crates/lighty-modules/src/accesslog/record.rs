@@ -11,7 +11,7 @@ use lighty_http::Fields;
 use lighty_io::clock::local_time::LocalTime;
 
 /// A finished request.
-pub(super) struct Record<'a> {
+pub(super) struct AccessRecord<'a> {
     /// The client's address as text.
     pub(super) client: &'a str,
     /// The client's address; `None` on a unix socket.
@@ -44,7 +44,7 @@ pub(super) struct Record<'a> {
     pub(super) host: &'a [u8],
     /// `server.name`.
     pub(super) server_name: Option<&'a str>,
-    pub(super) connection: Connection,
+    pub(super) connection: ConnectionOutcome,
     pub(super) elapsed_us: u64,
     /// Durations of the request's stages.
     pub(super) stages: &'a Stages,
@@ -59,7 +59,7 @@ pub(super) struct Record<'a> {
 
 /// State of the connection after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Connection {
+pub(super) enum ConnectionOutcome {
     /// It broke before the response was complete.
     Aborted,
     /// The next request may follow.
@@ -75,7 +75,7 @@ pub(super) struct Moment {
     pub(super) micros: u32,
 }
 
-impl Record<'_> {
+impl AccessRecord<'_> {
     /// Bytes of the response's body that were sent.
     pub(super) fn body_out(&self) -> u64 {
         self.bytes_out.saturating_sub(self.head_out)

@@ -7,59 +7,64 @@ use lighty_http::Fields;
 use lighty_http::fields::trim;
 
 use super::escape::Escaping;
-use super::format::{FieldName, Format, OfUpstream, Part, Show, TraceItem, Unit, When};
-use super::record::{Connection, Moment, Record};
+use super::format::{FieldName, Format, FormatPart, OfUpstream, Show, TraceItem, Unit, When};
+use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use lighty_core::log::strftime;
 
 /// Appends the request's line and a newline.
-pub(super) fn line(format: &Format, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+pub(super) fn line(
+    format: &Format,
+    escaping: Escaping,
+    record: &AccessRecord<'_>,
+    out: &mut Vec<u8>,
+) {
     for part in &format.parts {
         render(part, escaping, record, out);
     }
     out.push(b'\n');
 }
 
-fn render(part: &Part, escaping: Escaping, record: &Record<'_>, out: &mut Vec<u8>) {
+fn render(part: &FormatPart, escaping: Escaping, record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     match part {
-        Part::Literal(text) => out.extend_from_slice(text),
-        Part::RequestId => out.extend_from_slice(record.id.to_string().as_bytes()),
-        Part::Client { masked: false } => or_dash(record.client.as_bytes(), escaping, out),
-        Part::Client { masked: true } => masked(record, out),
-        Part::LocalAddress => or_dash(record.local_address().as_bytes(), escaping, out),
-        Part::LocalPort => number(record.local_port.into(), out),
-        Part::RemotePort => number(record.client_port.into(), out),
-        Part::ProcessId => number(std::process::id().into(), out),
-        Part::User => or_dash(record.user, escaping, out),
-        Part::Time { when, show } => time(*when, show, record, out),
-        Part::RequestLine => request_line(record, escaping, out),
-        Part::Method => or_dash(record.method, escaping, out),
-        Part::Protocol => or_dash(record.protocol(), escaping, out),
-        Part::UrlPath => or_dash(record.path_and_query().0, escaping, out),
-        Part::Query => escaping.push(record.path_and_query().1, out),
-        Part::Status => number(record.status.into(), out),
-        Part::BodyBytes => number(record.body_out(), out),
-        Part::BytesIn => number(record.bytes_in, out),
-        Part::BytesOut => number(record.bytes_out, out),
-        Part::RequestField(name) => field(name, record.request_fields, escaping, out),
-        Part::ResponseField(name) => field(name, record.response_fields, escaping, out),
-        Part::Cookie(name) => or_dash(cookie(name, record.request_fields), escaping, out),
-        Part::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
-        Part::Environment(name) => {
+        FormatPart::Literal(text) => out.extend_from_slice(text),
+        FormatPart::RequestId => out.extend_from_slice(record.id.to_string().as_bytes()),
+        FormatPart::Client { masked: false } => or_dash(record.client.as_bytes(), escaping, out),
+        FormatPart::Client { masked: true } => masked(record, out),
+        FormatPart::LocalAddress => or_dash(record.local_address().as_bytes(), escaping, out),
+        FormatPart::LocalPort => number(record.local_port.into(), out),
+        FormatPart::RemotePort => number(record.client_port.into(), out),
+        FormatPart::ProcessId => number(std::process::id().into(), out),
+        FormatPart::User => or_dash(record.user, escaping, out),
+        FormatPart::Time { when, show } => time(*when, show, record, out),
+        FormatPart::RequestLine => request_line(record, escaping, out),
+        FormatPart::Method => or_dash(record.method, escaping, out),
+        FormatPart::Protocol => or_dash(record.protocol(), escaping, out),
+        FormatPart::UrlPath => or_dash(record.path_and_query().0, escaping, out),
+        FormatPart::Query => escaping.push(record.path_and_query().1, out),
+        FormatPart::Status => number(record.status.into(), out),
+        FormatPart::BodyBytes => number(record.body_out(), out),
+        FormatPart::BytesIn => number(record.bytes_in, out),
+        FormatPart::BytesOut => number(record.bytes_out, out),
+        FormatPart::RequestField(name) => field(name, record.request_fields, escaping, out),
+        FormatPart::ResponseField(name) => field(name, record.response_fields, escaping, out),
+        FormatPart::Cookie(name) => or_dash(cookie(name, record.request_fields), escaping, out),
+        FormatPart::Elapsed(unit) => number(elapsed(record.elapsed_us, *unit), out),
+        FormatPart::Environment(name) => {
             or_dash(record.environment.get(name).unwrap_or_default(), escaping, out);
         }
-        Part::Upstream(what) => of_upstream(*what, record, escaping, out),
-        Part::Stage(span) => match record.stages.span_us(*span) {
+        FormatPart::Upstream(what) => of_upstream(*what, record, escaping, out),
+        FormatPart::Stage(span) => match record.stages.span_us(*span) {
             Some(took_us) => number(took_us.into(), out),
             None => out.push(b'-'),
         },
-        Part::Trace(what) => of_trace(*what, record, escaping, out),
-        Part::FileName => file_name(record, escaping, out),
-        Part::ServerName => server_name(record, escaping, out),
-        Part::Host => or_dash(record.host, escaping, out),
-        Part::ConnectionStatus => out.push(match record.connection {
-            Connection::Aborted => b'X',
-            Connection::KeepAlive => b'+',
-            Connection::Close => b'-',
+        FormatPart::Trace(what) => of_trace(*what, record, escaping, out),
+        FormatPart::FileName => file_name(record, escaping, out),
+        FormatPart::ServerName => server_name(record, escaping, out),
+        FormatPart::Host => or_dash(record.host, escaping, out),
+        FormatPart::ConnectionStatus => out.push(match record.connection {
+            ConnectionOutcome::Aborted => b'X',
+            ConnectionOutcome::KeepAlive => b'+',
+            ConnectionOutcome::Close => b'-',
         }),
     }
 }
@@ -72,7 +77,7 @@ pub(super) fn number(value: u64, out: &mut Vec<u8>) {
     strftime::number(i64::try_from(value).unwrap_or(i64::MAX), 1, b'0', out);
 }
 
-fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+fn of_upstream(what: OfUpstream, record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     let Some(trace) = record.upstream else { return out.push(b'-') };
     let count = match what {
         OfUpstream::Address => {
@@ -91,7 +96,7 @@ fn of_upstream(what: OfUpstream, record: &Record<'_>, escaping: Escaping, out: &
     }
 }
 
-fn of_trace(what: TraceItem, record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+fn of_trace(what: TraceItem, record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     let Some(trace) = record.trace else { return out.push(b'-') };
     // Writing to a vector cannot fail.
     let _ = match (what, trace.span) {
@@ -102,7 +107,7 @@ fn of_trace(what: TraceItem, record: &Record<'_>, escaping: Escaping, out: &mut 
     };
 }
 
-fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+fn request_line(record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     if !record.line.is_empty() || record.target.is_empty() {
         return or_dash(record.line, escaping, out);
     }
@@ -113,7 +118,7 @@ fn request_line(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     escaping.push(record.protocol(), out);
 }
 
-fn file_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+fn file_name(record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     let (root, rel) = record.physical;
     if root.is_empty() {
         out.push(b'-');
@@ -125,7 +130,7 @@ fn file_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
 }
 
 /// Appends `server.name`, or the requested host if it is not set.
-fn server_name(record: &Record<'_>, escaping: Escaping, out: &mut Vec<u8>) {
+fn server_name(record: &AccessRecord<'_>, escaping: Escaping, out: &mut Vec<u8>) {
     or_dash(record.server_name.map_or(record.host, str::as_bytes), escaping, out);
 }
 
@@ -172,7 +177,7 @@ fn elapsed(micros: u64, unit: Unit) -> u64 {
     }
 }
 
-fn time(when: When, show: &Show, record: &Record<'_>, out: &mut Vec<u8>) {
+fn time(when: When, show: &Show, record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     let moment = match when {
         When::Begin => &record.begin,
         When::End => &record.end,
@@ -203,7 +208,7 @@ pub(super) fn fraction(moment: &Moment, unit: Unit, out: &mut Vec<u8>) {
 }
 
 /// The client's network: an IPv4 address without its last byte, an IPv6 address's first 48 bits.
-fn masked(record: &Record<'_>, out: &mut Vec<u8>) {
+fn masked(record: &AccessRecord<'_>, out: &mut Vec<u8>) {
     let network = match record.client_ip {
         None => return or_dash(record.client.as_bytes(), Escaping::Hex, out),
         Some(IpAddr::V4(address)) => {

@@ -154,15 +154,15 @@ impl Handles {
 
 /// The log files and syslog levels that a configuration uses, without duplicates.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Wanted {
+struct UsedSinks {
     files: Vec<Arc<str>>,
     levels: Vec<&'static str>,
 }
 
 /// Collects the logs of each block separately. Only a request determines which blocks apply
 /// together, so every level that is set anywhere is opened if syslog is used anywhere.
-fn wanted(config: &Config<Settings>) -> Wanted {
-    let mut wanted = Wanted::default();
+fn wanted(config: &Config<Settings>) -> UsedSinks {
+    let mut wanted = UsedSinks::default();
     let mut levels = vec![AccessSettings::default().syslog_level];
     let mut use_syslog = false;
     let names = ["accesslog.filename", "accesslog.use-syslog", "accesslog.syslog-level"];
@@ -212,7 +212,7 @@ mod tests {
             }
         "#;
         let files = vec!["/a.log".into(), "|/bin/rotate /b.log".into()];
-        assert_eq!(wanted(&loaded(text).expect("good")), Wanted { files, levels: vec![] });
+        assert_eq!(wanted(&loaded(text).expect("good")), UsedSinks { files, levels: vec![] });
     }
 
     #[test]
@@ -225,8 +225,8 @@ mod tests {
             }
         "#;
         let levels = vec!["info", "notice", "debug"];
-        assert_eq!(wanted(&loaded(text).expect("good")), Wanted { files: vec![], levels });
-        assert_eq!(wanted(&loaded("").expect("good")), Wanted::default());
+        assert_eq!(wanted(&loaded(text).expect("good")), UsedSinks { files: vec![], levels });
+        assert_eq!(wanted(&loaded("").expect("good")), UsedSinks::default());
     }
 
     #[test]

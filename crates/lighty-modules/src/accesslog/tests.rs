@@ -12,7 +12,7 @@ use proptest::prelude::*;
 
 use super::escape::Escaping;
 use super::format::{self, Format};
-use super::record::{Connection, Moment, Record};
+use super::record::{AccessRecord, ConnectionOutcome, Moment};
 use super::{json, render};
 
 const WHEN: i64 = 784_111_777;
@@ -38,8 +38,8 @@ fn moment(unix_s: i64, micros: u32) -> Moment {
     Moment { local: LocalTime::at(unix_s), micros }
 }
 
-fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
-    Record {
+fn record<'a>(request: &'a Fields, response: &'a Fields) -> AccessRecord<'a> {
+    AccessRecord {
         client: "192.0.2.77",
         client_ip: "192.0.2.77".parse().ok(),
         client_port: 40_000,
@@ -60,7 +60,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
         physical: (b"/srv/www", b"a/b"),
         host: b"example.org",
         server_name: None,
-        connection: Connection::KeepAlive,
+        connection: ConnectionOutcome::KeepAlive,
         elapsed_us: 1_234_567,
         stages: Box::leak(Box::new(stages())),
         upstream: None,
@@ -71,7 +71,7 @@ fn record<'a>(request: &'a Fields, response: &'a Fields) -> Record<'a> {
     }
 }
 
-fn shown(text: &str, record: &Record<'_>) -> String {
+fn shown(text: &str, record: &AccessRecord<'_>) -> String {
     let format = Format::parse(text).expect("a good format");
     let mut out = Vec::new();
     render::line(&format, Escaping::Hex, record, &mut out);
@@ -133,7 +133,7 @@ fn a_head_that_could_not_be_read_is_logged_too() {
     record.status = 408;
     record.bytes_out = 0;
     record.head_out = 0;
-    record.connection = Connection::Aborted;
+    record.connection = ConnectionOutcome::Aborted;
     assert_eq!(shown("%V|%r|%m|%U|%s|%b|%B|%f|%X", &record), "-|-|-|-|408|0|0|-|X");
 }
 

@@ -12,19 +12,19 @@ pub(super) enum Origins {
     None,
     /// `*`: every origin.
     Any,
-    Listed(Arc<[Origin]>),
+    Listed(Arc<[AllowedOrigin]>),
 }
 
 /// An origin, or a pattern of origins.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Origin {
+pub(super) struct AllowedOrigin {
     scheme: Box<str>,
-    host: Host,
+    host: AllowedHost,
     port: Port,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-enum Host {
+enum AllowedHost {
     Is(Box<str>),
     /// Any host below this domain, which begins with a dot.
     Below(Box<str>),
@@ -47,7 +47,7 @@ impl Origins {
             };
         }
         let origins =
-            texts.iter().map(|text| Origin::parse(text)).collect::<Result<Arc<[_]>, _>>()?;
+            texts.iter().map(|text| AllowedOrigin::parse(text)).collect::<Result<Arc<[_]>, _>>()?;
         Ok(if origins.is_empty() { Self::None } else { Self::Listed(origins) })
     }
 
@@ -90,7 +90,7 @@ fn split(origin: &str) -> Option<(&str, &str, Option<u16>)> {
     is_valid.then_some((scheme, host, port))
 }
 
-impl Origin {
+impl AllowedOrigin {
     fn parse(text: &str) -> Result<Self, Reject> {
         if text.eq_ignore_ascii_case("null") {
             let text = "\"null\" is the origin of every sandboxed page and local file";
@@ -121,16 +121,16 @@ impl Origin {
             None => port,
         };
         let host = match below {
-            true => Host::Below(format!(".{host}").into()),
-            false => Host::Is(host.into()),
+            true => AllowedHost::Below(format!(".{host}").into()),
+            false => AllowedHost::Is(host.into()),
         };
         Ok(Self { scheme: scheme.into(), host, port })
     }
 
     fn matches(&self, (scheme, host, port): &(&str, &str, Option<u16>)) -> bool {
         let is_host = match &self.host {
-            Host::Is(own) => own.eq_ignore_ascii_case(host),
-            Host::Below(domain) => {
+            AllowedHost::Is(own) => own.eq_ignore_ascii_case(host),
+            AllowedHost::Below(domain) => {
                 let at = host.len().checked_sub(domain.len()).filter(|at| *at > 0);
                 at.and_then(|at| host.get(at..)).is_some_and(|end| end.eq_ignore_ascii_case(domain))
             }
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn listed(text: &str) -> Origins {
-        Origins::Listed([Origin::parse(text).expect("an origin")].into())
+        Origins::Listed([AllowedOrigin::parse(text).expect("an origin")].into())
     }
 
     #[test]
@@ -222,7 +222,7 @@ mod tests {
             ("https://a.test:80:*", "is not an origin"),
             ("https://a.test:99999", "is not an origin"),
         ] {
-            let reject = Origin::parse(text).expect_err(text);
+            let reject = AllowedOrigin::parse(text).expect_err(text);
             assert!(reject.message.contains(words), "{text}: {}", reject.message);
         }
     }

@@ -62,14 +62,14 @@ impl Coding {
 
 /// The client's accepted codings.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted {
+pub(super) struct AcceptedCodings {
     /// The usable codings, best first.
     pub(super) codings: Vec<Coding>,
     /// The client rejects unencoded responses (`identity;q=0`).
     pub(super) refuses_identity: bool,
 }
 
-impl Wanted {
+impl AcceptedCodings {
     /// Orders by weight, then as in `allowed` (RFC 9110 section 12.5.3). A coding with a lower
     /// weight than an explicit `identity` is not used.
     pub(super) fn of(accept_encoding: Option<&[u8]>, allowed: &[Coding]) -> Self {
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     fn wanted(accept: &str, allowed: &[Coding]) -> Vec<Coding> {
-        Wanted::of(Some(accept.as_bytes()), allowed).codings
+        AcceptedCodings::of(Some(accept.as_bytes()), allowed).codings
     }
 
     #[test]
@@ -120,12 +120,13 @@ mod tests {
         }
         assert_eq!(wanted("gzip, br", &[Gzip, Brotli]), [Gzip, Brotli]);
         assert_eq!(wanted("gzip, br", &[Gzip]), [Gzip]);
-        assert_eq!(Wanted::of(None, all), Wanted::default());
+        assert_eq!(AcceptedCodings::of(None, all), AcceptedCodings::default());
     }
 
     #[test]
     fn a_refused_identity_is_seen() {
-        let refuses = |accept: &str| Wanted::of(Some(accept.as_bytes()), &[]).refuses_identity;
+        let refuses =
+            |accept: &str| AcceptedCodings::of(Some(accept.as_bytes()), &[]).refuses_identity;
         assert!(refuses("identity;q=0") && refuses("gzip, *;q=0"));
         assert!(!refuses("gzip") && !refuses("") && !refuses("identity;q=0.001"));
     }

@@ -23,7 +23,7 @@ use super::encoder::{Encoder, Op};
 pub(super) const OUT_BYTES: usize = 64 * 1024;
 
 /// Parameters for compressing a body.
-pub(super) struct Plan {
+pub(super) struct CompressPlan {
     pub(super) encoder: Encoder,
     /// Input of one turn in bytes.
     pub(super) block_bytes: usize,
@@ -40,7 +40,7 @@ pub(super) struct Plan {
 
 /// A filter that passes a body through an encoder.
 pub(super) struct CompressFilter {
-    state: State,
+    state: CompressState,
     engine: FileEngine,
     block_bytes: usize,
     inline_bytes_max: usize,
@@ -50,16 +50,16 @@ pub(super) struct CompressFilter {
     source_ended: bool,
 }
 
-enum State {
-    Idle(Box<Work>),
+enum CompressState {
+    Idle(Box<CompressWork>),
     Busy(Pin<Box<dyn Future<Output = io::Result<Turned>>>>),
     Ended,
 }
 
-type Turned = (Box<Work>, io::Result<bool>);
+type Turned = (Box<CompressWork>, io::Result<bool>);
 
 /// The work handed to a thread and returned by it.
-struct Work {
+struct CompressWork {
     /// `None` once the body is complete: the thread that allocated the tables frees them, so that
     /// it can reuse them for the next body.
     encoder: Option<Encoder>,
@@ -75,8 +75,8 @@ struct Work {
 }
 
 impl CompressFilter {
-    pub(super) fn new(plan: Plan, engine: &FileEngine) -> Self {
-        let work = Work {
+    pub(super) fn new(plan: CompressPlan, engine: &FileEngine) -> Self {
+        let work = CompressWork {
             encoder: Some(plan.encoder),
             input: VecDeque::new(),
             input_bytes: 0,
@@ -88,7 +88,7 @@ impl CompressFilter {
             _permit: plan.permit,
         };
         Self {
-            state: State::Idle(Box::new(work)),
+            state: CompressState::Idle(Box::new(work)),
             engine: engine.clone(),
             block_bytes: plan.block_bytes,
             inline_bytes_max: plan.inline_bytes_max,
@@ -102,7 +102,7 @@ impl CompressFilter {
     /// complete.
     fn poll_gather(
         &mut self,
-        work: &mut Work,
+        work: &mut CompressWork,
         source: &mut Source,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), FaultReport>> {
@@ -131,12 +131,12 @@ impl CompressFilter {
     }
 
     /// Runs the work here or on a thread.
-    fn begin(&mut self, mut work: Box<Work>) -> State {
+    fn begin(&mut self, mut work: Box<CompressWork>) -> CompressState {
         if self.held_bytes <= self.inline_bytes_max && work.copy.is_none() {
             let done = work.turn();
-            return State::Busy(Box::pin(std::future::ready(Ok((work, done)))));
+            return CompressState::Busy(Box::pin(std::future::ready(Ok((work, done)))));
         }
-        State::Busy(Box::pin(self.engine.compute(move || {
+        CompressState::Busy(Box::pin(self.engine.compute(move || {
             let done = work.turn();
             (work, done)
         })))
@@ -152,9 +152,9 @@ impl CompressFilter {
         }
         let out = Bytes::from(std::mem::take(&mut work.out));
         if done && self.source_ended {
-            self.state = State::Ended;
+            self.state = CompressState::Ended;
         } else {
-            self.state = State::Idle(work);
+            self.state = CompressState::Idle(work);
         }
         Ok(Some(out).filter(|out| !out.is_empty()))
     }
@@ -164,7 +164,7 @@ impl Drop for CompressFilter {
     /// An incomplete copy is removed where blocking is allowed, and the encoder's tables are freed
     /// by the thread that allocated them.
     fn drop(&mut self) {
-        if let State::Idle(work) = std::mem::replace(&mut self.state, State::Ended)
+        if let CompressState::Idle(work) = std::mem::replace(&mut self.state, CompressState::Ended)
             && (work.copy.is_some() || work.encoder.is_some())
         {
             drop(self.engine.compute(move || drop(work)));
@@ -172,7 +172,7 @@ impl Drop for CompressFilter {
     }
 }
 
-impl Work {
+impl CompressWork {
     /// Runs the encoder until the input is used up or the buffer is full; `true` when the operation
     /// is complete.
     fn turn(&mut self) -> io::Result<bool> {
@@ -211,22 +211,22 @@ impl Work {
 impl Filter for CompressFilter {
     fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         loop {
-            match std::mem::replace(&mut self.state, State::Ended) {
-                State::Ended => return Poll::Ready(None),
-                State::Idle(mut work) if !work.unfinished => {
+            match std::mem::replace(&mut self.state, CompressState::Ended) {
+                CompressState::Ended => return Poll::Ready(None),
+                CompressState::Idle(mut work) if !work.unfinished => {
                     match self.poll_gather(&mut work, source, cx) {
                         Poll::Pending => {
-                            self.state = State::Idle(work);
+                            self.state = CompressState::Idle(work);
                             return Poll::Pending;
                         }
                         Poll::Ready(Err(report)) => return Poll::Ready(Some(Err(report))),
                         Poll::Ready(Ok(())) => self.state = self.begin(work),
                     }
                 }
-                State::Idle(work) => self.state = self.begin(work),
-                State::Busy(mut turn) => {
+                CompressState::Idle(work) => self.state = self.begin(work),
+                CompressState::Busy(mut turn) => {
                     let Poll::Ready(turned) = turn.as_mut().poll(cx) else {
-                        self.state = State::Busy(turn);
+                        self.state = CompressState::Busy(turn);
                         return Poll::Pending;
                     };
                     match self.finish_turn(turned) {

@@ -93,10 +93,10 @@ const PARAMETERS: [Parameter; 12] = [
 ];
 
 /// The setter and the value of an element of `deflate.params`.
-pub(super) type Change = (fn(&mut Params, i64), i64);
+pub(super) type ParamChange = (fn(&mut Params, i64), i64);
 
 /// Reads `deflate.params`.
-pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Vec<Change>, Reject> {
+pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Vec<ParamChange>, Reject> {
     let form = "write `( \"BROTLI_PARAM_QUALITY\" => 5 )`";
     let Some(items) = value.as_list() else {
         return Err(Reject::new("must be an array of keys and values").help(form));
@@ -111,7 +111,7 @@ pub(super) fn parse(value: &Value, ctx: &CompileCtx) -> Result<Vec<Change>, Reje
     Ok(changes)
 }
 
-fn change(key: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<Change, Reject> {
+fn change(key: &Key, item: &Spanned<Value>, ctx: &CompileCtx) -> Result<ParamChange, Reject> {
     let Some((name, min, max, set)) = PARAMETERS.iter().find(|(name, ..)| **name == **key) else {
         let names = PARAMETERS.iter().map(|(name, ..)| *name);
         let unknown = Reject::new(format!("has no parameter {:?}", key.text));

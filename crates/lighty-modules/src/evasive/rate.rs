@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::table::{Key, Keys};
+use super::table::{EvasiveKey, Keys};
 
 /// Admits up to `burst` requests at once, then one in each interval.
 #[derive(Debug)]
@@ -23,7 +23,7 @@ impl Rate {
     }
 
     /// Admits a request, or returns the microseconds until one is admitted.
-    pub(super) fn take(&self, key: Key, now_us: u64) -> Result<(), u64> {
+    pub(super) fn take(&self, key: EvasiveKey, now_us: u64) -> Result<(), u64> {
         let mut keys = self.due_us.lock().unwrap_or_else(PoisonError::into_inner);
         let due_us = keys.entry(key, now_us, |due_us| *due_us <= now_us, || now_us);
         let from_us = (*due_us).max(now_us);

@@ -8,7 +8,7 @@ use lighty_core::{Exchange, Settings, module_settings};
 use sha2::{Digest, Sha256};
 
 use super::rate::Rate;
-use super::table::{Key, KeyTable, Speed};
+use super::table::{EvasiveKey, KeyTable, Speed};
 
 /// Default maximum number of keys of a limit.
 const KEYS_DEFAULT: u64 = 65_536;
@@ -64,7 +64,7 @@ impl KeyKind {
     }
 
     /// The key of a request.
-    pub(super) fn of(&self, ex: &Exchange) -> Key {
+    pub(super) fn of(&self, ex: &Exchange) -> EvasiveKey {
         let request = &ex.request;
         match self {
             Self::User => hash(b"u", &request.remote_user),
@@ -78,7 +78,7 @@ impl KeyKind {
 }
 
 /// The address, or for IPv6 its network: an IPv6 client can use any address of its network.
-fn of_address(ex: &Exchange) -> Key {
+fn of_address(ex: &Exchange) -> EvasiveKey {
     match ex.request.remote_ip().map(|ip| network(ip, 32, 64)) {
         Some(ip) => match ip {
             std::net::IpAddr::V4(ip) => u128::from(ip.to_bits()) | 0xffff << 32,
@@ -88,9 +88,9 @@ fn of_address(ex: &Exchange) -> Key {
     }
 }
 
-fn hash(kind: &[u8], value: &[u8]) -> Key {
+fn hash(kind: &[u8], value: &[u8]) -> EvasiveKey {
     let sum = Sha256::new().chain_update(kind).chain_update(value).finalize();
-    Key::from_be_bytes(std::array::from_fn(|at| sum[at]))
+    EvasiveKey::from_be_bytes(std::array::from_fn(|at| sum[at]))
 }
 
 fn own(s: &mut Settings) -> &mut LimitSettings {

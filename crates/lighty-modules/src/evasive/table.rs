@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lighty_core::exchange::throttle::Bucket;
 
 /// A hash of an address, a user name or a field value.
-pub(super) type Key = u128;
+pub(super) type EvasiveKey = u128;
 
 /// A map of at most `most` keys. A full map first drops idle values, at most once a second because
 /// the search visits all keys; if none is idle, it drops an arbitrary key.
@@ -14,7 +14,7 @@ pub(super) type Key = u128;
 pub(super) struct Keys<V> {
     most: usize,
     swept_us: u64,
-    values: HashMap<Key, V, foldhash::fast::RandomState>,
+    values: HashMap<EvasiveKey, V, foldhash::fast::RandomState>,
 }
 
 const SWEEP_US: u64 = 1_000_000;
@@ -27,7 +27,7 @@ impl<V> Keys<V> {
     /// Returns the value of a key, created by `make` if the key is new.
     pub(super) fn entry(
         &mut self,
-        key: Key,
+        key: EvasiveKey,
         now_us: u64,
         is_idle: impl Fn(&V) -> bool,
         make: impl FnOnce() -> V,
@@ -55,13 +55,13 @@ impl<V> Keys<V> {
 #[derive(Debug)]
 pub(super) struct KeyTable {
     most: u32,
-    here: Mutex<HashMap<Key, u32, foldhash::fast::RandomState>>,
+    here: Mutex<HashMap<EvasiveKey, u32, foldhash::fast::RandomState>>,
 }
 
 /// A counted request; dropping it decrements the count.
-pub(super) struct Place {
+pub(super) struct CountedRequest {
     crowd: Arc<KeyTable>,
-    key: Key,
+    key: EvasiveKey,
 }
 
 impl KeyTable {
@@ -70,18 +70,18 @@ impl KeyTable {
     }
 
     /// Counts another request. `None` if the key has reached the limit.
-    pub(super) fn enter(crowd: &Arc<Self>, key: Key) -> Option<Place> {
+    pub(super) fn enter(crowd: &Arc<Self>, key: EvasiveKey) -> Option<CountedRequest> {
         let mut here = crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
         let count = here.get(&key).copied().unwrap_or(0);
         if count >= crowd.most {
             return None;
         }
         here.insert(key, count + 1);
-        Some(Place { crowd: Arc::clone(crowd), key })
+        Some(CountedRequest { crowd: Arc::clone(crowd), key })
     }
 }
 
-impl Drop for Place {
+impl Drop for CountedRequest {
     fn drop(&mut self) {
         let mut here = self.crowd.here.lock().unwrap_or_else(PoisonError::into_inner);
         match here.get_mut(&self.key) {
@@ -105,7 +105,7 @@ impl Speed {
 
     /// Returns the token bucket that all responses to a key share. A bucket without a response is
     /// idle, because it is full again soon.
-    pub(super) fn bucket(&self, key: Key, now_ms: u64) -> Arc<Bucket> {
+    pub(super) fn bucket(&self, key: EvasiveKey, now_ms: u64) -> Arc<Bucket> {
         let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
         let make = || Arc::new(Bucket::per_second(self.kbytes_per_second, now_ms));
         let is_idle = |bucket: &Arc<Bucket>| Arc::strong_count(bucket) == 1;

@@ -33,7 +33,7 @@ struct Running {
 type Begun = Result<Running, ScriptFailure>;
 
 /// The step after a script.
-enum Next {
+enum AfterScript {
     /// The next script, or the next module.
     GoOn,
     Answered,
@@ -111,7 +111,7 @@ impl Magnet {
                 }
             };
             match next {
-                Next::GoOn => {}
+                AfterScript::GoOn => {}
                 next => {
                     ex.begin_span(outer);
                     return step(next);
@@ -165,7 +165,7 @@ impl Magnet {
                 Err(failure) => self.fail(ex, stage, path, &failure),
             };
             match next {
-                Next::GoOn => {}
+                AfterScript::GoOn => {}
                 next => return step(next),
             }
         }
@@ -240,7 +240,7 @@ impl Magnet {
         }
     }
 
-    async fn finish_waiting(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
+    async fn finish_waiting(&self, ex: &mut Exchange, stage: Stage, status: i64) -> AfterScript {
         if !body::take_bytes(ex)
             && let Err(error) = body::take(ex).await
         {
@@ -251,29 +251,29 @@ impl Magnet {
             let before = Rc::clone(&ex.settings);
             ex.resolve_settings();
             if !Rc::ptr_eq(&before, &ex.settings) && !pipeline::authorize_again(ex).await {
-                return Next::Answered;
+                return AfterScript::Answered;
             }
         }
         self.finish(ex, stage, status)
     }
 
     /// Acts on the value that the script returned.
-    fn finish(&self, ex: &mut Exchange, stage: Stage, status: i64) -> Next {
+    fn finish(&self, ex: &mut Exchange, stage: Stage, status: i64) -> AfterScript {
         if status > i64::from(STATUS_MAX) {
             let text = format!("a script returned {status}, which is no status");
             if stage == Stage::ResponseStart {
                 ex.log(Level::Error, &format!("mod_magnet: {text}"));
-                return Next::GoOn;
+                return AfterScript::GoOn;
             }
             ex.fail_saying(Fault::ScriptFailed, &text);
-            return Next::Answered;
+            return AfterScript::Answered;
         }
         let status = u16::try_from(status).ok().map(|code| (code, Status::new(code)));
         if stage == Stage::ResponseStart {
             if let Some((200.., Some(status))) = status {
                 replace_status(ex, status);
             }
-            return Next::GoOn;
+            return AfterScript::GoOn;
         }
         match status {
             Some((99, _)) => {
@@ -282,23 +282,23 @@ impl Magnet {
                 changes.restarts = changes.restarts.saturating_add(1);
                 if changes.restarts > most {
                     ex.fail_saying(Fault::RestartLoop, "magnet.max-restarts");
-                    return Next::Answered;
+                    return AfterScript::Answered;
                 }
                 changes.path_parts = None;
-                Next::Restart
+                AfterScript::Restart
             }
             // After a 101 the connection switches protocols (RFC 9110 section 15.2.2), which
             // scripts cannot do.
             Some((101, _)) => {
                 ex.fail_saying(Fault::ScriptFailed, "a script returned 101");
-                Next::Answered
+                AfterScript::Answered
             }
             Some((100..200, Some(status))) => {
                 if let Some(client) = &ex.client {
                     client.borrow_mut().interim(status, &ex.response.fields);
                 }
                 ex.response.fields = Fields::default();
-                Next::GoOn
+                AfterScript::GoOn
             }
             Some((200.., Some(status))) => {
                 ex.response.status = status;
@@ -309,9 +309,9 @@ impl Magnet {
                 if has_no_body(ex.response.status) {
                     drop_body(&mut ex.response);
                 }
-                Next::Answered
+                AfterScript::Answered
             }
-            _ => Next::GoOn,
+            _ => AfterScript::GoOn,
         }
     }
 
@@ -328,16 +328,22 @@ impl Magnet {
     }
 
     #[cold]
-    fn fail(&self, ex: &mut Exchange, stage: Stage, path: &str, failure: &ScriptFailure) -> Next {
+    fn fail(
+        &self,
+        ex: &mut Exchange,
+        stage: Stage,
+        path: &str,
+        failure: &ScriptFailure,
+    ) -> AfterScript {
         let limit = failure.limit.map_or(String::new(), |limit| format!("{limit}: "));
         self.complain(ex, path, &format!("{limit}{}", failure.text));
         let fault = fault_of(failure);
         if stage == Stage::ResponseStart {
             fail_response(ex, fault);
-            return Next::GoOn;
+            return AfterScript::GoOn;
         }
         fail_with(ex, fault);
-        Next::Answered
+        AfterScript::Answered
     }
 }
 
@@ -433,11 +439,11 @@ fn drop_body(response: &mut Response) {
     response.fields.remove(Known::ContentLength);
 }
 
-fn step(next: Next) -> Step<'static> {
+fn step(next: AfterScript) -> Step<'static> {
     match next {
-        Next::GoOn => Step::Next,
-        Next::Answered => Step::Answered,
-        Next::Restart => Step::Restart,
+        AfterScript::GoOn => Step::Next,
+        AfterScript::Answered => Step::Answered,
+        AfterScript::Restart => Step::Restart,
     }
 }
 

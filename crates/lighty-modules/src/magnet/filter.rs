@@ -30,7 +30,7 @@ struct ScriptFilter {
     path: Arc<str>,
     /// The request as the script sees it; `None` while a call uses it.
     lent: Option<Box<Exchange>>,
-    state: State,
+    state: ScriptFilterState,
     /// The script was notified of the end of the body.
     knows_end: bool,
     used: Used,
@@ -39,7 +39,7 @@ struct ScriptFilter {
 
 type Performing = Pin<Box<dyn Future<Output = (Box<Exchange>, RunInput)>>>;
 
-enum State {
+enum ScriptFilterState {
     /// The script continues with this input.
     Resume(RunInput),
     /// The script waits for a piece of the body.
@@ -97,7 +97,7 @@ impl Magnet {
             limits: ex.settings.module::<MagnetSettings>().limits(),
             path: Arc::clone(path),
             lent: Some(Box::new(copy(ex))),
-            state: State::Resume(RunInput::Go),
+            state: ScriptFilterState::Resume(RunInput::Go),
             knows_end: false,
             used: Used { failed: false, instructions: 0, time_us: 0, memory: 0 },
             clock: machine.clock.clone(),
@@ -192,11 +192,15 @@ impl ScriptFilter {
         match engine.resume(&mut self.run, &mut request, input, &self.limits) {
             RunProgress::Piece(out) => {
                 self.lent = Some(lent);
-                self.state = if self.knows_end { State::Ended } else { State::Wants };
+                self.state = if self.knows_end {
+                    ScriptFilterState::Ended
+                } else {
+                    ScriptFilterState::Wants
+                };
                 Ok(out.map(Bytes::from))
             }
             RunProgress::Done(_) => {
-                self.state = State::Ended;
+                self.state = ScriptFilterState::Ended;
                 self.lent = Some(lent);
                 Ok(None)
             }
@@ -228,22 +232,22 @@ impl ScriptFilter {
 
     /// Runs the script until it reads the body, while the response can still be changed.
     async fn begin(&mut self) -> Result<(), FaultReport> {
-        let mut turn = Turn::new(&self.clock);
+        let mut turn = FilterTurn::new(&self.clock);
         loop {
             if turn.is_over(&self.clock) {
                 tokio::task::yield_now().await;
-                turn = Turn::new(&self.clock);
+                turn = FilterTurn::new(&self.clock);
             }
-            match std::mem::replace(&mut self.state, State::Wants) {
-                State::Resume(input) => {
+            match std::mem::replace(&mut self.state, ScriptFilterState::Wants) {
+                ScriptFilterState::Resume(input) => {
                     self.go_on(input)?;
                 }
-                State::Performs(performing) => {
+                ScriptFilterState::Performs(performing) => {
                     let (lent, input) = performing.await;
                     self.lent = Some(lent);
-                    self.state = State::Resume(input);
+                    self.state = ScriptFilterState::Resume(input);
                 }
-                state @ (State::Wants | State::Ended) => {
+                state @ (ScriptFilterState::Wants | ScriptFilterState::Ended) => {
                     self.state = state;
                     return Ok(());
                 }
@@ -252,16 +256,16 @@ impl ScriptFilter {
     }
 
     fn perform(&mut self, what: impl Future<Output = (Box<Exchange>, RunInput)> + 'static) {
-        self.state = State::Performs(Box::pin(what));
+        self.state = ScriptFilterState::Performs(Box::pin(what));
     }
 }
 
 /// Time slice of a filter that waits for neither the body nor a call.
-struct Turn {
+struct FilterTurn {
     ends_us: u64,
 }
 
-impl Turn {
+impl FilterTurn {
     fn new(clock: &Clock) -> Self {
         Self { ends_us: clock.precise_us() + SLICE_US }
     }
@@ -285,21 +289,21 @@ impl Drop for ScriptFilter {
 
 impl Filter for ScriptFilter {
     fn poll_next(&mut self, source: &mut Source, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
-        let turn = Turn::new(&self.clock);
+        let turn = FilterTurn::new(&self.clock);
         loop {
             if turn.is_over(&self.clock) {
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            let input = match std::mem::replace(&mut self.state, State::Wants) {
-                State::Ended => {
-                    self.state = State::Ended;
+            let input = match std::mem::replace(&mut self.state, ScriptFilterState::Wants) {
+                ScriptFilterState::Ended => {
+                    self.state = ScriptFilterState::Ended;
                     return Poll::Ready(None);
                 }
-                State::Resume(input) => input,
-                State::Performs(mut performing) => match performing.as_mut().poll(cx) {
+                ScriptFilterState::Resume(input) => input,
+                ScriptFilterState::Performs(mut performing) => match performing.as_mut().poll(cx) {
                     Poll::Pending => {
-                        self.state = State::Performs(performing);
+                        self.state = ScriptFilterState::Performs(performing);
                         return Poll::Pending;
                     }
                     Poll::Ready((lent, input)) => {
@@ -307,10 +311,10 @@ impl Filter for ScriptFilter {
                         input
                     }
                 },
-                State::Wants => match ready!(source.poll_bytes(cx)) {
+                ScriptFilterState::Wants => match ready!(source.poll_bytes(cx)) {
                     Some(Ok(bytes)) => RunInput::Piece(Some(bytes.to_vec())),
                     Some(Err(report)) => {
-                        self.state = State::Ended;
+                        self.state = ScriptFilterState::Ended;
                         return Poll::Ready(Some(Err(report)));
                     }
                     None => RunInput::Piece(None),
@@ -322,7 +326,7 @@ impl Filter for ScriptFilter {
                 }
                 Ok(_) => {}
                 Err(report) => {
-                    self.state = State::Ended;
+                    self.state = ScriptFilterState::Ended;
                     return Poll::Ready(Some(Err(report)));
                 }
             }

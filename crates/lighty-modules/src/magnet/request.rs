@@ -13,14 +13,14 @@ use lighty_lua::{
 };
 
 use super::script_changes::{REPRESENTATION, ScriptChanges};
-use super::server::Server;
+use super::server::ScriptServer;
 use super::{Stage, attributes, body};
 
 /// The exchange while a script runs.
 pub(crate) struct MagnetRequest<'a> {
     pub(super) ex: &'a mut Exchange,
     pub(super) stage: Stage,
-    pub(super) server: &'a Rc<Server>,
+    pub(super) server: &'a Rc<ScriptServer>,
 }
 
 /// The request type of this module's scripts.

@@ -14,14 +14,14 @@ use lighty_lua::{OpenRequest, ScriptValue};
 const VERSION: &[u8] = concat!("lighty/", env!("CARGO_PKG_VERSION")).as_bytes();
 
 /// Process data for scripts.
-pub(crate) struct Server {
+pub(crate) struct ScriptServer {
     pub(super) accounts: Accounts,
     board: StatusBoard,
     /// Wall-clock seconds when it was started.
     started_s: i64,
 }
 
-impl Server {
+impl ScriptServer {
     pub(super) fn new(accounts: Accounts, board: &StatusBoard, started_s: i64) -> Self {
         Self { accounts, board: board.clone(), started_s }
     }

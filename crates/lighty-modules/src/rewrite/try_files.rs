@@ -31,10 +31,10 @@ enum Otherwise {
 
 /// A string with variables.
 #[derive(Debug, PartialEq, Eq)]
-struct Template(Vec<Part>);
+struct Template(Vec<TryFilesPart>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Part {
+enum TryFilesPart {
     Text(Box<str>),
     /// The decoded path of the request.
     Path,
@@ -45,14 +45,14 @@ enum Part {
 }
 
 /// Variables by their names, here and in nginx.
-const VARIABLES: [(&str, &[Part]); 7] = [
-    ("$uri", &[Part::Path]),
-    ("${url.path}", &[Part::Path]),
-    ("$args", &[Part::Query]),
-    ("$query_string", &[Part::Query]),
-    ("${url.query}", &[Part::Query]),
-    ("$is_args", &[Part::QueryMark]),
-    ("${qsa}", &[Part::QueryMark, Part::Query]),
+const VARIABLES: [(&str, &[TryFilesPart]); 7] = [
+    ("$uri", &[TryFilesPart::Path]),
+    ("${url.path}", &[TryFilesPart::Path]),
+    ("$args", &[TryFilesPart::Query]),
+    ("$query_string", &[TryFilesPart::Query]),
+    ("${url.query}", &[TryFilesPart::Query]),
+    ("$is_args", &[TryFilesPart::QueryMark]),
+    ("${qsa}", &[TryFilesPart::QueryMark, TryFilesPart::Query]),
 ];
 
 impl TryFiles {
@@ -123,8 +123,8 @@ fn path_template(url: &str) -> Result<Template, Reject> {
     }
     let template = Template::parse(url)?;
     match template.0.first() {
-        Some(Part::Path) => Ok(template),
-        Some(Part::Text(text)) if text.starts_with('/') => Ok(template),
+        Some(TryFilesPart::Path) => Ok(template),
+        Some(TryFilesPart::Text(text)) if text.starts_with('/') => Ok(template),
         _ => Err(Reject::new(format!("{url:?} does not begin with a slash or $uri"))),
     }
 }
@@ -141,13 +141,13 @@ impl Template {
                 return Err(Reject::new(format!("{text:?}: the variables are {names}")));
             };
             if !before.is_empty() {
-                parts.push(Part::Text(before.into()));
+                parts.push(TryFilesPart::Text(before.into()));
             }
             parts.extend_from_slice(inserted);
             rest = &variable[name.len()..];
         }
         if !rest.is_empty() {
-            parts.push(Part::Text(rest.into()));
+            parts.push(TryFilesPart::Text(rest.into()));
         }
         Ok(Self(parts))
     }
@@ -171,11 +171,11 @@ impl Template {
 
     fn fill(&self, ex: &Exchange, path: Vec<u8>) -> Vec<u8> {
         let query = ex.url_parts().query;
-        let bytes = |part: &'_ Part| match part {
-            Part::Text(text) => text.as_bytes().to_vec(),
-            Part::Path => path.clone(),
-            Part::Query => query.unwrap_or_default().to_vec(),
-            Part::QueryMark => query.map_or(Vec::new(), |_| b"?".to_vec()),
+        let bytes = |part: &'_ TryFilesPart| match part {
+            TryFilesPart::Text(text) => text.as_bytes().to_vec(),
+            TryFilesPart::Path => path.clone(),
+            TryFilesPart::Query => query.unwrap_or_default().to_vec(),
+            TryFilesPart::QueryMark => query.map_or(Vec::new(), |_| b"?".to_vec()),
         };
         self.0.iter().flat_map(bytes).collect()
     }
@@ -198,8 +198,8 @@ pub(super) fn choose(ex: &mut Exchange, kind: Option<FileKind>) -> Step<'_> {
     };
     for (at, candidate) in tries.candidates.iter().enumerate() {
         let wanted = match &candidate.0[..] {
-            [Part::Path] => FileKind::File,
-            [Part::Path, Part::Text(text)] if &**text == "/" => FileKind::Directory,
+            [TryFilesPart::Path] => FileKind::File,
+            [TryFilesPart::Path, TryFilesPart::Text(text)] if &**text == "/" => FileKind::Directory,
             _ => return Step::Wait(Box::pin(choose_from(ex, tries, at, kind))),
         };
         if kind == Some(wanted) {
@@ -287,8 +287,11 @@ mod tests {
     #[test]
     fn variables_have_their_names_here_and_in_nginx() {
         let parts = |text| Template::parse(text).expect("a template").0;
-        assert_eq!(parts("$uri.html"), [Part::Path, Part::Text(".html".into())]);
-        assert_eq!(parts("a${qsa}"), [Part::Text("a".into()), Part::QueryMark, Part::Query]);
+        assert_eq!(parts("$uri.html"), [TryFilesPart::Path, TryFilesPart::Text(".html".into())]);
+        assert_eq!(
+            parts("a${qsa}"),
+            [TryFilesPart::Text("a".into()), TryFilesPart::QueryMark, TryFilesPart::Query]
+        );
         assert_eq!(parts("q=$uri&$args"), parts("q=${url.path}&${url.query}"));
         for unknown in ["$urix", "/$document_root", "/a$", "/$1"] {
             assert!(words(Template::parse(unknown)).contains("the variables are"), "{unknown}");

@@ -7,23 +7,23 @@ use lighty_buf::{Chunk, ChunkQueue, FileRange, QUEUE_BYTES_MAX};
 use lighty_core::Body;
 use lighty_io::file::OpenFile;
 
-use super::shared::{Fatal, Shared};
+use super::shared::{Fatal, PageState};
 
 /// Maximum length of a run of text that is copied from the page. A file range of its own would cost
 /// a system call.
 const COPIED_BYTES_MAX: usize = 16 * 1024;
 
 /// The response so far.
-pub(super) struct Output {
+pub(super) struct PageOutput {
     queue: ChunkQueue<Rc<OpenFile>>,
     /// Bytes after the end of the queue.
     tail: Vec<u8>,
-    run: Option<Run>,
-    shared: Rc<Shared>,
+    run: Option<TextRun>,
+    shared: Rc<PageState>,
 }
 
 /// Text of a page since its last command.
-struct Run {
+struct TextRun {
     file: Rc<OpenFile>,
     offset: u64,
     length: u64,
@@ -31,8 +31,8 @@ struct Run {
     copy: Vec<u8>,
 }
 
-impl Output {
-    pub(super) fn new(shared: &Rc<Shared>) -> Self {
+impl PageOutput {
+    pub(super) fn new(shared: &Rc<PageState>) -> Self {
         let shared = Rc::clone(shared);
         Self { queue: ChunkQueue::new(), tail: Vec::new(), run: None, shared }
     }
@@ -47,7 +47,7 @@ impl Output {
 
     /// Adds text of a page, found at `offset` of its file.
     pub(super) fn push_text(&mut self, file: &Rc<OpenFile>, offset: u64, text: &[u8]) {
-        let run = self.run.get_or_insert_with(|| Run {
+        let run = self.run.get_or_insert_with(|| TextRun {
             file: Rc::clone(file),
             offset,
             length: 0,

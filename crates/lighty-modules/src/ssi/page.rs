@@ -11,7 +11,7 @@ use lighty_http::ssi::{CommandName, PagePiece, Scanner, SsiCommand};
 use lighty_io::file::OwnedBuf;
 use lighty_io::stat_cache::CacheEntry;
 
-use super::output::Output;
+use super::output::PageOutput;
 use super::page_context::PageContext;
 use super::shared::Fatal;
 
@@ -68,7 +68,7 @@ struct Choice {
 /// A page being processed.
 pub(super) struct Page<'a> {
     pub(super) context: &'a PageContext<'a>,
-    pub(super) out: &'a mut Output,
+    pub(super) out: &'a mut PageOutput,
     pub(super) base: Base,
     entry: &'a Rc<CacheEntry>,
     choices: Vec<Choice>,
@@ -79,7 +79,7 @@ pub(super) struct Page<'a> {
 impl<'a> Page<'a> {
     pub(super) fn new(
         context: &'a PageContext<'a>,
-        out: &'a mut Output,
+        out: &'a mut PageOutput,
         base: Base,
         entry: &'a Rc<CacheEntry>,
     ) -> Self {

@@ -13,7 +13,7 @@ use lighty_io::clock::local_time::LocalTime;
 use lighty_io::process::privileges;
 
 use super::settings::SsiSettings;
-use super::shared::{Shared, TIME_FORMAT};
+use super::shared::{PageState, TIME_FORMAT};
 
 /// Names of the built-in variables.
 const OWN: [&[u8]; 6] =
@@ -25,7 +25,7 @@ type Variables = Vec<(Vec<u8>, Vec<u8>)>;
 pub(super) struct PageContext<'a> {
     pub(super) ex: &'a Exchange,
     pub(super) own: &'a SsiSettings,
-    pub(super) shared: &'a Rc<Shared>,
+    pub(super) shared: &'a Rc<PageState>,
     pub(super) permits: Permits,
     request: OnceCell<Variables>,
     owner: RefCell<Option<Vec<u8>>>,
@@ -35,7 +35,7 @@ impl<'a> PageContext<'a> {
     pub(super) fn new(
         ex: &'a Exchange,
         own: &'a SsiSettings,
-        shared: &'a Rc<Shared>,
+        shared: &'a Rc<PageState>,
         permits: Permits,
     ) -> Self {
         Self { ex, own, shared, permits, request: OnceCell::new(), owner: RefCell::new(None) }

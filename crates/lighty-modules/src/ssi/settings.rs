@@ -18,14 +18,14 @@ pub(super) struct SsiSettings {
     pub(super) exec: bool,
     /// Maximum nesting depth of included pages; 0: included files are not parsed as pages.
     pub(super) recursion_max: u32,
-    pub(super) limits: Limits,
+    pub(super) limits: SsiLimits,
     pub(super) exec_limits: ExecLimits,
     pub(super) processes_max: usize,
 }
 
 /// Limits of one response, the requested page included.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
+pub(super) struct SsiLimits {
     pub(super) commands_max: u32,
     pub(super) memory_bytes_max: usize,
 }
@@ -45,7 +45,7 @@ impl Default for SsiSettings {
             conditional_requests: false,
             exec: false,
             recursion_max: 8,
-            limits: Limits { commands_max: 4096, memory_bytes_max: 8 << 20 },
+            limits: SsiLimits { commands_max: 4096, memory_bytes_max: 8 << 20 },
             exec_limits: ExecLimits { seconds: 10, output_bytes_max: 1 << 20 },
             processes_max: 16,
         }

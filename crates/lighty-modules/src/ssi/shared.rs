@@ -9,7 +9,7 @@ use lighty_core::{Exchange, Extension, Fault, extension_slot};
 use lighty_io::file::Meta;
 use lighty_io::stat_cache::CacheEntry;
 
-use super::settings::Limits;
+use super::settings::SsiLimits;
 
 /// Default time format.
 pub(super) const TIME_FORMAT: &[u8] = b"%a, %d %b %Y %H:%M:%S %Z";
@@ -49,14 +49,14 @@ pub(super) struct Document {
 #[derive(Default)]
 pub(super) struct Within {
     /// The response that the request is a part of.
-    pub(super) outer: Option<Rc<Shared>>,
+    pub(super) outer: Option<Rc<PageState>>,
     /// The response was made from a page.
     pub(super) is_page: bool,
 }
 
 impl Within {
     /// Marks a request as part of a response.
-    pub(super) fn part_of(outer: &Rc<Shared>) -> Self {
+    pub(super) fn part_of(outer: &Rc<PageState>) -> Self {
         Self { outer: Some(Rc::clone(outer)), is_page: false }
     }
 }
@@ -66,11 +66,11 @@ impl Extension for Within {
 }
 
 /// State of one response.
-pub(super) struct Shared {
+pub(super) struct PageState {
     pub(super) document: Document,
     pub(super) variables: RefCell<BTreeMap<Vec<u8>, Vec<u8>>>,
     pub(super) formats: RefCell<Formats>,
-    limits: Limits,
+    limits: SsiLimits,
     commands: Cell<u32>,
     memory_bytes: Cell<usize>,
     depth: Cell<u32>,
@@ -80,9 +80,9 @@ pub(super) struct Shared {
     digest: Cell<u64>,
 }
 
-impl Shared {
+impl PageState {
     /// Creates the state for a requested page.
-    pub(super) fn of(ex: &Exchange, entry: &CacheEntry, limits: Limits) -> Self {
+    pub(super) fn of(ex: &Exchange, entry: &CacheEntry, limits: SsiLimits) -> Self {
         let rel = &ex.physical.rel;
         let name_at = rel.iter().rposition(|byte| *byte == b'/').map_or(0, |at| at + 1);
         let meta = entry.meta();
@@ -179,7 +179,7 @@ impl Shared {
 }
 
 /// Guard of one nesting level.
-pub(super) struct Depth(Rc<Shared>);
+pub(super) struct Depth(Rc<PageState>);
 
 impl Drop for Depth {
     fn drop(&mut self) {
@@ -187,8 +187,8 @@ impl Drop for Depth {
     }
 }
 
-/// Guard of [`Shared::look`].
-pub(super) struct Look(Rc<Shared>);
+/// Guard of [`PageState::look`].
+pub(super) struct Look(Rc<PageState>);
 
 impl Drop for Look {
     fn drop(&mut self) {

@@ -13,7 +13,7 @@ use lighty_io::threads::pool::Lane;
 use super::conditions::{begin_writing, check_if, check_preconditions, covered, other_spot};
 use super::dav_error::{DavError, of_store};
 use super::delete::{forget, outcome};
-use super::members::{Asked, Deed, check_collection, check_members};
+use super::members::{MemberAccess, MemberCheck, check_collection, check_members};
 use super::put::{in_missing, way_to_new};
 use super::resource::{Resource, in_pool};
 use super::store::{Covered, Store, is_below};
@@ -27,7 +27,7 @@ pub(super) enum Verb {
 }
 
 /// A checked `COPY` or `MOVE`.
-struct Plan {
+struct CopyMovePlan {
     verb: Verb,
     from: Resource,
     to: Resource,
@@ -57,7 +57,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     }
     check_paths(&from, &to, &meta, verb)?;
     check_collection(ex, &from, Some(&meta), verb.deed()).await?;
-    check_collection(ex, &to, there.as_ref(), Deed::Change).await?;
+    check_collection(ex, &to, there.as_ref(), MemberAccess::Change).await?;
     // The destination's own settings apply.
     let overwrite = if to.own().overwrite { asked } else { Replace::No };
     if there.is_some() && overwrite == Replace::No {
@@ -70,7 +70,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call, verb: Verb) -> Result<(
     }
     let taken = meta.kind == FileKind::Directory && reach == Reach::All;
     check_all(ex, (&from, verb.deed(), taken), (&to, there)).await?;
-    let plan = Plan { verb, from, to, replace: overwrite, reach, replaces };
+    let plan = CopyMovePlan { verb, from, to, replace: overwrite, reach, replaces };
     let _writing = begin_writing(ex, &plan.from, store.as_ref(), plan.changes(), tokens)
         .await
         .map_err(|refusal| refusal.missing_is_conflict())?;
@@ -104,10 +104,10 @@ async fn inside(ex: &mut Exchange, mut collection: Vec<u8>) -> Result<Resource, 
 
 impl Verb {
     /// Returns the access that the source needs.
-    fn deed(self) -> Deed {
+    fn deed(self) -> MemberAccess {
         match self {
-            Self::Copy => Deed::Read,
-            Self::Move => Deed::Change,
+            Self::Copy => MemberAccess::Read,
+            Self::Move => MemberAccess::Change,
         }
     }
 }
@@ -116,15 +116,15 @@ impl Verb {
 /// replaced collection.
 async fn check_all(
     ex: &mut Exchange,
-    (from, deed, taken): (&Resource, Deed, bool),
+    (from, deed, taken): (&Resource, MemberAccess, bool),
     (to, there): (&Resource, Option<Meta>),
 ) -> Result<(), DavError> {
-    let new = Asked { resource: to, deed: Deed::Change };
+    let new = MemberCheck { resource: to, deed: MemberAccess::Change };
     if taken {
-        check_members(ex, from, &[Asked { resource: from, deed }, new]).await?;
+        check_members(ex, from, &[MemberCheck { resource: from, deed }, new]).await?;
     }
     if there.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        check_members(ex, to, &[Asked { resource: to, deed: Deed::Change }]).await?;
+        check_members(ex, to, &[MemberCheck { resource: to, deed: MemberAccess::Change }]).await?;
     }
     Ok(())
 }
@@ -163,7 +163,7 @@ fn check_paths(from: &Resource, to: &Resource, meta: &Meta, verb: Verb) -> Resul
     Ok(())
 }
 
-impl Plan {
+impl CopyMovePlan {
     fn changes(&self) -> Vec<Covered> {
         let mut paths = vec![covered(&self.to, true)];
         if !self.replaces {

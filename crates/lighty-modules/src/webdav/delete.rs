@@ -9,7 +9,7 @@ use lighty_io::threads::pool::Lane;
 
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
 use super::dav_error::{DavError, status_of};
-use super::members::{Asked, Deed, check_collection, check_members};
+use super::members::{MemberAccess, MemberCheck, check_collection, check_members};
 use super::multistatus;
 use super::put::way_to_new;
 use super::resource::{Resource, in_pool, join};
@@ -28,9 +28,14 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         return Err(Status::BAD_REQUEST.into());
     }
     check_preconditions(ex, &resource, Some(&meta))?;
-    check_collection(ex, &resource, Some(&meta), Deed::Change).await?;
+    check_collection(ex, &resource, Some(&meta), MemberAccess::Change).await?;
     if meta.kind == FileKind::Directory {
-        check_members(ex, &resource, &[Asked { resource: &resource, deed: Deed::Change }]).await?;
+        check_members(
+            ex,
+            &resource,
+            &[MemberCheck { resource: &resource, deed: MemberAccess::Change }],
+        )
+        .await?;
     }
     let mut paths = way_to_new(&resource);
     paths.push(covered(&resource, true));

@@ -46,7 +46,7 @@ pub(super) const NAMES_MAX: usize = 256;
 
 /// The properties requested by a `PROPFIND`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wanted {
+pub(super) enum RequestedProperties {
     /// All properties, plus these.
     All(Vec<(Rc<str>, String)>),
     /// The names of all properties.
@@ -55,7 +55,7 @@ pub(super) enum Wanted {
     These(Vec<(Rc<str>, String)>),
 }
 
-impl Wanted {
+impl RequestedProperties {
     /// Parses a `PROPFIND` body (RFC 4918 section 14.20).
     ///
     /// # Errors
@@ -106,7 +106,7 @@ pub(super) struct ResourceFacts<'a> {
 
 /// Renders the responses about resources.
 pub(super) struct Describer {
-    pub(super) wanted: Wanted,
+    pub(super) wanted: RequestedProperties,
     pub(super) settings: Rc<Settings>,
     pub(super) has_locks: bool,
     /// Seconds since 1970.
@@ -121,9 +121,9 @@ impl Describer {
         push(out, &["<D:response>"]);
         push_href(resource.url, out);
         match &self.wanted {
-            Wanted::Names => self.push_names(resource, out),
-            Wanted::These(names) => self.push_these(names, resource, out),
-            Wanted::All(include) => self.push_all(include, resource, out),
+            RequestedProperties::Names => self.push_names(resource, out),
+            RequestedProperties::These(names) => self.push_these(names, resource, out),
+            RequestedProperties::All(include) => self.push_all(include, resource, out),
         }
         push(out, &["</D:response>\n"]);
     }

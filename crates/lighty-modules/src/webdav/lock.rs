@@ -11,7 +11,7 @@ use super::conditions::{begin_writing, check_if};
 use super::dav_error::{DavError, of_store};
 use super::live::push_locks;
 use super::lock_clock::lock_clock;
-use super::members::{Asked, Deed, check_collection, check_members};
+use super::members::{MemberAccess, MemberCheck, check_collection, check_members};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::put::{created, in_missing, way_to_new};
 use super::resource::{Resource, in_pool, listed};
@@ -42,9 +42,14 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
         return Err(DavError::fault(Fault::DavXml, words));
     }
     let meta = resource.look().await?;
-    check_collection(ex, &resource, meta.as_ref(), Deed::Change).await?;
+    check_collection(ex, &resource, meta.as_ref(), MemberAccess::Change).await?;
     if infinite && meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
-        check_members(ex, &resource, &[Asked { resource: &resource, deed: Deed::Change }]).await?;
+        check_members(
+            ex,
+            &resource,
+            &[MemberCheck { resource: &resource, deed: MemberAccess::Change }],
+        )
+        .await?;
     }
     match meta.map(|meta| meta.kind) {
         None if resource.slash || resource.rel.is_empty() => return Err(Status::CONFLICT.into()),

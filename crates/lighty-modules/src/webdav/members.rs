@@ -32,15 +32,15 @@ const TURN: usize = 32;
 
 /// Kind of access to members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum MemberAccess {
     Read,
     Change,
 }
 
 /// A base URL of the members, and the access that is needed there.
-pub(super) struct Asked<'a> {
+pub(super) struct MemberCheck<'a> {
     pub(super) resource: &'a Resource,
-    pub(super) deed: Deed,
+    pub(super) deed: MemberAccess,
 }
 
 /// A member to which access is denied.
@@ -58,7 +58,7 @@ pub(super) struct Refused {
 pub(super) async fn check_members(
     ex: &mut Exchange,
     collection: &Resource,
-    asked: &[Asked<'_>],
+    asked: &[MemberCheck<'_>],
 ) -> Result<(), DavError> {
     let refused = find_refused(ex, collection, asked, (Extent::Tree, REFUSED_MAX)).await?;
     if refused.is_empty() {
@@ -81,7 +81,7 @@ pub(super) async fn check_members(
 pub(super) async fn find_refused(
     ex: &mut Exchange,
     collection: &Resource,
-    asked: &[Asked<'_>],
+    asked: &[MemberCheck<'_>],
     (extent, most): (Extent, usize),
 ) -> Result<Vec<Refused>, DavError> {
     let mut refused = Vec::new();
@@ -142,13 +142,13 @@ async fn check_waits(ex: &Exchange) -> Result<(), DavError> {
     if gone.await { Err(Fault::ClientGone.into()) } else { Ok(()) }
 }
 
-async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<Refused> {
+async fn ask(ex: &mut Exchange, member: &Member, asked: &[MemberCheck<'_>]) -> Option<Refused> {
     let is_protected = is_protected(&member.meta);
-    for Asked { resource, deed } in asked {
+    for MemberCheck { resource, deed } in asked {
         let url = listed(&join_url(&resource.url, &member.path), member.meta.kind);
         let mut is_path_allowed =
             !is_protected && may(ex, &url, resource.is_requested, *deed).await;
-        if is_path_allowed && *deed == Deed::Read && member.meta.kind == FileKind::Symlink {
+        if is_path_allowed && *deed == MemberAccess::Read && member.meta.kind == FileKind::Symlink {
             // The link may lead to a collection.
             let within = listed(&url, FileKind::Directory);
             is_path_allowed = may(ex, &within, resource.is_requested, *deed).await;
@@ -161,10 +161,11 @@ async fn ask(ex: &mut Exchange, member: &Member, asked: &[Asked<'_>]) -> Option<
 }
 
 /// Returns true if this access to an already rewritten URL is allowed.
-async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: Deed) -> bool {
+async fn may(ex: &mut Exchange, url: &[u8], with_query: bool, deed: MemberAccess) -> bool {
     let Ok(found) = locate_rewritten(ex, url, with_query).await else { return false };
     let own = found.settings.module::<DavSettings>();
-    !names_staging(&found.physical.rel) && (deed == Deed::Read || (own.active && !own.readonly))
+    !names_staging(&found.physical.rel)
+        && (deed == MemberAccess::Read || (own.active && !own.readonly))
 }
 
 /// Checks a collection that was named without the slash at its end, so that rules for its contents
@@ -176,7 +177,7 @@ pub(super) async fn check_collection(
     ex: &mut Exchange,
     resource: &Resource,
     meta: Option<&Meta>,
-    deed: Deed,
+    deed: MemberAccess,
 ) -> Result<(), DavError> {
     if resource.slash || !meta.is_some_and(|meta| meta.kind == FileKind::Directory) {
         return Ok(());

@@ -12,9 +12,9 @@ use lighty_io::threads::pool::Lane;
 
 use super::conditions::check_if;
 use super::dav_error::{DavError, of_store};
-use super::live::{Describer, ResourceFacts, Wanted};
+use super::live::{Describer, RequestedProperties, ResourceFacts};
 use super::lock_clock::lock_clock;
-use super::members::{Asked, Deed, check_collection, find_refused};
+use super::members::{MemberAccess, MemberCheck, check_collection, find_refused};
 use super::multistatus::{self, MEDIA_TYPE};
 use super::resource::{Resource, in_pool, join, listed};
 use super::store::{Described, Store};
@@ -27,14 +27,13 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let (depth, without_itself) = depth_of_listing(ex)?;
     let depth = depth.unwrap_or(Depth::Infinity);
     let wanted = match read_xml(ex).await? {
-        None => Wanted::All(Vec::new()),
-        Some(document) => {
-            Wanted::of(&document).map_err(|words| DavError::fault(Fault::DavXml, words))?
-        }
+        None => RequestedProperties::All(Vec::new()),
+        Some(document) => RequestedProperties::of(&document)
+            .map_err(|words| DavError::fault(Fault::DavXml, words))?,
     };
     check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = look(&mut resource).await? else { return Err(Fault::NotFound.into()) };
-    check_collection(ex, &resource, Some(&meta), Deed::Read).await?;
+    check_collection(ex, &resource, Some(&meta), MemberAccess::Read).await?;
     let is_collection = meta.kind == FileKind::Directory;
     let infinite_allowed = resource.own().opts.propfind_depth_infinity || !is_collection;
     if depth == Depth::Infinity && !infinite_allowed {
@@ -99,7 +98,7 @@ async fn hidden(
     resource: &Resource,
     extent: Extent,
 ) -> Result<HashSet<Vec<u8>>, DavError> {
-    let asked = [Asked { resource, deed: Deed::Read }];
+    let asked = [MemberCheck { resource, deed: MemberAccess::Read }];
     ex.state.quiet = true;
     let refused = find_refused(ex, resource, &asked, (extent, HIDDEN_MAX + 1)).await;
     ex.state.quiet = false;

@@ -7,16 +7,16 @@ use lighty_io::file::FileKind;
 use super::conditions::{begin_writing, check_if, check_preconditions, covered};
 use super::dav_error::{DavError, of_store};
 use super::live::Live;
-use super::members::{Deed, check_collection};
+use super::members::{MemberAccess, check_collection};
 use super::multistatus::{self, MEDIA_TYPE, push};
 use super::resource::listed;
-use super::store::{Change, Changed, Dead};
+use super::store::{Changed, Dead, PropertyChange};
 use super::xml::{Document, Element};
 use super::{Call, log_xml, read_xml};
 
 /// A requested change, and whether it is allowed.
-struct Asked {
-    change: Change,
+struct RequestedChange {
+    change: PropertyChange,
     is_protected: bool,
 }
 
@@ -27,7 +27,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
     let tokens = check_if(ex, &resource, store.as_ref()).await?;
     let Some(meta) = resource.look().await? else { return Err(Status::NOT_FOUND.into()) };
     check_preconditions(ex, &resource, Some(&meta))?;
-    check_collection(ex, &resource, Some(&meta), Deed::Change).await?;
+    check_collection(ex, &resource, Some(&meta), MemberAccess::Change).await?;
     if meta.kind == FileKind::Symlink {
         return Err(Fault::SymlinkRefused.into());
     }
@@ -57,7 +57,7 @@ pub(super) async fn serve(ex: &mut Exchange, call: Call) -> Result<(), DavError>
 /// # Errors
 /// 400 if the document is not a list of changes; 507 if they exceed the size limit of all
 /// properties. Each property carries its namespaces, so a little XML can expand to much.
-fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError> {
+fn changes(document: &Document, bytes_max: usize) -> Result<Vec<RequestedChange>, DavError> {
     if !document.root.is_dav("propertyupdate") {
         return Err(Status::BAD_REQUEST.into());
     }
@@ -71,7 +71,7 @@ fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError
         let properties = &verb.dav_child("prop").ok_or(Status::BAD_REQUEST)?.children;
         for property in properties {
             let one = ask(document, property, sets);
-            if let Change::Set(dead) = &one.change {
+            if let PropertyChange::Set(dead) = &one.change {
                 bytes += dead.xml.len();
             }
             if bytes > bytes_max {
@@ -83,23 +83,28 @@ fn changes(document: &Document, bytes_max: usize) -> Result<Vec<Asked>, DavError
     if asked.is_empty() { Err(Status::BAD_REQUEST.into()) } else { Ok(asked) }
 }
 
-fn ask(document: &Document, property: &Element, sets: bool) -> Asked {
+fn ask(document: &Document, property: &Element, sets: bool) -> RequestedChange {
     let (ns, name) = (property.ns.to_string(), property.name.clone());
     let is_protected = Live::of(&ns, &name).is_some();
     let change = match sets {
-        true => Change::Set(Dead { ns, name, xml: document.standalone(property) }),
-        false => Change::Remove { ns, name },
+        true => PropertyChange::Set(Dead { ns, name, xml: document.standalone(property) }),
+        false => PropertyChange::Remove { ns, name },
     };
-    Asked { change, is_protected }
+    RequestedChange { change, is_protected }
 }
 
 /// Renders the result: all changes succeed, or none. In the second case the forbidden ones get 403
 /// and the others 424.
-fn multistatus_body(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) -> Vec<u8> {
+fn multistatus_body(
+    url: &[u8],
+    asked: &[RequestedChange],
+    refused: bool,
+    no_store: bool,
+) -> Vec<u8> {
     let mut out = multistatus::begin("multistatus");
     push(&mut out, &["<D:response>"]);
     multistatus::push_href(url, &mut out);
-    let guilty = |asked: &&Asked| no_store || asked.is_protected;
+    let guilty = |asked: &&RequestedChange| no_store || asked.is_protected;
     match refused {
         false => push_group(asked.iter(), Status::OK, &mut out),
         true => {
@@ -113,14 +118,19 @@ fn multistatus_body(url: &[u8], asked: &[Asked], refused: bool, no_store: bool) 
     out
 }
 
-fn push_group<'a>(group: impl Iterator<Item = &'a Asked>, status: Status, out: &mut Vec<u8>) {
+fn push_group<'a>(
+    group: impl Iterator<Item = &'a RequestedChange>,
+    status: Status,
+    out: &mut Vec<u8>,
+) {
     let mut group = group.peekable();
     if group.peek().is_none() {
         return;
     }
     push(out, &["<D:propstat><D:prop>"]);
     for asked in group {
-        let (Change::Set(Dead { ns, name, .. }) | Change::Remove { ns, name }) = &asked.change;
+        let (PropertyChange::Set(Dead { ns, name, .. }) | PropertyChange::Remove { ns, name }) =
+            &asked.change;
         multistatus::push_name(ns, name, out);
     }
     push(out, &["</D:prop>"]);

@@ -77,12 +77,12 @@ async fn target(resource: &Resource) -> Result<Option<Meta>, DavError> {
 
 /// Position of a partial upload (RFC 9110 section 14.5).
 #[derive(Clone, Copy)]
-struct Part {
+struct PutRange {
     first: u64,
     length: u64,
 }
 
-fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<Part>, DavError> {
+fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<PutRange>, DavError> {
     let Some(value) = ex.request.fields.get(Known::ContentRange) else { return Ok(None) };
     if !opts.partial_put_copy_modify && !opts.unsafe_partial_put {
         return Err(Status::BAD_REQUEST.into());
@@ -91,7 +91,7 @@ fn content_range(ex: &Exchange, opts: Opts) -> Result<Option<Part>, DavError> {
 }
 
 /// Parses `bytes first-last/length`, or `*` for the length.
-fn parse_range(value: &[u8]) -> Option<Part> {
+fn parse_range(value: &[u8]) -> Option<PutRange> {
     let text = std::str::from_utf8(value).ok()?;
     let (unit, range) = text.split_once(' ')?;
     let (ends, whole) = range.trim().split_once('/')?;
@@ -101,10 +101,10 @@ fn parse_range(value: &[u8]) -> Option<Part> {
     let fits = whole == "*" || number(whole)? > last;
     let legal = unit.eq_ignore_ascii_case("bytes") && first <= last && fits;
     let length = (last - first.min(last)).checked_add(1)?;
-    legal.then_some(Part { first, length })
+    legal.then_some(PutRange { first, length })
 }
 
-async fn begin(resource: &Resource, part: Option<Part>) -> Result<Upload, DavError> {
+async fn begin(resource: &Resource, part: Option<PutRange>) -> Result<Upload, DavError> {
     let (tree, rel) = (resource.tree.clone(), resource.rel.clone());
     let begun = in_pool(Lane::Write, move || {
         let mut upload = Upload::begin(&tree, &rel)?;
@@ -125,7 +125,7 @@ async fn begin(resource: &Resource, part: Option<Part>) -> Result<Upload, DavErr
 async fn receive(
     ex: &mut Exchange,
     mut upload: Upload,
-    part: Option<Part>,
+    part: Option<PutRange>,
 ) -> Result<Upload, DavError> {
     let mut buffer = Vec::new();
     loop {

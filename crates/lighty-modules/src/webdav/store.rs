@@ -28,7 +28,7 @@ use rusqlite::Connection;
 use database::{Database, Gate, Tell};
 
 pub(super) use locks::{Claim, Covered, Lock, NewLock, Refresh, Taken};
-pub(super) use properties::{Change, Changed, Dead, Described};
+pub(super) use properties::{Changed, Dead, Described, PropertyChange};
 
 /// The databases of the process.
 #[derive(Clone)]

@@ -41,7 +41,7 @@ pub(super) struct Walk {
     /// Links on the path to the collection.
     links: Vec<Vec<u8>>,
     /// Collections being read, the innermost last.
-    levels: Vec<Level>,
+    levels: Vec<WalkLevel>,
     /// Members of the innermost collection to describe next.
     members: VecDeque<DirEntry>,
     /// Stored data of the first of these members.
@@ -53,7 +53,7 @@ pub(super) struct Walk {
 }
 
 /// A collection being read.
-struct Level {
+struct WalkLevel {
     dir: ReadDir,
     batch: std::vec::IntoIter<DirEntry>,
     rel: Vec<u8>,
@@ -98,7 +98,7 @@ impl Walk {
     async fn enter(&mut self, rel: Vec<u8>, key: Vec<u8>, url: Vec<u8>) -> io::Result<()> {
         let dir = self.engine.read_dir(&self.root, &rel, self.follow).await?;
         let batch = Vec::new().into_iter();
-        self.levels.push(Level { dir, batch, rel, key, url, staging: Vec::new() });
+        self.levels.push(WalkLevel { dir, batch, rel, key, url, staging: Vec::new() });
         Ok(())
     }
 
@@ -204,7 +204,7 @@ impl Walk {
 
     /// Returns the canonical paths of the members: paths in this collection, unless links are
     /// followed.
-    async fn canonical_paths(&self, level: &Level) -> io::Result<Vec<CanonicalPath>> {
+    async fn canonical_paths(&self, level: &WalkLevel) -> io::Result<Vec<CanonicalPath>> {
         let of = |path| CanonicalPath { path, links: self.links.clone() };
         let names = self.members.iter().map(|entry| &entry.name);
         if self.follow == Follow::None {
@@ -256,9 +256,9 @@ impl Walk {
 type Slice = io::Result<Option<Vec<u8>>>;
 
 /// Response body that streams a walk.
-pub(super) struct Walking(State);
+pub(super) struct Walking(WalkState);
 
-enum State {
+enum WalkState {
     Idle(Box<Walk>),
     Busy(Pin<Box<dyn Future<Output = (Box<Walk>, Slice)>>>),
     Ended,
@@ -266,7 +266,7 @@ enum State {
 
 impl Walking {
     pub(super) fn new(walk: Walk) -> Self {
-        Self(State::Idle(Box::new(walk)))
+        Self(WalkState::Idle(Box::new(walk)))
     }
 }
 
@@ -274,25 +274,27 @@ impl BodyStream for Walking {
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<BodyChunk>> {
         loop {
             match &mut self.0 {
-                State::Ended => return Poll::Ready(None),
-                State::Idle(_) => {
-                    let State::Idle(mut walk) = std::mem::replace(&mut self.0, State::Ended) else {
+                WalkState::Ended => return Poll::Ready(None),
+                WalkState::Idle(_) => {
+                    let WalkState::Idle(mut walk) =
+                        std::mem::replace(&mut self.0, WalkState::Ended)
+                    else {
                         return Poll::Ready(None);
                     };
-                    self.0 = State::Busy(Box::pin(async move {
+                    self.0 = WalkState::Busy(Box::pin(async move {
                         // Let other tasks run between slices.
                         tokio::task::yield_now().await;
                         let slice = walk.slice().await;
                         (walk, slice)
                     }));
                 }
-                State::Busy(future) => {
+                WalkState::Busy(future) => {
                     let (walk, slice) = ready!(future.as_mut().poll(cx));
-                    self.0 = State::Ended;
+                    self.0 = WalkState::Ended;
                     return Poll::Ready(match slice {
                         Ok(None) => None,
                         Ok(Some(slice)) => {
-                            self.0 = State::Idle(walk);
+                            self.0 = WalkState::Idle(walk);
                             Some(Ok(Chunk::Memory(Bytes::from(slice))))
                         }
                         Err(error) => Some(Err(error.into())),

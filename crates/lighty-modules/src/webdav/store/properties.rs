@@ -23,7 +23,7 @@ pub(in super::super) struct Described {
 
 /// A change of one property.
 #[derive(Clone, Debug)]
-pub(in super::super) enum Change {
+pub(in super::super) enum PropertyChange {
     Set(Dead),
     Remove { ns: String, name: String },
 }
@@ -77,18 +77,18 @@ impl Db {
     pub(in super::super) fn change(
         &mut self,
         path: &[u8],
-        changes: &[Change],
+        changes: &[PropertyChange],
         bytes_max: usize,
     ) -> rusqlite::Result<Changed> {
         let transaction = self.connection.transaction()?;
         for change in changes {
             match change {
-                Change::Set(dead) => transaction.execute(
+                PropertyChange::Set(dead) => transaction.execute(
                     "INSERT INTO lighty_property (path, ns, name, xml) VALUES (?1, ?2, ?3, ?4)
                      ON CONFLICT DO UPDATE SET xml = excluded.xml",
                     params![path, dead.ns, dead.name, dead.xml],
                 )?,
-                Change::Remove { ns, name } => transaction.execute(
+                PropertyChange::Remove { ns, name } => transaction.execute(
                     "DELETE FROM lighty_property WHERE path = ?1 AND ns = ?2 AND name = ?3",
                     params![path, ns, name],
                 )?,

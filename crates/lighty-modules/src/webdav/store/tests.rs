@@ -20,7 +20,8 @@ fn dead(name: &str, value: &str) -> Dead {
 }
 
 fn set(db: &mut Db, path: &[u8], name: &str) {
-    let changed = db.change(path, &[Change::Set(dead(name, "1"))], 1 << 20).expect("changed");
+    let changed =
+        db.change(path, &[PropertyChange::Set(dead(name, "1"))], 1 << 20).expect("changed");
     assert_eq!(changed, Changed::All);
 }
 
@@ -72,16 +73,16 @@ fn changes_are_made_all_or_none() {
     let (_directory, mut db) = fresh();
     let path = b"/srv/a";
     let changes = [
-        Change::Set(dead("a", "1")),
-        Change::Set(dead("b", "1")),
-        Change::Remove { ns: "urn:x".into(), name: "a".into() },
-        Change::Remove { ns: "urn:x".into(), name: "never".into() },
-        Change::Set(dead("b", "2")),
+        PropertyChange::Set(dead("a", "1")),
+        PropertyChange::Set(dead("b", "1")),
+        PropertyChange::Remove { ns: "urn:x".into(), name: "a".into() },
+        PropertyChange::Remove { ns: "urn:x".into(), name: "never".into() },
+        PropertyChange::Set(dead("b", "2")),
     ];
     assert_eq!(db.change(path, &changes, 1 << 20).expect("changed"), Changed::All);
     assert_eq!(db.properties(path).expect("one"), [dead("b", "2")]);
     let size = dead("b", "2").xml.len() + "urn:x".len() + "b".len();
-    let same = [Change::Set(dead("b", "3"))];
+    let same = [PropertyChange::Set(dead("b", "3"))];
     assert_eq!(db.change(path, &same, size - 1).expect("a response"), Changed::TooLarge);
     assert_eq!(db.properties(path).expect("as before"), [dead("b", "2")]);
     assert_eq!(db.change(path, &same, size).expect("changed"), Changed::All);

@@ -24,7 +24,7 @@ use lighty_io::process::signals::{Signal, Signals};
 use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-pub use message::{Request, Response};
+pub use message::{ApplicationRequest, Response};
 
 /// A FastCGI application in the responder's role.
 pub trait Application: 'static {
@@ -32,7 +32,10 @@ pub trait Application: 'static {
     const TAKES_BODIES: bool;
 
     /// Responds to a complete request.
-    fn respond<'a>(&'a self, request: &'a Request<'a>) -> impl Future<Output = Response> + 'a;
+    fn respond<'a>(
+        &'a self,
+        request: &'a ApplicationRequest<'a>,
+    ) -> impl Future<Output = Response> + 'a;
 
     /// Statistics as lines of text, written to standard error on SIGUSR2.
     fn statistics(&self) -> Vec<String> {
@@ -42,7 +45,7 @@ pub trait Application: 'static {
 
 /// Limits of an application.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct ApplicationLimits {
     /// Maximum concurrent connections. Beyond it an idle one is closed; if none is idle, new ones
     /// wait.
     pub connections_max: usize,
@@ -54,7 +57,7 @@ pub struct Limits {
     pub stop_timeout_s: u64,
 }
 
-impl Default for Limits {
+impl Default for ApplicationLimits {
     fn default() -> Self {
         Self {
             connections_max: 1_024,
@@ -67,7 +70,7 @@ impl Default for Limits {
 
 /// Listening socket of an application.
 #[derive(Clone, Debug)]
-pub struct Site {
+pub struct ApplicationSocket {
     /// The address; `None`: the socket that a spawner passed as standard input.
     pub address: Option<BindSpec>,
     /// Access bits of a unix socket.
@@ -76,7 +79,7 @@ pub struct Site {
     pub backlog: i32,
 }
 
-impl Site {
+impl ApplicationSocket {
     /// Parses an address in one of the forms `ADDR:PORT`, `:PORT`, `[V6]:PORT` or `/unix/path`.
     ///
     /// # Errors
@@ -120,22 +123,23 @@ impl Site {
 pub fn run<A: Application>(
     name: &'static str,
     socket: BoundSocket,
-    limits: Limits,
+    limits: ApplicationLimits,
     application: A,
 ) -> io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     LocalSet::new().block_on(&runtime, async move {
         let signals = Signals::listen()?;
         let (stop, stopping) = watch::channel(false);
-        let shared = Rc::new(Shared { name, limits, application, room: Notify::new(), stopping });
+        let shared =
+            Rc::new(SharedApplication { name, limits, application, room: Notify::new(), stopping });
         serve(shared, socket.into_listener()?, signals, stop).await
     })
 }
 
 /// State shared by all connections.
-struct Shared<A> {
+struct SharedApplication<A> {
     name: &'static str,
-    limits: Limits,
+    limits: ApplicationLimits,
     application: A,
     /// Notified when a connection waits for an idle one to close.
     room: Notify,
@@ -144,7 +148,7 @@ struct Shared<A> {
 }
 
 async fn serve<A: Application>(
-    shared: Rc<Shared<A>>,
+    shared: Rc<SharedApplication<A>>,
     mut listener: Listener,
     mut signals: Signals,
     stop: watch::Sender<bool>,
@@ -190,7 +194,7 @@ async fn serve<A: Application>(
 
 /// Waits for a signal to stop. SIGUSR1 counts: libfcgi stops in order on it, so servers and
 /// spawners may send it.
-async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &Shared<A>) {
+async fn told_to_stop<A: Application>(signals: &mut Signals, shared: &SharedApplication<A>) {
     loop {
         match signals.next().await {
             Signal::Stop | Signal::GracefulStop | Signal::Reload => return,

@@ -33,28 +33,28 @@ use lighty_io::connect::Target;
 use lighty_io::process::privileges::raise_max_files;
 use lighty_io::threads;
 
-use dial::{Dial, Trouble};
+use dial::{Dial, FirstDialError};
 use pace::Quota;
 use worker::Worker;
 
 pub use attend::run_attended;
-pub use compare::{Run, compare};
+pub use compare::{RecordedRun, compare};
 pub use intervals::{Interval, Intervals};
-pub use options::{Expected, Options, Until, parse_field};
+pub use options::{Expected, LoadTestOptions, Until, parse_field};
 pub use plot::svg;
 pub use report::{failures, http_load, json, text};
-pub use tally::{Failure, Tally, Times};
+pub use tally::{LoadFailure, Tally, Times};
 pub use target::LoadUrl;
 
 /// Counts of responses and failures for progress reports, and a flag to stop the load.
 #[derive(Clone, Debug, Default)]
-pub struct Progress {
+pub struct LoadProgress {
     responses: Arc<AtomicU64>,
     failures: Arc<AtomicU64>,
     is_ended: Arc<AtomicBool>,
 }
 
-impl Progress {
+impl LoadProgress {
     /// Responses so far.
     pub fn responses(&self) -> u64 {
         self.responses.load(Ordering::Relaxed)
@@ -88,7 +88,7 @@ impl Progress {
 /// # Errors
 /// The URLs belong to several servers or to an unknown one, the method is invalid, too few
 /// descriptors are allowed, or no thread can be created.
-pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
+pub fn run(options: &LoadTestOptions, progress: &LoadProgress) -> io::Result<Tally> {
     let first = options.urls.first().ok_or_else(|| io::Error::other("no URL"))?;
     let is_elsewhere =
         |url: &&LoadUrl| (url.tls, &url.host, url.port) != (first.tls, &first.host, first.port);
@@ -109,7 +109,7 @@ pub fn run(options: &Options, progress: &Progress) -> io::Result<Tally> {
         target,
         policy: policy.map(Arc::new),
         is_http2: options.http2,
-        trouble: Trouble::default(),
+        trouble: FirstDialError::default(),
     };
     let quota = Quota::new(options.until.requests);
     let threads_count = options.threads.clamp(1, options.connections.max(1));

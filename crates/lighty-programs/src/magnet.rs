@@ -22,7 +22,7 @@ use lighty_io::threads::pool::{PoolLimits, ThreadPool};
 use lighty_lua::accounts::Accounts;
 use lighty_lua::{Engine, EngineRun, Reply, RunInput, RunProgress, Script, ScriptFailure};
 
-use crate::app::{Application, Request, Response};
+use crate::app::{Application, ApplicationRequest, Response};
 use request::FastcgiRequest;
 use scripts::Scripts;
 
@@ -160,7 +160,7 @@ impl Magnet {
 impl Application for Magnet {
     const TAKES_BODIES: bool = true;
 
-    async fn respond<'a>(&'a self, request: &'a Request<'a>) -> Response {
+    async fn respond<'a>(&'a self, request: &'a ApplicationRequest<'a>) -> Response {
         let Some(path) = request.param("SCRIPT_FILENAME") else {
             return output::refused("500 Internal Server Error", "no SCRIPT_FILENAME");
         };

@@ -12,7 +12,7 @@ use std::path::Path;
 use lighty_io::file::small_file::SmallFile;
 use lighty_io::threads::pool::{Lane, PoolLimits, ThreadPool};
 
-use crate::app::{Application, Request, Response};
+use crate::app::{Application, ApplicationRequest, Response};
 
 /// Default number of threads. PHP_FCGI_CHILDREN overrides it, which spawn-fcgi's `-C` sets.
 pub const THREADS_DEFAULT: usize = 20;
@@ -51,7 +51,7 @@ impl StatAccel {
 impl Application for StatAccel {
     const TAKES_BODIES: bool = false;
 
-    async fn respond<'a>(&'a self, request: &'a Request<'a>) -> Response {
+    async fn respond<'a>(&'a self, request: &'a ApplicationRequest<'a>) -> Response {
         let Some(path) = request.param("SCRIPT_FILENAME") else {
             let errors = b"fcgi-stat-accel: no SCRIPT_FILENAME".to_vec();
             return Response { errors, ..Response::status("500 Internal Server Error") };
@@ -61,12 +61,12 @@ impl Application for StatAccel {
             move || touch(&path)
         };
         match self.pool.run(Lane::Stat, job).await {
-            Ok(Found::File) => Response {
+            Ok(PathResult::File) => Response {
                 output: [FIELD.as_bytes(), &escaped(path), b"\r\n\r\n"].concat(),
                 ..Response::default()
             },
-            Ok(Found::NoFile) => Response::status("403 Forbidden"),
-            Ok(Found::Unreadable) => Response::status("404 Not Found"),
+            Ok(PathResult::NoFile) => Response::status("403 Forbidden"),
+            Ok(PathResult::Unreadable) => Response::status("404 Not Found"),
             Err(error) => {
                 let errors = format!("fcgi-stat-accel: {error}").into_bytes();
                 Response { errors, ..Response::status("503 Service Unavailable") }
@@ -83,7 +83,7 @@ fn escaped(path: &[u8]) -> Vec<u8> {
 
 /// Result of looking up a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Found {
+enum PathResult {
     /// A file that can be opened.
     File,
     /// Missing, or not a regular file.
@@ -93,19 +93,19 @@ enum Found {
 }
 
 /// Looks the path up and opens the file, which brings inodes and directories into memory.
-fn touch(path: &[u8]) -> Found {
+fn touch(path: &[u8]) -> PathResult {
     // A name with a line break could end the field.
     if path.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-        return Found::NoFile;
+        return PathResult::NoFile;
     }
     let path = Path::new(OsStr::from_bytes(path));
     match std::fs::metadata(path) {
         Ok(meta) if meta.is_file() => {}
-        Ok(_) | Err(_) => return Found::NoFile,
+        Ok(_) | Err(_) => return PathResult::NoFile,
     }
     match SmallFile::open(path) {
-        Ok(_) => Found::File,
-        Err(_) => Found::Unreadable,
+        Ok(_) => PathResult::File,
+        Err(_) => PathResult::Unreadable,
     }
 }
 

@@ -6,12 +6,12 @@ fn what_is_found_under_a_path() {
     let file = directory.path().join("f");
     std::fs::write(&file, "x").expect("written");
     let found = |path: &Path| touch(path.as_os_str().as_bytes());
-    assert_eq!(found(&file), Found::File);
-    assert_eq!(found(directory.path()), Found::NoFile);
-    assert_eq!(found(&directory.path().join("missing")), Found::NoFile);
+    assert_eq!(found(&file), PathResult::File);
+    assert_eq!(found(directory.path()), PathResult::NoFile);
+    assert_eq!(found(&directory.path().join("missing")), PathResult::NoFile);
     let broken = directory.path().join("a\nb");
     std::fs::write(&broken, "x").expect("written");
-    assert_eq!(found(&broken), Found::NoFile);
+    assert_eq!(found(&broken), PathResult::NoFile);
 }
 
 #[test]

@@ -37,7 +37,7 @@ const REPLY_PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 
 /// Options of the supervisor.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct SupervisorOptions {
     /// Address of the workers' socket.
     pub address: BindSpec,
     /// Access bits of a unix socket; `None`: read and write for user and group, as the umask
@@ -105,7 +105,7 @@ pub struct Ping {
 }
 
 /// An order for a worker's task.
-enum Order {
+enum WorkerOrder {
     /// Start another worker in its place, and send the result.
     Replace(oneshot::Sender<Result<(), ReplaceError>>),
     /// Ask the worker to exit, and start no other.
@@ -156,7 +156,7 @@ impl fmt::Display for RestartError {
 ///
 /// # Errors
 /// The socket, the identity, the pid file or a signal handler is not available.
-pub fn run(options: Options) -> io::Result<()> {
+pub fn run(options: SupervisorOptions) -> io::Result<()> {
     let identity = Identity::lookup(options.user.as_deref(), options.group.as_deref())?;
     let socket = ProgramSocket {
         address: options.address.clone(),
@@ -210,13 +210,17 @@ pub fn ask(pid_file: &Path, request: &str) -> Result<String, AskError> {
 /// A running supervisor.
 struct Supervisor {
     crew: Rc<Crew>,
-    orders: Vec<mpsc::UnboundedSender<Order>>,
+    orders: Vec<mpsc::UnboundedSender<WorkerOrder>>,
     tasks: RefCell<Vec<JoinHandle<()>>>,
     /// Held while workers are replaced, to serialise replacements.
     replacing: tokio::sync::Mutex<()>,
 }
 
-async fn supervise(options: Options, identity: Identity, socket: BoundSocket) -> io::Result<()> {
+async fn supervise(
+    options: SupervisorOptions,
+    identity: Identity,
+    socket: BoundSocket,
+) -> io::Result<()> {
     let mut signals = Signals::listen()?;
     let pid_file = options.pid_file.as_deref();
     let control =
@@ -343,7 +347,7 @@ impl Supervisor {
     async fn stop(&self) {
         self.crew.say("stopping");
         for order in &self.orders {
-            let _ = order.send(Order::Stop);
+            let _ = order.send(WorkerOrder::Stop);
         }
         for task in self.tasks.take() {
             let _ = task.await;
@@ -353,13 +357,13 @@ impl Supervisor {
 }
 
 fn begin_replacing(
-    order: &mpsc::UnboundedSender<Order>,
+    order: &mpsc::UnboundedSender<WorkerOrder>,
 ) -> oneshot::Receiver<Result<(), ReplaceError>> {
     let (done, reply) = oneshot::channel();
-    let _ = order.send(Order::Replace(done));
+    let _ = order.send(WorkerOrder::Replace(done));
     reply
 }
 
-async fn replace(order: &mpsc::UnboundedSender<Order>) -> Result<(), ReplaceError> {
+async fn replace(order: &mpsc::UnboundedSender<WorkerOrder>) -> Result<(), ReplaceError> {
     begin_replacing(order).await.unwrap_or(Err(ReplaceError::Stopping))
 }

@@ -10,7 +10,7 @@ mod svg;
 
 use std::io::{self, BufRead, Write};
 
-use lines::Line;
+use lines::LogLine;
 use series::Series;
 
 /// Maximum bytes of a line. A longer one counts as broken.
@@ -51,12 +51,12 @@ impl Plot {
                 break;
             }
             match lines::read(&line) {
-                Line::Times(times) => {
+                LogLine::Times(times) => {
                     summary.requests += 1;
                     series.add(&times);
                 }
-                Line::Other => summary.others += 1,
-                Line::Broken(why) => {
+                LogLine::Other => summary.others += 1,
+                LogLine::Broken(why) => {
                     summary.broken += 1;
                     summary.first_broken.get_or_insert((number, why));
                 }

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::CommandFactory as _;
-use lighty_programs::app::{self, Limits, Site};
-use lighty_programs::load::{self, Expected, LoadUrl, Options, Run, Tally, Until};
+use lighty_programs::app::{self, ApplicationLimits, ApplicationSocket};
+use lighty_programs::load::{self, Expected, LoadTestOptions, LoadUrl, RecordedRun, Tally, Until};
 #[cfg(feature = "scripts")]
 use lighty_programs::magnet;
 use lighty_programs::supervisor::{self, StopSignal};
@@ -131,7 +131,7 @@ fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure>
         memory: script.max_memory.saturating_mul(1024),
     };
     let body_bytes_max = script.max_body.saturating_mul(1024);
-    let limits = Limits { body_bytes_max, ..limits(site) };
+    let limits = ApplicationLimits { body_bytes_max, ..limits(site) };
     let (socket, _file) = listening(site)?.listen()?;
     let application = magnet::Magnet::new(of_script, script.allows_unsafe)?;
     app::run(magnet::NAME, socket, limits, application)?;
@@ -141,7 +141,7 @@ fn magnet_fcgi(site: &ProgramSite, script: &ScriptLimits) -> Result<(), Failure>
 /// Generates load. Fails if a response was not as expected.
 fn load(what: &Load) -> Result<(), Failure> {
     if let Some(LoadCommand::Compare { one, other }) = &what.command {
-        print!("{}", load::compare(&Run::read(one)?, &Run::read(other)?));
+        print!("{}", load::compare(&RecordedRun::read(one)?, &RecordedRun::read(other)?));
         return Ok(());
     }
     let options = load_options(what)?;
@@ -176,7 +176,7 @@ impl<'a> PlotFile<'a> {
         Ok(Self { path, file: BufWriter::new(created) })
     }
 
-    fn write(&mut self, options: &Options, tally: &Tally) -> Result<(), Failure> {
+    fn write(&mut self, options: &LoadTestOptions, tally: &Tally) -> Result<(), Failure> {
         let written = load::svg(options, tally, &mut self.file).and_then(|()| self.file.flush());
         written.map_err(|error| Self::failure(self.path, &error))
     }
@@ -189,7 +189,7 @@ impl<'a> PlotFile<'a> {
 /// Default duration of a run without another limit.
 const DURATION: Duration = Duration::from_secs(10);
 
-fn load_options(what: &Load) -> Result<Options, Failure> {
+fn load_options(what: &Load) -> Result<LoadTestOptions, Failure> {
     let mut lines = what.urls.clone();
     if let Some(path) = &what.urls_from {
         let text = std::fs::read_to_string(path);
@@ -209,7 +209,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
     };
     let body = what.body.as_ref().map(read).transpose()?;
     let duration = what.duration.or(what.requests.is_none().then_some(DURATION));
-    Ok(Options {
+    Ok(LoadTestOptions {
         connections: what.connections as usize,
         threads: what.threads.into(),
         rate: what.rate.map(|rate| rate as f64),
@@ -231,7 +231,7 @@ fn load_options(what: &Load) -> Result<Options, Failure> {
         },
         ca_file: what.trust.cacert.as_deref().map(Into::into),
         insecure: what.trust.insecure,
-        ..Options::new(urls)
+        ..LoadTestOptions::new(urls)
     })
 }
 
@@ -304,22 +304,22 @@ fn timing(what: &Timing) -> Result<(), Failure> {
     Ok(())
 }
 
-fn limits(site: &ProgramSite) -> Limits {
-    Limits {
+fn limits(site: &ProgramSite) -> ApplicationLimits {
+    ApplicationLimits {
         connections_max: site.max_connections,
         io_timeout_s: site.io_timeout,
         stop_timeout_s: site.stop_timeout,
-        ..Limits::default()
+        ..ApplicationLimits::default()
     }
 }
 
-fn listening(site: &ProgramSite) -> Result<Site, Failure> {
+fn listening(site: &ProgramSite) -> Result<ApplicationSocket, Failure> {
     let address = match &site.listen {
-        Some(text) => Some(Site::address(text).map_err(Failure::of)?),
+        Some(text) => Some(ApplicationSocket::address(text).map_err(Failure::of)?),
         None => None,
     };
     let backlog = i32::try_from(site.backlog).unwrap_or(i32::MAX);
-    Ok(Site { address, mode: site.mode, backlog })
+    Ok(ApplicationSocket { address, mode: site.mode, backlog })
 }
 
 /// Runs the supervisor of FastCGI workers, or sends a request to a running one.
@@ -333,8 +333,8 @@ fn spawn(spawn: &Spawn) -> Result<(), Failure> {
         return Ok(());
     }
     let address = spawn.listen.as_deref().unwrap_or_default();
-    let options = supervisor::Options {
-        address: Site::address(address).map_err(Failure::of)?,
+    let options = supervisor::SupervisorOptions {
+        address: ApplicationSocket::address(address).map_err(Failure::of)?,
         mode: spawn.mode,
         backlog: i32::try_from(spawn.backlog).unwrap_or(i32::MAX),
         workers: usize::from(spawn.workers),

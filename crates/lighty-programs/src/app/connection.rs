@@ -7,7 +7,7 @@ use lighty_io::transport::Stream;
 use lighty_wire::fastcgi::app::{self, Event, RequestDecoder};
 use lighty_wire::fastcgi::{EndRequest, ProtocolStatus, Role, Values};
 
-use super::{Application, Request, Response, Shared};
+use super::{Application, ApplicationRequest, Response, SharedApplication};
 
 /// Bytes per read.
 const READ_BYTES: usize = 16 * 1024;
@@ -16,13 +16,13 @@ const READ_BYTES: usize = 16 * 1024;
 const KEPT_BYTES_MAX: usize = 64 * 1024;
 
 /// Serves requests until the server closes the connection, it is not kept open, or an error occurs.
-pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
-    let mut connection = Connection {
+pub(super) async fn serve<A: Application>(stream: Stream, shared: &SharedApplication<A>) {
+    let mut connection = ApplicationConnection {
         shared,
         decoder: RequestDecoder::new(),
         body: Vec::new(),
         out: Vec::new(),
-        state: State::Idle,
+        state: RequestProgress::Idle,
         is_fresh: true,
         keeps: true,
     };
@@ -32,7 +32,7 @@ pub(super) async fn serve<A: Application>(stream: Stream, shared: &Shared<A>) {
 
 /// Progress of the request.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RequestProgress {
     /// No request.
     Idle,
     /// The request is being received.
@@ -41,19 +41,19 @@ enum State {
     TooLarge,
 }
 
-struct Connection<'a, A> {
-    shared: &'a Shared<A>,
+struct ApplicationConnection<'a, A> {
+    shared: &'a SharedApplication<A>,
     decoder: RequestDecoder,
     body: Vec<u8>,
     out: Vec<u8>,
-    state: State,
+    state: RequestProgress,
     /// No bytes have arrived yet.
     is_fresh: bool,
     /// The connection stays open after the request.
     keeps: bool,
 }
 
-impl<A: Application> Connection<'_, A> {
+impl<A: Application> ApplicationConnection<'_, A> {
     async fn run(&mut self, stream: &Stream) -> io::Result<()> {
         let mut buffer = vec![0; READ_BYTES];
         while let Some(count) = self.read(stream, &mut buffer).await? {
@@ -77,7 +77,7 @@ impl<A: Application> Connection<'_, A> {
     /// connection also ends when the process stops or its slot is needed, but not before the first
     /// request, which is about to arrive.
     async fn read(&mut self, stream: &Stream, buffer: &mut [u8]) -> io::Result<Option<usize>> {
-        let read = if self.state == State::Idle && !self.is_fresh {
+        let read = if self.state == RequestProgress::Idle && !self.is_fresh {
             let mut stopping = self.shared.stopping.clone();
             tokio::select! {
                 biased;
@@ -102,7 +102,7 @@ impl<A: Application> Connection<'_, A> {
         match event {
             Event::Begin(begin) => {
                 self.keeps = begin.keep_conn;
-                self.state = State::Arriving;
+                self.state = RequestProgress::Arriving;
                 self.body.clear();
                 if begin.role != Role::Responder {
                     self.end(ProtocolStatus::UnknownRole, 0);
@@ -142,18 +142,18 @@ impl<A: Application> Connection<'_, A> {
             return;
         }
         if bytes.len() > self.shared.limits.body_bytes_max.saturating_sub(self.body.len()) {
-            self.state = State::TooLarge;
+            self.state = RequestProgress::TooLarge;
             self.body = Vec::new();
         }
-        if self.state == State::Arriving {
+        if self.state == RequestProgress::Arriving {
             self.body.extend_from_slice(bytes);
         }
     }
 
     async fn answer(&mut self) {
-        let request = Request { decoder: &self.decoder, body: &self.body };
+        let request = ApplicationRequest { decoder: &self.decoder, body: &self.body };
         let response = match self.state {
-            State::TooLarge => {
+            RequestProgress::TooLarge => {
                 let limit = self.shared.limits.body_bytes_max;
                 let errors = format!(
                     "{}: the request's body has more than {limit} bytes (limit: --max-body)",
@@ -177,7 +177,7 @@ impl<A: Application> Connection<'_, A> {
         let end = EndRequest { app_status, protocol_status };
         app::push_end_request(self.decoder.request_id(), end, &mut self.out);
         self.decoder.clear();
-        self.state = State::Idle;
+        self.state = RequestProgress::Idle;
         self.body.clear();
         if self.body.capacity() > KEPT_BYTES_MAX {
             self.body = Vec::new();

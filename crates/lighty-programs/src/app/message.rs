@@ -3,13 +3,13 @@
 use lighty_wire::fastcgi::app::RequestDecoder;
 
 /// A complete request.
-pub struct Request<'a> {
+pub struct ApplicationRequest<'a> {
     pub(super) decoder: &'a RequestDecoder,
     /// The body.
     pub body: &'a [u8],
 }
 
-impl<'a> Request<'a> {
+impl<'a> ApplicationRequest<'a> {
     /// A parameter. Of several with the same name, returns the first.
     #[must_use]
     pub fn param(&self, name: &str) -> Option<&'a [u8]> {

@@ -9,9 +9,9 @@ use lighty_io::threads;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot::{Receiver, channel};
 
-use super::options::Options;
+use super::options::LoadTestOptions;
 use super::tally::Tally;
-use super::{Progress, run};
+use super::{LoadProgress, run};
 
 /// Intervals of progress reports: on a terminal, and of lines elsewhere.
 const TERMINAL: Duration = Duration::from_secs(1);
@@ -25,8 +25,8 @@ const TOLD_TWICE: i32 = 130;
 ///
 /// # Errors
 /// The errors of [`run`].
-pub fn run_attended(options: &Options, shows: bool) -> io::Result<Tally> {
-    let progress = Progress::default();
+pub fn run_attended(options: &LoadTestOptions, shows: bool) -> io::Result<Tally> {
+    let progress = LoadProgress::default();
     let (over, is_over) = channel();
     let watcher = Watcher {
         progress: progress.clone(),
@@ -48,7 +48,7 @@ fn seconds(length: Duration) -> u64 {
 }
 
 struct Watcher {
-    progress: Progress,
+    progress: LoadProgress,
     is_terminal: bool,
     shows: bool,
     ends_s: Option<u64>,

@@ -16,7 +16,7 @@ use super::chance::Chance;
 use super::felt::{Figure, Sorted};
 use super::intervals::{Interval, Intervals, Spread};
 use super::report::{UNSENT, at_least};
-use super::tally::Failure;
+use super::tally::LoadFailure;
 use crate::plain::plain;
 
 /// Number of resamples.
@@ -42,7 +42,7 @@ const PARTS_MIN: usize = 20;
 
 /// A recorded run.
 #[derive(Clone, Debug)]
-pub struct Run {
+pub struct RecordedRun {
     name: String,
     settings: Vec<(&'static str, String)>,
     failures: Vec<(String, u64)>,
@@ -65,7 +65,7 @@ const SETTINGS: [&str; 9] = [
 /// Index of the failed requests in a part. Older files do not have them per part.
 const FAILED_AT: usize = 3;
 
-impl Run {
+impl RecordedRun {
     /// Reads the output of `lighty load --json`.
     ///
     /// # Errors
@@ -135,7 +135,7 @@ fn spread(pairs: &Value) -> Option<Spread> {
 /// are already among the times of their parts.
 fn spread_evenly(parts: &mut [Interval], failures: &[(String, u64)]) -> Option<()> {
     let has_response = |words: &str| {
-        let known = [Failure::Status, Failure::Length, Failure::Checksum];
+        let known = [LoadFailure::Status, LoadFailure::Length, LoadFailure::Checksum];
         known.into_iter().any(|failure| failure.words() == words)
     };
     let (mut failed, mut unanswered) = (0u64, 0);
@@ -212,8 +212,8 @@ impl Measure {
     }
 
     /// The change, with its bounds and verdict.
-    fn show_change(self, row: &Row) -> String {
-        let Row { change, low, high, verdict, .. } = row;
+    fn show_change(self, row: &MeasureRow) -> String {
+        let MeasureRow { change, low, high, verdict, .. } = row;
         let word = verdict.words();
         match self {
             Self::Failed => format!("{change:>+6.2} pt {low:>+6.2} to {high:>+6.2} pt: {word}"),
@@ -224,7 +224,7 @@ impl Measure {
 
 /// Verdict on a measure of one run relative to another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
+enum MeasureVerdict {
     Better,
     Worse,
     Noise,
@@ -232,7 +232,7 @@ enum Verdict {
     Unclear,
 }
 
-impl Verdict {
+impl MeasureVerdict {
     fn words(self) -> &'static str {
         match self {
             Self::Better => "better",
@@ -244,45 +244,45 @@ impl Verdict {
 }
 
 /// A measure of two runs.
-struct Row {
+struct MeasureRow {
     measure: Measure,
     here: Figure,
     there: Figure,
     change: f64,
     low: f64,
     high: f64,
-    verdict: Verdict,
+    verdict: MeasureVerdict,
 }
 
-impl Row {
+impl MeasureRow {
     /// Adjusts the verdict for the change in failures.
-    fn settle(&mut self, failures: Verdict) {
+    fn settle(&mut self, failures: MeasureVerdict) {
         let are_bounds = self.here.is_bound && self.there.is_bound;
         let is_unclear = match (self.verdict, failures) {
             // Serving fewer requests does not count as faster.
-            (Verdict::Better, Verdict::Worse) => true,
+            (MeasureVerdict::Better, MeasureVerdict::Worse) => true,
             // The earlier times are only lower bounds.
-            (Verdict::Worse, Verdict::Better) => self.here.is_bound,
-            (Verdict::Better | Verdict::Worse, _) => {
+            (MeasureVerdict::Worse, MeasureVerdict::Better) => self.here.is_bound,
+            (MeasureVerdict::Better | MeasureVerdict::Worse, _) => {
                 are_bounds && matches!(self.measure, Measure::Share(_))
             }
-            (Verdict::Noise | Verdict::Unclear, _) => false,
+            (MeasureVerdict::Noise | MeasureVerdict::Unclear, _) => false,
         };
         if is_unclear {
-            self.verdict = Verdict::Unclear;
+            self.verdict = MeasureVerdict::Unclear;
         }
     }
 }
 
 /// The comparison as a table, from the point of view of the second run.
-pub fn compare(one: &Run, other: &Run) -> String {
+pub fn compare(one: &RecordedRun, other: &RecordedRun) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write_table(one, other, &mut out);
     out
 }
 
-fn write_table(one: &Run, other: &Run, out: &mut String) -> std::fmt::Result {
+fn write_table(one: &RecordedRun, other: &RecordedRun, out: &mut String) -> std::fmt::Result {
     for (name, here) in &one.settings {
         let there = other.settings.iter().find(|(setting, _)| setting == name);
         if let Some((_, there)) = there.filter(|(_, there)| there != here) {
@@ -320,37 +320,38 @@ fn write_table(one: &Run, other: &Run, out: &mut String) -> std::fmt::Result {
         let change = measure.show_change(row);
         writeln!(out, "{name:12}{here:>width$}  {there:>width$}  {change}")?;
     }
-    if rows.last().is_some_and(|row| row.verdict == Verdict::Worse) {
+    if rows.last().is_some_and(|row| row.verdict == MeasureVerdict::Worse) {
         let name = &other.name;
         writeln!(out, "Since more requests failed in {name}, nothing of it is called better.")?;
     }
     Ok(())
 }
 
-fn rows(one: &Run, other: &Run) -> Vec<Row> {
+fn rows(one: &RecordedRun, other: &RecordedRun) -> Vec<MeasureRow> {
     let seconds = one.intervals.length().as_secs_f64();
     let changes = draw(one.parts(), other.parts(), seconds);
     let row = |((_, measure), mut changes): ((&str, Measure), Vec<f64>)| {
-        let of = |run: &Run| measure.of(&sum(run.parts()), seconds * run.parts().len() as f64);
+        let of =
+            |run: &RecordedRun| measure.of(&sum(run.parts()), seconds * run.parts().len() as f64);
         let (here, there) = (of(one), of(other));
         changes.sort_by(f64::total_cmp);
         let at = |share: f64| changes[(share * (DRAWS - 1) as f64) as usize];
         let (low, high) = (at(OUTSIDE / 2.0), at(1.0 - OUTSIDE / 2.0));
         let verdict = judge(low, high, measure == Measure::Rate);
         let change = measure.change(here.value, there.value);
-        Row { measure, here, there, change, low, high, verdict }
+        MeasureRow { measure, here, there, change, low, high, verdict }
     };
-    let mut rows: Vec<Row> = MEASURES.into_iter().zip(changes).map(row).collect();
-    let failures = rows.last().map_or(Verdict::Noise, |row| row.verdict);
+    let mut rows: Vec<MeasureRow> = MEASURES.into_iter().zip(changes).map(row).collect();
+    let failures = rows.last().map_or(MeasureVerdict::Noise, |row| row.verdict);
     rows.iter_mut().for_each(|row| row.settle(failures));
     rows
 }
 
-fn judge(low: f64, high: f64, more_is_better: bool) -> Verdict {
+fn judge(low: f64, high: f64, more_is_better: bool) -> MeasureVerdict {
     match (low > 0.0, high < 0.0) {
-        (false, false) => Verdict::Noise,
-        (is_more, _) if is_more == more_is_better => Verdict::Better,
-        _ => Verdict::Worse,
+        (false, false) => MeasureVerdict::Noise,
+        (is_more, _) if is_more == more_is_better => MeasureVerdict::Better,
+        _ => MeasureVerdict::Worse,
     }
 }
 
@@ -396,7 +397,7 @@ mod tests {
     use super::*;
 
     /// A run of sixty parts with about `responses` responses each, which take about `us`.
-    fn run(name: &str, responses: u64, us: u64, seed: u64) -> Run {
+    fn run(name: &str, responses: u64, us: u64, seed: u64) -> RecordedRun {
         let chance = Chance::new(seed);
         let mut intervals = Intervals::default();
         let length_us = intervals.length().as_micros() as u64;
@@ -406,7 +407,7 @@ mod tests {
                 intervals.at(part * length_us).end(us + chance.below(us as usize / 2) as u64);
             }
         }
-        Run { name: name.to_owned(), settings: Vec::new(), failures: Vec::new(), intervals }
+        RecordedRun { name: name.to_owned(), settings: Vec::new(), failures: Vec::new(), intervals }
     }
 
     fn verdicts(table: &str) -> Vec<&str> {
@@ -437,7 +438,7 @@ mod tests {
     }
 
     /// Adds `count` failed requests to each part of a run, which failed after `waited_us`.
-    fn failing(mut run: Run, count: u64, waited_us: u64) -> Run {
+    fn failing(mut run: RecordedRun, count: u64, waited_us: u64) -> RecordedRun {
         let mut parts = run.intervals.parts().to_vec();
         for part in &mut parts {
             (0..count).for_each(|_| part.fail(waited_us, false));
@@ -481,7 +482,7 @@ mod tests {
 
     #[test]
     fn bounds_are_not_taken_for_times() {
-        let row = |verdict, here, there| Row {
+        let row = |verdict, here, there| MeasureRow {
             measure: Measure::Share(0.99),
             here: Figure { value: 1.0, is_bound: here },
             there: Figure { value: 1.0, is_bound: there },
@@ -490,26 +491,26 @@ mod tests {
             high: 0.0,
             verdict,
         };
-        let settled = |mut row: Row, failures| {
+        let settled = |mut row: MeasureRow, failures| {
             row.settle(failures);
             row.verdict
         };
         for (verdict, here, there, failures, wanted) in [
-            (Verdict::Better, false, false, Verdict::Noise, Verdict::Better),
-            (Verdict::Better, true, false, Verdict::Better, Verdict::Better),
-            (Verdict::Better, false, false, Verdict::Worse, Verdict::Unclear),
-            (Verdict::Worse, false, true, Verdict::Worse, Verdict::Worse),
-            (Verdict::Worse, true, false, Verdict::Better, Verdict::Unclear),
-            (Verdict::Worse, false, false, Verdict::Better, Verdict::Worse),
-            (Verdict::Worse, true, true, Verdict::Noise, Verdict::Unclear),
-            (Verdict::Better, true, true, Verdict::Noise, Verdict::Unclear),
-            (Verdict::Noise, true, true, Verdict::Worse, Verdict::Noise),
+            (MeasureVerdict::Better, false, false, MeasureVerdict::Noise, MeasureVerdict::Better),
+            (MeasureVerdict::Better, true, false, MeasureVerdict::Better, MeasureVerdict::Better),
+            (MeasureVerdict::Better, false, false, MeasureVerdict::Worse, MeasureVerdict::Unclear),
+            (MeasureVerdict::Worse, false, true, MeasureVerdict::Worse, MeasureVerdict::Worse),
+            (MeasureVerdict::Worse, true, false, MeasureVerdict::Better, MeasureVerdict::Unclear),
+            (MeasureVerdict::Worse, false, false, MeasureVerdict::Better, MeasureVerdict::Worse),
+            (MeasureVerdict::Worse, true, true, MeasureVerdict::Noise, MeasureVerdict::Unclear),
+            (MeasureVerdict::Better, true, true, MeasureVerdict::Noise, MeasureVerdict::Unclear),
+            (MeasureVerdict::Noise, true, true, MeasureVerdict::Worse, MeasureVerdict::Noise),
         ] {
             assert_eq!(settled(row(verdict, here, there), failures), wanted);
         }
         // A single failure among thousands does not prevent a comparison of means.
-        let mean = Row { measure: Measure::Mean, ..row(Verdict::Better, true, true) };
-        assert_eq!(settled(mean, Verdict::Noise), Verdict::Better);
+        let mean = MeasureRow { measure: Measure::Mean, ..row(MeasureVerdict::Better, true, true) };
+        assert_eq!(settled(mean, MeasureVerdict::Noise), MeasureVerdict::Better);
     }
 
     #[test]
@@ -521,7 +522,7 @@ mod tests {
                 "interval_s": 0.2, "intervals": parts, "failures": failures, "unsent": unsent,
                 "rate": null,
             });
-            Run::of(name, &value).expect("a run")
+            RecordedRun::of(name, &value).expect("a run")
         };
         let well = old("well", json!({}), 0);
         assert_eq!(verdicts(&compare(&well, &well)), ["noise"; 6]);
@@ -571,7 +572,7 @@ mod tests {
             let value = json!({
                 "interval_s": interval_s, "intervals": parts, "failures": {"\u{1b}[2J": 1}
             });
-            Run::of("x\n", &value)
+            RecordedRun::of("x\n", &value)
         };
         let known = of(0.4, COUNT_MAX, 1500).expect("a run");
         assert_eq!((&*known.name, &*known.failures[0].0), ("x?", "?[2J"));
@@ -590,13 +591,13 @@ mod tests {
         let with = |failures: Value, lost: Value| {
             let parts = vec![json!([1, 1, [[10, 1]], lost]); 30];
             let value = json!({"interval_s": 0.2, "intervals": parts, "failures": failures});
-            Run::of("x", &value)
+            RecordedRun::of("x", &value)
         };
         assert_eq!(with(json!({}), json!([[9, 2]])).expect("a run").intervals.parts()[0].failed, 2);
         assert!(with(json!({}), json!([[9, u64::MAX]])).is_none());
         assert!(with(json!({}), json!(5)).is_none());
         let many = json!({"interval_s": 0.2, "intervals": [], "failures": {"a": u64::MAX, "b": 1}});
-        assert!(Run::of("x", &many).is_none());
-        assert!(Run::of("x", &json!({"interval_s": 0.2})).is_none());
+        assert!(RecordedRun::of("x", &many).is_none());
+        assert!(RecordedRun::of("x", &json!({"interval_s": 0.2})).is_none());
     }
 }

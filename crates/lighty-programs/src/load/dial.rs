@@ -7,16 +7,16 @@ use lighty_io::connect::{ConnectOptions, Target, connect};
 use lighty_io::tls::ClientPolicy;
 use lighty_io::transport::Stream;
 
-use super::tally::Failure;
+use super::tally::LoadFailure;
 
 /// The ALPN name of HTTP/2: RFC 9113 section 3.2.
 pub(super) const ALPN_H2: &str = "h2";
 
 /// Reason of the first broken connection.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Trouble(Arc<Mutex<Option<String>>>);
+pub(super) struct FirstDialError(Arc<Mutex<Option<String>>>);
 
-impl Trouble {
+impl FirstDialError {
     pub(super) fn note(&self, words: String) {
         let mut first = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         first.get_or_insert(words);
@@ -34,26 +34,26 @@ pub(super) struct Dial {
     /// TLS policy, if the server uses TLS.
     pub(super) policy: Option<Arc<ClientPolicy>>,
     pub(super) is_http2: bool,
-    pub(super) trouble: Trouble,
+    pub(super) trouble: FirstDialError,
 }
 
 impl Dial {
     /// Connects, with a TLS handshake if the server uses TLS.
-    pub(super) async fn open(&self) -> Result<Stream, Failure> {
+    pub(super) async fn open(&self) -> Result<Stream, LoadFailure> {
         let mut stream =
             connect(&self.target, &ConnectOptions::default()).await.map_err(|error| match error
                 .kind()
             {
-                io::ErrorKind::ConnectionRefused => Failure::Refused,
+                io::ErrorKind::ConnectionRefused => LoadFailure::Refused,
                 _ => {
                     self.trouble.note(error.to_string());
-                    Failure::Connect
+                    LoadFailure::Connect
                 }
             })?;
         let Some(policy) = &self.policy else { return Ok(stream) };
         let fail = |words: String| {
             self.trouble.note(words);
-            Failure::Handshake
+            LoadFailure::Handshake
         };
         let info = stream.connect_tls(policy).await.map_err(|fault| fail(fault.to_string()))?;
         let is_http2 = info.alpn.as_deref() == Some(ALPN_H2.as_bytes());

@@ -8,15 +8,15 @@ use lighty_wire::http1::chunked::ChunkedDecoder;
 use lighty_wire::http1::{Head, ResponseFraming, ResponseHead, ResponseLimits, parse_response};
 
 use super::received::{Received, SUM_START, failure, sum, would_block};
-use super::shared::{Outcome, Shared};
-use super::tally::Failure;
-use super::watch::Watch;
+use super::shared::{RequestOutcome, SharedLoad};
+use super::tally::LoadFailure;
+use super::watch::ConnectionWatch;
 
 /// Bytes of a connection's buffer.
 const BUFFER_BYTES: usize = 64 << 10;
 
 /// Sends requests until there are no more.
-pub(super) async fn ask_on(shared: Rc<Shared>) {
+pub(super) async fn ask_on(shared: Rc<SharedLoad>) {
     let (watch, mut kept) = (shared.watches.add(), None);
     while let Some(due_us) = shared.pace.next().await {
         ask(&shared, due_us, &watch, &mut kept).await;
@@ -27,11 +27,16 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
 }
 
 /// Sends a request that was due at `due_us`.
-async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Connection>) {
+async fn ask(
+    shared: &SharedLoad,
+    due_us: u64,
+    watch: &ConnectionWatch,
+    kept: &mut Option<Http1Connection>,
+) {
     let at = shared.choose();
     watch.begin(shared.now_us());
     let outcome = watch.within(exchange(shared, at, kept)).await;
-    let outcome = outcome.unwrap_or(Err(Failure::Timeout));
+    let outcome = outcome.unwrap_or(Err(LoadFailure::Timeout));
     let keeps = matches!(outcome, Ok((Received { keeps: true, .. }, _)));
     shared.count(at, due_us, outcome);
     if !keeps {
@@ -41,18 +46,22 @@ async fn ask(shared: &Shared, due_us: u64, watch: &Watch, kept: &mut Option<Conn
     }
 }
 
-async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> Outcome {
+async fn exchange(
+    shared: &SharedLoad,
+    at: usize,
+    kept: &mut Option<Http1Connection>,
+) -> RequestOutcome {
     let (sums, now_us) = (shared.options.expected.checksum, || shared.now_us());
     loop {
         let mut connection = match kept.take() {
             Some(connection) => connection,
-            None => Connection::new(shared.open().await?),
+            None => Http1Connection::new(shared.open().await?),
         };
         let _busy = shared.busy();
         let (was_used, sent_us) = (connection.is_used, now_us());
         match connection.ask(&shared.requests[at], shared.method, sums, &now_us).await {
             // The server may have closed the idle connection meanwhile.
-            Err(Failure::Closed | Failure::Reset) if was_used => {}
+            Err(LoadFailure::Closed | LoadFailure::Reset) if was_used => {}
             Ok(received) => {
                 *kept = Some(connection);
                 return Ok((received, sent_us));
@@ -63,7 +72,7 @@ async fn exchange(shared: &Shared, at: usize, kept: &mut Option<Connection>) -> 
 }
 
 /// A connection with its read buffer.
-struct Connection {
+struct Http1Connection {
     stream: Stream,
     buffer: Box<[u8]>,
     filled: usize,
@@ -73,7 +82,7 @@ struct Connection {
     is_used: bool,
 }
 
-impl Connection {
+impl Http1Connection {
     fn new(stream: Stream) -> Self {
         Self {
             stream,
@@ -92,7 +101,7 @@ impl Connection {
         method: Option<lighty_http::Method>,
         sums: bool,
         now_us: &impl Fn() -> u64,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Received, LoadFailure> {
         let sent = self.stream.try_write(request).or_else(would_block);
         let sent = sent.map_err(|error| failure(&error))?;
         if sent < request.len() {
@@ -101,7 +110,7 @@ impl Connection {
         self.receive(method, sums, now_us).await
     }
 
-    async fn send_rest(&self, mut rest: &[u8]) -> Result<(), Failure> {
+    async fn send_rest(&self, mut rest: &[u8]) -> Result<(), LoadFailure> {
         while !rest.is_empty() {
             self.stream.writable().await.map_err(|error| failure(&error))?;
             let sent = self.stream.try_write(rest).or_else(would_block);
@@ -115,7 +124,7 @@ impl Connection {
         method: Option<lighty_http::Method>,
         sums: bool,
         now_us: &impl Fn() -> u64,
-    ) -> Result<Received, Failure> {
+    ) -> Result<Received, LoadFailure> {
         let mut received = Received { checksum: SUM_START, ..Received::default() };
         self.head.clear();
         loop {
@@ -133,13 +142,13 @@ impl Connection {
                         continue;
                     }
                     Ok(Head::Partial) if self.filled < self.buffer.len() => {}
-                    _ => return Err(Failure::Protocol),
+                    _ => return Err(LoadFailure::Protocol),
                 }
             }
             let is_first = received.first_byte_us == 0;
             match self.fill().await? {
-                0 if is_first => return Err(Failure::Closed),
-                0 => return Err(Failure::Short),
+                0 if is_first => return Err(LoadFailure::Closed),
+                0 => return Err(LoadFailure::Short),
                 _ if is_first => received.first_byte_us = now_us(),
                 _ => {}
             }
@@ -152,7 +161,7 @@ impl Connection {
         Ok(received)
     }
 
-    async fn body(&mut self, received: &mut Received, sums: bool) -> Result<(), Failure> {
+    async fn body(&mut self, received: &mut Received, sums: bool) -> Result<(), LoadFailure> {
         match self.head.framing {
             ResponseFraming::None => Ok(()),
             ResponseFraming::Length(length) => self.sized(length, received, sums).await,
@@ -174,7 +183,7 @@ impl Connection {
         length: u64,
         received: &mut Received,
         sums: bool,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), LoadFailure> {
         loop {
             let left = length - received.body_bytes;
             let here = usize::try_from(left).unwrap_or(usize::MAX).min(self.filled);
@@ -183,17 +192,17 @@ impl Connection {
                 return Ok(());
             }
             if self.fill().await? == 0 {
-                return Err(Failure::Short);
+                return Err(LoadFailure::Short);
             }
         }
     }
 
-    async fn chunked(&mut self, received: &mut Received, sums: bool) -> Result<(), Failure> {
+    async fn chunked(&mut self, received: &mut Received, sums: bool) -> Result<(), LoadFailure> {
         self.decoder.clear();
         loop {
             while self.filled > 0 && !self.decoder.is_done() {
                 let event = self.decoder.feed(&self.buffer[..self.filled]);
-                let event = event.map_err(|_| Failure::Protocol)?;
+                let event = event.map_err(|_| LoadFailure::Protocol)?;
                 let (consumed, data) = (event.consumed, event.data.clone());
                 received.body_bytes += data.len() as u64;
                 if sums {
@@ -208,7 +217,7 @@ impl Connection {
                 return Ok(());
             }
             if self.fill().await? == 0 {
-                return Err(Failure::Short);
+                return Err(LoadFailure::Short);
             }
         }
     }
@@ -227,7 +236,7 @@ impl Connection {
         self.filled -= count;
     }
 
-    async fn fill(&mut self) -> Result<usize, Failure> {
+    async fn fill(&mut self) -> Result<usize, LoadFailure> {
         let read = self.stream.read(&mut self.buffer[self.filled..]).await;
         let count = read.map_err(|error| failure(&error))?;
         self.filled += count;

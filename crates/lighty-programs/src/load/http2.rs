@@ -13,11 +13,11 @@ use lighty_wire::http2::{
     Connection, ErrorCode, Event, Limits, RequestParts, SendFault, StreamKey,
 };
 
-use super::pace::Next;
+use super::pace::ScheduleState;
 use super::received::{Received, SUM_START, failure, sum, would_block};
-use super::shared::Shared;
-use super::tally::Failure;
-use super::watch::Watch;
+use super::shared::SharedLoad;
+use super::tally::LoadFailure;
+use super::watch::ConnectionWatch;
 
 /// Bytes per read: room for the longest frame.
 const INPUT_BYTES: usize = 4 * (FRAME_BYTES_MAX + FRAME_HEAD_BYTES);
@@ -44,7 +44,7 @@ struct Todo {
 }
 
 /// A sent request.
-struct Asked {
+struct SentRequest {
     key: StreamKey,
     todo: Todo,
     sent_us: u64,
@@ -54,7 +54,7 @@ struct Asked {
 }
 
 /// Sends requests until there are no more, on one connection at a time.
-pub(super) async fn ask_on(shared: Rc<Shared>) {
+pub(super) async fn ask_on(shared: Rc<SharedLoad>) {
     let (watch, mut todo) = (shared.watches.add(), VecDeque::new());
     loop {
         if todo.is_empty() {
@@ -63,7 +63,7 @@ pub(super) async fn ask_on(shared: Rc<Shared>) {
         }
         watch.begin(shared.now_us());
         let opened = watch.within(shared.open()).await;
-        match opened.unwrap_or(Err(Failure::Timeout)) {
+        match opened.unwrap_or(Err(LoadFailure::Timeout)) {
             Ok(stream) => {
                 let _busy = shared.busy();
                 Driver::new(&shared, stream).run(&watch, &mut todo).await;
@@ -85,11 +85,11 @@ enum Woken {
 }
 
 struct Driver<'a> {
-    shared: &'a Shared,
+    shared: &'a SharedLoad,
     stream: Stream,
     machine: Connection,
     /// Requests in the order of sending.
-    asked: Vec<Asked>,
+    asked: Vec<SentRequest>,
     input: Vec<u8>,
     /// The unhandled part of `input`.
     pending: std::ops::Range<usize>,
@@ -100,13 +100,13 @@ struct Driver<'a> {
     /// No more requests are sent on the connection.
     is_closing: bool,
     /// Nothing more is read from the connection.
-    dead: Option<Failure>,
+    dead: Option<LoadFailure>,
     /// Start of the period in which the server accepts no stream although none is open.
     refused_since_us: Option<u64>,
 }
 
 impl<'a> Driver<'a> {
-    fn new(shared: &'a Shared, stream: Stream) -> Self {
+    fn new(shared: &'a SharedLoad, stream: Stream) -> Self {
         let streams_max = u32::try_from(shared.options.streams).unwrap_or(u32::MAX);
         let limits = Limits {
             streams_max,
@@ -132,7 +132,7 @@ impl<'a> Driver<'a> {
 
     /// Runs until there are no more requests or the connection ends. Requests that it did not
     /// accept are left in `todo`.
-    async fn run(mut self, watch: &Watch, todo: &mut VecDeque<Todo>) {
+    async fn run(mut self, watch: &ConnectionWatch, todo: &mut VecDeque<Todo>) {
         for turn in 1.. {
             let wants_more = self.ask_more(todo);
             self.flush();
@@ -158,7 +158,7 @@ impl<'a> Driver<'a> {
         }
     }
 
-    async fn wait(&mut self, watch: &Watch, wants_more: bool) -> Woken {
+    async fn wait(&mut self, watch: &ConnectionWatch, wants_more: bool) -> Woken {
         self.input.copy_within(self.pending.clone(), 0);
         self.pending = 0..self.pending.len();
         let (stream, room) = (&self.stream, &mut self.input[self.pending.end..]);
@@ -195,9 +195,11 @@ impl<'a> Driver<'a> {
             let one = match todo.pop_front() {
                 Some(one) => one,
                 None => match self.shared.pace.try_next() {
-                    Next::Due(due_us) => Todo { at: self.shared.choose(), due_us, tries: 0 },
-                    Next::Later => return true,
-                    Next::Over => return false,
+                    ScheduleState::Due(due_us) => {
+                        Todo { at: self.shared.choose(), due_us, tries: 0 }
+                    }
+                    ScheduleState::Later => return true,
+                    ScheduleState::Over => return false,
                 },
             };
             if !can_open {
@@ -234,7 +236,7 @@ impl<'a> Driver<'a> {
                 self.shared.note(fault.words());
                 // The next request would fail too, so other tasks run first.
                 self.is_closing = true;
-                return self.fail(one, Failure::Protocol);
+                return self.fail(one, LoadFailure::Protocol);
             }
         };
         if body > 0 {
@@ -243,7 +245,7 @@ impl<'a> Driver<'a> {
         }
         let received = Received { checksum: SUM_START, ..Received::default() };
         let sent_us = self.shared.now_us();
-        self.asked.push(Asked { key, todo: one, sent_us, received, body_sent: 0 });
+        self.asked.push(SentRequest { key, todo: one, sent_us, received, body_sent: 0 });
     }
 
     /// Writes as much as the socket accepts.
@@ -284,7 +286,7 @@ impl<'a> Driver<'a> {
     fn take_input(&mut self, read: io::Result<usize>, todo: &mut VecDeque<Todo>) {
         let now_us = self.shared.now_us();
         match read {
-            Ok(0) => self.dead = Some(Failure::Closed),
+            Ok(0) => self.dead = Some(LoadFailure::Closed),
             Err(error) => self.dead = Some(failure(&error)),
             Ok(count) => {
                 self.pending.end += count;
@@ -302,7 +304,7 @@ impl<'a> Driver<'a> {
                 }
                 Err(fault) => {
                     self.shared.note(fault.words());
-                    self.dead = Some(Failure::Protocol);
+                    self.dead = Some(LoadFailure::Protocol);
                     break;
                 }
             }
@@ -340,10 +342,10 @@ impl<'a> Driver<'a> {
                 match (fault, code) {
                     (Some(fault), _) => {
                         self.shared.note(fault.words());
-                        self.fail(asked.todo, Failure::Protocol);
+                        self.fail(asked.todo, LoadFailure::Protocol);
                     }
                     (None, ErrorCode::REFUSED_STREAM) => self.again(asked.todo, todo),
-                    (None, _) => self.fail(asked.todo, Failure::Stream),
+                    (None, _) => self.fail(asked.todo, LoadFailure::Stream),
                 }
             }
             Event::GoAway { last_stream, .. } => {
@@ -363,11 +365,11 @@ impl<'a> Driver<'a> {
         }
     }
 
-    fn find(&mut self, key: StreamKey) -> Option<&mut Asked> {
+    fn find(&mut self, key: StreamKey) -> Option<&mut SentRequest> {
         self.asked.iter_mut().find(|asked| asked.key == key)
     }
 
-    fn remove(&mut self, key: StreamKey) -> Option<Asked> {
+    fn remove(&mut self, key: StreamKey) -> Option<SentRequest> {
         self.machine.release(key);
         let at = self.asked.iter().position(|asked| asked.key == key)?;
         Some(self.asked.remove(at))
@@ -380,14 +382,14 @@ impl<'a> Driver<'a> {
         self.shared.count(asked.todo.at, asked.todo.due_us, Ok((asked.received, asked.sent_us)));
     }
 
-    fn fail(&self, one: Todo, failure: Failure) {
+    fn fail(&self, one: Todo, failure: LoadFailure) {
         self.shared.count(one.at, one.due_us, Err(failure));
     }
 
     /// Requeues a request that was not accepted, for another connection.
     fn again(&self, one: Todo, todo: &mut VecDeque<Todo>) {
         match one.tries {
-            TRIES_MAX.. => self.fail(one, Failure::Stream),
+            TRIES_MAX.. => self.fail(one, LoadFailure::Stream),
             tries => todo.push_back(Todo { tries: tries + 1, ..one }),
         }
     }
@@ -395,29 +397,29 @@ impl<'a> Driver<'a> {
     /// Cancels requests that have waited too long.
     fn cut_late(&mut self, todo: &mut VecDeque<Todo>) {
         if self.asked.is_empty() {
-            todo.drain(..).for_each(|one| self.fail(one, Failure::Timeout));
-            self.dead = Some(Failure::Timeout);
+            todo.drain(..).for_each(|one| self.fail(one, LoadFailure::Timeout));
+            self.dead = Some(LoadFailure::Timeout);
         }
         let limit_us = u64::try_from(self.shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
         let now_us = self.shared.now_us();
-        let is_late = |asked: &Asked| now_us.saturating_sub(asked.sent_us) > limit_us;
+        let is_late = |asked: &SentRequest| now_us.saturating_sub(asked.sent_us) > limit_us;
         while let Some(at) = self.asked.iter().position(is_late) {
             let key = self.asked[at].key;
             self.machine.reset(key, ErrorCode::CANCEL);
             if let Some(asked) = self.remove(key) {
-                self.fail(asked.todo, Failure::Timeout);
+                self.fail(asked.todo, LoadFailure::Timeout);
             }
         }
     }
 
     /// Handles the end of the connection. Requests without a response yet are requeued if the
     /// connection was used before, as the server may have closed it meanwhile.
-    fn give_up(mut self, failure: Failure, todo: &mut VecDeque<Todo>) {
+    fn give_up(mut self, failure: LoadFailure, todo: &mut VecDeque<Todo>) {
         for asked in std::mem::take(&mut self.asked) {
             let has_begun = asked.received.first_byte_us > 0;
             match failure {
-                Failure::Closed if has_begun => self.fail(asked.todo, Failure::Short),
-                Failure::Closed | Failure::Reset if self.is_used && !has_begun => {
+                LoadFailure::Closed if has_begun => self.fail(asked.todo, LoadFailure::Short),
+                LoadFailure::Closed | LoadFailure::Reset if self.is_used && !has_begun => {
                     self.again(asked.todo, todo);
                 }
                 failure => self.fail(asked.todo, failure),

@@ -48,7 +48,7 @@ pub fn parse_field(text: &str) -> Option<(String, String)> {
 
 /// Options of `lighty load`.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct LoadTestOptions {
     /// URLs, one of which is chosen at random for each request; all of one server.
     pub urls: Vec<LoadUrl>,
     /// Number of connections.
@@ -88,7 +88,7 @@ pub struct Options {
     pub seed: u64,
 }
 
-impl Options {
+impl LoadTestOptions {
     /// Options for a closed loop of one connection for one second.
     pub fn new(urls: Vec<LoadUrl>) -> Self {
         Self {
@@ -207,7 +207,7 @@ mod tests {
     #[test]
     fn a_request_has_the_fields_that_are_given_and_those_it_needs() {
         let url = LoadUrl::parse("http://a.test:81/x?y").expect("a URL");
-        let mut options = Options::new(vec![url]);
+        let mut options = LoadTestOptions::new(vec![url]);
         options.method = "POST".to_owned();
         options.body = Bytes::from_static(b"abc");
         options.fields = vec![("Host".to_owned(), "b.test".to_owned())];
@@ -221,7 +221,7 @@ mod tests {
     #[test]
     fn name_and_password_of_a_url_are_a_field_unless_there_is_one() {
         let urls = ["http://a.test/", "http://u:p@a.test/"].map(LoadUrl::parse);
-        let mut options = Options::new(urls.into_iter().flatten().collect());
+        let mut options = LoadTestOptions::new(urls.into_iter().flatten().collect());
         for own in [None, Some(("authorization".to_owned(), "Bearer x".to_owned()))] {
             options.fields = own.into_iter().collect();
             let wanted = match options.fields.is_empty() {

@@ -32,7 +32,7 @@ impl Quota {
 
 /// State of the schedule.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Next {
+pub(super) enum ScheduleState {
     /// A request that was due at this time.
     Due(u64),
     /// No request is due yet.
@@ -106,27 +106,27 @@ impl Pace {
     pub(super) async fn next(&self) -> Option<u64> {
         loop {
             match self.try_next() {
-                Next::Due(due_us) => return Some(due_us),
-                Next::Over => return None,
-                Next::Later => self.more.notified().await,
+                ScheduleState::Due(due_us) => return Some(due_us),
+                ScheduleState::Over => return None,
+                ScheduleState::Later => self.more.notified().await,
             }
         }
     }
 
     /// The next request, if it is due.
-    pub(super) fn try_next(&self) -> Next {
+    pub(super) fn try_next(&self) -> ScheduleState {
         let now_us = self.clock.precise_us();
         let Some(period_us) = self.period_us else {
             let may = !self.is_over.get() && now_us < self.end_us && self.may_begin(now_us);
-            return if may { Next::Due(now_us) } else { Next::Over };
+            return if may { ScheduleState::Due(now_us) } else { ScheduleState::Over };
         };
         match self.unsent() {
-            _ if now_us >= self.end_us => Next::Over,
-            0 if self.is_over.get() => Next::Over,
-            0 => Next::Later,
+            _ if now_us >= self.end_us => ScheduleState::Over,
+            0 if self.is_over.get() => ScheduleState::Over,
+            0 => ScheduleState::Later,
             _ => {
                 let number = self.taken.replace(self.taken.get() + 1);
-                Next::Due(self.due_us(number, period_us))
+                ScheduleState::Due(self.due_us(number, period_us))
             }
         }
     }
@@ -232,9 +232,9 @@ mod tests {
             for _ in 0..20 {
                 pace.period_us.into_iter().for_each(|period_us| pace.release(period_us));
                 match pace.try_next() {
-                    Next::Due(due_us) if due_us < pace.counted_from_us() => early += 1,
-                    Next::Due(_) => counted += 1,
-                    Next::Later | Next::Over => {}
+                    ScheduleState::Due(due_us) if due_us < pace.counted_from_us() => early += 1,
+                    ScheduleState::Due(_) => counted += 1,
+                    ScheduleState::Later | ScheduleState::Over => {}
                 }
                 clock.advance(Duration::from_millis(200));
             }
@@ -265,14 +265,14 @@ mod tests {
         pace.release(100_000.0);
         assert_eq!(pace.unsent(), 4);
         for wanted_us in [0, 100_000] {
-            assert_eq!(pace.try_next(), Next::Due(pace.counted_from_us + wanted_us));
+            assert_eq!(pace.try_next(), ScheduleState::Due(pace.counted_from_us + wanted_us));
         }
         clock.advance(Duration::from_secs(5));
         pace.release(100_000.0);
         assert_eq!((pace.unsent(), pace.is_over.get()), (8, true));
         let unsent: Vec<u64> = pace.unsent_due_us().map(|us| us - pace.counted_from_us).collect();
         assert_eq!((unsent.len(), unsent[0], unsent[7]), (8, 200_000, 900_000));
-        assert_eq!(pace.try_next(), Next::Over, "nothing begins after the end");
+        assert_eq!(pace.try_next(), ScheduleState::Over, "nothing begins after the end");
     }
     #[test]
     fn a_look_comes_when_a_request_is_due() {
@@ -286,8 +286,8 @@ mod tests {
     async fn a_stop_leaves_nothing_to_ask() {
         let pace = begin(Clock::manual(0), None, Some(10.0), None);
         pace.release(100_000.0);
-        assert_ne!(pace.try_next(), Next::Later);
-        assert_eq!(pace.try_next(), Next::Later);
+        assert_ne!(pace.try_next(), ScheduleState::Later);
+        assert_eq!(pace.try_next(), ScheduleState::Later);
         pace.stop();
         assert_eq!((pace.next().await, pace.unsent()), (None, 0));
     }

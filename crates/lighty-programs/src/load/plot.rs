@@ -7,7 +7,7 @@ use lighty_io::clock::Clock;
 
 use super::felt::{Figure, quantile};
 use super::intervals::Interval;
-use super::options::Options;
+use super::options::LoadTestOptions;
 use super::report::whole_name;
 use super::tally::{Tally, Times};
 use crate::svg::{self, Chart};
@@ -25,9 +25,9 @@ const POINTS: u32 = 25;
 ///
 /// # Errors
 /// Writing to `out` fails.
-pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
+pub fn svg(options: &LoadTestOptions, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     svg::begin(CHARTS, &title(options), out)?;
-    let parts = Parts::of(tally);
+    let parts = RunParts::of(tally);
     let ticks = svg::time_ticks(parts.length_s * parts.all.len() as f64);
     let count = parts.all.len();
     let rates = || parts.all.iter().map(|(part, length_s)| part.responses as f64 / length_s);
@@ -57,7 +57,7 @@ pub fn svg(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result
 const TITLE_MAX: usize = 110;
 
 /// The title: URL, settings and time of the run.
-fn title(options: &Options) -> String {
+fn title(options: &LoadTestOptions) -> String {
     let url = options.urls.first().map_or_else(String::new, |url| {
         let scheme = if url.tls { "https" } else { "http" };
         // A password must not appear in the title.
@@ -85,12 +85,12 @@ fn title(options: &Options) -> String {
 
 /// The parts of a run, each with its length in seconds. The last one is shorter: with the full
 /// length, its rate would look like a slowdown of the server.
-struct Parts<'a> {
+struct RunParts<'a> {
     length_s: f64,
     all: Vec<(&'a Interval, f64)>,
 }
 
-impl<'a> Parts<'a> {
+impl<'a> RunParts<'a> {
     fn of(tally: &'a Tally) -> Self {
         let (length_s, took_s) = (tally.intervals.length().as_secs_f64(), tally.took.as_secs_f64());
         let with_length = |(nth, part): (usize, &'a Interval)| {
@@ -112,7 +112,7 @@ fn millis(figure: Option<Figure>) -> f64 {
 }
 
 /// Draws the distribution of times, with increasing resolution for the slowest requests.
-fn shares(options: &Options, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
+fn shares(options: &LoadTestOptions, tally: &Tally, out: &mut impl Write) -> io::Result<()> {
     let share = |point: f64| 1.0 - 10f64.powf(-point);
     let points = DECADES * POINTS;
     let none = Times::default();
@@ -150,7 +150,7 @@ fn percent(nines: u32) -> String {
 mod tests {
     use std::time::Duration;
 
-    use super::super::options::Options;
+    use super::super::options::LoadTestOptions;
     use super::super::target::LoadUrl;
     use super::*;
 
@@ -165,15 +165,15 @@ mod tests {
         tally
     }
 
-    fn options(url: &str) -> Options {
-        Options::new(vec![LoadUrl::parse(url).expect("a URL")])
+    fn options(url: &str) -> LoadTestOptions {
+        LoadTestOptions::new(vec![LoadUrl::parse(url).expect("a URL")])
     }
 
     #[test]
     fn last_part_has_the_rate_of_the_others() {
         for took_ms in [1_000, 1_001, 1_050, 1_110, 1_190, 130] {
             let tally = run(took_ms);
-            let parts = Parts::of(&tally);
+            let parts = RunParts::of(&tally);
             for (part, length_s) in &parts.all {
                 let rate = part.responses as f64 / length_s;
                 assert!((990.0..1010.0).contains(&rate), "{took_ms}: {rate}");

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::options::Expected;
-use super::tally::Failure;
+use super::tally::LoadFailure;
 
 /// Initial value of checksums, and their factor (FNV-1a).
 pub(super) const SUM_START: u64 = 0xCBF2_9CE4_8422_2325;
@@ -32,11 +32,11 @@ pub(super) fn would_block(error: io::Error) -> io::Result<usize> {
     if error.kind() == io::ErrorKind::WouldBlock { Ok(0) } else { Err(error) }
 }
 
-pub(super) fn failure(error: &io::Error) -> Failure {
+pub(super) fn failure(error: &io::Error) -> LoadFailure {
     match error.kind() {
-        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => Failure::Reset,
-        io::ErrorKind::UnexpectedEof => Failure::Short,
-        _ => Failure::Closed,
+        io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe => LoadFailure::Reset,
+        io::ErrorKind::UnexpectedEof => LoadFailure::Short,
+        _ => LoadFailure::Closed,
     }
 }
 
@@ -46,21 +46,21 @@ pub(super) fn judge(
     received: &Received,
     expected: &Expected,
     first: &mut Option<(u64, u64)>,
-) -> Option<Failure> {
+) -> Option<LoadFailure> {
     let status = received.status;
     let is_expected = expected.status.map_or((200..400).contains(&status), |one| one == status);
     if !is_expected {
-        return Some(Failure::Status);
+        return Some(LoadFailure::Status);
     }
     let (length, checksum) = (received.body_bytes, received.checksum);
     if expected.length.is_some_and(|wanted| wanted != length) {
-        return Some(Failure::Length);
+        return Some(LoadFailure::Length);
     }
     let (first_length, first_checksum) = *first.get_or_insert((length, checksum));
     if (expected.same || expected.checksum) && first_length != length {
-        return Some(Failure::Length);
+        return Some(LoadFailure::Length);
     }
-    (expected.checksum && first_checksum != checksum).then_some(Failure::Checksum)
+    (expected.checksum && first_checksum != checksum).then_some(LoadFailure::Checksum)
 }
 
 #[cfg(test)]
@@ -74,16 +74,16 @@ mod tests {
         assert_eq!(judge(&received, &any, &mut None), None);
         assert_eq!(
             judge(&Received { status: 404, ..received }, &any, &mut None),
-            Some(Failure::Status)
+            Some(LoadFailure::Status)
         );
         let wants = Expected { status: Some(404), ..any.clone() };
-        assert_eq!(judge(&received, &wants, &mut None), Some(Failure::Status));
+        assert_eq!(judge(&received, &wants, &mut None), Some(LoadFailure::Status));
         let long = Expected { length: Some(6), ..any.clone() };
-        assert_eq!(judge(&received, &long, &mut None), Some(Failure::Length));
+        assert_eq!(judge(&received, &long, &mut None), Some(LoadFailure::Length));
         let same = Expected { same: true, ..any.clone() };
-        assert_eq!(judge(&received, &same, &mut Some((4, 7))), Some(Failure::Length));
+        assert_eq!(judge(&received, &same, &mut Some((4, 7))), Some(LoadFailure::Length));
         let content = Expected { checksum: true, ..any };
-        assert_eq!(judge(&received, &content, &mut Some((5, 8))), Some(Failure::Checksum));
+        assert_eq!(judge(&received, &content, &mut Some((5, 8))), Some(LoadFailure::Checksum));
         assert_eq!(sum(SUM_START, b"a"), 0xAF63_DC4C_8601_EC8C);
     }
 }

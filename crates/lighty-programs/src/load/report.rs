@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 
 use super::felt::{Figure, Sorted, mean, quantile};
 use super::intervals::{Interval, Spread};
-use super::options::Options;
-use super::tally::{Failure, Tally, Times};
+use super::options::LoadTestOptions;
+use super::tally::{LoadFailure, Tally, Times};
 
 /// Quantiles in reports.
 const SHARES: [(&str, f64); 6] = [
@@ -23,19 +23,19 @@ const SHARES: [(&str, f64); 6] = [
 pub(super) const UNSENT: &str = "requests were due, and no connection was free for them";
 
 /// Name of a request's total time. At a fixed rate it starts at the due time.
-pub(super) fn whole_name(options: &Options) -> &'static str {
+pub(super) fn whole_name(options: &LoadTestOptions) -> &'static str {
     if options.rate.is_some() { "from due" } else { "whole" }
 }
 
 /// Result for people.
-pub fn text(options: &Options, tally: &Tally) -> String {
+pub fn text(options: &LoadTestOptions, tally: &Tally) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.
     let _ = write_text(options, tally, &mut out);
     out
 }
 
-fn write_text(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::Result {
+fn write_text(options: &LoadTestOptions, tally: &Tally, out: &mut String) -> std::fmt::Result {
     let took_s = tally.took.as_secs_f64();
     let rate = tally.body_bytes as f64 / took_s.max(1e-9);
     writeln!(
@@ -72,8 +72,10 @@ fn write_connections(tally: &Tally, out: &mut String) -> std::fmt::Result {
 
 fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
     for (failure, count) in &tally.failures {
-        let has_words =
-            matches!(failure, Failure::Connect | Failure::Handshake | Failure::Protocol);
+        let has_words = matches!(
+            failure,
+            LoadFailure::Connect | LoadFailure::Handshake | LoadFailure::Protocol
+        );
         let why = tally.trouble.as_ref().filter(|_| has_words);
         let why = why.map_or_else(String::new, |why| format!(": {why}"));
         writeln!(out, "{count} {}{why}", failure.words())?;
@@ -85,7 +87,7 @@ fn write_failures(tally: &Tally, out: &mut String) -> std::fmt::Result {
 }
 
 /// Writes the table of times.
-fn write_times(options: &Options, tally: &Tally, out: &mut String) -> std::fmt::Result {
+fn write_times(options: &LoadTestOptions, tally: &Tally, out: &mut String) -> std::fmt::Result {
     let head: Vec<String> = SHARES.iter().map(|(name, _)| format!("{name:>9}")).collect();
     writeln!(out, "\n{:12}{:>9}{}{:>9}", "", "mean", head.join(""), "longest")?;
     let label = whole_name(options);
@@ -192,9 +194,9 @@ pub fn http_load(tally: &Tally) -> String {
     }
     let failed = |failure| tally.failures.get(&failure).copied().unwrap_or(0);
     for (failure, words) in [
-        (Failure::Timeout, "timeouts"),
-        (Failure::Length, "bad byte counts"),
-        (Failure::Checksum, "bad checksums"),
+        (LoadFailure::Timeout, "timeouts"),
+        (LoadFailure::Length, "bad byte counts"),
+        (LoadFailure::Checksum, "bad checksums"),
     ] {
         if failed(failure) > 0 {
             out += &format!("{} {words}\n", failed(failure));
@@ -208,9 +210,9 @@ pub fn http_load(tally: &Tally) -> String {
 }
 
 /// Result for programs, and for comparing runs.
-pub fn json(options: &Options, tally: &Tally) -> Value {
+pub fn json(options: &LoadTestOptions, tally: &Tally) -> Value {
     let none = Times::default();
-    let words = |failure: &Failure| failure.words().to_owned();
+    let words = |failure: &LoadFailure| failure.words().to_owned();
     let failures: serde_json::Map<String, Value> =
         tally.failures.iter().map(|(failure, count)| (words(failure), (*count).into())).collect();
     let statuses: serde_json::Map<String, Value> = tally
@@ -288,7 +290,7 @@ mod tests {
     }
 
     fn said(tally: &Tally) -> (String, Value) {
-        let options = Options::new(Vec::new());
+        let options = LoadTestOptions::new(Vec::new());
         (text(&options, tally), json(&options, tally))
     }
 
@@ -313,7 +315,7 @@ mod tests {
     fn what_failed_is_told_as_what_it_is_at_least() {
         let mut tally = Tally::default();
         (0..50).for_each(|_| tally.end(0, 2000));
-        (0..25).for_each(|_| tally.fail(Failure::Timeout, 0, 1_000_000));
+        (0..25).for_each(|_| tally.fail(LoadFailure::Timeout, 0, 1_000_000));
         (0..25).for_each(|_| tally.omit(0, 4));
         let (words, value) = said(&tally);
         let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
@@ -338,7 +340,7 @@ mod tests {
     #[test]
     fn who_is_refused_at_once_waits_for_nothing() {
         let mut tally = Tally::default();
-        (0..3).for_each(|_| tally.fail(Failure::Refused, 0, 90));
+        (0..3).for_each(|_| tally.fail(LoadFailure::Refused, 0, 90));
         let (words, value) = said(&tally);
         let row = words.lines().find(|line| line.starts_with("whole")).expect("a row");
         assert_eq!(row.split_whitespace().skip(1).collect::<Vec<_>>(), ["-"; 8], "{words}");

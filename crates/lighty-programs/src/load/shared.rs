@@ -7,25 +7,25 @@ use bytes::Bytes;
 use lighty_http::{Fields, Method};
 use lighty_io::transport::Stream;
 
-use super::Progress;
+use super::LoadProgress;
 use super::chance::Chance;
 use super::dial::Dial;
-use super::options::Options;
+use super::options::LoadTestOptions;
 use super::pace::Pace;
 use super::received::{Received, judge};
-use super::tally::{Failure, Tally};
+use super::tally::{LoadFailure, Tally};
 use super::watch::Watches;
 
 /// State shared by the connections of a thread.
-pub(super) struct Shared {
-    pub(super) options: Options,
+pub(super) struct SharedLoad {
+    pub(super) options: LoadTestOptions,
     dial: Dial,
     /// Each URL's encoded HTTP/1.1 request.
     pub(super) requests: Vec<Bytes>,
     /// Each URL's HTTP/2 fields.
     pub(super) fields: Vec<Fields>,
     pub(super) method: Option<Method>,
-    pub(super) progress: Progress,
+    pub(super) progress: LoadProgress,
     pub(super) pace: Pace,
     pub(super) watches: Watches,
     tally: RefCell<Tally>,
@@ -40,14 +40,14 @@ pub(super) struct Shared {
 }
 
 /// Outcome of a request: the received data, and the time of sending.
-pub(super) type Outcome = Result<(Received, u64), Failure>;
+pub(super) type RequestOutcome = Result<(Received, u64), LoadFailure>;
 
-impl Shared {
+impl SharedLoad {
     pub(super) fn new(
-        options: Options,
+        options: LoadTestOptions,
         dial: Dial,
         pace: Pace,
-        progress: Progress,
+        progress: LoadProgress,
         seed: u64,
     ) -> Self {
         Self {
@@ -82,7 +82,7 @@ impl Shared {
     }
 
     /// Opens a connection and records the time.
-    pub(super) async fn open(&self) -> Result<Stream, Failure> {
+    pub(super) async fn open(&self) -> Result<Stream, LoadFailure> {
         let began_us = self.now_us();
         let stream = self.dial.open().await?;
         let mut tally = self.tally.borrow_mut();
@@ -117,7 +117,7 @@ impl Shared {
     }
 
     /// Counts the outcome of a request for URL `at` that was due at `due_us`.
-    pub(super) fn count(&self, at: usize, due_us: u64, outcome: Outcome) {
+    pub(super) fn count(&self, at: usize, due_us: u64, outcome: RequestOutcome) {
         if due_us < self.counted_from_us {
             return;
         }

@@ -17,7 +17,7 @@ const DIGITS: u8 = 3;
 
 /// Reason why there is no response, or not the expected one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Failure {
+pub enum LoadFailure {
     /// Connection refused: no server is listening.
     Refused,
     /// The connection failed for another reason.
@@ -44,7 +44,7 @@ pub enum Failure {
     Checksum,
 }
 
-impl Failure {
+impl LoadFailure {
     /// Description for reports.
     pub fn words(self) -> &'static str {
         match self {
@@ -153,7 +153,7 @@ pub struct Tally {
     /// Reason of the first broken connection.
     pub trouble: Option<String>,
     /// Number of failures by kind.
-    pub failures: BTreeMap<Failure, u64>,
+    pub failures: BTreeMap<LoadFailure, u64>,
     /// Times to connect.
     pub connect: Times,
     /// Times from sending the request to the first byte of its response.
@@ -174,10 +174,10 @@ impl Tally {
     /// Records a request that failed after it had waited for `waited_us`. It is assigned to the
     /// time of its response, or without one to its due time, as its time limit may expire long
     /// after the run.
-    pub(super) fn fail(&mut self, failure: Failure, since_start_us: u64, waited_us: u64) {
+    pub(super) fn fail(&mut self, failure: LoadFailure, since_start_us: u64, waited_us: u64) {
         *self.failures.entry(failure).or_default() += 1;
         // A refused connection has no waiting time.
-        let waited_us = if failure == Failure::Refused { 0 } else { waited_us };
+        let waited_us = if failure == LoadFailure::Refused { 0 } else { waited_us };
         self.lost.record_bound(waited_us);
         self.intervals.at(since_start_us).fail(waited_us, failure.has_response());
     }
@@ -237,10 +237,10 @@ mod tests {
         let mut one = Tally { responses: 2, parallel: 1, ..Tally::default() };
         one.end(10_000, 100);
         one.end(450_000, 300);
-        one.fail(Failure::Reset, 0, 5);
+        one.fail(LoadFailure::Reset, 0, 5);
         let mut two = Tally { responses: 2, parallel: 2, ..Tally::default() };
         two.end(210_000, 1_000_000);
-        two.fail(Failure::Status, 210_000, 7);
+        two.fail(LoadFailure::Status, 210_000, 7);
         two.omit(450_000, 9);
         one.merge(&two);
         assert_eq!((one.responses, one.parallel, one.failed(), one.unsent), (4, 3, 2, 1));

@@ -13,14 +13,14 @@ pub(super) const LOOK: Duration = Duration::from_millis(20);
 
 /// Time limit of one connection.
 #[derive(Default)]
-pub(super) struct Watch {
+pub(super) struct ConnectionWatch {
     /// Start of the wait; `None`: it is not waiting.
     since_us: Cell<Option<u64>>,
     is_late: Cell<bool>,
     waker: RefCell<Option<Waker>>,
 }
 
-impl Watch {
+impl ConnectionWatch {
     /// Starts a wait.
     pub(super) fn begin(&self, since_us: u64) {
         self.since_us.set(Some(since_us));
@@ -59,11 +59,11 @@ impl Watch {
 
 /// The time limits of a thread's connections.
 #[derive(Clone, Default)]
-pub(super) struct Watches(Rc<RefCell<Vec<Rc<Watch>>>>);
+pub(super) struct Watches(Rc<RefCell<Vec<Rc<ConnectionWatch>>>>);
 
 impl Watches {
-    pub(super) fn add(&self) -> Rc<Watch> {
-        let watch = Rc::new(Watch::default());
+    pub(super) fn add(&self) -> Rc<ConnectionWatch> {
+        let watch = Rc::new(ConnectionWatch::default());
         self.0.borrow_mut().push(Rc::clone(&watch));
         watch
     }

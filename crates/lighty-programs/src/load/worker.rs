@@ -8,21 +8,21 @@ use lighty_io::clock::ticks::Ticks;
 use tokio::task::{JoinSet, LocalSet};
 
 use super::dial::Dial;
-use super::options::Options;
+use super::options::LoadTestOptions;
 use super::pace::{Pace, Quota};
-use super::shared::Shared;
+use super::shared::SharedLoad;
 use super::tally::Tally;
 use super::watch::LOOK;
-use super::{Progress, http1, http2};
+use super::{LoadProgress, http1, http2};
 
 /// Parameters of a thread.
 pub(super) struct Worker {
-    pub(super) options: Options,
+    pub(super) options: LoadTestOptions,
     pub(super) dial: Dial,
     pub(super) connections: usize,
     pub(super) rate: Option<f64>,
     pub(super) quota: Quota,
-    pub(super) progress: Progress,
+    pub(super) progress: LoadProgress,
     pub(super) seed: u64,
 }
 
@@ -36,7 +36,7 @@ impl Worker {
         let Worker { options, dial, connections, rate, quota, progress, seed } = self;
         let (warm_up, duration) = (options.warm_up, options.until.duration);
         let pace = Pace::begin(Clock::start(), quota, rate, warm_up, duration);
-        let shared = Rc::new(Shared::new(options, dial, pace, progress, seed));
+        let shared = Rc::new(SharedLoad::new(options, dial, pace, progress, seed));
         let pacing = tokio::task::spawn_local(release(Rc::clone(&shared)));
         let looking = tokio::task::spawn_local(look(Rc::clone(&shared)));
         let mut tasks = JoinSet::new();
@@ -56,12 +56,12 @@ impl Worker {
     }
 }
 
-async fn release(shared: Rc<Shared>) {
+async fn release(shared: Rc<SharedLoad>) {
     shared.pace.run().await;
 }
 
 /// Checks time limits; returns when the load is stopped.
-async fn look(shared: Rc<Shared>) {
+async fn look(shared: Rc<SharedLoad>) {
     let limit_us = u64::try_from(shared.options.timeout.as_micros()).unwrap_or(u64::MAX);
     let mut ticks = Ticks::every(LOOK);
     while !shared.progress.is_ended() {

@@ -5,21 +5,21 @@ use std::borrow::Cow;
 use lighty_lua::accounts::Accounts;
 use lighty_lua::{AccessError, BodyPiece, Group, Requests, ScriptRequest, ScriptValue};
 
-use crate::app::Request;
+use crate::app::ApplicationRequest;
 
-type Pair = (Vec<u8>, Vec<u8>);
+type NameValue = (Vec<u8>, Vec<u8>);
 
 /// The request, and the response of a script.
 #[derive(Default)]
 pub(super) struct FastcgiRequest {
-    params: Vec<Pair>,
+    params: Vec<NameValue>,
     body: Vec<u8>,
     /// Values of `lighty.env` that the script has set.
-    changed: Vec<Pair>,
+    changed: Vec<NameValue>,
     /// Printed output.
     pub(super) printed: Vec<u8>,
     /// Response fields.
-    pub(super) fields: Vec<Pair>,
+    pub(super) fields: Vec<NameValue>,
     /// The body that was set instead of printing.
     pub(super) pieces: Vec<BodyPiece>,
     /// Text for the server's error log.
@@ -53,7 +53,7 @@ const ATTRIBUTES: [(&str, &str); 19] = [
 
 impl FastcgiRequest {
     /// Takes over a request.
-    pub(super) fn begin(&mut self, request: &Request<'_>, accounts: &Accounts) {
+    pub(super) fn begin(&mut self, request: &ApplicationRequest<'_>, accounts: &Accounts) {
         self.accounts = accounts.clone();
         self.params.clear();
         self.params.extend(request.params().map(|(name, value)| (name.to_vec(), value.to_vec())));
@@ -164,12 +164,12 @@ fn field_of(param: &[u8]) -> Option<Vec<u8>> {
     Some(letters.collect())
 }
 
-fn find<'a>(pairs: &'a [Pair], name: &[u8]) -> Option<&'a [u8]> {
+fn find<'a>(pairs: &'a [NameValue], name: &[u8]) -> Option<&'a [u8]> {
     pairs.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_slice())
 }
 
 /// Sets or removes a pair. Names of fields are case-insensitive.
-fn put(pairs: &mut Vec<Pair>, name: &[u8], value: Option<&[u8]>, ignores_case: bool) {
+fn put(pairs: &mut Vec<NameValue>, name: &[u8], value: Option<&[u8]>, ignores_case: bool) {
     let same = |known: &[u8]| match ignores_case {
         true => known.eq_ignore_ascii_case(name),
         false => known == name,

@@ -13,7 +13,7 @@ use lighty_io::process::spawn::{Child, ChildInput, ChildOutput, ChildSignal, Exi
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinHandle;
 
-use super::{Options, Order, Ping, ReplaceError, ping};
+use super::{Ping, ReplaceError, SupervisorOptions, WorkerOrder, ping};
 
 /// Initial pause in milliseconds before a worker that ended early is restarted. Doubles each time.
 pub(super) const PAUSE_MS_MIN: u64 = 100;
@@ -46,11 +46,11 @@ const COMPANY_MS: u64 = 50;
 
 /// All workers.
 pub(super) struct Crew {
-    pub(super) options: Options,
+    pub(super) options: SupervisorOptions,
     pub(super) socket: BoundSocket,
     identity: Identity,
     clock: Clock,
-    places: RefCell<Vec<Place>>,
+    places: RefCell<Vec<WorkerSlot>>,
     /// Time of the last answer to a ping; 0 if there was none.
     answered_ms: Cell<u64>,
     /// A ping after an orderly end is in progress.
@@ -63,7 +63,7 @@ pub(super) struct Crew {
 
 /// State of a worker slot.
 #[derive(Clone, Copy, Default)]
-struct Place {
+struct WorkerSlot {
     /// Process id; 0 if there is none.
     pid: i32,
     began_ms: u64,
@@ -71,7 +71,7 @@ struct Place {
 }
 
 /// A worker's end.
-struct End {
+struct WorkerEnd {
     /// Its process id and exit code, or the reason why it was not started.
     why: String,
     /// True if the exit code was 0.
@@ -82,8 +82,8 @@ struct End {
 }
 
 /// The outcome of waiting for a worker.
-enum Run {
-    Ended(End),
+enum WorkerOutcome {
+    Ended(WorkerEnd),
     /// This process replaces it.
     Replaced(Child),
     Stopped,
@@ -91,12 +91,12 @@ enum Run {
 
 impl Crew {
     pub(super) fn new(
-        options: Options,
+        options: SupervisorOptions,
         identity: Identity,
         socket: BoundSocket,
         clock: Clock,
     ) -> Self {
-        let places = RefCell::new(vec![Place::default(); options.workers]);
+        let places = RefCell::new(vec![WorkerSlot::default(); options.workers]);
         Self {
             options,
             socket,
@@ -171,17 +171,17 @@ impl Crew {
     pub(super) async fn keep(
         self: Rc<Self>,
         number: usize,
-        mut orders: mpsc::UnboundedReceiver<Order>,
+        mut orders: mpsc::UnboundedReceiver<WorkerOrder>,
     ) {
         let (mut running, mut pause_ms) = (None, PAUSE_MS_MIN);
         loop {
             let end = match self.run(number, running.take(), &mut orders).await {
-                Run::Ended(end) => end,
-                Run::Replaced(child) => {
+                WorkerOutcome::Ended(end) => end,
+                WorkerOutcome::Replaced(child) => {
                     running = Some(child);
                     continue;
                 }
-                Run::Stopped => return,
+                WorkerOutcome::Stopped => return,
             };
             self.places.borrow_mut()[number].pid = 0;
             let answered = self.answers.notified();
@@ -210,14 +210,14 @@ impl Crew {
                     pause_ms = PAUSE_MS_MIN;
                 }
                 order = orders.recv() => match order {
-                    Some(Order::Replace(done)) => match self.start_settled().await {
+                    Some(WorkerOrder::Replace(done)) => match self.start_settled().await {
                         Ok(child) => {
                             running = Some(child);
                             let _ = done.send(Ok(()));
                         }
                         Err(why) => drop(done.send(Err(why))),
                     },
-                    Some(Order::Stop) | None => return,
+                    Some(WorkerOrder::Stop) | None => return,
                 }
             }
         }
@@ -246,8 +246,8 @@ impl Crew {
         self: &Rc<Self>,
         number: usize,
         running: Option<Child>,
-        orders: &mut mpsc::UnboundedReceiver<Order>,
-    ) -> Run {
+        orders: &mut mpsc::UnboundedReceiver<WorkerOrder>,
+    ) -> WorkerOutcome {
         let now_ms = self.now_ms();
         let child = match running {
             Some(child) => Ok(child),
@@ -258,14 +258,19 @@ impl Crew {
             Err(error) => {
                 let lived_ms = self.now_ms().saturating_sub(self.began_ms(number, now_ms));
                 let why = error.to_string();
-                return Run::Ended(End { why, lived_ms, is_done: false, is_orderly: false });
+                return WorkerOutcome::Ended(WorkerEnd {
+                    why,
+                    lived_ms,
+                    is_done: false,
+                    is_orderly: false,
+                });
             }
         };
         self.enter(number, &child);
         tokio::select! {
             ended = child.wait() => {
                 let lived_ms = self.now_ms().saturating_sub(self.began_ms(number, now_ms));
-                Run::Ended(End {
+                WorkerOutcome::Ended(WorkerEnd {
                     why: format!("process {} {}", child.id(), words(&ended)),
                     is_done: matches!(ended, Ok(Exit::Code(0))),
                     is_orderly: self.ended_in_order(&ended, lived_ms),
@@ -273,10 +278,10 @@ impl Crew {
                 })
             }
             order = orders.recv() => match order {
-                Some(Order::Replace(done)) => Run::Replaced(self.replace(child, done).await),
-                Some(Order::Stop) | None => {
+                Some(WorkerOrder::Replace(done)) => WorkerOutcome::Replaced(self.replace(child, done).await),
+                Some(WorkerOrder::Stop) | None => {
                     self.retire(child).await;
-                    Run::Stopped
+                    WorkerOutcome::Stopped
                 }
             }
         }
@@ -286,7 +291,7 @@ impl Crew {
         let began_ms = self.now_ms();
         let place = &mut self.places.borrow_mut()[number];
         if place.pid != child.id() {
-            *place = Place { pid: child.id(), began_ms, starts: place.starts + 1 };
+            *place = WorkerSlot { pid: child.id(), began_ms, starts: place.starts + 1 };
         }
     }
 

@@ -7,7 +7,7 @@ const NAME_BYTES_MAX: usize = 32;
 
 /// Contents of a log line.
 #[derive(Debug, PartialEq)]
-pub(super) enum Line {
+pub(super) enum LogLine {
     /// Times of a request.
     Times(Times),
     /// Another line.
@@ -25,15 +25,15 @@ pub(super) struct Times {
     pub(super) stages: Vec<(String, u64)>,
 }
 
-pub(super) fn read(line: &[u8]) -> Line {
-    let Ok(text) = std::str::from_utf8(line) else { return Line::Other };
+pub(super) fn read(line: &[u8]) -> LogLine {
+    let Ok(text) = std::str::from_utf8(line) else { return LogLine::Other };
     let text = text.trim_end();
     if text.starts_with('{') {
-        return read_json(text).map_or_else(Line::Broken, Line::Times);
+        return read_json(text).map_or_else(LogLine::Broken, LogLine::Times);
     }
     match text.split_once(" timing write-start: ") {
-        Some((_, rest)) => read_timing(rest).map_or_else(Line::Broken, Line::Times),
-        None => Line::Other,
+        Some((_, rest)) => read_timing(rest).map_or_else(LogLine::Broken, LogLine::Times),
+        None => LogLine::Other,
     }
 }
 
@@ -138,6 +138,6 @@ mod tests {
     #[test]
     fn names_that_could_be_markup_are_broken() {
         let line = br#"{"time":"1970-01-01T00:00:00Z","stages_us":{"<script>":1}}"#;
-        assert_eq!(read(line), Line::Broken("a stage has no sound name"));
+        assert_eq!(read(line), LogLine::Broken("a stage has no sound name"));
     }
 }

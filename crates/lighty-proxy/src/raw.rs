@@ -21,7 +21,7 @@ use crate::route::settings::ProxySettings;
 use crate::serve::local::Local;
 use crate::upstream::Upstream;
 use crate::upstream::address::AddressId;
-use crate::upstream::balance::Key;
+use crate::upstream::balance::BalanceKey;
 use crate::upstream::complaints::Logged;
 use crate::upstream::spec::{Protocol, ProxyProtocol};
 
@@ -124,7 +124,8 @@ async fn try_acquire(
         Peer::Inet(address) => Some(address.ip()),
         Peer::Unix => None,
     };
-    let key = Key { authority: b"", target: b"", client, sticky: None, random: local.random() };
+    let key =
+        BalanceKey { authority: b"", target: b"", client, sticky: None, random: local.random() };
     let ask = CheckoutRequest {
         upstream,
         key,

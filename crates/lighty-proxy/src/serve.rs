@@ -33,12 +33,12 @@ use crate::response::reply;
 use crate::route::rules::Route;
 use crate::serve::local::Local;
 use crate::serve::suspicion::Suspicion;
-use crate::serve::upstream_call::{PATIENCE_MS, Trouble, UpstreamCall};
+use crate::serve::upstream_call::{CallFailure, PATIENCE_MS, UpstreamCall};
 use crate::session::{Event, asked_protocol};
 use crate::upstream::Upstream;
 use crate::upstream::address::{Address, AddressId};
-use crate::upstream::balance::Key;
-use crate::upstream::health::passive::State;
+use crate::upstream::balance::BalanceKey;
+use crate::upstream::health::passive::AddressState;
 use crate::upstream::registry::Naming;
 use crate::upstream::spec::Protocol;
 use crate::websocket;
@@ -287,7 +287,7 @@ impl Serving<'_> {
         call: &'c UpstreamCall,
         only: Option<&'c str>,
     ) -> CheckoutRequest<'c> {
-        let key = Key {
+        let key = BalanceKey {
             authority: &self.ex.request.authority,
             target: &call.words.target,
             client: self.ex.request.remote_ip(),
@@ -356,8 +356,8 @@ impl Serving<'_> {
         }
         let now_ms = self.local.clock.mono_ms();
         let down_ms = |address: &Arc<Address>| match address.health.state(now_ms) {
-            State::Down { until_ms } => until_ms.saturating_sub(now_ms),
-            State::Up | State::Probing => 0,
+            AddressState::Down { until_ms } => until_ms.saturating_sub(now_ms),
+            AddressState::Up | AddressState::Probing => 0,
         };
         let first_ms = self.upstream.addresses().iter().map(down_ms).min().unwrap_or(0);
         first_ms.div_ceil(1000).max(1)
@@ -482,7 +482,7 @@ impl Serving<'_> {
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, CallFailure> {
         let is_fastcgi = matches!(self.upstream.spec.protocol, Protocol::Fastcgi { .. });
         let may_suspect = || {
             // If most requests take as long at a backend, silence is no evidence.
@@ -491,19 +491,20 @@ impl Serving<'_> {
         };
         let may_be_busy = is_fastcgi && connection.is_reused() && self.is_robust();
         call.may_meet_busy(may_be_busy && may_suspect());
-        self.open(call, connection).map_err(|fault| Trouble::Backend { fault, silent: false })?;
+        self.open(call, connection)
+            .map_err(|fault| CallFailure::Backend { fault, silent: false })?;
         let asked = match self.upstream.is_spawned {
             true => Box::pin(self.ask_program(call, connection)).await,
             false => self.ask_opened(call, connection).await,
         };
         asked.map_err(|trouble| match trouble {
-            Trouble::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
+            CallFailure::Backend { mut fault, silent } if fault.fault == Fault::BackendClosed => {
                 if let Some(ending) = connection.ending() {
                     fault = ending.before_head();
                 } else if let Some(why) = connection.why_died() {
                     fault.detail = why.into();
                 }
-                Trouble::Backend { fault, silent }
+                CallFailure::Backend { fault, silent }
             }
             other => other,
         })
@@ -515,14 +516,14 @@ impl Serving<'_> {
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, CallFailure> {
         let address = Arc::clone(&connection.permit.address);
         tokio::select! {
             biased;
             asked = self.ask_opened(call, connection) => asked,
             () = address.broken() => {
                 let fault = FaultReport::new(Fault::BackendsDown, "its program ends at every start");
-                Err(Trouble::Backend { fault, silent: true })
+                Err(CallFailure::Backend { fault, silent: true })
             }
         }
     }
@@ -531,7 +532,7 @@ impl Serving<'_> {
         &mut self,
         call: &mut UpstreamCall,
         connection: &Connection,
-    ) -> Result<u64, Trouble> {
+    ) -> Result<u64, CallFailure> {
         let mut sent_us = self.local.clock.mono_us();
         loop {
             let (client, stages) = (&self.ex.client, &mut self.ex.stages);

@@ -24,9 +24,9 @@ use tokio::sync::Notify;
 use crate::connect::backlog::Backlog;
 use crate::upstream::address::{Address, AddressId, AddressSpec};
 use crate::upstream::backend::{BackendKey, Backends};
-use crate::upstream::balance::{Balancer, Choice, Key};
+use crate::upstream::balance::{BalanceKey, Balancer, Choice};
 use crate::upstream::complaints::Complaints;
-use crate::upstream::health::passive::{Change, State};
+use crate::upstream::health::passive::{AddressState, HealthChange};
 use crate::upstream::names::NamedAddress;
 use crate::upstream::spec::{BackendAddress, BackendSpec, UpstreamSpec};
 
@@ -85,9 +85,9 @@ pub enum Pick {
 }
 
 /// The parameters of the choice.
-pub struct Wanted<'a> {
+pub struct PickParameters<'a> {
     /// The parts of the request that the balancer may use.
-    pub key: Key<'a>,
+    pub key: BalanceKey<'a>,
     /// Milliseconds of the worker's clock.
     pub now_ms: u64,
     /// Addresses that have already failed this request.
@@ -96,7 +96,7 @@ pub struct Wanted<'a> {
     pub only: Option<&'a str>,
 }
 
-impl Wanted<'_> {
+impl PickParameters<'_> {
     fn allows(&self, address: &Address) -> bool {
         self.only.is_none_or(|only| *address.spec.text == *only)
             && address.spec.weight > 0
@@ -273,12 +273,12 @@ impl Upstream {
     /// the caller has an idle connection. `scratch` saves an allocation.
     pub fn pick(
         &self,
-        wanted: &Wanted<'_>,
+        wanted: &PickParameters<'_>,
         has_idle: impl Fn(&Address) -> bool,
         scratch: &mut Vec<Choice>,
     ) -> Pick {
         let addresses = self.addresses();
-        let mut seen = Seen::default();
+        let mut seen = SkipReasons::default();
         for backup in [false, true] {
             scratch.clear();
             let of_rank = addresses.iter().enumerate().filter(|(_, a)| a.spec.backup == backup);
@@ -308,7 +308,7 @@ impl Upstream {
         &self,
         addresses: &[Arc<Address>],
         choices: &[Choice],
-        key: &Key<'_>,
+        key: &BalanceKey<'_>,
     ) -> Option<Arc<Address>> {
         let chosen = match choices {
             [] => return None,
@@ -364,26 +364,26 @@ impl Upstream {
             tried.contains(&address.id)
                 || address.spec.weight == 0
                 || address.is_broken()
-                || (matches!(health.state(now_ms), State::Down { .. })
+                || (matches!(health.state(now_ms), AddressState::Down { .. })
                     && health.held_until(now_ms).is_none())
         })
     }
 
     /// Records that an address responded to a request that began at `began_ms`. The caller logs the
     /// change.
-    pub fn succeeded(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
+    pub fn succeeded(&self, address: &Address, began_ms: u64, now_ms: u64) -> HealthChange {
         let change = address.health.record_success(began_ms, now_ms);
-        if change == Change::CameBack {
+        if change == HealthChange::CameBack {
             self.backlog.call_all();
         }
         change
     }
 
     /// Records that an address refused, or failed by its own fault.
-    pub fn failed(&self, address: &Address, began_ms: u64, now_ms: u64) -> Change {
+    pub fn failed(&self, address: &Address, began_ms: u64, now_ms: u64) -> HealthChange {
         address.count_failure();
         let change = address.health.record_failure(began_ms, now_ms);
-        if matches!(change, Change::WentDown { .. }) {
+        if matches!(change, HealthChange::WentDown { .. }) {
             self.refresh.notify_one();
         }
         change
@@ -392,12 +392,12 @@ impl Upstream {
 
 /// Reasons for skipping addresses.
 #[derive(Default)]
-struct Seen {
+struct SkipReasons {
     full: bool,
     held: bool,
 }
 
-impl Seen {
+impl SkipReasons {
     fn consider(
         &mut self,
         at: usize,
@@ -410,8 +410,8 @@ impl Seen {
         }
         let has_room = address.has_room() || has_idle(address);
         match address.health.state(now_ms) {
-            State::Up | State::Probing => {}
-            State::Down { .. } => {
+            AddressState::Up | AddressState::Probing => {}
+            AddressState::Down { .. } => {
                 self.held |= address.health.held_until(now_ms).is_some();
                 return None;
             }

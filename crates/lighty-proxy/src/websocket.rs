@@ -89,28 +89,31 @@ struct Handshake {
 }
 
 /// Reason for refusing a handshake.
-struct Refusal {
+struct HandshakeRefusal {
     status: Status,
     words: String,
 }
 
-impl Refusal {
+impl HandshakeRefusal {
     fn new(status: Status, words: impl Into<String>) -> Self {
         Self { status, words: words.into() }
     }
 }
 
 impl Handshake {
-    fn read(ex: &Exchange, rules: &WebsocketRules) -> Result<Self, Refusal> {
+    fn read(ex: &Exchange, rules: &WebsocketRules) -> Result<Self, HandshakeRefusal> {
         let fields = &ex.request.fields;
         let version = fields.get_named(b"Sec-WebSocket-Version").unwrap_or_default();
         if !VERSIONS.contains(&version.trim_ascii()) {
             let words = format!("WebSocket version \"{}\"", version.escape_ascii());
-            return Err(Refusal::new(Status::UPGRADE_REQUIRED, words));
+            return Err(HandshakeRefusal::new(Status::UPGRADE_REQUIRED, words));
         }
         let key = fields.get_named(b"Sec-WebSocket-Key").unwrap_or_default().trim_ascii();
         if !is_key(key) {
-            return Err(Refusal::new(Status::BAD_REQUEST, "Sec-WebSocket-Key has no 16 bytes"));
+            return Err(HandshakeRefusal::new(
+                Status::BAD_REQUEST,
+                "Sec-WebSocket-Key has no 16 bytes",
+            ));
         }
         check_origin(fields, &rules.origins)?;
         let known: &[&str] = if rules.is_binary { &["binary"] } else { &["binary", "base64"] };
@@ -122,7 +125,7 @@ impl Handshake {
 }
 
 #[cold]
-fn refuse(ex: &mut Exchange, refusal: &Refusal) -> Step<'static> {
+fn refuse(ex: &mut Exchange, refusal: &HandshakeRefusal) -> Step<'static> {
     ex.log(lighty_core::Level::Notice, &format!("wstunnel.server: {}", refusal.words));
     ex.fail_status(refusal.status);
     if refusal.status == Status::UPGRADE_REQUIRED {
@@ -153,13 +156,13 @@ fn subprotocol(fields: &Fields, known: &[&'static str]) -> Option<&'static str> 
 }
 
 /// Checks that the origin is in the list, or ends with a dot and a member of it, like lighttpd.
-fn check_origin(fields: &Fields, origins: &Strings) -> Result<(), Refusal> {
+fn check_origin(fields: &Fields, origins: &Strings) -> Result<(), HandshakeRefusal> {
     if origins.is_empty() {
         return Ok(());
     }
     let origin = fields.get_named(b"Origin").or_else(|| fields.get_named(b"Sec-WebSocket-Origin"));
     let Some(origin) = origin else {
-        return Err(Refusal::new(Status::BAD_REQUEST, "the client names no origin"));
+        return Err(HandshakeRefusal::new(Status::BAD_REQUEST, "the client names no origin"));
     };
     let is_allowed = |allowed: &str| {
         let before = origin.strip_suffix(allowed.as_bytes());
@@ -169,7 +172,7 @@ fn check_origin(fields: &Fields, origins: &Strings) -> Result<(), Refusal> {
         return Ok(());
     }
     let words = format!("{} is none of wstunnel.origins", origin.escape_ascii());
-    Err(Refusal::new(Status::FORBIDDEN, words))
+    Err(HandshakeRefusal::new(Status::FORBIDDEN, words))
 }
 
 #[cfg(test)]

@@ -9,8 +9,8 @@ use tokio::time::timeout;
 use crate::connect::pool::{ConnPermit, Connection};
 use crate::serve::local::Local;
 use crate::upstream::address::{Address, AddressId};
-use crate::upstream::balance::Key;
-use crate::upstream::{Pick, Upstream, Wanted};
+use crate::upstream::balance::BalanceKey;
+use crate::upstream::{Pick, PickParameters, Upstream};
 
 /// A permit, with a pooled connection if there is one.
 pub enum Checkout {
@@ -51,7 +51,7 @@ pub enum Refusal {
 /// The parameters of a checkout.
 pub struct CheckoutRequest<'a> {
     pub upstream: &'a Arc<Upstream>,
-    pub key: Key<'a>,
+    pub key: BalanceKey<'a>,
     /// Rank in the backlog.
     pub class: u8,
     /// Addresses that have already failed this request.
@@ -108,7 +108,7 @@ impl Local {
 
     fn try_checkout(&self, ask: &CheckoutRequest<'_>) -> Result<Checkout, Without> {
         let now_ms = self.clock.mono_ms();
-        let wanted = Wanted { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
+        let wanted = PickParameters { key: ask.key, now_ms, tried: ask.tried, only: ask.only };
         let reuses = ask.reuse != Reuse::None;
         let has_idle = |address: &Address| reuses && self.pool.has(address);
         // Another worker may take the last permit between choosing and taking.

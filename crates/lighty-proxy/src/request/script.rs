@@ -8,7 +8,7 @@ use crate::route::rules::{RewriteRule, RewriteTarget, Route, Takes};
 
 /// The parts of a path as a program sees them (RFC 3875 section 4.1). Reusable.
 #[derive(Debug, Default)]
-pub(crate) struct Script {
+pub(crate) struct ScriptPath {
     /// `SCRIPT_NAME`.
     pub name: Vec<u8>,
     /// `PATH_INFO`.
@@ -19,7 +19,7 @@ pub(crate) struct Script {
     pub docroot: Vec<u8>,
 }
 
-impl Script {
+impl ScriptPath {
     /// Forgets the program, keeps the buffers.
     pub(crate) fn clear(&mut self) {
         self.name.clear();

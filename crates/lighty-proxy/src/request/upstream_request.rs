@@ -12,7 +12,7 @@ use lighty_http::{Fields, Known, uri};
 use lighty_io::connect::Target;
 use lighty_wire::http1::BodyFraming;
 
-use crate::request::script::Script;
+use crate::request::script::ScriptPath;
 use crate::response::mapping::{Mapping, has_dot_segment, mapped};
 use crate::route::rules::{ForwardedRules, RewriteRule, RewriteTarget, Route};
 use crate::upstream::address::AddressSpec;
@@ -65,7 +65,7 @@ pub(crate) struct RewrittenHead {
     /// Added fields. The client's fields of the same names are left out.
     pub extra: Fields,
     /// The script, for backends with a CGI-like protocol.
-    pub script: Script,
+    pub script: ScriptPath,
 }
 
 impl RewrittenHead {

@@ -292,7 +292,7 @@ mod tests {
     use lighty_config::BytePattern;
 
     use super::*;
-    use crate::route::rules::Piece;
+    use crate::route::rules::ReplacementPiece;
 
     fn pairs(list: &[(&str, &str)]) -> Vec<(Arc<str>, Arc<str>)> {
         list.iter().map(|(from, to)| ((*from).into(), (*to).into())).collect()
@@ -408,9 +408,10 @@ mod tests {
 
     #[test]
     fn the_first_rule_that_matches_counts_for_each_value() {
-        let text = |text: &str| vec![Piece::Text(text.into())];
-        let group_and_mark = || vec![Piece::Group(1), Piece::Text("!".into())];
-        let rule = |field: &str, pattern: &str, replacement: Vec<Piece>| RewriteRule {
+        let text = |text: &str| vec![ReplacementPiece::Text(text.into())];
+        let group_and_mark =
+            || vec![ReplacementPiece::Group(1), ReplacementPiece::Text("!".into())];
+        let rule = |field: &str, pattern: &str, replacement: Vec<ReplacementPiece>| RewriteRule {
             target: RewriteTarget::Field(field.into()),
             pattern: BytePattern::small(pattern).unwrap(),
             replacement: replacement.into(),

@@ -14,7 +14,7 @@ use lighty_http::Fields;
 use crate::connect::pool::Connection;
 use crate::request::replayable_body::ReplayableBody;
 use crate::serve::local::Local;
-use crate::serve::upstream_call::{ClientHandle, Trouble, UpstreamCall};
+use crate::serve::upstream_call::{CallFailure, ClientHandle, UpstreamCall};
 use crate::session::{Event, Step};
 use crate::upstream::spec::UpstreamSpec;
 
@@ -208,9 +208,9 @@ impl UpstreamBody {
     }
 
     /// Decodes the next piece of the buffered input.
-    fn next_of_input(&mut self) -> Result<Option<Next>, FaultReport> {
+    fn next_of_input(&mut self) -> Result<Option<BodyStep>, FaultReport> {
         if !self.early.is_empty() {
-            return Ok(Some(Next::Piece(std::mem::take(&mut self.early))));
+            return Ok(Some(BodyStep::Piece(std::mem::take(&mut self.early))));
         }
         if let Some(fault) = self.found.take() {
             return Err(fault);
@@ -241,7 +241,7 @@ impl UpstreamBody {
             }
         }
         let piece = joined.take();
-        Ok(Some(if piece.is_empty() { Next::End } else { Next::Piece(piece) }))
+        Ok(Some(if piece.is_empty() { BodyStep::End } else { BodyStep::Piece(piece) }))
     }
 
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), FaultReport>> {
@@ -279,8 +279,8 @@ impl UpstreamBody {
             }
             let limit = call.poll_body_limit(&self.client, connection, &limits, moved, cx);
             return Poll::Ready(Err(match ready!(limit) {
-                Trouble::Gone(fault) => FaultReport::new(fault, ""),
-                Trouble::Backend { fault, .. } if fault.fault == Fault::BackendWriteTimeout => {
+                CallFailure::Gone(fault) => FaultReport::new(fault, ""),
+                CallFailure::Backend { fault, .. } if fault.fault == Fault::BackendWriteTimeout => {
                     let write_ms = limits.write_ms;
                     cut(format!(
                         "took none of the request for {write_ms} ms, proxy-core.write-timeout"
@@ -372,7 +372,7 @@ impl Joined {
     }
 }
 
-enum Next {
+enum BodyStep {
     Piece(Bytes),
     End,
 }
@@ -405,8 +405,8 @@ impl Ahead for UpstreamBody {
         ready!(self.poll_turn(cx));
         loop {
             match self.next_of_input() {
-                Ok(Some(Next::Piece(piece))) => return Poll::Ready(Some(Ok(piece))),
-                Ok(Some(Next::End)) => return Poll::Ready(None),
+                Ok(Some(BodyStep::Piece(piece))) => return Poll::Ready(Some(Ok(piece))),
+                Ok(Some(BodyStep::End)) => return Poll::Ready(None),
                 Ok(None) => {}
                 Err(mut report) => {
                     report.fault = Fault::BackendCut;

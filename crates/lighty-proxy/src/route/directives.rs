@@ -31,7 +31,7 @@ pub use check::check;
 pub(crate) use check::{blocks_of_ours, heads, settings_at};
 
 use crate::route::settings::ProxySettings;
-use parts::Parts;
+use parts::ProxyParts;
 
 type Row = Directive<Settings>;
 
@@ -49,6 +49,6 @@ pub fn all() -> Vec<Row> {
     rows
 }
 
-fn of(settings: &mut Settings) -> &mut Parts {
+fn of(settings: &mut Settings) -> &mut ProxyParts {
     &mut settings.module_mut::<ProxySettings>().parts
 }

@@ -224,12 +224,12 @@ pub struct RewriteRule {
     /// Pattern for the value.
     pub pattern: BytePattern,
     /// The parts of the new value, in order.
-    pub replacement: Arc<[Piece]>,
+    pub replacement: Arc<[ReplacementPiece]>,
 }
 
 /// A part of a replacement.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Piece {
+pub enum ReplacementPiece {
     /// Literal text.
     Text(Box<str>),
     /// Text matched by a group of the pattern.
@@ -243,8 +243,8 @@ impl RewriteRule {
         let mut rewritten = Vec::new();
         for piece in self.replacement.iter() {
             rewritten.extend_from_slice(match piece {
-                Piece::Text(text) => text.as_bytes(),
-                Piece::Group(n) => groups.get(*n).unwrap_or_default(),
+                ReplacementPiece::Text(text) => text.as_bytes(),
+                ReplacementPiece::Group(n) => groups.get(*n).unwrap_or_default(),
             });
         }
         Ok(Some(rewritten))

@@ -8,7 +8,7 @@ use lighty_core::module_settings;
 use lighty_core::settings::Settings;
 
 use crate::route::directives::assemble;
-use crate::route::directives::parts::Parts;
+use crate::route::directives::parts::ProxyParts;
 use crate::route::rules::{Route, Routes};
 
 /// The proxy's settings for one set of conditions.
@@ -17,7 +17,7 @@ use crate::route::rules::{Route, Routes};
 /// and assembled once, when the routes of a settings variant are first requested.
 #[derive(Clone, Debug, Default)]
 pub struct ProxySettings {
-    pub(crate) parts: Parts,
+    pub(crate) parts: ProxyParts,
     assembled: Assembled,
 }
 module_settings!(ProxySettings);

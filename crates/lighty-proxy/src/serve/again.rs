@@ -8,7 +8,7 @@ use lighty_http::Method;
 use super::{Serving, TRIES_MAX};
 use crate::connect::checkout::Reuse;
 use crate::connect::pool::{ConnPermit, Connection};
-use crate::serve::upstream_call::{Trouble, UpstreamCall};
+use crate::serve::upstream_call::{CallFailure, UpstreamCall};
 use crate::upstream::spec::Protocol;
 
 /// Limit on resends after a backend closed its connection without a response. A restarting backend
@@ -44,7 +44,7 @@ impl Serving<'_> {
     /// True if the backend has certainly read nothing of the request.
     pub(super) async fn went_unread(
         &self,
-        trouble: &Trouble,
+        trouble: &CallFailure,
         call: &UpstreamCall,
         connection: &Connection,
     ) -> bool {
@@ -52,7 +52,7 @@ impl Serving<'_> {
         if !call.has_sent() || connection.is_refused() || is_broken {
             return true;
         }
-        let is_silent = matches!(trouble, Trouble::Backend { silent: true, .. });
+        let is_silent = matches!(trouble, CallFailure::Backend { silent: true, .. });
         let matters = is_silent && !self.may_repeat() && self.upload.can_rewind();
         matters && Box::pin(call.went_unread(&connection.stream)).await
     }
@@ -60,18 +60,18 @@ impl Serving<'_> {
     /// Decides between a retry and giving up.
     pub(super) fn decide(
         &mut self,
-        trouble: Trouble,
+        trouble: CallFailure,
         unread: bool,
         connection: Connection,
         began_ms: u64,
     ) -> Result<(), FaultReport> {
         let (fault, silent) = match trouble {
-            Trouble::Backend { fault, silent } => (fault, silent),
-            Trouble::Body(fault) => {
+            CallFailure::Backend { fault, silent } => (fault, silent),
+            CallFailure::Body(fault) => {
                 connection.permit.address.health.record_abandoned(began_ms);
                 return Err(FaultReport::new(Fault::of_body(fault), "request body"));
             }
-            Trouble::Gone(fault) => {
+            CallFailure::Gone(fault) => {
                 connection.permit.address.health.record_abandoned(began_ms);
                 return Err(FaultReport::new(fault, "while the backend worked"));
             }

@@ -23,7 +23,7 @@ use crate::connect::pool::{ConnPermit, Pool, SWEEP_MS};
 use crate::serve::upstream_call::UpstreamCall;
 use crate::upstream::Upstream;
 use crate::upstream::balance::Choice;
-use crate::upstream::health::passive::Change;
+use crate::upstream::health::passive::HealthChange;
 use crate::upstream::registry::{Naming, Registry};
 use crate::upstream::spec::{Protocol, UpstreamSpec};
 
@@ -54,7 +54,7 @@ pub struct Local {
     pub(crate) choices: RefCell<Vec<Choice>>,
     registry: Arc<Registry>,
     /// Keyed by the address of the spec, which the settings keep alive.
-    known: RefCell<HashMap<*const UpstreamSpec, Known, foldhash::fast::RandomState>>,
+    known: RefCell<HashMap<*const UpstreamSpec, LocalUpstream, foldhash::fast::RandomState>>,
     /// The upstreams of the current generation.
     naming: RefCell<Option<Arc<Naming>>>,
     /// The tasks that give up idle connections, by index of the upstream.
@@ -65,7 +65,7 @@ pub struct Local {
     log: Log,
 }
 
-struct Known {
+struct LocalUpstream {
     upstream: Arc<Upstream>,
     /// Keeps the key, which is the spec's address, from being reused.
     spec: Arc<UpstreamSpec>,
@@ -123,7 +123,7 @@ impl Local {
             return Arc::clone(&known.upstream);
         }
         let upstream = self.registry.upstream(spec, naming);
-        let known = Known { upstream: Arc::clone(&upstream), spec: Arc::clone(spec) };
+        let known = LocalUpstream { upstream: Arc::clone(&upstream), spec: Arc::clone(spec) };
         self.known.borrow_mut().insert(Arc::as_ptr(spec), known);
         self.reclaimers.borrow_mut().entry(upstream.index).or_insert_with(|| {
             let (local, of) =
@@ -239,7 +239,7 @@ impl Local {
     pub(crate) fn note_success(&self, permit: &ConnPermit, began_ms: u64) {
         let now_ms = self.clock.mono_ms();
         permit.address.answered(now_ms);
-        if permit.upstream.succeeded(&permit.address, began_ms, now_ms) == Change::CameBack {
+        if permit.upstream.succeeded(&permit.address, began_ms, now_ms) == HealthChange::CameBack {
             let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
             permit.address.set_trouble(None);
             self.say(Level::Notice, &format!("{name}: backend {text} is up again"));
@@ -250,7 +250,7 @@ impl Local {
     pub(crate) fn note_failure(&self, permit: &ConnPermit, began_ms: u64, words: &str) {
         let now_ms = self.clock.mono_ms();
         let change = permit.upstream.failed(&permit.address, began_ms, now_ms);
-        if let Change::WentDown { until_ms } = change {
+        if let HealthChange::WentDown { until_ms } = change {
             let (name, text) = (&permit.upstream.spec.name, &permit.address.spec.text);
             permit.address.set_trouble(Some(words));
             let for_ms = until_ms.saturating_sub(now_ms);

@@ -75,13 +75,13 @@ pub(crate) struct UpstreamCall {
     alarm: Alarm,
     waits: Waits,
     limit: Limit,
-    backend: Backend,
-    watch: Watch,
+    backend: BodyHandling,
+    watch: ClientWatch,
 }
 
 /// The backend's treatment of the rest of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Backend {
+enum BodyHandling {
     Reads,
     /// Accepts no more of it; its response may still arrive.
     OnlyResponds,
@@ -89,7 +89,7 @@ enum Backend {
 
 /// Events on the client's side that end the call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Watch {
+enum ClientWatch {
     /// Before the response: the client is gone, or was half-closed for too long.
     GoneOrHalfClosed,
     /// While the response is sent: the client is gone.
@@ -138,7 +138,7 @@ enum Limit {
 
 /// Reason for the lack of a response.
 #[derive(Debug)]
-pub(crate) enum Trouble {
+pub(crate) enum CallFailure {
     /// The backend's fault. `silent` if no byte of a response was received.
     Backend { fault: FaultReport, silent: bool },
     /// The request body could not be read completely.
@@ -147,7 +147,7 @@ pub(crate) enum Trouble {
     Gone(Fault),
 }
 
-impl Trouble {
+impl CallFailure {
     /// Returns the kind of the failure, with few distinct values.
     pub(crate) fn words(&self) -> &'static str {
         match self {
@@ -182,8 +182,8 @@ impl UpstreamCall {
             alarm: Alarm::new(deadlines),
             waits: Waits::Client,
             limit: Limit::Timeout,
-            backend: Backend::Reads,
-            watch: Watch::GoneOrHalfClosed,
+            backend: BodyHandling::Reads,
+            watch: ClientWatch::GoneOrHalfClosed,
         }
     }
 
@@ -206,8 +206,8 @@ impl UpstreamCall {
         self.inbox.recycle(KEPT_BYTES_MAX);
         self.withheld = None;
         self.waits = Waits::Client;
-        self.backend = Backend::Reads;
-        self.watch = Watch::GoneOrHalfClosed;
+        self.backend = BodyHandling::Reads;
+        self.watch = ClientWatch::GoneOrHalfClosed;
         self.alarm.rest();
     }
 
@@ -271,12 +271,12 @@ impl UpstreamCall {
 
     /// True if the backend accepts the rest of the request.
     pub(crate) fn takes_body(&self) -> bool {
-        self.backend == Backend::Reads
+        self.backend == BodyHandling::Reads
     }
 
     /// Begins to read the body that follows the complete response head.
     pub(crate) fn begin_body(&mut self) {
-        self.watch = Watch::Gone;
+        self.watch = ClientWatch::Gone;
     }
 
     /// True if bytes of the request wait to be written.
@@ -332,7 +332,7 @@ impl UpstreamCall {
                         }
                     }
                     Err(error) => {
-                        self.backend = Backend::OnlyResponds;
+                        self.backend = BodyHandling::OnlyResponds;
                         self.saw_ending(Some(&error));
                     }
                 }
@@ -396,11 +396,11 @@ impl UpstreamCall {
         client: &ClientHandle,
         timeouts: &TimeoutSpec,
         cx: &mut Context<'_>,
-    ) -> Poll<Result<Event, Trouble>> {
+    ) -> Poll<Result<Event, CallFailure>> {
         let stream = &*connection.stream;
         let mut moved = self.see_withheld(connection, cx);
         loop {
-            moved |= self.push(stream, upload, client, cx).map_err(Trouble::Body)?;
+            moved |= self.push(stream, upload, client, cx).map_err(CallFailure::Body)?;
             match self.poll_step(stream, cx)? {
                 Poll::Ready(Event::More) => moved = true,
                 Poll::Ready(Event::Interim) => {
@@ -411,7 +411,9 @@ impl UpstreamCall {
                     // An endless stream of error output never lets the read timeout expire, so
                     // check the client here.
                     let gone = self.client_gone(client, cx);
-                    return Poll::Ready(gone.map_or(Ok(Event::Said), |f| Err(Trouble::Gone(f))));
+                    return Poll::Ready(
+                        gone.map_or(Ok(Event::Said), |f| Err(CallFailure::Gone(f))),
+                    );
                 }
                 Poll::Ready(event) => return Poll::Ready(Ok(event)),
                 Poll::Pending => break,
@@ -425,19 +427,23 @@ impl UpstreamCall {
         Poll::Ready(Err(trouble))
     }
 
-    fn count_interim(&mut self) -> Result<(), Trouble> {
+    fn count_interim(&mut self) -> Result<(), CallFailure> {
         self.interim += 1;
         if self.interim <= INTERIM_MAX {
             return Ok(());
         }
         let words = format!("more than {INTERIM_MAX} interim responses");
-        Err(Trouble::Backend { fault: malformed(words), silent: false })
+        Err(CallFailure::Backend { fault: malformed(words), silent: false })
     }
 
     /// Parses buffered input, or reads once.
-    fn poll_step(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<Event>, Trouble> {
+    fn poll_step(
+        &mut self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<Event>, CallFailure> {
         if !self.inbox.is_empty() || self.session.holds_output() {
-            let blame = |fault| Trouble::Backend { fault, silent: false };
+            let blame = |fault| CallFailure::Backend { fault, silent: false };
             let input = self.inbox.pending();
             let step = self.session.read_head(input, &mut self.response).map_err(blame)?;
             self.inbox.consume(step.consumed);
@@ -448,13 +454,17 @@ impl UpstreamCall {
         Ok(self.poll_fill(stream, cx)?.map(|()| Event::More))
     }
 
-    fn poll_fill(&mut self, stream: &Stream, cx: &mut Context<'_>) -> Result<Poll<()>, Trouble> {
+    fn poll_fill(
+        &mut self,
+        stream: &Stream,
+        cx: &mut Context<'_>,
+    ) -> Result<Poll<()>, CallFailure> {
         let silent = self.inbox.is_empty() && self.response.fields.is_empty();
         let Some(room) = self.inbox.room(INBOX_BYTES, INBOX_BYTES_MAX) else {
             let fault = FaultReport::new(Fault::BackendHeadTooLarge, "its head");
-            return Err(Trouble::Backend { fault, silent: false });
+            return Err(CallFailure::Backend { fault, silent: false });
         };
-        let closed = |words: String| Trouble::Backend {
+        let closed = |words: String| CallFailure::Backend {
             fault: FaultReport::new(Fault::BackendClosed, words),
             silent,
         };
@@ -499,12 +509,12 @@ impl UpstreamCall {
         client: &ClientHandle,
         silent: Option<&Connection>,
         cx: &mut Context<'_>,
-    ) -> Poll<Trouble> {
+    ) -> Poll<CallFailure> {
         loop {
             if !matches!(self.limit, Limit::Patience { is_first: true, .. })
                 && let Some(fault) = self.client_gone(client, cx)
             {
-                return Poll::Ready(Trouble::Gone(fault));
+                return Poll::Ready(CallFailure::Gone(fault));
             }
             ready!(self.alarm.poll(cx));
             let Limit::Patience { rest_ms, .. } = self.limit else {
@@ -516,7 +526,7 @@ impl UpstreamCall {
                     self.busy = Busy::Yes;
                     let words = "its process works on after a response";
                     let fault = FaultReport::new(Fault::BackendClosed, words);
-                    return Poll::Ready(Trouble::Backend { fault, silent: true });
+                    return Poll::Ready(CallFailure::Backend { fault, silent: true });
                 }
                 Silence::AsksAgain { after_ms } if rest_ms > after_ms => {
                     self.limit = Limit::Patience { rest_ms: rest_ms - after_ms, is_first: false };
@@ -572,7 +582,7 @@ impl UpstreamCall {
         timeouts: &TimeoutSpec,
         moved: bool,
         cx: &mut Context<'_>,
-    ) -> Poll<Trouble> {
+    ) -> Poll<CallFailure> {
         let moved = self.see_withheld(connection, cx) || moved;
         let (waits, limit_ms) = match self.is_blocked() {
             true => (Waits::Write, timeouts.write_ms),
@@ -602,25 +612,25 @@ impl UpstreamCall {
     /// Returns the fault, if the client has gone. While a response is being sent, a failing write
     /// reveals that, so a half-closed client then has no time limit.
     fn client_gone(&mut self, client: &ClientHandle, cx: &mut Context<'_>) -> Option<Fault> {
-        if self.watch == Watch::Nothing {
+        if self.watch == ClientWatch::Nothing {
             return None;
         }
         match client.as_ref()?.borrow_mut().poll_gone(cx) {
             Poll::Pending => None,
-            Poll::Ready(Fault::HalfClosed) if self.watch == Watch::Gone => {
-                self.watch = Watch::Nothing;
+            Poll::Ready(Fault::HalfClosed) if self.watch == ClientWatch::Gone => {
+                self.watch = ClientWatch::Nothing;
                 None
             }
             Poll::Ready(fault) => Some(fault),
         }
     }
 
-    fn too_late(&self) -> Trouble {
+    fn too_late(&self) -> CallFailure {
         let (fault, words) = match self.waits {
             Waits::Write => (Fault::BackendWriteTimeout, "while the request was sent"),
             _ => (Fault::BackendReadTimeout, "before its response"),
         };
-        Trouble::Backend { fault: FaultReport::new(fault, words), silent: true }
+        CallFailure::Backend { fault: FaultReport::new(fault, words), silent: true }
     }
 }
 

@@ -40,7 +40,7 @@ pub struct Choice {
 
 /// The parts of a request that a balancer may use.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Key<'a> {
+pub struct BalanceKey<'a> {
     pub authority: &'a [u8],
     /// The URL's path and query.
     pub target: &'a [u8],
@@ -55,7 +55,7 @@ pub struct Key<'a> {
 pub(crate) trait Balancer: Send + Sync {
     /// Returns the index in `choices` of the address to use. `choices` is not empty and is in the
     /// order written; it omits addresses that are down, full or were tried for this request.
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize;
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize;
 }
 
 /// Settings of a balancer.
@@ -96,7 +96,7 @@ pub enum HashKey {
 }
 
 /// A line of the registry.
-pub(crate) struct Entry {
+pub(crate) struct BalancerRow {
     /// Words of `proxy-core.balancer`, the main one first.
     pub words: &'static [&'static str],
     /// Description of the chosen backend, for the manual.
@@ -105,7 +105,7 @@ pub(crate) struct Entry {
 }
 
 /// Every algorithm, in the order of the manual. The first is the default.
-pub(crate) const REGISTRY: &[Entry] = &[
+pub(crate) const REGISTRY: &[BalancerRow] = &[
     round_robin::ENTRY,
     sqf::ENTRY,
     carp::ENTRY,

@@ -128,7 +128,7 @@ fn text_of(backend: &BackendSpec, endpoint: &Endpoint) -> Arc<str> {
 
 /// The names of an upstream, kept resolved until this is dropped.
 #[derive(Debug)]
-pub(crate) struct Names {
+pub(crate) struct UpstreamNames {
     upstream: Arc<UpstreamSpec>,
     /// Watches by backend; `None` for a literal address.
     watches: Vec<Option<NameWatch>>,
@@ -138,15 +138,15 @@ pub(crate) struct Names {
     heard: Vec<Standing>,
 }
 
-impl Names {
+impl UpstreamNames {
     /// Starts resolving the names of an upstream. Returns at once: unresolved names have no
     /// addresses yet.
-    pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> Names {
+    pub(crate) fn watch(upstream: Arc<UpstreamSpec>, resolver: &Resolver) -> UpstreamNames {
         let of_backend =
             |backend: &BackendSpec| question(&backend.address).map(|asked| resolver.watch(&asked));
         let watches: Vec<_> = upstream.backends.iter().map(of_backend).collect();
         let (seen, heard) = (vec![0; watches.len()], vec![Standing::Pending; watches.len()]);
-        Names { upstream, watches, seen, heard }
+        UpstreamNames { upstream, watches, seen, heard }
     }
 
     /// Returns true if no backend is a name, so that the addresses never change.

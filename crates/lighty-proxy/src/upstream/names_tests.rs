@@ -126,7 +126,7 @@ fn an_address_that_two_names_lead_to_is_there_once() {
 }
 
 /// Returns the addresses, as soon as a name has some.
-async fn changed(names: &mut Names) -> Vec<NamedAddress> {
+async fn changed(names: &mut UpstreamNames) -> Vec<NamedAddress> {
     loop {
         if let Some(addresses) = names.changed() {
             return addresses;
@@ -138,7 +138,7 @@ async fn changed(names: &mut Names) -> Vec<NamedAddress> {
 #[tokio::test]
 async fn digits_need_no_name_server() {
     let resolver = Resolver::new(ResolveOptions::default());
-    let mut names = Names::watch(Arc::new(upstream(vec![host("192.0.2.1")])), &resolver);
+    let mut names = UpstreamNames::watch(Arc::new(upstream(vec![host("192.0.2.1")])), &resolver);
     assert!(!names.is_static());
     let found = changed(&mut names).await;
     assert_eq!(told(&found), [("192.0.2.1/192.0.2.1:80", 1, false)]);
@@ -162,7 +162,7 @@ async fn names_come_from_the_hosts_file_and_an_unknown_one_stops_nothing() {
         ..ResolveOptions::default()
     });
     let spec = upstream(vec![host("app.test"), host("unknown.test")]);
-    let mut names = Names::watch(Arc::new(spec), &resolver);
+    let mut names = UpstreamNames::watch(Arc::new(spec), &resolver);
     let found = changed(&mut names).await;
     assert_eq!(told(&found), [("app.test/192.0.2.7:80", 1, false)]);
     let standings: Vec<_> = names.standings().collect();

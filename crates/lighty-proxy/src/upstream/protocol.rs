@@ -17,7 +17,7 @@ pub enum FastcgiRole {
 
 /// Form in which a protocol describes a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Request {
+pub(crate) enum RequestForm {
     /// A head like the client's.
     Http,
     /// CGI variables, for the script that the path leads to.
@@ -123,10 +123,10 @@ macro_rules! define {
                 }
             }
 
-            fn request(&self) -> Request {
+            fn request(&self) -> RequestForm {
                 match self {
-                    $(Self::$variant { .. } => Request::$request,)*
-                    Self::Raw => Request::Packet,
+                    $(Self::$variant { .. } => RequestForm::$request,)*
+                    Self::Raw => RequestForm::Packet,
                 }
             }
         }
@@ -141,17 +141,17 @@ protocols!(define);
 impl Protocol {
     /// Returns true if requests are described by CGI variables.
     pub fn is_like_cgi(&self) -> bool {
-        matches!(self.request(), Request::Script | Request::Application)
+        matches!(self.request(), RequestForm::Script | RequestForm::Application)
     }
 
     /// Returns true if a backend is a single application that owns all paths.
     pub fn is_one_application(&self) -> bool {
-        self.request() == Request::Application
+        self.request() == RequestForm::Application
     }
 
     /// Returns true if backends speak HTTP.
     pub fn is_http(&self) -> bool {
-        self.request() == Request::Http
+        self.request() == RequestForm::Http
     }
 }
 

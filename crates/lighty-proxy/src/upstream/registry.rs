@@ -25,12 +25,12 @@ pub struct Registry {
     resolver: Resolver,
     workers: AtomicUsize,
     backends: Arc<Backends>,
-    state: Mutex<State>,
+    state: Mutex<RegistryState>,
 }
 
 #[derive(Default)]
-struct State {
-    entries: Vec<Entry>,
+struct RegistryState {
+    entries: Vec<RegistryEntry>,
     /// Number of the last naming.
     named: u64,
     /// Number of the current naming.
@@ -49,7 +49,7 @@ struct State {
     abstract_names: HashSet<Arc<str>>,
 }
 
-struct Entry {
+struct RegistryEntry {
     asked: Arc<UpstreamSpec>,
     upstream: Arc<Upstream>,
     /// Numbers of the namings that include it.
@@ -138,7 +138,7 @@ impl Registry {
             log.line(Level::Error, Clock::start().unix_s(), &why.to_string(), About::default());
         }
         state.committed = naming.number;
-        let is_old = |entry: &&Entry| !entry.named_by.contains(&naming.number);
+        let is_old = |entry: &&RegistryEntry| !entry.named_by.contains(&naming.number);
         state.entries.iter().filter(is_old).for_each(|entry| entry.upstream.retire());
         let entries = state.entries.iter().filter(|entry| !is_old(entry));
         let current: Vec<_> = entries.map(|entry| Arc::clone(&entry.upstream)).collect();
@@ -198,12 +198,12 @@ impl Registry {
     /// generations that name it.
     fn find(
         &self,
-        state: &mut State,
+        state: &mut RegistryState,
         spec: &Arc<UpstreamSpec>,
         place: &str,
         naming: u64,
     ) -> (Arc<Upstream>, bool) {
-        let is_it = |entry: &&mut Entry| {
+        let is_it = |entry: &&mut RegistryEntry| {
             let may_be_had = !entry.upstream.is_retired() || entry.named_by.contains(&naming);
             may_be_had && entry.asked == *spec
         };
@@ -224,7 +224,7 @@ impl Registry {
         let made = Upstream::new(located, index, label, &self.backends, before.as_deref());
         let upstream = Arc::new(made);
         let named_by = vec![naming];
-        state.entries.push(Entry { asked, upstream: Arc::clone(&upstream), named_by });
+        state.entries.push(RegistryEntry { asked, upstream: Arc::clone(&upstream), named_by });
         (upstream, true)
     }
 
@@ -232,7 +232,7 @@ impl Registry {
     fn release(&self, naming: u64) {
         let mut state = self.lock();
         state.entries.iter_mut().for_each(|entry| entry.named_by.retain(|n| *n != naming));
-        let over: Vec<Entry> =
+        let over: Vec<RegistryEntry> =
             state.entries.extract_if(.., |entry| entry.named_by.is_empty()).collect();
         for entry in &over {
             entry.upstream.retire();
@@ -254,12 +254,12 @@ impl Registry {
         drop(over);
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, RegistryState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl State {
+impl RegistryState {
     /// Starts the programs of an upstream.
     fn begin(
         &mut self,
@@ -307,7 +307,7 @@ impl State {
     /// Removes the programs that no upstream uses.
     fn forget_programs(&mut self) {
         let entries = &self.entries;
-        let has = |entry: &Entry, program: &Arc<SpawnSpec>| {
+        let has = |entry: &RegistryEntry, program: &Arc<SpawnSpec>| {
             entry.asked.backends.iter().any(|b| b.spawn.as_ref() == Some(program))
         };
         self.programs.retain(|(_, program)| entries.iter().any(|entry| has(entry, program)));
@@ -351,7 +351,7 @@ impl State {
         spawn: &Arc<SpawnSpec>,
         naming: u64,
     ) -> BackendAddress {
-        let found = |is_it: &dyn Fn(&Entry, &BackendSpec) -> bool| {
+        let found = |is_it: &dyn Fn(&RegistryEntry, &BackendSpec) -> bool| {
             self.entries.iter().rev().find_map(|entry| {
                 let asked = entry.asked.backends.iter().zip(&entry.upstream.spec.backends);
                 let mut same = asked.filter(|(asked, _)| is_spawned_at(asked, name));

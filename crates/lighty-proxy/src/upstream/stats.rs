@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 use crate::upstream::Upstream;
 use crate::upstream::address::Address;
 use crate::upstream::backend_tls::BackendTls;
-use crate::upstream::health::passive::State;
+use crate::upstream::health::passive::AddressState;
 use crate::upstream::registry::Registry;
 
 /// The figures of an upstream.
@@ -98,9 +98,9 @@ fn of_upstream(upstream: &Upstream, now_ms: u64) -> UpstreamFigures {
 fn of_address(address: &Address, now_ms: u64) -> AddressFigures {
     let state = match address.health.state(now_ms) {
         _ if address.spec.weight == 0 => Standing::Drained,
-        State::Up => Standing::Up,
-        State::Probing => Standing::Probing,
-        State::Down { .. } => Standing::Down,
+        AddressState::Up => Standing::Up,
+        AddressState::Probing => Standing::Probing,
+        AddressState::Down { .. } => Standing::Down,
     };
     AddressFigures {
         text: Arc::clone(&address.spec.text),

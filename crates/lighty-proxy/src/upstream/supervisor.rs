@@ -35,12 +35,12 @@ const END_LOOK_MS: u64 = 5;
 
 /// The thread. It gets orders for each upstream, and one to stop.
 pub(crate) struct Supervisor {
-    orders: UnboundedSender<Order>,
+    orders: UnboundedSender<SupervisorOrder>,
     /// The thread, or the reason why it could not start.
     thread: Result<JoinHandle<()>, StartError>,
 }
 
-enum Order {
+enum SupervisorOrder {
     /// Start its programs, for the generation of this number.
     Begin(Arc<Upstream>, u64, mpsc::Sender<Result<(), StartError>>),
     /// Move the programs of this generation to their sockets.
@@ -81,15 +81,18 @@ impl Supervisor {
 
     /// Starts the programs of an upstream.
     pub(crate) fn begin(&self, upstream: Arc<Upstream>, naming: u64) -> Care {
-        self.order(|reply| Order::Begin(upstream, naming, reply))
+        self.order(|reply| SupervisorOrder::Begin(upstream, naming, reply))
     }
 
     /// Moves the programs of a generation to their sockets.
     pub(crate) fn commit(&self, naming: u64) -> Care {
-        self.order(|reply| Order::Commit(naming, reply))
+        self.order(|reply| SupervisorOrder::Commit(naming, reply))
     }
 
-    fn order(&self, order: impl FnOnce(mpsc::Sender<Result<(), StartError>>) -> Order) -> Care {
+    fn order(
+        &self,
+        order: impl FnOnce(mpsc::Sender<Result<(), StartError>>) -> SupervisorOrder,
+    ) -> Care {
         let (give, take) = mpsc::channel();
         match &self.thread {
             Err(why) => drop(give.send(Err(why.clone()))),
@@ -99,16 +102,16 @@ impl Supervisor {
     }
 
     pub(crate) fn care(&self, upstream: Arc<Upstream>) {
-        let _ = self.orders.send(Order::Care(upstream));
+        let _ = self.orders.send(SupervisorOrder::Care(upstream));
     }
 
     pub(crate) fn release(&self, upstream: Arc<Upstream>) {
-        let _ = self.orders.send(Order::Release(upstream));
+        let _ = self.orders.send(SupervisorOrder::Release(upstream));
     }
 
     /// Stops the processes and the thread, within `patience`.
     pub(crate) fn stop(self, patience: Duration) {
-        let _ = self.orders.send(Order::Stop);
+        let _ = self.orders.send(SupervisorOrder::Stop);
         let deadline = Deadline::after(patience);
         let is_over = || self.thread.as_ref().map_or(true, JoinHandle::is_finished);
         while !is_over() && !deadline.is_over() {
@@ -117,7 +120,11 @@ impl Supervisor {
     }
 }
 
-fn serve(log: Log, resolver: Resolver, orders: UnboundedReceiver<Order>) -> std::io::Result<()> {
+fn serve(
+    log: Log,
+    resolver: Resolver,
+    orders: UnboundedReceiver<SupervisorOrder>,
+) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let local = tokio::task::LocalSet::new();
     let keeping = Keeping { log: SupervisorLog::new(log), resolver };
@@ -131,18 +138,20 @@ struct Keeping {
 }
 
 impl Keeping {
-    async fn obey(self, mut orders: UnboundedReceiver<Order>) {
+    async fn obey(self, mut orders: UnboundedReceiver<SupervisorOrder>) {
         let mut processes = Processes::new(self.log.clone());
         while let Some(order) = orders.recv().await {
             match order {
-                Order::Begin(upstream, naming, reply) => {
+                SupervisorOrder::Begin(upstream, naming, reply) => {
                     let started = processes.begin(&upstream, naming).await;
                     let _ = reply.send(started);
                 }
-                Order::Commit(naming, reply) => drop(reply.send(processes.commit(naming))),
-                Order::Care(upstream) => self.follow(upstream),
-                Order::Release(upstream) => processes.release(&upstream),
-                Order::Stop => break,
+                SupervisorOrder::Commit(naming, reply) => {
+                    drop(reply.send(processes.commit(naming)))
+                }
+                SupervisorOrder::Care(upstream) => self.follow(upstream),
+                SupervisorOrder::Release(upstream) => processes.release(&upstream),
+                SupervisorOrder::Stop => break,
             }
         }
         processes.stop().await;

@@ -7,9 +7,9 @@ use lighty_core::settings::CoreSettings;
 
 use super::balancer::Balancing;
 use super::family::Family;
-use super::host::{Host, HostRules};
-use super::parts::{Backend, CoreParts, Parts, Server, Shared, TlsParts};
-use super::place::Place;
+use super::host::{ConfiguredHost, HostRules};
+use super::parts::{CoreBackend, CoreParts, FamilyServer, ProxyParts, TlsParts, UpstreamParts};
+use super::place::BackendLocation;
 use super::tls;
 use crate::route::rules::{RequestRules, ResponseRules, Route, Routes, Takes};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
@@ -29,7 +29,7 @@ pub(super) struct Flaw {
 }
 
 /// Returns the routes of a variant of the settings.
-pub(crate) fn routes(parts: &Parts, settings: &CoreSettings) -> Routes {
+pub(crate) fn routes(parts: &ProxyParts, settings: &CoreSettings) -> Routes {
     let flaw = flaws(parts).into_iter().next();
     let flaw = flaw.map(|flaw| Arc::from(format!("{} {}", flaw.directive, flaw.message)));
     let servers = Family::ALL.into_iter().flat_map(|family| of_family(parts, family, settings));
@@ -41,14 +41,14 @@ pub(crate) fn routes(parts: &Parts, settings: &CoreSettings) -> Routes {
 /// # Errors
 /// The address is invalid.
 pub(crate) fn to_address(
-    parts: &Parts,
+    parts: &ProxyParts,
     settings: &CoreSettings,
     address: &str,
 ) -> Result<Arc<Route>, Reject> {
     let refused = |why: &str| Reject::new(format!("{address} {why}"));
-    let place = Place::parse(address).map_err(|reject| refused(&reject.message))?;
+    let place = BackendLocation::parse(address).map_err(|reject| refused(&reject.message))?;
     let mut parts = parts.clone();
-    parts.core.backends = [Backend { text: address.into(), place, is_tls: false }].into();
+    parts.core.backends = [CoreBackend { text: address.into(), place, is_tls: false }].into();
     parts.core.protocol = Some(ProtocolName::Http);
     parts.core.check_local = false;
     of_core(&parts, settings).ok_or_else(|| refused("is no backend"))
@@ -58,7 +58,7 @@ pub(crate) fn to_address(
 pub(super) const NO_PROTOCOL: &str = "are set without proxy-core.protocol: what do they speak?";
 
 /// Returns the errors, the worst first.
-pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
+pub(super) fn flaws(parts: &ProxyParts) -> Vec<Flaw> {
     let mut flaws = Vec::new();
     if !parts.core.backends.is_empty() && parts.core.protocol.is_none() {
         flaws.push(Flaw {
@@ -110,7 +110,7 @@ pub(super) fn flaws(parts: &Parts) -> Vec<Flaw> {
 }
 
 /// Returns the errors in the TLS settings.
-fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
+fn tls_flaws(parts: &ProxyParts) -> Vec<Flaw> {
     let (core, tls) = (&parts.core, &parts.shared.tls);
     let mut flaws = Vec::new();
     let mut flaw = |directive, message: String, help: &str| {
@@ -142,7 +142,7 @@ fn tls_flaws(parts: &Parts) -> Vec<Flaw> {
 }
 
 /// Returns warnings: combinations that work, but are most likely mistakes.
-pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
+pub(super) fn doubts(parts: &ProxyParts) -> Vec<Flaw> {
     let mut doubts = Vec::new();
     let speaks = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
     let is_http = |speaks| matches!(speaks, ProtocolName::Http | ProtocolName::Http2);
@@ -172,7 +172,7 @@ pub(super) fn doubts(parts: &Parts) -> Vec<Flaw> {
 }
 
 /// Returns the protocol of each kind of configured backend.
-fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
+fn spoken(parts: &ProxyParts) -> Vec<(&'static str, Protocol)> {
     let core = parts.core.protocol.filter(|_| !parts.core.backends.is_empty());
     let core = core.map(|speaks| ("proxy-core.backends", speaks.with(&parts.shared.protocols)));
     let families =
@@ -182,7 +182,7 @@ fn spoken(parts: &Parts) -> Vec<(&'static str, Protocol)> {
     core.into_iter().chain(families).collect()
 }
 
-fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
+fn of_core(parts: &ProxyParts, settings: &CoreSettings) -> Option<Arc<Route>> {
     let core = &parts.core;
     let speaks = core.protocol.filter(|_| !core.backends.is_empty())?;
     let protocol = speaks.with(&parts.shared.protocols);
@@ -224,12 +224,12 @@ fn of_core(parts: &Parts, settings: &CoreSettings) -> Option<Arc<Route>> {
     }))
 }
 
-fn balancer(balancing: &Balancing, shared: &Shared) -> BalancerSpec {
+fn balancer(balancing: &Balancing, shared: &UpstreamParts) -> BalancerSpec {
     balancing.spec(shared.balancing, shared.sticky_cookie.as_ref())
 }
 
 fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<BackendSpec> {
-    let spec = |backend: &super::parts::Backend| {
+    let spec = |backend: &super::parts::CoreBackend| {
         let text = Arc::clone(&backend.text);
         let weight = core.weights.iter().find(|(name, _)| *name == text);
         let port = if backend.is_tls { tls::PORT } else { speaks.port() };
@@ -253,7 +253,7 @@ fn core_backends(core: &CoreParts, speaks: ProtocolName, tls: &TlsParts) -> Vec<
 }
 
 /// Returns the common part of all upstreams of these settings; callers fill in the rest.
-fn shared_spec(shared: &Shared, protocol: Protocol) -> UpstreamSpec {
+fn shared_spec(shared: &UpstreamParts, protocol: Protocol) -> UpstreamSpec {
     let mut pool = shared.pool.clone();
     pool.idle_max = shared.idle_max.map_or(pool.size_max, |most| most.min(pool.size_max));
     pool.idle_ms = shared.idle_ms.unwrap_or_else(|| idle_ms_of(&protocol));
@@ -271,14 +271,14 @@ fn shared_spec(shared: &Shared, protocol: Protocol) -> UpstreamSpec {
     }
 }
 
-fn health(shared: &Shared, disable_ms: Option<u64>) -> HealthSpec {
+fn health(shared: &UpstreamParts, disable_ms: Option<u64>) -> HealthSpec {
     let mut health = shared.health.clone();
     health.disable_ms = disable_ms.unwrap_or(health.disable_ms);
     health.disable_ms_max = health.disable_ms_max.max(health.disable_ms);
     health
 }
 
-fn response_rules(parts: &Parts, settings: &CoreSettings) -> ResponseRules {
+fn response_rules(parts: &ProxyParts, settings: &CoreSettings) -> ResponseRules {
     ResponseRules {
         strict_lines: parts.shared.strict_lines,
         intercept_errors: settings.error_intercept,
@@ -287,7 +287,7 @@ fn response_rules(parts: &Parts, settings: &CoreSettings) -> ResponseRules {
     }
 }
 
-fn of_family(parts: &Parts, family: Family, settings: &CoreSettings) -> Vec<Arc<Route>> {
+fn of_family(parts: &ProxyParts, family: Family, settings: &CoreSettings) -> Vec<Arc<Route>> {
     let of = &parts.families[family.index()];
     let mut routes = Vec::with_capacity(of.servers.len());
     let websocket = (family == Family::Wstunnel).then(|| Arc::new(parts.websocket.clone()));
@@ -323,10 +323,10 @@ fn local_keys(before: &[Arc<Route>], upstream: &UpstreamSpec) -> Vec<Takes> {
 }
 
 /// Splits a key's hosts into authorizers and responders: a request goes to one of each.
-fn by_role(server: &Server) -> Vec<Server> {
+fn by_role(server: &FamilyServer) -> Vec<FamilyServer> {
     let of_role = |role: FastcgiRole| {
         let hosts = server.hosts.iter().filter(|host| host.rules.role == role).cloned();
-        Server { key: Arc::clone(&server.key), hosts: hosts.collect() }
+        FamilyServer { key: Arc::clone(&server.key), hosts: hosts.collect() }
     };
     let both = [of_role(FastcgiRole::Authorizer), of_role(FastcgiRole::Responder)];
     both.into_iter().filter(|server| !server.hosts.is_empty()).collect()
@@ -346,7 +346,7 @@ fn taken(key: &Arc<str>, map: Option<&Pairs>) -> Vec<Takes> {
     takes
 }
 
-fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
+fn upstream(parts: &ProxyParts, family: Family, server: &FamilyServer) -> UpstreamSpec {
     let shared = &parts.shared;
     let default = HostRules::default();
     let rules = server.hosts.first().map_or(&default, |host| &host.rules);
@@ -370,7 +370,11 @@ fn upstream(parts: &Parts, family: Family, server: &Server) -> UpstreamSpec {
 }
 
 /// Returns the protocol, and the port for addresses without one.
-fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protocol, Option<u16>) {
+fn family_protocol(
+    family: Family,
+    parts: &ProxyParts,
+    rules: &HostRules,
+) -> (Protocol, Option<u16>) {
     let name = match family {
         Family::Fastcgi => ProtocolName::Fastcgi,
         Family::Scgi if parts.scgi_is_uwsgi => ProtocolName::Uwsgi,
@@ -389,7 +393,7 @@ fn family_protocol(family: Family, parts: &Parts, rules: &HostRules) -> (Protoco
     (name.with(&options), Some(name.port()))
 }
 
-fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec> {
+fn backend(host: &ConfiguredHost, port: Option<u16>, parts: &ProxyParts) -> Option<BackendSpec> {
     let header = &parts.header;
     let port = if host.is_tls { Some(tls::PORT) } else { port };
     let address = host.place.address(port)?;
@@ -397,7 +401,7 @@ fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec>
         true => Some(parts.shared.tls.options(&host.place, ProtocolName::Http)?),
         false => None,
     };
-    // In lighttpd, a host without a label keeps the client's `Host`; it has no TLS to backends.
+    // In lighttpd, a host without a label keeps the client's `ConfiguredHost`; it has no TLS to backends.
     let named = || match &address {
         BackendAddress::Inet(_) | BackendAddress::Name { .. } if host.is_tls => {
             Some(Arc::clone(&host.text))
@@ -423,7 +427,7 @@ fn backend(host: &Host, port: Option<u16>, parts: &Parts) -> Option<BackendSpec>
 }
 
 fn family_request(
-    parts: &Parts,
+    parts: &ProxyParts,
     family: Family,
     rules: HostRules,
     settings: &CoreSettings,
@@ -453,7 +457,7 @@ fn family_request(
 }
 
 fn family_response(
-    parts: &Parts,
+    parts: &ProxyParts,
     family: Family,
     rules: &HostRules,
     settings: &CoreSettings,

@@ -12,7 +12,7 @@ use crate::route::rules::Route;
 use crate::route::settings::ProxySettings;
 use crate::upstream::spec::{BackendAddress, BackendSpec, SpawnSpec};
 
-type Found<'a> = &'a Setting<Settings>;
+type SettingRef<'a> = &'a Setting<Settings>;
 
 /// Returns every finding, each with its place. Not all combinations of conditions are checked:
 /// [`crate::route::rules::Routes::flaw`] reports the others at run time.
@@ -34,7 +34,7 @@ fn together(config: &Config<Settings>, block: usize, findings: &mut Vec<Diagnost
     }
     let path = path(config, block);
     let mut settings = Settings::default();
-    let set: Vec<Found> = path.iter().flat_map(|&at| &blocks[at].settings).collect();
+    let set: Vec<SettingRef> = path.iter().flat_map(|&at| &blocks[at].settings).collect();
     set.iter().for_each(|setting| setting.apply(&mut settings));
     let parts = &settings.module::<ProxySettings>().parts;
     let flaws =
@@ -99,8 +99,9 @@ fn idle_protocol(config: &Config<Settings>, findings: &mut Vec<Diagnostic>) {
 
 /// Returns true if a block sets a directive of the proxy.
 fn is_ours(config: &Config<Settings>, block: usize) -> bool {
-    let of_proxy =
-        |setting: Found| setting.name.starts_with("proxy") || setting.name.ends_with(".server");
+    let of_proxy = |setting: SettingRef| {
+        setting.name.starts_with("proxy") || setting.name.ends_with(".server")
+    };
     config.blocks()[block].settings.iter().any(of_proxy)
 }
 
@@ -136,7 +137,7 @@ pub(crate) fn heads(config: &Config<Settings>, block: usize) -> Vec<String> {
     within.map(|at| config.blocks()[at].head()).collect()
 }
 
-fn all(config: &Config<Settings>) -> impl Iterator<Item = Found<'_>> {
+fn all(config: &Config<Settings>) -> impl Iterator<Item = SettingRef<'_>> {
     config.blocks().iter().flat_map(|block| &block.settings)
 }
 

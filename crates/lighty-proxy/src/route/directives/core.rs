@@ -6,8 +6,8 @@ use lighty_config::{CompileCtx, Kind, Reject, Strings, Value, parse_strings};
 use lighty_core::Settings;
 
 use super::balancer::{self, Balancing, cookie_name};
-use super::parts::{Backend, Weights};
-use super::place::Place;
+use super::parts::{CoreBackend, Weights};
+use super::place::BackendLocation;
 use super::values::{WEIGHT_MAX, keyed, number, optional, within};
 use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
@@ -183,23 +183,23 @@ fn protocols() -> Vec<Row> {
     ]
 }
 
-fn backends(value: &Value, _: &CompileCtx) -> Result<Arc<[Backend]>, Reject> {
+fn backends(value: &Value, _: &CompileCtx) -> Result<Arc<[CoreBackend]>, Reject> {
     let list: Strings = parse_strings(value)?;
     let spans = value.as_list().unwrap_or_default();
-    let mut backends: Vec<Backend> = Vec::with_capacity(list.len());
+    let mut backends: Vec<CoreBackend> = Vec::with_capacity(list.len());
     for (at, text) in list.iter().enumerate() {
         let place = |reject: Reject| match spans.get(at) {
             Some((_, item)) => reject.at(item.span),
             None => reject,
         };
-        let (address, is_tls) = Place::parse_url(text).map_err(place)?;
+        let (address, is_tls) = BackendLocation::parse_url(text).map_err(place)?;
         if backends.iter().any(|other| other.place == address && other.is_tls == is_tls) {
             let twice = format!("has \"{text}\" twice");
             return Err(place(
                 Reject::new(twice).help("proxy-core.weights gives it a larger share"),
             ));
         }
-        backends.push(Backend { text: Arc::clone(text), place: address, is_tls });
+        backends.push(CoreBackend { text: Arc::clone(text), place: address, is_tls });
     }
     Ok(backends.into())
 }

@@ -10,7 +10,7 @@ use lighty_config::{
 use lighty_core::pipeline::sendfile::directories;
 
 use super::family::Family;
-use super::place::{self, Place};
+use super::place::{self, BackendLocation};
 use super::values::{
     SECONDS_MAX, WEIGHT_MAX, clamped, keyed, number, parse_period, plain, unknown_key, within,
 };
@@ -18,11 +18,11 @@ use crate::upstream::spec::{FastcgiRole, SpawnSpec};
 
 /// A host as written in the configuration.
 #[derive(Clone, Debug)]
-pub(super) struct Host {
+pub(super) struct ConfiguredHost {
     /// The host's optional label.
     pub(super) label: Option<Arc<str>>,
     pub(super) text: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: BackendLocation,
     /// Written with `https://`.
     pub(super) is_tls: bool,
     pub(super) weight: u32,
@@ -125,7 +125,7 @@ pub(super) fn parse(
     label: Option<&Key>,
     item: &Spanned<Value>,
     ctx: &CompileCtx,
-) -> Result<Host, Reject> {
+) -> Result<ConfiguredHost, Reject> {
     let mut draft = Draft::default();
     let help = "write `( \"host\" => \"10.0.0.1\", \"port\" => 8080 )`";
     for (key, value) in keyed(&item.value, help).map_err(|reject| at(reject, item.span))? {
@@ -320,16 +320,16 @@ fn finish(
     family: Family,
     (label, span): (Option<&Key>, Span),
     ctx: &CompileCtx,
-) -> Result<Host, Reject> {
+) -> Result<ConfiguredHost, Reject> {
     let spawns = !draft.process.command.is_empty();
     let place = match where_it_is(&draft, spawns, span)? {
-        Place::Name(name, port) if spawns && &*name == "localhost" => {
-            Place::Ip(Ipv4Addr::LOCALHOST.into(), port)
+        BackendLocation::Name(name, port) if spawns && &*name == "localhost" => {
+            BackendLocation::Ip(Ipv4Addr::LOCALHOST.into(), port)
         }
         place => place,
     };
     let spawn = spawn(draft.process, ctx)?;
-    if spawns && matches!(place, Place::Srv(_) | Place::Name(..)) {
+    if spawns && matches!(place, BackendLocation::Srv(_) | BackendLocation::Name(..)) {
         let text = "has \"bin-path\" for a host by name: a program is started on this machine";
         return Err(Reject::new(text).help("give it a \"socket\"").at(span));
     }
@@ -337,7 +337,9 @@ fn finish(
         let text = "has a host with \"https://\": TLS is spoken with hosts of proxy.server only";
         return Err(Reject::new(text).at(span));
     }
-    if family == Family::Sockproxy && matches!(place, Place::Ip(_, None) | Place::Name(_, None)) {
+    if family == Family::Sockproxy
+        && matches!(place, BackendLocation::Ip(_, None) | BackendLocation::Name(_, None))
+    {
         return Err(Reject::new("has a host without \"port\"").at(span));
     }
     let text = match (&draft.host, &draft.socket, draft.port) {
@@ -352,7 +354,7 @@ fn finish(
             spawn.as_ref().map_or_else(|| "".into(), |s| Arc::clone(&s.command[0]))
         }
     };
-    Ok(Host {
+    Ok(ConfiguredHost {
         label: label.map(|key| Arc::from(&**key)),
         text,
         place,
@@ -366,7 +368,7 @@ fn finish(
 }
 
 /// Returns its place: a socket, a host, or neither for a program of the server's own.
-fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject> {
+fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<BackendLocation, Reject> {
     match (&draft.host, &draft.socket) {
         (Some(_), Some(socket)) => {
             let text = "has a \"host\" and a \"socket\": a backend is at one of them";
@@ -379,12 +381,11 @@ fn where_it_is(draft: &Draft, spawns: bool, span: Span) -> Result<Place, Reject>
             let path = socket.value.strip_prefix("unix:").unwrap_or(&socket.value);
             place::unix_of_host(path).map_err(|reject| at(reject, socket.span))
         }
-        (Some(host), None) => {
-            Place::of_host(&host.value, draft.port).map_err(|reject| at(reject, host.span))
-        }
+        (Some(host), None) => BackendLocation::of_host(&host.value, draft.port)
+            .map_err(|reject| at(reject, host.span)),
         (None, None) if spawns => Ok(match draft.port {
-            Some(port) => Place::Ip(Ipv4Addr::LOCALHOST.into(), Some(port)),
-            None => Place::Unix("".into()),
+            Some(port) => BackendLocation::Ip(Ipv4Addr::LOCALHOST.into(), Some(port)),
+            None => BackendLocation::Unix("".into()),
         }),
         (None, None) => {
             let text = "has a host of which nothing says where it is";

@@ -7,8 +7,8 @@ use lighty_config::{Pairs, Strings};
 
 use super::balancer::Balancing;
 use super::family::Family;
-use super::host::Host;
-use super::place::Place;
+use super::host::ConfiguredHost;
+use super::place::BackendLocation;
 use crate::route::rules::{ForwardedRules, RewriteRule, WebsocketRules};
 use crate::upstream::protocol::{ProtocolName, ProtocolOptions};
 use crate::upstream::spec::{
@@ -17,9 +17,9 @@ use crate::upstream::spec::{
 
 /// Values of all directives of the proxy.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct ProxyParts {
     pub(super) core: CoreParts,
-    pub(super) shared: Shared,
+    pub(super) shared: UpstreamParts,
     /// By [`Family::index`].
     pub(super) families: [FamilyParts; Family::ALL.len()],
     pub(super) header: HeaderParts,
@@ -30,7 +30,7 @@ pub(crate) struct Parts {
     pub(super) websocket: WebsocketRules,
 }
 
-impl Parts {
+impl ProxyParts {
     /// Returns true if no directive takes requests.
     pub(crate) fn is_idle(&self) -> bool {
         self.core.backends.is_empty() && self.families.iter().all(|f| f.servers.is_empty())
@@ -58,7 +58,7 @@ impl Default for ResolverParts {
 /// Values of a module of 1.4.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FamilyParts {
-    pub(super) servers: Arc<[Server]>,
+    pub(super) servers: Arc<[FamilyServer]>,
     pub(super) balance: Option<Balancing>,
     pub(super) map_extensions: Option<Pairs>,
     pub(super) debug: bool,
@@ -66,15 +66,15 @@ pub(super) struct FamilyParts {
 
 /// A key of `fastcgi.server` and its hosts.
 #[derive(Clone, Debug)]
-pub(super) struct Server {
+pub(super) struct FamilyServer {
     pub(super) key: Arc<str>,
-    pub(super) hosts: Vec<Host>,
+    pub(super) hosts: Vec<ConfiguredHost>,
 }
 
 /// Values of `proxy-core.*` about its own backends.
 #[derive(Clone, Debug)]
 pub(super) struct CoreParts {
-    pub(super) backends: Arc<[Backend]>,
+    pub(super) backends: Arc<[CoreBackend]>,
     pub(super) protocol: Option<ProtocolName>,
     pub(super) balancer: Balancing,
     pub(super) weights: Weights,
@@ -119,9 +119,9 @@ pub(super) type Weights = Arc<[(Arc<str>, u32)]>;
 
 /// A backend of `proxy-core.backends`.
 #[derive(Clone, Debug)]
-pub(super) struct Backend {
+pub(super) struct CoreBackend {
     pub(super) text: Arc<str>,
-    pub(super) place: Place,
+    pub(super) place: BackendLocation,
     /// Written with `https://`.
     pub(super) is_tls: bool,
 }
@@ -144,7 +144,7 @@ impl Default for TlsParts {
 
 /// Values of `proxy-core.*` for every upstream, also for the directives of 1.4.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct UpstreamParts {
     pub(super) pool: PoolSpec,
     pub(super) idle_max: Option<u32>,
     pub(super) idle_ms: Option<u64>,
@@ -162,7 +162,7 @@ pub(super) struct Shared {
     pub(super) tls: TlsParts,
 }
 
-impl Default for Shared {
+impl Default for UpstreamParts {
     fn default() -> Self {
         Self {
             pool: PoolSpec::default(),

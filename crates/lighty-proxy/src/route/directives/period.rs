@@ -3,12 +3,12 @@
 use lighty_config::Kind;
 use lighty_core::Settings;
 
-use super::parts::Parts;
+use super::parts::ProxyParts;
 use super::values::{SECONDS_MAX, parse_period};
 use super::{Row, of};
 
 /// Returns a row with a span of time as value: seconds, or text with a unit.
-pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut Parts, u64)) -> Row {
+pub(super) fn period(name: &'static str, least_ms: u64, set: fn(&mut ProxyParts, u64)) -> Row {
     let min = i64::from(least_ms > 0);
     Row::parsed(
         name,

@@ -17,7 +17,7 @@ const NAME_BYTES_MAX: usize = 253;
 
 /// A backend's address; the port is optional.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum BackendLocation {
     Unix(Arc<str>),
     Ip(IpAddr, Option<u16>),
     Name(Arc<str>, Option<u16>),
@@ -27,9 +27,9 @@ pub(super) enum Place {
 const FORMS: &str = "write \"host:port\", \"192.0.2.1:port\", \"[2001:db8::1]:port\", \
                      \"unix:/path\" or \"srv:_service._tcp.name\"";
 
-impl Place {
+impl BackendLocation {
     /// Parses any of the forms.
-    pub(super) fn parse(text: &str) -> Result<Place, Reject> {
+    pub(super) fn parse(text: &str) -> Result<BackendLocation, Reject> {
         if let Some(path) = text.strip_prefix("unix:") {
             return unix(path);
         }
@@ -63,35 +63,35 @@ impl Place {
     }
 
     /// Parses any of the forms. Returns true with it if it begins with `https://`.
-    pub(super) fn parse_url(text: &str) -> Result<(Place, bool), Reject> {
+    pub(super) fn parse_url(text: &str) -> Result<(BackendLocation, bool), Reject> {
         match behind_https(text) {
-            Some(rest) => Ok((Place::parse(rest)?, true)),
-            None => Ok((Place::parse(text)?, false)),
+            Some(rest) => Ok((BackendLocation::parse(rest)?, true)),
+            None => Ok((BackendLocation::parse(text)?, false)),
         }
     }
 
     /// Returns the name that the certificate must have; `None` if the place has no name.
     pub(super) fn server_name(&self) -> Option<Arc<str>> {
         match self {
-            Place::Ip(ip, _) => Some(ip.to_string().into()),
-            Place::Name(host, _) => Some(host.trim_end_matches('.').into()),
-            Place::Unix(_) | Place::Srv(_) => None,
+            BackendLocation::Ip(ip, _) => Some(ip.to_string().into()),
+            BackendLocation::Name(host, _) => Some(host.trim_end_matches('.').into()),
+            BackendLocation::Unix(_) | BackendLocation::Srv(_) => None,
         }
     }
 
     /// Parses `host` and `port` of 1.4, or a path.
-    pub(super) fn of_host(host: &str, port: Option<u16>) -> Result<Place, Reject> {
+    pub(super) fn of_host(host: &str, port: Option<u16>) -> Result<BackendLocation, Reject> {
         if host.starts_with('/') {
             return unix(host);
         }
         // If `port` is set, the whole of `host` is the address.
         let place = match (host.parse(), port) {
-            (Ok(ip), Some(_)) => Place::Ip(ip, None),
-            _ => Place::parse(host)?,
+            (Ok(ip), Some(_)) => BackendLocation::Ip(ip, None),
+            _ => BackendLocation::parse(host)?,
         };
         match (place, port) {
-            (Place::Ip(ip, None), port) => Ok(Place::Ip(ip, port)),
-            (Place::Name(name, None), port) => Ok(Place::Name(name, port)),
+            (BackendLocation::Ip(ip, None), port) => Ok(BackendLocation::Ip(ip, port)),
+            (BackendLocation::Name(name, None), port) => Ok(BackendLocation::Name(name, port)),
             (place, None) => Ok(place),
             (_, Some(_)) => Err(Reject::new("has a port in \"host\" and in \"port\"")),
         }
@@ -100,10 +100,12 @@ impl Place {
     /// Returns the address, with `port` as the default port; `None` if there is no port.
     pub(super) fn address(&self, port: Option<u16>) -> Option<BackendAddress> {
         Some(match self {
-            Place::Unix(path) => BackendAddress::Unix(Arc::clone(path)),
-            Place::Srv(name) => BackendAddress::Srv(Arc::clone(name)),
-            Place::Ip(ip, own) => BackendAddress::Inet(SocketAddr::new(*ip, own.or(port)?)),
-            Place::Name(host, own) => {
+            BackendLocation::Unix(path) => BackendAddress::Unix(Arc::clone(path)),
+            BackendLocation::Srv(name) => BackendAddress::Srv(Arc::clone(name)),
+            BackendLocation::Ip(ip, own) => {
+                BackendAddress::Inet(SocketAddr::new(*ip, own.or(port)?))
+            }
+            BackendLocation::Name(host, own) => {
                 BackendAddress::Name { host: Arc::clone(host), port: own.or(port)? }
             }
         })
@@ -118,7 +120,7 @@ pub(super) fn behind_https(text: &str) -> Option<&str> {
 }
 
 /// Parses a socket's path, or its abstract name after `@`.
-pub(super) fn unix(path: &str) -> Result<Place, Reject> {
+pub(super) fn unix(path: &str) -> Result<BackendLocation, Reject> {
     if !path.starts_with(['/', '@']) {
         let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
         return Err(reject.help("it begins with \"/\", or with \"@\" for an abstract name"));
@@ -127,7 +129,7 @@ pub(super) fn unix(path: &str) -> Result<Place, Reject> {
 }
 
 /// Parses 1.4's `socket`, which may also be a path in the working directory.
-pub(super) fn unix_of_host(path: &str) -> Result<Place, Reject> {
+pub(super) fn unix_of_host(path: &str) -> Result<BackendLocation, Reject> {
     if matches!(path, "" | "@") || path.contains('\0') {
         let reject = Reject::new(format!("has \"{path}\", which is no path of a socket"));
         return Err(reject.help("write a path, or \"@\" and an abstract name"));
@@ -136,18 +138,18 @@ pub(super) fn unix_of_host(path: &str) -> Result<Place, Reject> {
         let text = format!("has a socket's path longer than {UNIX_PATH_BYTES_MAX} bytes");
         return Err(Reject::new(text));
     }
-    Ok(Place::Unix(path.into()))
+    Ok(BackendLocation::Unix(path.into()))
 }
 
-fn srv(name: &str) -> Result<Place, Reject> {
+fn srv(name: &str) -> Result<BackendLocation, Reject> {
     if is_name(name) && name.starts_with('_') {
-        return Ok(Place::Srv(name.into()));
+        return Ok(BackendLocation::Srv(name.into()));
     }
     let reject = Reject::new(format!("has \"srv:{name}\", which is no name of a service"));
     Err(reject.help("write \"srv:_http._tcp.example.org\""))
 }
 
-fn inet(text: &str) -> Result<Place, Reject> {
+fn inet(text: &str) -> Result<BackendLocation, Reject> {
     let refuse = || {
         let reject = Reject::new(format!("has \"{text}\", which is no address"));
         match with_port(text) {
@@ -158,7 +160,7 @@ fn inet(text: &str) -> Result<Place, Reject> {
     if let Ok(ip) = text.parse::<IpAddr>() {
         return match with_port(text) {
             Some((host, port)) => Err(ambiguous(text, host, port)),
-            None => Ok(Place::Ip(ip, None)),
+            None => Ok(BackendLocation::Ip(ip, None)),
         };
     }
     if let Some(rest) = text.strip_prefix('[') {
@@ -169,7 +171,7 @@ fn inet(text: &str) -> Result<Place, Reject> {
             None if rest.is_empty() => None,
             None => return Err(refuse()),
         };
-        return Ok(Place::Ip(ip.into(), port));
+        return Ok(BackendLocation::Ip(ip.into(), port));
     }
     let (host, port) = match text.rsplit_once(':') {
         Some((host, digits)) if !host.contains(':') => (host, Some(port(digits, text)?)),
@@ -177,8 +179,10 @@ fn inet(text: &str) -> Result<Place, Reject> {
         None => (text, None),
     };
     match host.parse::<IpAddr>() {
-        Ok(ip) => Ok(Place::Ip(ip, port)),
-        Err(_) if is_name(host) => Ok(Place::Name(host.to_ascii_lowercase().into(), port)),
+        Ok(ip) => Ok(BackendLocation::Ip(ip, port)),
+        Err(_) if is_name(host) => {
+            Ok(BackendLocation::Name(host.to_ascii_lowercase().into(), port))
+        }
         Err(_) => Err(refuse()),
     }
 }
@@ -217,12 +221,12 @@ fn is_name(name: &str) -> bool {
 mod tests {
     use super::*;
 
-    fn parse(text: &str) -> Option<Place> {
-        Place::parse(text).ok()
+    fn parse(text: &str) -> Option<BackendLocation> {
+        BackendLocation::parse(text).ok()
     }
 
-    fn ip(text: &str, port: Option<u16>) -> Option<Place> {
-        text.parse().ok().map(|ip| Place::Ip(ip, port))
+    fn ip(text: &str, port: Option<u16>) -> Option<BackendLocation> {
+        text.parse().ok().map(|ip| BackendLocation::Ip(ip, port))
     }
 
     #[test]
@@ -232,16 +236,19 @@ mod tests {
         assert_eq!(parse("::1"), ip("::1", None));
         assert_eq!(parse("[::1]"), ip("::1", None));
         assert_eq!(parse("[2001:db8::1]:65535"), ip("2001:db8::1", Some(65535)));
-        assert_eq!(parse("app1"), Some(Place::Name("app1".into(), None)));
+        assert_eq!(parse("app1"), Some(BackendLocation::Name("app1".into(), None)));
         assert_eq!(
             parse("App_1.example.org:81"),
-            Some(Place::Name("app_1.example.org".into(), Some(81)))
+            Some(BackendLocation::Name("app_1.example.org".into(), Some(81)))
         );
-        assert_eq!(parse("unix:/run/php.sock"), Some(Place::Unix("/run/php.sock".into())));
-        assert_eq!(parse("unix:@php"), Some(Place::Unix("@php".into())));
+        assert_eq!(
+            parse("unix:/run/php.sock"),
+            Some(BackendLocation::Unix("/run/php.sock".into()))
+        );
+        assert_eq!(parse("unix:@php"), Some(BackendLocation::Unix("@php".into())));
         assert_eq!(
             parse("srv:_http._tcp.a.example"),
-            Some(Place::Srv("_http._tcp.a.example".into()))
+            Some(BackendLocation::Srv("_http._tcp.a.example".into()))
         );
     }
 
@@ -282,7 +289,7 @@ mod tests {
 
     #[test]
     fn an_address_of_ipv6_needs_brackets_where_its_end_may_be_a_port() {
-        let help = |text: &str| Place::parse(text).err().and_then(|reject| reject.help);
+        let help = |text: &str| BackendLocation::parse(text).err().and_then(|reject| reject.help);
         let both = |port: &str, whole: &str| {
             Some(format!("write \"{port}\", or \"{whole}\" for the whole as an address"))
         };
@@ -295,16 +302,16 @@ mod tests {
             assert_eq!(parse(text), ip(text, None), "{text}");
         }
         assert_eq!(parse("[::1:80]"), ip("::1:80", None));
-        let with_own = Place::of_host("::1:80", Some(9000)).ok();
+        let with_own = BackendLocation::of_host("::1:80", Some(9000)).ok();
         assert_eq!(with_own, ip("::1:80", Some(9000)));
     }
 
     #[test]
     fn https_is_tls_and_names_what_a_certificate_is_for() {
-        let url = |text: &str| Place::parse_url(text).ok();
+        let url = |text: &str| BackendLocation::parse_url(text).ok();
         let name = |text: &str| url(text).and_then(|(place, _)| place.server_name());
-        assert_eq!(url("a:80"), Some((Place::Name("a".into(), Some(80)), false)));
-        assert_eq!(url("https://a/"), Some((Place::Name("a".into(), None), true)));
+        assert_eq!(url("a:80"), Some((BackendLocation::Name("a".into(), Some(80)), false)));
+        assert_eq!(url("https://a/"), Some((BackendLocation::Name("a".into(), None), true)));
         assert_eq!(url("HTTPS://[::1]:8443").map(|(_, is_tls)| is_tls), Some(true));
         assert_eq!(name("https://App.example.:8443").as_deref(), Some("app.example"));
         assert_eq!(name("https://[::1]:8443").as_deref(), Some("::1"));
@@ -328,16 +335,26 @@ mod tests {
 
     #[test]
     fn a_port_is_written_once() {
-        assert_eq!(Place::of_host("h", Some(1)).ok(), Some(Place::Name("h".into(), Some(1))));
-        assert_eq!(Place::of_host("h:1", None).ok(), Some(Place::Name("h".into(), Some(1))));
-        assert_eq!(Place::of_host("/s", None).ok(), Some(Place::Unix("/s".into())));
-        assert!(Place::of_host("h:1", Some(1)).is_err());
-        assert!(Place::of_host("unix:/s", Some(1)).is_err());
+        assert_eq!(
+            BackendLocation::of_host("h", Some(1)).ok(),
+            Some(BackendLocation::Name("h".into(), Some(1)))
+        );
+        assert_eq!(
+            BackendLocation::of_host("h:1", None).ok(),
+            Some(BackendLocation::Name("h".into(), Some(1)))
+        );
+        assert_eq!(
+            BackendLocation::of_host("/s", None).ok(),
+            Some(BackendLocation::Unix("/s".into()))
+        );
+        assert!(BackendLocation::of_host("h:1", Some(1)).is_err());
+        assert!(BackendLocation::of_host("unix:/s", Some(1)).is_err());
     }
 
     #[test]
     fn a_missing_port_is_filled_in_and_a_written_one_stays() {
-        let address = |text: &str, port| Place::parse(text).ok().and_then(|p| p.address(port));
+        let address =
+            |text: &str, port| BackendLocation::parse(text).ok().and_then(|p| p.address(port));
         let inet = |text: &str| text.parse().ok().map(BackendAddress::Inet);
         assert_eq!(address("127.0.0.1", Some(9000)), inet("127.0.0.1:9000"));
         assert_eq!(address("127.0.0.1:1", Some(9000)), inet("127.0.0.1:1"));

@@ -10,7 +10,7 @@ use lighty_core::pipeline::sendfile::directories;
 
 use super::values::{keyed, unknown_key, within};
 use super::{Row, of};
-use crate::route::rules::{ForwardedRules, Piece, RewriteRule, RewriteTarget};
+use crate::route::rules::{ForwardedRules, ReplacementPiece, RewriteRule, RewriteTarget};
 
 pub(super) fn rows() -> Vec<Row> {
     let mut rows = sent_files();
@@ -236,7 +236,7 @@ fn rule(
 }
 
 /// Parses a replacement. `$1` is the first group, whatever follows it; any other `$` is literal.
-fn pieces(text: &str) -> Arc<[Piece]> {
+fn pieces(text: &str) -> Arc<[ReplacementPiece]> {
     let (mut pieces, mut plain) = (Vec::new(), String::new());
     let mut rest = text.chars().peekable();
     while let Some(next) = rest.next() {
@@ -244,9 +244,9 @@ fn pieces(text: &str) -> Arc<[Piece]> {
         match digit.and_then(|digit| digit.to_digit(10)) {
             Some(group) => {
                 if !plain.is_empty() {
-                    pieces.push(Piece::Text(std::mem::take(&mut plain).into()));
+                    pieces.push(ReplacementPiece::Text(std::mem::take(&mut plain).into()));
                 }
-                pieces.push(Piece::Group(group as usize));
+                pieces.push(ReplacementPiece::Group(group as usize));
             }
             None => {
                 plain.push(next);
@@ -257,7 +257,7 @@ fn pieces(text: &str) -> Arc<[Piece]> {
         }
     }
     if !plain.is_empty() {
-        pieces.push(Piece::Text(plain.into()));
+        pieces.push(ReplacementPiece::Text(plain.into()));
     }
     pieces.into()
 }

@@ -7,8 +7,8 @@ use lighty_core::Settings;
 
 use super::balancer::Balancing;
 use super::family::Family;
-use super::host::{self, Host};
-use super::parts::Server;
+use super::host::{self, ConfiguredHost};
+use super::parts::FamilyServer;
 use super::values::keyed;
 use super::{Row, of};
 
@@ -260,7 +260,7 @@ fn scgi_protocol() -> Row {
         .example("scgi.protocol = \"uwsgi\"")
 }
 
-fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[Server]>, Reject> {
+fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[FamilyServer]>, Reject> {
     let help = "write `( \".php\" => ( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) ) )`";
     keyed(value, help)?
         .into_iter()
@@ -273,7 +273,7 @@ fn servers(family: Family, value: &Value, ctx: &CompileCtx) -> Result<Arc<[Serve
             }
             Some(hosts(family, key, item, ctx).map(|hosts| {
                 warn_of_differences(family, key, item, &hosts, ctx);
-                Server { key: Arc::from(&**key), hosts }
+                FamilyServer { key: Arc::from(&**key), hosts }
             }))
         })
         .collect()
@@ -285,7 +285,7 @@ fn hosts(
     key: &Key,
     item: &Spanned<Value>,
     ctx: &CompileCtx,
-) -> Result<Vec<Host>, Reject> {
+) -> Result<Vec<ConfiguredHost>, Reject> {
     let Some(list) = item.value.as_list() else {
         let text = format!("\"{}\" must be an array of hosts", &**key);
         let help = "write `( ( \"host\" => \"127.0.0.1\", \"port\" => 9000 ) )`";
@@ -302,11 +302,13 @@ fn warn_of_differences(
     family: Family,
     key: &Key,
     item: &Spanned<Value>,
-    hosts: &[Host],
+    hosts: &[ConfiguredHost],
     ctx: &CompileCtx,
 ) {
-    let first_like = |host: &Host| hosts.iter().find(|first| first.rules.role == host.rules.role);
-    let differs = |host: &Host| first_like(host).is_some_and(|first| first.rules != host.rules);
+    let first_like =
+        |host: &ConfiguredHost| hosts.iter().find(|first| first.rules.role == host.rules.role);
+    let differs =
+        |host: &ConfiguredHost| first_like(host).is_some_and(|first| first.rules != host.rules);
     if hosts.iter().any(differs) {
         let text = format!(
             "has hosts for \"{}\" that differ in what requests carry or how long they may \

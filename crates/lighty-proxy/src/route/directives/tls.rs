@@ -7,7 +7,7 @@ use lighty_core::Settings;
 use lighty_io::tls::{ClientOptions, PairFiles};
 
 use super::parts::TlsParts;
-use super::place::Place;
+use super::place::BackendLocation;
 use super::values::optional;
 use super::{Row, of};
 use crate::upstream::protocol::ProtocolName;
@@ -100,8 +100,10 @@ fn own() -> Vec<Row> {
 fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Arc<str>>, Reject> {
     let Some("") = value.as_str() else {
         let text = lighty_config::parse_string(value)?;
-        return match Place::parse(&text) {
-            Ok(place @ (Place::Ip(_, None) | Place::Name(_, None))) => Ok(place.server_name()),
+        return match BackendLocation::parse(&text) {
+            Ok(place @ (BackendLocation::Ip(_, None) | BackendLocation::Name(_, None))) => {
+                Ok(place.server_name())
+            }
             _ => Err(Reject::new("must be a host name or an address, without a port")),
         };
     };
@@ -110,14 +112,14 @@ fn server_name(value: &Value, _: &lighty_config::CompileCtx) -> Result<Option<Ar
 
 impl TlsParts {
     /// Returns true if the certificate's name for this place is known.
-    pub(super) fn names(&self, place: &Place) -> bool {
+    pub(super) fn names(&self, place: &BackendLocation) -> bool {
         self.server_name.is_some() || place.server_name().is_some()
     }
 
     /// Returns the TLS options of the backend at this place; `None` if it has no name.
     pub(super) fn options(
         &self,
-        place: &Place,
+        place: &BackendLocation,
         speaks: ProtocolName,
     ) -> Option<Arc<ClientOptions>> {
         let server_name = self.server_name.clone().or_else(|| place.server_name())?;

@@ -3,9 +3,9 @@
 use super::HashKey;
 use super::hash::{client_hash, url_hash};
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Entry, Key};
+use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["bounded-hash"],
     doc: "by hash of `proxy-core.hash-key`, unless its load is above `proxy-core.hash-load`",
     create: |options| Box::new(BoundedHash::new(options.hash_key, options.load_percent)),
@@ -29,28 +29,28 @@ impl BoundedHash {
 }
 
 impl Balancer for BoundedHash {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         let hash = match self.key {
             HashKey::Url => url_hash(key.authority, key.target),
             HashKey::Client => key.client.map_or(key.random, client_hash),
         };
-        let load = Load::of(choices, self.load_percent);
+        let load = TotalLoad::of(choices, self.load_percent);
         winner(hash, choices, |choice| load.has_room(choice)).unwrap_or(0)
     }
 }
 
 /// Load of all choices together.
-struct Load {
+struct TotalLoad {
     /// Limit on the requests of all weight together, in hundredths, including the one to place.
     hundredths: u128,
     weight: u128,
 }
 
-impl Load {
-    fn of(choices: &[Choice], load_percent: u32) -> Load {
+impl TotalLoad {
+    fn of(choices: &[Choice], load_percent: u32) -> TotalLoad {
         let busy: u128 = choices.iter().map(|c| u128::from(c.busy)).sum();
         let weight = choices.iter().map(|c| u128::from(c.weight.max(1))).sum();
-        Load { hundredths: (busy + 1) * u128::from(load_percent), weight }
+        TotalLoad { hundredths: (busy + 1) * u128::from(load_percent), weight }
     }
 
     /// Returns true if the address has fewer requests than its share of all, rounded up. Since the
@@ -67,8 +67,8 @@ mod tests {
     use super::super::tests::addresses;
     use super::*;
 
-    fn url(target: &[u8]) -> Key<'_> {
-        Key { authority: b"example.org", target, ..Key::default() }
+    fn url(target: &[u8]) -> BalanceKey<'_> {
+        BalanceKey { authority: b"example.org", target, ..BalanceKey::default() }
     }
 
     #[test]
@@ -100,7 +100,7 @@ mod tests {
     fn the_bound_goes_by_weight() {
         let balancer = BoundedHash::new(HashKey::Client, 101);
         let mut choices = addresses(&[3, 1]);
-        let key = Key { client: Some([192, 0, 2, 1].into()), ..Key::default() };
+        let key = BalanceKey { client: Some([192, 0, 2, 1].into()), ..BalanceKey::default() };
         for _ in 0..1_000 {
             let picked = balancer.pick(&choices, &key);
             choices[picked].busy += 1;

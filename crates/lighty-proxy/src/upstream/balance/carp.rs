@@ -2,9 +2,9 @@
 
 use super::hash::url_hash;
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Entry, Key};
+use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["carp", "hash"],
     doc: "that the URL's hash ranks highest: the same for the same URL, on every machine; one \
           that is lost moves only its own URLs",
@@ -17,7 +17,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct Carp;
 
 impl Balancer for Carp {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         winner(url_hash(key.authority, key.target), choices, |_| true).unwrap_or(0)
     }
 }

@@ -1,9 +1,9 @@
 //! `least-time`: the address expected to respond first.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Entry, Key, less_loaded};
+use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["least-time"],
     doc: "that answers soonest: mean time to the first byte, times the queue",
     create: |_| Box::new(LeastTime::default()),
@@ -23,7 +23,7 @@ pub(super) struct LeastTime {
 }
 
 impl Balancer for LeastTime {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         if key.random.is_multiple_of(EXPLORE_ONE_IN) {
             return self.explore.next(choices, |_| true).unwrap_or(0);
         }
@@ -62,7 +62,8 @@ mod tests {
     use super::*;
 
     /// The key of a request that does not explore.
-    const KEY: Key<'_> = Key { authority: b"", target: b"", client: None, sticky: None, random: 1 };
+    const KEY: BalanceKey<'_> =
+        BalanceKey { authority: b"", target: b"", client: None, sticky: None, random: 1 };
 
     fn known(times_us: &[u32]) -> Vec<Choice> {
         let mut choices = addresses(&vec![1; times_us.len()]);
@@ -119,7 +120,7 @@ mod tests {
         let balancer = LeastTime::default();
         let choices = known(&[10, u32::MAX]);
         let asked = (0..EXPLORE_ONE_IN * 100)
-            .filter(|n| balancer.pick(&choices, &Key { random: *n, ..KEY }) == 1)
+            .filter(|n| balancer.pick(&choices, &BalanceKey { random: *n, ..KEY }) == 1)
             .count();
         assert_eq!(asked, 50);
     }

@@ -1,9 +1,9 @@
 //! `round-robin`: the next address in turn, by weight.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Entry, Key};
+use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["round-robin"],
     doc: "each in its turn",
     create: |_| Box::new(RoundRobin::default()),
@@ -16,7 +16,7 @@ pub(super) struct RoundRobin {
 }
 
 impl Balancer for RoundRobin {
-    fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], _key: &BalanceKey<'_>) -> usize {
         self.turns.next(choices, |_| true).unwrap_or(0)
     }
 }
@@ -30,7 +30,8 @@ mod tests {
     fn turns_are_smooth() {
         let balancer = RoundRobin::default();
         let choices = addresses(&[5, 1, 1]);
-        let order: Vec<usize> = (0..7).map(|_| balancer.pick(&choices, &Key::default())).collect();
+        let order: Vec<usize> =
+            (0..7).map(|_| balancer.pick(&choices, &BalanceKey::default())).collect();
         assert_eq!(order, [0, 0, 1, 0, 2, 0, 0]);
     }
 
@@ -47,7 +48,7 @@ mod tests {
     fn a_place_that_changes_hands_begins_anew() {
         let balancer = RoundRobin::default();
         let mut choices = addresses(&[1000, 1]);
-        balancer.pick(&choices, &Key::default());
+        balancer.pick(&choices, &BalanceKey::default());
         choices[0].name_hash ^= 1;
         choices[0].weight = 2000;
         choices[1].weight = 1000;

@@ -2,9 +2,9 @@
 
 use super::hash::client_hash;
 use super::rendezvous::winner;
-use super::{Balancer, Choice, Entry, Key};
+use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["source-hash"],
     doc: "that the hash of the client's address ranks highest",
     create: |_| Box::new(SourceHash),
@@ -16,7 +16,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct SourceHash;
 
 impl Balancer for SourceHash {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         winner(key.client.map_or(key.random, client_hash), choices, |_| true).unwrap_or(0)
     }
 }
@@ -32,8 +32,9 @@ mod tests {
         let mut counts = [0usize; 4];
         for n in 0..4_000u32 {
             let client = Some(std::net::Ipv4Addr::from_bits(0x0a00_0000 + n).into());
-            let pick =
-                |random| SourceHash.pick(&choices, &Key { client, random, ..Key::default() });
+            let pick = |random| {
+                SourceHash.pick(&choices, &BalanceKey { client, random, ..BalanceKey::default() })
+            };
             assert_eq!(pick(1), pick(2));
             counts[pick(1)] += 1;
         }

@@ -1,9 +1,9 @@
 //! `sqf`: shortest queue first.
 
 use super::turns::Turns;
-use super::{Balancer, Choice, Entry, Key, less_loaded};
+use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["sqf", "least-connection", "fair"],
     doc: "with the fewest requests under way: shortest queue first",
     create: |_| Box::new(Sqf::default()),
@@ -17,7 +17,7 @@ pub(super) struct Sqf {
 }
 
 impl Balancer for Sqf {
-    fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], _key: &BalanceKey<'_>) -> usize {
         let Some(shortest) = choices
             .iter()
             .copied()
@@ -42,7 +42,7 @@ mod tests {
         for (choice, busy) in choices.iter_mut().zip([3, 1, 2]) {
             choice.busy = busy;
         }
-        assert_eq!(balancer.pick(&choices, &Key::default()), 1);
+        assert_eq!(balancer.pick(&choices, &BalanceKey::default()), 1);
     }
 
     #[test]
@@ -50,9 +50,9 @@ mod tests {
         let balancer = Sqf::default();
         let mut choices = addresses(&[4, 1]);
         (choices[0].busy, choices[1].busy) = (7, 2);
-        assert_eq!(balancer.pick(&choices, &Key::default()), 0);
+        assert_eq!(balancer.pick(&choices, &BalanceKey::default()), 0);
         choices[0].busy = 9;
-        assert_eq!(balancer.pick(&choices, &Key::default()), 1);
+        assert_eq!(balancer.pick(&choices, &BalanceKey::default()), 1);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! `static`: the first that is up, in the order written.
 
-use super::{Balancer, Choice, Entry, Key};
+use super::{BalanceKey, Balancer, BalancerRow, Choice};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["static"],
     doc: "the first that is up, in the order written",
     create: |_| Box::new(StaticOrder),
@@ -13,7 +13,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct StaticOrder;
 
 impl Balancer for StaticOrder {
-    fn pick(&self, choices: &[Choice], _key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], _key: &BalanceKey<'_>) -> usize {
         let first = choices.iter().enumerate().min_by_key(|(_, choice)| choice.index);
         first.map_or(0, |(index, _)| index)
     }

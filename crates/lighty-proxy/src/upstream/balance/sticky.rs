@@ -1,6 +1,6 @@
 //! `sticky`: a client stays with the backend in its cookie.
 
-use super::{Balancer, Choice, Key};
+use super::{BalanceKey, Balancer, Choice};
 
 /// Chooses the cookie's backend while it is up and has room; otherwise the fallback chooses.
 pub(super) struct Sticky {
@@ -8,7 +8,7 @@ pub(super) struct Sticky {
 }
 
 impl Balancer for Sticky {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         let named = key.sticky.and_then(|hash| choices.iter().position(|c| c.name_hash == hash));
         named.unwrap_or_else(|| self.fallback.pick(choices, key))
     }
@@ -41,10 +41,10 @@ mod tests {
     fn the_cookie_decides_while_its_backend_is_there() {
         let balancer = Sticky { fallback: Box::new(StaticOrder) };
         let choices = addresses(&[1, 1, 1]);
-        let key = Key { sticky: Some(choices[2].name_hash), ..Key::default() };
+        let key = BalanceKey { sticky: Some(choices[2].name_hash), ..BalanceKey::default() };
         assert_eq!(balancer.pick(&choices, &key), 2);
         assert_eq!(balancer.pick(&choices[..2], &key), 0);
-        assert_eq!(balancer.pick(&choices, &Key::default()), 0);
+        assert_eq!(balancer.pick(&choices, &BalanceKey::default()), 0);
     }
 
     #[test]

@@ -28,8 +28,8 @@ pub(super) fn pick_counts(balancer: &dyn Balancer, choices: &[Choice], rounds: u
     counts
 }
 
-fn key(target: &str, n: u64) -> Key<'_> {
-    Key {
+fn key(target: &str, n: u64) -> BalanceKey<'_> {
+    BalanceKey {
         authority: b"www.example.org",
         target: target.as_bytes(),
         client: Some(std::net::Ipv4Addr::from_bits(n as u32).into()),
@@ -75,7 +75,7 @@ proptest! {
         for kind in kinds() {
             let balancer = create(&kind);
             for (choices, random) in &rounds {
-                let key = Key { random: *random, sticky: Some(*random), ..Key::default() };
+                let key = BalanceKey { random: *random, sticky: Some(*random), ..BalanceKey::default() };
                 prop_assert!(balancer.pick(choices, &key) < choices.len(), "{kind:?}");
             }
         }
@@ -133,8 +133,8 @@ fn an_algorithm_is_a_file_and_a_line_of_the_registry() {
 fn static_takes_the_first_of_those_left() {
     let balancer = create(&spec("static"));
     let choices = addresses(&[1, 9, 9]);
-    assert_eq!(balancer.pick(&choices, &Key::default()), 0);
-    assert_eq!(balancer.pick(&choices[1..], &Key::default()), 0);
+    assert_eq!(balancer.pick(&choices, &BalanceKey::default()), 0);
+    assert_eq!(balancer.pick(&choices[1..], &BalanceKey::default()), 0);
 }
 
 const URLS: usize = 100_000;

@@ -1,8 +1,8 @@
 //! `random`: the better of two random choices.
 
-use super::{Balancer, Choice, Entry, Key, less_loaded};
+use super::{BalanceKey, Balancer, BalancerRow, Choice, less_loaded};
 
-pub(super) const ENTRY: Entry = Entry {
+pub(super) const ENTRY: BalancerRow = BalancerRow {
     words: &["random", "two-choices"],
     doc: "the better of two picked at random",
     create: |_| Box::new(TwoChoices),
@@ -15,7 +15,7 @@ pub(super) const ENTRY: Entry = Entry {
 pub(super) struct TwoChoices;
 
 impl Balancer for TwoChoices {
-    fn pick(&self, choices: &[Choice], key: &Key<'_>) -> usize {
+    fn pick(&self, choices: &[Choice], key: &BalanceKey<'_>) -> usize {
         let first = draw(choices, None, key.random as u32);
         if choices.len() < 2 {
             return first;
@@ -51,7 +51,10 @@ mod tests {
         choices[2].busy = 5;
         for n in 0..10_000u64 {
             let random = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
-            assert_ne!(TwoChoices.pick(&choices, &Key { random, ..Key::default() }), 2);
+            assert_ne!(
+                TwoChoices.pick(&choices, &BalanceKey { random, ..BalanceKey::default() }),
+                2
+            );
         }
     }
 

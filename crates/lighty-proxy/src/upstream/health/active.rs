@@ -2,7 +2,7 @@
 
 /// The overall result of the checks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum CheckVerdict {
     /// Too few results yet: the address is used as if there were no check.
     #[default]
     Unknown,
@@ -15,7 +15,7 @@ pub(crate) enum Verdict {
 pub(crate) struct Tally {
     rise: u32,
     fall: u32,
-    verdict: Verdict,
+    verdict: CheckVerdict,
     /// The latest result, and the number of equal results in a row.
     last_good: bool,
     run: u32,
@@ -25,7 +25,7 @@ impl Tally {
     /// Creates a tally: `rise` successes in a row make it good, `fall` failures bad; 0 means 1.
     pub(crate) fn new(rise: u32, fall: u32) -> Self {
         let (rise, fall) = (rise.max(1), fall.max(1));
-        Self { rise, fall, verdict: Verdict::Unknown, last_good: false, run: 0 }
+        Self { rise, fall, verdict: CheckVerdict::Unknown, last_good: false, run: 0 }
     }
 
     /// Returns true if `other` needs the same numbers of results in a row.
@@ -34,11 +34,11 @@ impl Tally {
     }
 
     /// Records a result; `Some` if the verdict changed.
-    pub(crate) fn record(&mut self, good: bool) -> Option<Verdict> {
+    pub(crate) fn record(&mut self, good: bool) -> Option<CheckVerdict> {
         self.run = if good == self.last_good { self.run.saturating_add(1) } else { 1 };
         self.last_good = good;
         let (needed, verdict) =
-            if good { (self.rise, Verdict::Good) } else { (self.fall, Verdict::Bad) };
+            if good { (self.rise, CheckVerdict::Good) } else { (self.fall, CheckVerdict::Bad) };
         let turns = self.run >= needed && self.verdict != verdict;
         turns.then(|| {
             self.verdict = verdict;
@@ -48,7 +48,7 @@ impl Tally {
 
     /// Discards the verdict: requests failed although checks did not.
     pub(super) fn doubt(&mut self) {
-        self.verdict = Verdict::Unknown;
+        self.verdict = CheckVerdict::Unknown;
         self.run = 0;
     }
 }
@@ -79,13 +79,13 @@ mod tests {
     fn it_takes_rise_successes_and_fall_failures_in_a_row() {
         let mut tally = Tally::new(3, 2);
         assert_eq!(tally.record(false), None);
-        assert_eq!(tally.record(false), Some(Verdict::Bad));
+        assert_eq!(tally.record(false), Some(CheckVerdict::Bad));
         assert_eq!(tally.record(false), None);
         for _ in 0..2 {
             assert_eq!(tally.record(true), None);
         }
-        assert_eq!(tally.verdict, Verdict::Bad);
-        assert_eq!(tally.record(true), Some(Verdict::Good));
+        assert_eq!(tally.verdict, CheckVerdict::Bad);
+        assert_eq!(tally.record(true), Some(CheckVerdict::Good));
         assert_eq!(tally.record(true), None);
     }
 
@@ -95,15 +95,15 @@ mod tests {
         for _ in 0..10 {
             assert_eq!((tally.record(true), tally.record(false)), (None, None));
         }
-        assert_eq!(tally.verdict, Verdict::Unknown);
-        assert_eq!(tally.record(false), Some(Verdict::Bad));
+        assert_eq!(tally.verdict, CheckVerdict::Unknown);
+        assert_eq!(tally.record(false), Some(CheckVerdict::Bad));
     }
 
     #[test]
     fn nothing_in_a_row_means_one() {
         let mut tally = Tally::new(0, 0);
-        assert_eq!(tally.record(false), Some(Verdict::Bad));
-        assert_eq!(tally.record(true), Some(Verdict::Good));
+        assert_eq!(tally.record(false), Some(CheckVerdict::Bad));
+        assert_eq!(tally.record(true), Some(CheckVerdict::Good));
     }
 
     #[test]

@@ -22,7 +22,7 @@ use lighty_wire::proxy_protocol::{self, Command, Header};
 use super::active::{first_due_ms, next_due_ms};
 use super::check_fault::{CheckFault, RESPONSE_BYTES_MAX, check_status};
 use super::http2_checks;
-use super::passive::{Change, Health};
+use super::passive::{Health, HealthChange};
 use crate::connect::dial::send;
 use crate::connect::listen_queue::Standing;
 use crate::upstream::backend_tls::BackendTls;
@@ -45,7 +45,7 @@ pub(crate) trait Checked {
     }
     /// Reports a check. `fault` is its result, `change` its effect: an event to log and, after a
     /// return, waiting requests to wake.
-    fn was_checked(&self, change: Change, fault: Option<&CheckFault>);
+    fn was_checked(&self, change: HealthChange, fault: Option<&CheckFault>);
 }
 
 /// Checks an address at intervals until `address` returns `None`. There is one task per address;

@@ -190,7 +190,7 @@ async fn a_proxy_header_says_that_the_connection_is_our_own() {
 struct Noted {
     target: Target,
     health: Health,
-    changes: Mutex<Vec<Change>>,
+    changes: Mutex<Vec<HealthChange>>,
     told: tokio::sync::Notify,
 }
 
@@ -203,13 +203,13 @@ impl Checked for Arc<Noted> {
         &self.health
     }
 
-    fn was_checked(&self, change: Change, fault: Option<&CheckFault>) {
+    fn was_checked(&self, change: HealthChange, fault: Option<&CheckFault>) {
         match change {
-            Change::WentDown { .. } => assert!(fault.is_some()),
-            Change::CameBack => assert!(fault.is_none()),
-            Change::Nothing => {}
+            HealthChange::WentDown { .. } => assert!(fault.is_some()),
+            HealthChange::CameBack => assert!(fault.is_none()),
+            HealthChange::Nothing => {}
         }
-        if change != Change::Nothing {
+        if change != HealthChange::Nothing {
             self.changes.lock().expect("no panic").push(change);
             self.told.notify_one();
         }
@@ -238,7 +238,10 @@ async fn an_address_is_asked_until_it_is_gone() {
         address.told.notified().await;
         drop(again);
         let changes = address.changes.lock().expect("no panic").clone();
-        assert!(matches!(changes[..], [Change::WentDown { .. }, Change::CameBack]), "{changes:?}");
+        assert!(
+            matches!(changes[..], [HealthChange::WentDown { .. }, HealthChange::CameBack]),
+            "{changes:?}"
+        );
         drop(address);
     };
     tokio::time::timeout(Duration::from_millis(TIMEOUT_MS), async {
@@ -270,7 +273,7 @@ impl Checked for &Occupied {
         Some(self.queue.enter(0, 0).0)
     }
 
-    fn was_checked(&self, _: Change, fault: Option<&CheckFault>) {
+    fn was_checked(&self, _: HealthChange, fault: Option<&CheckFault>) {
         panic!("nobody answers, and the time is not up: {fault:?}");
     }
 }

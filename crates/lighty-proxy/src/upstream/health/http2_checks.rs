@@ -26,7 +26,7 @@ pub(super) async fn get(
 ) -> Result<(), CheckFault> {
     let mut fields = Fields::new();
     fields.push_known(Known::UserAgent, "lighty-check");
-    let question = Question { method: "GET", target, host, fields, content: Vec::new() };
+    let question = CheckRequest { method: "GET", target, host, fields, content: Vec::new() };
     let heard = question.ask(stream, Until::Head).await?;
     check_status(heard.status.map_or(0, Status::code), good)
 }
@@ -43,8 +43,9 @@ pub(super) async fn call_health(
     fields.push_known(Known::UserAgent, "lighty-check");
     let target = "/grpc.health.v1.Health/Check";
     let content = health_request(service);
-    let heard =
-        Question { method: "POST", target, host, fields, content }.ask(stream, Until::End).await?;
+    let heard = CheckRequest { method: "POST", target, host, fields, content }
+        .ask(stream, Until::End)
+        .await?;
     match heard.status {
         Some(Status::OK) => {}
         status => return Err(CheckFault::Status(status.map_or(0, Status::code))),
@@ -94,7 +95,7 @@ enum Until {
 }
 
 /// A request.
-struct Question<'a> {
+struct CheckRequest<'a> {
     method: &'a str,
     target: &'a str,
     host: &'a str,
@@ -111,7 +112,7 @@ struct Heard {
     is_over: bool,
 }
 
-impl Question<'_> {
+impl CheckRequest<'_> {
     async fn ask(&self, stream: &Stream, until: Until) -> Result<Heard, CheckFault> {
         let mut machine = Connection::client(Limits::default(), 0);
         self.open(stream.is_tls(), &mut machine)?;
@@ -228,7 +229,7 @@ mod tests {
         let [mut client, mut server] =
             [Connection::client(Limits::default(), 0), Connection::server(Limits::default(), 0)];
         let (fields, content) = (Fields::new(), Vec::new());
-        let question = Question { method: "GET", target: "/", host: "a", fields, content };
+        let question = CheckRequest { method: "GET", target: "/", host: "a", fields, content };
         question.open(false, &mut client)?;
         let (mut asked, mut taken) = (Vec::new(), 0);
         client.poll_output(&mut asked);

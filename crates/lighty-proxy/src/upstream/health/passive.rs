@@ -12,7 +12,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::active::{Tally, Verdict};
+use super::active::{CheckVerdict, Tally};
 use crate::upstream::spec::HealthSpec;
 
 /// Time for which other requests wait for a probe's outcome before the next one probes, in
@@ -24,7 +24,7 @@ pub(crate) const HOLD_PROBE_MS: u64 = 50;
 
 /// Permitted use of an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum AddressState {
     /// Use it.
     Up,
     /// Do not use it before this time.
@@ -35,7 +35,7 @@ pub enum State {
 
 /// Effect of a result: an event to log and, after a return, waiting requests to wake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Change {
+pub enum HealthChange {
     Nothing,
     WentDown { until_ms: u64 },
     CameBack,
@@ -50,11 +50,11 @@ pub enum Change {
 pub struct Health {
     /// The address is up, works and has its full weight: the common case, which takes no lock.
     is_calm: AtomicBool,
-    record: Mutex<(Record, Limits)>,
+    record: Mutex<(HealthRecord, HealthLimits)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Limits {
+struct HealthLimits {
     disable_ms: u64,
     disable_ms_max: u64,
     fails_max: u32,
@@ -63,7 +63,7 @@ struct Limits {
 }
 
 #[derive(Debug)]
-struct Record {
+struct HealthRecord {
     standing: Standing,
     /// True once the address has worked.
     has_worked: bool,
@@ -101,8 +101,8 @@ enum Standing {
 impl Health {
     /// Creates the health of a new address: it is up until it fails.
     pub fn new(spec: &HealthSpec) -> Self {
-        let limits = Limits::of(spec);
-        let record = Record {
+        let limits = HealthLimits::of(spec);
+        let record = HealthRecord {
             standing: Standing::Up,
             has_worked: false,
             fails: 0,
@@ -120,14 +120,14 @@ impl Health {
     pub(crate) fn adopt(&self, spec: &HealthSpec) {
         let mut inner = self.lock();
         let (record, limits) = &mut *inner;
-        *limits = Limits::of(spec);
+        *limits = HealthLimits::of(spec);
         record.adopt(spec);
         self.is_calm.store(record.is_calm(), Ordering::Release);
     }
 
     /// Returns the permitted use of the address now. Claims no probe.
-    pub fn state(&self, now_ms: u64) -> State {
-        if self.is_calm() { State::Up } else { self.lock().0.state(now_ms) }
+    pub fn state(&self, now_ms: u64) -> AddressState {
+        if self.is_calm() { AddressState::Up } else { self.lock().0.state(now_ms) }
     }
 
     /// Claims the address for a request. Returns false if the address is down, or another request
@@ -144,15 +144,15 @@ impl Health {
     }
 
     /// Records a response to a request that began at `began_ms`.
-    pub fn record_success(&self, began_ms: u64, now_ms: u64) -> Change {
+    pub fn record_success(&self, began_ms: u64, now_ms: u64) -> HealthChange {
         if self.is_calm() {
-            return Change::Nothing;
+            return HealthChange::Nothing;
         }
         self.change(|record, limits| record.succeeded(limits, began_ms, now_ms))
     }
 
     /// Records a failure of a request that began at `began_ms` that counts against the address.
-    pub fn record_failure(&self, began_ms: u64, now_ms: u64) -> Change {
+    pub fn record_failure(&self, began_ms: u64, now_ms: u64) -> HealthChange {
         self.change(|record, limits| record.failed(limits, began_ms, now_ms))
     }
 
@@ -169,7 +169,7 @@ impl Health {
     /// `fall` failures in a row take the address down until `rise` successes bring it back. If
     /// requests took it down instead, `rise` successes let the next request try it before its
     /// disable time is over.
-    pub fn record_check(&self, is_good: bool, now_ms: u64, next_ms: u64) -> Change {
+    pub fn record_check(&self, is_good: bool, now_ms: u64, next_ms: u64) -> HealthChange {
         self.change(|record, limits| record.checked(limits, is_good, now_ms, next_ms))
     }
 
@@ -209,7 +209,7 @@ impl Health {
         self.is_calm.load(Ordering::Acquire)
     }
 
-    fn change<T>(&self, work: impl FnOnce(&mut Record, &Limits) -> T) -> T {
+    fn change<T>(&self, work: impl FnOnce(&mut HealthRecord, &HealthLimits) -> T) -> T {
         let mut inner = self.lock();
         let (record, limits) = &mut *inner;
         let done = work(record, limits);
@@ -217,13 +217,13 @@ impl Health {
         done
     }
 
-    fn lock(&self) -> MutexGuard<'_, (Record, Limits)> {
+    fn lock(&self) -> MutexGuard<'_, (HealthRecord, HealthLimits)> {
         // No code panics while it holds the lock.
         self.record.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Limits {
+impl HealthLimits {
     fn of(spec: &HealthSpec) -> Self {
         Self {
             disable_ms: spec.disable_ms,
@@ -239,7 +239,7 @@ fn tally(spec: &HealthSpec) -> Option<Tally> {
     spec.check.as_ref().map(|check| Tally::new(check.rise, check.fall))
 }
 
-impl Record {
+impl HealthRecord {
     fn adopt(&mut self, spec: &HealthSpec) {
         let wanted = tally(spec);
         let is_same = match (&self.checks, &wanted) {
@@ -263,24 +263,28 @@ impl Record {
         is_up && self.has_worked && self.failing_since_ms.is_none() && !self.is_starting_slowly
     }
 
-    fn state(&self, now_ms: u64) -> State {
+    fn state(&self, now_ms: u64) -> AddressState {
         match self.standing {
-            Standing::Up => State::Up,
+            Standing::Up => AddressState::Up,
             Standing::Down { until_ms, .. } | Standing::Probed { until_ms, .. } => {
-                if now_ms < until_ms { State::Down { until_ms } } else { State::Probing }
+                if now_ms < until_ms {
+                    AddressState::Down { until_ms }
+                } else {
+                    AddressState::Probing
+                }
             }
             Standing::CheckedOut { next_check_ms } => {
                 // An overdue check does not permit an attempt.
-                State::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
+                AddressState::Down { until_ms: next_check_ms.max(now_ms.saturating_add(1)) }
             }
         }
     }
 
     fn begin(&mut self, now_ms: u64) -> bool {
         match self.state(now_ms) {
-            State::Up => true,
-            State::Down { .. } => false,
-            State::Probing => {
+            AddressState::Up => true,
+            AddressState::Down { .. } => false,
+            AddressState::Probing => {
                 let until_ms = now_ms.saturating_add(PROBE_MS_MAX);
                 self.standing = Standing::Probed { began_ms: now_ms, until_ms };
                 true
@@ -288,9 +292,9 @@ impl Record {
         }
     }
 
-    fn begin_held(&mut self, limits: &Limits, now_ms: u64) -> bool {
+    fn begin_held(&mut self, limits: &HealthLimits, now_ms: u64) -> bool {
         let Standing::Down { since_ms, .. } = self.standing else { return self.begin(now_ms) };
-        if self.state(now_ms) == State::Probing {
+        if self.state(now_ms) == AddressState::Probing {
             return self.begin(now_ms);
         }
         let since = self.failing_since_ms.filter(|_| self.has_worked);
@@ -303,24 +307,24 @@ impl Record {
         may_try
     }
 
-    fn succeeded(&mut self, limits: &Limits, began_ms: u64, now_ms: u64) -> Change {
+    fn succeeded(&mut self, limits: &HealthLimits, began_ms: u64, now_ms: u64) -> HealthChange {
         match self.standing {
             Standing::Up => {
                 self.has_worked = true;
                 self.fails = 0;
                 self.failing_since_ms = None;
-                Change::Nothing
+                HealthChange::Nothing
             }
             Standing::Down { since_ms: since, .. } | Standing::Probed { began_ms: since, .. }
                 if began_ms >= since =>
             {
                 self.come_back(limits, now_ms)
             }
-            _ => Change::Nothing,
+            _ => HealthChange::Nothing,
         }
     }
 
-    fn come_back(&mut self, limits: &Limits, now_ms: u64) -> Change {
+    fn come_back(&mut self, limits: &HealthLimits, now_ms: u64) -> HealthChange {
         self.standing = Standing::Up;
         self.has_worked = true;
         self.fails = 0;
@@ -328,25 +332,25 @@ impl Record {
         self.disabled = 0;
         self.back_since_ms = Some(now_ms);
         self.is_starting_slowly = limits.slow_start_ms > 0;
-        Change::CameBack
+        HealthChange::CameBack
     }
 
-    fn failed(&mut self, limits: &Limits, began_ms: u64, now_ms: u64) -> Change {
+    fn failed(&mut self, limits: &HealthLimits, began_ms: u64, now_ms: u64) -> HealthChange {
         match self.standing {
             Standing::Up if self.back_since_ms.is_none_or(|back| began_ms >= back) => {
                 self.failing_since_ms.get_or_insert(now_ms);
                 self.fails = self.fails.saturating_add(1);
                 let is_out = limits.fails_max > 0 && self.fails >= limits.fails_max;
-                if is_out { self.go_down(limits, now_ms) } else { Change::Nothing }
+                if is_out { self.go_down(limits, now_ms) } else { HealthChange::Nothing }
             }
             Standing::Probed { began_ms: probe, .. } if began_ms >= probe => {
                 self.go_down(limits, now_ms)
             }
-            _ => Change::Nothing,
+            _ => HealthChange::Nothing,
         }
     }
 
-    fn go_down(&mut self, limits: &Limits, now_ms: u64) -> Change {
+    fn go_down(&mut self, limits: &HealthLimits, now_ms: u64) -> HealthChange {
         let factor = 1u64.checked_shl(self.disabled).unwrap_or(u64::MAX);
         let wait_ms = limits.disable_ms.saturating_mul(factor).min(limits.disable_ms_max);
         let until_ms = now_ms.saturating_add(wait_ms);
@@ -356,7 +360,7 @@ impl Record {
         if let Some(checks) = &mut self.checks {
             checks.doubt();
         }
-        Change::WentDown { until_ms }
+        HealthChange::WentDown { until_ms }
     }
 
     fn abandoned(&mut self, began_ms: u64) {
@@ -367,29 +371,37 @@ impl Record {
         }
     }
 
-    fn checked(&mut self, limits: &Limits, is_good: bool, now_ms: u64, next_ms: u64) -> Change {
+    fn checked(
+        &mut self,
+        limits: &HealthLimits,
+        is_good: bool,
+        now_ms: u64,
+        next_ms: u64,
+    ) -> HealthChange {
         let turned = self.checks.as_mut().and_then(|checks| checks.record(is_good));
         self.has_worked |= is_good;
         if let Standing::CheckedOut { next_check_ms } = &mut self.standing {
             *next_check_ms = next_ms;
         }
         match (turned, self.standing) {
-            (Some(Verdict::Bad), _) => self.check_out(now_ms, next_ms),
-            (Some(Verdict::Good), Standing::CheckedOut { .. }) => self.come_back(limits, now_ms),
-            (Some(Verdict::Good), Standing::Down { since_ms, .. }) => {
-                self.standing = Standing::Down { since_ms, until_ms: now_ms };
-                Change::Nothing
+            (Some(CheckVerdict::Bad), _) => self.check_out(now_ms, next_ms),
+            (Some(CheckVerdict::Good), Standing::CheckedOut { .. }) => {
+                self.come_back(limits, now_ms)
             }
-            _ => Change::Nothing,
+            (Some(CheckVerdict::Good), Standing::Down { since_ms, .. }) => {
+                self.standing = Standing::Down { since_ms, until_ms: now_ms };
+                HealthChange::Nothing
+            }
+            _ => HealthChange::Nothing,
         }
     }
 
-    fn check_out(&mut self, now_ms: u64, next_ms: u64) -> Change {
+    fn check_out(&mut self, now_ms: u64, next_ms: u64) -> HealthChange {
         let was_up = matches!(self.standing, Standing::Up);
         self.failing_since_ms.get_or_insert(now_ms);
         self.standing = Standing::CheckedOut { next_check_ms: next_ms };
         self.is_starting_slowly = false;
-        if was_up { Change::WentDown { until_ms: next_ms } } else { Change::Nothing }
+        if was_up { HealthChange::WentDown { until_ms: next_ms } } else { HealthChange::Nothing }
     }
 }
 

@@ -21,14 +21,14 @@ fn checked() -> HealthSpec {
 /// Returns an address that responded to one request.
 fn worked(spec: &HealthSpec) -> Health {
     let health = Health::new(spec);
-    assert_eq!(health.record_success(0, 1), Change::Nothing);
+    assert_eq!(health.record_success(0, 1), HealthChange::Nothing);
     health
 }
 
 #[test]
 fn a_new_address_is_up() {
     let health = Health::new(&spec());
-    assert_eq!(health.state(0), State::Up);
+    assert_eq!(health.state(0), AddressState::Up);
     assert!(health.begin(0));
     assert_eq!(health.slow_start_permille(0), 1_000);
     assert_eq!(health.held_until(0), None);
@@ -39,38 +39,38 @@ fn failures_below_the_limit_do_no_harm_and_a_success_forgives_them() {
     let health = Health::new(&HealthSpec { fails_max: 3, ..spec() });
     for round in 0..5 {
         for _ in 0..2 {
-            assert_eq!(health.record_failure(round, round), Change::Nothing);
+            assert_eq!(health.record_failure(round, round), HealthChange::Nothing);
         }
-        assert_eq!(health.state(round), State::Up);
+        assert_eq!(health.state(round), AddressState::Up);
         health.record_success(round, round);
     }
     health.record_failure(9, 9);
     health.record_failure(9, 9);
-    assert_eq!(health.record_failure(9, 9), Change::WentDown { until_ms: 1_009 });
-    assert_eq!(health.state(9), State::Down { until_ms: 1_009 });
+    assert_eq!(health.record_failure(9, 9), HealthChange::WentDown { until_ms: 1_009 });
+    assert_eq!(health.state(9), AddressState::Down { until_ms: 1_009 });
 }
 
 #[test]
 fn without_a_limit_no_failure_takes_it_out() {
     let health = Health::new(&HealthSpec { fails_max: 0, ..spec() });
     for now in 0..1_000 {
-        assert_eq!(health.record_failure(now, now), Change::Nothing);
+        assert_eq!(health.record_failure(now, now), HealthChange::Nothing);
     }
-    assert_eq!(health.state(1_000), State::Up);
+    assert_eq!(health.state(1_000), AddressState::Up);
 }
 
 #[test]
 fn the_disable_time_ends_to_the_millisecond_and_lets_one_request_try() {
     let health = worked(&spec());
     health.record_failure(100, 100);
-    assert_eq!(health.state(1_099), State::Down { until_ms: 1_100 });
+    assert_eq!(health.state(1_099), AddressState::Down { until_ms: 1_100 });
     assert!(!health.begin(1_099));
-    assert_eq!(health.state(1_100), State::Probing);
+    assert_eq!(health.state(1_100), AddressState::Probing);
     assert!(health.begin(1_100));
     assert!(!health.begin(1_100));
-    assert_eq!(health.state(1_101), State::Down { until_ms: 1_100 + PROBE_MS_MAX });
-    assert_eq!(health.record_success(1_100, 1_110), Change::CameBack);
-    assert_eq!(health.state(1_110), State::Up);
+    assert_eq!(health.state(1_101), AddressState::Down { until_ms: 1_100 + PROBE_MS_MAX });
+    assert_eq!(health.record_success(1_100, 1_110), HealthChange::CameBack);
+    assert_eq!(health.state(1_110), AddressState::Up);
     assert!(health.begin(1_110));
 }
 
@@ -80,45 +80,45 @@ fn each_failed_probe_doubles_the_disable_time_up_to_its_limit() {
     let mut now = 10;
     health.record_failure(now, now);
     for wait in [1_000, 2_000, 4_000, 5_000, 5_000] {
-        assert_eq!(health.state(now), State::Down { until_ms: now + wait });
+        assert_eq!(health.state(now), AddressState::Down { until_ms: now + wait });
         now += wait;
         assert!(health.begin(now));
-        assert!(matches!(health.record_failure(now, now), Change::WentDown { .. }));
+        assert!(matches!(health.record_failure(now, now), HealthChange::WentDown { .. }));
     }
     for _ in 0..100 {
         now += 5_000;
         assert!(health.begin(now));
         health.record_failure(now, now);
     }
-    assert_eq!(health.state(now), State::Down { until_ms: now + 5_000 });
+    assert_eq!(health.state(now), AddressState::Down { until_ms: now + 5_000 });
     now += 5_000;
     assert!(health.begin(now));
-    assert_eq!(health.record_success(now, now), Change::CameBack);
+    assert_eq!(health.record_success(now, now), HealthChange::CameBack);
     health.record_failure(now, now);
-    assert_eq!(health.state(now), State::Down { until_ms: now + 1_000 });
+    assert_eq!(health.state(now), AddressState::Down { until_ms: now + 1_000 });
 }
 
 #[test]
 fn a_burst_of_failures_is_one() {
     let health = worked(&spec());
-    assert_eq!(health.record_failure(5, 10), Change::WentDown { until_ms: 1_010 });
+    assert_eq!(health.record_failure(5, 10), HealthChange::WentDown { until_ms: 1_010 });
     for now in 11..60 {
-        assert_eq!(health.record_failure(5, now), Change::Nothing);
+        assert_eq!(health.record_failure(5, now), HealthChange::Nothing);
     }
-    assert_eq!(health.state(60), State::Down { until_ms: 1_010 });
+    assert_eq!(health.state(60), AddressState::Down { until_ms: 1_010 });
     assert!(health.begin(1_010));
-    assert_eq!(health.record_failure(5, 1_011), Change::Nothing, "an old request's end");
-    assert_eq!(health.record_success(1_010, 1_012), Change::CameBack);
-    assert_eq!(health.record_failure(5, 1_013), Change::Nothing, "an old request's end");
-    assert_eq!(health.state(1_013), State::Up);
+    assert_eq!(health.record_failure(5, 1_011), HealthChange::Nothing, "an old request's end");
+    assert_eq!(health.record_success(1_010, 1_012), HealthChange::CameBack);
+    assert_eq!(health.record_failure(5, 1_013), HealthChange::Nothing, "an old request's end");
+    assert_eq!(health.state(1_013), AddressState::Up);
 }
 
 #[test]
 fn what_began_before_it_went_down_does_not_bring_it_back() {
     let health = worked(&spec());
     health.record_failure(10, 10);
-    assert_eq!(health.record_success(9, 20), Change::Nothing);
-    assert!(matches!(health.state(20), State::Down { .. }));
+    assert_eq!(health.record_success(9, 20), HealthChange::Nothing);
+    assert!(matches!(health.state(20), AddressState::Down { .. }));
 }
 
 #[test]
@@ -167,11 +167,11 @@ fn who_is_held_may_try_now_and_then_without_prolonging_the_outage() {
     assert!(!health.begin_held(100 + HOLD_PROBE_MS - 1));
     assert!(health.begin_held(100 + HOLD_PROBE_MS));
     assert!(!health.begin_held(100 + HOLD_PROBE_MS));
-    assert_eq!(health.record_failure(150, 151), Change::Nothing);
-    assert_eq!(health.state(151), State::Down { until_ms: 1_100 });
+    assert_eq!(health.record_failure(150, 151), HealthChange::Nothing);
+    assert_eq!(health.state(151), AddressState::Down { until_ms: 1_100 });
     assert!(!health.begin(200));
     assert!(health.begin_held(200));
-    assert_eq!(health.record_success(200, 210), Change::CameBack);
+    assert_eq!(health.record_success(200, 210), HealthChange::CameBack);
     assert!(health.begin_held(211));
 }
 
@@ -203,21 +203,21 @@ fn weight_grows_evenly_after_a_come_back() {
 fn checks_take_out_and_bring_back() {
     let health = worked(&checked());
     for now in [100, 600] {
-        assert_eq!(health.record_check(false, now, now + 500), Change::Nothing);
-        assert_eq!(health.state(now), State::Up);
+        assert_eq!(health.record_check(false, now, now + 500), HealthChange::Nothing);
+        assert_eq!(health.state(now), AddressState::Up);
     }
     let change = health.record_check(false, 1_100, 1_600);
-    assert_eq!(change, Change::WentDown { until_ms: 1_600 });
-    assert_eq!(health.state(1_100), State::Down { until_ms: 1_600 });
+    assert_eq!(change, HealthChange::WentDown { until_ms: 1_600 });
+    assert_eq!(health.state(1_100), AddressState::Down { until_ms: 1_600 });
     assert_eq!(health.held_until(1_100), Some(4_100));
     assert!(!health.begin(9_000), "requests do not try it, however late the check");
     assert!(!health.begin_held(9_000));
-    assert_eq!(health.record_success(1_500, 1_500), Change::Nothing);
-    assert_eq!(health.record_failure(1_500, 1_500), Change::Nothing);
-    assert_eq!(health.record_check(true, 1_600, 2_100), Change::Nothing);
-    assert_eq!(health.state(1_700), State::Down { until_ms: 2_100 });
-    assert_eq!(health.record_check(true, 2_100, 2_600), Change::CameBack);
-    assert_eq!(health.state(2_100), State::Up);
+    assert_eq!(health.record_success(1_500, 1_500), HealthChange::Nothing);
+    assert_eq!(health.record_failure(1_500, 1_500), HealthChange::Nothing);
+    assert_eq!(health.record_check(true, 1_600, 2_100), HealthChange::Nothing);
+    assert_eq!(health.state(1_700), AddressState::Down { until_ms: 2_100 });
+    assert_eq!(health.record_check(true, 2_100, 2_600), HealthChange::CameBack);
+    assert_eq!(health.state(2_100), AddressState::Up);
 }
 
 #[test]
@@ -228,12 +228,12 @@ fn good_checks_shorten_a_disable_time_but_a_request_has_the_last_word() {
         health.record_check(true, now, now + 500);
     }
     health.record_failure(1_200, 1_200);
-    assert_eq!(health.record_check(true, 1_500, 2_000), Change::Nothing);
-    assert_eq!(health.state(1_500), State::Down { until_ms: 61_200 });
-    assert_eq!(health.record_check(true, 2_000, 2_500), Change::Nothing);
-    assert_eq!(health.state(2_000), State::Probing);
+    assert_eq!(health.record_check(true, 1_500, 2_000), HealthChange::Nothing);
+    assert_eq!(health.state(1_500), AddressState::Down { until_ms: 61_200 });
+    assert_eq!(health.record_check(true, 2_000, 2_500), HealthChange::Nothing);
+    assert_eq!(health.state(2_000), AddressState::Probing);
     assert!(health.begin(2_000));
-    assert_eq!(health.record_failure(2_000, 2_001), Change::WentDown { until_ms: 62_001 });
+    assert_eq!(health.record_failure(2_000, 2_001), HealthChange::WentDown { until_ms: 62_001 });
 }
 
 #[test]
@@ -248,7 +248,7 @@ fn an_address_that_only_checks_ever_met_is_held_for() {
 fn times_at_the_end_of_the_world_do_not_overflow() {
     let health = worked(&HealthSpec { slow_start_ms: u64::MAX, ..spec() });
     health.record_failure(u64::MAX, u64::MAX);
-    assert_eq!(health.state(u64::MAX), State::Probing);
+    assert_eq!(health.state(u64::MAX), AddressState::Probing);
     assert!(health.begin(u64::MAX));
     health.record_success(u64::MAX, u64::MAX);
     assert_eq!(health.slow_start_permille(u64::MAX), 0);
@@ -266,6 +266,6 @@ fn of_many_workers_one_gets_the_probe() {
             workers.into_iter().filter_map(|w| w.join().expect("a worker").then_some(())).count()
         });
         assert_eq!(claims, 1);
-        assert_eq!(health.record_success(now + 1_000, now + 1_001), Change::CameBack);
+        assert_eq!(health.record_success(now + 1_000, now + 1_001), HealthChange::CameBack);
     }
 }

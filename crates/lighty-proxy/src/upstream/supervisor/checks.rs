@@ -14,7 +14,7 @@ use crate::upstream::address::{Address, AddressId};
 use crate::upstream::backend_tls::BackendTls;
 use crate::upstream::health::check_fault::CheckFault;
 use crate::upstream::health::checks::{Checked, keep_asking};
-use crate::upstream::health::passive::{Change, Health};
+use crate::upstream::health::passive::{Health, HealthChange};
 
 /// Starts checks for new addresses, and forgets removed ones.
 pub(super) fn cover(
@@ -47,18 +47,18 @@ async fn keep(upstream: Arc<Upstream>, address: Arc<Address>, log: SupervisorLog
     let present = || {
         let is_there = upstream.is_current()
             && upstream.addresses().iter().any(|known| known.id == address.id);
-        is_there.then_some(Asked { upstream: &upstream, address: &address, log: &log })
+        is_there.then_some(CheckedAddress { upstream: &upstream, address: &address, log: &log })
     };
     keep_asking(present, check, spec.proxy_protocol, clock).await;
 }
 
-struct Asked<'a> {
+struct CheckedAddress<'a> {
     upstream: &'a Upstream,
     address: &'a Address,
     log: &'a SupervisorLog,
 }
 
-impl Checked for Asked<'_> {
+impl Checked for CheckedAddress<'_> {
     fn target(&self) -> &Target {
         &self.address.spec.target
     }
@@ -81,17 +81,17 @@ impl Checked for Asked<'_> {
         Some(standing)
     }
 
-    fn was_checked(&self, change: Change, fault: Option<&CheckFault>) {
+    fn was_checked(&self, change: HealthChange, fault: Option<&CheckFault>) {
         let (name, text) = (&self.upstream.spec.name, &self.address.spec.text);
         match change {
-            Change::Nothing => {}
-            Change::CameBack => {
+            HealthChange::Nothing => {}
+            HealthChange::CameBack => {
                 self.upstream.backlog.call_all();
                 self.address.set_trouble(None);
                 let words = format!("{name}: backend {text} is up again, its check says");
                 self.log.say(Level::Notice, &words);
             }
-            Change::WentDown { .. } => {
+            HealthChange::WentDown { .. } => {
                 let why = fault.map(CheckFault::to_string).unwrap_or_default();
                 self.address.set_trouble(Some(&why));
                 let words = format!("{name}: backend {text} is down, its check says: {why}");

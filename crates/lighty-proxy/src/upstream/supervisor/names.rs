@@ -11,7 +11,7 @@ use lighty_io::threads::panics;
 
 use super::{SupervisorLog, checks};
 use crate::upstream::address::AddressId;
-use crate::upstream::names::Names;
+use crate::upstream::names::UpstreamNames;
 use crate::upstream::{Upstream, of_named};
 
 /// Follows the names of an upstream until it is retired, and starts health checks for new
@@ -24,7 +24,7 @@ pub(super) async fn follow(
 ) {
     checks::cover(&upstream, &mut checked.borrow_mut(), &log);
     panics::point("names");
-    let mut names = Names::watch(Arc::clone(&upstream.spec), &resolver);
+    let mut names = UpstreamNames::watch(Arc::clone(&upstream.spec), &resolver);
     if names.is_static() {
         return;
     }

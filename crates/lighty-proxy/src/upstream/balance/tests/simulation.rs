@@ -14,7 +14,7 @@ const CLIENTS: usize = 16;
 
 const REQUESTS: usize = 100_000;
 
-struct Outcome {
+struct SimulationOutcome {
     /// Requests per second.
     rate: f64,
     served: [usize; 2],
@@ -22,7 +22,7 @@ struct Outcome {
 
 /// A server. It serves one request after the other, each with its own service time.
 #[derive(Default)]
-struct Server {
+struct SimulatedServer {
     /// Times at which the requests in progress will end, in nanoseconds.
     ends: VecDeque<u64>,
     served: usize,
@@ -34,10 +34,10 @@ fn service_ns(server: usize, n: u64) -> u64 {
     (-uniform.ln() / SPEEDS[server] * 1e9) as u64
 }
 
-fn run(word: &str) -> Outcome {
+fn run(word: &str) -> SimulationOutcome {
     let balancer = create(&spec(word));
     let mut choices = addresses(&[1, 1]);
-    let mut servers = [Server::default(), Server::default()];
+    let mut servers = [SimulatedServer::default(), SimulatedServer::default()];
     let mut answers: BinaryHeap<Reverse<(u64, usize)>> = BinaryHeap::new();
     let mut now = 0;
     for n in 0..REQUESTS {
@@ -58,7 +58,7 @@ fn run(word: &str) -> Outcome {
         answers.push(Reverse((end, picked)));
     }
     let served = [servers[0].served, servers[1].served];
-    Outcome { rate: (REQUESTS - CLIENTS) as f64 / (now as f64 / 1e9), served }
+    SimulationOutcome { rate: (REQUESTS - CLIENTS) as f64 / (now as f64 / 1e9), served }
 }
 
 #[test]
